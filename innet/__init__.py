@@ -1,0 +1,29 @@
+"""innet: data-parallel training whose gradient sums are made in the top-of-rack switch.
+
+Two lines put it under a PyTorch script::
+
+    import innet
+    model.register_comm_hook(innet.join(), innet.ddp_hook)  # model: a DistributedDataParallel
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from innet.errors import InnetError
+
+if TYPE_CHECKING:
+    from innet.host.agent import Agent, join
+    from innet.host.ddp import ddp_hook
+
+__all__ = ["Agent", "InnetError", "ddp_hook", "join"]
+__version__ = "0.1.0"
+
+_HOME = {"Agent": "innet.host.agent", "join": "innet.host.agent", "ddp_hook": "innet.host.ddp"}
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded on first use: the switch and the controller run where PyTorch is not installed.
+    if name in _HOME:
+        import importlib
+
+        return getattr(importlib.import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'innet' has no attribute {name!r}")

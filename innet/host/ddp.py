@@ -1,0 +1,29 @@
+"""PyTorch DistributedDataParallel over innet, as a communication hook."""
+
+import torch
+import torch.distributed as dist
+
+from innet.host.agent import Agent
+
+
+def ddp_hook(agent: Agent, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Average a gradient bucket in the switch: ``model.register_comm_hook(innet.join(), ddp_hook)``.
+
+    The all-reduce runs beside the backward pass; buckets are served in order. An error reaches the
+    training script as an exception of ``backward()``.
+    """
+    gradients = bucket.buffer()
+    devices = [gradients.device] if gradients.device.type != "cpu" else []
+    future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
+
+    reduction = agent.submit(gradients)
+    reduction.add_done_callback(lambda done: _settle(future, done))
+    return future
+
+
+def _settle(future: torch.futures.Future[torch.Tensor], done: "object") -> None:
+    problem = done.exception()  # type: ignore[attr-defined]
+    if problem:
+        future.set_exception(problem)
+    else:
+        future.set_result(done.result())  # type: ignore[attr-defined]

@@ -1,0 +1,184 @@
+"""int32 vectors through the switch: sends chunks, takes results, repeats what got lost.
+
+Python touches batches, never single packets: a batch is received by one system call, matched with
+the window by a few numpy operations, and answered by one system call.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from innet.errors import AllReduceError, SwitchUnreachable, WorkersMissing
+from innet.host.link import Link
+from innet.host.quantize import Integers
+from innet.host.timer import RetransmissionTimer
+from innet.host.window import Indices, Window
+from innet.wire.layout import Kind, Operation
+from innet.wire.records import Records, blank
+
+
+@dataclass(frozen=True)
+class Seat:
+    """A worker's place in a job, as the controller gave it."""
+
+    job: int
+    epoch: int
+    rank: int
+    workers: int
+    lanes: int
+    first_slot: int
+    slots: int
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long an all-reduce may take, in seconds, before it is given up.
+
+    `switch`: without a sign of life from the switch, which answers every repeated packet.
+    `workers`: without progress although the switch answers, because other workers are missing.
+    """
+
+    switch: float = 5.0
+    workers: float = 300.0
+
+
+@dataclass
+class Traffic:
+    """What a worker has sent and received so far; bytes are of whole frames without FCS."""
+
+    packets_sent: int = 0
+    packets_received: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    retransmissions: int = 0
+    chunks: int = 0
+
+
+def _nobody() -> Mapping[int, str]:
+    return {}
+
+
+class SwitchTransport:
+    """All-reduce of int32 vectors by the aggregation program of one switch.
+
+    Every worker of the job must make the same calls in the same order. `departed` tells which ranks
+    have left and why. An exchange that fails leaves the slots out of step with the other workers, so
+    every later call raises the same error: join the job again.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        seat: Seat,
+        clock: Callable[[], float],
+        patience: Patience | None = None,
+        departed: Callable[[], Mapping[int, str]] = _nobody,
+    ) -> None:
+        self._link = link
+        self._seat = seat
+        self._clock = clock
+        self._patience = patience or Patience()
+        self._departed = departed
+        self._window = Window(seat.slots)
+        self._timer = RetransmissionTimer()
+        self._outgoing = blank(seat.slots, seat.lanes, Kind.CONTRIBUTION, link.encapsulation)
+        self._outgoing["job"] = seat.job
+        self._outgoing["epoch"] = seat.epoch
+        self._failure: AllReduceError | None = None
+        self._arrived = 0
+        self._heard_at = self._progress_at = 0.0
+        self.traffic = Traffic()
+        self._frame_bytes = link.dtype.itemsize + (0 if link.encapsulation else 42)
+
+    def all_reduce(self, chunks: Integers, operation: Operation) -> Integers:
+        """Combine a (chunks, lanes) int32 array with the other workers' arrays of the same shape.
+
+        Returns a new array of the same shape. Raises SwitchUnreachable or WorkersMissing.
+        """
+        if self._failure:
+            raise self._failure
+        results = np.empty_like(chunks)
+        if not len(chunks):
+            return results
+        try:
+            self._exchange(chunks, results, operation)
+        except AllReduceError as failure:
+            self._failure = failure
+            self._window.abandon()
+            raise
+        return results
+
+    def _exchange(self, chunks: Integers, results: Integers, operation: Operation) -> None:
+        window, timer = self._window, self._timer
+        if window.exhausted:
+            raise AllReduceError("the epoch's sequence numbers are used up: join the job again")
+        self._outgoing["operation"] = operation
+        self._heard_at = self._progress_at = now = self._clock()
+        self._arrived = 0
+        self._send(*window.start(len(chunks), now), chunks)
+        while window.remaining:
+            self._link.wait(window.next_deadline(timer.timeout, timer.longest) - self._clock())
+            for batch in self._link.receive():
+                self._take(batch, chunks, results)
+            now = self._clock()
+            if window.remaining:
+                slots, late = window.overdue(now, timer.timeout, timer.longest)
+                self.traffic.retransmissions += len(slots)
+                self._send(slots, late, chunks)
+                self._check_patience(now)
+        self.traffic.chunks += len(chunks)
+
+    def _take(self, batch: Records, chunks: Integers, results: Integers) -> None:
+        seat, now = self._seat, self._clock()
+        self.traffic.packets_received += len(batch)
+        self.traffic.bytes_received += len(batch) * self._frame_bytes
+        ours = batch[(batch["job"] == seat.job) & (batch["epoch"] == seat.epoch)]
+        slots = ours["slot"].astype(np.int64) - seat.first_slot
+        positions, slots = self._window.accept(slots, ours["sequence"].astype(np.int64))
+        if not positions.size:
+            return
+        self._heard_at = now
+        kinds = ours["kind"][positions]
+        pending = positions[kinds == Kind.PENDING]
+        if pending.size:
+            self._arrived = int(ours["workers"][pending[-1]])
+        done = kinds == Kind.RESULT
+        if not done.any():
+            return
+        self._progress_at = now
+        round_trip = self._window.round_trip(slots[done], now)
+        if round_trip is not None:
+            self._timer.sample(round_trip)
+        finished, again, following = self._window.finish(slots[done], now)
+        self._send(again, following, chunks)
+        results[finished] = ours["lanes"][positions[done]]
+
+    def _send(self, slots: Indices, which: Indices, chunks: Integers) -> None:
+        if not slots.size:
+            return
+        packets = self._outgoing[: len(slots)]
+        packets["slot"] = self._seat.first_slot + slots
+        packets["sequence"] = self._window.sequence[slots]
+        packets["lanes"] = chunks[which]
+        self._link.send(packets)
+        self.traffic.packets_sent += len(slots)
+        self.traffic.bytes_sent += len(slots) * self._frame_bytes
+
+    def _check_patience(self, now: float) -> None:
+        silent, stuck = now - self._heard_at, now - self._progress_at
+        missing = [rank for rank in range(self._seat.workers) if not self._arrived >> rank & 1]
+        gone = {rank: why for rank, why in self._departed().items() if rank in missing}
+        if silent > self._patience.switch:
+            raise SwitchUnreachable(
+                f"the switch has not answered for {silent:.1f} s: is it running, "
+                "and does it still hold this job?"
+            )
+        if self._arrived and gone:
+            reasons = "; ".join(f"worker {rank}: {why}" for rank, why in sorted(gone.items()))
+            raise WorkersMissing(f"the all-reduce cannot finish: {reasons}")
+        if stuck > self._patience.workers:
+            raise WorkersMissing(
+                f"no contribution from workers {missing} for {stuck:.0f} s: "
+                "are they stuck, or do they call all-reduce less often?"
+            )

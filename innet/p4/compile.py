@@ -1,0 +1,85 @@
+"""Drives p4c: ``innet p4 compile`` makes the artifacts, or a program of other dimensions."""
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from innet.errors import CompilerError
+from innet.p4.artifacts import SLOTS, digest
+
+COMPILER = "p4c-bm2-ss"
+SOURCES = Path(__file__).parent
+_MAIN = Path("v1model/aggregate.p4")
+
+
+def compile_program(lanes: int, slots: int, target: Path) -> tuple[Path, Path]:
+    """Compile the v1model program to `target`, a folder. Returns the JSON's and the P4Info's path.
+
+    Raises CompilerError if p4c is not there, or fails.
+    """
+    target.mkdir(parents=True, exist_ok=True)
+    program = target.resolve() / f"aggregate-{lanes}.json"
+    info = target.resolve() / f"aggregate-{lanes}.p4info.txtpb"
+    # From the sources' folder, so that the paths that p4c writes into the JSON are relative ones.
+    done = subprocess.run(
+        [
+            _compiler(), "--arch", "v1model", *options(lanes, slots),
+            "-o", str(program), "--p4runtime-files", str(info), str(_MAIN),
+        ],
+        cwd=SOURCES, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise CompilerError(f"{COMPILER} failed:\n{done.stderr.strip()}")
+    return program, info
+
+
+def compile_artifacts(target: Path, programs: Mapping[int, int] = SLOTS) -> None:
+    """Compile every program (lanes: slots) to `target`, with the manifest."""
+    made = {}
+    for lanes, slots in programs.items():
+        files = compile_program(lanes, slots, target)
+        made[f"aggregate-{lanes}"] = {
+            "options": options(lanes, slots),
+            "sha256": {file.name: digest(file.read_bytes()) for file in files},
+        }
+    manifest = {
+        "compiler": compiler_version(),
+        "sources": source_digests(),
+        "programs": made,
+    }
+    (target / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
+
+
+def options(lanes: int, slots: int) -> list[str]:
+    """The preprocessor's options for these dimensions."""
+    return [f"-DLANES={lanes}", f"-DSLOTS={slots}"]
+
+
+def source_digests() -> dict[str, str]:
+    """SHA-256 of every P4 source file that the v1model program may include."""
+    files = sorted((*SOURCES.glob("shared/*.p4"), *SOURCES.glob("v1model/*.p4")))
+    return {file.relative_to(SOURCES).as_posix(): digest(file.read_bytes()) for file in files}
+
+
+def compiler_version() -> str:
+    """What p4c calls itself, as in ``p4c-bm2-ss 1.2.5 (SHA: 0123abcd)``. Raises CompilerError."""
+    command = [_compiler(), "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    text = done.stdout + done.stderr
+    found = re.search(r"Version\s+([\w.-]+)(?:\s+\(SHA:\s*(\w+))?", text)
+    if not found:
+        raise CompilerError(f"{COMPILER} --version says nothing that looks like a version: {text}")
+    version, commit = found.groups()
+    return f"{COMPILER} {version}" + (f" (SHA: {commit})" if commit else "")
+
+
+def _compiler() -> str:
+    path = shutil.which(COMPILER)
+    if not path:
+        raise CompilerError(
+            f"{COMPILER} is not on the PATH: install p4c, or use the programs that come with innet"
+        )
+    return path

@@ -1,0 +1,49 @@
+// Every number that the data plane and its users agree on, named once.
+//
+// LANES and SLOTS are compile-time parameters (-DLANES=256 -DSLOTS=1024): lanes are the 32-bit
+// integers that one packet carries, slots the aggregation slots of the switch.
+
+#ifndef INNET_CONSTANTS_P4
+#define INNET_CONSTANTS_P4
+
+#ifndef LANES
+#define LANES 64
+#endif
+#ifndef SLOTS
+#define SLOTS 8192
+#endif
+
+// Every slot has two copies, picked by the parity of the sequence number: while one collects the
+// contributions to a chunk, the other still holds the result before it for workers that lost it.
+#define CELLS (2 * SLOTS)
+
+// Jobs that can be counted apart at one time.
+#define JOBS 256
+
+const bit<16> ETHERTYPE_IPV4 = 0x0800;
+const bit<16> ETHERTYPE_ARP  = 0x0806;
+const bit<8>  PROTOCOL_UDP   = 17;
+const bit<16> ARP_ETHERNET   = 1;
+const bit<16> ARP_REQUEST    = 1;
+const bit<16> ARP_REPLY      = 2;
+
+// The UDP port on which a switch takes contributions, and the version of the format behind it.
+const bit<16> INNET_UDP_PORT = 19790;
+const bit<8>  INNET_VERSION  = 1;
+
+// What an innet packet is.
+const bit<8> KIND_CONTRIBUTION = 1;  // worker -> switch: one chunk of a worker's vector
+const bit<8> KIND_RESULT       = 2;  // switch -> worker: the chunk's sum over the workers
+const bit<8> KIND_PENDING      = 3;  // switch -> worker: had that already, still waiting for others
+const bit<8> KIND_HELLO        = 4;  // worker -> controller: where am I attached?
+const bit<8> KIND_CLEAR        = 5;  // controller -> switch: forget what this cell holds
+
+// How lanes combine.
+const bit<8> OPERATION_SUM = 1;      // signed, saturating
+const bit<8> OPERATION_MAX = 2;      // signed
+
+// The multicast group that reaches every port: broadcasts and unknown destinations. Group ids from
+// 2 on belong to jobs.
+const bit<16> FLOOD_GROUP = 1;
+
+#endif

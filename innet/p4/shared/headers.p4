@@ -1,0 +1,94 @@
+// The headers on the wire. All fields are in network byte order; innet/wire/ is the hosts' copy of
+// this file, and a test holds the two equal.
+
+#ifndef INNET_HEADERS_P4
+#define INNET_HEADERS_P4
+
+#include "constants.p4"
+#include "unroll.p4"
+
+header ethernet_t {
+    bit<48> destination;
+    bit<48> source;
+    bit<16> ether_type;
+}
+
+header arp_t {
+    bit<16> hardware_type;
+    bit<16> protocol_type;
+    bit<8>  hardware_length;
+    bit<8>  protocol_length;
+    bit<16> operation;
+    bit<48> sender_mac;
+    bit<32> sender_ip;
+    bit<48> target_mac;
+    bit<32> target_ip;
+}
+
+header ipv4_t {
+    bit<4>  version;
+    bit<4>  header_length;
+    bit<8>  type_of_service;
+    bit<16> total_length;
+    bit<16> identification;
+    bit<3>  flags;
+    bit<13> fragment_offset;
+    bit<8>  time_to_live;
+    bit<8>  protocol;
+    bit<16> checksum;
+    bit<32> source;
+    bit<32> destination;
+}
+
+header udp_t {
+    bit<16> source;
+    bit<16> destination;
+    bit<16> length;
+    bit<16> checksum;
+}
+
+// 20 bytes behind the UDP header of every innet packet.
+header innet_t {
+    bit<8>  version;    // INNET_VERSION
+    bit<8>  kind;       // KIND_*
+    bit<8>  operation;  // OPERATION_*
+    bit<8>  count;      // in a result: how many contributions it is the sum of
+    bit<16> job;        // given by the controller
+    bit<16> epoch;      // changes whenever the job's workers or slots do
+    bit<16> slot;       // index into the switch's slots
+    bit<16> reserved;   // zero
+    bit<32> sequence;   // of the chunk within its slot, from 1 on; in a hello: the join's nonce
+    bit<32> workers;    // bitmap: in a result, who is in the sum; in a pending, who has arrived
+}
+
+// The chunk itself: LANES signed 32-bit integers.
+#define LANE_FIELD(n) bit<32> lane_##n;
+header lanes_t {
+    FOR_EACH_LANE(LANE_FIELD)
+}
+
+// Between the switch and its controller, in front of the Ethernet header on the CPU port.
+@controller_header("packet_out")
+header packet_out_t {
+    bit<9> egress_port;  // ignored where the frame is a KIND_CLEAR
+    bit<7> padding;
+}
+
+@controller_header("packet_in")
+header packet_in_t {
+    bit<9> ingress_port;
+    bit<7> padding;
+}
+
+struct headers_t {
+    packet_out_t packet_out;
+    packet_in_t  packet_in;
+    ethernet_t   ethernet;
+    arp_t        arp;
+    ipv4_t       ipv4;
+    udp_t        udp;
+    innet_t      innet;
+    lanes_t      lanes;
+}
+
+#endif

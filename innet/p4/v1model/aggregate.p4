@@ -1,0 +1,67 @@
+// innet's data plane for v1model: a bridge that also sums vectors.
+//
+//              ┌─ from the controller ──────────────────────────▶ out of the port it names
+//     frame ──▶┤                     ┌─ ARP ────────────────────▶ reply
+//              ├─ for this switch ──▶┼─ hello ──────────────────▶ to the controller
+//              │                     └─ contribution, clear ────▶ aggregation.p4
+//              └─ anything else ────────────────────────────────▶ bridge
+//
+// It keeps to what a Tofino can do: one access to a register per packet, two words in and one out
+// of it, no loops, integers only, all state in the ingress.
+
+#include <core.p4>
+#include <v1model.p4>
+
+#include "../shared/constants.p4"
+#include "../shared/headers.p4"
+#include "metadata.p4"
+#include "parser.p4"
+#include "forwarding.p4"
+#include "aggregation.p4"
+
+control IngressPipeline(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    Service() service;
+    ArpResponder() arp_responder;
+    Aggregation() aggregation;
+    Bridge() bridge;
+
+    apply {
+        if (standard.parser_error != error.NoError) {
+            mark_to_drop(standard);
+        } else if (hdr.packet_out.isValid() && meta.clear == 0) {
+            standard.egress_spec = hdr.packet_out.egress_port;
+        } else {
+            service.apply(meta);
+            if (meta.mine == 0) {
+                bridge.apply(hdr, meta, standard);
+            } else if (hdr.arp.isValid()) {
+                arp_responder.apply(hdr, meta, standard);
+            } else if (hdr.lanes.isValid() || hdr.packet_out.isValid()) {
+                aggregation.apply(hdr, meta, standard);
+            } else if (hdr.innet.isValid() && hdr.innet.kind == KIND_HELLO) {
+                standard.egress_spec = CPU_PORT;
+            } else {
+                mark_to_drop(standard);
+            }
+        }
+    }
+}
+
+control EgressPipeline(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    Readdress() readdress;
+
+    apply {
+        if (standard.egress_port == CPU_PORT) {
+            hdr.packet_in.setValid();
+            hdr.packet_in.ingress_port = standard.ingress_port;
+            hdr.packet_in.padding = 0;
+        } else if (meta.flooded == 1 && standard.egress_port == standard.ingress_port) {
+            mark_to_drop(standard);
+        } else if (meta.reply == REPLY_ALL) {
+            readdress.apply(hdr, standard);
+        }
+    }
+}
+
+V1Switch(IngressParser(), ChecksumVerification(), IngressPipeline(), EgressPipeline(),
+         ChecksumUpdate(), EgressDeparser()) main;

@@ -1,0 +1,123 @@
+"""A switch's ports: how ``-i`` is read, and the sockets behind it.
+
+``1@eth0`` is a network interface, as BMv2 takes it. ``1@udp:127.0.0.1:9001/127.0.0.1:8001`` is a cable
+made of UDP: frames of port 1 arrive in datagrams at the first address and leave to the second.
+"""
+
+import contextlib
+import enum
+import socket
+import struct
+from dataclasses import dataclass
+
+from innet.errors import UsageError
+
+_ETH_P_ALL = 3
+_PACKET_ADD_MEMBERSHIP = 1
+_PACKET_MR_PROMISC = 1
+_PACKET_IGNORE_OUTGOING = 23
+_SOL_PACKET = 263
+_UDP_GRO = 104
+_SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
+_SOCKET_BUFFER = 8 << 20
+_MOST_PORTS = 1024
+
+
+class PortKind(enum.Enum):
+    """How frames cross the socket; the values are the C runtime's."""
+
+    FRAMES = 1
+    SEGMENTS = 2
+
+
+@dataclass
+class Port:
+    """An open port. Close it when no engine uses it any more."""
+
+    number: int
+    spec: str
+    socket: socket.socket
+    kind: PortKind
+
+    def fileno(self) -> int:
+        """The socket's file descriptor."""
+        return self.socket.fileno()
+
+    def close(self) -> None:
+        """Give the socket back."""
+        self.socket.close()
+
+
+def open_port(text: str) -> Port:
+    """Open the port that a ``-i`` option names. Raises UsageError, saying what is wrong."""
+    number, _, spec = text.partition("@")
+    if not number.isdigit() or int(number) >= _MOST_PORTS or not spec:
+        raise UsageError(
+            f"port {text!r} is not NUMBER@INTERFACE or NUMBER@udp:IP:PORT/IP:PORT, "
+            f"with a number below {_MOST_PORTS}"
+        )
+    try:
+        if spec.startswith("udp:"):
+            return Port(int(number), spec, _open_udp(text, spec), PortKind.SEGMENTS)
+        return Port(int(number), spec, _open_interface(spec), PortKind.FRAMES)
+    except OSError as problem:
+        raise UsageError(f"cannot open port {text!r}: {problem.strerror}") from problem
+
+
+def cpu_port(number: int) -> tuple[Port, socket.socket]:
+    """A port whose other end is in this process. Returns the port and that end."""
+    inner, outer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    for end in (inner, outer):
+        enlarge_buffers(end)
+    return Port(number, "cpu", inner, PortKind.FRAMES), outer
+
+
+def enlarge_buffers(sock: socket.socket) -> None:
+    """Room for bursts, beyond the system's limit where privileges allow."""
+    for option, forced in (
+        (socket.SO_SNDBUF, _SO_SNDBUFFORCE),
+        (socket.SO_RCVBUF, _SO_RCVBUFFORCE),
+    ):
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, forced, _SOCKET_BUFFER)
+        except PermissionError:
+            sock.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BUFFER)
+
+
+def _open_udp(text: str, spec: str) -> socket.socket:
+    try:
+        local, remote = (_endpoint(end) for end in spec.removeprefix("udp:").split("/"))
+    except ValueError:
+        raise UsageError(f"port {text!r} is not NUMBER@udp:IP:PORT/IP:PORT") from None
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        sock.bind(local)
+        sock.connect(remote)
+    except OSError:
+        sock.close()
+        raise
+    enlarge_buffers(sock)
+    with contextlib.suppress(OSError):  # without it frames come one by one
+        sock.setsockopt(socket.SOL_UDP, _UDP_GRO, 1)
+    return sock
+
+
+def _open_interface(name: str) -> socket.socket:
+    index = socket.if_nametoindex(name)
+    sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_ALL))
+    try:
+        sock.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
+        sock.bind((name, _ETH_P_ALL))
+        membership = struct.pack("iHH8s", index, _PACKET_MR_PROMISC, 0, b"")
+        sock.setsockopt(_SOL_PACKET, _PACKET_ADD_MEMBERSHIP, membership)
+    except OSError:
+        sock.close()
+        raise
+    enlarge_buffers(sock)
+    return sock
+
+
+def _endpoint(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    socket.inet_aton(host)
+    return host, int(port)

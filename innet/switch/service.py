@@ -1,0 +1,188 @@
+"""P4Runtime over gRPC: translates requests, decides nothing."""
+
+import threading
+from collections.abc import Iterator
+from concurrent import futures
+from typing import Any, NoReturn
+
+import grpc
+import structlog
+from google.protobuf import any_pb2
+from google.rpc import status_pb2
+from p4.v1 import p4runtime_pb2 as p4rt
+from p4.v1 import p4runtime_pb2_grpc
+
+from innet.errors import UsageError
+from innet.switch.arbitration import Arbitration, Client
+from innet.switch.device import Device
+from innet.switch.refusal import Refusal, forbidden, unsupported
+
+_API_VERSION = "1.4.1"
+_MOST_BYTES = 256 << 20
+_STREAMS = 16
+_log = structlog.get_logger("innet.switch")
+
+
+class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
+    """The gRPC face of one device. Give it the device before the server starts."""
+
+    device: Device
+
+    def __init__(self, device_id: int) -> None:
+        self.arbitration = Arbitration(device_id)
+        self._device_id = device_id
+
+    def packet_in(self, packet: p4rt.PacketIn) -> None:
+        """Hand a packet to the primary controller, if there is one."""
+        primary = self.arbitration.primary()
+        if primary:
+            primary.outbox.put(p4rt.StreamMessageResponse(packet=packet))
+
+    # The methods' names are P4Runtime's.
+    def Capabilities(self, request: Any, context: Any) -> p4rt.CapabilitiesResponse:  # noqa: ARG002, N802
+        """Which version of P4Runtime this is."""
+        return p4rt.CapabilitiesResponse(p4runtime_api_version=_API_VERSION)
+
+    def SetForwardingPipelineConfig(  # noqa: N802
+        self, request: p4rt.SetForwardingPipelineConfigRequest, context: Any
+    ) -> p4rt.SetForwardingPipelineConfigResponse:
+        """Verify, save or run a program."""
+        try:
+            self.arbitration.check(request.device_id, request.election_id)
+            self.device.configure(request.action, request.config)
+        except Refusal as refusal:
+            _abort(context, refusal)
+        action = p4rt.SetForwardingPipelineConfigRequest.Action.Name(request.action)
+        _log.info("pipeline configured", action=action)
+        return p4rt.SetForwardingPipelineConfigResponse()
+
+    def GetForwardingPipelineConfig(  # noqa: N802
+        self, request: p4rt.GetForwardingPipelineConfigRequest, context: Any
+    ) -> p4rt.GetForwardingPipelineConfigResponse:
+        """The program that is running, or the parts of it that are asked for."""
+        kinds = p4rt.GetForwardingPipelineConfigRequest
+        try:
+            config = self.device.config
+        except Refusal as refusal:
+            _abort(context, refusal)
+        answer = p4rt.GetForwardingPipelineConfigResponse()
+        answer.config.CopyFrom(config)
+        if request.response_type not in (kinds.ALL, kinds.P4INFO_AND_COOKIE):
+            answer.config.ClearField("p4info")
+        if request.response_type not in (kinds.ALL, kinds.DEVICE_CONFIG_AND_COOKIE):
+            answer.config.ClearField("p4_device_config")
+        return answer
+
+    def Write(self, request: p4rt.WriteRequest, context: Any) -> p4rt.WriteResponse:  # noqa: N802
+        """Carry out all updates that can be; the error, if any, has a detail for each of them."""
+        try:
+            self.arbitration.check(request.device_id, request.election_id)
+            if request.atomicity != p4rt.WriteRequest.CONTINUE_ON_ERROR:
+                raise unsupported("the only atomicity is CONTINUE_ON_ERROR")
+        except Refusal as refusal:
+            _abort(context, refusal)
+        results = [self._write(update) for update in request.updates]
+        if any(results):
+            _abort_with_details(context, results)
+        return p4rt.WriteResponse()
+
+    def Read(self, request: p4rt.ReadRequest, context: Any) -> Iterator[p4rt.ReadResponse]:  # noqa: N802
+        """All entities that the request describes."""
+        try:
+            for entity in request.entities:
+                found = list(self.device.read(entity))
+                yield p4rt.ReadResponse(entities=found)
+        except Refusal as refusal:
+            _abort(context, refusal)
+
+    def StreamChannel(  # noqa: N802
+        self, request_iterator: Iterator[p4rt.StreamMessageRequest], context: Any
+    ) -> Iterator[p4rt.StreamMessageResponse]:
+        """Arbitration, packet-out, packet-in."""
+        client = Client()
+        problem: list[Refusal] = []
+
+        def listen() -> None:
+            try:
+                for message in request_iterator:
+                    self._hear(client, message)
+            except Refusal as refusal:
+                problem.append(refusal)
+            except grpc.RpcError:
+                pass  # the client has gone
+            finally:
+                client.outbox.put(None)
+
+        threading.Thread(target=listen, name="innet-stream", daemon=True).start()
+        try:
+            while (response := client.outbox.get()) is not None:
+                yield response
+        finally:
+            self.arbitration.leave(client)
+        if problem:
+            _abort(context, problem[0])
+
+    def _write(self, update: p4rt.Update) -> Refusal | None:
+        try:
+            self.device.write(update)
+        except Refusal as refusal:
+            return refusal
+        return None
+
+    def _hear(self, client: Client, message: p4rt.StreamMessageRequest) -> None:
+        kind = message.WhichOneof("update")
+        if kind == "arbitration":
+            self.arbitration.enter(client, message.arbitration)
+            return
+        try:
+            if kind != "packet":
+                raise unsupported(f"{kind} messages are not supported")
+            if self.arbitration.primary() is not client:
+                raise forbidden("only the primary controller may send packets")
+            self.device.packet_out(message.packet)
+        except Refusal as refusal:
+            error = p4rt.StreamError(canonical_code=refusal.number, message=str(refusal))
+            if kind == "packet":
+                error.packet_out.packet_out.CopyFrom(message.packet)
+            client.outbox.put(p4rt.StreamMessageResponse(error=error))
+
+
+def serve(service: P4RuntimeService, address: str) -> tuple[grpc.Server, int]:
+    """Start serving. Returns the server and its TCP port. Raises UsageError if it is in use."""
+    server = grpc.server(
+        futures.ThreadPoolExecutor(_STREAMS, thread_name_prefix="innet-p4runtime"),
+        options=[
+            ("grpc.max_receive_message_length", _MOST_BYTES),
+            ("grpc.max_send_message_length", _MOST_BYTES),
+            ("grpc.so_reuseport", 0),
+        ],
+    )
+    p4runtime_pb2_grpc.add_P4RuntimeServicer_to_server(service, server)
+    try:
+        port = server.add_insecure_port(address)
+    except RuntimeError:
+        port = 0
+    if not port:
+        raise UsageError(f"cannot serve P4Runtime at {address}: is the port in use?")
+    server.start()
+    return server, port
+
+
+def _abort(context: Any, refusal: Refusal) -> NoReturn:
+    context.abort(refusal.code, str(refusal))
+    raise AssertionError  # abort raises
+
+
+def _abort_with_details(context: Any, results: list[Refusal | None]) -> NoReturn:
+    """P4Runtime specification, "Error Reporting Messages": one p4.v1.Error for every update."""
+    code = grpc.StatusCode.UNKNOWN
+    status = status_pb2.Status(code=code.value[0], message="some updates were refused")
+    for refusal in results:
+        error = p4rt.Error(canonical_code=refusal.number if refusal else 0)
+        error.message = str(refusal) if refusal else ""
+        detail = any_pb2.Any()
+        detail.Pack(error)
+        status.details.append(detail)
+    context.set_trailing_metadata([("grpc-status-details-bin", status.SerializeToString())])
+    context.abort(code, status.message)
+    raise AssertionError  # abort raises

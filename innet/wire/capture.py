@@ -1,0 +1,71 @@
+"""The Scapy layer: innet packets for people's eyes, built from the same table as everything else."""
+
+from typing import Any
+
+from scapy.fields import (
+    ByteEnumField,
+    ByteField,
+    FieldListField,
+    IntField,
+    ShortField,
+    SignedIntField,
+    XIntField,
+)
+from scapy.layers.inet import UDP
+from scapy.packet import Packet, bind_layers
+
+from innet.wire.layout import HEADER, UDP_PORT, VERSION, Kind, Operation
+
+_ENUMS = {"kind": Kind, "operation": Operation}
+_BY_BITS = {8: ByteField, 16: ShortField, 32: IntField}
+
+
+def _scapy_field(name: str, bits: int) -> Any:
+    if name in _ENUMS:
+        return ByteEnumField(name, 0, {int(member): member.name for member in _ENUMS[name]})
+    if name == "workers":
+        return XIntField(name, 0)
+    return _BY_BITS[bits](name, VERSION if name == "version" else 0)
+
+
+class Lanes(Packet):  # type: ignore[misc]
+    """The chunk: as many signed 32-bit integers as the packet holds."""
+
+    name = "innet lanes"
+    fields_desc = [  # noqa: RUF012 - scapy's way of declaring a layer
+        FieldListField("lanes", [], SignedIntField("lane", 0), length_from=lambda packet: None)
+    ]
+
+    def do_dissect(self, s: bytes) -> bytes:
+        """Take whole lanes; what is left over is padding."""
+        whole = len(s) - len(s) % 4
+        self.setfieldval(
+            "lanes", [int.from_bytes(s[i : i + 4], "big", signed=True) for i in range(0, whole, 4)]
+        )
+        return s[whole:]
+
+
+class Innet(Packet):  # type: ignore[misc]
+    """The innet header."""
+
+    name = "innet"
+    fields_desc = [_scapy_field(field.name, field.bits) for field in HEADER]  # noqa: RUF012
+
+    def guess_payload_class(self, payload: bytes) -> Any:
+        """Contributions and results carry lanes."""
+        if self.kind in (Kind.CONTRIBUTION, Kind.RESULT, Kind.PENDING):
+            return Lanes
+        return super().guess_payload_class(payload)
+
+    def mysummary(self) -> str:
+        """One line that tells what happens."""
+        return str(
+            self.sprintf(
+                "innet %Innet.kind% %Innet.operation% job %Innet.job% epoch %Innet.epoch% "
+                "slot %Innet.slot% seq %Innet.sequence% workers %Innet.workers%"
+            )
+        )
+
+
+bind_layers(UDP, Innet, dport=UDP_PORT)
+bind_layers(UDP, Innet, sport=UDP_PORT)

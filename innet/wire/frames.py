@@ -1,0 +1,53 @@
+"""What stands in front of an innet packet on the wire: Ethernet, IPv4, UDP."""
+
+import ipaddress
+import struct
+from dataclasses import dataclass
+
+from innet.wire.layout import UDP_PORT
+
+ENCAPSULATION_BYTES = 14 + 20 + 8
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where packets come from or go to. `mac` and `ip` are written as people write them."""
+
+    mac: str
+    ip: str
+    udp_port: int = UDP_PORT
+
+    @property
+    def mac_bytes(self) -> bytes:
+        """The six bytes of the MAC address."""
+        return bytes.fromhex(self.mac.replace(":", ""))
+
+    @property
+    def ip_bytes(self) -> bytes:
+        """The four bytes of the IPv4 address."""
+        return ipaddress.IPv4Address(self.ip).packed
+
+
+def mac_text(raw: bytes) -> str:
+    """Six bytes as ``02:00:00:00:00:01``."""
+    return ":".join(f"{byte:02x}" for byte in raw)
+
+
+def encapsulation(source: Address, destination: Address, payload_bytes: int) -> bytes:
+    """The 42 bytes in front of a UDP payload of `payload_bytes`, without a UDP checksum."""
+    total = 28 + payload_bytes
+    ip = struct.pack(
+        "!BBHHHBBH4s4s", 0x45, 0, total, 0, 0, 64, 17, 0, source.ip_bytes, destination.ip_bytes
+    )
+    ip = ip[:10] + struct.pack("!H", internet_checksum(ip)) + ip[12:]
+    ethernet = destination.mac_bytes + source.mac_bytes + b"\x08\x00"
+    udp = struct.pack("!HHHH", source.udp_port, destination.udp_port, 8 + payload_bytes, 0)
+    return ethernet + ip + udp
+
+
+def internet_checksum(data: bytes) -> int:
+    """RFC 1071's ones'-complement checksum of an even number of bytes."""
+    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF

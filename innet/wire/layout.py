@@ -1,0 +1,62 @@
+"""The innet header and its constants: Python's copy of ``innet/p4/shared``.
+
+P4 cannot import Python, so the format stands twice; ``tests/wire/test_layout.py`` holds the compiled
+P4 program, this table, the numpy view and the Scapy layer equal, field by field.
+"""
+
+import enum
+from dataclasses import dataclass
+
+UDP_PORT = 19790
+"""The UDP port on which a switch takes contributions."""
+
+VERSION = 1
+"""The format described here."""
+
+LANE_BYTES = 4
+"""A lane is a signed 32-bit integer in network byte order."""
+
+MAX_WORKERS = 32
+"""Workers of one job on one switch: the bits of ``workers``."""
+
+
+class Kind(enum.IntEnum):
+    """What an innet packet is."""
+
+    CONTRIBUTION = 1  # worker -> switch: one chunk of a worker's vector
+    RESULT = 2  # switch -> worker: the chunk's sum over the workers
+    PENDING = 3  # switch -> worker: had that already, still waiting for others
+    HELLO = 4  # worker -> controller, through the switch: where am I attached?
+    CLEAR = 5  # controller -> switch: forget what this cell holds
+
+
+class Operation(enum.IntEnum):
+    """How lanes combine."""
+
+    SUM = 1  # signed, saturating
+    MAX = 2  # signed
+
+
+@dataclass(frozen=True)
+class Field:
+    """One unsigned field of a header."""
+
+    name: str
+    bits: int
+
+
+HEADER = (
+    Field("version", 8),
+    Field("kind", 8),
+    Field("operation", 8),
+    Field("count", 8),
+    Field("job", 16),
+    Field("epoch", 16),
+    Field("slot", 16),
+    Field("reserved", 16),
+    Field("sequence", 32),
+    Field("workers", 32),
+)
+"""The header behind UDP, in order; see ``innet/p4/shared/headers.p4`` for what the fields mean."""
+
+HEADER_BYTES = sum(field.bits for field in HEADER) // 8

@@ -1,0 +1,40 @@
+"""Packets as numpy records: one array element is one packet, one operation serves a whole batch."""
+
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+
+from innet.wire.layout import HEADER, HEADER_BYTES, LANE_BYTES, VERSION, Kind
+
+Records = npt.NDArray[np.void]
+
+
+@cache
+def packet_dtype(lanes: int, encapsulation: int = 0) -> np.dtype[np.void]:
+    """The layout of one packet: `encapsulation` opaque bytes, the header, `lanes` lanes.
+
+    All integers are big-endian; lanes are signed. With ``lanes=0`` the packet is a bare header.
+    """
+    fields: list[tuple[str, object] | tuple[str, object, tuple[int]]] = []
+    if encapsulation:
+        fields.append(("encapsulation", f"V{encapsulation}"))
+    fields += [(field.name, f">u{field.bits // 8}") for field in HEADER]
+    if lanes:
+        fields.append(("lanes", ">i4", (lanes,)))
+    return np.dtype(fields)
+
+
+def packet_bytes(lanes: int) -> int:
+    """Size of the UDP payload of a packet with `lanes` lanes."""
+    return HEADER_BYTES + lanes * LANE_BYTES
+
+
+def blank(count: int, lanes: int, kind: Kind, encapsulation: bytes = b"") -> Records:
+    """`count` packets of one kind with every other header field zero, ready to be filled."""
+    records: Records = np.zeros(count, packet_dtype(lanes, len(encapsulation)))
+    if encapsulation:
+        records["encapsulation"] = np.void(encapsulation)
+    records["version"] = VERSION
+    records["kind"] = kind
+    return records
