@@ -3,10 +3,11 @@
 The only module of the controller that knows tables and packets of ``innet/p4/v1model``.
 """
 
-import random
+import secrets
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from p4.v1 import p4runtime_pb2 as p4rt
@@ -153,7 +154,7 @@ class AggregationSwitch:
 
         P4Runtime cannot write BMv2's registers, so packets do it, and come back as acknowledgement.
         """
-        token = random.getrandbits(32)
+        token = secrets.randbits(32)
         cells = [
             (token, slot, copy)
             for slot in range(job.first_slot, job.first_slot + job.slots)
@@ -166,7 +167,7 @@ class AggregationSwitch:
         for _ in range(_CLEAR_ATTEMPTS):
             self._connection.send([self._clear_packet(*each) for each in due])
             with self._clear_acknowledged:
-                self._clear_acknowledged.wait_for(lambda: due <= self._cleared, _CLEAR_WAIT)
+                self._clear_acknowledged.wait_for(partial(due.issubset, self._cleared), _CLEAR_WAIT)
                 due -= self._cleared
                 if not due:
                     self._cleared.clear()

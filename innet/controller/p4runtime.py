@@ -102,7 +102,7 @@ class SwitchConnection:
         _await(address)
         with self._translated():
             # Of two controllers the one that started later is in charge.
-            self._client = P4RuntimeClient(device_id, address, (0, int(time.time())))
+            self._client = P4RuntimeClient(device_id, address, (0, time.time_ns()))
         threading.Thread(target=self._listen, name="innet-packet-in", daemon=True).start()
 
     def run(self, device_config: bytes) -> None:

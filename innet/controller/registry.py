@@ -7,7 +7,7 @@ because the slots of those who stayed are already in use.
 """
 
 import queue
-import random
+import secrets
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -163,7 +163,7 @@ class Registry:
                 raise
             switch.indices.add(index)
             # Random, so that packets from before a restart of the controller do not fit.
-            job = Job(request.name, switch, key, random.randrange(1, _LAST_EPOCH))
+            job = Job(request.name, switch, key, 1 + secrets.randbelow(_LAST_EPOCH))
             self._jobs[request.name] = job
             self._next_job += 1
             _log.info("job created", name=job.name, switch=request.switch, slots=size)
@@ -215,7 +215,7 @@ class Registry:
                 raise NotFound(f"there is no job {name!r} any more")
             if rank in job.workers:
                 raise AlreadyExists(f"the job {name!r} has a worker {rank} already")
-            worker = Worker(rank, random.randrange(1, 1 << 32))
+            worker = Worker(rank, 1 + secrets.randbelow((1 << 32) - 1))
             first = not job.workers
             job.workers[rank] = worker
             if first:

@@ -2,7 +2,7 @@
 
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
@@ -64,7 +64,7 @@ class Agent:
         self._membership.close()
         self._link.close()
 
-    def __enter__(self) -> "Agent":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

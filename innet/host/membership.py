@@ -93,7 +93,7 @@ class Membership:
             with translated("join the job"):
                 for event in self._received():
                     self._events.put(event)
-        except Exception as problem:  # handed to whoever waits for the next event
+        except Exception as problem:  # noqa: BLE001 - handed to whoever waits for the next event
             self._events.put(problem)
 
     def _received(self) -> Iterator[pb.JoinEvent]:

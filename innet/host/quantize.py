@@ -50,7 +50,7 @@ def block_exponents(values: Floats) -> Integers:
     Returns int32 of shape (blocks,), to be reduced with maximum over the workers.
     """
     largest = np.maximum(values.max(axis=1), -values.min(axis=1))  # NaN stays NaN
-    exponents = np.frexp(largest)[1].astype(np.int32)
+    exponents: Integers = np.frexp(largest)[1].astype(np.int32)
     exponents[largest == 0] = ZERO_BLOCK
     exponents[~np.isfinite(largest)] = NOT_FINITE
     return exponents
@@ -59,7 +59,8 @@ def block_exponents(values: Floats) -> Integers:
 def step_exponents(exponents: Integers, workers: int) -> Integers:
     """The exponent of every block's `step`, for the agreed block exponents. Shape (blocks,)."""
     guard_bits = (workers - 1).bit_length()
-    return np.maximum(exponents + guard_bits - 31, _SMALLEST_STEP_EXPONENT)
+    steps: Integers = np.maximum(exponents + guard_bits - 31, _SMALLEST_STEP_EXPONENT)
+    return steps
 
 
 def quantize(values: Floats, exponents: Integers, workers: int) -> Integers:

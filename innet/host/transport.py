@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from innet.errors import AllReduceError, SwitchUnreachable, WorkersMissing
+from innet.errors import AllReduceError, JobEnded, SwitchUnreachable, WorkersMissing
 from innet.host.link import Link
 from innet.host.quantize import Integers
 from innet.host.timer import RetransmissionTimer
@@ -168,7 +168,10 @@ class SwitchTransport:
     def _check_patience(self, now: float) -> None:
         silent, stuck = now - self._heard_at, now - self._progress_at
         missing = [rank for rank in range(self._seat.workers) if not self._arrived >> rank & 1]
-        gone = {rank: why for rank, why in self._departed().items() if rank in missing}
+        departed = self._departed()
+        if self._seat.rank in departed:
+            raise JobEnded(departed[self._seat.rank])
+        gone = {rank: why for rank, why in departed.items() if rank in missing}
         if silent > self._patience.switch:
             raise SwitchUnreachable(
                 f"the switch has not answered for {silent:.1f} s: is it running, "

@@ -11,7 +11,7 @@ import grpc
 from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from innet.switch.refusal import Refusal, forbidden, invalid
+from innet.switch.refusal import Refusal, forbidden, invalid, not_found
 
 
 @dataclass(eq=False)
@@ -35,11 +35,7 @@ class Arbitration:
 
     def enter(self, client: Client, message: p4rt.MasterArbitrationUpdate) -> None:
         """A stream's arbitration update. Raises Refusal, after which the stream must close."""
-        if message.device_id != self._device_id:
-            raise Refusal(
-                grpc.StatusCode.NOT_FOUND,
-                f"this is device {self._device_id}, not {message.device_id}",
-            )
+        self.check_device(message.device_id)
         if message.HasField("role") and (message.role.id or message.role.name):
             raise Refusal(grpc.StatusCode.UNIMPLEMENTED, "only the default role is supported")
         election = number(message.election_id)
@@ -64,13 +60,15 @@ class Arbitration:
 
     def check(self, device_id: int, election_id: p4rt.Uint128) -> None:
         """Raise Refusal unless a request with these ids comes from the primary."""
-        if device_id != self._device_id:
-            raise Refusal(
-                grpc.StatusCode.NOT_FOUND, f"this is device {self._device_id}, not {device_id}"
-            )
+        self.check_device(device_id)
         primary = self.primary()
         if primary is None or primary.election != number(election_id):
             raise forbidden("only the primary controller may change this switch")
+
+    def check_device(self, device_id: int) -> None:
+        """Raise Refusal unless this is the device that is meant."""
+        if device_id != self._device_id:
+            raise not_found(f"this is device {self._device_id}, not {device_id}")
 
     def primary(self) -> Client | None:
         """The stream of the controller in charge, if there is one."""

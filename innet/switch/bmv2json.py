@@ -302,10 +302,12 @@ def _entry(keys: tuple[ir.MatchKey, ...], node: Json) -> ir.ConstEntry:
         masks.append(mask)
     action = node["action_entry"]
     arguments = tuple(int(each, 16) for each in action["action_data"])
-    # In the JSON the smallest number wins; in the engine, as in P4Runtime, the largest.
-    return ir.ConstEntry(
-        tuple(values), tuple(masks), 1_000_000 - node["priority"], action["action_id"], arguments
-    )
+    if any(key.match in ("ternary", "optional") for key in keys):
+        # In the JSON the smallest number wins; in the engine, as in P4Runtime, the largest.
+        priority = 1_000_000 - node["priority"]
+    else:  # the longest prefix wins, wherever it stands
+        priority = 1 + sum(mask.bit_count() for mask in masks)
+    return ir.ConstEntry(tuple(values), tuple(masks), priority, action["action_id"], arguments)
 
 
 def _source(node: Json) -> ir.Source:

@@ -11,13 +11,11 @@ import typer
 from innet import commands, logs
 from innet.errors import UsageError
 from innet.switch.device import Device
-from innet.switch.ports import Port, open_port
+from innet.switch.ports import MOST_PORTS, Port, open_port
 from innet.switch.service import P4RuntimeService, serve
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 _log = structlog.get_logger("innet.switch")
-
-_MOST_PORTS = 512
 
 
 @app.command()
@@ -37,7 +35,7 @@ def switch(
     ] = [],  # noqa: B006  (typer copies it)
     grpc_address: Annotated[
         str, typer.Option("--grpc-server-addr", help="Where to serve P4Runtime.")
-    ] = "0.0.0.0:9559",  # noqa: S104  (simple_switch_grpc's default)
+    ] = "0.0.0.0:9559",  # simple_switch_grpc's default
     device_id: Annotated[int, typer.Option(help="P4Runtime's name of this switch.")] = 0,
     cpu_port: Annotated[int, typer.Option(help="The port that leads to the controller.")] = 510,
     drop_port: Annotated[int, typer.Option(help="The port that means: drop.")] = 511,
@@ -65,7 +63,7 @@ def switch(
     _check_numbers(cpu_port, drop_port)
     with ExitStack() as stack:
         service = P4RuntimeService(device_id)
-        ports = _open_ports(interface, cpu_port, stack)
+        ports = _open_ports(interface, {cpu_port, drop_port}, stack)
         device = Device(ports, cpu_port, drop_port, service.packet_in, keep_generated)
         stack.pop_all()  # the device closes the ports from here on
         service.device = device
@@ -84,21 +82,24 @@ def switch(
             device.close()
 
 
-def _open_ports(specs: list[str], cpu_port: int, stack: ExitStack) -> list[Port]:
+def _open_ports(specs: list[str], taken: set[int], stack: ExitStack) -> list[Port]:
     ports: list[Port] = []
     for spec in specs:
         port = open_port(spec)
         stack.callback(port.close)
-        if port.number == cpu_port or port.number in [each.number for each in ports]:
-            raise UsageError(f"port {spec!r}: number {port.number} is given twice")
+        if port.number in taken:
+            raise UsageError(f"port {spec!r}: number {port.number} is taken")
+        taken.add(port.number)
         ports.append(port)
     return ports
 
 
 def _check_numbers(cpu_port: int, drop_port: int) -> None:
     for name, number in (("--cpu-port", cpu_port), ("--drop-port", drop_port)):
-        if not 0 < number < _MOST_PORTS:
-            raise UsageError(f"{name} {number}: port numbers are 1 to {_MOST_PORTS - 1}")
+        if not 0 < number < MOST_PORTS:
+            raise UsageError(f"{name} {number}: port numbers are 1 to {MOST_PORTS - 1}")
+    if cpu_port == drop_port:
+        raise UsageError(f"--cpu-port and --drop-port are both {cpu_port}")
 
 
 def _read(json: Path) -> bytes:

@@ -164,15 +164,16 @@ class _Generator:
             self.rows = {}
 
     def hoist_rows(self, body: tuple[ir.Primitive, ...]) -> None:
-        """Look a bank's row up once if its index cannot change within the action."""
+        """Look a bank's row up once if the action uses no other, and its index does not change.
+
+        Two rows could be the same one, which `restrict` would deny.
+        """
         written = {_written(step) for step in body}
-        for step in body:
-            access = _register_access(step)
-            if not access:
-                continue
-            name, index = access
-            bank = self.bank_of[name]
-            if (bank.number, index) in self.rows or _reads(index) & written:
+        indices: dict[_Bank, dict[ir.Expr, None]] = {}
+        for name, index in filter(None, map(_register_access, body)):
+            indices.setdefault(self.bank_of[name], {})[index] = None
+        for bank, (index, *others) in indices.items():
+            if others or _reads(index) & written:
                 continue
             row = f"r{len(self.rows)}"
             self.rows[bank.number, index] = row
@@ -291,6 +292,18 @@ class _Generator:
             offset += sum(field.bits for field in run)
         self.emit(f"at += {bits // 8};", f"p->m.valid.{_c(header.name)} = true;")
 
+    def parser_assign(self, target: ir.FieldRef, value: ir.Expr) -> None:
+        if isinstance(value, ir.Lookahead):
+            kind = _type(self.expressions.field_type(target).bits)
+            self.emit(f"{self.place(target)} = ({kind}){self.lookahead(value)};")
+        else:
+            self.assign(target, value)
+
+    def lookahead(self, ahead: ir.Lookahead) -> str:
+        end = (ahead.offset + ahead.bits + 7) // 8
+        self.emit(f"if (length - at < {end}) goto too_short;")
+        return f"rt_wide_bits(frame + at, {ahead.offset}, {ahead.bits})"
+
     def advance(self, bits: ir.Expr) -> None:
         step = f"(u32)({self.expressions.number(bits).text} / 8)"
         self.emit(f"if (length - at < {step}) goto too_short;", f"at += {step};")
@@ -301,8 +314,8 @@ class _Generator:
 
     def select(self, state: ir.ParserState) -> None:
         with self.block(""):
-            for i, (key, bits) in enumerate(state.keys):
-                self.emit(f"const u128 k{i} = {self.select_key(key, bits)}; (void)k{i};")
+            for i, (key, _) in enumerate(state.keys):
+                self.emit(f"const u128 k{i} = {self.select_key(key)}; (void)k{i};")
             for transition in state.transitions:
                 tests = _select_tests(state, transition)
                 prefix = f"if ({' && '.join(tests)}) " if tests else ""
@@ -310,11 +323,9 @@ class _Generator:
             if all(transition.value is not None for transition in state.transitions):
                 self.emit("goto no_match;")
 
-    def select_key(self, key: ir.Expr, bits: int) -> str:
+    def select_key(self, key: ir.Expr) -> str:
         if isinstance(key, ir.Lookahead):
-            end = (key.offset + bits + 7) // 8
-            self.emit(f"if (length - at < {end}) goto too_short;")
-            return f"rt_wide_bits(frame + at, {key.offset}, {bits})"
+            return self.lookahead(key)
         return self.expressions.wide(key)
 
     # -- checksums, deparser ---------------------------------------------------------------------
@@ -362,6 +373,11 @@ class _Generator:
                     self.write_header(self.headers[name])
             self.emit("return at;")
         self.emit("")
+
+    def header_bytes(self) -> int:
+        """The most that the deparser can write, and 1, for C has no empty arrays."""
+        fields = (field for name in self.program.deparser for field in self.headers[name].fields)
+        return sum(field.bits for field in fields) // 8 + 1
 
     def write_header(self, header: ir.Header) -> None:
         offset = 0
@@ -435,7 +451,7 @@ class _Generator:
             "const u8 *rest, u32 rest_bytes, u32 length)"
         ):
             self.emit(
-                "u8 head[RT_HEADROOM];",
+                f"u8 head[{self.header_bytes()}];",
                 f"{self.standard('egress_port')} = (u16)port;",
                 f"{self.standard('egress_spec')} = 0;",
                 "p->m.valid.none_ = false;",
@@ -493,7 +509,7 @@ class _Generator:
 
 _PRIMITIVES: dict[str, Callable[..., None]] = {
     "assign": _Generator.assign,
-    "set": _Generator.assign,
+    "set": _Generator.parser_assign,
     "assign_header": _Generator.assign_header,
     "add_header": _Generator.add_header,
     "remove_header": _Generator.remove_header,

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
-from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 
 from innet.errors import CompilerError, UnsupportedProgram
 from innet.switch import bmv2json
+from innet.switch.codegen import generate
 from innet.switch.engine import Count, Engine
 from innet.switch.ports import Port, cpu_port
 from innet.switch.refusal import Refusal, already_exists, invalid, not_found, unsupported
@@ -48,6 +48,7 @@ class Device:
         self._pipeline: _Pipeline | None = None
         self._config: p4rt.ForwardingPipelineConfig | None = None
         self._saved: p4rt.ForwardingPipelineConfig | None = None
+        self._closed = False
         self._lock = threading.RLock()
         self._reader = threading.Thread(target=self._read_cpu, name="innet-cpu", daemon=True)
         self._reader.start()
@@ -56,6 +57,7 @@ class Device:
         """Stop, and give the ports back."""
         if self._engine:
             self._engine.close()
+        self._closed = True
         with contextlib.suppress(OSError):
             self._cpu.shutdown(socket.SHUT_RDWR)
         self._reader.join()
@@ -105,6 +107,8 @@ class Device:
 
     def write(self, update: p4rt.Update) -> None:
         """Carry out one update. Raises Refusal, and then nothing has changed."""
+        if update.type == p4rt.Update.UNSPECIFIED:
+            raise invalid("the update has no type")
         with self._lock:
             pipeline = self._running()
             kind = update.entity.WhichOneof("entity")
@@ -176,8 +180,8 @@ class Device:
             self._config = config
 
     def _read_cpu(self) -> None:
-        # Ends when `close` shuts the socket down.
-        while frame := self._cpu.recv(_LONGEST_FRAME):
+        # Ends when `close` shuts the socket down; an empty frame alone does not mean that.
+        while (frame := self._cpu.recv(_LONGEST_FRAME)) or not self._closed:
             pipeline = self._pipeline
             if pipeline:
                 self._packet_in(unpack(pipeline.schema.packet_in, frame))
@@ -213,13 +217,11 @@ def _verify(config: p4rt.ForwardingPipelineConfig) -> None:
     if not config.p4_device_config:
         raise invalid("the device configuration is empty: it has to be p4c's BMv2 JSON")
     try:
-        Schema(_info(config), bmv2json.load(config.p4_device_config))
+        program = bmv2json.load(config.p4_device_config)
+        Schema(config.p4info, program)
+        generate(program)
     except UnsupportedProgram as problem:
         raise invalid(str(problem)) from None
-
-
-def _info(config: p4rt.ForwardingPipelineConfig) -> p4info_pb2.P4Info:
-    return config.p4info
 
 
 def _no_pipeline() -> Refusal:

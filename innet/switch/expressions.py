@@ -95,8 +95,9 @@ class Expressions:
         """C text of the expression's lowest `bits` bits."""
         if self.is_truth(expr):
             return self.truth(expr)
-        if isinstance(expr, ir.FieldRef) and self.field_type(expr).bits <= bits:
-            if not self.field_type(expr).signed:
+        if isinstance(expr, ir.FieldRef):
+            kind = self.field_type(expr)
+            if kind.bits <= bits and not kind.signed:
                 return self.place(expr)
         number = self.number(expr)
         if number.low >= 0 and number.high < 1 << bits:

@@ -6,6 +6,7 @@ made of UDP: frames of port 1 arrive in datagrams at the first address and leave
 
 import contextlib
 import enum
+import ipaddress
 import socket
 import struct
 from dataclasses import dataclass
@@ -15,12 +16,13 @@ from innet.errors import UsageError
 _ETH_P_ALL = 3
 _PACKET_ADD_MEMBERSHIP = 1
 _PACKET_MR_PROMISC = 1
+_PACKET_AUXDATA = 8
 _PACKET_IGNORE_OUTGOING = 23
 _SOL_PACKET = 263
 _UDP_GRO = 104
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
 _SOCKET_BUFFER = 8 << 20
-_MOST_PORTS = 1024
+MOST_PORTS = 512  # v1model has 9 bits for a port
 
 
 class PortKind(enum.Enum):
@@ -51,17 +53,17 @@ class Port:
 def open_port(text: str) -> Port:
     """Open the port that a ``-i`` option names. Raises UsageError, saying what is wrong."""
     number, _, spec = text.partition("@")
-    if not number.isdigit() or int(number) >= _MOST_PORTS or not spec:
+    if not number.isdecimal() or int(number) >= MOST_PORTS or not spec:
         raise UsageError(
             f"port {text!r} is not NUMBER@INTERFACE or NUMBER@udp:IP:PORT/IP:PORT, "
-            f"with a number below {_MOST_PORTS}"
+            f"with a number below {MOST_PORTS}"
         )
     try:
         if spec.startswith("udp:"):
             return Port(int(number), spec, _open_udp(text, spec), PortKind.SEGMENTS)
         return Port(int(number), spec, _open_interface(spec), PortKind.FRAMES)
     except OSError as problem:
-        raise UsageError(f"cannot open port {text!r}: {problem.strerror}") from problem
+        raise UsageError(f"cannot open port {text!r}: {problem.strerror or problem}") from problem
 
 
 def cpu_port(number: int) -> tuple[Port, socket.socket]:
@@ -104,9 +106,11 @@ def _open_udp(text: str, spec: str) -> socket.socket:
 
 def _open_interface(name: str) -> socket.socket:
     index = socket.if_nametoindex(name)
-    sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_ALL))
+    # Only once it is bound has it a protocol: before, it would take the frames of all interfaces.
+    sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
     try:
         sock.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
+        sock.setsockopt(_SOL_PACKET, _PACKET_AUXDATA, 1)  # VLAN tags come in it
         sock.bind((name, _ETH_P_ALL))
         membership = struct.pack("iHH8s", index, _PACKET_MR_PROMISC, 0, b"")
         sock.setsockopt(_SOL_PACKET, _PACKET_ADD_MEMBERSHIP, membership)
@@ -118,6 +122,8 @@ def _open_interface(name: str) -> socket.socket:
 
 
 def _endpoint(text: str) -> tuple[str, int]:
+    """An address as ``IP:PORT``. Raises ValueError."""
     host, _, port = text.rpartition(":")
-    socket.inet_aton(host)
-    return host, int(port)
+    if not 0 < int(port) < 1 << 16:
+        raise ValueError(port)
+    return str(ipaddress.IPv4Address(host)), int(port)

@@ -89,6 +89,7 @@ class Schema:
     """All of a program's P4Runtime entities. Raises UnsupportedProgram if the two do not match."""
 
     def __init__(self, info: p4info_pb2.P4Info, program: ir.Program) -> None:
+        _check_sizes(info, program)
         try:
             self._bind(info, program)
         except (KeyError, StopIteration) as problem:
@@ -104,14 +105,14 @@ class Schema:
         for each in info.tables:
             layout = layouts[each.preamble.name]
             by_name = {numbers[number]: number for number in layout.actions}
-            if len(each.match_fields) != len(layout.keys):
+            if [field.bitwidth for field in each.match_fields] != [key.bits for key in layout.keys]:
                 raise KeyError(each.preamble.name)
             self.tables[each.preamble.id] = Table(
                 each.preamble.id,
                 each.preamble.name,
                 tuple(
-                    Field(field.id, field.name, field.bitwidth, key.match)
-                    for field, key in zip(each.match_fields, layout.keys, strict=True)
+                    Field(field.id, field.name, field.bitwidth, _match_kind(field))
+                    for field in each.match_fields
                 ),
                 {
                     ref.id: Action(
@@ -142,6 +143,24 @@ class Schema:
     def counter(self, number: int) -> Counter:
         """The indirect counter with this P4Runtime id. Raises Refusal."""
         return _find(self.counters, number, "counter")
+
+
+def _check_sizes(info: p4info_pb2.P4Info, program: ir.Program) -> None:
+    """One program compiled with other dimensions has the same names."""
+    sizes = {register.name: register.size for register in program.registers}
+    sizes |= {counter.name: counter.size for counter in program.counters}
+    for each in (*info.registers, *info.counters):
+        size = sizes.get(each.preamble.name, each.size)
+        if size != each.size:
+            raise UnsupportedProgram(
+                f"the P4Info is not of this program: {each.preamble.name} has {each.size} cells "
+                f"there, {size} in the program"
+            )
+
+
+def _match_kind(field: Any) -> str:
+    # Of P4Info, not of the program, where p4c has made ternary keys of optional ones.
+    return str(p4info_pb2.MatchField.MatchType.Name(field.match_type)).lower()
 
 
 def _fields(nodes: Iterable[Any]) -> tuple[Field, ...]:

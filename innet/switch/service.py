@@ -62,6 +62,7 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
         """The program that is running, or the parts of it that are asked for."""
         kinds = p4rt.GetForwardingPipelineConfigRequest
         try:
+            self.arbitration.check_device(request.device_id)
             config = self.device.config
         except Refusal as refusal:
             _abort(context, refusal)
@@ -89,6 +90,7 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
     def Read(self, request: p4rt.ReadRequest, context: Any) -> Iterator[p4rt.ReadResponse]:  # noqa: N802
         """All entities that the request describes."""
         try:
+            self.arbitration.check_device(request.device_id)
             for entity in request.entities:
                 found = list(self.device.read(entity))
                 yield p4rt.ReadResponse(entities=found)

@@ -48,11 +48,9 @@ class Tables:
             raise not_found(f"{table.name}: no such entry")
         elif update == p4rt.Update.MODIFY:
             self._modify(table, stored, message)
-        elif update == p4rt.Update.DELETE:
+        else:
             self._engine.remove(table.name, stored.id)
             del self._entries[table.id][key]
-        else:
-            raise invalid("the update has no type")
 
     def read(self, wanted: p4rt.TableEntry) -> Iterator[p4rt.TableEntry]:
         """The entries that `wanted` describes; a table id of 0 stands for all tables."""
@@ -132,9 +130,8 @@ class Tables:
             action, args = _action(table, message.action)
             self._engine.set_action(table.name, MISS, action.number, args)
             self._defaults[table.id] = message.action
-        elif table.layout.default_action is not None:
-            layout = table.layout
-            self._engine.set_action(table.name, MISS, layout.default_action, layout.default_args)
+        elif (original := table.layout.default_action) is not None:
+            self._engine.set_action(table.name, MISS, original, table.layout.default_args)
             self._defaults[table.id] = None
 
     def _read_default(self, table: Table) -> p4rt.TableEntry:

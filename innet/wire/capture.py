@@ -33,7 +33,7 @@ class Lanes(Packet):  # type: ignore[misc]
 
     name = "innet lanes"
     fields_desc = [  # noqa: RUF012 - scapy's way of declaring a layer
-        FieldListField("lanes", [], SignedIntField("lane", 0), length_from=lambda packet: None)
+        FieldListField("lanes", [], SignedIntField("lane", 0), length_from=lambda _: None)
     ]
 
     def do_dissect(self, s: bytes) -> bytes:

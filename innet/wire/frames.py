@@ -47,7 +47,7 @@ def encapsulation(source: Address, destination: Address, payload_bytes: int) -> 
 
 def internet_checksum(data: bytes) -> int:
     """RFC 1071's ones'-complement checksum of an even number of bytes."""
-    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     return ~total & 0xFFFF

@@ -1,6 +1,6 @@
 """The innet header and its constants: Python's copy of ``innet/p4/shared``.
 
-P4 cannot import Python, so the format stands twice; ``tests/wire/test_layout.py`` holds the compiled
+P4 cannot import Python, so the format stands twice; ``tests/test_wire.py`` holds the compiled
 P4 program, this table, the numpy view and the Scapy layer equal, field by field.
 """
 

@@ -7,7 +7,9 @@
 #define _GNU_SOURCE
 #include "runtime.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <linux/if_packet.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -29,6 +31,7 @@
 #endif
 
 enum { RECEIVE_BATCH = 16, BATCHES_PER_TURN = 4, MOST_SEGMENTS = 64, MOST_BYTES = 65000 };
+enum { MAC_ADDRESSES = 12, VLAN_TAG = 4 };
 
 /* How frames cross a port's socket. */
 enum port_kind { PORT_NONE, PORT_FRAMES, PORT_SEGMENTS };
@@ -482,15 +485,35 @@ void rt_emit(struct sw *sw, u32 number, const u8 *head, u32 head_bytes, const u8
 
 /* ---- receiving --------------------------------------------------------------------------------- */
 
-static u32 segment_of(struct msghdr *message, u32 bytes)
+static bool find_control(struct msghdr *message, int level, int type, void *data, size_t bytes)
 {
     for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c))
-        if (c->cmsg_level == SOL_UDP && c->cmsg_type == UDP_GRO) {
-            int segment;
-            memcpy(&segment, CMSG_DATA(c), sizeof segment);
-            return segment > 0 ? (u32)segment : bytes;
+        if (c->cmsg_level == level && c->cmsg_type == type) {
+            memcpy(data, CMSG_DATA(c), bytes);
+            return true;
         }
-    return bytes;
+    return false;
+}
+
+static u32 segment_of(struct msghdr *message, u32 bytes)
+{
+    int segment;
+    bool found = find_control(message, SOL_UDP, UDP_GRO, &segment, sizeof segment);
+    return found && segment > 0 ? (u32)segment : bytes;
+}
+
+/* Linux takes the VLAN tag out of a frame before a packet socket sees it: put it back, into the room
+ * in front of the frame. Returns the bytes that this takes. */
+static u32 restore_vlan_tag(struct msghdr *message, u8 *frame)
+{
+    struct tpacket_auxdata about;
+    if (!find_control(message, SOL_PACKET, PACKET_AUXDATA, &about, sizeof about)
+        || !(about.tp_status & TP_STATUS_VLAN_VALID))
+        return 0;
+    u16 tag[] = {htons(about.tp_vlan_tpid), htons(about.tp_vlan_tci)};
+    memmove(frame - VLAN_TAG, frame, MAC_ADDRESSES);
+    memcpy(frame - VLAN_TAG + MAC_ADDRESSES, tag, VLAN_TAG);
+    return VLAN_TAG;
 }
 
 static void process_batch(struct sw *sw, u32 number, struct mmsghdr *messages, int count)
@@ -498,8 +521,11 @@ static void process_batch(struct sw *sw, u32 number, struct mmsghdr *messages, i
     struct port *port = &sw->ports[number];
     pthread_mutex_lock(&sw->lock);
     for (int i = 0; i < count; i++) {
-        const u8 *frames = messages[i].msg_hdr.msg_iov->iov_base;
-        u32 bytes = messages[i].msg_len, step = segment_of(&messages[i].msg_hdr, bytes);
+        u8 *frames = messages[i].msg_hdr.msg_iov->iov_base;
+        u32 restored = restore_vlan_tag(&messages[i].msg_hdr, frames);
+        frames -= restored;
+        u32 bytes = messages[i].msg_len + restored;
+        u32 step = segment_of(&messages[i].msg_hdr, bytes);
         for (u32 at = 0; at < bytes; at += step) {
             u32 length = bytes - at < step ? bytes - at : step;
             port->in.packets++;
@@ -515,9 +541,10 @@ static bool receive_batch(struct sw *sw, u32 number)
 {
     struct mmsghdr messages[RECEIVE_BATCH];
     struct iovec vectors[RECEIVE_BATCH];
-    char control[RECEIVE_BATCH][CMSG_SPACE(sizeof(int))];
+    char control[RECEIVE_BATCH][CMSG_SPACE(sizeof(struct tpacket_auxdata))];
     for (int i = 0; i < RECEIVE_BATCH; i++) {
-        vectors[i] = (struct iovec){sw->receive_buffer + (size_t)i * RT_MAX_FRAME, RT_MAX_FRAME};
+        u8 *buffer = sw->receive_buffer + (size_t)i * RT_MAX_FRAME;
+        vectors[i] = (struct iovec){buffer + VLAN_TAG, RT_MAX_FRAME - VLAN_TAG};
         messages[i] = (struct mmsghdr){.msg_hdr = {.msg_iov = &vectors[i], .msg_iovlen = 1,
             .msg_control = control[i], .msg_controllen = sizeof control[i]}};
     }

@@ -16,7 +16,7 @@ typedef int64_t i64;
 typedef unsigned __int128 u128;
 typedef __int128 i128;
 
-enum { RT_MAX_FRAME = 65536, RT_MAX_PORTS = 1024, RT_HEADROOM = 4096 };
+enum { RT_MAX_FRAME = 65536, RT_MAX_PORTS = 1024 };
 
 struct count { u64 packets, bytes; };
 

@@ -1,0 +1,157 @@
+"""The same training through the switch and over Gloo, side by side."""
+
+import contextlib
+import json
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from innet.controller import innet_pb2 as pb
+from innet.demo.rack import local_rack, spawned
+from innet.errors import InnetError
+
+LEAST_ACCURACY = 0.95
+MOST_DIFFERENCE = 0.01
+"""How far the accuracy may be from Gloo's."""
+
+_TRAINING = "innet.demo.training"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished training: the summaries of all workers, by rank, and the time it took."""
+
+    workers: Sequence[dict[str, Any]]
+    seconds: float
+
+    @property
+    def accuracy(self) -> float:
+        """Share of the test set that is classified right, 0 to 1."""
+        return float(self.workers[0]["accuracy"])
+
+    @property
+    def loss(self) -> float:
+        """Mean cross entropy over the training set."""
+        return float(self.workers[0]["final_loss"])
+
+    @property
+    def identical(self) -> bool:
+        """Whether all workers hold the same parameters, bit by bit."""
+        return len({worker["parameters"] for worker in self.workers}) == 1
+
+    def traffic(self, key: str) -> int:
+        """A traffic figure, summed over the workers."""
+        return sum(int(worker["traffic"][key]) for worker in self.workers)
+
+
+def run(workers: int, epochs: int, lanes: int) -> None:
+    """Train twice, print the table, and raise InnetError if a promise was not kept."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C: cleaned up
+    console = Console()
+    with Progress(
+        TextColumn("{task.description:<24}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("epochs  loss {task.fields[loss]:.4f}"),
+        TimeElapsedColumn(),
+        console=console,
+    ) as progress:
+        with local_rack(workers, lanes) as rack:
+            innet = train("innet", workers, epochs, progress, rack.environment)
+            job = rack.describe_job()
+        gloo = train("gloo", workers, epochs, progress, {})
+    console.print(table(innet, gloo, job))
+    check(innet, gloo, job)
+    console.print(
+        f"[green]All {workers} workers hold the same parameters, and the switch's counters account "
+        "for every chunk of every step.[/green]"
+    )
+
+
+def train(
+    network: str, workers: int, epochs: int, progress: Progress, environment: Mapping[str, str]
+) -> Outcome:
+    """Run the worker processes of one training and wait for them."""
+    task = progress.add_task(f"training over {network}", total=epochs, loss=float("nan"))
+    started = time.monotonic()
+    command = [sys.executable, "-m", _TRAINING, network, str(epochs)]
+    master = str(_free_tcp_port())
+    with contextlib.ExitStack() as stack:
+        processes = [
+            stack.enter_context(
+                spawned(
+                    command,
+                    {
+                        **environment,
+                        "MASTER_ADDR": "127.0.0.1",
+                        "MASTER_PORT": master,
+                        "WORLD_SIZE": str(workers),
+                        "RANK": str(rank),
+                        "LOCAL_RANK": str(rank),
+                        "OMP_NUM_THREADS": "1",
+                    },
+                )
+            )
+            for rank in range(workers)
+        ]
+        summaries = []
+        for process in processes:
+            last: dict[str, Any] = {}
+            for line in process.stdout or ():
+                last = json.loads(line)
+                if process is processes[0] and "epoch" in last:
+                    progress.update(task, completed=last["epoch"], loss=last["loss"])
+            if process.wait() or "parameters" not in last:
+                problem = process.stderr.read() if process.stderr else ""
+                raise InnetError(f"a worker of the {network} training failed:\n{problem}")
+            summaries.append(last)
+    return Outcome(summaries, time.monotonic() - started)
+
+
+def table(innet: Outcome, gloo: Outcome, job: pb.Job) -> Table:
+    """Both trainings side by side; what Gloo sends is the kernel's business and not counted."""
+    rows = Table("", "innet", "Gloo", title=f"{job.workers} workers, {job.lanes} lanes per packet")
+    elements = sum(int(worker["elements"]) for worker in innet.workers)
+    both = innet.traffic("bytes_sent") + innet.traffic("bytes_received")
+    rows.add_row("test accuracy", f"{innet.accuracy:.4f}", f"{gloo.accuracy:.4f}")
+    rows.add_row("final training loss", f"{innet.loss:.6f}", f"{gloo.loss:.6f}")
+    rows.add_row("packets sent by workers", f"{innet.traffic('packets_sent'):,}", "-")
+    rows.add_row("bytes per element, sent", f"{innet.traffic('bytes_sent') / elements:.2f}", "-")
+    rows.add_row("bytes per element, both ways", f"{both / elements:.2f}", "-")
+    rows.add_row("retransmissions", f"{innet.traffic('retransmissions'):,}", "-")
+    rows.add_row("sums made in the switch", f"{job.counters.completed:,}", "0")
+    rows.add_row("seconds, with start-up", f"{innet.seconds:.1f}", f"{gloo.seconds:.1f}")
+    return rows
+
+
+def check(innet: Outcome, gloo: Outcome, job: pb.Job) -> None:
+    """Raise InnetError unless the trainings agree and the switch did the work."""
+    chunks = {int(worker["traffic"]["chunks"]) for worker in innet.workers}
+    if chunks != {job.counters.completed}:
+        raise InnetError(
+            f"the workers reduced {sorted(chunks)} chunks, the switch {job.counters.completed}"
+        )
+    if not innet.identical:
+        raise InnetError("the workers' parameters differ")
+    if innet.accuracy < LEAST_ACCURACY:
+        raise InnetError(f"the accuracy is {innet.accuracy:.4f}, below {LEAST_ACCURACY}")
+    if abs(innet.accuracy - gloo.accuracy) > MOST_DIFFERENCE:
+        raise InnetError(
+            f"the accuracy is {innet.accuracy:.4f}, Gloo's {gloo.accuracy:.4f}: "
+            f"more than {MOST_DIFFERENCE} apart"
+        )
+
+
+def _free_tcp_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,150 @@
+"""A rack on one machine: an embedded switch, a controller, one job, and cables made of UDP."""
+
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO
+
+from innet.controller import innet_pb2 as pb
+from innet.controller.client import connect, translated
+from innet.errors import InnetError
+
+_PR_SET_PDEATHSIG = 1
+_STOP_WITHIN = 10.0
+
+
+@dataclass(frozen=True)
+class Rack:
+    """A running rack. `links` has one link specification for each worker."""
+
+    controller: str
+    job: str
+    links: tuple[str, ...]
+    switch: "subprocess.Popen[str]"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What :func:`innet.join` reads; the worker picks its link by ``LOCAL_RANK``."""
+        return {
+            "INNET_CONTROLLER": self.controller,
+            "INNET_JOB": self.job,
+            "INNET_LINK": " ".join(self.links),
+        }
+
+    def describe_job(self) -> pb.Job:
+        """The job, with the switch's counters."""
+        channel, stub = connect(self.controller)
+        with contextlib.closing(channel), translated("show the job"):
+            job: pb.Job = stub.GetJob(pb.GetJobRequest(name=self.job))
+            return job
+
+
+@contextlib.contextmanager
+def local_rack(workers: int, lanes: int = 64, slots: int = 128) -> Iterator[Rack]:
+    """Run a rack of `workers` ports with one job over all of them.
+
+    Everything that it starts has ended when the block is left. Raises InnetError.
+    """
+    ports = free_udp_ports(2 * workers)
+    outer, inner = ports[:workers], ports[workers:]
+    cables = [
+        f"-i{number}@udp:127.0.0.1:{switch}/127.0.0.1:{host}"
+        for number, (switch, host) in enumerate(zip(outer, inner, strict=True), start=1)
+    ]
+    links = [
+        f"udp:127.0.0.1:{host}/127.0.0.1:{switch}"
+        for switch, host in zip(outer, inner, strict=True)
+    ]
+    arguments = ["--no-p4", "--grpc-server-addr", "127.0.0.1:0", *cables]
+    with (
+        process([*command("innet.switch.cli"), *arguments]) as (switch, p4runtime),
+        process([*command("innet.cli"), "controller", "--address", "127.0.0.1:0"]) as (_, address),
+    ):
+        channel, stub = connect(address)
+        with contextlib.closing(channel), translated("set up the rack"):
+            stub.AddSwitch(
+                pb.AddSwitchRequest(
+                    name="tor",
+                    grpc_address=p4runtime,
+                    ports=range(1, workers + 1),
+                    lanes=lanes,
+                )
+            )
+            stub.CreateJob(
+                pb.CreateJobRequest(name="demo", switch="tor", workers=workers, slots=slots)
+            )
+        yield Rack(address, "demo", tuple(links), switch)
+
+
+@contextlib.contextmanager
+def process(arguments: Sequence[str]) -> Iterator[tuple["subprocess.Popen[str]", str]]:
+    """A server process that prints ``NAME ADDRESS`` when it is ready. Yields it and the address."""
+    with spawned(arguments) as running:
+        line = _stdout(running).readline()
+        if not line:
+            _, problem = running.communicate()
+            raise InnetError(f"{arguments[2]} did not start:\n{problem.strip()}")
+        yield running, line.split()[1]
+
+
+@contextlib.contextmanager
+def spawned(
+    arguments: Sequence[str], environment: Mapping[str, str] | None = None
+) -> Iterator["subprocess.Popen[str]"]:
+    """A process with its output piped, which ends with the block, or with this process."""
+    running = subprocess.Popen(
+        arguments,
+        env={**os.environ, **(environment or {})},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # Ctrl-C reaches this process only, which then ends the others
+        preexec_fn=_end_with_parent,  # noqa: PLW1509 - one prctl call, before any other thread
+    )
+    with running:
+        try:
+            yield running
+        finally:
+            stop(running)
+
+
+def stop(running: "subprocess.Popen[str]") -> None:
+    """End a process: SIGTERM, and SIGKILL if that does not help."""
+    running.terminate()
+    try:
+        running.wait(_STOP_WITHIN)
+    except subprocess.TimeoutExpired:
+        running.kill()
+
+
+def command(module: str) -> list[str]:
+    """How to run a module's ``main`` with this interpreter, wherever scripts are installed."""
+    return [sys.executable, "-c", f"from {module} import main; main()"]
+
+
+def free_udp_ports(count: int) -> list[int]:
+    """UDP ports of the loopback interface that nobody has at the moment."""
+    with contextlib.ExitStack() as stack:
+        sockets = [
+            stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+            for _ in range(count)
+        ]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def _end_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _stdout(running: "subprocess.Popen[str]") -> IO[str]:
+    if running.stdout is None:
+        raise AssertionError
+    return running.stdout

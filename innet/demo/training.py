@@ -1,0 +1,107 @@
+"""One worker of the demo: DistributedDataParallel on handwritten digits, over innet or Gloo.
+
+Prints one JSON object per line: after every epoch its number and the loss, at the end a summary.
+"""
+
+import hashlib
+import json
+import sys
+from dataclasses import asdict
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import innet
+from innet.host.agent import Agent
+
+SEED = 1
+_BATCH = 16
+_LEARNING_RATE = 0.1
+_MOMENTUM = 0.9
+_TEST_SHARE = 5
+
+
+def main(network: str, epochs: int) -> None:
+    """Train with the ranks and addresses that the environment gives, as torchrun sets them."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    rank, workers = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(SEED)
+    model = nn.Sequential(
+        nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10)
+    )
+    replica = DistributedDataParallel(model)
+    agent = innet.join() if network == "innet" else None
+    if agent:
+        replica.register_comm_hook(agent, innet.ddp_hook)
+
+    (images, labels), test = digits()
+    optimizer = torch.optim.SGD(replica.parameters(), lr=_LEARNING_RATE, momentum=_MOMENTUM)
+    shuffler = torch.Generator().manual_seed(SEED)
+    steps = 0
+    for epoch in range(epochs):
+        order = torch.randperm(len(images), generator=shuffler)
+        # Whole steps only, so that all workers make as many.
+        for batch in order[: len(order) // (workers * _BATCH) * workers * _BATCH].split(
+            workers * _BATCH
+        ):
+            mine = batch[rank::workers]
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(replica(images[mine]), labels[mine])
+            loss.backward()
+            optimizer.step()
+            steps += 1
+        say(epoch=epoch + 1, loss=loss.item())
+    say(**summary(model, (images, labels), test, steps, agent))
+    if agent:
+        agent.close()
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def digits() -> tuple[tuple[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]:
+    """Scikit-learn's 1797 digits, float32 (n, 64) and int64 (n,): training and test set."""
+    data = load_digits()
+    images = torch.tensor(data.data / 16, dtype=torch.float32)
+    labels = torch.tensor(data.target)
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(SEED))
+    cut = len(images) // _TEST_SHARE
+    test, training = order[:cut], order[cut:]
+    return (images[training], labels[training]), (images[test], labels[test])
+
+
+def summary(
+    model: nn.Module,
+    training: tuple[torch.Tensor, torch.Tensor],
+    test: tuple[torch.Tensor, torch.Tensor],
+    steps: int,
+    agent: Agent | None,
+) -> dict[str, Any]:
+    """What the comparison needs to know about a finished training."""
+    with torch.no_grad():
+        loss = nn.functional.cross_entropy(model(training[0]), training[1])
+        right = (model(test[0]).argmax(dim=1) == test[1]).float().mean()
+    digest = hashlib.sha256()
+    for parameter in model.parameters():
+        digest.update(parameter.detach().numpy().tobytes())
+    return {
+        "final_loss": loss.item(),
+        "accuracy": right.item(),
+        "parameters": digest.hexdigest(),
+        "elements": steps * sum(parameter.numel() for parameter in model.parameters()),
+        "traffic": asdict(agent.traffic) if agent else None,
+    }
+
+
+def say(**facts: Any) -> None:
+    """Tell the comparison something."""
+    sys.stdout.write(json.dumps(facts) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))
