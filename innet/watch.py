@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from scapy.all import sniff
+from scapy.all import conf, sniff
 from scapy.error import Scapy_Exception
 from scapy.layers.inet import UDP
 from scapy.layers.l2 import Ether
@@ -14,6 +14,9 @@ from innet.errors import UsageError
 from innet.wire.capture import Innet
 from innet.wire.frames import ENCAPSULATION_BYTES
 from innet.wire.layout import HEADER_BYTES
+
+_SOL_PACKET = 263
+_PACKET_IGNORE_OUTGOING = 23
 
 
 def show(
@@ -37,13 +40,20 @@ def show(
             shown += 1
             write(found.show(dump=True) if full else describe(found))
 
-    source = {"offline": str(file)} if file else {"iface": interface}
     try:
+        source = {"offline": str(file)} if file else {"opened_socket": _listen(str(interface))}
         sniff(**source, prn=take, store=False, stop_filter=lambda _: bool(count) and shown >= count)
     except PermissionError:
         raise UsageError(f"capturing on {interface} needs root") from None
     except (OSError, ValueError, Scapy_Exception) as problem:
         raise UsageError(f"cannot capture from {interface or file}: {problem}") from None
+
+
+def _listen(interface: str) -> Any:
+    source = conf.L2listen(iface=interface)
+    if interface == "lo":  # where everything would be seen twice, on its way out and in
+        source.ins.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
+    return source
 
 
 def innet_frame(packet: Any) -> Any:

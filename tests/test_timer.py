@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from innet.host.timer import RetransmissionTimer
 
 ANY = {"shortest": 0.0, "longest": float("inf")}

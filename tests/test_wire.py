@@ -5,12 +5,16 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-import innet
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import Ether
+from scapy.packet import NoPayload, Packet, Padding
+
+import innet
 from innet.switch.build import find_compiler
 from innet.wire.capture import Innet, Lanes
 from innet.wire.frames import (
@@ -31,9 +35,6 @@ from innet.wire.layout import (
     Operation,
 )
 from innet.wire.records import blank, packet_bytes, packet_dtype
-from scapy.layers.inet import IP, UDP
-from scapy.layers.l2 import Ether
-from scapy.packet import NoPayload, Packet, Padding
 
 HEADERS_P4 = Path(innet.__file__).parent / "p4" / "shared" / "headers.p4"
 WITH_LANES = (Kind.CONTRIBUTION, Kind.RESULT, Kind.PENDING)
@@ -153,16 +154,18 @@ def test_scapy_reads_what_numpy_builds(header: dict[str, int], lanes: np.ndarray
     assert_holds(Innet(filled(header, lanes).tobytes()), header, lanes)
 
 
-@given(headers, lane_values, addresses, addresses)
-def test_scapy_reads_whole_frames(header, lanes, source: Address, destination: Address):
-    destination = Address(destination.mac, destination.ip)
+@given(headers, lane_values, addresses, addresses, st.booleans())
+def test_scapy_reads_whole_frames(header, lanes, worker: Address, switch: Address, reply: bool):
+    switch = Address(switch.mac, switch.ip)
+    source, destination = (switch, worker) if reply else (worker, switch)
     front = encapsulation(source, destination, packet_bytes(lanes.size))
     assert len(front) == ENCAPSULATION_BYTES
     raw = filled(header, lanes, front).tobytes()
     frame = Ether(raw)
     assert (frame.src, frame.dst) == (source.mac, destination.mac)
     assert (frame[IP].src, frame[IP].dst) == (source.ip, destination.ip)
-    assert (frame[UDP].sport, frame[UDP].dport) == (source.udp_port, UDP_PORT)
+    assert (frame[UDP].sport, frame[UDP].dport) == (source.udp_port, destination.udp_port)
+    assert UDP_PORT in (frame[UDP].sport, frame[UDP].dport)
     assert frame[IP].len == len(raw) - 14
     assert frame[UDP].len == len(raw) - 34
     assert Padding not in frame

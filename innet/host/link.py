@@ -87,8 +87,8 @@ class Link:
                     return
                 raise
             segment = _segment_size(ancillary) or size
-            if segment == self.dtype.itemsize and size % segment == 0:
-                yield np.frombuffer(self._buffer[:size], self.dtype)
+            if segment == self.dtype.itemsize:  # the last of a batch may be shorter: not ours
+                yield np.frombuffer(self._buffer[: size - size % segment], self.dtype)
 
     def close(self) -> None:
         """Give the socket back."""
@@ -150,12 +150,19 @@ def parse_endpoints(spec: str) -> tuple[tuple[str, int], tuple[str, int]]:
     try:
         if kind != "udp":
             raise ValueError
-        local, remote = (end.rpartition(":") for end in ends.split("/"))
-        return (local[0], int(local[2])), (remote[0], int(remote[2]))
+        local, remote = (_endpoint(end) for end in ends.split("/"))
+        return local, remote
     except ValueError:
         raise UsageError(
             f"link {spec!r} is neither 'host' nor 'udp:LOCAL_IP:PORT/REMOTE_IP:PORT'"
         ) from None
+
+
+def _endpoint(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not 0 < int(port) < 1 << 16:
+        raise ValueError
+    return host, int(port)
 
 
 def frame_address(local: tuple[str, int]) -> Address:

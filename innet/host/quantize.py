@@ -11,7 +11,7 @@ g = ceil(log2 N). Integers are multiples of ``step = 2**(e + g - 31)`` with ``2*
 so ``step <= M * 2**(g - 30)``; it is never below 2**-126, float32's smallest normal number. Every
 element of the mean that comes back differs from the exact mean by at most
 
-    step / 2  +  |mean| * 2**-23  +  2**-150
+    step / 2  +  (|mean| + step / 2) * 2**-23  +  2**-150
 
 (rounding to integers; the int32 to float32 conversion and the division by N; a denormal result).
 A block in which any worker has a NaN or an infinity comes back as NaN throughout: mixed-precision

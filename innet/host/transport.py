@@ -134,25 +134,34 @@ class SwitchTransport:
         self.traffic.packets_received += len(batch)
         self.traffic.bytes_received += len(batch) * self._frame_bytes
         ours = batch[(batch["job"] == seat.job) & (batch["epoch"] == seat.epoch)]
-        slots = ours["slot"].astype(np.int64) - seat.first_slot
-        positions, slots = self._window.accept(slots, ours["sequence"].astype(np.int64))
+        # A slot's result first: once it is in, an older PENDING of the same slot no longer matches.
+        self._take_results(ours[ours["kind"] == Kind.RESULT], chunks, results, now)
+        self._take_pendings(ours[ours["kind"] == Kind.PENDING], now)
+
+    def _take_results(
+        self, batch: Records, chunks: Integers, results: Integers, now: float
+    ) -> None:
+        positions, slots = self._accepted(batch)
         if not positions.size:
             return
-        self._heard_at = now
-        kinds = ours["kind"][positions]
-        pending = positions[kinds == Kind.PENDING]
-        if pending.size:
-            self._arrived = int(ours["workers"][pending[-1]])
-        done = kinds == Kind.RESULT
-        if not done.any():
-            return
-        self._progress_at = now
-        round_trip = self._window.round_trip(slots[done], now)
+        self._heard_at = self._progress_at = now
+        round_trip = self._window.round_trip(slots, now)
         if round_trip is not None:
             self._timer.sample(round_trip)
-        finished, again, following = self._window.finish(slots[done], now)
+        finished, again, following = self._window.finish(slots, now)
         self._send(again, following, chunks)
-        results[finished] = ours["lanes"][positions[done]]
+        results[finished] = batch["lanes"][positions]
+
+    def _take_pendings(self, batch: Records, now: float) -> None:
+        positions, _ = self._accepted(batch)
+        if positions.size:
+            self._heard_at = now
+            self._arrived = int(batch["workers"][positions[-1]])
+
+    def _accepted(self, batch: Records) -> tuple[Indices, Indices]:
+        """The packets that answer something outstanding: their positions and slots."""
+        slots = batch["slot"].astype(np.int64) - self._seat.first_slot
+        return self._window.accept(slots, batch["sequence"].astype(np.int64))
 
     def _send(self, slots: Indices, which: Indices, chunks: Integers) -> None:
         if not slots.size:

@@ -15,6 +15,7 @@ Times = npt.NDArray[np.float64]
 
 _IDLE = -1
 _LAST_SEQUENCE = 2**32 - 1
+_MOST_CHUNKS = 2**31  # of one exchange: more elements than the agent takes
 
 
 class Window:
@@ -43,7 +44,7 @@ class Window:
 
         Returns (positions in the batch, slots) of the accepted ones, each slot at most once.
         """
-        known = np.flatnonzero(slots < self.slots)
+        known = np.flatnonzero((slots >= 0) & (slots < self.slots))
         waiting = known[
             (self._chunk[slots[known]] != _IDLE) & (self.sequence[slots[known]] == sequences[known])
         ]
@@ -90,8 +91,8 @@ class Window:
 
     @property
     def exhausted(self) -> bool:
-        """Whether sequence numbers are about to wrap, so that the job needs a new epoch."""
-        return bool(self.sequence.max() >= _LAST_SEQUENCE)
+        """Whether another exchange might wrap sequence numbers, so that the job needs a new epoch."""
+        return bool(self.sequence.max() > _LAST_SEQUENCE - _MOST_CHUNKS)
 
     def _mark_sent(self, slots: Indices, now: float) -> None:
         self._sent_at[slots] = now
