@@ -48,7 +48,7 @@ def load(text: str | bytes) -> ir.Program:
             raise UnsupportedProgram(f"{what} are not supported")
     try:
         return _Reader(document).program()
-    except (KeyError, IndexError, TypeError, StopIteration) as problem:
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as problem:
         raise UnsupportedProgram(f"malformed BMv2 JSON: {problem!r}") from problem
 
 
@@ -69,7 +69,7 @@ class _Reader:
         pipelines = {each["name"]: self.pipeline(each) for each in document["pipelines"]}
         return ir.Program(
             headers=self.headers,
-            errors=dict(document.get("errors", [])),
+            errors={name: int(code) for name, code in document.get("errors", [])},
             parser_start=parser["init_state"],
             states=tuple(self.state(each) for each in parser["parse_states"]),
             deparser=tuple(document["deparsers"][0]["order"]),
@@ -77,7 +77,7 @@ class _Reader:
             ingress=pipelines["ingress"],
             egress=pipelines["egress"],
             registers=tuple(
-                ir.Register(each["name"], each["bitwidth"], each["size"])
+                ir.Register(each["name"], int(each["bitwidth"]), int(each["size"]))
                 for each in document.get("register_arrays", [])
             ),
             counters=tuple(_counter(each) for each in document.get("counter_arrays", [])),
@@ -94,9 +94,9 @@ class _Reader:
             case "field":
                 return self.field(value)
             case "local" | "runtime_data":
-                return ir.ParamRef(value)
+                return ir.ParamRef(int(value))
             case "lookahead":
-                return ir.Lookahead(value[0], value[1])
+                return ir.Lookahead(int(value[0]), int(value[1]))
             case "expression" if "op" in value:
                 return self.operation(value)
             case "expression":
@@ -136,7 +136,7 @@ class _Reader:
 
     def action(self, node: Json) -> ir.Action:
         return ir.Action(
-            node["id"],
+            int(node["id"]),
             node["name"],
             tuple((each["name"], each["bitwidth"]) for each in node["runtime_data"]),
             tuple(self.primitive(each) for each in node["primitives"]),
@@ -214,7 +214,7 @@ class _Reader:
         return ir.Table(
             name=node["name"],
             keys=keys,
-            actions=tuple(node["action_ids"]),
+            actions=tuple(map(int, node["action_ids"])),
             size=node["max_size"],
             default_action=default.get("action_id"),
             default_args=tuple(int(each, 16) for each in default.get("action_data", [])),
@@ -281,7 +281,7 @@ def _header(node: Json, header_type: Json) -> ir.Header:
 
 def _counter(node: Json) -> ir.Counter:
     table = node.get("binding") if node.get("is_direct") else None
-    return ir.Counter(node["name"], node.get("size", 0), table)
+    return ir.Counter(node["name"], int(node.get("size", 0)), table)
 
 
 def _entry(keys: tuple[ir.MatchKey, ...], node: Json) -> ir.ConstEntry:

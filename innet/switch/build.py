@@ -51,7 +51,8 @@ def cache_folder() -> Path:
 
 def _runtime_files() -> dict[str, bytes]:
     folder = resources.files("innet.switch") / "runtime"
-    return {name: (folder / name).read_bytes() for name in ("runtime.h", "runtime.c")}
+    files = (file for file in folder.iterdir() if file.name.endswith((".h", ".c")))
+    return {file.name: file.read_bytes() for file in sorted(files, key=lambda file: file.name)}
 
 
 def _write_sources(folder: Path, source: str) -> None:
@@ -72,7 +73,8 @@ def _digest(compiler: str, source: str) -> str:
 
 
 def _run_compiler(compiler: str, folder: Path) -> None:
-    command = [compiler, *FLAGS, "program.c", "runtime.c", "-o", "program.so"]
+    sources = sorted(file.name for file in folder.glob("*.c"))
+    command = [compiler, *FLAGS, *sources, "-o", "program.so"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         raise CompilerError(f"{compiler} failed on the generated program:\n{done.stderr[:2000]}")

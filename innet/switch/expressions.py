@@ -120,7 +120,7 @@ class Expressions:
         if bits > 126:
             raise UnsupportedProgram(f"arithmetic on a parameter {bits} bits wide")
         if bits > 63:
-            return Number(f"(i128)args_wide(a, {index})", 0, (1 << bits) - 1)
+            return Number(f"(i128)rt_wide_arg(a, {index})", 0, (1 << bits) - 1)
         return Number(f"(i64)a[{2 * index}]", 0, (1 << bits) - 1)
 
     def _comparison(self, op: str, left: ir.Expr, right: ir.Expr) -> str:

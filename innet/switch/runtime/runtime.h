@@ -75,6 +75,12 @@ struct replica { u32 port, instance; };
 u32 rt_group(struct sw *sw, u32 group, const struct replica **replicas);
 const u32 *rt_drop_port(const struct sw *sw);
 
+/* An action's parameter that is wider than 64 bits: two words, the low one first. */
+static inline u128 rt_wide_arg(const u64 *args, u32 index)
+{
+    return (u128)args[2 * index + 1] << 64 | args[2 * index];
+}
+
 /* `width` bits (at most 64) that start `offset` bits into `p`, most significant first. */
 static inline u64 rt_bits(const u8 *p, u32 offset, u32 width)
 {
