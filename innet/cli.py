@@ -72,10 +72,10 @@ def controller(
 
     logs.configure(verbose=verbose)
     server = ControllerServer(address)
-    host = address.rpartition(":")[0]
-    typer.echo(f"controller {host}:{server.port}")
     try:
-        commands.wait_for_stop()
+        stop = commands.StopRequest()  # from before the controller says that it serves
+        typer.echo(f"controller {commands.served_address(address, server.port)}")
+        stop.wait()
     finally:
         server.close()
 

@@ -1,5 +1,6 @@
 """What innet's commands have in common: errors become a message and an exit code."""
 
+import os
 import signal
 import sys
 import threading
@@ -9,6 +10,9 @@ import typer
 from rich.console import Console
 
 from innet.errors import InnetError
+
+# What goes wrong is said once, by us; a user who sets the variable hears gRPC as well.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
 def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> None:
@@ -22,11 +26,21 @@ def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> None:
         sys.exit(130)
 
 
-def wait_for_stop() -> None:
-    """Return when the process is told to stop, by Ctrl-C or SIGTERM."""
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    # Signals are handled between bytecodes: a wait without end would not see them everywhere.
-    while not stop.wait(3600):
-        pass
+class StopRequest:
+    """What Ctrl-C and SIGTERM ask for, from the moment on that this is made."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: self._event.set())
+
+    def wait(self) -> None:
+        """Return when the process is told to stop."""
+        # Signals are handled between bytecodes: a wait without end would not see them everywhere.
+        while not self._event.wait(3600):
+            pass
+
+
+def served_address(address: str, port: int) -> str:
+    """Where a server that was asked for `address` can be reached, now that its port is known."""
+    return address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"

@@ -11,13 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import grpc
+from google.rpc import status_pb2
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
-from p4runtime_sh.p4runtime import (
-    P4RuntimeClient,
-    P4RuntimeException,
-    P4RuntimeWriteException,
-)
+from p4runtime_sh.p4runtime import P4RuntimeClient, P4RuntimeException
 
 from innet.errors import SwitchError
 
@@ -150,8 +147,11 @@ class SwitchConnection:
         request = p4rt.WriteRequest()
         for entity in entities:
             request.updates.add(type=kind, entity=entity)
+        request.device_id = self._client.device_id
+        request.election_id.low = self._client.election_id[1]
         with self._translated():
-            self._client.write(request)
+            # Not the client's own `write`: its reading of the error details does not end.
+            self._client.stub.Write(request)
 
     def _listen(self) -> None:
         # The client puts None when the stream has ended.
@@ -162,10 +162,11 @@ class SwitchConnection:
     def _translated(self) -> Iterator[None]:
         try:
             yield
-        except (P4RuntimeException, P4RuntimeWriteException) as problem:
+        except P4RuntimeException as problem:
             raise SwitchError(f"{self._where} refused: {problem}") from None
         except grpc.RpcError as problem:
-            raise SwitchError(f"{self._where} refused: {problem.details()}") from None
+            reasons = "; ".join([problem.details(), *_details(problem)])
+            raise SwitchError(f"{self._where} refused: {reasons}") from None
         except SystemExit:  # the client's way of giving up
             raise SwitchError(f"{self._where} does not answer as a P4Runtime switch") from None
 
@@ -178,6 +179,15 @@ def group(number: int, replicas: Sequence[tuple[int, int]]) -> p4rt.Entity:
     for port, instance in replicas:
         entry.replicas.add(egress_port=port, instance=instance)
     return entity
+
+
+def _details(problem: grpc.RpcError) -> Iterator[str]:
+    """What is wrong with which update of a write (P4Runtime, "Error Reporting Messages")."""
+    packed = dict(problem.trailing_metadata() or ()).get("grpc-status-details-bin", b"")
+    for index, detail in enumerate(status_pb2.Status.FromString(packed).details):
+        error = p4rt.Error()
+        if detail.Unpack(error) and error.canonical_code:
+            yield f"update {index}: {error.message or 'code ' + str(error.canonical_code)}"
 
 
 def _await(address: str) -> None:

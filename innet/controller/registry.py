@@ -6,10 +6,11 @@ ends when its last worker has left; whoever wants to join after the first has le
 because the slots of those who stayed are already in use.
 """
 
+import contextlib
 import queue
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -115,7 +116,7 @@ class Registry:
             raise UsageError("which ports does the switch have? Name those that workers are at")
         if not request.HasField("service"):
             request.service.CopyFrom(pb_address(DEFAULT_SERVICE))
-        service = Address(request.service.mac, request.service.ip, request.service.udp_port)
+        service = _address(request.service)
         program = artifact(request.lanes or DEFAULT_LANES)
         with self._changed:
             if request.name in self._switches:
@@ -193,7 +194,8 @@ class Registry:
                 worker.events.put(_departure(worker.rank, reason))
                 worker.events.put(None)
                 self._remove(job, worker)
-            job.switch.data_plane.close_job(job.key)
+            with _tolerated(job):
+                job.switch.data_plane.close_job(job.key)
             job.switch.slots.give_back(job.key.first_slot)
             job.switch.indices.discard(job.key.index)
             del self._jobs[name]
@@ -250,6 +252,7 @@ class Registry:
                 job.deleted = True
                 for worker in job.workers.values():
                     worker.events.put(None)
+                job.workers.clear()  # they go on without us: nobody is to be dismissed
             self._changed.notify_all()
             for switch in self._switches.values():
                 switch.data_plane.close()
@@ -306,17 +309,38 @@ class Registry:
         if worker.where is None:
             return
         data_plane = job.switch.data_plane
-        try:
+        with _tolerated(job):
             data_plane.set_members(job.key, _members(job))
             data_plane.dismiss(job.key, job.epoch, worker.rank, worker.where)
-        except InnetError as problem:
-            # The worker is gone whatever the switch says; its epoch will not come again.
-            _log.warning("entries left in the switch", job=job.name, problem=str(problem))
+
+
+@contextlib.contextmanager
+def _tolerated(job: Job) -> Iterator[None]:
+    """Who is gone is gone, whatever the switch says: its epoch will not come again."""
+    try:
+        yield
+    except InnetError as problem:
+        _log.warning("entries left in the switch", job=job.name, problem=str(problem))
 
 
 def pb_address(address: Address) -> pb.Address:
     """An address as a message."""
     return pb.Address(mac=address.mac, ip=address.ip, udp_port=address.udp_port)
+
+
+def _address(message: pb.Address) -> Address:
+    """A message as an address. Raises UsageError."""
+    address = Address(message.mac, message.ip, message.udp_port)
+    try:
+        complete = len(address.mac_bytes) == 6 and len(address.ip_bytes) == 4
+    except ValueError:
+        complete = False
+    if not complete:
+        raise UsageError(
+            f"{address.mac!r} and {address.ip!r} are no MAC and IPv4 address: "
+            f"write them as in {DEFAULT_SERVICE.mac} and {DEFAULT_SERVICE.ip}"
+        )
+    return address
 
 
 def _members(job: Job) -> list[tuple[int, int]]:

@@ -21,7 +21,7 @@ class SlotAllocator:
             raise UsageError(f"{size} slots: the number has to be a power of two")
         if size > self.slots:
             raise UsageError(f"{size} slots are more than the {self.slots} that the switch has")
-        for first in range(0, self.slots, size):
+        for first in range(0, self.slots - size + 1, size):
             if all(
                 first + size <= other or other + taken <= first
                 for other, taken in self._taken.items()

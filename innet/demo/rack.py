@@ -17,6 +17,7 @@ from innet.errors import InnetError
 
 _PR_SET_PDEATHSIG = 1
 _STOP_WITHIN = 10.0
+_LIBC = ctypes.CDLL(None)
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ def free_udp_ports(count: int) -> list[int]:
 
 
 def _end_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _stdout(running: "subprocess.Popen[str]") -> IO[str]:

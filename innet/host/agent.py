@@ -49,7 +49,9 @@ class Agent:
         returns a new one of the same kind, shape and device; all workers get the same bits. See
         :mod:`innet.host.quantize` for how far it may be from the exact mean.
 
-        Raises UnsupportedTensor, SwitchUnreachable, WorkersMissing or WorkersDisagree.
+        Raises UnsupportedTensor, or one of the AllReduceErrors: JobEnded, SwitchUnreachable,
+        WorkersMissing, WorkersDisagree. After one of those every later call raises it again: the
+        workers are out of step, and have to join again.
         """
         return self.submit(tensor).result()
 
@@ -97,12 +99,16 @@ class Agent:
         words = np.concatenate([np.array([size, -size], np.int32), exponents])
         chunks = np.zeros((-(-words.size // self.seat.lanes), self.seat.lanes), np.int32)
         chunks.reshape(-1)[: words.size] = words
-        agreed = self._transport.all_reduce(chunks, Operation.MAX).reshape(-1)
-        if agreed[0] != size or agreed[1] != -size:
-            raise WorkersDisagree(
-                f"this worker reduces {size} elements, others between {-agreed[1]} and {agreed[0]}"
-            )
-        return agreed[2 : words.size]
+
+        def check_size(first: Integers) -> None:
+            largest, smallest = first[0], -first[1]
+            if largest != size or smallest != size:
+                raise WorkersDisagree(
+                    f"this worker reduces {size} elements, others between {smallest} and {largest}"
+                )
+
+        agreed = self._transport.all_reduce(chunks, Operation.MAX, check_size)
+        return agreed.reshape(-1)[2 : words.size]
 
 
 def join(
@@ -125,7 +131,9 @@ def join(
     """
     controller = controller or _from_environment("INNET_CONTROLLER", "controller")
     job = job or _from_environment("INNET_JOB", "job")
-    rank = int(_from_environment("RANK", "rank")) if rank is None else rank
+    rank = _integer_from_environment("RANK", "rank") if rank is None else rank
+    if rank < 0:
+        raise UsageError(f"rank {rank}: ranks count from 0 on")
     link = link or _link_from_environment()
     membership = Membership(controller, job, rank, timeout)
     try:
@@ -137,9 +145,15 @@ def join(
 
 def check_supported(tensor: Any) -> None:
     """Raise UnsupportedTensor unless `tensor` is a float32 array that :class:`Agent` can reduce."""
-    dtype = str(getattr(tensor, "dtype", type(tensor).__name__)).removeprefix("torch.")
+    if not isinstance(tensor, np.ndarray) and not hasattr(tensor, "detach"):
+        kind = type(tensor).__name__
+        raise UnsupportedTensor(f"innet sums torch tensors and numpy arrays, not {kind}")
+    dtype = str(tensor.dtype).removeprefix("torch.")
     if dtype != "float32":
         raise UnsupportedTensor(f"innet sums float32 tensors, not {dtype}: convert it first")
+    layout = str(getattr(tensor, "layout", "torch.strided"))
+    if layout != "torch.strided":
+        raise UnsupportedTensor(f"innet sums dense tensors, not {layout}: make it dense first")
     elements = tensor.size if isinstance(tensor, np.ndarray) else tensor.numel()
     if elements > _MOST_ELEMENTS:
         raise UnsupportedTensor(f"{elements} elements are more than {_MOST_ELEMENTS}: split it")
@@ -151,11 +165,18 @@ def _from_environment(name: str, what: str) -> str:
     raise UsageError(f"no {what}: give it to join(), or set {name}")
 
 
+def _integer_from_environment(name: str, what: str) -> int:
+    value = _from_environment(name, what)
+    if not value.isdecimal():
+        raise UsageError(f"{name} is {value!r}: it has to be a number")
+    return int(value)
+
+
 def _link_from_environment() -> str:
     links = os.environ.get("INNET_LINK", "host").split()
     if len(links) == 1:
         return links[0]
-    local_rank = int(_from_environment("LOCAL_RANK", "local rank for INNET_LINK"))
+    local_rank = _integer_from_environment("LOCAL_RANK", "local rank for INNET_LINK")
     if local_rank >= len(links):
         raise UsageError(f"INNET_LINK names {len(links)} links, local rank {local_rank} has none")
     return links[local_rank]

@@ -36,7 +36,13 @@ class Membership:
 
     def take_seat(self, link_spec: str) -> tuple[Seat, Link]:
         """Say hello through the data plane until admitted. Returns the seat and the open link."""
-        invitation = self._next("invitation", self._timeout).invitation
+        try:
+            invitation = self._next("invitation", self._timeout).invitation
+        except queue.Empty:
+            raise ControllerError(
+                f"no invitation has come in {self._timeout:.0f} s: a job takes new workers only "
+                "when all those of its last run have left"
+            ) from None
         service = Address(
             invitation.service.mac, invitation.service.ip, invitation.service.udp_port
         )

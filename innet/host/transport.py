@@ -59,6 +59,10 @@ def _nobody() -> Mapping[int, str]:
     return {}
 
 
+def _anything(_: Integers) -> None:
+    pass
+
+
 class SwitchTransport:
     """All-reduce of int32 vectors by the aggregation program of one switch.
 
@@ -86,15 +90,23 @@ class SwitchTransport:
         self._outgoing["job"] = seat.job
         self._outgoing["epoch"] = seat.epoch
         self._failure: AllReduceError | None = None
-        self._arrived = 0
+        self._missing: list[int] = []
+        self._gone: dict[int, str] = {}
         self._heard_at = self._progress_at = 0.0
         self.traffic = Traffic()
         self._frame_bytes = link.dtype.itemsize + (0 if link.encapsulation else 42)
 
-    def all_reduce(self, chunks: Integers, operation: Operation) -> Integers:
+    def all_reduce(
+        self,
+        chunks: Integers,
+        operation: Operation,
+        inspect: Callable[[Integers], None] = _anything,
+    ) -> Integers:
         """Combine a (chunks, lanes) int32 array with the other workers' arrays of the same shape.
 
-        Returns a new array of the same shape. Raises SwitchUnreachable or WorkersMissing.
+        Returns a new array of the same shape. `inspect` is given the first chunk's result, (lanes,),
+        as soon as it is in, and may raise an AllReduceError to give the exchange up. Raises
+        JobEnded, SwitchUnreachable or WorkersMissing.
         """
         if self._failure:
             raise self._failure
@@ -102,25 +114,32 @@ class SwitchTransport:
         if not len(chunks):
             return results
         try:
-            self._exchange(chunks, results, operation)
+            self._exchange(chunks, results, operation, inspect)
         except AllReduceError as failure:
             self._failure = failure
             self._window.abandon()
             raise
         return results
 
-    def _exchange(self, chunks: Integers, results: Integers, operation: Operation) -> None:
+    def _exchange(
+        self,
+        chunks: Integers,
+        results: Integers,
+        operation: Operation,
+        inspect: Callable[[Integers], None],
+    ) -> None:
         window, timer = self._window, self._timer
         if window.exhausted:
             raise AllReduceError("the epoch's sequence numbers are used up: join the job again")
         self._outgoing["operation"] = operation
         self._heard_at = self._progress_at = now = self._clock()
-        self._arrived = 0
+        self._missing, self._gone = list(range(self._seat.workers)), {}
         self._send(*window.start(len(chunks), now), chunks)
         while window.remaining:
             self._link.wait(window.next_deadline(timer.timeout, timer.longest) - self._clock())
             for batch in self._link.receive():
-                self._take(batch, chunks, results)
+                if 0 in self._take(batch, chunks, results):
+                    inspect(results[0])
             now = self._clock()
             if window.remaining:
                 slots, late = window.overdue(now, timer.timeout, timer.longest)
@@ -129,21 +148,23 @@ class SwitchTransport:
                 self._check_patience(now)
         self.traffic.chunks += len(chunks)
 
-    def _take(self, batch: Records, chunks: Integers, results: Integers) -> None:
+    def _take(self, batch: Records, chunks: Integers, results: Integers) -> Indices:
+        """Take in a batch of replies. Returns the chunks that it has finished."""
         seat, now = self._seat, self._clock()
         self.traffic.packets_received += len(batch)
         self.traffic.bytes_received += len(batch) * self._frame_bytes
         ours = batch[(batch["job"] == seat.job) & (batch["epoch"] == seat.epoch)]
         # A slot's result first: once it is in, an older PENDING of the same slot no longer matches.
-        self._take_results(ours[ours["kind"] == Kind.RESULT], chunks, results, now)
+        finished = self._take_results(ours[ours["kind"] == Kind.RESULT], chunks, results, now)
         self._take_pendings(ours[ours["kind"] == Kind.PENDING], now)
+        return finished
 
     def _take_results(
         self, batch: Records, chunks: Integers, results: Integers, now: float
-    ) -> None:
+    ) -> Indices:
         positions, slots = self._accepted(batch)
         if not positions.size:
-            return
+            return positions
         self._heard_at = self._progress_at = now
         round_trip = self._window.round_trip(slots, now)
         if round_trip is not None:
@@ -151,12 +172,17 @@ class SwitchTransport:
         finished, again, following = self._window.finish(slots, now)
         self._send(again, following, chunks)
         results[finished] = batch["lanes"][positions]
+        return finished
 
     def _take_pendings(self, batch: Records, now: float) -> None:
         positions, _ = self._accepted(batch)
         if positions.size:
             self._heard_at = now
-            self._arrived = int(batch["workers"][positions[-1]])
+            arrived = int(np.bitwise_and.reduce(batch["workers"][positions]))
+            self._missing = [rank for rank in range(self._seat.workers) if not arrived >> rank & 1]
+            # Who leaves from now on may still contribute before: the next answer will tell.
+            departed = self._departed()
+            self._gone |= {rank: departed[rank] for rank in self._missing if rank in departed}
 
     def _accepted(self, batch: Records) -> tuple[Indices, Indices]:
         """The packets that answer something outstanding: their positions and slots."""
@@ -176,21 +202,19 @@ class SwitchTransport:
 
     def _check_patience(self, now: float) -> None:
         silent, stuck = now - self._heard_at, now - self._progress_at
-        missing = [rank for rank in range(self._seat.workers) if not self._arrived >> rank & 1]
         departed = self._departed()
         if self._seat.rank in departed:
             raise JobEnded(departed[self._seat.rank])
-        gone = {rank: why for rank, why in departed.items() if rank in missing}
         if silent > self._patience.switch:
             raise SwitchUnreachable(
                 f"the switch has not answered for {silent:.1f} s: is it running, "
                 "and does it still hold this job?"
             )
-        if self._arrived and gone:
-            reasons = "; ".join(f"worker {rank}: {why}" for rank, why in sorted(gone.items()))
+        if self._gone:
+            reasons = "; ".join(f"worker {rank}: {why}" for rank, why in self._gone.items())
             raise WorkersMissing(f"the all-reduce cannot finish: {reasons}")
         if stuck > self._patience.workers:
             raise WorkersMissing(
-                f"no contribution from workers {missing} for {stuck:.0f} s: "
+                f"no contribution from workers {self._missing} for {stuck:.0f} s: "
                 "are they stuck, or do they call all-reduce less often?"
             )

@@ -1,100 +1,147 @@
-"""Who may write: of all controllers with an open stream, the one with the highest election id.
+"""Who may write: for every role, the controller with the highest election id, while its stream is open.
 
-P4Runtime specification, "Client Arbitration and Controller Replication". Only the default role exists.
+P4Runtime specification, "Client Arbitration and Controller Replication". A role is a name; every role
+may do everything, for a role's configuration is of a form that nobody has agreed upon.
 """
 
+import contextlib
 import queue
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import grpc
 from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from innet.switch.refusal import Refusal, forbidden, invalid, not_found
+from innet.switch.refusal import Refusal, forbidden, invalid, not_found, unsupported
 
 
 @dataclass(eq=False)
 class Client:
-    """A controller's open stream; what it is to hear is put into `outbox`, None at the end."""
+    """A controller's open stream; what it is to hear is put into `outbox`, None at the end.
+
+    It has no role before its first arbitration update, and no election id if it never wants to be
+    primary.
+    """
 
     outbox: "queue.SimpleQueue[p4rt.StreamMessageResponse | None]" = field(
         default_factory=queue.SimpleQueue
     )
+    role: str | None = None
     election: int | None = None
 
 
+@dataclass
+class _Role:
+    """The live controllers of one role, and the highest election id that it ever had."""
+
+    clients: set[Client] = field(default_factory=set)
+    highest: int | None = None
+
+    def primary(self) -> Client | None:
+        # A primary that left stays the highest: a lower id does not inherit its place.
+        if self.highest is None:
+            return None
+        return next((each for each in self.clients if each.election == self.highest), None)
+
+
 class Arbitration:
-    """The open streams of one device."""
+    """The open streams of one device, by role; the default role's name is empty."""
 
     def __init__(self, device_id: int) -> None:
         self._device_id = device_id
-        self._clients: set[Client] = set()
+        self._roles: dict[str, _Role] = {}
         self._lock = threading.Lock()
-        self._highest = 0
+        # Held while a primary changes the switch: the next one waits for that.
+        self._changing = threading.RLock()
 
     def enter(self, client: Client, message: p4rt.MasterArbitrationUpdate) -> None:
         """A stream's arbitration update. Raises Refusal, after which the stream must close."""
-        self.check_device(message.device_id)
-        if message.HasField("role") and (message.role.id or message.role.name):
-            raise Refusal(grpc.StatusCode.UNIMPLEMENTED, "only the default role is supported")
-        election = number(message.election_id)
-        with self._lock:
-            others = self._clients - {client}
-            if election and any(each.election == election for each in others):
+        name = self._check_update(client, message)
+        election = number(message.election_id) if message.HasField("election_id") else None
+        with self._changing, self._lock:
+            role = self._roles.setdefault(name, _Role())
+            others = role.clients - {client}
+            if election is not None and any(each.election == election for each in others):
                 raise invalid(f"election id {election} is another client's")
-            before = self._primary()
-            client.election = election
-            self._clients.add(client)
-            self._highest = max(self._highest, election)
-            after = self._primary()
-            self._notify(self._clients if after is not before or client is after else {client})
+            before = role.primary()
+            client.role, client.election = name, election
+            role.clients.add(client)
+            if election is not None:
+                role.highest = max(role.highest or 0, election)
+            after = role.primary()
+            everybody = after is not before or after is client
+            self._notify(name, role, role.clients if everybody else {client})
 
     def leave(self, client: Client) -> None:
         """A stream has closed."""
         with self._lock:
-            was_primary = self._primary() is client
-            self._clients.discard(client)
+            role = self._roles.get(client.role) if client.role is not None else None
+            if role is None:
+                return
+            was_primary = role.primary() is client
+            role.clients.discard(client)
             if was_primary:
-                self._notify(self._clients)
+                self._notify(client.role or "", role, role.clients)
 
-    def check(self, device_id: int, election_id: p4rt.Uint128) -> None:
-        """Raise Refusal unless a request with these ids comes from the primary."""
+    @contextlib.contextmanager
+    def in_charge(self, device_id: int, role: str, election_id: p4rt.Uint128) -> Iterator[None]:
+        """Whoever sent these ids stays primary in here. Raises Refusal if it is not."""
         self.check_device(device_id)
-        primary = self.primary()
-        if primary is None or primary.election != number(election_id):
-            raise forbidden("only the primary controller may change this switch")
+        with self._changing:
+            with self._lock:
+                known = self._roles.get(role)
+                primary = known.primary() if known else None
+            if role and known is None:
+                raise not_found(f"no controller has had the role {role!r}")
+            if primary is None or primary.election != number(election_id):
+                raise forbidden("only the primary controller may change this switch")
+            yield
 
     def check_device(self, device_id: int) -> None:
         """Raise Refusal unless this is the device that is meant."""
         if device_id != self._device_id:
             raise not_found(f"this is device {self._device_id}, not {device_id}")
 
-    def primary(self) -> Client | None:
-        """The stream of the controller in charge, if there is one."""
+    def primaries(self) -> list[Client]:
+        """The streams of the controllers in charge, one for each role that has one."""
         with self._lock:
-            return self._primary()
+            found = [role.primary() for role in self._roles.values()]
+        return [client for client in found if client]
 
     def close(self) -> None:
         """End all streams."""
         with self._lock:
-            for client in self._clients:
-                client.outbox.put(None)
+            for role in self._roles.values():
+                for client in role.clients:
+                    client.outbox.put(None)
 
-    def _primary(self) -> Client | None:
-        # A primary that left stays the highest: a lower id does not inherit its place.
-        return next(
-            (each for each in self._clients if each.election and each.election == self._highest),
-            None,
-        )
+    def _check_update(self, client: Client, message: p4rt.MasterArbitrationUpdate) -> str:
+        """The role that the update is for. Raises Refusal."""
+        failed = grpc.StatusCode.FAILED_PRECONDITION
+        if client.role is not None and message.device_id != self._device_id:
+            raise Refusal(failed, f"this stream is of device {self._device_id}: open another one")
+        self.check_device(message.device_id)
+        name = str(message.role.name)
+        if message.role.id:
+            raise unsupported("roles have names in this version of P4Runtime, not ids")
+        if client.role not in (None, name):
+            raise Refusal(failed, f"this stream has the role {client.role!r}: open another one")
+        if message.role.HasField("config"):
+            raise invalid("a role cannot be configured here: every role may do everything")
+        return name
 
-    def _notify(self, clients: set[Client]) -> None:
-        primary = self._primary()
+    def _notify(self, name: str, role: _Role, clients: set[Client]) -> None:
+        primary = role.primary()
         for client in clients:
             message = p4rt.StreamMessageResponse()
             update = message.arbitration
             update.device_id = self._device_id
-            update.election_id.high, update.election_id.low = divmod(self._highest, 1 << 64)
+            if name:
+                update.role.name = name
+            if role.highest is not None:
+                update.election_id.high, update.election_id.low = divmod(role.highest, 1 << 64)
             if client is primary:
                 update.status.code = code_pb2.OK
             else:
@@ -104,5 +151,5 @@ class Arbitration:
 
 
 def number(election_id: p4rt.Uint128) -> int:
-    """A 128-bit election id as a number; 0 is nobody's."""
+    """A 128-bit election id as a number."""
     return int(election_id.high) << 64 | int(election_id.low)

@@ -1,8 +1,6 @@
 """The command ``innet-switch``: a P4 switch in software, with simple_switch_grpc's options."""
 
-import signal
 import sys
-import threading
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
@@ -73,26 +71,15 @@ def switch(
             if json:
                 device.load(_read(json))
             server, port = serve(service, grpc_address)
-            host = grpc_address.rpartition(":")[0]
-            stop = _stop_requested()  # from before the switch says that it is ready
-            sys.stdout.write(f"P4Runtime {host}:{port}\n")
+            stop = commands.StopRequest()  # from before the switch says that it is ready
+            sys.stdout.write(f"P4Runtime {commands.served_address(grpc_address, port)}\n")
             sys.stdout.flush()
             _log.info("ready", device_id=device_id, ports=[each.spec for each in ports])
-            # Signals are handled between bytecodes: a wait without end would not see them everywhere.
-            while not stop.wait(3600):
-                pass
+            stop.wait()
             service.arbitration.close()
             server.stop(grace=0.5).wait()
         finally:
             device.close()
-
-
-def _stop_requested() -> threading.Event:
-    """What Ctrl-C and SIGTERM set from now on."""
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    return stop
 
 
 def _open_ports(specs: list[str], taken: set[int], stack: ExitStack) -> list[Port]:

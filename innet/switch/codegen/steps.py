@@ -43,7 +43,7 @@ class Steps:
         """One C function for every action."""
         for action in self._scope.program.actions:
             self._scope.expressions.params = action.params
-            self._emit(f"/* {action.name} */")
+            self._emit(f"/* {action.name.replace('*/', '')} */")
             with self._scope.block(
                 f"static void action_{action.id}(struct sw *sw, struct state *s, "
                 "struct phv *restrict p, const u64 *a, u32 length)"

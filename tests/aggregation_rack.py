@@ -1,0 +1,145 @@
+"""A rack for tests: a switch that runs the aggregation program, and a station at each of its ports."""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from p4runtime_client import Controller, Names, group
+from scapy.layers.l2 import ARP, Ether
+from switches import Switch, receive, running_switch
+
+from innet.p4.artifacts import artifact
+from innet.wire.frames import ENCAPSULATION_BYTES, Address, encapsulation
+from innet.wire.layout import Kind, Operation
+from innet.wire.records import blank, packet_bytes, packet_dtype
+
+LANES = 64
+PROGRAM = artifact(LANES)
+NAMES = Names(PROGRAM.p4info)
+SERVICE = Address("02:00:00:00:00:fe", "10.0.0.254")
+FLOOD_GROUP = 1
+EPOCH, FIRST_SLOT, SLOT_PREFIX = 5, 4096, 4
+"""What the workers of every job may touch: 4096 slots, in this epoch."""
+
+OUTCOMES = ("waiting", "completed", "answered", "pending", "stale")
+"""The counters of a job."""
+
+
+def station(port: int) -> Address:
+    """Who is at a port."""
+    return Address(f"02:00:00:00:00:{port:02x}", f"10.0.0.{port}", 20_000 + port)
+
+
+@dataclass(frozen=True)
+class AggregationRack:
+    """The switch, and the controller that is in charge of it."""
+
+    switch: Switch
+    controller: Controller
+
+    def send(self, port: int, frame: bytes) -> None:
+        """Put a frame on the wire at a port."""
+        self.switch.hosts[port - 1].send(frame)
+
+    def receive(self, port: int) -> bytes:
+        """The next frame that comes out of a port."""
+        return receive(self.switch.hosts[port - 1])
+
+    def ask(self, port: int) -> bytes:
+        """Ask for the service's address; what comes out of the port next is the answer."""
+        self.send(port, bytes(arp_request(port, SERVICE.ip)))
+        return self.receive(port)
+
+    def assert_quiet(self, *ports: int) -> None:
+        """Nothing has come out of these ports for what the first of them has sent.
+
+        A port's frames are worked on one after the other, and so are those that come later at
+        other ports: what the switch had to say would come before its answers to a question now.
+        """
+        for port in ports:
+            answer = Ether(self.ask(port))
+            assert ARP in answer, answer.summary()
+            assert answer[ARP].psrc == SERVICE.ip
+
+    def admit(self, job: int, rank: int, quorum: int) -> None:
+        """Let the station at port rank + 1 contribute to a job, as worker `rank`."""
+        at = station(rank + 1)
+        where = {"address": number(at.ip_bytes), "udp_port": at.udp_port}
+        slots = {"job": job, "epoch": EPOCH, "slot": (FIRST_SLOT, SLOT_PREFIX)}
+        params = {"worker": 1 << rank, "quorum": quorum, "group": job, "job_index": job}
+        copy, mac = {"job": job, "instance": rank + 1}, number(at.mac_bytes)
+        self.controller.insert(
+            NAMES.entry("workers", {"port": rank + 1, **where, **slots}, "admit", **params),
+            NAMES.entry("replicas", copy, "address_to", mac=mac, **where),
+        )
+
+
+class Job:
+    """One job of the switch, and a slot of it for each test."""
+
+    def __init__(self, rack: AggregationRack, job: int, quorum: int, slot: int) -> None:
+        self.rack, self.job, self.quorum, self.slot = rack, job, quorum, slot
+
+    def send(self, worker: int, sequence: int, value, operation=Operation.SUM, **changes) -> None:
+        """A worker's contribution: `value` is one number or one for every lane."""
+        source = changes.pop("source", station(worker + 1))
+        prefix = encapsulation(source, SERVICE, packet_bytes(LANES))
+        packet = blank(1, LANES, Kind.CONTRIBUTION, prefix)
+        fields = {"job": self.job, "epoch": EPOCH, "slot": self.slot, "sequence": sequence}
+        for name, content in {**fields, "operation": operation, **changes}.items():
+            packet[name] = content
+        packet["lanes"] = value
+        self.rack.send(worker + 1, packet.tobytes())
+
+    def receive(self, worker: int) -> np.void:
+        """What the switch says to the worker next."""
+        frame = self.rack.receive(worker + 1)
+        return np.frombuffer(frame, packet_dtype(LANES, ENCAPSULATION_BYTES))[0]
+
+    def assert_result(self, worker: int, sequence: int, value, workers: int) -> None:
+        """The worker gets the result next; `workers` is the bitmap of those who are in it."""
+        answer = self.receive(worker)
+        assert answer["kind"] == Kind.RESULT
+        assert (answer["slot"], answer["sequence"]) == (self.slot, sequence)
+        assert (answer["workers"], answer["count"]) == (workers, self.quorum)
+        np.testing.assert_array_equal(answer["lanes"], np.broadcast_to(value, LANES))
+
+    def assert_pending(self, worker: int, sequence: int, workers: int) -> None:
+        """The worker is told next that the chunk waits for others than those of the bitmap."""
+        answer = self.receive(worker)
+        assert (answer["kind"], answer["sequence"]) == (Kind.PENDING, sequence)
+        assert answer["workers"] == workers
+
+    def assert_counted(self, before: Mapping[str, int], **more: int) -> None:
+        """The job's counters have grown by this and no more."""
+        assert self.counts() == {name: before[name] + more.get(name, 0) for name in OUTCOMES}
+
+    def counts(self) -> dict[str, int]:
+        cells = [NAMES.counter(name, self.job) for name in OUTCOMES]
+        return dict(zip(OUTCOMES, self.rack.controller.count(*cells), strict=True))
+
+
+def arp_request(port: int, target: str) -> Ether:
+    """A question for an IP address, from a port's station to everybody."""
+    asking = station(port)
+    arp = ARP(op="who-has", hwsrc=asking.mac, psrc=asking.ip, pdst=target)
+    return Ether(src=asking.mac, dst="ff:ff:ff:ff:ff:ff") / arp
+
+
+@contextlib.contextmanager
+def aggregation_rack(ports: int) -> Iterator[AggregationRack]:
+    """Start the switch, with its service address and all of its ports in the flood group."""
+    with running_switch(ports) as switch, Controller(switch.address, 1) as controller:
+        controller.configure(PROGRAM)
+        controller.insert(
+            group(FLOOD_GROUP, *((port, 1) for port in range(1, ports + 1))),
+            NAMES.entry("service", {"address": number(SERVICE.ip_bytes)}, "serve",
+                        mac=number(SERVICE.mac_bytes)),
+        )  # fmt: skip
+        yield AggregationRack(switch, controller)
+
+
+def number(raw: bytes) -> int:
+    """Bytes in network order as a number."""
+    return int.from_bytes(raw, "big")

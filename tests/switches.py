@@ -1,0 +1,79 @@
+"""Real switches for tests: ``innet-switch`` as a process of its own, its ports cables made of UDP."""
+
+import contextlib
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+COMMAND = str(Path(sys.executable).with_name("innet-switch"))
+STOPS_WITHIN = 10.0
+ANSWERS_WITHIN = 10.0
+
+
+@dataclass(frozen=True)
+class Switch:
+    """A running switch. `hosts[n]` is the far end of port n + 1, connected to the switch."""
+
+    address: str
+    hosts: list[socket.socket]
+    process: subprocess.Popen[str]
+
+
+@contextlib.contextmanager
+def running_switch(ports: int, *arguments: str, program: Path | None = None) -> Iterator[Switch]:
+    """Start a switch; in the end it has to stop cleanly within a bounded time.
+
+    P4Runtime is served at a free address. Without a compiled program it waits for P4Runtime's.
+    """
+    with contextlib.ExitStack() as stack:
+        hosts = [stack.enter_context(udp_socket()) for _ in range(ports)]
+        command = [COMMAND, str(program or "--no-p4"), "--grpc-server-addr", "127.0.0.1:0"]
+        for number, (host, port) in enumerate(zip(hosts, free_udp_ports(ports), strict=True), 1):
+            host.connect(("127.0.0.1", port))
+            command += ["-i", f"{number}@udp:127.0.0.1:{port}/127.0.0.1:{host.getsockname()[1]}"]
+        process = stack.enter_context(_process([*command, *arguments]))
+        yield Switch(_address(process), hosts, process)
+
+
+def free_udp_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 that nobody has bound just now."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(udp_socket()) for _ in range(count)]
+        return [sock.getsockname()[1] for sock in sockets]
+
+
+def udp_socket() -> socket.socket:
+    """A socket at a port of 127.0.0.1 of its own; waiting for a datagram is bounded."""
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sock.bind(("127.0.0.1", 0))
+    sock.settimeout(ANSWERS_WITHIN)
+    return sock
+
+
+def receive(sock: socket.socket) -> bytes:
+    """The next frame. Raises TimeoutError if none comes."""
+    return sock.recv(1 << 16)
+
+
+@contextlib.contextmanager
+def _process(command: list[str]) -> Iterator[subprocess.Popen[str]]:
+    # In a process group of its own, so that a test can see that nothing of it is left.
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        try:
+            yield process
+            process.terminate()
+            assert process.wait(STOPS_WITHIN) == 0
+        finally:
+            process.kill()
+
+
+def _address(process: subprocess.Popen[str]) -> str:
+    """Where the switch serves P4Runtime: it says so when it is ready."""
+    said = process.stdout.readline()
+    assert said.startswith("P4Runtime "), f"the switch did not start: {said!r}"
+    return said.split()[1]

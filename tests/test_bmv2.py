@@ -1,0 +1,295 @@
+"""The same program, controller and agents give the same bits on BMv2 and on the embedded switch.
+
+On each of three networks every worker must get the exact sum, so all three agree: the embedded switch
+on cables made of UDP, the embedded switch on network interfaces, and BMv2 on network interfaces.
+"""
+
+import contextlib
+import secrets
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import grpc
+import namespaces
+import numpy as np
+import pytest
+from scapy.layers.inet6 import IPv6
+from scapy.layers.l2 import Dot1Q, Ether
+from scapy.packet import Raw
+
+from innet.controller import innet_pb2 as pb
+from innet.controller import innet_pb2_grpc as rpc
+from innet.controller.client import connect
+from innet.controller.server import ControllerServer
+from innet.host.quantize import block_exponents, blocks, dequantize, quantize
+
+WORKERS = 3
+INNET_SWITCH = Path(sys.executable).with_name("innet-switch")
+BMV2 = "simple_switch_grpc"
+ALL_REDUCE = Path(__file__).with_name("all_reduce.py")
+
+
+@dataclass(frozen=True)
+class Network:
+    """A running switch without a program, and its workers' places.
+
+    `address` is where the switch serves P4Runtime; `links` are the workers', as ``join`` takes them;
+    a command that starts with ``at[rank]`` runs where the worker is.
+    """
+
+    address: str
+    links: list[str]
+    at: list[list[str]]
+
+
+Start = Callable[[Path], contextlib.AbstractContextManager[Network]]
+
+
+@contextlib.contextmanager
+def cables(folder: Path) -> Iterator[Network]:
+    """The embedded switch on cables made of UDP, which need no privileges."""
+    own = f"127.{1 + secrets.randbelow(254)}.{secrets.randbelow(256)}"  # all its ports are free
+    near = [f"{own}.1:{9000 + number}" for number in range(1, WORKERS + 1)]
+    far = [f"{own}.2:{8000 + number}" for number in range(1, WORKERS + 1)]
+    ports = [f"udp:{a}/{b}" for a, b in zip(near, far, strict=True)]
+    links = [f"udp:{b}/{a}" for a, b in zip(near, far, strict=True)]
+    with running_switch([], [str(INNET_SWITCH)], ports, folder) as address:
+        yield Network(address, links, [[]] * WORKERS)
+
+
+@contextlib.contextmanager
+def innet_switch(folder: Path) -> Iterator[Network]:
+    """The embedded switch on network interfaces."""
+    with on_interfaces([str(INNET_SWITCH)], folder) as network:
+        yield network
+
+
+@contextlib.contextmanager
+def bmv2(folder: Path) -> Iterator[Network]:
+    """BMv2's simple_switch on network interfaces."""
+    if not shutil.which(BMV2):
+        pytest.skip(f"there is no {BMV2} (BMv2) on the PATH")
+    with on_interfaces([BMV2], folder) as network:
+        yield network
+
+
+@contextlib.contextmanager
+def on_interfaces(command: list[str], folder: Path) -> Iterator[Network]:
+    if reason := namespaces.unavailable():
+        pytest.skip(reason)
+    interfaces = [f"eth{number}" for number in range(1, WORKERS + 1)]
+    with (
+        namespaces.rack(WORKERS) as rack,
+        running_switch(namespaces.inside(rack.switch), command, interfaces, folder) as address,
+    ):
+        yield Network(address, ["host"] * WORKERS, [namespaces.inside(w) for w in rack.workers])
+
+
+@contextlib.contextmanager
+def running_switch(
+    at: list[str], command: list[str], ports: list[str], folder: Path
+) -> Iterator[str]:
+    """A switch, started with the options that both switches take. Yields its P4Runtime address."""
+    address = f"unix:{folder}/p4runtime"
+    interfaces = [f"--interface={number}@{port}" for number, port in enumerate(ports, start=1)]
+    target = ["--grpc-server-addr", address, "--cpu-port", "510", "--drop-port", "511"]
+    with running([*at, *command, "--no-p4", "--device-id", "0", *interfaces, "--", *target]):
+        with grpc.insecure_channel(address) as channel:
+            grpc.channel_ready_future(channel).result(30)
+        yield address
+
+
+@contextlib.contextmanager
+def running(command: list[str], stdout: int | None = None) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(command, text=True, stdout=stdout)
+    with process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+@contextlib.contextmanager
+def serving(folder: Path) -> Iterator[tuple[str, rpc.ControllerStub]]:
+    """A controller in this process: its address, which namespaces do not hide, and a client."""
+    address = f"unix:{folder}/controller"
+    server = ControllerServer(address)
+    channel, stub = connect(address)
+    try:
+        yield address, stub
+    finally:
+        channel.close()
+        server.close()
+
+
+def gradients(rank: int) -> list[np.ndarray]:
+    """Vectors of one worker that a switch, or the way there, could get wrong."""
+    rng = np.random.default_rng([20, rank])
+    whole, tiny, small, large, spoilt = rng.standard_normal((5, 5_000), np.float32)
+    spoilt[[17, 2_000 + rank, 4_999]] = [np.nan, np.inf, -np.inf]
+    exponents = rng.integers(-149, 127, 5_000).astype(np.int32)
+    return [
+        rng.standard_normal(20_000, np.float32),
+        whole[:0],
+        whole[:1],
+        whole[:65],
+        np.ldexp(tiny, -140),  # denormals
+        small * np.float32(1000.0 ** (rank - 1)),
+        np.ldexp(large.clip(-1, 1), exponents),  # blocks and workers differ
+        np.full(257, np.finfo(np.float32).max * (-1) ** rank, np.float32),
+        spoilt,
+    ]
+
+
+def exact_mean(vectors: tuple[np.ndarray, ...], lanes: int) -> np.ndarray:
+    """What the switch must make of one vector of each worker."""
+    parts = [blocks(vector, lanes) for vector in vectors]
+    exponents = np.max([block_exponents(part) for part in parts], axis=0)
+    integers = [quantize(part, exponents, len(parts)) for part in parts]
+    sums = np.sum(integers, axis=0, dtype=np.int64).astype(np.int32)
+    return dequantize(sums, exponents, len(parts)).reshape(-1)[: vectors[0].size]
+
+
+def chunks(elements: int, lanes: int) -> int:
+    """How many chunks an all-reduce takes: the exponents and two sizes, then the blocks."""
+    vector = -(-elements // lanes)
+    return -(-(vector + 2) // lanes) + vector
+
+
+def all_reduce(
+    network: Network, controller: str, folder: Path, given: list[list[np.ndarray]]
+) -> list[list[np.ndarray]]:
+    """Let a process at each worker's place reduce its vectors. Returns each worker's means."""
+    with contextlib.ExitStack() as stack:
+        workers = []
+        for rank, vectors in enumerate(given):
+            np.savez(folder / f"{rank}.npz", *vectors)
+            files = [str(folder / f"{rank}.npz"), str(folder / f"means-{rank}.npz")]
+            seat = [controller, "job", str(rank), network.links[rank], *files]
+            command = [*network.at[rank], sys.executable, str(ALL_REDUCE), *seat]
+            workers.append(stack.enter_context(running(command)))
+        assert [worker.wait() for worker in workers] == [0] * len(given)
+    means = []
+    for rank in range(len(given)):
+        with np.load(folder / f"means-{rank}.npz") as file:
+            means.append([file[name] for name in file.files])
+    return means
+
+
+def open_job(stub: rpc.ControllerStub, network: Network, lanes: int) -> None:
+    ports = range(1, WORKERS + 1)
+    stub.AddSwitch(
+        pb.AddSwitchRequest(name="tor", grpc_address=network.address, ports=ports, lanes=lanes)
+    )
+    stub.CreateJob(pb.CreateJobRequest(name="job", switch="tor", workers=WORKERS, slots=32))
+
+
+def assert_exact(means: list[list[np.ndarray]], given: list[list[np.ndarray]], lanes: int) -> None:
+    wanted = [exact_mean(vectors, lanes).tobytes() for vectors in zip(*given, strict=True)]
+    for got in means:
+        assert [mean.tobytes() for mean in got] == wanted
+
+
+@pytest.mark.parametrize("lanes", [64, 256])
+@pytest.mark.parametrize("start", [cables, innet_switch, bmv2])
+def test_every_worker_gets_the_exact_sum_and_the_switch_made_it(
+    start: Start, lanes: int, tmp_path: Path
+):
+    given = [gradients(rank) for rank in range(WORKERS)]
+    with start(tmp_path) as network, serving(tmp_path) as (controller, stub):
+        open_job(stub, network, lanes)
+        means = all_reduce(network, controller, tmp_path, given)
+        counters = stub.GetJob(pb.GetJobRequest(name="job")).counters
+    assert_exact(means, given, lanes)
+    completed = sum(chunks(vector.size, lanes) for vector in given[0])
+    assert counters.completed == completed
+    assert counters.waiting == completed * (WORKERS - 1)
+
+
+def test_a_new_controller_takes_over_a_bmv2_that_runs_another_program(tmp_path: Path):
+    given = [gradients(rank)[2:4] for rank in range(WORKERS)]
+    with bmv2(tmp_path) as network:
+        for lanes in (64, 256):
+            with serving(tmp_path) as (controller, stub):
+                open_job(stub, network, lanes)
+                assert_exact(all_reduce(network, controller, tmp_path, given), given, lanes)
+
+
+SERVE = """
+import socket
+with socket.create_server(("", 5000)) as server:
+    print("listening", flush=True)
+    connection, _ = server.accept()
+    with connection:
+        connection.sendall(bytes(range(256)) * 400)
+"""
+FETCH = """
+import socket, sys
+with socket.create_connection((sys.argv[1], 5000), 20) as connection:
+    while data := connection.recv(1 << 16):
+        sys.stdout.buffer.write(data)
+"""
+CATCH = """
+import sys
+from scapy.layers import l2
+from scapy.sendrecv import sniff
+listening = lambda: print("listening", flush=True)
+wanted = lambda frame: frame.dst == sys.argv[1]
+[frame] = sniff(iface="eth0", count=1, timeout=20, started_callback=listening, lfilter=wanted)
+print(bytes(frame).hex())
+"""
+THROW = """
+import sys
+from scapy.sendrecv import sendp
+sendp(bytes.fromhex(sys.argv[1]), iface="eth0", verbose=False)
+"""
+
+
+def python(script: str, *arguments: str) -> list[str]:
+    return [sys.executable, "-c", script, *arguments]
+
+
+@contextlib.contextmanager
+def listening(command: list[str]) -> Iterator[IO[str]]:
+    """A command that has said that it listens. Yields what else it says."""
+    with running(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "listening\n"
+        yield process.stdout
+
+
+def fetch(network: Network, rank: int, other: int) -> bytes:
+    """What a worker gets that fetches something from another one over TCP."""
+    with listening([*network.at[other], *python(SERVE)]):
+        command = [*network.at[rank], *python(FETCH, f"10.0.0.{other + 1}")]
+        return subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
+
+
+@pytest.mark.parametrize("start", [innet_switch, bmv2])
+def test_ordinary_traffic_is_forwarded_before_and_after_hosts_are_known(
+    start: Start, tmp_path: Path
+):
+    with start(tmp_path) as network, serving(tmp_path) as (controller, stub):
+        open_job(stub, network, 64)
+        assert fetch(network, 0, 1) == bytes(range(256)) * 400
+        all_reduce(network, controller, tmp_path, [[np.ones(1, np.float32)]] * WORKERS)
+        assert fetch(network, 2, 0) == bytes(range(256)) * 400
+
+
+@pytest.mark.parametrize("start", [innet_switch, bmv2])
+def test_frames_of_other_protocols_and_vlans_cross_the_switch_unchanged(
+    start: Start, tmp_path: Path
+):
+    ethernet = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:09")
+    with start(tmp_path) as network, serving(tmp_path) as (_, stub):
+        open_job(stub, network, 64)
+        for frame in (ethernet / Raw(bytes(100)), ethernet / Dot1Q(vlan=7, prio=3) / IPv6()):
+            with listening([*network.at[1], *python(CATCH, frame.dst)]) as caught:
+                throw = python(THROW, bytes(frame).hex())
+                subprocess.run([*network.at[0], *throw], check=True)
+                assert caught.readline().strip() == bytes(frame).hex()

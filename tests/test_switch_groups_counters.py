@@ -1,0 +1,107 @@
+"""P4Runtime's multicast groups and counters."""
+
+from collections.abc import Iterator
+
+import grpc
+import pytest
+from google.rpc import code_pb2
+from p4.v1 import p4runtime_pb2 as p4rt
+from p4runtime_client import Controller, Names, group, refusal, update_errors
+from switches import running_switch
+from tiny_programs import program
+
+from innet.p4.artifacts import artifact
+
+ROUTER = program("router")
+ROUTES = Names(ROUTER.p4info)
+AGGREGATION = artifact(64)
+NAMES = Names(AGGREGATION.p4info)
+
+
+@pytest.fixture(scope="module")
+def controller() -> Iterator[Controller]:
+    with running_switch(0) as switch, Controller(switch.address, 1) as primary:
+        yield primary
+
+
+@pytest.fixture
+def router(controller: Controller) -> Controller:
+    controller.configure(ROUTER)
+    return controller
+
+
+@pytest.fixture
+def bridge(controller: Controller) -> Controller:
+    controller.configure(AGGREGATION)
+    return controller
+
+
+def route(value: int, length: int) -> p4rt.Entity:
+    match = {"destination": (value, length)}
+    return ROUTES.entry("routes", match, "forward", next_hop=0x0200_0000_0001, port=1)
+
+
+def test_multicast_groups_are_inserted_modified_deleted_and_read(bridge):
+    one, two = group(1, (1, 1), (2, 1)), group(65535, (1, 1), (1, 2))
+    bridge.insert(one, two)
+    assert bridge.read(group(0)) == [one, two]
+    bridge.modify(group(1, (2, 7)))
+    assert bridge.read(group(1)) == [group(1, (2, 7))]
+    bridge.delete(group(1))
+    assert bridge.read(group(1)) == []
+    assert bridge.read(group(0)) == [two]
+
+
+def test_multicast_groups_that_are_or_are_not_there_are_told_apart(bridge):
+    bridge.insert(group(5))
+    assert update_errors(bridge.insert, group(5)) == [
+        (code_pb2.ALREADY_EXISTS, "multicast group 5 exists")
+    ]
+    for call in (bridge.modify, bridge.delete):
+        assert update_errors(call, group(6)) == [
+            (code_pb2.NOT_FOUND, "there is no multicast group 6")
+        ]
+    for number in (0, 65536):
+        assert update_errors(bridge.insert, group(number))[0][0] == code_pb2.INVALID_ARGUMENT
+
+
+def test_counters_are_written_and_read_one_cell_or_all_of_them(bridge):
+    cell = NAMES.counter("waiting", 17)
+    cell.counter_entry.data.packet_count = 1 << 40
+    bridge.modify(cell)
+    assert bridge.count(NAMES.counter("waiting", 17)) == [1 << 40]
+    cells = bridge.read(NAMES.counter("waiting"))
+    assert [each.counter_entry.index.index for each in cells] == list(range(256))
+    assert {each.counter_entry.data.packet_count for each in cells} == {0, 1 << 40}
+    everything = p4rt.Entity()
+    everything.counter_entry.SetInParent()
+    assert len(bridge.read(everything)) == 512 + 5 * 256
+
+
+def test_counter_cells_that_do_not_exist_are_refused(bridge):
+    outside, unknown = NAMES.counter("waiting", 256), p4rt.Entity()
+    unknown.counter_entry.counter_id = 99
+    assert refusal(bridge.read, outside)[0] == grpc.StatusCode.OUT_OF_RANGE
+    assert refusal(bridge.read, unknown)[0] == grpc.StatusCode.NOT_FOUND
+    for call, entity in (
+        (bridge.insert, NAMES.counter("waiting", 0)),
+        (bridge.delete, NAMES.counter("waiting", 0)),
+        (bridge.modify, NAMES.counter("waiting")),
+    ):
+        assert update_errors(call, entity)[0][0] == code_pb2.INVALID_ARGUMENT
+
+
+def test_direct_counters_belong_to_their_entries(router):
+    router.insert(route(0x0A000000, 8), route(0x0B000000, 8))
+    counter = p4rt.Entity()
+    counter.direct_counter_entry.table_entry.CopyFrom(route(0x0A000000, 8).table_entry)
+    counter.direct_counter_entry.data.packet_count = 3
+    counter.direct_counter_entry.data.byte_count = 300
+    router.modify(counter)
+    asked = ROUTES.entry("routes")
+    asked.table_entry.counter_data.SetInParent()
+    counts = [each.table_entry.counter_data for each in router.read(asked)]
+    assert [(each.packet_count, each.byte_count) for each in counts] == [(3, 300), (0, 0)]
+    assert router.read(counter) == [counter]
+    counter.direct_counter_entry.table_entry.CopyFrom(route(0x0C000000, 8).table_entry)
+    assert update_errors(router.modify, counter)[0][0] == code_pb2.NOT_FOUND

@@ -1,0 +1,67 @@
+"""Programs of a page each, to see that a switch does what any P4 program says.
+
+They lie in ``programs/`` with what p4c made of them, and the digests of both.
+``python tests/tiny_programs.py`` compiles them again.
+"""
+
+import hashlib
+import json
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from google.protobuf import text_format
+from p4.config.v1 import p4info_pb2
+
+from innet.p4.compile import COMPILER, compiler_version
+
+FOLDER = Path(__file__).parent / "programs"
+DIGESTS = FOLDER / "digests.json"
+SOURCES = sorted(FOLDER.glob("*.p4"))
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a switch is given to run."""
+
+    json: bytes
+    p4info: p4info_pb2.P4Info
+
+
+def program(name: str, folder: Path = FOLDER) -> Program:
+    """A compiled program of `folder`."""
+    text = (folder / f"{name}.p4info.txtpb").read_text()
+    info = text_format.Parse(text, p4info_pb2.P4Info())
+    return Program((folder / f"{name}.json").read_bytes(), info)
+
+
+def compile_to(target: Path, source: Path) -> list[Path]:
+    """Compile one source file. Returns the files made."""
+    program, info = target / f"{source.stem}.json", target / f"{source.stem}.p4info.txtpb"
+    # From the source's folder: p4c writes the path that it is given into the JSON.
+    subprocess.run(
+        [
+            COMPILER, "--arch", "v1model", "-o", str(program.resolve()),
+            "--p4runtime-files", str(info.resolve()), source.name,
+        ],
+        cwd=source.parent, check=True,
+    )  # fmt: skip
+    return [program, info]
+
+
+def digests() -> dict[str, str]:
+    """SHA-256 of every source and of what it was compiled to."""
+    files = (file for source in SOURCES for file in sorted(FOLDER.glob(f"{source.stem}.*")))
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+def renew() -> None:
+    """Compile all programs again."""
+    for source in SOURCES:
+        compile_to(FOLDER, source)
+    content = {"compiler": compiler_version(), "sha256": digests()}
+    DIGESTS.write_text(json.dumps(content, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    renew()
