@@ -1,13 +1,14 @@
 """The command ``innet``."""
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from innet import commands, logs
 from innet.controller import innet_pb2 as pb
@@ -34,7 +35,8 @@ ControllerAddress = Annotated[
         "--controller", envvar="INNET_CONTROLLER", help="Where the controller serves, HOST:PORT."
     ),
 ]
-_out = Console(soft_wrap=True)
+# A pipe has no edge: what reads it gets every value in one piece.
+_out = Console(soft_wrap=True, width=None if sys.stdout.isatty() else 1000)
 
 
 @app.command()
@@ -99,18 +101,16 @@ def switch_add(
     """
     from innet.wire.layout import UDP_PORT
 
-    service = pb.Address(mac=service_mac, ip=service_ip, udp_port=UDP_PORT)
+    request = pb.AddSwitchRequest(
+        name=name,
+        grpc_address=grpc_address,
+        device_id=device_id,
+        ports=parse_ports(ports),
+        service=pb.Address(mac=service_mac, ip=service_ip, udp_port=UDP_PORT),
+        lanes=lanes,
+    )
     with _controller(address) as stub, translated("add the switch"):
-        added = stub.AddSwitch(
-            pb.AddSwitchRequest(
-                name=name,
-                grpc_address=grpc_address,
-                device_id=device_id,
-                ports=parse_ports(ports),
-                service=service,
-                lanes=lanes,
-            )
-        )
+        added = stub.AddSwitch(request)
     _out.print(
         f"switch {added.name}: {added.slots} slots of {added.lanes} lanes, at {added.service.ip}"
     )
@@ -121,7 +121,7 @@ def switch_list(address: ControllerAddress = DEFAULT_ADDRESS) -> None:
     """Show all switches."""
     with _controller(address) as stub, translated("list the switches"):
         found = stub.ListSwitches(pb.ListSwitchesRequest()).switches
-    table = Table("switch", "P4Runtime", "device", "ports", "address", "lanes", "free slots")
+    table = _table("switch", "P4Runtime", "device", "ports", "address", "lanes", "free slots")
     for each in found:
         ports = ",".join(str(port) for port in each.ports)
         free = f"{each.free_slots} of {each.slots}"
@@ -158,7 +158,7 @@ def job_list(address: ControllerAddress = DEFAULT_ADDRESS) -> None:
     """Show all jobs."""
     with _controller(address) as stub, translated("list the jobs"):
         found = stub.ListJobs(pb.ListJobsRequest()).jobs
-    table = Table("job", "switch", "workers", "joined", "lanes", "slots")
+    table = _table("job", "switch", "workers", "joined", "lanes", "slots")
     for job in found:
         table.add_row(
             job.name, job.switch, str(job.workers), str(len(job.joined)), str(job.lanes),
@@ -244,11 +244,16 @@ def parse_ports(text: str) -> list[int]:
     """``1-4,7`` as [1, 2, 3, 4, 7]. Raises UsageError."""
     ports: list[int] = []
     for part in text.split(","):
-        first, _, last = part.partition("-")
-        if not first.isdigit() or (last and not last.isdigit()):
+        first, dash, last = part.partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
             raise UsageError(f"ports {text!r}: write them as in 1-4,7")
         ports.extend(range(int(first), int(last or first) + 1))
     return ports
+
+
+def _table(*names: str) -> Table:
+    """A table with these columns, in which nothing is cut off."""
+    return Table(*(Column(name, overflow="fold") for name in names))
 
 
 @contextlib.contextmanager
