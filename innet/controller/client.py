@@ -10,10 +10,12 @@ from innet.controller.status import error_of
 from innet.errors import ControllerUnreachable
 
 DEFAULT_ADDRESS = "127.0.0.1:9600"
-_TIMEOUT = 5.0
+CONNECT_WITHIN = 5.0
 
 
-def connect(address: str, timeout: float = _TIMEOUT) -> tuple[grpc.Channel, rpc.ControllerStub]:
+def connect(
+    address: str, timeout: float = CONNECT_WITHIN
+) -> tuple[grpc.Channel, rpc.ControllerStub]:
     """Connect to the controller at ``host:port``. Close the channel when done.
 
     Raises ControllerUnreachable if nobody answers within `timeout` seconds.

@@ -9,23 +9,16 @@ from innet.host.agent import Agent
 def ddp_hook(agent: Agent, bucket: Bucket) -> torch.futures.Future[torch.Tensor]:
     """Average a gradient bucket in the switch: ``model.register_comm_hook(innet.join(), ddp_hook)``.
 
-    The all-reduce runs beside the backward pass; buckets are served in order. An error reaches the
-    training script as an exception of ``backward()``.
+    The all-reduce runs beside the backward pass; buckets are served in order. ``backward()`` raises
+    UnsupportedTensor as it is, and RuntimeError, with the error's name and message, for what ends an
+    all-reduce that has begun.
     """
     gradients = bucket.buffer()
     on_gpu = gradients.device.type != "cpu"
-    future: torch.futures.Future[torch.Tensor] = torch.futures.Future(
+    done: torch.futures.Future[None] = torch.futures.Future(
         devices=[gradients.device] if on_gpu else None
     )
-
     reduction = agent.submit(gradients)
-    reduction.add_done_callback(lambda done: _settle(future, done))
-    return future
-
-
-def _settle(future: torch.futures.Future[torch.Tensor], done: "object") -> None:
-    problem = done.exception()  # type: ignore[attr-defined]
-    if problem:
-        future.set_exception(problem)
-    else:
-        future.set_result(done.result())  # type: ignore[attr-defined]
+    reduction.add_done_callback(lambda _: done.set_result(None))
+    # Of errors only those that a callback raises come out of backward() with their message.
+    return done.then(lambda _: reduction.result())

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import grpc
 
 from innet.controller import innet_pb2 as pb
-from innet.controller.client import connect, translated
+from innet.controller.client import CONNECT_WITHIN, connect, translated
 from innet.errors import ControllerError
 from innet.host.link import Link, open_link
 from innet.host.transport import Seat
@@ -28,7 +28,7 @@ class Membership:
 
     def __init__(self, controller: str, job: str, rank: int, timeout: float) -> None:
         self._timeout = timeout
-        self._channel, stub = connect(controller)
+        self._channel, stub = connect(controller, min(timeout, CONNECT_WITHIN))
         self._stream = stub.Join(pb.JoinRequest(job=job, rank=rank))
         self._events: queue.Queue[pb.JoinEvent | Exception] = queue.Queue()
         self._departed: dict[int, str] = {}

@@ -1,0 +1,44 @@
+"""innet's commands, run as a user runs them."""
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+BIN = Path(sys.executable).parent
+
+
+def run(command: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run one of innet's commands to its end, which comes within a bounded time."""
+    return subprocess.run(
+        [str(BIN / command), *arguments],
+        env={**os.environ, **environment},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+def refuse(why: str, command: str, *arguments: str, code: int = 2) -> None:
+    """The command says in one line what is wrong, and ends."""
+    done = run(command, *arguments)
+    assert (done.returncode, done.stdout) == (code, "")
+    [line] = done.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert re.search(why, line), line
+
+
+@contextlib.contextmanager
+def serving() -> Iterator[tuple["subprocess.Popen[str]", str]]:
+    """``innet controller`` at a free port, in a process group of its own, and its address."""
+    command = [str(BIN / "innet"), "controller", "--address", "127.0.0.1:0"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        try:
+            name, address = process.stdout.readline().split()
+            assert name == "controller"
+            yield process, address
+        finally:
+            process.kill()

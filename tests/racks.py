@@ -1,0 +1,131 @@
+"""Whole racks for tests: a switch as a process, its controller in this one, agents at its ports."""
+
+import contextlib
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from switches import Switch, running_switch
+
+from innet.controller import innet_pb2 as pb
+from innet.controller.client import connect, translated
+from innet.controller.server import ControllerServer
+from innet.host.agent import Agent, join
+from innet.host.transport import Patience
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+WITHIN = 60.0
+"""Seconds after which whatever a test waits for counts as never coming."""
+
+PATIENCE = Patience(switch=20.0, workers=WITHIN)
+
+
+@dataclass(frozen=True)
+class Rack:
+    """A running rack; `links` are those of its ports that nobody has."""
+
+    switch: Switch
+    controller: str
+    stub: Any
+    links: list[str]
+    _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
+
+    @property
+    def free_slots(self) -> int:
+        """Slots of the switch that no job has."""
+        [switch] = self.stub.ListSwitches(pb.ListSwitchesRequest()).switches
+        return switch.free_slots
+
+    @contextlib.contextmanager
+    def job(self, workers: int, slots: int = 32) -> Iterator[str]:
+        """A job, which is deleted in the end unless it was before. Yields its name."""
+        name = f"job-{next(self._numbers)}"
+        request = pb.CreateJobRequest(name=name, switch="tor", workers=workers, slots=slots)
+        with translated("create the job"):
+            self.stub.CreateJob(request)
+        yield name
+        if name in [job.name for job in self.stub.ListJobs(pb.ListJobsRequest()).jobs]:
+            self.delete(name)
+
+    def delete(self, job: str) -> None:
+        """Delete a job."""
+        with translated("delete the job"):
+            self.stub.DeleteJob(pb.DeleteJobRequest(name=job))
+
+    def show(self, job: str) -> pb.Job:
+        """A job, with the switch's counters."""
+        with translated("show the job"):
+            return self.stub.GetJob(pb.GetJobRequest(name=job))
+
+    def join(self, job: str, rank: int, link: str = "") -> Agent:
+        """Take a seat; without a link at the free port with the rank's number."""
+        return join(self.controller, job, rank, link or self.links[rank], patience=PATIENCE)
+
+    @contextlib.contextmanager
+    def cables(self, count: int) -> Iterator[list[str]]:
+        """The links of some ports, for nobody else meanwhile."""
+        taken = [self.links.pop() for _ in range(count)]
+        yield taken
+        self.links.extend(taken)
+
+    @contextlib.contextmanager
+    def workers(self, count: int, slots: int = 32) -> Iterator[list[Agent]]:
+        """All the agents of a job of their own."""
+        with (
+            self.job(count, slots) as job,
+            self.cables(count) as links,
+            contextlib.ExitStack() as stack,
+        ):
+            yield [
+                stack.enter_context(self.join(job, rank, link)) for rank, link in enumerate(links)
+            ]
+
+
+@contextlib.contextmanager
+def rack(ports: int, lanes: int = 64) -> Iterator[Rack]:
+    """Start a switch, ``tor``, and a controller that is in charge of it."""
+    with contextlib.ExitStack() as stack:
+        switch = stack.enter_context(running_switch(ports))
+        server = ControllerServer("127.0.0.1:0")
+        stack.callback(server.close)
+        address = f"127.0.0.1:{server.port}"
+        channel, stub = connect(address)
+        stack.callback(channel.close)
+        request = pb.AddSwitchRequest(
+            name="tor", grpc_address=switch.address, ports=range(1, ports + 1), lanes=lanes
+        )
+        with translated("add the switch"):
+            stub.AddSwitch(request)
+        yield Rack(switch, address, stub, free_cables(switch))
+
+
+def free_cables(switch: Switch) -> list[str]:
+    """Let go of the far ends of the switch's cables. Returns them as links for agents."""
+    links = []
+    for host in switch.hosts:
+        (near_ip, near_port), (far_ip, far_port) = host.getsockname(), host.getpeername()
+        links.append(f"udp:{near_ip}:{near_port}/{far_ip}:{far_port}")
+        host.close()
+    return links
+
+
+def means(agents: Sequence[Agent], *vectors: Any) -> list[Any]:
+    """What every worker gets: all reduce at once, each its own one of `vectors`."""
+    running = [agent.submit(vector) for agent, vector in zip(agents, vectors, strict=True)]
+    return [future.result(WITHIN) for future in running]
+
+
+def problem(future: "Future[Any]") -> BaseException:
+    """The error that an all-reduce ends with, and it has to end."""
+    found = future.exception(WITHIN)
+    assert found, "the all-reduce has finished"
+    return found
+
+
+def random_vectors(seed: int, count: int, elements: int) -> list[np.ndarray]:
+    """Standard normal float32 vectors, the same for the same seed."""
+    return list(np.random.default_rng(seed).standard_normal((count, elements), np.float32))

@@ -1,0 +1,205 @@
+"""Tensors go in at the workers, and what comes out of the switch is their mean."""
+
+import contextlib
+from collections.abc import Iterator
+from fractions import Fraction
+from math import frexp
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+from racks import Rack, means, problem, rack, random_vectors
+from unreliable_cable import unreliable
+
+from innet.errors import UnsupportedTensor, WorkersDisagree
+from innet.host.agent import Agent
+
+LANES = 64
+LARGEST = float(np.finfo(np.float32).max)
+SPECIAL = (np.nan, np.inf, -np.inf)
+
+
+@pytest.fixture(scope="module")
+def tor() -> Iterator[Rack]:
+    with rack(37, LANES) as running:  # as many ports as are in use at once
+        yield running
+
+
+@pytest.fixture(scope="module")
+def pair(tor: Rack) -> Iterator[list[Agent]]:
+    with tor.workers(2) as agents:
+        yield agents
+
+
+@pytest.fixture(scope="module", params=[1, 2, 3, 8, 32])
+def agents(tor: Rack, request: pytest.FixtureRequest) -> Iterator[list[Agent]]:
+    with tor.workers(request.param) as found:
+        yield found
+
+
+@st.composite
+def recipes(draw) -> tuple[int, int, int, int, int]:
+    """For :func:`gradients`: elements, range of exponents, how many are not finite, and a seed."""
+    low, high = sorted(draw(st.tuples(st.integers(-149, 128), st.integers(-149, 128))))
+    return draw(st.integers(0, 300)), low, high, draw(st.integers(0, 2)), draw(st.integers(0, 999))
+
+
+def gradients(workers: int, recipe: tuple[int, int, int, int, int]) -> np.ndarray:
+    """(workers, elements) float32 of log-uniform magnitudes, some of them not finite."""
+    elements, low, high, specials, seed = recipe
+    rng = np.random.default_rng(seed)
+    exponents = rng.integers(low, high, (workers, elements), endpoint=True)
+    values = np.ldexp(rng.uniform(-1, 1, (workers, elements)), exponents)
+    values = values.clip(-LARGEST, LARGEST).astype(np.float32)
+    for _ in range(specials if elements else 0):
+        values[rng.integers(workers), rng.integers(elements)] = rng.choice(SPECIAL)
+    return values
+
+
+def assert_within_the_stated_bound(block: np.ndarray, got: np.ndarray) -> None:
+    """`innet.host.quantize` states the bound. `block`: (workers, up to LANES)."""
+    workers, two = len(block), Fraction(2)
+    _, exponent = frexp(float(np.abs(block).max()))
+    step = max(two ** (exponent + (workers - 1).bit_length() - 31), two**-126)
+    for values, mean in zip(block.T, got, strict=True):
+        exact = sum(Fraction(float(value)) for value in values) / workers
+        bound = step / 2 + (abs(exact) + step / 2) / 2**23 + two**-150
+        assert abs(Fraction(float(mean)) - exact) <= bound
+
+
+@given(recipes())
+@example((65, 128, 128, 0, 0))  # sums that float32 does not hold
+@example((65, -149, -120, 0, 0))  # denormal numbers
+@example((300, -149, 128, 2, 0))
+@example((0, 0, 0, 0, 0))
+def test_every_worker_gets_the_mean_within_the_stated_bound(agents: list[Agent], recipe):
+    given_ones = gradients(len(agents), recipe)
+    first, *others = means(agents, *given_ones)
+    assert first.dtype == np.float32
+    assert {other.tobytes() for other in others} <= {first.tobytes()}
+    for start in range(0, first.size, LANES):
+        block, got = given_ones[:, start : start + LANES], first[start : start + LANES]
+        if np.isfinite(block).all():
+            assert_within_the_stated_bound(block, got)
+        else:
+            assert np.isnan(got).all()
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (4, 0, 2), (63,), (65,), (3, 5, 7), (100, 101)])
+@pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy], ids=["numpy", "torch"])
+def test_the_mean_is_of_the_tensors_kind_and_shape_and_the_tensor_stays(pair, kind, shape):
+    tensors = [kind(np.full(shape, rank * 2, np.float32)) for rank in (1, 2)]
+    for mean in means(pair, *tensors):
+        assert type(mean) is type(tensors[0])
+        assert mean.dtype == tensors[0].dtype
+        assert tuple(mean.shape) == shape
+        assert (mean == 3).all()
+    for rank, tensor in zip((1, 2), tensors, strict=True):
+        assert (tensor == rank * 2).all()
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda a: a[::2],
+        lambda a: a[:, 3:40],
+        lambda a: a.T,
+        lambda a: torch.from_numpy(a).t(),
+        lambda a: torch.from_numpy(a)[:, ::3],
+        lambda a: torch.from_numpy(a)[0].expand(70, -1),
+        lambda a: torch.from_numpy(a).requires_grad_(),
+    ],
+)
+def test_tensors_may_lie_anyhow_in_memory(pair: list[Agent], view):
+    whole = np.arange(40 * 70, dtype=np.float32).reshape(40, 70)
+    tensor = view(whole)
+    for mean in means(pair, tensor, -3 * tensor):
+        assert mean.shape == tensor.shape
+        assert abs(mean + tensor).max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("tensor", "why"),
+    [
+        (np.ones(3), "float32 tensors, not float64: convert it first"),
+        (np.ones(3, np.int32), "not int32"),
+        (np.ones(3, np.float16), "not float16"),
+        (np.ones(3, ">f4"), "not >f4"),
+        (torch.ones(3, dtype=torch.float64), "not float64"),
+        (torch.ones(3, dtype=torch.bfloat16), "not bfloat16"),
+        (torch.ones(3, dtype=torch.int64), "not int64"),
+        (torch.eye(3).to_sparse(), "dense tensors, not torch.sparse_coo"),
+        (np.float32(3), "torch tensors and numpy arrays, not float32"),
+        ([1.0, 2.0], "not list"),
+        (np.broadcast_to(np.float32(0), 2**31), "2147483648 elements are more than 2147483647"),
+    ],
+)
+def test_what_cannot_be_summed_is_refused_before_anything_is_sent(pair, tensor, why: str):
+    before = pair[0].traffic.packets_sent
+    with pytest.raises(UnsupportedTensor, match=why):
+        pair[0].submit(tensor)
+    assert pair[0].traffic.packets_sent == before
+    ones = np.ones(3, np.float32)
+    assert means(pair, ones, ones)[0].tolist() == [1, 1, 1]
+
+
+def test_all_reduces_in_flight_are_served_in_order(pair: list[Agent]):
+    sizes = [1, 5000, 0, 64, 3, 20_000, 129] * 3
+    running = [
+        [agent.submit(np.full(size, number, np.float32)) for agent in pair]
+        for number, size in enumerate(sizes)
+    ]
+    for number, (size, futures) in enumerate(zip(sizes, running, strict=True)):
+        for future in futures:
+            np.testing.assert_allclose(future.result(60), np.full(size, number), rtol=1e-6)
+
+
+@pytest.mark.parametrize("sizes", [(100, 100, 101), (10, 50_000, 10), (0, 1, 0), (64, 65, 6400)])
+def test_workers_that_disagree_about_the_size_are_all_told(tor: Rack, sizes: tuple[int, ...]):
+    with tor.workers(3) as agents:
+        first = [
+            agent.submit(np.ones(n, np.float32)) for agent, n in zip(agents, sizes, strict=True)
+        ]
+        for size, future in zip(sizes, first, strict=True):
+            error = problem(future)
+            assert isinstance(error, WorkersDisagree)
+            assert str(error) == (
+                f"this worker reduces {size} elements, others between {min(sizes)} and {max(sizes)}"
+            )
+        for agent in agents:  # they are out of step: nothing may be summed any more
+            assert isinstance(problem(agent.submit(np.ones(5, np.float32))), WorkersDisagree)
+
+
+def test_two_runs_give_the_same_bits_and_another_order_of_workers_as_well(tor: Rack):
+    vectors = random_vectors(3, 3, 10_000)
+    results = set()
+    for order in ([0, 1, 2], [0, 1, 2], [2, 0, 1]):
+        with tor.workers(3) as agents:
+            found = means(agents, *(vectors[rank] for rank in order))
+            results |= {mean.tobytes() for mean in found}
+    assert len(results) == 1
+
+
+def test_losses_repetitions_and_overtaking_on_the_way_change_nothing(tor: Rack):
+    vectors = [random_vectors(number, 3, 15_000) for number in (4, 5)]
+    with tor.workers(3) as agents:
+        wanted = [means(agents, *each)[0].tobytes() for each in vectors]
+    with contextlib.ExitStack() as stack:
+        links = stack.enter_context(tor.cables(3))
+        cables = [stack.enter_context(unreliable(link, seed)) for seed, link in enumerate(links)]
+        job = stack.enter_context(tor.job(3, slots=64))
+        agents = [
+            stack.enter_context(tor.join(job, rank, link)) for rank, (link, _) in enumerate(cables)
+        ]
+        for each, mean in zip(vectors, wanted, strict=True):
+            assert [found.tobytes() for found in means(agents, *each)] == [mean] * 3
+        for agent, (_, accidents) in zip(agents, cables, strict=True):
+            assert min(vars(accidents).values()) > 10
+            traffic = agent.traffic
+            assert traffic.retransmissions > 10
+            assert traffic.packets_sent == traffic.chunks + traffic.retransmissions
+        counters = tor.show(job).counters
+        assert counters.completed == agents[0].traffic.chunks
+        assert counters.answered > 0

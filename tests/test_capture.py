@@ -1,0 +1,63 @@
+"""``innet capture`` shows what passes, from capture files here."""
+
+import re
+from pathlib import Path
+
+from commands import refuse, run
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import ARP, Ether
+from scapy.packet import Raw
+from scapy.utils import wrpcap
+
+from innet.wire.capture import Innet, Lanes
+from innet.wire.layout import UDP_PORT, Kind, Operation
+
+
+def write_capture(file: Path) -> None:
+    """Three innet packets, plain and in cables made of UDP, among others."""
+    header = {"operation": Operation.SUM, "job": 3, "epoch": 5, "slot": 1, "sequence": 2}
+    there = IP(src="10.0.0.1", dst="10.255.255.254") / UDP(sport=50_000, dport=UDP_PORT)
+    back = IP(src="10.255.255.254", dst="10.0.0.1") / UDP(sport=UDP_PORT, dport=50_000)
+    contribution = Ether() / there / Innet(kind=Kind.CONTRIBUTION, **header)
+    result = Ether() / back / Innet(kind=Kind.RESULT, **header)
+    cable = Ether() / IP(src="127.0.0.1", dst="127.0.0.1") / UDP(sport=8001, dport=9001)
+    lanes = Lanes(lanes=[-7, 8])
+    wrpcap(
+        str(file),
+        [
+            contribution / lanes,
+            Ether() / ARP(pdst="10.0.0.1"),
+            cable / Raw(bytes(contribution / lanes)),
+            cable / Raw(b"something else"),
+            Ether() / IP() / UDP(dport=53) / Raw(bytes(80)),
+            cable / Raw(bytes(result / lanes)),
+        ],
+    )
+
+
+def test_a_capture_is_shown_a_line_for_every_innet_packet(tmp_path: Path):
+    write_capture(tmp_path / "rack.pcap")
+    shown = run("innet", "capture", "--read", str(tmp_path / "rack.pcap"))
+    assert shown.returncode == 0, shown.stderr
+    there = (
+        "10.0.0.1:50000 > 10.255.255.254:19790  innet CONTRIBUTION SUM job 3 epoch 5 slot 1 seq 2"
+    )
+    back = "10.255.255.254:19790 > 10.0.0.1:50000  innet RESULT SUM job 3 epoch 5 slot 1 seq 2"
+    for line, start in zip(shown.stdout.splitlines(), [there, there, back], strict=True):
+        assert line.startswith(start)
+
+
+def test_a_capture_can_be_cut_short_and_shown_in_full(tmp_path: Path):
+    write_capture(tmp_path / "rack.pcap")
+    arguments = ["capture", "--read", str(tmp_path / "rack.pcap"), "--count", "1"]
+    assert len(run("innet", *arguments).stdout.splitlines()) == 1
+    full = run("innet", *arguments, "--full").stdout
+    assert full.count("[ innet ]") == 1
+    assert re.search(r"lanes\s*= \[-7, 8\]", full)
+
+
+def test_what_cannot_be_captured_from_ends_with_code_2(tmp_path: Path):
+    (tmp_path / "text").write_text("no packets here")
+    refuse("cannot capture from", "innet", "capture", "--read", str(tmp_path / "text"))
+    refuse("cannot capture from", "innet", "capture", "--read", str(tmp_path / "none"))
+    refuse("name an interface, or a file", "innet", "capture")

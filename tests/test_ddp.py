@@ -1,0 +1,78 @@
+"""examples/digits.py, a user's own script, runs as its docstring says, and fails clearly."""
+
+import ast
+import contextlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from racks import WITHIN
+
+from innet.demo.rack import Rack, free_udp_ports, local_rack, spawned
+
+DIGITS = Path(__file__).parents[1] / "examples" / "digits.py"
+WORKERS = 2
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+
+
+def train() -> tuple[float, str]:
+    """Run the script in a rack. Returns the accuracy and the parameters' digest, which all share."""
+    with local_rack(WORKERS, slots=32) as rack:
+        done = subprocess.run(
+            [*TORCHRUN, str(WORKERS), str(DIGITS)],
+            env={**os.environ, **rack.environment, "OMP_NUM_THREADS": "1"},
+            capture_output=True, text=True, timeout=WITHIN, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        counters = rack.describe_job().counters
+    assert counters.completed > 1000
+    said = re.findall(r"rank (\d): accuracy ([\d.]+), parameters ([0-9a-f]{64})", done.stdout)
+    assert sorted(rank for rank, _, _ in said) == ["0", "1"]
+    [(accuracy, parameters)] = {(accuracy, parameters) for _, accuracy, parameters in said}
+    return float(accuracy), parameters
+
+
+def test_it_learns_and_all_workers_of_all_runs_end_with_the_same_bits():
+    accuracy, parameters = train()
+    assert accuracy >= 0.9
+    assert train() == (accuracy, parameters)
+
+
+def test_two_lines_of_it_are_innets():
+    source = DIGITS.read_text()
+    docstring = ast.parse(source).body[0]
+    code = source.splitlines()[docstring.end_lineno :]
+    ours = [line for line in code if "innet" in line]
+    assert [line.partition("  # ")[2] for line in ours] == [
+        "innet's first line",
+        "innet's second line",
+    ]
+
+
+def start(rack: Rack, stack: contextlib.ExitStack) -> "list[subprocess.Popen[str]]":
+    """The script's processes as torchrun would start them, after their first epoch."""
+    common = {"MASTER_ADDR": "127.0.0.1", "WORLD_SIZE": str(WORKERS), "OMP_NUM_THREADS": "1"}
+    common["MASTER_PORT"] = str(free_udp_ports(1)[0])
+    workers = []
+    for rank in map(str, range(WORKERS)):
+        environment = {**rack.environment, **common, "RANK": rank, "LOCAL_RANK": rank}
+        workers.append(stack.enter_context(spawned([sys.executable, str(DIGITS)], environment)))
+    assert workers[0].stdout.readline().startswith("epoch 1:")
+    return workers
+
+
+def errors_of(worker: "subprocess.Popen[str]") -> str:
+    """What a process has written to standard error that has to fail."""
+    _, errors = worker.communicate(timeout=WITHIN)
+    assert worker.returncode == 1
+    return errors
+
+
+def test_when_the_switch_dies_every_process_ends_and_says_why():
+    with local_rack(WORKERS) as rack, contextlib.ExitStack() as stack:
+        workers = start(rack, stack)
+        rack.switch.kill()
+        for worker in workers:
+            assert "SwitchUnreachable: the switch has not answered for" in errors_of(worker)
