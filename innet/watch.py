@@ -1,12 +1,12 @@
 """Showing a live exchange: innet packets from an interface or a capture file, through Scapy."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from scapy.all import conf, sniff
 from scapy.error import Scapy_Exception
-from scapy.layers.inet import UDP
+from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Raw
 
@@ -16,6 +16,7 @@ from innet.wire.frames import ENCAPSULATION_BYTES
 from innet.wire.layout import HEADER_BYTES
 
 _SOL_PACKET = 263
+_ETHERNET_BYTES = 14
 _PACKET_IGNORE_OUTGOING = 23
 
 
@@ -35,10 +36,10 @@ def show(
 
     def take(packet: Any) -> None:
         nonlocal shown
-        found = innet_frame(packet)
-        if found is not None:
-            shown += 1
-            write(found.show(dump=True) if full else describe(found))
+        for frame in innet_frames(packet):
+            if not count or shown < count:
+                shown += 1
+                write(frame.show(dump=True) if full else describe(frame))
 
     try:
         source = {"offline": str(file)} if file else {"opened_socket": _listen(str(interface))}
@@ -56,16 +57,22 @@ def _listen(interface: str) -> Any:
     return source
 
 
-def innet_frame(packet: Any) -> Any:
-    """The frame with an innet header in `packet`: itself, or what a cable made of UDP carries."""
+def innet_frames(packet: Any) -> Iterator[Any]:
+    """The frames with an innet header in `packet`: itself, or those that a cable of UDP carries.
+
+    The kernel shows what it passes on as one batch as one datagram: frames of equal size in a row.
+    """
     if Innet in packet:
-        return packet
-    if UDP in packet and Raw in packet[UDP]:
-        inside = bytes(packet[UDP].payload)
-        if len(inside) >= ENCAPSULATION_BYTES + HEADER_BYTES:
-            frame = Ether(inside)
-            return frame if Innet in frame else None
-    return None
+        yield packet
+    elif UDP in packet and Raw in packet[UDP]:
+        rest = bytes(packet[UDP].payload)
+        while len(rest) >= ENCAPSULATION_BYTES + HEADER_BYTES:
+            frame = Ether(rest)
+            if Innet not in frame:
+                return
+            size = _ETHERNET_BYTES + frame[IP].len
+            yield Ether(rest[:size])
+            rest = rest[max(size, ENCAPSULATION_BYTES) :]
 
 
 def describe(frame: Any) -> str:

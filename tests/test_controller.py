@@ -73,6 +73,7 @@ def test_a_switch_that_is_not_there_is_an_error_and_not_kept(tor: Rack):
     ("fields", "kind", "why"),
     [
         ({"name": "tor"}, AlreadyExists, "there is a switch 'tor'"),
+        ({}, AlreadyExists, "is the switch 'tor' already"),
         ({"name": ""}, UsageError, "'' is no name for a switch"),
         ({"lanes": 65}, UsageError, "no program for 65 lanes, only for 64 and 256"),
         ({"service": pb.Address(mac="02:00:00:00:00:fe", ip="10.0.0")}, UsageError, "'10.0.0'"),

@@ -50,7 +50,11 @@ class Worker:
 
 @dataclass(eq=False)
 class Job:
-    """A job; `ending` once a worker of the present generation has left."""
+    """A job; `ending` once a worker of the present generation has left.
+
+    `stranded` once the switch has refused to remove what it holds of the job: its slots are then
+    nobody else's, for old packets could still write to them.
+    """
 
     name: str
     switch: "Switch"
@@ -60,6 +64,7 @@ class Job:
     starting: bool = False
     ending: bool = False
     deleted: bool = False
+    stranded: bool = False
 
     def describe(self) -> pb.Job:
         """The job as clients see it, without counters."""
@@ -121,6 +126,9 @@ class Registry:
         with self._changed:
             if request.name in self._switches:
                 raise AlreadyExists(f"there is a switch {request.name!r}")
+            for name, switch in self._switches.items():
+                if _same_device(switch.request, request):
+                    raise AlreadyExists(f"{request.grpc_address} is the switch {name!r} already")
             data_plane = AggregationSwitch(
                 request.grpc_address,
                 request.device_id,
@@ -196,8 +204,9 @@ class Registry:
                 self._remove(job, worker)
             with _tolerated(job):
                 job.switch.data_plane.close_job(job.key)
-            job.switch.slots.give_back(job.key.first_slot)
-            job.switch.indices.discard(job.key.index)
+            if not job.stranded:
+                job.switch.slots.give_back(job.key.first_slot)
+                job.switch.indices.discard(job.key.index)
             del self._jobs[name]
             self._changed.notify_all()
             _log.info("job deleted", name=name)
@@ -316,11 +325,16 @@ class Registry:
 
 @contextlib.contextmanager
 def _tolerated(job: Job) -> Iterator[None]:
-    """Who is gone is gone, whatever the switch says: its epoch will not come again."""
+    """Who is gone is gone, whatever the switch says."""
     try:
         yield
     except InnetError as problem:
+        job.stranded = True
         _log.warning("entries left in the switch", job=job.name, problem=str(problem))
+
+
+def _same_device(one: pb.AddSwitchRequest, other: pb.AddSwitchRequest) -> bool:
+    return (one.grpc_address, one.device_id) == (other.grpc_address, other.device_id)
 
 
 def pb_address(address: Address) -> pb.Address:
