@@ -33,17 +33,18 @@ lint: $(VENV)/.dev
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
-# Some tests build network namespaces: they need root and two small system packages. Without them
-# the tests are skipped, and pytest's summary says why.
+# Some tests build network namespaces: they need root and a few system packages. Without them the tests
+# are skipped, and pytest's summary says why.
 system:
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
-		for tool in ip:iproute2 ethtool:ethtool ping:iputils-ping; do \
+		for tool in ip:iproute2 ethtool:ethtool ping:iputils-ping mn:mininet; do \
 			command -v "$${tool%%:*}" > /dev/null || missing="$$missing $${tool##*:}"; \
 		done; \
 		if [ -n "$$missing" ]; then \
 			echo "installing$$missing"; \
-			apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$missing \
-				> /dev/null || echo "could not install$$missing: what needs them is skipped"; \
+			apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+				apt-get install -y -qq --no-install-recommends $$missing > /dev/null \
+				|| echo "could not install$$missing: what needs them is skipped"; \
 		fi; \
 	fi
 

@@ -28,7 +28,8 @@ class Controller:
         self.stub = p4runtime_pb2_grpc.P4RuntimeStub(self._channel)
         self._outbox: queue.SimpleQueue[p4rt.StreamMessageRequest | None] = queue.SimpleQueue()
         self._inbox: queue.SimpleQueue[p4rt.StreamMessageResponse | Exception] = queue.SimpleQueue()
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
         if election is not None:
             self.arbitrate(election)
 
@@ -37,6 +38,7 @@ class Controller:
 
     def __exit__(self, *_: object) -> None:
         self._outbox.put(None)
+        self._listener.join(WITHIN)  # then the switch has forgotten this client
         self._channel.close()
 
     def send(self, message: p4rt.StreamMessageRequest) -> None:
@@ -114,7 +116,7 @@ class Names:
         priority: int = 0,
         **params: int,
     ) -> p4rt.Entity:
-        """A table entry; lpm fields are (value, length), ternary ones (value, mask)."""
+        """A table entry; lpm fields are (value, length), ternary (value, mask), range (low, high)."""
         layout = self.table(table)
         entity = p4rt.Entity()
         entry = entity.table_entry
@@ -201,5 +203,7 @@ def _fill(component: p4rt.FieldMatch, field: Any, value: Any) -> None:
         component.optional.value = encode(value)
     elif kind == "LPM":
         component.lpm.value, component.lpm.prefix_len = encode(value[0]), value[1]
+    elif kind == "RANGE":
+        component.range.low, component.range.high = map(encode, value)
     else:
         component.ternary.value, component.ternary.mask = map(encode, value)

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator
 
-import grpc
 import pytest
 from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
-from p4runtime_client import Controller, Names, group, refusal, update_errors
+from p4runtime_client import Controller, Names, group, update_errors
 from switches import running_switch
 from tiny_programs import program
 
@@ -81,14 +80,23 @@ def test_counters_are_written_and_read_one_cell_or_all_of_them(bridge):
 def test_counter_cells_that_do_not_exist_are_refused(bridge):
     outside, unknown = NAMES.counter("waiting", 256), p4rt.Entity()
     unknown.counter_entry.counter_id = 99
-    assert refusal(bridge.read, outside)[0] == grpc.StatusCode.OUT_OF_RANGE
-    assert refusal(bridge.read, unknown)[0] == grpc.StatusCode.NOT_FOUND
-    for call, entity in (
-        (bridge.insert, NAMES.counter("waiting", 0)),
-        (bridge.delete, NAMES.counter("waiting", 0)),
-        (bridge.modify, NAMES.counter("waiting")),
-    ):
-        assert update_errors(call, entity)[0][0] == code_pb2.INVALID_ARGUMENT
+    negative = NAMES.counter("waiting", -1)
+    answers = update_errors(bridge.read, outside, NAMES.counter("waiting", 0), unknown, negative)
+    assert [code for code, _ in answers] == [
+        code_pb2.OUT_OF_RANGE, code_pb2.OK, code_pb2.NOT_FOUND, code_pb2.INVALID_ARGUMENT,
+    ]  # fmt: skip
+    for call in (bridge.insert, bridge.delete):
+        [(code, _)] = update_errors(call, NAMES.counter("waiting", 0))
+        assert code == code_pb2.INVALID_ARGUMENT
+
+
+def test_without_an_index_all_cells_of_a_counter_are_set(bridge):
+    cells = NAMES.counter("waiting")
+    cells.counter_entry.data.packet_count = 5
+    bridge.modify(cells)
+    assert set(bridge.count(cells)) == {5}
+    bridge.modify(NAMES.counter("waiting"))  # without data nothing is
+    assert set(bridge.count(cells)) == {5}
 
 
 def test_direct_counters_belong_to_their_entries(router):

@@ -110,15 +110,6 @@ def test_requests_for_another_device_find_nothing(switch):
             assert message == f"this is device {DEVICE}, not {DEVICE + 1}"
 
 
-def test_only_the_default_role_exists(switch):
-    with Controller(switch.address, device=DEVICE) as controller:
-        message = p4rt.StreamMessageRequest()
-        message.arbitration.device_id = DEVICE
-        message.arbitration.role.name = "observer"
-        controller.send(message)
-        assert refusal(controller.hear)[0] == grpc.StatusCode.UNIMPLEMENTED
-
-
 # -- packets from and to the controller ----------------------------------------------------------
 
 

@@ -38,9 +38,10 @@ def test_before_a_program_nothing_can_be_written_read_or_sent():
         assert refusal(controller.read, group(1)) == (
             missing, "no pipeline configuration has been set",
         )  # fmt: skip
-        get = controller.stub.GetForwardingPipelineConfig
-        assert refusal(get, Response()) == (missing, "no pipeline configuration has been set")
-        assert refusal(controller.configure, AGGREGATION, Action.COMMIT)[0] == missing
+        assert not running(controller).HasField("config")
+        nothing = Program(b"", p4info_pb2.P4Info())
+        code, message = refusal(controller.configure, nothing, Action.COMMIT)
+        assert (code, message) == (grpc.StatusCode.NOT_FOUND, "no configuration was saved")
         controller.send(Names(AGGREGATION.p4info).packet_out(b""))
         assert controller.hear().error.canonical_code == code_pb2.FAILED_PRECONDITION
 

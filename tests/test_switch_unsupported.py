@@ -23,11 +23,7 @@ def refused(change: Callable[[dict[str, Any]], object]) -> str:
 
 
 ADDED = {
-    "header_stacks": "header stacks",
-    "header_unions": "header unions",
     "header_union_stacks": "header union stacks",
-    "parse_vsets": "parser value sets",
-    "meter_arrays": "meters",
     "extern_instances": "extern instances",
 }
 
@@ -48,14 +44,28 @@ def drop(document: dict[str, Any]) -> dict[str, Any]:
 
 
 CONSTRUCTS: dict[str, Callable[[dict[str, Any]], object]] = {
-    "rules: 'range' matches": lambda d: rules(d)["key"][0].update(match_type="range"),
-    "rules: indirect or metered tables": lambda d: rules(d).update(type="indirect_ws"),
-    "action profiles": lambda d: d["pipelines"][0]["action_profiles"].append({}),
+    "rules: 'prefix' matches": lambda d: rules(d)["key"][0].update(match_type="prefix"),
+    "rules: tables of type 'indirect_xs'": lambda d: rules(d).update(type="indirect_xs"),
+    "only two rates": lambda d: d["meter_arrays"].append(
+        {"name": "m", "rate_count": 3, "type": "packets"}
+    ),
     "mark_to_drop(standard): primitive 'clone'": lambda d: drop(d).update(op="clone"),
-    "checksum 'crc16'": lambda d: d["calculations"][0].update(algo="crc16"),
-    "varbits": lambda d: d["header_types"][-1]["fields"].append(["options", "*"]),
+    "hash algorithm 'toeplitz'": lambda d: d["calculations"][0].update(algo="toeplitz"),
+    "a checksum by 'random'": lambda d: d["calculations"][0].update(algo="random"),
+    "log_msg has 1 arguments for 2 pairs of braces": lambda d: drop(d).update(
+        op="log_msg",
+        parameters=[
+            {"type": "string", "value": "{} {}"},
+            {"type": "parameters_vector", "value": [{"type": "hexstr", "value": "0x1"}]},
+        ],
+    ),
+    "more than one varbit": lambda d: d["header_types"][-1].update(
+        fields=[["options", "*"], ["more", "*"]], max_length=8
+    ),
     "parser operation 'shift'": lambda d: first_parser_operation(d).update(op="shift"),
-    "extracting a stack": lambda d: first_parser_operation(d)["parameters"][0].update(type="stack"),
+    "extracting a union_stack": lambda d: first_parser_operation(d)["parameters"][0].update(
+        type="union_stack"
+    ),
     "operator '%'": lambda d: first_condition(d).update(op="%"),
 }
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import IO
 
 from innet.controller import innet_pb2 as pb
@@ -106,7 +107,7 @@ def spawned(
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,  # Ctrl-C reaches this process only, which then ends the others
-        preexec_fn=_end_with_parent,  # noqa: PLW1509 - one prctl call, before any other thread
+        preexec_fn=partial(_end_with_parent, os.getpid()),  # noqa: PLW1509 - system calls only
     )
     with running:
         try:
@@ -141,8 +142,10 @@ def free_udp_ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
-def _end_with_parent() -> None:
+def _end_with_parent(parent: int) -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:  # it ended before it could be said
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _stdout(running: "subprocess.Popen[str]") -> IO[str]:

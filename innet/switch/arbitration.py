@@ -16,6 +16,8 @@ from p4.v1 import p4runtime_pb2 as p4rt
 
 from innet.switch.refusal import Refusal, forbidden, invalid, not_found, unsupported
 
+_MOST_WAITING = 4096
+
 
 @dataclass(eq=False)
 class Client:
@@ -30,6 +32,11 @@ class Client:
     )
     role: str | None = None
     election: int | None = None
+
+    def offer(self, message: p4rt.StreamMessageResponse) -> None:
+        """Put a message into the outbox, unless the controller is far behind."""
+        if self.outbox.qsize() < _MOST_WAITING:
+            self.outbox.put(message)
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """From p4c's BMv2 JSON to the intermediate form; what cannot be run is refused here, by name."""
 
 import json
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,21 +16,33 @@ OPERATORS = frozenset(
 
 PRIMITIVES = frozenset(
     """assign assign_header add_header remove_header register_read register_write count drop
-    mark_to_drop exit no_op _jump _jump_if_zero log_msg""".split()
+    mark_to_drop exit no_op _jump _jump_if_zero log_msg assert assume execute_meter push pop
+    assign_header_stack assign_union assign_VL
+    modify_field_with_hash_based_offset modify_field_rng_uniform clone_ingress_pkt_to_egress
+    clone_egress_pkt_to_egress resubmit recirculate generate_digest truncate""".split()
 )
 
-_PARSER_OPERATIONS = frozenset({"extract", "set", "advance", "verify", "primitive"})
+HASHES = frozenset(
+    """crc16 crc32 crc8_custom crc16_custom crc32_custom crc64_custom crcCCITT csum16 cksum16 xor16
+    xor32 identity xxh64 random""".split()
+)
+
+_NAMES = (
+    "header",
+    "header_stack",
+    "header_union",
+    "register_array",
+    "counter_array",
+    "meter_array",
+    "calculation",
+)
+
+_PARSER_OPERATIONS = frozenset({"extract", "extract_VL", "set", "advance", "verify", "primitive"})
 
 _MUST_BE_EMPTY = {
-    "header_stacks": "header stacks",
-    "header_unions": "header unions",
     "header_union_stacks": "header union stacks",
-    "parse_vsets": "parser value sets",
-    "meter_arrays": "meters",
     "extern_instances": "extern instances",
 }
-
-_WIDEST_FIELD = 128
 
 
 def load(text: str | bytes) -> ir.Program:
@@ -62,6 +75,18 @@ class _Reader:
             _header(each, types[each["header_type"]]) for each in document["headers"]
         )
         self.by_name = {header.name: header for header in self.headers}
+        names = {each["id"]: each["name"] for each in document["headers"]}
+        self.stacks = {
+            each["name"]: ir.Stack(each["name"], tuple(names[i] for i in each["header_ids"]))
+            for each in document.get("header_stacks", [])
+        }
+        self.unions = {
+            each["name"]: ir.Union(each["name"], tuple(names[i] for i in each["header_ids"]))
+            for each in document.get("header_unions", [])
+        }
+        self.calculations = {
+            each["name"]: self.calculation(each) for each in document.get("calculations", [])
+        }
 
     def program(self) -> ir.Program:
         document = self.document
@@ -70,6 +95,12 @@ class _Reader:
         return ir.Program(
             headers=self.headers,
             errors={name: int(code) for name, code in document.get("errors", [])},
+            stacks=tuple(self.stacks.values()),
+            unions=tuple(self.unions.values()),
+            value_sets=tuple(
+                ir.ValueSet(each["name"], int(each["compressed_bitwidth"]))
+                for each in document.get("parse_vsets", [])
+            ),
             parser_start=parser["init_state"],
             states=tuple(self.state(each) for each in parser["parse_states"]),
             deparser=tuple(document["deparsers"][0]["order"]),
@@ -82,6 +113,15 @@ class _Reader:
             ),
             counters=tuple(_counter(each) for each in document.get("counter_arrays", [])),
             checksums=tuple(self.checksums()),
+            meters=tuple(self.meter(each) for each in document.get("meter_arrays", [])),
+            profiles=tuple(
+                self.profile(each)
+                for pipeline in document["pipelines"]
+                for each in pipeline.get("action_profiles", [])
+            ),
+            calculations=self.calculations,
+            field_lists=tuple(map(self.field_list, document.get("field_lists", []))),
+            learn_lists=tuple(map(self.field_list, document.get("learn_lists", []))),
         )
 
     def expr(self, node: Any) -> ir.Expr:
@@ -93,6 +133,9 @@ class _Reader:
                 return ir.Bool(bool(value))
             case "field":
                 return self.field(value)
+            case "stack_field":
+                stack = self.stacks[value[0]].name
+                return self.field([ir.Element(stack, ir.LastIndex(stack)), value[1]])
             case "local" | "runtime_data":
                 return ir.ParamRef(int(value))
             case "lookahead":
@@ -103,36 +146,81 @@ class _Reader:
                 return self.expr(value)
         raise UnsupportedProgram(f"operands of type {kind!r} are not supported")
 
-    def field(self, value: list[str]) -> ir.FieldRef:
-        ref = ir.FieldRef(value[0], value[1])
-        if ref.field != ir.VALID:
-            self.by_name[ref.header].field(ref.field)
+    def field(self, value: list[Any]) -> ir.FieldRef:
+        header = self.element(value[0]) if isinstance(value[0], dict) else value[0]
+        ref = ir.FieldRef(header, value[1])
+        self.bits(ref)
         return ref
 
+    def bits(self, ref: ir.FieldRef) -> int:
+        """The width of a field that has to be there."""
+        return 1 if ref.field == ir.VALID else self.type_of(ref.header).field(ref.field).bits
+
+    def type_of(self, header: str | ir.Element) -> ir.Header:
+        if isinstance(header, ir.Element):
+            header = self.stacks[header.stack].headers[0]
+        return self.by_name[header]
+
+    def element(self, node: Any) -> ir.Element:
+        """The header of a stack that an index says at runtime."""
+        while node.get("type") == "expression":
+            node = node["value"]
+        if node.get("op") != "dereference_header_stack":
+            raise UnsupportedProgram(f"{node.get('op')!r} cannot stand for a header")
+        return ir.Element(self.stacks[node["left"]["value"]].name, self.expr(node["right"]))
+
     def operation(self, value: Json) -> ir.Expr:
+        match value["op"]:
+            case "access_field":
+                header = self.element(value["left"])
+                return ir.FieldRef(header, self.type_of(header).fields[value["right"]].name)
+            case "last_stack_index":
+                return ir.LastIndex(self.stacks[value["right"]["value"]].name)
+            case "valid_union":
+                return ir.UnionValidity(self.unions[value["right"]["value"]].name)
         if value["op"] not in OPERATORS:
             raise UnsupportedProgram(f"operator {value['op']!r} is not supported")
         parts = [value.get("cond"), value.get("left"), value.get("right")]
-        return ir.Op(value["op"], tuple(self.expr(part) for part in parts if part is not None))
+        operands = tuple(self.expr(part) for part in parts if part is not None)
+        match value["op"], operands:
+            case "&", (ir.Op("&", (inner, ir.Const(mask))), ir.Const(other)):
+                return ir.Op("&", (inner, ir.Const(mask & other)))  # of casts, and casts of casts
+        return ir.Op(value["op"], operands)
 
-    def argument(self, node: Any) -> ir.Expr | ir.Name:
-        if node["type"] in ("header", "register_array", "counter_array"):
+    def argument(self, node: Any) -> ir.Expr | ir.Name | ir.Element:
+        if node["type"] in _NAMES:
             return ir.Name(node["type"], node["value"])
-        if node["type"] == "string":
-            return ir.Const(0)  # only log_msg has one, and it is not printed
+        value = node["value"]
+        while isinstance(value, dict) and "op" not in value:
+            value = value["value"]
+        if isinstance(value, dict) and value["op"] == "dereference_header_stack":
+            return self.element(value)
         return self.expr(node)
 
     def primitive(self, node: Json) -> ir.Primitive:
         source = _source(node)
         if node["op"] not in PRIMITIVES:
             raise UnsupportedProgram(f"{source}: primitive {node['op']!r} is not supported")
-        arguments = node["parameters"] if node["op"] != "log_msg" else []
         try:
+            if node["op"] == "log_msg":
+                return ir.Primitive("log_msg", self.log_arguments(*node["parameters"]), source)
+            if node["op"] in ("assert", "assume"):
+                condition, where = self.expr(node["parameters"][0]), ir.Format((str(source),))
+                return ir.Primitive(node["op"], (condition, where), source)
             return ir.Primitive(
-                node["op"], tuple(self.argument(each) for each in arguments), source
+                node["op"], tuple(self.argument(each) for each in node["parameters"]), source
             )
         except UnsupportedProgram as problem:
             raise UnsupportedProgram(f"{source}: {problem}") from None
+
+    def log_arguments(self, form: Json, values: Json) -> tuple[ir.Format | ir.Expr, ...]:
+        arguments = tuple(self.expr(each) for each in values["value"] or ())
+        form_parts = tuple(_log_parts(form["value"]))
+        if len(form_parts) != len(arguments) + 1:
+            raise UnsupportedProgram(
+                f"log_msg has {len(arguments)} arguments for {len(form_parts) - 1} pairs of braces"
+            )
+        return ir.Format(form_parts), *arguments
 
     def action(self, node: Json) -> ir.Action:
         return ir.Action(
@@ -155,7 +243,7 @@ class _Reader:
         expr = self.expr(node)
         match expr:
             case ir.FieldRef():
-                return expr, self.by_name[expr.header].field(expr.field).bits
+                return expr, self.bits(expr)
             case ir.Lookahead():
                 return expr, expr.bits
         raise UnsupportedProgram(f"select keys of type {node['type']!r} are not supported")
@@ -167,6 +255,8 @@ class _Reader:
             case "hexstr":
                 mask = int(node["mask"], 16) if node["mask"] else None
                 return ir.Transition(int(node["value"], 16), mask, node["next_state"])
+            case "parse_vset" if node["mask"] is None:
+                return ir.Transition(node["value"], None, node["next_state"])
         raise UnsupportedProgram(f"parser transitions of type {node['type']!r} are not supported")
 
     def parser_operation(self, node: Json) -> ir.Primitive:
@@ -176,18 +266,18 @@ class _Reader:
             raise UnsupportedProgram(f"{source}: parser operation {op!r} is not supported")
         if op == "primitive":
             return self.primitive(node["parameters"][0])
-        if op == "extract":
-            target = node["parameters"][0]
-            if target["type"] != "regular":
+        if op.startswith("extract"):
+            target, *length = node["parameters"]
+            if target["type"] not in ("regular", "stack"):
                 raise UnsupportedProgram(
                     f"{source}: extracting a {target['type']} is not supported"
                 )
-            return ir.Primitive("extract", (ir.Name("header", target["value"]),), source)
+            regular = target["type"] == "regular"
+            name = ir.Name("header" if regular else "header_stack", target["value"])
+            return ir.Primitive("extract", (name, *map(self.expr, length)), source)
         return ir.Primitive(op, tuple(self.expr(each) for each in node["parameters"]), source)
 
     def pipeline(self, node: Json) -> ir.Pipeline:
-        if node.get("action_profiles"):
-            raise UnsupportedProgram("action profiles and selectors are not supported")
         return ir.Pipeline(
             node["name"],
             node["init_table"],
@@ -198,14 +288,15 @@ class _Reader:
                     self.expr(each["expression"]),
                     each["true_next"],
                     each["false_next"],
+                    _source(each),
                 )
                 for each in node["conditionals"]
             ),
         )
 
     def table(self, node: Json) -> ir.Table:
-        if node.get("type", "simple") != "simple" or node.get("direct_meters"):
-            raise UnsupportedProgram(f"table {node['name']}: indirect or metered tables")
+        if node.get("type", "simple") not in ("simple", "indirect", "indirect_ws"):
+            raise UnsupportedProgram(f"table {node['name']}: tables of type {node['type']!r}")
         keys = tuple(self.match_key(node["name"], each) for each in node["key"])
         ids = dict(zip(node["actions"], node["action_ids"], strict=True))
         default = node.get("default_entry", {})
@@ -219,9 +310,12 @@ class _Reader:
             default_action=default.get("action_id"),
             default_args=tuple(int(each, 16) for each in default.get("action_data", [])),
             default_is_const=default.get("action_const", False),
-            entries=tuple(_entry(keys, each) for each in node.get("entries", [])),
-            entries_are_const=bool(node.get("entries")),
+            entries=tuple(
+                _entry(keys, each, len(node["entries"])) for each in node.get("entries", [])
+            ),
             direct_counter=self.direct_counter(node),
+            direct_meter=node.get("direct_meters"),
+            profile=node["action_profile"] if node.get("type", "simple") != "simple" else None,
             next_by_action={} if by_hit else {ids[name]: following[name] for name in ids},
             next_on_hit=following.get("__HIT__"),
             next_on_miss=following.get("__MISS__", node.get("base_default_next")),
@@ -235,47 +329,84 @@ class _Reader:
         return None
 
     def match_key(self, table: str, node: Json) -> ir.MatchKey:
-        if node["match_type"] not in ("exact", "lpm", "ternary", "optional"):
+        if node["match_type"] not in ("exact", "lpm", "ternary", "optional", "range"):
             raise UnsupportedProgram(
                 f"table {table}: {node['match_type']!r} matches are not supported"
             )
         ref = self.field(node["target"])
-        bits = 1 if ref.field == ir.VALID else self.by_name[ref.header].field(ref.field).bits
+        bits = self.bits(ref)
         mask = int(node["mask"], 16) if node.get("mask") else None
         name = node.get("name") or ".".join(node["target"])
         return ir.MatchKey(name, node["match_type"], ref, bits, mask)
 
     def checksums(self) -> Iterable[ir.Checksum]:
-        calculations = {each["name"]: each for each in self.document.get("calculations", [])}
         for node in self.document.get("checksums", []):
-            calculation = calculations[node["calculation"]]
-            if calculation["algo"] != "csum16":
-                raise UnsupportedProgram(f"checksum {calculation['algo']!r} is not supported")
+            if node["type"] != "generic":
+                raise UnsupportedProgram(f"checksums of type {node['type']!r} are not supported")
+            if self.calculations[node["calculation"]].algorithm == "random":
+                raise UnsupportedProgram("a checksum by 'random' is not supported")
             yield ir.Checksum(
                 target=self.field(node["target"]),
-                inputs=tuple(self.sized(each) for each in calculation["input"]),
+                calculation=node["calculation"],
                 condition=self.expr(node["if_cond"]) if node.get("if_cond") else ir.Bool(True),
-                verify=node.get("verify", False),
-                update=node.get("update", False),
+                verify=node.get("verify", True),
+                update=node.get("update", True),
             )
 
-    def sized(self, node: Any) -> tuple[ir.Expr, int]:
-        if node["type"] == "field":
-            ref = self.field(node["value"])
-            return ref, self.by_name[ref.header].field(ref.field).bits
-        if node["type"] == "hexstr":
-            return ir.Const(int(node["value"], 16)), node["bitwidth"]
-        raise UnsupportedProgram(f"checksum inputs of type {node['type']!r} are not supported")
+    def field_list(self, node: Json) -> ir.FieldList:
+        for each in node["elements"]:
+            if each["type"] != "field":
+                raise UnsupportedProgram(
+                    f"field list {node['name']}: elements of type {each['type']!r} "
+                    "are not supported"
+                )
+        fields = tuple(self.field(each["value"]) for each in node["elements"])
+        return ir.FieldList(int(node["id"]), str(node["name"]), fields)
+
+    def calculation(self, node: Json) -> ir.Calculation:
+        if node["algo"] not in HASHES:
+            raise UnsupportedProgram(f"hash algorithm {node['algo']!r} is not supported")
+        inputs = [each for each in node["input"] if each["type"] != "payload"]
+        with_payload = len(inputs) < len(node["input"])  # comes last, wherever it stands
+        return ir.Calculation(node["algo"], tuple(map(self.hashed, inputs)), with_payload)
+
+    def hashed(self, node: Any) -> tuple[ir.Expr, int] | ir.Name:
+        match node["type"]:
+            case "field":
+                ref = self.field(node["value"])
+                return ref, self.by_name[str(ref.header)].field(ref.field).bits
+            case "hexstr":
+                return ir.Const(int(node["value"], 16)), int(node["bitwidth"])
+            case "header":
+                return ir.Name("header", self.by_name[node["value"]].name)
+        raise UnsupportedProgram(f"hash inputs of type {node['type']!r} are not supported")
+
+    def profile(self, node: Json) -> ir.Profile:
+        selector = node.get("selector")
+        return ir.Profile(node["name"], self.calculation(selector) if selector else None)
+
+    def meter(self, node: Json) -> ir.Meter:
+        if node["rate_count"] != 2 or node["type"] not in ("packets", "bytes"):
+            raise UnsupportedProgram(f"meter {node['name']}: only two rates, packets or bytes")
+        direct = node.get("is_direct", False)
+        return ir.Meter(
+            node["name"],
+            0 if direct else int(node["size"]),
+            node["type"] == "bytes",
+            node["binding"] if direct else None,
+            self.field(node["result_target"]) if direct else None,
+        )
 
 
 def _header(node: Json, header_type: Json) -> ir.Header:
+    fixed = sum(bits for _, bits, *_ in header_type["fields"] if bits != "*")
     fields = []
     for name, bits, *signed in header_type["fields"]:
-        if bits == "*" or bits > _WIDEST_FIELD:
-            raise UnsupportedProgram(
-                f"field {node['name']}.{name}: varbits and fields wider than {_WIDEST_FIELD} bits"
-            )
-        fields.append(ir.FieldType(name, bits, bool(signed and signed[0])))
+        varbit = bits == "*"
+        width = header_type["max_length"] * 8 - fixed if varbit else bits
+        fields.append(ir.FieldType(name, width, bool(signed and signed[0]), varbit))
+    if sum(each.varbit for each in fields) > 1:
+        raise UnsupportedProgram(f"header {node['name']}: more than one varbit")
     return ir.Header(node["name"], tuple(fields), node["metadata"])
 
 
@@ -284,7 +415,7 @@ def _counter(node: Json) -> ir.Counter:
     return ir.Counter(node["name"], int(node.get("size", 0)), table)
 
 
-def _entry(keys: tuple[ir.MatchKey, ...], node: Json) -> ir.ConstEntry:
+def _entry(keys: tuple[ir.MatchKey, ...], node: Json, count: int) -> ir.ConstEntry:
     values, masks = [], []
     for key, match in zip(keys, node["match_key"], strict=True):
         full = (1 << key.bits) - 1
@@ -295,19 +426,29 @@ def _entry(keys: tuple[ir.MatchKey, ...], node: Json) -> ir.ConstEntry:
             length = match["prefix_length"]
             mask = full ^ (full >> length)
         elif kind in ("ternary", "optional"):
-            mask = int(match["mask"], 16)
+            mask = int(match["mask"], 16) & full
+        elif kind == "range":
+            values.append(int(match["start"], 16) & full)
+            masks.append(int(match["end"], 16) & full)
+            continue
         else:
             raise UnsupportedProgram(f"{kind!r} matches are not supported")
         values.append(int(match["key"], 16) & mask)
         masks.append(mask)
     action = node["action_entry"]
     arguments = tuple(int(each, 16) for each in action["action_data"])
-    if any(key.match in ("ternary", "optional") for key in keys):
-        # In the JSON the smallest number wins; in the engine, as in P4Runtime, the largest.
-        priority = 1_000_000 - node["priority"]
+    if any(key.match in ("ternary", "optional", "range") for key in keys):
+        # In the JSON the smallest number wins, and the first is 1; in P4Runtime the largest.
+        priority = 1 + count - int(node["priority"])
     else:  # the longest prefix wins, wherever it stands
         priority = 1 + sum(mask.bit_count() for mask in masks)
     return ir.ConstEntry(tuple(values), tuple(masks), priority, action["action_id"], arguments)
+
+
+def _log_parts(text: str) -> list[str]:
+    """The text around the braces; a backslash in front of one makes it an ordinary character."""
+    parts = re.split(r"(?<!\\)\{.*?(?<!\\)\}", text)
+    return [re.sub(r"\\([{}])", r"\1", part) for part in parts]
 
 
 def _source(node: Json) -> ir.Source:

@@ -11,6 +11,8 @@ import typer
 from innet import commands, logs
 from innet.errors import UsageError
 from innet.switch.device import Device
+from innet.switch.metrics import serve_metrics
+from innet.switch.pcap import capture
 from innet.switch.ports import MOST_PORTS, Port, open_port
 from innet.switch.service import P4RuntimeService, serve
 
@@ -45,12 +47,34 @@ def switch(
     keep_generated: Annotated[
         Path | None, typer.Option(help="Write the C that the program becomes to this folder.")
     ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Begin the program's random numbers with this, for tests.")
+    ] = None,
+    metrics_address: Annotated[
+        str | None,
+        typer.Option(
+            "--metrics-addr", metavar="HOST:PORT", help="Serve [b]/metrics[/b] for Prometheus here."
+        ),
+    ] = None,
+    priority_queues: Annotated[
+        int, typer.Option(min=1, max=8, help="Queues of each port, by standard_metadata.priority.")
+    ] = 1,
+    log_console: Annotated[
+        bool, typer.Option("--log-console", help="Say what becomes of every packet, step by step.")
+    ] = False,
+    pcap: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="[=FOLDER]", help="Capture what passes the interfaces: X_in.pcap, X_out.pcap."
+        ),
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
 ) -> None:
     """Run a P4 program (v1model) on network interfaces, programmed through P4Runtime.
 
     The program is compiled to machine code with this machine's C compiler. When the switch is ready
-    it prints one line to standard output, [b]P4Runtime HOST:PORT[/b]; port 0 picks a free one.
+    it prints one line to standard output, [b]P4Runtime HOST:PORT[/b]; port 0 picks a free one. With
+    --metrics-addr a second line says [b]Metrics HOST:PORT[/b].
 
     Example, with two cables made of UDP and without privileges:
 
@@ -64,15 +88,31 @@ def switch(
     with ExitStack() as stack:
         service = P4RuntimeService(device_id)
         ports = _open_ports(interface, {cpu_port, drop_port}, stack)
-        device = Device(ports, cpu_port, drop_port, service.packet_in, keep_generated)
+        if pcap:
+            capture(pcap, ports)
+        device = Device(
+            ports,
+            cpu_port,
+            drop_port,
+            service.tell,
+            keep_generated,
+            seed=seed,
+            priority_queues=priority_queues,
+            tracing=log_console,
+        )
         stack.pop_all()  # the device closes the ports from here on
         service.device = device
         try:
             if json:
                 device.load(_read(json))
+            metrics = metrics_address and stack.enter_context(
+                serve_metrics(device.stats, metrics_address)
+            )
             server, port = serve(service, grpc_address)
             stop = commands.StopRequest()  # from before the switch says that it is ready
             sys.stdout.write(f"P4Runtime {commands.served_address(grpc_address, port)}\n")
+            if metrics:
+                sys.stdout.write(f"Metrics {metrics}\n")
             sys.stdout.flush()
             _log.info("ready", device_id=device_id, ports=[each.spec for each in ports])
             stop.wait()
@@ -110,5 +150,10 @@ def _read(json: Path) -> bytes:
 
 
 def main() -> None:
-    """Run the command. A bare ``--`` is skipped: BMv2 wants one before its target's options."""
-    commands.run(app, [argument for argument in sys.argv[1:] if argument != "--"])
+    """Run the command.
+
+    A bare ``--`` is skipped: BMv2 wants one before its target's options. Without ``=FOLDER``,
+    ``--pcap`` is for the working folder.
+    """
+    arguments = [argument for argument in sys.argv[1:] if argument != "--"]
+    commands.run(app, ["--pcap=." if each == "--pcap" else each for each in arguments])

@@ -3,8 +3,9 @@
 import contextlib
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -12,51 +13,62 @@ from p4.v1 import p4runtime_pb2 as p4rt
 
 from innet.errors import CompilerError, UnsupportedProgram
 from innet.switch import bmv2json
+from innet.switch.batches import all_or_none, each_alone
 from innet.switch.codegen import generate
-from innet.switch.engine import Count, Engine
+from innet.switch.engine import Engine
+from innet.switch.pipeline import Pipeline
 from innet.switch.ports import Port, cpu_port
-from innet.switch.refusal import Refusal, already_exists, invalid, not_found, unsupported
-from innet.switch.schema import Counter, Field, Schema
-from innet.switch.tables import Tables, encode
+from innet.switch.refusal import Refusal, invalid, not_found
+from innet.switch.schema import Field, Schema, encode
+from innet.switch.stats import Stats
+from innet.switch.watch import Watch
 
 _LONGEST_FRAME = 1 << 16
 
 
-@dataclass
-class _Pipeline:
-    engine: Engine
-    schema: Schema
-    tables: Tables
-    groups: dict[int, p4rt.MulticastGroupEntry]
-
-
 class Device:
-    """One switch. `packet_in` is called, from a thread of its own, with what the CPU port sends."""
+    """One switch. `tell` is called, from threads of the device's, with what controllers should hear."""
 
     def __init__(
         self,
         ports: Sequence[Port],
         cpu_port_number: int,
         drop_port: int,
-        packet_in: Callable[[p4rt.PacketIn], None],
+        tell: Callable[[p4rt.StreamMessageResponse], None],
         keep: Path | None = None,
+        *,
+        seed: int | None = None,
+        priority_queues: int = 1,
+        tracing: bool = False,
     ) -> None:
-        self._drop_port, self._keep, self._packet_in = drop_port, keep, packet_in
+        self._tell = tell
+        self._make_engine = partial(
+            Engine,
+            drop_port=drop_port,
+            keep=keep,
+            seed=seed,
+            priority_queues=priority_queues,
+            tracing=tracing,
+        )
         inner, self._cpu = cpu_port(cpu_port_number)
         self._ports = [*ports, inner]
         self._engine: Engine | None = None
-        self._pipeline: _Pipeline | None = None
-        self._config: p4rt.ForwardingPipelineConfig | None = None
-        self._saved: p4rt.ForwardingPipelineConfig | None = None
+        self._pipeline: Pipeline | None = None
+        self._saved: Pipeline | None = None  # verified and written to, but not running yet
         self._closed = False
         self._lock = threading.RLock()
         self._reader = threading.Thread(target=self._read_cpu, name="innet-cpu", daemon=True)
         self._reader.start()
+        self._watch = Watch(self._notify, self._lock)
 
     def close(self) -> None:
         """Stop, and give the ports back."""
-        if self._engine:
-            self._engine.close()
+        with self._lock:
+            self._forget_saved()
+            if self._engine:
+                self._engine.close()
+            self._engine = self._pipeline = None
+        self._watch.close()
         self._closed = True
         with contextlib.suppress(OSError):
             self._cpu.shutdown(socket.SHUT_RDWR)
@@ -67,13 +79,9 @@ class Device:
 
     def load(self, json: bytes) -> Engine:
         """Run a program in place of the one before it; its tables are empty."""
-        engine = Engine(json, self._drop_port, self._keep)
+        engine = self._make_engine(json)
         with self._lock:
-            if self._engine:
-                self._engine.close()
-            self._engine = engine
-            self._pipeline = None
-            engine.start(self._ports)
+            self._run(engine, None)
         return engine
 
     def configure(
@@ -86,105 +94,163 @@ class Device:
         if action == request.VERIFY:
             _verify(config)
         elif action == request.VERIFY_AND_SAVE:
-            _verify(config)
-            self._saved = config
+            saved = self._prepare(config)
+            with self._lock:
+                self._forget_saved()
+                self._saved = saved
         elif action == request.VERIFY_AND_COMMIT:
-            self._commit(config)
+            self._commit(self._prepare(config))
         elif action == request.COMMIT:
+            if config.p4_device_config or config.p4info.ByteSize():
+                raise invalid("COMMIT takes the saved configuration, not another one")
             if not self._saved:
-                raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, "no configuration was saved")
+                raise not_found("no configuration was saved")
             self._commit(self._saved)
-            self._saved = None
+        elif action == request.RECONCILE_AND_COMMIT:
+            self._reconcile(self._prepare(config))
         else:
-            raise unsupported(f"the action {request.Action.Name(action)} is not supported")
+            raise invalid("what is to be done with the configuration? the request has no action")
 
     @property
-    def config(self) -> p4rt.ForwardingPipelineConfig:
-        """The configuration that is running. Raises Refusal if there is none."""
-        if not self._config:
-            raise _no_pipeline()
-        return self._config
+    def config(self) -> p4rt.ForwardingPipelineConfig | None:
+        """The configuration that is running, if P4Runtime brought one."""
+        pipeline = self._pipeline
+        return pipeline.config if pipeline else None
 
-    def write(self, update: p4rt.Update) -> None:
-        """Carry out one update. Raises Refusal, and then nothing has changed."""
-        if update.type == p4rt.Update.UNSPECIFIED:
-            raise invalid("the update has no type")
+    def write(
+        self, updates: Sequence[p4rt.Update], atomicity: p4rt.WriteRequest.Atomicity = 0
+    ) -> list[Refusal | None]:
+        """Carry out a batch. Returns why not, for each update. Raises Refusal if none was tried."""
         with self._lock:
-            pipeline = self._running()
-            kind = update.entity.WhichOneof("entity")
-            if kind == "table_entry":
-                pipeline.tables.write(update.type, update.entity.table_entry)
-            elif kind == "counter_entry":
-                _only_modify(update)
-                message = update.entity.counter_entry
-                if not message.HasField("index"):
-                    raise invalid("which cell? a counter is written one index at a time")
-                new = Count(message.data.packet_count, message.data.byte_count)
-                list(_counters(pipeline, message, new))
-            elif kind == "direct_counter_entry":
-                _only_modify(update)
-                message = update.entity.direct_counter_entry
-                if not list(pipeline.tables.count(message.table_entry, message.data)):
-                    raise not_found("no such entry with a direct counter")
-            elif kind == "packet_replication_engine_entry":
-                entry = update.entity.packet_replication_engine_entry
-                _write_group(pipeline, update.type, entry)
+            pipeline = self._controlled()
+            if atomicity == p4rt.WriteRequest.DATAPLANE_ATOMIC:
+                with pipeline.engine.held():
+                    results = all_or_none(updates, pipeline.write, pipeline.existing)
+            elif atomicity == p4rt.WriteRequest.ROLLBACK_ON_ERROR:
+                results = all_or_none(updates, pipeline.write, pipeline.existing)
             else:
-                raise unsupported(f"{kind or 'an empty entity'} cannot be written here")
+                results = each_alone(updates, pipeline.write)
+            self._watch.wake()
+        return results
 
-    def read(self, entity: p4rt.Entity) -> Iterator[p4rt.Entity]:
-        """All entities that `entity` describes. Raises Refusal."""
+    def read(
+        self, entities: Iterable[p4rt.Entity]
+    ) -> tuple[list[p4rt.Entity], list[Refusal | None]]:
+        """All that `entities` describe, and why not for each of these. Raises Refusal."""
+        found: list[p4rt.Entity] = []
+        results: list[Refusal | None] = []
         with self._lock:
-            pipeline = self._running()
-            kind = entity.WhichOneof("entity")
-            if kind == "table_entry":
-                for entry in pipeline.tables.read(entity.table_entry):
-                    yield p4rt.Entity(table_entry=entry)
-            elif kind == "counter_entry":
-                for cell in _counters(pipeline, entity.counter_entry):
-                    yield p4rt.Entity(counter_entry=cell)
-            elif kind == "direct_counter_entry":
-                wanted = entity.direct_counter_entry.table_entry
-                for count in pipeline.tables.count(wanted):
-                    yield p4rt.Entity(direct_counter_entry=count)
-            elif kind == "packet_replication_engine_entry":
-                for group in _groups(pipeline, entity.packet_replication_engine_entry):
-                    answer = p4rt.Entity()
-                    answer.packet_replication_engine_entry.multicast_group_entry.CopyFrom(group)
-                    yield answer
-            else:
-                raise unsupported(f"{kind or 'an empty entity'} cannot be read here")
+            pipeline = self._controlled()
+            for entity in entities:
+                try:
+                    found += list(pipeline.read(entity))
+                    results.append(None)
+                except Refusal as refusal:
+                    results.append(refusal)
+        return found, results
 
     def packet_out(self, packet: p4rt.PacketOut) -> None:
         """Send a controller's packet into the pipeline, from the CPU port. Raises Refusal."""
-        header = pack(self._running().schema.packet_out, packet)
+        pipeline = self._pipeline
+        if not pipeline:
+            raise _no_pipeline()
+        header = pack(pipeline.schema.packet_out, packet)
         try:
             self._cpu.send(header + packet.payload)
         except OSError as problem:
             raise invalid(f"the packet cannot be sent: {problem.strerror}") from None
 
-    def _running(self) -> _Pipeline:
-        if not self._pipeline:
-            raise _no_pipeline()
-        return self._pipeline
+    def acknowledge(self, ack: p4rt.DigestListAck) -> None:
+        """A controller's acknowledgement of a list of digests. Raises Refusal."""
+        with self._lock:
+            if not self._pipeline:
+                raise _no_pipeline()
+            self._pipeline.digests.acknowledge(ack)
 
-    def _commit(self, config: p4rt.ForwardingPipelineConfig) -> None:
-        _verify(config)
+    def stats(self) -> Stats:
+        """What the ports and the program's tables have seen."""
+        with self._lock:
+            return Stats.of(self._engine, self._ports, self.config)
+
+    def _controlled(self) -> Pipeline:
+        """What is read and written: from saving on, the configuration that will be committed."""
+        pipeline = self._saved or self._pipeline
+        if not pipeline:
+            raise _no_pipeline()
+        return pipeline
+
+    def _prepare(self, config: p4rt.ForwardingPipelineConfig) -> Pipeline:
+        """A configuration, ready to run. Raises Refusal."""
+        _check_config(config)
         try:
-            engine = self.load(config.p4_device_config)
+            engine = self._make_engine(config.p4_device_config)
+        except UnsupportedProgram as problem:
+            raise invalid(str(problem)) from None
         except CompilerError as problem:
             raise Refusal(grpc.StatusCode.INTERNAL, str(problem)) from None
+        try:
+            return Pipeline(engine, config)
+        except UnsupportedProgram as problem:
+            engine.close()
+            raise invalid(str(problem)) from None
+
+    def _commit(self, pipeline: Pipeline) -> None:
         with self._lock:
-            schema = Schema(config.p4info, engine.program)
-            self._pipeline = _Pipeline(engine, schema, Tables(engine, schema), {})
-            self._config = config
+            if self._saved is pipeline:
+                self._saved = None
+            self._run(pipeline.engine, pipeline)
+
+    def _reconcile(self, pipeline: Pipeline) -> None:
+        """Commit a configuration with all that was written to the one before it. Raises Refusal."""
+        with self._lock:
+            old = self._pipeline
+            if old:
+                try:
+                    pipeline.adopt(old)
+                except Refusal:
+                    pipeline.engine.close()
+                    raise
+                old.engine.stop()
+                pipeline.adopt_values(old)
+            self._run(pipeline.engine, pipeline)
+
+    def _run(self, engine: Engine, pipeline: Pipeline | None) -> None:
+        """Run an engine in place of the one before it."""
+        self._forget_saved()
+        if self._engine:
+            self._engine.close()
+        self._engine, self._pipeline = engine, pipeline
+        engine.set_bell(self._watch.bell)
+        engine.start(self._ports)
+        self._watch.wake()
+
+    def _forget_saved(self) -> None:
+        if self._saved:
+            self._saved.engine.close()
+        self._saved = None
+
+    def _notify(self) -> float | None:
+        """Tell of idle entries and send the digests that are due. Returns seconds to the next."""
+        if not self._pipeline:
+            return None
+        entries, idle_wait = self._pipeline.tables.idle()
+        if entries:
+            message = p4rt.StreamMessageResponse()
+            message.idle_timeout_notification.table_entry.extend(entries)
+            message.idle_timeout_notification.timestamp = time.time_ns()
+            self._tell(message)
+        lists, digest_wait = self._pipeline.digests.collect()
+        for each in lists:
+            self._tell(p4rt.StreamMessageResponse(digest=each))
+        return min((each for each in (idle_wait, digest_wait) if each is not None), default=None)
 
     def _read_cpu(self) -> None:
         # Ends when `close` shuts the socket down; an empty frame alone does not mean that.
         while (frame := self._cpu.recv(_LONGEST_FRAME)) or not self._closed:
             pipeline = self._pipeline
             if pipeline:
-                self._packet_in(unpack(pipeline.schema.packet_in, frame))
+                packet = unpack(pipeline.schema.packet_in, frame)
+                self._tell(p4rt.StreamMessageResponse(packet=packet))
 
 
 def pack(fields: Sequence[Field], packet: p4rt.PacketOut) -> bytes:
@@ -213,9 +279,13 @@ def unpack(fields: Sequence[Field], frame: bytes) -> p4rt.PacketIn:
     return packet
 
 
-def _verify(config: p4rt.ForwardingPipelineConfig) -> None:
+def _check_config(config: p4rt.ForwardingPipelineConfig) -> None:
     if not config.p4_device_config:
         raise invalid("the device configuration is empty: it has to be p4c's BMv2 JSON")
+
+
+def _verify(config: p4rt.ForwardingPipelineConfig) -> None:
+    _check_config(config)
     try:
         program = bmv2json.load(config.p4_device_config)
         Schema(config.p4info, program)
@@ -226,69 +296,3 @@ def _verify(config: p4rt.ForwardingPipelineConfig) -> None:
 
 def _no_pipeline() -> Refusal:
     return Refusal(grpc.StatusCode.FAILED_PRECONDITION, "no pipeline configuration has been set")
-
-
-def _only_modify(update: p4rt.Update) -> None:
-    if update.type != p4rt.Update.MODIFY:
-        raise invalid("a counter can only be modified")
-
-
-def _counters(
-    pipeline: _Pipeline, wanted: p4rt.CounterEntry, new: Count | None = None
-) -> Iterator[p4rt.CounterEntry]:
-    schema = pipeline.schema
-    counters: list[Counter] = (
-        [schema.counter(wanted.counter_id)] if wanted.counter_id else list(schema.counters.values())
-    )
-    for counter in counters:
-        indices = [wanted.index.index] if wanted.HasField("index") else range(counter.size)
-        for index in indices:
-            if not 0 <= index < counter.size:
-                message = f"{counter.name} has {counter.size} cells, no index {index}"
-                raise Refusal(grpc.StatusCode.OUT_OF_RANGE, message)
-            count = pipeline.engine.counter(counter.name, index, new)
-            cell = p4rt.CounterEntry(counter_id=counter.id)
-            cell.index.index = index
-            cell.data.packet_count, cell.data.byte_count = count.packets, count.bytes
-            yield cell
-
-
-def _write_group(
-    pipeline: _Pipeline,
-    update: p4rt.Update.Type,
-    entry: p4rt.PacketReplicationEngineEntry,
-) -> None:
-    if entry.WhichOneof("type") != "multicast_group_entry":
-        raise unsupported("clone sessions are not supported")
-    group = entry.multicast_group_entry
-    number = group.multicast_group_id
-    if not 0 < number < 1 << 16:
-        raise invalid(f"multicast group {number}: ids are 1 to 65535")
-    exists = number in pipeline.groups
-    if update == p4rt.Update.INSERT and exists:
-        raise already_exists(f"multicast group {number} exists")
-    if update != p4rt.Update.INSERT and not exists:
-        raise not_found(f"there is no multicast group {number}")
-    if update == p4rt.Update.DELETE:
-        pipeline.engine.set_group(number, [])
-        del pipeline.groups[number]
-        return
-    pipeline.engine.set_group(number, [_replica(each) for each in group.replicas])
-    pipeline.groups[number] = group
-
-
-def _replica(replica: p4rt.Replica) -> tuple[int, int]:
-    if replica.WhichOneof("port_kind") == "port":
-        return int.from_bytes(replica.port, "big"), replica.instance
-    return replica.egress_port, replica.instance
-
-
-def _groups(
-    pipeline: _Pipeline, wanted: p4rt.PacketReplicationEngineEntry
-) -> list[p4rt.MulticastGroupEntry]:
-    if wanted.WhichOneof("type") == "clone_session_entry":
-        raise unsupported("clone sessions are not supported")
-    number = wanted.multicast_group_entry.multicast_group_id
-    if not number:
-        return list(pipeline.groups.values())
-    return [pipeline.groups[number]] if number in pipeline.groups else []

@@ -4,9 +4,13 @@ Every method that changes or reads state takes the packet loop's lock in C, for 
 themselves never pass through here.
 """
 
+import contextlib
 import ctypes
+import hashlib
+import secrets
+import struct
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +24,15 @@ from innet.switch.ports import Port
 MISS = 0xFFFFFFFF
 """The id of a table's default action, where an entry's id could stand."""
 
+NO_ACTION = 0xFFFFFFFF
+"""The action of entries that have none: their table has an action profile, or no default action."""
+
+NO_BUNDLE = 0xFFFFFFFF
+"""The bundle of entries whose table has no action profile."""
+
 _WORD = (1 << 64) - 1
+_STDOUT = 1
+_SAMPLE = struct.Struct("=HH")
 
 
 class _Count(ctypes.Structure):
@@ -31,8 +43,29 @@ class _PortCounts(ctypes.Structure):
     _fields_ = (("inward", _Count), ("outward", _Count), ("send_failures", ctypes.c_uint64))
 
 
+class _TableCounts(ctypes.Structure):
+    _fields_ = (("hits", ctypes.c_uint64), ("misses", ctypes.c_uint64))
+
+
 class _Replica(ctypes.Structure):
     _fields_ = (("port", ctypes.c_uint32), ("instance", ctypes.c_uint32))
+
+
+class _MeterConfig(ctypes.Structure):
+    _fields_ = tuple(
+        (name, ctypes.c_uint64)
+        for name in ("committed_rate", "committed_burst", "peak_rate", "peak_burst")
+    )
+
+
+@dataclass(frozen=True)
+class MeterRates:
+    """What a meter lets pass: packets or bytes per second, and at once. Peak is not below committed."""
+
+    committed_rate: int
+    committed_burst: int
+    peak_rate: int
+    peak_burst: int
 
 
 @dataclass(frozen=True)
@@ -52,42 +85,103 @@ class PortCounts:
     send_failures: int
 
 
+@dataclass(frozen=True)
+class TableCounts:
+    """How lookups in a table ended."""
+
+    hits: int
+    misses: int
+
+
+DROPS = (
+    "ingress",
+    "egress",
+    "no_multicast_group",
+    "no_such_port",
+    "too_long",
+    "queue_full",
+    "priority",
+)
+"""Why the switch drops packets on purpose: the C runtime's `enum drop`, in its order."""
+
+
 class Engine:
     """One program, loaded and running on a set of ports until :meth:`close`.
 
     The ports' sockets stay the caller's, so that the next program can take them over.
     """
 
-    def __init__(self, json: str | bytes, drop_port: int = 511, keep: Path | None = None) -> None:
+    def __init__(
+        self,
+        json: str | bytes,
+        drop_port: int = 511,
+        keep: Path | None = None,
+        *,
+        priority_queues: int = 1,
+        tracing: bool = False,
+        seed: int | None = None,
+    ) -> None:
         self.program = load(json)
-        self._library = _declare(ctypes.CDLL(str(compile_program(generate(self.program), keep))))
+        self.digest = hashlib.sha256(json.encode() if isinstance(json, str) else json).hexdigest()
+        self.priority_queues = priority_queues
+        source = generate(self.program, tracing=tracing)
+        self._library = _declare(ctypes.CDLL(str(compile_program(source, keep))))
         self._switch = self._library.rt_create(drop_port)
+        self._library.rt_set_priority_queues(self._switch, priority_queues)
         self._thread: threading.Thread | None = None
         self._numbers = {table.name: i for i, table in enumerate(self.program.tables)}
         self._counters = {counter.name: i for i, counter in enumerate(self.program.counters)}
+        self._meters = {meter.name: i for i, meter in enumerate(self.program.meters)}
+        self._value_sets: dict[str, list[int]] = {
+            value_set.name: [] for value_set in self.program.value_sets
+        }
+        self.seed(secrets.randbits(64) if seed is None else seed)
+        if tracing:
+            self.log_to(_STDOUT)  # where the trace goes, too
+        self._registers = {register.name: i for i, register in enumerate(self.program.registers)}
+        self.initial_entries: dict[str, list[int]] = {}
         for table in self.program.tables:
             if table.default_action is not None:
                 self.set_action(table.name, MISS, table.default_action, table.default_args)
-            for entry in table.entries:
+            self.initial_entries[table.name] = [
                 self.insert(
                     table.name, entry.values, entry.masks, entry.priority, entry.action, entry.args
                 )
+                for entry in table.entries
+            ]
 
     def start(self, ports: Iterable[Port]) -> None:
         """Begin to forward packets."""
         for port in ports:
             self._library.rt_add_port(self._switch, port.number, port.fileno(), port.kind.value)
+            if port.captures:
+                files = (file.fileno() for file in port.captures)
+                self._library.rt_capture(self._switch, port.number, *files)
         self._thread = threading.Thread(
             target=self._library.rt_run, args=(self._switch,), name="innet-switch", daemon=True
         )
         self._thread.start()
 
-    def close(self) -> None:
-        """Stop forwarding and give everything back but the ports."""
+    def stop(self) -> None:
+        """Stop forwarding; what comes in waits in the ports."""
         if self._thread:
             self._library.rt_stop(self._switch)
             self._thread.join()
+            self._thread = None
+
+    def close(self) -> None:
+        """Stop forwarding and give everything back but the ports."""
+        self.stop()
         self._library.rt_destroy(self._switch)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Packets wait meanwhile: all that this thread changes is one change to them."""
+        self._library.rt_hold(self._switch)
+        try:
+            yield
+        finally:
+            self._library.rt_release(self._switch)
 
     def table(self, name: str) -> ir.Table:
         """The program's table called `name`."""
@@ -101,8 +195,12 @@ class Engine:
         priority: int,
         action: int,
         args: Sequence[int],
+        bundle: int = NO_BUNDLE,
     ) -> int:
-        """Add an entry; of those that match, the highest priority wins. Returns the entry's id."""
+        """Add an entry; of those that match, the highest priority wins. Returns the entry's id.
+
+        In a table with an action profile it has a bundle of actions in place of an action.
+        """
         layout = self.table(table)
         return int(
             self._library.rt_insert(
@@ -113,6 +211,7 @@ class Engine:
                 priority,
                 action,
                 *_pack_args(args),
+                bundle,
             )
         )
 
@@ -120,11 +219,82 @@ class Engine:
         """Remove the entry with this id."""
         self._library.rt_remove(self._switch, self._numbers[table], entry)
 
-    def set_action(self, table: str, entry: int, action: int, args: Sequence[int]) -> None:
+    def set_action(
+        self,
+        table: str,
+        entry: int,
+        action: int,
+        args: Sequence[int],
+        bundle: int = NO_BUNDLE,
+    ) -> None:
         """Change what an entry, or with :data:`MISS` the table without a match, does."""
         self._library.rt_set_action(
-            self._switch, self._numbers[table], entry, action, *_pack_args(args)
+            self._switch, self._numbers[table], entry, action, *_pack_args(args), bundle
         )
+
+    def set_values(self, name: str, members: Iterable[tuple[int, int]]) -> None:
+        """Set what a value set of the parser has: values and masks, of all fields in one number."""
+        numbers = {each.name: i for i, each in enumerate(self.program.value_sets)}
+        value_set = self.program.value_sets[numbers[name]]
+        number = len(self.program.tables) + numbers[name]
+        size, padding = value_set.key_bytes, -value_set.bits % 64
+        with self.held():
+            for entry in self._value_sets[name]:
+                self._library.rt_remove(self._switch, number, entry)
+            self._value_sets[name] = [
+                int(
+                    self._library.rt_insert(
+                        self._switch,
+                        number,
+                        (value << padding).to_bytes(size, "big"),
+                        (mask << padding).to_bytes(size, "big"),
+                        1,
+                        0,
+                        *_pack_args(()),
+                        NO_BUNDLE,
+                    )
+                )
+                for value, mask in members
+            ]
+
+    def set_bundle(self, bundle: int, calls: Sequence[tuple[int, Sequence[int]]]) -> None:
+        """Set the actions, with their arguments, that entries with a bundle choose of.
+
+        Bundles are numbered from 0, densely, by the caller.
+        """
+        count = len(calls)
+        numbers = ctypes.c_uint32 * max(1, count)
+        actions = numbers(*(action for action, _ in calls))
+        words = numbers(*(2 * len(args) for _, args in calls))
+        packed, _ = _pack_args([arg for _, args in calls for arg in args])
+        self._library.rt_set_bundle(self._switch, bundle, count, actions, words, packed)
+
+    def remove_bundle(self, bundle: int) -> None:
+        """Remove a bundle that no entry has any more."""
+        self._library.rt_remove_bundle(self._switch, bundle)
+
+    def set_meter(self, name: str, index: int, rates: MeterRates | None) -> None:
+        """Configure one cell of an indirect meter; without rates everything is green."""
+        number = self._meters[name]
+        self._library.rt_set_meter(self._switch, number, index, _pack_rates(rates))
+
+    def set_entry_meter(self, table: str, entry: int, rates: MeterRates | None) -> None:
+        """Configure an entry's direct meter; without rates everything is green."""
+        self._library.rt_set_direct_meter(
+            self._switch, self._numbers[table], entry, _pack_rates(rates)
+        )
+
+    def seed(self, number: int) -> None:
+        """Start the random numbers anew; the same seed gives the same numbers."""
+        self._library.rt_seed(self._switch, number & _WORD)
+
+    def log_to(self, file: int) -> None:
+        """Write what the program logs to this file descriptor; -1 is nowhere."""
+        self._library.rt_set_log(self._switch, file)
+
+    def failed_assertions(self) -> int:
+        """How often an assert or assume of the program did not hold."""
+        return int(self._library.rt_failed_assertions(self._switch))
 
     def entry_count(self, table: str, entry: int, new: Count | None = None) -> Count:
         """Read, or set, what an entry's direct counter holds."""
@@ -141,10 +311,80 @@ class Engine:
         self._library.rt_counter(self._switch, number, index, ctypes.byref(raw), new is not None)
         return Count(raw.packets, raw.bytes)
 
+    def idle_ns(self, table: str, entry: int) -> int:
+        """Nanoseconds since a packet matched an entry last, or since it was inserted."""
+        return int(self._library.rt_entry_idle(self._switch, self._numbers[table], entry))
+
+    def register(self, name: str, first: int, count: int = 1) -> list[int]:
+        """The bits of neighbouring cells of a register."""
+        number = self._registers[name]
+        size = self._library.rt_register_bytes(number)
+        raw = ctypes.create_string_buffer(size * count)
+        self._library.rt_register(self._switch, number, first, count, raw, False)
+        cells = memoryview(raw.raw)
+        return [int.from_bytes(cells[i : i + size], "little") for i in range(0, len(cells), size)]
+
+    def set_register(self, name: str, first: int, values: Sequence[int]) -> None:
+        """Set the bits of neighbouring cells of a register."""
+        number = self._registers[name]
+        size = self._library.rt_register_bytes(number)
+        raw = b"".join(value.to_bytes(size, "little") for value in values)
+        self._library.rt_register(self._switch, number, first, len(values), raw, True)
+
+    def table_counts(self, name: str) -> TableCounts:
+        """How lookups in a table ended so far."""
+        raw = _TableCounts()
+        self._library.rt_table_counts(self._switch, self._numbers[name], ctypes.byref(raw))
+        return TableCounts(raw.hits, raw.misses)
+
+    def drops(self) -> dict[str, int]:
+        """Packets that were dropped so far, by the reasons in :data:`DROPS`."""
+        raw = (ctypes.c_uint64 * len(DROPS))()
+        self._library.rt_drops(self._switch, raw, len(DROPS))
+        return dict(zip(DROPS, raw, strict=True))
+
     def set_group(self, group: int, replicas: Sequence[tuple[int, int]]) -> None:
         """Set a multicast group's (port, instance) copies; none removes it."""
         array = (_Replica * max(1, len(replicas)))(*(_Replica(*each) for each in replicas))
         self._library.rt_set_group(self._switch, group, array, len(replicas))
+
+    def set_session(
+        self,
+        session: int,
+        replicas: Sequence[tuple[int, int]],
+        most_bytes: int = 0,
+        class_of_service: int = 0,
+    ) -> None:
+        """Set a clone session's (port, instance) copies; none removes it.
+
+        Of a clone `most_bytes` are sent, or all for 0. A class of service but 0 is its priority.
+        """
+        array = (_Replica * max(1, len(replicas)))(*(_Replica(*each) for each in replicas))
+        count = len(replicas)
+        self._library.rt_set_session(
+            self._switch, session, array, count, most_bytes, class_of_service
+        )
+
+    def set_learning(self, number: int, *, on: bool) -> None:
+        """Say whether samples for a kind of digests are wanted."""
+        self._library.rt_set_learning(self._switch, number, on)
+
+    def set_bell(self, bell: int) -> None:
+        """Say which eventfd to ring when there are samples."""
+        self._library.rt_set_bell(self._switch, bell)
+
+    def learned(self) -> list[tuple[int, bytes]]:
+        """Takes the samples that came since the last call: kind of digest, and bytes."""
+        found: list[tuple[int, bytes]] = []
+        room = ctypes.create_string_buffer(1 << 16)
+        while size := self._library.rt_learned(self._switch, room, len(room)):
+            data, at = room.raw[:size], 0
+            while at < size:
+                number, count = _SAMPLE.unpack_from(data, at)
+                at += _SAMPLE.size
+                found.append((number, data[at : at + count]))
+                at += count
+        return found
 
     def port_counts(self, number: int) -> PortCounts:
         """What passed a port so far."""
@@ -167,10 +407,17 @@ def _raw(count: Count | None) -> _Count:
 
 def _pack_key(table: ir.Table, components: Sequence[int]) -> bytes:
     parts = (
-        value.to_bytes(size, "little")
+        value.to_bytes(size, "little" if size <= 16 else "big")
         for value, size in zip(components, key_sizes(table), strict=True)
     )
     return b"".join(parts).ljust(key_bytes(table), b"\0")
+
+
+def _pack_rates(rates: MeterRates | None) -> Any:
+    if rates is None:
+        return None
+    numbers = (rates.committed_rate, rates.committed_burst, rates.peak_rate, rates.peak_burst)
+    return ctypes.byref(_MeterConfig(*numbers))
 
 
 def _pack_args(args: Sequence[int]) -> tuple[Any, int]:
@@ -181,18 +428,39 @@ def _pack_args(args: Sequence[int]) -> tuple[Any, int]:
 def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
     switch, u32, u64s = ctypes.c_void_p, ctypes.c_uint32, ctypes.POINTER(ctypes.c_uint64)
     counts, flag, text = ctypes.POINTER(_Count), ctypes.c_bool, ctypes.c_char_p
+    u32s = ctypes.POINTER(u32)
     signatures: dict[str, tuple[Any, tuple[Any, ...]]] = {
         "rt_create": (switch, (u32,)),
         "rt_destroy": (None, (switch,)),
-        "rt_insert": (u32, (switch, u32, text, text, u32, u32, u64s, u32)),
+        "rt_insert": (u32, (switch, u32, text, text, u32, u32, u64s, u32, u32)),
         "rt_remove": (None, (switch, u32, u32)),
-        "rt_set_action": (None, (switch, u32, u32, u32, u64s, u32)),
+        "rt_set_action": (None, (switch, u32, u32, u32, u64s, u32, u32)),
+        "rt_set_bundle": (None, (switch, u32, u32, u32s, u32s, u64s)),
+        "rt_remove_bundle": (None, (switch, u32)),
+        "rt_set_meter": (None, (switch, u32, u32, ctypes.POINTER(_MeterConfig))),
+        "rt_set_direct_meter": (None, (switch, u32, u32, ctypes.POINTER(_MeterConfig))),
+        "rt_seed": (None, (switch, ctypes.c_uint64)),
+        "rt_set_log": (None, (switch, ctypes.c_int)),
+        "rt_failed_assertions": (ctypes.c_uint64, (switch,)),
         "rt_entry_count": (None, (switch, u32, u32, counts, flag)),
         "rt_counter": (None, (switch, u32, u32, counts, flag)),
         "rt_set_group": (None, (switch, u32, ctypes.POINTER(_Replica), u32)),
+        "rt_set_session": (None, (switch, u32, ctypes.POINTER(_Replica), u32, u32, u32)),
+        "rt_set_learning": (None, (switch, u32, flag)),
+        "rt_set_bell": (None, (switch, ctypes.c_int)),
+        "rt_learned": (u32, (switch, text, u32)),
+        "rt_set_priority_queues": (None, (switch, u32)),
+        "rt_capture": (None, (switch, u32, ctypes.c_int, ctypes.c_int)),
         "rt_add_port": (None, (switch, u32, ctypes.c_int, ctypes.c_int)),
         "rt_run": (None, (switch,)),
         "rt_stop": (None, (switch,)),
+        "rt_hold": (None, (switch,)),
+        "rt_release": (None, (switch,)),
+        "rt_entry_idle": (ctypes.c_uint64, (switch, u32, u32)),
+        "rt_register_bytes": (u32, (u32,)),
+        "rt_register": (None, (switch, u32, u32, u32, text, flag)),
+        "rt_table_counts": (None, (switch, u32, ctypes.POINTER(_TableCounts))),
+        "rt_drops": (None, (switch, u64s, u32)),
         "rt_port_counts": (None, (switch, u32, ctypes.POINTER(_PortCounts))),
         "rt_exercise": (None, (switch, u32, text, u32, u32)),
     }

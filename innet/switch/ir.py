@@ -24,11 +24,12 @@ class Source:
 
 @dataclass(frozen=True)
 class FieldType:
-    """One field of a header type."""
+    """One field of a header type. A varbit has at most `bits` bits, always a multiple of 8."""
 
     name: str
     bits: int
     signed: bool = False
+    varbit: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,45 @@ class Header:
     def field(self, name: str) -> FieldType:
         """The field called `name`."""
         return next(each for each in self.fields if each.name == name)
+
+    @property
+    def varbit(self) -> FieldType | None:
+        """The field of variable length, if there is one."""
+        return next((each for each in self.fields if each.varbit), None)
+
+    @property
+    def fixed_bytes(self) -> int:
+        """The header's length in packets, without its varbit."""
+        return sum(each.bits for each in self.fields if not each.varbit) // 8
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Headers of one type that are reached by index as well."""
+
+    name: str
+    headers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Union:
+    """Headers of which at most one is valid."""
+
+    name: str
+    headers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ValueSet:
+    """Select keys of `bits` bits that are known only when the program runs."""
+
+    name: str
+    bits: int
+
+    @property
+    def key_bytes(self) -> int:
+        """Bytes of a key in the engine: most significant first, padded to 64-bit words."""
+        return -(-self.bits // 64) * 8
 
 
 @dataclass(frozen=True)
@@ -62,8 +102,30 @@ class Bool:
 class FieldRef:
     """A field of a header instance, or its validity."""
 
-    header: str
+    header: "str | Element"
     field: str
+
+
+@dataclass(frozen=True)
+class Element:
+    """The header of a stack that an expression says."""
+
+    stack: str
+    index: "Expr"
+
+
+@dataclass(frozen=True)
+class LastIndex:
+    """The index of the header that the parser extracted last to a stack."""
+
+    stack: str
+
+
+@dataclass(frozen=True)
+class UnionValidity:
+    """Whether one of a union's headers is valid."""
+
+    union: str
 
 
 @dataclass(frozen=True)
@@ -89,15 +151,30 @@ class Op:
     operands: tuple["Expr", ...]
 
 
-Expr = Const | Bool | FieldRef | ParamRef | Lookahead | Op
+Expr = Const | Bool | FieldRef | LastIndex | UnionValidity | ParamRef | Lookahead | Op
 
 
 @dataclass(frozen=True)
 class Name:
-    """A reference to a header, a register array or a counter array."""
+    """A reference to a header, an array of state, or a calculation."""
 
-    kind: Literal["header", "register_array", "counter_array"]
+    kind: Literal[
+        "header",
+        "header_stack",
+        "header_union",
+        "register_array",
+        "counter_array",
+        "meter_array",
+        "calculation",
+    ]
     name: str
+
+
+@dataclass(frozen=True)
+class Format:
+    """What log_msg prints: text around its arguments, which are one fewer than the parts."""
+
+    parts: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -105,7 +182,7 @@ class Primitive:
     """One step of an action or a parser state."""
 
     op: str
-    args: tuple[Expr | Name, ...]
+    args: tuple[Expr | Name | Element | Format, ...]
     source: Source
 
 
@@ -121,9 +198,12 @@ class Action:
 
 @dataclass(frozen=True)
 class Transition:
-    """Where a parser state goes if the select key, masked, has this value; always if it is None."""
+    """Where a parser state goes if the select key, masked, has this value; always if it is None.
 
-    value: int | None
+    It can also be the name of a value set, that has the key or has not.
+    """
+
+    value: int | str | None
     mask: int | None
     next_state: str | None
 
@@ -143,7 +223,7 @@ class MatchKey:
     """One component of a table's key."""
 
     name: str
-    match: Literal["exact", "lpm", "ternary", "optional"]
+    match: Literal["exact", "lpm", "ternary", "optional", "range"]
     expr: FieldRef
     bits: int
     mask: int | None = None
@@ -151,7 +231,10 @@ class MatchKey:
 
 @dataclass(frozen=True)
 class ConstEntry:
-    """An entry that is part of the program. Values and masks are one per key."""
+    """An entry that is part of the program. Values and masks are one per key.
+
+    For a range they are its bounds, both inclusive.
+    """
 
     values: tuple[int, ...]
     masks: tuple[int, ...]
@@ -172,8 +255,9 @@ class Table:
     default_args: tuple[int, ...]
     default_is_const: bool
     entries: tuple[ConstEntry, ...]
-    entries_are_const: bool
     direct_counter: str | None
+    direct_meter: str | None
+    profile: str | None
     next_by_action: dict[int, str | None] = field(hash=False, compare=False)
     next_on_hit: str | None = None
     next_on_miss: str | None = None
@@ -188,6 +272,7 @@ class Conditional:
     condition: Expr
     if_true: str | None
     if_false: str | None
+    source: Source
 
 
 @dataclass(frozen=True)
@@ -219,11 +304,55 @@ class Counter:
 
 
 @dataclass(frozen=True)
+class Meter:
+    """An array of two-rate three-colour meters, or one per entry of `table`.
+
+    A direct meter's colour goes to `target` when the table is hit.
+    """
+
+    name: str
+    size: int
+    by_bytes: bool
+    table: str | None
+    target: FieldRef | None
+
+
+@dataclass(frozen=True)
+class Calculation:
+    """A hash of `inputs`, and behind them of the packet's payload.
+
+    Fields and constants have their width in bits; a header stands for all of its fields. What is not
+    valid is left out, as if it were not in the list.
+    """
+
+    algorithm: str
+    inputs: tuple[tuple[Expr, int] | Name, ...]
+    payload: bool
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Actions that table entries share; with a `selector`, an entry may have several to choose of."""
+
+    name: str
+    selector: Calculation | None
+
+
+@dataclass(frozen=True)
+class FieldList:
+    """Fields that a copy of a packet keeps, or that a digest is made of."""
+
+    id: int
+    name: str
+    fields: tuple[FieldRef, ...]
+
+
+@dataclass(frozen=True)
 class Checksum:
-    """A checksum of `inputs` (expression, bits) that lives in `target`."""
+    """A checksum, by the calculation of this name, that lives in `target`."""
 
     target: FieldRef
-    inputs: tuple[tuple[Expr, int], ...]
+    calculation: str
     condition: Expr
     verify: bool
     update: bool
@@ -235,6 +364,9 @@ class Program:
 
     headers: tuple[Header, ...]
     errors: dict[str, int] = field(hash=False)
+    stacks: tuple[Stack, ...]
+    unions: tuple[Union, ...]
+    value_sets: tuple[ValueSet, ...]
     parser_start: str | None
     states: tuple[ParserState, ...]
     deparser: tuple[str, ...]
@@ -244,10 +376,30 @@ class Program:
     registers: tuple[Register, ...]
     counters: tuple[Counter, ...]
     checksums: tuple[Checksum, ...]
+    meters: tuple[Meter, ...]
+    profiles: tuple[Profile, ...]
+    calculations: dict[str, Calculation] = field(hash=False)
+
+    field_lists: tuple[FieldList, ...]
+    learn_lists: tuple[FieldList, ...]
 
     def header(self, name: str) -> Header:
         """The instance called `name`."""
         return next(each for each in self.headers if each.name == name)
+
+    def header_of(self, ref: "FieldRef") -> Header:
+        """The header that a field belongs to; of a stack, any element, for all are alike."""
+        if isinstance(ref.header, str):
+            return self.header(ref.header)
+        return self.header(self.stack(ref.header.stack).headers[0])
+
+    def stack(self, name: str) -> Stack:
+        """The header stack called `name`."""
+        return next(each for each in self.stacks if each.name == name)
+
+    def union(self, name: str) -> Union:
+        """The header union called `name`."""
+        return next(each for each in self.unions if each.name == name)
 
     @property
     def tables(self) -> tuple[Table, ...]:

@@ -10,6 +10,7 @@ import ipaddress
 import socket
 import struct
 from dataclasses import dataclass
+from typing import BinaryIO
 
 from innet.errors import UsageError
 
@@ -40,14 +41,18 @@ class Port:
     spec: str
     socket: socket.socket
     kind: PortKind
+    captures: tuple[BinaryIO, ...] = ()
+    """Files to which frames are captured as they come in and go out, or none."""
 
     def fileno(self) -> int:
         """The socket's file descriptor."""
         return self.socket.fileno()
 
     def close(self) -> None:
-        """Give the socket back."""
+        """Give the socket back, and close the captures."""
         self.socket.close()
+        for file in self.captures:
+            file.close()
 
 
 def open_port(text: str) -> Port:

@@ -12,10 +12,10 @@ import grpc
 from p4.config.v1 import p4info_pb2
 
 from innet.errors import UnsupportedProgram
-from innet.switch import ir
+from innet.switch import digests, ir
 from innet.switch.refusal import Refusal, invalid, not_found
 
-_ANY_PRIORITY = ("ternary", "optional")
+_ANY_PRIORITY = ("ternary", "optional", "range")
 
 Thing = TypeVar("Thing")
 
@@ -37,7 +37,7 @@ class Field:
     def parse(self, data: bytes) -> int:
         """The number in a P4Runtime byte string. Raises Refusal if it is too wide."""
         if not data:
-            raise invalid(f"{self.name}: the value is empty")
+            raise Refusal(grpc.StatusCode.OUT_OF_RANGE, f"{self.name}: the value is empty")
         value = int.from_bytes(data, "big")
         if value > self.full:
             message = f"{self.name}: {value:#x} does not fit {self.bits} bits"
@@ -53,6 +53,8 @@ class Action:
     name: str
     number: int
     params: tuple[Field, ...]
+    in_entries: bool = True
+    as_default: bool = True
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,10 @@ class Table:
     fields: tuple[Field, ...]
     actions: Mapping[int, Action]
     size: int
+    is_const: bool
+    ages: bool
     layout: ir.Table
+    profile: int = 0  # P4Runtime id of the action profile that its entries use, if any
 
     @property
     def needs_priority(self) -> bool:
@@ -77,12 +82,64 @@ class Table:
 
 
 @dataclass(frozen=True)
+class ValueSet:
+    """A value set of the parser."""
+
+    id: int
+    name: str
+    fields: tuple[Field, ...]
+    size: int
+
+
+@dataclass(frozen=True)
+class Profile:
+    """An action profile; with a selector, entries can have several actions to choose of."""
+
+    id: int
+    name: str
+    actions: Mapping[int, Action]
+    selects: bool
+    size: int
+    largest_group: int
+
+
+@dataclass(frozen=True)
+class Meter:
+    """An indirect meter."""
+
+    id: int
+    name: str
+    size: int
+
+
+@dataclass(frozen=True)
 class Counter:
     """An indirect counter."""
 
     id: int
     name: str
     size: int
+
+
+@dataclass(frozen=True)
+class Register:
+    """A register of cells that are ``bit<bits>``, ``int<bits>`` or ``bool``."""
+
+    id: int
+    name: str
+    size: int
+    bits: int
+    kind: str
+
+    def parse(self, data: bytes) -> int:
+        """The bits in a P4Runtime byte string. Raises Refusal if they are too many."""
+        signed = self.kind == "int"
+        value = int.from_bytes(data, "big", signed=signed)
+        low, high = (-(1 << self.bits - 1), 1 << self.bits - 1) if signed else (0, 1 << self.bits)
+        if not data or not low <= value < high:
+            message = f"{self.name}: {data.hex() or 'nothing'} does not fit {self.bits} bits"
+            raise Refusal(grpc.StatusCode.OUT_OF_RANGE, message)
+        return value & (1 << self.bits) - 1
 
 
 class Schema:
@@ -120,18 +177,51 @@ class Schema:
                         actions[ref.id].preamble.name,
                         by_name[actions[ref.id].preamble.name],
                         _fields(actions[ref.id].params),
+                        ref.scope != p4info_pb2.ActionRef.DEFAULT_ONLY,
+                        ref.scope != p4info_pb2.ActionRef.TABLE_ONLY,
                     )
                     for ref in each.action_refs
                 },
                 each.size,
+                each.is_const_table,
+                each.idle_timeout_behavior == p4info_pb2.Table.NOTIFY_CONTROL,
                 layout,
+                each.implementation_id,
             )
+        self.profiles = {
+            each.preamble.id: Profile(
+                each.preamble.id,
+                each.preamble.name,
+                self.tables[each.table_ids[0]].actions if each.table_ids else {},
+                each.with_selector,
+                each.size,
+                each.max_group_size,
+            )
+            for each in info.action_profiles
+        }
+        sets = {each.name: each.bits for each in program.value_sets}
+        self.value_sets = {
+            each.preamble.id: _value_set(each, sets[each.preamble.name]) for each in info.value_sets
+        }
+        metered = {meter.name for meter in program.meters}
+        self.meters = {
+            each.preamble.id: Meter(each.preamble.id, each.preamble.name, each.size)
+            for each in info.meters
+            if each.preamble.name in metered
+        }
         known = {counter.name for counter in program.counters}
         self.counters = {
             each.preamble.id: Counter(each.preamble.id, each.preamble.name, each.size)
             for each in info.counters
             if each.preamble.name in known
         }
+        widths = {register.name: register.bits for register in program.registers}
+        self.registers = {
+            each.preamble.id: _register(each, widths[each.preamble.name])
+            for each in info.registers
+            if each.preamble.name in widths
+        }
+        self.digests = digests.layouts(info, program)
         headers = {each.preamble.name: each for each in info.controller_packet_metadata}
         self.packet_in = _fields(headers["packet_in"].metadata) if "packet_in" in headers else ()
         self.packet_out = _fields(headers["packet_out"].metadata) if "packet_out" in headers else ()
@@ -140,16 +230,67 @@ class Schema:
         """The table with this P4Runtime id. Raises Refusal."""
         return _find(self.tables, number, "table")
 
+    def profile(self, number: int) -> Profile:
+        """The action profile with this P4Runtime id. Raises Refusal."""
+        return _find(self.profiles, number, "action profile")
+
+    def value_set(self, number: int) -> ValueSet:
+        """The value set with this P4Runtime id. Raises Refusal."""
+        return _find(self.value_sets, number, "value set")
+
+    def meter(self, number: int) -> Meter:
+        """The indirect meter with this P4Runtime id. Raises Refusal."""
+        return _find(self.meters, number, "meter")
+
     def counter(self, number: int) -> Counter:
         """The indirect counter with this P4Runtime id. Raises Refusal."""
         return _find(self.counters, number, "counter")
+
+    def register(self, number: int) -> Register:
+        """The register with this P4Runtime id. Raises Refusal."""
+        return _find(self.registers, number, "register")
+
+
+def encode(value: int) -> bytes:
+    """A number as P4Runtime's canonical byte string: the shortest that holds it."""
+    return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
+
+
+def check_index(name: str, size: int, index: int) -> None:
+    """Raise Refusal unless an array of this size has such a cell."""
+    if index < 0:
+        raise invalid(f"{name}: the index {index} is negative")
+    if index >= size:
+        message = f"{name} has {size} cells, no index {index}"
+        raise Refusal(grpc.StatusCode.OUT_OF_RANGE, message)
+
+
+def _value_set(node: Any, bits: int) -> ValueSet:
+    fields = tuple(
+        Field(match.id, match.name or node.preamble.name, match.bitwidth, _match_kind(match))
+        for match in node.match
+    )
+    if sum(field.bits for field in fields) != bits:
+        raise KeyError(node.preamble.name)
+    if any(field.match == "range" for field in fields):
+        raise UnsupportedProgram(f"value set {node.preamble.name}: a range in a value set")
+    return ValueSet(node.preamble.id, node.preamble.name, fields, node.size)
+
+
+def _register(node: Any, bits: int) -> Register:
+    spec = node.type_spec
+    kind = spec.WhichOneof("type_spec")
+    if kind == "bitstring":
+        kind = spec.bitstring.WhichOneof("type_spec")
+    return Register(node.preamble.id, node.preamble.name, node.size, bits, kind)
 
 
 def _check_sizes(info: p4info_pb2.P4Info, program: ir.Program) -> None:
     """One program compiled with other dimensions has the same names."""
     sizes = {register.name: register.size for register in program.registers}
     sizes |= {counter.name: counter.size for counter in program.counters}
-    for each in (*info.registers, *info.counters):
+    sizes |= {meter.name: meter.size for meter in program.meters}
+    for each in (*info.registers, *info.counters, *info.meters):
         size = sizes.get(each.preamble.name, each.size)
         if size != each.size:
             raise UnsupportedProgram(

@@ -1,7 +1,7 @@
 """P4Runtime over gRPC: translates requests, decides nothing."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent import futures
 from typing import Any, NoReturn
 
@@ -19,7 +19,8 @@ from innet.switch.refusal import Refusal, forbidden, unsupported
 
 _API_VERSION = "1.4.1"
 _MOST_BYTES = 256 << 20
-_STREAMS = 16
+_MOST_STREAMS, _CALLS = 64, 16
+_ENTITIES_PER_RESPONSE = 1000  # clients take messages of 4 MiB, if they are not told otherwise
 _log = structlog.get_logger("innet.switch")
 
 
@@ -30,13 +31,12 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
 
     def __init__(self, device_id: int) -> None:
         self.arbitration = Arbitration(device_id)
-        self._device_id = device_id
+        self._streams = threading.BoundedSemaphore(_MOST_STREAMS)
 
-    def packet_in(self, packet: p4rt.PacketIn) -> None:
-        """Hand a packet to the primary controller, if there is one."""
-        primary = self.arbitration.primary()
-        if primary:
-            primary.outbox.put(p4rt.StreamMessageResponse(packet=packet))
+    def tell(self, message: p4rt.StreamMessageResponse) -> None:
+        """Send a message to the primary controllers. One that does not keep up misses it."""
+        for client in self.arbitration.primaries():
+            client.offer(message)
 
     # The methods' names are P4Runtime's.
     def Capabilities(self, request: Any, context: Any) -> p4rt.CapabilitiesResponse:  # noqa: ARG002, N802
@@ -48,8 +48,8 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
     ) -> p4rt.SetForwardingPipelineConfigResponse:
         """Verify, save or run a program."""
         try:
-            self.arbitration.check(request.device_id, request.election_id)
-            self.device.configure(request.action, request.config)
+            with self.arbitration.in_charge(request.device_id, request.role, request.election_id):
+                self.device.configure(request.action, request.config)
         except Refusal as refusal:
             _abort(context, refusal)
         action = p4rt.SetForwardingPipelineConfigRequest.Action.Name(request.action)
@@ -63,11 +63,12 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
         kinds = p4rt.GetForwardingPipelineConfigRequest
         try:
             self.arbitration.check_device(request.device_id)
-            config = self.device.config
         except Refusal as refusal:
             _abort(context, refusal)
         answer = p4rt.GetForwardingPipelineConfigResponse()
-        answer.config.CopyFrom(config)
+        if not self.device.config:
+            return answer
+        answer.config.CopyFrom(self.device.config)
         if request.response_type not in (kinds.ALL, kinds.P4INFO_AND_COOKIE):
             answer.config.ClearField("p4info")
         if request.response_type not in (kinds.ALL, kinds.DEVICE_CONFIG_AND_COOKIE):
@@ -75,32 +76,43 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
         return answer
 
     def Write(self, request: p4rt.WriteRequest, context: Any) -> p4rt.WriteResponse:  # noqa: N802
-        """Carry out all updates that can be; the error, if any, has a detail for each of them."""
+        """Carry out a batch of updates; the error, if any, has a detail for each of them."""
         try:
-            self.arbitration.check(request.device_id, request.election_id)
-            if request.atomicity != p4rt.WriteRequest.CONTINUE_ON_ERROR:
-                raise unsupported("the only atomicity is CONTINUE_ON_ERROR")
+            with self.arbitration.in_charge(request.device_id, request.role, request.election_id):
+                results = self.device.write(request.updates, request.atomicity)
         except Refusal as refusal:
             _abort(context, refusal)
-        results = [self._write(update) for update in request.updates]
         if any(results):
             _abort_with_details(context, results)
         return p4rt.WriteResponse()
 
     def Read(self, request: p4rt.ReadRequest, context: Any) -> Iterator[p4rt.ReadResponse]:  # noqa: N802
-        """All entities that the request describes."""
+        """All entities that the request describes, all of one moment between two writes."""
         try:
             self.arbitration.check_device(request.device_id)
-            for entity in request.entities:
-                found = list(self.device.read(entity))
-                yield p4rt.ReadResponse(entities=found)
+            found, results = self.device.read(request.entities)
         except Refusal as refusal:
             _abort(context, refusal)
+        for first in range(0, len(found), _ENTITIES_PER_RESPONSE):
+            yield p4rt.ReadResponse(entities=found[first : first + _ENTITIES_PER_RESPONSE])
+        if any(results):
+            _abort_with_details(context, results)
 
     def StreamChannel(  # noqa: N802
         self, request_iterator: Iterator[p4rt.StreamMessageRequest], context: Any
     ) -> Iterator[p4rt.StreamMessageResponse]:
-        """Arbitration, packet-out, packet-in."""
+        """Arbitration, packets and notifications."""
+        if not self._streams.acquire(blocking=False):
+            message = f"there are {_MOST_STREAMS} open streams: no more are served"
+            _abort(context, Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, message))
+        try:
+            yield from self._converse(request_iterator, context)
+        finally:
+            self._streams.release()
+
+    def _converse(
+        self, request_iterator: Iterator[p4rt.StreamMessageRequest], context: Any
+    ) -> Iterator[p4rt.StreamMessageResponse]:
         client = Client()
         problem: list[Refusal] = []
 
@@ -124,35 +136,29 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
         if problem:
             _abort(context, problem[0])
 
-    def _write(self, update: p4rt.Update) -> Refusal | None:
-        try:
-            self.device.write(update)
-        except Refusal as refusal:
-            return refusal
-        return None
-
     def _hear(self, client: Client, message: p4rt.StreamMessageRequest) -> None:
         kind = message.WhichOneof("update")
         if kind == "arbitration":
             self.arbitration.enter(client, message.arbitration)
             return
         try:
-            if kind != "packet":
+            if kind not in ("packet", "digest_ack"):
                 raise unsupported(f"{kind} messages are not supported")
-            if self.arbitration.primary() is not client:
-                raise forbidden("only the primary controller may send packets")
-            self.device.packet_out(message.packet)
-        except Refusal as refusal:
-            error = p4rt.StreamError(canonical_code=refusal.number, message=str(refusal))
+            if client not in self.arbitration.primaries():
+                raise forbidden(f"only the primary controller may send a {kind}")
             if kind == "packet":
-                error.packet_out.packet_out.CopyFrom(message.packet)
-            client.outbox.put(p4rt.StreamMessageResponse(error=error))
+                self.device.packet_out(message.packet)
+            else:
+                self.device.acknowledge(message.digest_ack)
+        except Refusal as refusal:
+            client.offer(p4rt.StreamMessageResponse(error=_stream_error(message, refusal)))
 
 
 def serve(service: P4RuntimeService, address: str) -> tuple[grpc.Server, int]:
     """Start serving. Returns the server and its TCP port. Raises UsageError if it is in use."""
     server = grpc.server(
-        futures.ThreadPoolExecutor(_STREAMS, thread_name_prefix="innet-p4runtime"),
+        # An open stream keeps a thread busy.
+        futures.ThreadPoolExecutor(_MOST_STREAMS + _CALLS, thread_name_prefix="innet-p4runtime"),
         options=[
             ("grpc.max_receive_message_length", _MOST_BYTES),
             ("grpc.max_send_message_length", _MOST_BYTES),
@@ -175,10 +181,26 @@ def _abort(context: Any, refusal: Refusal) -> NoReturn:
     raise AssertionError  # abort raises
 
 
-def _abort_with_details(context: Any, results: list[Refusal | None]) -> NoReturn:
-    """P4Runtime specification, "Error Reporting Messages": one p4.v1.Error for every update."""
+def _stream_error(message: p4rt.StreamMessageRequest, refusal: Refusal) -> p4rt.StreamError:
+    """P4Runtime specification, "Stream Error Reporting": with what the client sent."""
+    error = p4rt.StreamError(canonical_code=refusal.number, message=str(refusal))
+    kind = message.WhichOneof("update")
+    if kind == "packet":
+        error.packet_out.packet_out.CopyFrom(message.packet)
+    elif kind == "digest_ack":
+        error.digest_list_ack.digest_list_ack.CopyFrom(message.digest_ack)
+    elif kind == "other":
+        error.other.other.CopyFrom(message.other)
+    return error
+
+
+def _abort_with_details(context: Any, results: Sequence[Refusal | None]) -> NoReturn:
+    """P4Runtime specification, "Error Reporting Messages": one p4.v1.Error for each part."""
     code = grpc.StatusCode.UNKNOWN
-    status = status_pb2.Status(code=code.value[0], message="some updates were refused")
+    first = next(str(refusal) for refusal in results if refusal)
+    refused = sum(refusal is not None for refusal in results)
+    message = first if len(results) == 1 else f"{refused} of {len(results)} refused: {first}"
+    status = status_pb2.Status(code=code.value[0], message=message)
     for refusal in results:
         error = p4rt.Error(canonical_code=refusal.number if refusal else 0)
         error.message = str(refusal) if refusal else ""

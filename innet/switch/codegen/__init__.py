@@ -6,9 +6,11 @@ The generated file reads top down like the P4 program: headers and registers (`d
 these share.
 """
 
+from innet.errors import UnsupportedProgram
 from innet.switch import ir
-from innet.switch.codegen import checksums, controls, data, packet
+from innet.switch.codegen import checksums, controls, data, externs, packet, replication
 from innet.switch.codegen.controls import key_bytes, key_sizes
+from innet.switch.codegen.headers import Headers
 from innet.switch.codegen.parsing import Parsing
 from innet.switch.codegen.scope import Scope
 from innet.switch.codegen.steps import Steps
@@ -17,17 +19,33 @@ __all__ = ["generate", "key_bytes", "key_sizes"]
 
 _NO_ACTION = 0xFFFFFFFF
 
+_NONSENSE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError,
+             StopIteration)  # fmt: skip
+"""What comes of names that nothing has, and of parts that are not of the type that they should be."""
 
-def generate(program: ir.Program) -> str:
-    """The program as the text of a C file that includes ``runtime.h``."""
-    scope = Scope(program)
+
+def generate(program: ir.Program, *, tracing: bool = False) -> str:
+    """The program as the text of a C file that includes ``runtime.h``.
+
+    With `tracing` it says what it does with every packet. Raises UnsupportedProgram.
+    """
+    try:
+        return _text(program, tracing=tracing)
+    except _NONSENSE as problem:
+        raise UnsupportedProgram(f"malformed BMv2 JSON: {problem!r}") from problem
+
+
+def _text(program: ir.Program, *, tracing: bool) -> str:
+    scope = Scope(program, tracing=tracing)
     banks = data.banks(program.registers)
     steps = Steps(scope, banks)
-    parsing = Parsing(scope, steps)
+    parsing = Parsing(scope, steps, Headers(scope, steps))
+    externs.Externs(scope, steps)
 
     scope.emit('#include "runtime.h"', "")
     data.packet_struct(scope)
     data.state_struct(scope, banks)
+    externs.calculations(scope)
     steps.actions()
     parsing.parser()
     checksums.verification(scope)
@@ -35,25 +53,38 @@ def generate(program: ir.Program) -> str:
     parsing.deparser()
     controls.pipeline(scope, "ingress", program.ingress)
     controls.pipeline(scope, "egress", program.egress)
+    replication.functions(scope)
     packet.depart(scope, parsing.most_header_bytes())
     packet.process(scope)
-    _description(scope)
+    spans = [controls.spans(table) for table in program.tables]
+    externs.layout(scope, [*spans, *(() for _ in program.value_sets)])
+    _description(scope, banks)
     return "\n".join(scope.text.lines) + "\n"
 
 
-def _description(scope: Scope) -> None:
+def _description(scope: Scope, banks: list[data.Bank]) -> None:
     tables, counters = scope.program.tables, scope.program.counters
     defaults = [
         _NO_ACTION if table.default_action is None else table.default_action for table in tables
     ]
+    # Behind the tables stand the value sets: to the runtime they are tables without actions.
+    keys = [key_bytes(each) for each in tables]
+    keys += [each.key_bytes for each in scope.program.value_sets]
+    defaults += [_NO_ACTION] * len(scope.program.value_sets)
     sizes = [0 if counter.table else counter.size for counter in counters]
     scope.emit(
-        f"static const u32 key_bytes[] = {{{_list([key_bytes(each) for each in tables])}}};",
+        f"static const u32 key_bytes[] = {{{_list(keys)}}};",
         f"static const u32 default_action[] = {{{_list(defaults)}}};",
         f"static const u32 counter_size[] = {{{_list(sizes)}}};",
+    )
+    with scope.block("static const struct cells registers[] =", "};"):
+        scope.emit(*(data.cells(each, banks) for each in scope.program.registers), "{0, 0, 0, 0},")
+    scope.emit(
         "const struct program program = {",
-        f"    {len(tables)}, key_bytes, default_action, {len(sizes)}, counter_size,",
+        f"    {len(keys)}, key_bytes, default_action, {len(sizes)}, counter_size, registers,",
         "    sizeof(struct state),",
+        f"    .phv_bytes = {'sizeof(struct phv)' if replication.waits(scope) else '0'},",
+        f"    .learn_lists = {len(scope.program.learn_lists)},",
         "};",
     )
 

@@ -1,44 +1,48 @@
 """Checksums that are verified behind the parser, or updated in front of the deparser."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from innet.switch import ir
+from innet.switch.codegen.externs import SIGNATURE, function
 from innet.switch.codegen.scope import Scope
+from innet.switch.codegen.text import c_type
 
 
 def verification(scope: Scope) -> None:
     """A function that sets `checksum_error` if a checksum does not hold."""
-    with scope.block("static void verify_checksums(struct phv *p)"):
-        scope.emit("(void)p;")
+    with scope.block(
+        f"static void verify_checksums({SIGNATURE.replace('const struct', 'struct')})"
+    ):
+        scope.emit("(void)sw; (void)p; (void)rest; (void)rest_bytes;")
         for checksum in scope.program.checksums:
             if checksum.verify:
-                with _sum(scope, checksum):
-                    target, error = scope.place(checksum.target), scope.standard("checksum_error")
-                    scope.emit(f"if (sum != {target}) {error} = 1;")
+                target, error = scope.place(checksum.target), scope.standard("checksum_error")
+                with scope.block(_condition(scope, checksum)):
+                    scope.emit(f"if ({_sum(checksum)} != {target}) {error} = 1;")
     scope.emit("")
 
 
 def update(scope: Scope) -> None:
     """A function that writes new checksums."""
-    with scope.block("static void update_checksums(struct phv *p)"):
-        scope.emit("(void)p;")
+    with scope.block(
+        f"static void update_checksums({SIGNATURE.replace('const struct', 'struct')})"
+    ):
+        scope.emit("(void)sw; (void)p; (void)rest; (void)rest_bytes;")
         for checksum in scope.program.checksums:
             if checksum.update:
-                with _sum(scope, checksum):
-                    scope.emit(f"{scope.place(checksum.target)} = sum;")
+                bits = scope.expressions.field_type(checksum.target).bits
+                mask = f" & {hex((1 << bits) - 1)}u" if bits < 64 else ""
+                text = f"({c_type(bits)})({_sum(checksum)}{mask})"
+                with scope.block(_condition(scope, checksum)):
+                    scope.emit(f"{scope.place(checksum.target)} = {text};")
     scope.emit("")
 
 
-@contextmanager
-def _sum(scope: Scope, checksum: ir.Checksum) -> Iterator[None]:
-    total = sum(bits for _, bits in checksum.inputs)
-    present = scope.valid(checksum.target.header)
-    with scope.block(f"if ({present} && {scope.expressions.truth(checksum.condition)})"):
-        scope.emit(f"u8 bytes[{total // 8 + 1}] = {{0}};")
-        offset = 0
-        for value, bits in checksum.inputs:
-            scope.emit(f"rt_put_bits(bytes, {offset}, {bits}, {scope.expressions.wide(value)});")
-            offset += bits
-        scope.emit(f"const u16 sum = rt_csum16(bytes, {(total + 7) // 8});")
-        yield
+def _condition(scope: Scope, checksum: ir.Checksum) -> str:
+    condition = scope.expressions.truth(checksum.condition)
+    header = scope.program.header_of(checksum.target)
+    if not header.metadata:
+        condition = f"{scope.valid(header.name)} && {condition}"
+    return f"if ({condition})"
+
+
+def _sum(checksum: ir.Checksum) -> str:
+    return f"{function(checksum.calculation)}(sw, p, rest, rest_bytes)"

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from innet.switch import ir
-from innet.switch.codegen.scope import Scope
+from innet.switch.codegen.fields import declaration
+from innet.switch.codegen.scope import OUTSIDE, Scope
 from innet.switch.codegen.text import c_name, c_type
 
 _SHORTEST_RUN = 4
@@ -30,25 +31,43 @@ def banks(registers: tuple[ir.Register, ...]) -> list[Bank]:
 
 def packet_struct(scope: Scope) -> None:
     """Metadata and validity come first: they are what is cleared for every packet."""
-    headers = scope.program.headers
+    stacks = scope.program.stacks
+    stacked = {name for stack in stacks for name in stack.headers}
+    headers = [each for each in scope.program.headers if each.name not in stacked]
+    of_stack = [(stack, scope.headers[stack.headers[0]]) for stack in stacks]
     with scope.block("struct phv", "};"):
         with scope.block("struct", "} m;"):
             for header in headers:
                 if header.metadata:
                     _header_struct(scope, header)
+            scope.emit("struct path path;")
             with scope.block("struct", "} valid;"):
                 scope.emit("bool none_;")
                 scope.emit(*(f"bool {c_name(header.name)};" for header in headers))
+                scope.emit(*(f"bool {_array(stack)};" for stack in stacks))
+            lengths = [f"u32 {c_name(header.name)};" for header in headers if header.varbit]
+            lengths += [f"u32 {_array(stack)};" for stack, header in of_stack if header.varbit]
+            if lengths:
+                with scope.block("struct", "} varbit_bytes;"):
+                    scope.emit(*lengths)
+            if stacks:
+                with scope.block("struct", "} next;"):
+                    scope.emit(*(f"u32 {c_name(stack.name)};" for stack in stacks))
         for header in headers:
             if not header.metadata:
                 _header_struct(scope, header)
+        for stack, header in of_stack:
+            _header_struct(scope, header, _array(stack))
     scope.emit("")
 
 
-def _header_struct(scope: Scope, header: ir.Header) -> None:
-    with scope.block("struct", f"}} {c_name(header.name)};"):
-        fields = (f"{c_type(field.bits)} {c_name(field.name)};" for field in header.fields)
-        scope.emit(*fields, "char end_[0];")
+def _header_struct(scope: Scope, header: ir.Header, name: str | None = None) -> None:
+    with scope.block("struct", f"}} {name or c_name(header.name)};"):
+        scope.emit(*map(declaration, header.fields), "char end_[0];")
+
+
+def _array(stack: ir.Stack) -> str:
+    return f"{c_name(stack.name)}[{len(stack.headers)} + {OUTSIDE}]"
 
 
 def state_struct(scope: Scope, all_banks: list[Bank]) -> None:
@@ -77,6 +96,15 @@ def _row_function(scope: Scope, bank: Bank) -> None:
             f"return &s->outside_{n};",
         )
     scope.emit("")
+
+
+def cells(register: ir.Register, all_banks: list[Bank]) -> str:
+    """Where the cells of a register lie, as the runtime's ``struct cells``."""
+    bank = next(each for each in all_banks if register in each.registers)
+    row, name = f"struct row_{bank.number}", c_name(register.name)
+    first = f"offsetof(struct state, bank_{bank.number}) + offsetof({row}, {name})"
+    size = f"sizeof((({row} *)0)->{name})"
+    return f"{{{first}, sizeof({row}), {size}, {bank.size}}},"
 
 
 def runs(header: ir.Header) -> Iterator[tuple[ir.FieldType, ...]]:

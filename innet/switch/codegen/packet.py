@@ -1,58 +1,127 @@
 """One packet's way: parse, ingress, copies, egress, deparse."""
 
+from innet.switch.codegen import replication
+from innet.switch.codegen.replication import CLONES, NORMAL, REPLICA
 from innet.switch.codegen.scope import Scope
 
 
 def depart(scope: Scope, most_header_bytes: int) -> None:
     """A function that takes one copy of a packet through the egress and out of a port."""
-    spec = scope.standard("egress_spec")
+    replication.enqueue(scope)
     with scope.block(
         "static void depart(struct sw *sw, struct state *s, struct phv *p, u32 port, "
         "const u8 *rest, u32 rest_bytes, u32 length)"
     ):
-        scope.emit(
-            f"u8 head[{most_header_bytes}];",
-            f"{scope.standard('egress_port')} = (u16)port;",
-            f"{spec} = 0;",
-            "p->m.valid.none_ = false;",
-            "egress(sw, s, p, length);",
-            f"if ({spec} == *rt_drop_port(sw)) {{ rt_dropped(sw); return; }}",
-            "update_checksums(p);",
-            "rt_emit(sw, port, head, deparse(p, head), rest, rest_bytes);",
-        )
+        scope.emit(f"u8 head[{most_header_bytes}];")
+        _enter_egress(scope)
+        scope.emit("egress(sw, s, p, length);")
+        if scope.primitives & CLONES:
+            scope.emit("if (p->m.path.clone) clone_egress(sw, p, rest, rest_bytes, length);")
+        with scope.block(f"if ({scope.standard('egress_spec')} == *rt_drop_port(sw))"):
+            scope.trace("Dropping packet at the end of egress")
+            scope.emit("rt_dropped(sw, DROP_EGRESS);", "return;")
+        scope.trace("Deparser 'deparser': start")
+        scope.emit("update_checksums(sw, p, rest, rest_bytes);")
+        _leave(scope)
     scope.emit("")
 
 
+def _enter_egress(scope: Scope) -> None:
+    spec = scope.standard("egress_spec")
+    if replication.queueing(scope):
+        scope.emit("if (!enqueue(sw, p)) return;")
+    if scope.mentions("egress_global_timestamp"):
+        scope.emit(f"{scope.standard('egress_global_timestamp')} = rt_now_us(sw);")
+    if scope.mentions("deq_timedelta"):
+        wait = f"(u32)rt_now_us(sw) - {scope.standard('enq_timestamp')}"
+        scope.emit(f"{scope.standard('deq_timedelta')} = {wait};")
+    if scope.mentions("deq_qdepth"):
+        scope.emit(f"{scope.standard('deq_qdepth')} = 0;")
+    if scope.mentions("packet_length"):
+        scope.emit(f"{scope.standard('packet_length')} = p->m.path.bytes;")
+    scope.emit(
+        f"{scope.standard('egress_port')} = (u16)port;",
+        f"{spec} = (*rt_drop_port(sw) + 1) & 511; /* any but that one */",
+        "p->m.valid.none_ = false;",
+    )
+
+
+def _leave(scope: Scope) -> None:
+    if not (scope.tracing or scope.primitives & {"recirculate", "truncate", *CLONES}):
+        scope.emit("rt_emit(sw, port, head, deparse(sw, p, head), rest, rest_bytes);")
+        return
+    scope.emit("u32 head_bytes = deparse(sw, p, head);")
+    scope.trace("Deparser 'deparser': end")
+    if "recirculate" in scope.primitives:
+        with scope.block("if (p->m.path.recirculate)"):
+            scope.emit("recirculate(sw, p, head, head_bytes, rest, rest_bytes);", "return;")
+    scope.emit("rt_cut(&p->m.path, &head_bytes, &rest_bytes);")
+    scope.trace("Transmitting packet of size %u out of port %u", "head_bytes + rest_bytes", "port")
+    scope.emit("rt_emit(sw, port, head, head_bytes, rest, rest_bytes);")
+
+
 def process(scope: Scope) -> None:
-    """The function that the runtime calls for every packet."""
-    group, spec = scope.standard("mcast_grp"), scope.standard("egress_spec")
-    rest = "frame + parsed, length - parsed, length"
+    """The function that the runtime calls for every packet, and what it is made of."""
+    replication.replicate(scope)
+    replication.clone_ingress(scope)
+    _arrive(scope)
     with scope.block(
         "void program_process(struct sw *sw, void *state, u32 port, const u8 *frame, u32 length)"
     ):
         scope.emit(
-            "struct state *s = state;",
             "struct phv phv, *p = &phv;",
             "memset(&p->m, 0, sizeof p->m);",
+            "p->m.path.port = (u16)port;",
             f"{scope.standard('ingress_port')} = (u16)port;",
             f"{scope.standard('packet_length')} = length;",
-            f"{scope.standard('ingress_global_timestamp')} = rt_now_us(sw);",
+        )
+        if scope.mentions("ingress_global_timestamp"):
+            scope.emit(f"{scope.standard('ingress_global_timestamp')} = rt_now_us(sw);")
+        if scope.tracing:
+            scope.emit("p->m.path.number = rt_frame_number(sw);")
+        scope.emit("arrive(sw, state, p, frame, length);")
+    scope.emit("")
+    replication.passes(scope)
+
+
+def _arrive(scope: Scope) -> None:
+    """Parser and ingress, and what BMv2 then does, in its order."""
+    with scope.block(
+        "static void arrive(struct sw *sw, struct state *s, struct phv *p, const u8 *frame, "
+        "u32 length)"
+    ):
+        scope.trace("Processing packet received on port %u", "p->m.path.port")
+        scope.emit(
+            "p->m.path.bytes = length;",
             "const u32 parsed = parse(sw, s, p, frame, length);",
-            "verify_checksums(p);",
+            "verify_checksums(sw, p, frame + parsed, length - parsed);",
             "ingress(sw, s, p, length);",
         )
-        with scope.block(f"if ({group})"):
-            scope.emit("const struct replica *replicas = NULL;")
-            scope.emit(f"const u32 n = rt_group(sw, {group}, &replicas);")
-            with scope.block("for (u32 i = 0; i < n; i++)"):
-                scope.emit(
-                    "struct phv copy = phv, *p = &copy;",
-                    f"{scope.standard('instance_type')} = 5; /* a replica */",
-                    f"{scope.standard('egress_rid')} = (u16)replicas[i].instance;",
-                    f"depart(sw, s, p, replicas[i].port, {rest});",
-                )
-        with scope.block(f"else if ({spec} == *rt_drop_port(sw))"):
-            scope.emit("rt_dropped(sw);")
-        with scope.block("else"):
-            scope.emit(f"depart(sw, s, p, {spec}, {rest});")
+        if scope.primitives & CLONES:
+            scope.emit("if (p->m.path.clone) clone_ingress(sw, s, p, frame, length);")
+        if "generate_digest" in scope.primitives:
+            scope.emit("if (p->m.path.digest) learn(sw, p);")
+        if "resubmit" in scope.primitives:
+            scope.emit("if (p->m.path.resubmit) { resubmit(sw, p, frame, length); return; }")
+        _forward(scope)
     scope.emit("")
+
+
+def _forward(scope: Scope) -> None:
+    group, spec = scope.standard("mcast_grp"), scope.standard("egress_spec")
+    instance_type = scope.standard("instance_type")
+    rest = "frame + parsed, length - parsed, length"
+    with scope.block(f"if ({group})"):
+        scope.trace("Multicast requested for packet")
+        scope.emit(
+            f"const struct copies *copies = rt_group(sw, {group});",
+            f"{instance_type} = {REPLICA};",
+            f"if (copies) replicate(sw, s, p, copies, {rest});",
+            "else rt_dropped(sw, DROP_NO_GROUP);",
+            "return;",
+        )
+    scope.trace("Egress port is %u", f"(u32){spec}")
+    with scope.block(f"if ({spec} == *rt_drop_port(sw))"):
+        scope.trace("Dropping packet at the end of ingress")
+        scope.emit("rt_dropped(sw, DROP_INGRESS);", "return;")
+    scope.emit(f"{instance_type} = {NORMAL};", f"depart(sw, s, p, {spec}, {rest});")

@@ -1,18 +1,33 @@
 """The parser and the deparser: frames to headers and back."""
 
+from collections.abc import Iterator
+
+from innet.errors import UnsupportedProgram
 from innet.switch import ir
+from innet.switch.codegen import fields, tracing
 from innet.switch.codegen.data import runs
-from innet.switch.codegen.scope import Scope
+from innet.switch.codegen.headers import Headers
+from innet.switch.codegen.scope import HeaderPlace, Scope, fields_in
 from innet.switch.codegen.steps import Steps
-from innet.switch.codegen.text import c_name, c_type
+from innet.switch.codegen.text import c_name, c_number
+
+_CORE_ERRORS = (
+    "NoError", "PacketTooShort", "NoMatch", "StackOutOfBounds", "HeaderTooShort", "ParserTimeout",
+    "ParserInvalidArgument",
+)  # fmt: skip
+
+_MOST_TURNS = 1 << 16
+"""States that one packet may enter which can be entered again: a frame has no more bytes."""
 
 
 class Parsing:
     """Renders the parser, state by state, and the deparser."""
 
-    def __init__(self, scope: Scope, steps: Steps) -> None:
-        self._scope, self._steps = scope, steps
+    def __init__(self, scope: Scope, steps: Steps, headers: Headers) -> None:
+        self._scope, self._steps, self._headers = scope, steps, headers
         self._emit = scope.emit
+        self._failures: dict[str, None] = {}
+        self._codes = _error_codes(scope.program.errors)
         steps.define(
             extract=self._extract, set=self._set, advance=self._advance, verify=self._verify
         )
@@ -20,30 +35,46 @@ class Parsing:
     def parser(self) -> None:
         """A function that returns how many bytes were parsed."""
         program = self._scope.program
-        codes = program.errors
+        looping = _looping(program)
         with self._scope.block(
             "static u32 parse(struct sw *sw, struct state *s, struct phv *restrict p, "
             "const u8 *frame, u32 length)"
         ):
-            self._emit("const u64 *a = NULL; (void)a; (void)sw; (void)s;", "u32 at = 0, error = 0;")
+            self._emit("const u64 *a = NULL; (void)a; (void)sw; (void)s; (void)frame;")
+            self._emit("u32 at = 0, error = 0, turns = 0; (void)length; (void)turns;")
+            first, last = _cleared(self._scope)
+            self._emit(*(f"memset(&{place}, 0, sizeof {place});" for place in first))
+            self._scope.trace("Parser 'parser': start")
             self._emit(_goto_state(program.parser_start))
             for state in program.states:
                 self._emit(f"state_{c_name(state.name)}:")
-                self._steps.body(state.body)
+                self._scope.trace(f"Parser 'parser' entering state '{state.name}'")
+                if state.name in looping:
+                    self._emit(f"if (turns++ == {_MOST_TURNS}) {self._fail('ParserTimeout')}")
+                for step in state.body:
+                    self._check_indices(step.args)
+                    self._steps.body((step,))
                 self._select(state)
-            self._emit("too_short:", f"error = {codes.get('PacketTooShort', 1)}; goto accept;")
-            self._emit("no_match:", f"error = {codes.get('NoMatch', 2)}; goto accept;")
-            self._emit("goto too_short; goto no_match; /* whichever no state needs */")
-            self._emit("accept:", f"{self._scope.standard('parser_error')} = error;", "return at;")
+            for name in self._failures:
+                self._emit(f"{_label(name)}:")
+                self._emit(f"error = {self._codes[name]}; goto accept;")
+            self._emit("accept:", f"{self._scope.standard('parser_error')} = error;")
+            for place in last:
+                clear = f"memset(&{place.fields}, 0, sizeof {place.fields});"
+                self._emit(f"if (!{place.valid}) {clear}")
+            tracing.parsed(self._scope, self._codes)
+            self._emit("return at;")
         self._emit("")
 
     def deparser(self) -> None:
         """A function that writes the valid headers and returns how many bytes they are."""
-        with self._scope.block("static u32 deparse(const struct phv *p, u8 *out)"):
-            self._emit("u32 at = 0;")
+        with self._scope.block("static u32 deparse(struct sw *sw, const struct phv *p, u8 *out)"):
+            self._emit("(void)sw; (void)p; (void)out;", "u32 at = 0;")
             for name in self._scope.program.deparser:
-                with self._scope.block(f"if ({self._scope.valid(name)})"):
-                    self._write(self._scope.headers[name])
+                place = self._scope.header_place(name)
+                with self._scope.block(f"if ({place.valid})"):
+                    self._scope.trace(f"Deparsing header '{name}'")
+                    self._write(self._scope.headers[name], place)
             self._emit("return at;")
         self._emit("")
 
@@ -52,91 +83,234 @@ class Parsing:
         headers = (self._scope.headers[name] for name in self._scope.program.deparser)
         return sum(field.bits for header in headers for field in header.fields) // 8 + 1
 
-    def _extract(self, target: ir.Name) -> None:
-        header = self._scope.headers[target.name]
-        size = sum(field.bits for field in header.fields) // 8
-        self._emit(f"if (length - at < {size}) goto too_short;")
-        offset = 0
+    def _fail(self, error: str) -> str:
+        """The statement that ends parsing with one of the language's own errors."""
+        self._failures[error] = None
+        return f"goto {_label(error)};"
+
+    def _check_indices(self, nodes: tuple[object, ...]) -> None:
+        for element in dict.fromkeys(_elements(nodes)):
+            depth = len(self._scope.program.stack(element.stack).headers)
+            index = self._scope.expressions.index(element)
+            self._emit(f"if ({index} >= {depth}) {self._fail('StackOutOfBounds')}")
+
+    def _extract(self, target: ir.Name, length: ir.Expr | None = None) -> None:
+        if target.kind == "header":
+            header = self._scope.headers[target.name]
+            self._load(header, self._scope.header_place(target.name), length)
+            return
+        stack = self._scope.program.stack(target.name)
+        following = self._scope.next_index(stack.name)
+        self._emit(f"if ({following} >= {len(stack.headers)}) {self._fail('StackOutOfBounds')}")
+        header = self._scope.headers[stack.headers[0]]
+        self._load(header, self._scope.next_place(stack), length)
+        self._emit(f"{following}++;")
+
+    def _load(self, header: ir.Header, place: HeaderPlace, length: ir.Expr | None) -> None:
+        if (header.varbit is None) != (length is None):
+            raise UnsupportedProgram(f"extracting {header.name}: a length goes with a varbit")
+        self._scope.trace(f"Extracting header '{header.name}'")
+        size = header.fixed_bytes
+        if length is None:
+            self._emit(f"if (length - at < {size}) {self._fail('PacketTooShort')}")
+            self._read(header, place)
+        else:
+            with self._scope.block(""):
+                most = fields.size(header.varbit) if header.varbit else 0
+                self._whole_bytes(length)
+                self._emit(
+                    f"if (length - at < {size} + bytes) {self._fail('PacketTooShort')}",
+                    f"if (bytes > {most}) {self._fail('HeaderTooShort')}",
+                    f"{place.varbit_bytes} = (u32)bytes;",
+                )
+                self._read(header, place)
+        self._headers.make_valid(place)
+
+    def _whole_bytes(self, bits: ir.Expr) -> None:
+        number = self._scope.expressions.number(bits)
+        self._emit(f"const u64 bits = (u64){number.text}, bytes = bits / 8;")
+        self._emit(f"if (bits % 8) {self._fail('ParserInvalidArgument')}")
+
+    def _read(self, header: ir.Header, place: HeaderPlace) -> None:
+        offset, source = 0, "frame + at"
         for run in runs(header):
-            first = self._scope.place(ir.FieldRef(header.name, run[0].name))
+            first = f"{place.fields}.{c_name(run[0].name)}"
+            if run[0].varbit:
+                self._emit(
+                    f"rt_load_bytes({first}, (u32)bytes, {source}, {offset}, 8 * (u32)bytes);"
+                )
+                self._emit("at += (u32)bytes;")
+                continue
             if len(run) > 1:
-                self._emit(f"rt_load32(&{first}, frame + at + {offset // 8}, {len(run)});")
+                self._emit(f"rt_load32(&{first}, {source} + {offset // 8}, {len(run)});")
             else:
-                read = "rt_wide_bits" if run[0].bits > 64 else "rt_bits"
-                part = f"{read}(frame + at, {offset}, {run[0].bits})"
-                self._emit(f"{first} = ({c_type(run[0].bits)}){part};")
+                self._emit(fields.load(first, run[0], source, offset, run[0].bits))
             offset += sum(field.bits for field in run)
-        self._emit(f"at += {size};", f"{self._scope.valid(header.name)} = true;")
+        self._emit(f"at += {header.fixed_bytes};")
 
     def _set(self, target: ir.FieldRef, value: ir.Expr) -> None:
         if isinstance(value, ir.Lookahead):
-            kind = c_type(self._scope.expressions.field_type(target).bits)
-            self._emit(f"{self._scope.place(target)} = ({kind}){self._lookahead(value)};")
+            source = self._lookahead(value)
+            kind = self._scope.expressions.field_type(target)
+            place = self._scope.place(target)
+            self._emit(fields.load(place, kind, source, value.offset, value.bits))
+        elif self._scope.expressions.field_type(target).varbit:
+            self._headers.assign_varbit(target, value)
         else:
             self._steps.assign(target, value)
 
     def _lookahead(self, ahead: ir.Lookahead) -> str:
         end = (ahead.offset + ahead.bits + 7) // 8
-        self._emit(f"if (length - at < {end}) goto too_short;")
-        return f"rt_wide_bits(frame + at, {ahead.offset}, {ahead.bits})"
+        self._emit(f"if (length - at < {end}) {self._fail('PacketTooShort')}")
+        return "frame + at"
 
     def _advance(self, bits: ir.Expr) -> None:
-        step = f"(u32)({self._scope.expressions.number(bits).text} / 8)"
-        self._emit(f"if (length - at < {step}) goto too_short;", f"at += {step};")
+        with self._scope.block(""):
+            self._whole_bytes(bits)
+            self._emit(f"if (length - at < bytes) {self._fail('PacketTooShort')}")
+            self._emit("at += (u32)bytes;")
 
     def _verify(self, condition: ir.Expr, error: ir.Expr) -> None:
         truth = self._scope.expressions.truth(condition)
         code = self._scope.expressions.number(error).text
-        self._emit(f"if (!{truth}) {{ error = {code}; goto accept; }}")
+        self._emit(f"if (!{truth}) {{ error = (u32){code}; goto accept; }}")
 
     def _select(self, state: ir.ParserState) -> None:
         with self._scope.block(""):
-            for i, (key, _) in enumerate(state.keys):
-                self._emit(f"const u128 k{i} = {self._select_key(key)}; (void)k{i};")
+            self._check_indices(tuple(key for key, _ in state.keys))
+            for i, (key, bits) in enumerate(state.keys):
+                self._emit(f"const u128 k{i} = {self._select_key(key, bits)}; (void)k{i};")
+            tracing.selection(self._scope, state)
+            # As in BMv2: without a default, what does not match is accepted.
             for transition in state.transitions:
-                tests = _select_tests(state, transition)
-                prefix = f"if ({' && '.join(tests)}) " if tests else ""
-                self._emit(prefix + _goto_state(transition.next_state))
-            if all(transition.value is not None for transition in state.transitions):
-                self._emit("goto no_match;")
+                if transition.value is None:
+                    continue
+                if isinstance(transition.value, str):
+                    self._ask_value_set(state, transition.value, transition.next_state)
+                else:
+                    tests = " && ".join(_select_tests(state, transition.value, transition.mask))
+                    self._emit(f"if ({tests}) {_goto_state(transition.next_state)}")
+            defaults = [each.next_state for each in state.transitions if each.value is None]
+            self._emit(_goto_state(defaults[-1] if defaults else None))
 
-    def _select_key(self, key: ir.Expr) -> str:
+    def _select_key(self, key: ir.Expr, bits: int) -> str:
+        if bits > 128:
+            raise UnsupportedProgram(f"a select key of {bits} bits")
         if isinstance(key, ir.Lookahead):
-            return self._lookahead(key)
+            return f"rt_wide_bits({self._lookahead(key)}, {key.offset}, {key.bits})"
         return self._scope.expressions.wide(key)
 
-    def _write(self, header: ir.Header) -> None:
-        offset = 0
+    def _ask_value_set(self, state: ir.ParserState, name: str, following: str | None) -> None:
+        program = self._scope.program
+        names = [each.name for each in program.value_sets]
+        value_set = program.value_sets[names.index(name)]
+        if value_set.bits != sum(bits for _, bits in state.keys):
+            raise UnsupportedProgram(f"value set {name} is not as wide as the select keys")
+        with self._scope.block(""):
+            size = value_set.key_bytes
+            self._emit(f"u8 key[{size}] __attribute__((aligned(8))) = {{0}};")
+            offset = 0
+            for i, (_, bits) in enumerate(state.keys):
+                self._emit(f"rt_put_bits(key, {offset}, {bits}, k{i});")
+                offset += bits
+            number = len(program.tables) + names.index(name)
+            self._emit(f"if (rt_lookup(sw, {number}, key)) {_goto_state(following)}")
+
+    def _write(self, header: ir.Header, place: HeaderPlace) -> None:
+        offset, target = 0, "out + at"
         for run in runs(header):
-            first = self._scope.place(ir.FieldRef(header.name, run[0].name))
+            first = f"{place.fields}.{c_name(run[0].name)}"
+            if run[0].varbit:
+                length = place.varbit_bytes
+                self._emit(f"rt_put_bytes({target}, {offset}, 8 * {length}, {first});")
+                self._emit(f"at += {length};")
+                continue
             if len(run) > 1:
-                self._emit(f"rt_store32(out + at + {offset // 8}, &{first}, {len(run)});")
+                self._emit(f"rt_store32({target} + {offset // 8}, &{first}, {len(run)});")
             else:
-                self._emit(f"rt_put_bits(out + at, {offset}, {run[0].bits}, {first});")
+                self._emit(fields.store(first, run[0], target, offset))
             offset += sum(field.bits for field in run)
-        self._emit(f"at += {offset // 8};")
+        self._emit(f"at += {header.fixed_bytes};")
 
 
-def _select_tests(state: ir.ParserState, transition: ir.Transition) -> list[str]:
+def _error_codes(declared: dict[str, int]) -> dict[str, int]:
+    """The codes of all errors; as in BMv2, those that the program leaves out get the next ones."""
+    codes = dict(declared)
+    for name in _CORE_ERRORS:
+        codes.setdefault(name, max(codes.values(), default=-1) + 1)
+    return codes
+
+
+def _cleared(scope: Scope) -> tuple[list[str], list[HeaderPlace]]:
+    """Headers begin as zeros: some before parsing; those that parsing only extracts, behind it.
+
+    For a wide header that is in most packets, the latter costs nothing.
+    """
+    program = scope.program
+    steps = [step for state in program.states for step in state.body if step.op != "extract"]
+    nodes = [state.keys for state in program.states], [step.args for step in steps]
+    touched: set[object] = {field.header for field in fields_in(nodes)}
+    touched |= {arg.name for step in steps for arg in step.args if isinstance(arg, ir.Name)}
+    touched |= {name for each in program.unions if each.name in touched for name in each.headers}
+    stacked = {name for stack in program.stacks for name in stack.headers}
+    headers = [each for each in program.headers if not each.metadata and each.name not in stacked]
+    first = [scope.header_place(each.name).fields for each in headers if each.name in touched]
+    first += [f"p->{c_name(stack.name)}" for stack in program.stacks]
+    return first, [scope.header_place(each.name) for each in headers if each.name not in touched]
+
+
+def _looping(program: ir.Program) -> set[str]:
+    """States that can lead to themselves."""
+    following = {
+        state.name: {each.next_state for each in state.transitions} - {None}
+        for state in program.states
+    }
+    looping = set()
+    for name, next_states in following.items():
+        reached: set[str | None] = set()
+        waiting = list(next_states)
+        while waiting:
+            if (state := waiting.pop()) not in reached:
+                reached.add(state)
+                waiting += following.get(state or "", ())
+        if name in reached:
+            looping.add(name)
+    return looping
+
+
+def _elements(node: object) -> Iterator[ir.Element]:
+    """Headers of stacks that are looked at in any case, to the left of `and` and `or` and `?`."""
+    match node:
+        case tuple():
+            for each in node:
+                yield from _elements(each)
+        case ir.Op("and" | "or" | "?", operands):
+            yield from _elements(operands[0])
+        case ir.Op(_, operands):
+            yield from _elements(operands)
+        case ir.FieldRef(header, _):
+            yield from _elements(header)
+        case ir.Element(_, index):
+            yield from _elements(index)
+            yield node
+
+
+def _select_tests(state: ir.ParserState, value: int, mask: int | None) -> list[str]:
     """One test per key; in the JSON their values stand in one number, each padded to bytes."""
-    if transition.value is None:
-        return []
     tests = []
     shift = sum(-(-bits // 8) * 8 for _, bits in state.keys)
     for i, (_, bits) in enumerate(state.keys):
         shift -= -(-bits // 8) * 8
         full = (1 << bits) - 1
-        value = transition.value >> shift & full
-        mask = full if transition.mask is None else transition.mask >> shift & full
-        if mask:
-            tests.append(f"(k{i} & {_u128(mask)}) == {_u128(value & mask)}")
+        wanted = value >> shift & full
+        looked_at = full if mask is None else mask >> shift & full
+        if looked_at:
+            tests.append(f"(k{i} & {c_number(looked_at)}) == {c_number(wanted & looked_at)}")
     return tests or ["true"]
 
 
-def _u128(value: int) -> str:
-    if value < 1 << 64:
-        return f"UINT64_C({value})"
-    return f"((u128)UINT64_C({value >> 64}) << 64 | UINT64_C({value & (1 << 64) - 1}))"
+def _label(error: str) -> str:
+    return f"error_{error}"
 
 
 def _goto_state(name: str | None) -> str:

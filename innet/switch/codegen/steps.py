@@ -1,12 +1,15 @@
 """Straight-line code: what actions and parser states do, primitive by primitive."""
 
 from collections.abc import Callable
+from functools import partial
 
 from innet.errors import UnsupportedProgram
 from innet.switch import ir
+from innet.switch.codegen import fields, tracing
 from innet.switch.codegen.data import Bank
 from innet.switch.codegen.scope import Scope
 from innet.switch.codegen.text import c_name, c_type
+from innet.switch.expressions import is_bytes
 
 
 class Steps:
@@ -17,18 +20,22 @@ class Steps:
         self._emit = scope.emit
         self._counters = {each.name: i for i, each in enumerate(scope.program.counters)}
         self._bank_of = {each.name: bank for bank in all_banks for each in bank.registers}
+        self._in_action = False
         self._rows: dict[tuple[int, ir.Expr], str] = {}
         self._primitives: dict[str, Callable[..., None]] = {
             "assign": self.assign,
-            "assign_header": self._assign_header,
-            "add_header": self._add_header,
-            "remove_header": self._remove_header,
             "register_read": self._register_read,
             "register_write": self._register_write,
             "count": self._count,
             "drop": self._drop,
             "mark_to_drop": self._drop,
             "exit": self._leave,
+            "clone_ingress_pkt_to_egress": self._clone,
+            "clone_egress_pkt_to_egress": self._clone,
+            "resubmit": partial(self._ask, "resubmit"),
+            "recirculate": partial(self._ask, "recirculate"),
+            "generate_digest": lambda _, digest: self._ask("digest", digest),
+            "truncate": self._truncate,
             "no_op": self._nothing,
             "log_msg": self._nothing,
             "_jump": self._jump,
@@ -50,7 +57,10 @@ class Steps:
             ):
                 self._emit("(void)sw; (void)s; (void)p; (void)a; (void)length;")
                 self._hoist_rows(action.body)
+                self._scope.trace(f"Action {action.name}".replace("%", "%%"), level="T")
+                self._in_action = True
                 self.body(action.body)
+                self._in_action = False
             self._emit("")
             self._rows = {}
 
@@ -64,6 +74,8 @@ class Steps:
         for number, step in enumerate(body):
             if number in targets:
                 self._emit(f"at_{number}:;")
+            if self._in_action and step.op not in ("_jump", "_jump_if_zero"):
+                tracing.step(self._scope, step)
             try:
                 self._primitives[step.op](*step.args)
             except UnsupportedProgram as problem:
@@ -75,6 +87,9 @@ class Steps:
         """Set a field to an expression, wrapped to the field's width."""
         expressions = self._scope.expressions
         bits = expressions.field_type(target).bits
+        if is_bytes(expressions.field_type(target)):
+            fields.assign(self._scope, target, value)
+            return
         if isinstance(value, ir.ParamRef):
             wide = bits > 64
             text = f"rt_wide_arg(a, {value.index})" if wide else f"a[{2 * value.index}]"
@@ -82,19 +97,6 @@ class Steps:
         else:
             text = f"({c_type(bits)})({expressions.stored(value, bits)})"
         self._emit(f"{self._scope.place(target)} = {text};")
-
-    def _assign_header(self, target: ir.Name, source: ir.Name) -> None:
-        to, of = c_name(target.name), c_name(source.name)
-        self._emit(f"memcpy(&p->{to}, &p->{of}, sizeof p->{to});")
-        self._emit(f"{self._scope.valid(target.name)} = {self._scope.valid(source.name)};")
-
-    def _add_header(self, target: ir.Name) -> None:
-        name, valid = c_name(target.name), self._scope.valid(target.name)
-        self._emit(f"if (!{valid}) memset(&p->{name}, 0, sizeof p->{name});")
-        self._emit(f"{valid} = true;")
-
-    def _remove_header(self, target: ir.Name) -> None:
-        self._emit(f"{self._scope.valid(target.name)} = false;")
 
     def _register_read(self, target: ir.FieldRef, array: ir.Name, index: ir.Expr) -> None:
         bits = self._scope.expressions.field_type(target).bits
@@ -114,6 +116,17 @@ class Steps:
     def _drop(self, *_: object) -> None:
         self._emit(f"{self._scope.standard('egress_spec')} = (u16)*rt_drop_port(sw);")
         self._emit(f"{self._scope.standard('mcast_grp')} = 0;")
+
+    def _clone(self, session: ir.Expr, kept: ir.Expr) -> None:
+        number = self._scope.expressions.number(session).text
+        self._emit(f"p->m.path.clone = (u16)({number}) | RT_ASKED;")
+        self._ask("clone_list", kept)
+
+    def _ask(self, what: str, fields: ir.Expr) -> None:
+        self._emit(f"p->m.path.{what} = (u16)({self._scope.expressions.number(fields).text});")
+
+    def _truncate(self, size: ir.Expr) -> None:
+        self._emit(f"rt_truncate(&p->m.path, (u64)({self._scope.expressions.number(size).text}));")
 
     def _leave(self) -> None:
         self._emit("p->m.valid.none_ = true; /* exit */", "return;")

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 _C_WORDS = frozenset(
     """auto bool break case char const continue default do double else enum extern float for goto if
     inline int long register restrict return short signed sizeof static struct switch typedef union
-    unsigned void volatile while m""".split()
+    unsigned void volatile while m path valid next varbit_bytes""".split()
 )
 
 
@@ -46,3 +46,19 @@ def storage_bits(bits: int) -> int:
 def c_type(bits: int) -> str:
     """The unsigned C type that holds `bits` bits."""
     return f"u{storage_bits(bits)}"
+
+
+def c_number(value: int) -> str:
+    """A constant of 0 to 2**128 - 1 of an unsigned type that holds it."""
+    if value < 1 << 64:
+        return f"UINT64_C({value})"
+    return f"((u128)UINT64_C({value >> 64}) << 64 | UINT64_C({value & (1 << 64) - 1}))"
+
+
+def c_string(text: str) -> str:
+    """A C string literal. Octal escapes end after three digits, whatever follows."""
+    plain = (
+        chr(byte) if 32 <= byte < 127 and byte not in b'"\\?' else f"\\{byte:03o}"
+        for byte in text.encode()
+    )
+    return '"' + "".join(plain) + '"'

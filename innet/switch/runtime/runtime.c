@@ -12,6 +12,7 @@
 #include <linux/if_packet.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -32,6 +33,7 @@
 
 enum { RECEIVE_BATCH = 16, BATCHES_PER_TURN = 4, MOST_SEGMENTS = 64, MOST_BYTES = 65000 };
 enum { MAC_ADDRESSES = 12, VLAN_TAG = 4 };
+enum { PASSES = 1024 }; /* that packets may take again while the lock is held */
 
 /* How frames cross a port's socket. */
 enum port_kind { PORT_NONE, PORT_FRAMES, PORT_SEGMENTS };
@@ -41,23 +43,26 @@ struct port {
     enum port_kind kind;
     struct count in, out;
     u64 send_failures;
+    int capture_in, capture_out; /* files, or -1 */
     /* Frames on their way out, back to back, all of `segment` bytes; the last may be shorter. */
     u8 *out_buffer;
     u32 out_bytes, out_frames, segment;
     bool queued;
 };
 
-struct mc_group { u32 id, count; struct replica *replicas; };
-
 struct sw {
     pthread_mutex_t lock;
+    u32 waiting; /* control-plane calls that want the lock */
     struct table *tables;
     struct count **counters;
-    struct mc_group *groups;
-    u32 group_count;
+    struct replication replication;
+    struct externs externs;
     void *state;
-    u32 drop_port;
-    u64 dropped;
+    u32 drop_port, priority_queues;
+    u64 dropped[DROPS];
+    u64 frame_number;
+    u32 copy_number;
+    u64 now; /* of the batch at hand, in ns */
     struct timespec started;
 
     struct port ports[RT_MAX_PORTS];
@@ -71,9 +76,16 @@ struct sw {
 struct sw *rt_create(u32 drop_port)
 {
     struct sw *sw = calloc(1, sizeof *sw);
-    pthread_mutex_init(&sw->lock, NULL);
+    pthread_mutexattr_t recursive; /* for rt_hold */
+    pthread_mutexattr_init(&recursive);
+    pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&sw->lock, &recursive);
+    pthread_mutexattr_destroy(&recursive);
     clock_gettime(CLOCK_MONOTONIC, &sw->started);
     sw->drop_port = drop_port;
+    sw->priority_queues = 1;
+    replication_create(&sw->replication);
+    externs_create(&sw->externs);
     sw->tables = calloc(program.tables + 1, sizeof *sw->tables);
     for (u32 i = 0; i < program.tables; i++) {
         sw->tables[i].key_bytes = program.key_bytes[i];
@@ -96,6 +108,7 @@ struct sw *rt_create(u32 drop_port)
 static void free_entry(struct entry *entry)
 {
     free(entry->args);
+    free(entry->meter);
     free(entry->key);
     free(entry);
 }
@@ -121,13 +134,12 @@ void rt_destroy(struct sw *sw)
         clear_table(&sw->tables[i]);
     for (u32 i = 0; i < program.counters; i++)
         free(sw->counters[i]);
-    for (u32 i = 0; i < sw->group_count; i++)
-        free(sw->groups[i].replicas);
     for (u32 i = 0; i < RT_MAX_PORTS; i++)
         free(sw->ports[i].out_buffer);
+    replication_destroy(&sw->replication);
+    externs_destroy(&sw->externs);
     close(sw->poller);
     close(sw->waker);
-    free(sw->groups);
     free(sw->tables);
     free(sw->counters);
     free(sw->state);
@@ -136,15 +148,59 @@ void rt_destroy(struct sw *sw)
     free(sw);
 }
 
-u64 rt_now_us(const struct sw *sw)
+static u64 now_ns(const struct sw *sw)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    return (u64)(now.tv_sec - sw->started.tv_sec) * 1000000
-         + (u64)((now.tv_nsec - sw->started.tv_nsec) / 1000);
+    return (u64)((now.tv_sec - sw->started.tv_sec) * 1000000000 + now.tv_nsec
+                 - sw->started.tv_nsec);
 }
 
+u64 rt_now_us(const struct sw *sw) { return now_ns(sw) / 1000; }
+
+/* A mutex goes to whoever comes first, which under load is the packet loop: it looks here whether
+ * somebody else waits. */
+static void control_lock(struct sw *sw)
+{
+    __atomic_add_fetch(&sw->waiting, 1, __ATOMIC_RELAXED);
+    pthread_mutex_lock(&sw->lock);
+    __atomic_sub_fetch(&sw->waiting, 1, __ATOMIC_RELAXED);
+}
+
+static void packet_lock(struct sw *sw)
+{
+    while (__atomic_load_n(&sw->waiting, __ATOMIC_RELAXED))
+        sched_yield();
+    pthread_mutex_lock(&sw->lock);
+}
+
+/* Between these two, no packet is processed, and all changes made are one to the packets. */
+void rt_hold(struct sw *sw) { control_lock(sw); }
+void rt_release(struct sw *sw) { pthread_mutex_unlock(&sw->lock); }
+
 const u32 *rt_drop_port(const struct sw *sw) { return &sw->drop_port; }
+
+u32 rt_priority_queues(const struct sw *sw) { return sw->priority_queues; }
+
+void rt_set_priority_queues(struct sw *sw, u32 queues) { sw->priority_queues = queues; }
+
+/* Frames are counted from 0, and the copies of each from 1. Only a program that traces asks. */
+u64 rt_frame_number(struct sw *sw)
+{
+    sw->copy_number = 0;
+    return sw->frame_number++;
+}
+
+u32 rt_copy_number(struct sw *sw) { return ++sw->copy_number; }
+
+struct replication *rt_replication(struct sw *sw) { return &sw->replication; }
+
+struct externs *rt_externs(struct sw *sw) { return &sw->externs; }
+
+struct entry *rt_entry(struct sw *sw, u32 table, u32 id)
+{
+    return id == ~0u ? &sw->tables[table].miss : sw->tables[table].by_id[id];
+}
 
 /* ---- tables ------------------------------------------------------------------------------------ */
 
@@ -175,26 +231,56 @@ static bool same_key(const struct entry *entry, const u8 *key, const u8 *mask, u
     return true;
 }
 
-/* The matching entry of highest priority, or NULL. */
+static u128 component(const u8 *key, const struct span *span)
+{
+    u128 value = 0;
+    memcpy(&value, key + span->first, span->bytes);
+    return value;
+}
+
+/* Whether all components that are matched by a range lie in the entry's. */
+static bool in_bounds(const struct entry *entry, const u8 *key, const struct span *spans, u32 count)
+{
+    for (u32 i = 0; i < count; i++) {
+        u128 value = component(key, &spans[i]);
+        if (value < component(entry->low, &spans[i]) || value > component(entry->high, &spans[i]))
+            return false;
+    }
+    return true;
+}
+
+/* The matching entry of highest priority, or NULL. Of equal ones it is the one of the lowest id. */
 struct entry *rt_lookup(struct sw *sw, u32 table_id, const u8 *key)
 {
     struct table *table = &sw->tables[table_id];
+    const struct span *spans = layout.spans[table_id];
+    u32 span_count = layout.span_count[table_id];
     struct entry *best = NULL;
     for (u32 i = 0; i < table->group_count; i++) {
         struct group *group = &table->groups[i];
-        if (best && best->priority >= group->top_priority)
+        if (best && best->priority > group->top_priority)
             break; /* groups are in order of their best entry */
         u32 hash = hash_key(key, group->mask, table->key_bytes);
         for (struct entry *e = group->bucket[hash & (group->buckets - 1)]; e; e = e->next)
             if (e->hash == hash && same_key(e, key, group->mask, table->key_bytes)
-                && (!best || e->priority > best->priority))
+                && in_bounds(e, key, spans, span_count)
+                && (!best || e->priority > best->priority
+                    || (e->priority == best->priority && e->id < best->id)))
                 best = e;
+    }
+    if (best) {
+        best->last_hit = sw->now;
+        table->hits++;
     }
     return best;
 }
 
 /* What the table does when nothing matches. */
-struct entry *rt_miss(struct sw *sw, u32 table) { return &sw->tables[table].miss; }
+struct entry *rt_miss(struct sw *sw, u32 table)
+{
+    sw->tables[table].misses++;
+    return &sw->tables[table].miss;
+}
 
 static void link_entry(struct group *group, struct entry *entry)
 {
@@ -254,25 +340,41 @@ static u64 *copy_args(const u64 *args, u32 words)
     return copy;
 }
 
-/* Returns the new entry's id. Keys and masks have the table's key_bytes. */
-u32 rt_insert(struct sw *sw, u32 table_id, const u8 *key, const u8 *mask, u32 priority, u32 action,
-              const u64 *args, u32 words)
+/* Keys and masks have the table's key_bytes; where its spans are, they are lower and upper bounds. */
+static void set_key(struct entry *entry, u32 table, const u8 *key, const u8 *mask)
 {
-    pthread_mutex_lock(&sw->lock);
+    u32 bytes = program.key_bytes[table];
+    entry->key = malloc(bytes * 4 + 1);
+    entry->mask = entry->key + bytes;
+    entry->low = entry->mask + bytes;
+    entry->high = entry->low + bytes;
+    memcpy(entry->low, key, bytes);
+    memcpy(entry->high, mask, bytes);
+    memcpy(entry->mask, mask, bytes);
+    for (u32 i = 0; i < layout.span_count[table]; i++)
+        memset(entry->mask + layout.spans[table][i].first, 0, layout.spans[table][i].bytes);
+    for (u32 i = 0; i < bytes; i++)
+        entry->key[i] = key[i] & entry->mask[i];
+    entry->hash = hash_key(key, entry->mask, bytes);
+}
+
+/* Returns the new entry's id. In a table with a profile it is the bundle, not the action, that counts;
+ * otherwise the bundle is ~0. */
+u32 rt_insert(struct sw *sw, u32 table_id, const u8 *key, const u8 *mask, u32 priority, u32 action,
+              const u64 *args, u32 words, u32 bundle)
+{
+    control_lock(sw);
     struct table *table = &sw->tables[table_id];
     struct entry *entry = calloc(1, sizeof *entry);
-    entry->key = malloc(table->key_bytes * 2 + 1);
-    entry->mask = entry->key + table->key_bytes;
-    for (u32 i = 0; i < table->key_bytes; i++)
-        entry->key[i] = key[i] & mask[i];
-    memcpy(entry->mask, mask, table->key_bytes);
-    entry->hash = hash_key(key, mask, table->key_bytes);
+    set_key(entry, table_id, key, mask);
+    entry->bundle = find_bundle(&sw->externs, bundle);
     entry->action = action;
     entry->priority = priority;
     entry->args = copy_args(args, words);
+    entry->last_hit = now_ns(sw);
     entry->id = free_id(table);
     table->by_id[entry->id] = entry;
-    struct group *group = find_group(table, mask);
+    struct group *group = find_group(table, entry->mask);
     if (group->used == group->buckets)
         grow_group(group);
     group->used++;
@@ -295,7 +397,7 @@ static void drop_group(struct table *table, struct group *group)
 
 void rt_remove(struct sw *sw, u32 table_id, u32 id)
 {
-    pthread_mutex_lock(&sw->lock);
+    control_lock(sw);
     struct table *table = &sw->tables[table_id];
     struct entry *entry = table->by_id[id];
     struct group *group = find_group(table, entry->mask);
@@ -311,12 +413,13 @@ void rt_remove(struct sw *sw, u32 table_id, u32 id)
 }
 
 /* `id` is an entry's, or ~0 for what happens on a miss. */
-void rt_set_action(struct sw *sw, u32 table_id, u32 id, u32 action, const u64 *args, u32 words)
+void rt_set_action(struct sw *sw, u32 table, u32 id, u32 action, const u64 *args, u32 words,
+                   u32 bundle)
 {
-    pthread_mutex_lock(&sw->lock);
-    struct table *table = &sw->tables[table_id];
-    struct entry *entry = id == ~0u ? &table->miss : table->by_id[id];
+    control_lock(sw);
+    struct entry *entry = rt_entry(sw, table, id);
     free(entry->args);
+    entry->bundle = find_bundle(&sw->externs, bundle);
     entry->action = action;
     entry->args = copy_args(args, words);
     pthread_mutex_unlock(&sw->lock);
@@ -324,7 +427,7 @@ void rt_set_action(struct sw *sw, u32 table_id, u32 id, u32 action, const u64 *a
 
 static void exchange_count(struct sw *sw, struct count *count, struct count *with, bool set)
 {
-    pthread_mutex_lock(&sw->lock);
+    control_lock(sw);
     if (set)
         *count = *with;
     else
@@ -343,6 +446,40 @@ void rt_counter(struct sw *sw, u32 counter, u32 index, struct count *with, bool 
     exchange_count(sw, &sw->counters[counter][index], with, set);
 }
 
+/* Nanoseconds since a packet matched the entry last, or since it was made. */
+u64 rt_entry_idle(struct sw *sw, u32 table, u32 id)
+{
+    control_lock(sw);
+    u64 now = now_ns(sw), last = sw->tables[table].by_id[id]->last_hit;
+    pthread_mutex_unlock(&sw->lock);
+    return now > last ? now - last : 0;
+}
+
+struct table_counts { u64 hits, misses; };
+
+void rt_table_counts(struct sw *sw, u32 table, struct table_counts *counts)
+{
+    control_lock(sw);
+    *counts = (struct table_counts){sw->tables[table].hits, sw->tables[table].misses};
+    pthread_mutex_unlock(&sw->lock);
+}
+
+u32 rt_register_bytes(u32 number) { return program.registers[number].bytes; }
+
+/* Reads or sets cells of a register, little-endian as in memory. */
+void rt_register(struct sw *sw, u32 number, u32 first, u32 count, u8 *values, bool set)
+{
+    const struct cells *cells = &program.registers[number];
+    u8 *at = (u8 *)sw->state + cells->first + first * cells->stride;
+    control_lock(sw);
+    for (u32 i = 0; i < count; i++, at += cells->stride, values += cells->bytes)
+        if (set)
+            memcpy(at, values, cells->bytes);
+        else
+            memcpy(values, at, cells->bytes);
+    pthread_mutex_unlock(&sw->lock);
+}
+
 /* As in BMv2, counting outside of the array has no effect. */
 void rt_count(struct sw *sw, u32 counter, u64 index, u32 length)
 {
@@ -352,41 +489,14 @@ void rt_count(struct sw *sw, u32 counter, u64 index, u32 length)
     }
 }
 
-/* ---- multicast --------------------------------------------------------------------------------- */
-
-u32 rt_group(struct sw *sw, u32 id, const struct replica **replicas)
-{
-    for (u32 i = 0; i < sw->group_count; i++)
-        if (sw->groups[i].id == id) {
-            *replicas = sw->groups[i].replicas;
-            return sw->groups[i].count;
-        }
-    return 0;
-}
-
-/* Sets the group's replicas; none deletes it. */
-void rt_set_group(struct sw *sw, u32 id, const struct replica *replicas, u32 count)
-{
-    pthread_mutex_lock(&sw->lock);
-    u32 i = 0;
-    while (i < sw->group_count && sw->groups[i].id != id)
-        i++;
-    if (i == sw->group_count) {
-        sw->groups = realloc(sw->groups, (sw->group_count + 1) * sizeof *sw->groups);
-        sw->groups[sw->group_count++] = (struct mc_group){.id = id};
-    }
-    free(sw->groups[i].replicas);
-    sw->groups[i].replicas = calloc(count + 1, sizeof *replicas);
-    memcpy(sw->groups[i].replicas, replicas, count * sizeof *replicas);
-    sw->groups[i].count = count;
-    if (!count) {
-        free(sw->groups[i].replicas);
-        sw->groups[i] = sw->groups[--sw->group_count];
-    }
-    pthread_mutex_unlock(&sw->lock);
-}
-
 /* ---- sending ----------------------------------------------------------------------------------- */
+
+static void not_sent(struct port *port, u32 frames, u32 bytes)
+{
+    port->send_failures += frames;
+    port->out.packets -= frames;
+    port->out.bytes -= bytes;
+}
 
 static void send_segments(struct port *port)
 {
@@ -405,7 +515,7 @@ static void send_segments(struct port *port)
     }
     /* A refusal that an earlier packet met says nothing about this one: try once more. */
     if (sendmsg(port->fd, &message, MSG_DONTWAIT) < 0 && (errno != ECONNREFUSED || sendmsg(port->fd, &message, MSG_DONTWAIT) < 0))
-        port->send_failures += port->out_frames;
+        not_sent(port, port->out_frames, port->out_bytes);
 }
 
 static void send_frames(struct port *port)
@@ -422,7 +532,7 @@ static void send_frames(struct port *port)
     for (u32 sent = 0; sent < port->out_frames;) {
         int n = sendmmsg(port->fd, messages + sent, port->out_frames - sent, MSG_DONTWAIT);
         if (n <= 0) { /* the frame that failed is lost, as on a wire; the others go on */
-            port->send_failures++;
+            not_sent(port, 1, (u32)vectors[sent].iov_len);
             n = 1;
         }
         sent += (u32)n;
@@ -450,22 +560,35 @@ static void flush_all(struct sw *sw)
         port->queued = false;
     }
     sw->dirty_count = 0;
+    replication_flush(&sw->replication);
 }
 
 /* A frame joins those that wait if all of them, but perhaps the last, have the same size. */
 static bool fits(const struct port *port, u32 bytes)
 {
-    return port->out_frames < MOST_SEGMENTS && port->out_bytes + bytes <= MOST_BYTES
+    return port->segment && port->out_frames < MOST_SEGMENTS && port->out_bytes + bytes <= MOST_BYTES
         && bytes <= port->segment && port->out_bytes == port->out_frames * port->segment;
 }
 
-void rt_dropped(struct sw *sw) { sw->dropped++; }
+void rt_dropped(struct sw *sw, enum drop why) { sw->dropped[why]++; }
+
+void rt_drops(struct sw *sw, u64 *counts, u32 reasons)
+{
+    control_lock(sw);
+    for (u32 i = 0; i < reasons && i < DROPS; i++)
+        counts[i] = sw->dropped[i];
+    pthread_mutex_unlock(&sw->lock);
+}
 
 void rt_emit(struct sw *sw, u32 number, const u8 *head, u32 head_bytes, const u8 *rest, u32 rest_bytes)
 {
     u32 bytes = head_bytes + rest_bytes;
-    if (number >= RT_MAX_PORTS || sw->ports[number].kind == PORT_NONE || bytes > RT_MAX_FRAME) {
-        sw->dropped++;
+    if (number >= RT_MAX_PORTS || sw->ports[number].kind == PORT_NONE) {
+        rt_dropped(sw, DROP_NO_PORT);
+        return;
+    }
+    if (bytes > RT_MAX_FRAME) {
+        rt_dropped(sw, DROP_TOO_LONG);
         return;
     }
     struct port *port = &sw->ports[number];
@@ -475,6 +598,8 @@ void rt_emit(struct sw *sw, u32 number, const u8 *head, u32 head_bytes, const u8
         port->segment = bytes;
     memcpy(port->out_buffer + port->out_bytes, head, head_bytes);
     memcpy(port->out_buffer + port->out_bytes + head_bytes, rest, rest_bytes);
+    if (port->capture_out >= 0)
+        capture_frame(port->capture_out, port->out_buffer + port->out_bytes, bytes);
     port->out_bytes += bytes;
     port->out_frames++;
     if (!port->queued) {
@@ -516,10 +641,46 @@ static u32 restore_vlan_tag(struct msghdr *message, u8 *frame)
     return VLAN_TAG;
 }
 
+/* Packets that wait for another pass take it before others come in, but no more than `passes` of them:
+ * one that never ends must not keep the switch from the others. */
+static void finish_passes(struct sw *sw, u32 *passes)
+{
+    struct replication *r = &sw->replication;
+    struct pending *packet;
+    for (; *passes; --*passes) {
+        if ((packet = replication_next(r, RT_CLONES))) {
+            program_clone(sw, sw->state, packet);
+            replication_finish(r, RT_CLONES);
+        } else if ((packet = replication_next(r, RT_AGAIN))) {
+            program_again(sw, sw->state, packet);
+            replication_finish(r, RT_AGAIN);
+        } else {
+            return;
+        }
+    }
+}
+
+static bool passes_wait(const struct sw *sw)
+{
+    return sw->replication.queues[RT_CLONES].count || sw->replication.queues[RT_AGAIN].count;
+}
+
+static void process_waiting(struct sw *sw)
+{
+    u32 passes = PASSES;
+    packet_lock(sw);
+    sw->now = now_ns(sw);
+    finish_passes(sw, &passes);
+    flush_all(sw);
+    pthread_mutex_unlock(&sw->lock);
+}
+
 static void process_batch(struct sw *sw, u32 number, struct mmsghdr *messages, int count)
 {
     struct port *port = &sw->ports[number];
-    pthread_mutex_lock(&sw->lock);
+    u32 passes = PASSES;
+    packet_lock(sw);
+    sw->now = now_ns(sw);
     for (int i = 0; i < count; i++) {
         u8 *frames = messages[i].msg_hdr.msg_iov->iov_base;
         u32 restored = restore_vlan_tag(&messages[i].msg_hdr, frames);
@@ -530,7 +691,10 @@ static void process_batch(struct sw *sw, u32 number, struct mmsghdr *messages, i
             u32 length = bytes - at < step ? bytes - at : step;
             port->in.packets++;
             port->in.bytes += length;
+            if (port->capture_in >= 0)
+                capture_frame(port->capture_in, frames + at, length);
             program_process(sw, sw->state, number, frames + at, length);
+            finish_passes(sw, &passes);
         }
     }
     flush_all(sw);
@@ -561,8 +725,16 @@ void rt_add_port(struct sw *sw, u32 number, int fd, int kind)
     sw->ports[number].fd = fd;
     sw->ports[number].kind = (enum port_kind)kind;
     sw->ports[number].out_buffer = malloc(RT_MAX_FRAME + MOST_BYTES);
+    sw->ports[number].capture_in = sw->ports[number].capture_out = -1;
     struct epoll_event event = {.events = EPOLLIN, .data.u32 = number};
     epoll_ctl(sw->poller, EPOLL_CTL_ADD, fd, &event);
+}
+
+/* Before rt_run: the files to which a port's frames are captured as they come in and go out. */
+void rt_capture(struct sw *sw, u32 number, int in, int out)
+{
+    sw->ports[number].capture_in = in;
+    sw->ports[number].capture_out = out;
 }
 
 /* The packet loop: returns after rt_stop. */
@@ -570,7 +742,7 @@ void rt_run(struct sw *sw)
 {
     for (;;) {
         struct epoll_event events[64];
-        int count = epoll_wait(sw->poller, events, 64, -1);
+        int count = epoll_wait(sw->poller, events, 64, passes_wait(sw) ? 0 : -1);
         for (int i = 0; i < count; i++) {
             u32 number = events[i].data.u32;
             if (number == RT_MAX_PORTS)
@@ -578,6 +750,8 @@ void rt_run(struct sw *sw)
             for (int turn = 0; turn < BATCHES_PER_TURN && receive_batch(sw, number); turn++)
                 ;
         }
+        if (passes_wait(sw))
+            process_waiting(sw);
     }
 }
 
@@ -592,7 +766,7 @@ struct port_counts { struct count in, out; u64 send_failures; };
 
 void rt_port_counts(struct sw *sw, u32 number, struct port_counts *counts)
 {
-    pthread_mutex_lock(&sw->lock);
+    control_lock(sw);
     struct port *port = &sw->ports[number];
     *counts = (struct port_counts){port->in, port->out, port->send_failures};
     pthread_mutex_unlock(&sw->lock);
@@ -601,8 +775,13 @@ void rt_port_counts(struct sw *sw, u32 number, struct port_counts *counts)
 /* For measuring: the same frame through the program `times` times, what comes out thrown away. */
 void rt_exercise(struct sw *sw, u32 port, const u8 *frame, u32 length, u32 times)
 {
-    pthread_mutex_lock(&sw->lock);
-    for (u32 i = 0; i < times; i++)
+    control_lock(sw);
+    sw->now = now_ns(sw);
+    for (u32 i = 0; i < times; i++) {
+        u32 passes = PASSES;
         program_process(sw, sw->state, port, frame, length);
+        finish_passes(sw, &passes);
+    }
+    flush_all(sw);
     pthread_mutex_unlock(&sw->lock);
 }

@@ -5,6 +5,7 @@
 #define INNET_RUNTIME_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -20,21 +21,33 @@ enum { RT_MAX_FRAME = 65536, RT_MAX_PORTS = 1024 };
 
 struct count { u64 packets, bytes; };
 
+/* Why the switch drops a packet on purpose. */
+enum drop { DROP_INGRESS, DROP_EGRESS, DROP_NO_GROUP, DROP_NO_PORT, DROP_TOO_LONG, DROP_QUEUE_FULL,
+            DROP_PRIORITY, DROPS };
+
 /* A table entry, or a default action. `args` holds two words for every parameter (low, high). */
 struct entry {
     u64 *args;
     struct count hits;
+    u64 last_hit; /* ns, of the switch's clock */
     u32 action;
     u32 priority;
     u32 id;
     u32 hash;
     u8 *key, *mask; /* the key is masked */
+    u8 *low, *high; /* bounds, where the table's spans are; within, as key, but neither masked */
+    const struct bundle *bundle; /* in a table with a profile: the actions to choose of */
+    struct meter *meter;         /* NULL as long as it is not configured */
     struct entry *next;
 };
 
+/* What an entry with this bundle may do: in a table with a profile. `args` are as an entry's. */
+struct call { u32 action; u64 *args; };
+struct bundle { u32 count; struct call *calls; };
+
 /* All entries of one mask, hashed. A table is a list of these, the most specific first. */
 struct group {
-    u8 *mask;
+    u8 *mask; /* of no bits where there are bounds */
     u32 top_priority, used, buckets;
     struct entry **bucket;
 };
@@ -46,9 +59,16 @@ struct table {
     struct entry **by_id;
     u32 ids;
     struct entry miss;
+    u64 hits, misses;
 };
 
 struct sw;
+
+#include "externs.h"
+#include "replication.h"
+
+/* Where the cells of a register lie in the program's state. */
+struct cells { size_t first, stride; u32 bytes, count; };
 
 /* The generated program's description of itself. */
 struct program {
@@ -57,23 +77,37 @@ struct program {
     const u32 *default_action;
     u32 counters;
     const u32 *counter_size;
+    const struct cells *registers;
     size_t state_bytes;       /* registers and whatever else the program keeps */
+    size_t phv_bytes;         /* of a packet that waits for another pass; 0 if none ever does */
+    u32 learn_lists;          /* how many kinds of digests there are */
 };
 extern const struct program program;
 
 /* One packet through the program: parse, ingress, copies, egress, deparse. */
 void program_process(struct sw *sw, void *state, u32 port, const u8 *frame, u32 length);
 
+/* One more pass of a packet: from the parser on, or, of a clone, from the egress on. */
+void program_again(struct sw *sw, void *state, struct pending *packet);
+void program_clone(struct sw *sw, void *state, struct pending *packet);
+
 /* For the program. */
 struct entry *rt_lookup(struct sw *sw, u32 table, const u8 *key);
 struct entry *rt_miss(struct sw *sw, u32 table);
 void rt_count(struct sw *sw, u32 counter, u64 index, u32 length);
 void rt_emit(struct sw *sw, u32 port, const u8 *head, u32 head_bytes, const u8 *rest, u32 rest_bytes);
-void rt_dropped(struct sw *sw);
+void rt_dropped(struct sw *sw, enum drop why);
 u64 rt_now_us(const struct sw *sw);
-struct replica { u32 port, instance; };
-u32 rt_group(struct sw *sw, u32 group, const struct replica **replicas);
 const u32 *rt_drop_port(const struct sw *sw);
+u32 rt_priority_queues(const struct sw *sw);
+__attribute__((format(printf, 4, 5)))
+void rt_trace(struct sw *sw, const struct path *path, char level, const char *message, ...);
+const char *rt_hex(char *text, const void *value, u32 bytes, u32 bits);
+void capture_frame(int file, const u8 *frame, u32 bytes);
+u64 rt_frame_number(struct sw *sw);
+u32 rt_copy_number(struct sw *sw);
+void rt_hold(struct sw *sw);
+void rt_release(struct sw *sw);
 
 /* An action's parameter that is wider than 64 bits: two words, the low one first. */
 static inline u128 rt_wide_arg(const u64 *args, u32 index)
@@ -164,9 +198,16 @@ static inline i128 rt_shift_left(i128 value, i128 by)
     return by > 127 ? 0 : (i128)((u128)value << by);
 }
 
+static inline i128 rt_unsigned_shift_right(i128 value, i128 by)
+{
+    return by > 127 ? 0 : (i128)((u128)value >> by);
+}
+
 static inline i128 rt_shift_right(i128 value, i128 by)
 {
     return value >> (by > 127 ? 127 : by);
 }
+
+#include "fields.h"
 
 #endif

@@ -1,0 +1,61 @@
+"""Batches of updates that are carried out as a whole, or not at all."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import grpc
+from p4.v1 import p4runtime_pb2 as p4rt
+
+from innet.switch.refusal import Refusal
+
+Write = Callable[[p4rt.Update], None]
+Existing = Callable[[p4rt.Entity], Iterable[p4rt.Entity]]
+
+
+def each_alone(updates: Iterable[p4rt.Update], write: Write) -> list[Refusal | None]:
+    """Carry out all updates that can be. Returns why not, for each of them."""
+    return [_attempt(update, write) for update in updates]
+
+
+def all_or_none(
+    updates: Sequence[p4rt.Update], write: Write, existing: Existing
+) -> list[Refusal | None]:
+    """Carry out all updates, or take back those before the first that is refused.
+
+    `existing` is what an entity describes at the time, as it can be written again. Returns why not,
+    for each update; none if all were carried out.
+    """
+    undo: list[p4rt.Update] = []
+    for number, update in enumerate(updates):
+        before = [] if update.type == p4rt.Update.INSERT else _before(update, existing)
+        refusal = _attempt(update, write)
+        if refusal:
+            for back in reversed(undo):
+                write(back)
+            others = Refusal(
+                grpc.StatusCode.ABORTED, f"not carried out: update {number} is refused"
+            )
+            return [refusal if i == number else others for i in range(len(updates))]
+        undo += _inverse(update, before)
+    return [None] * len(updates)
+
+
+def _before(update: p4rt.Update, existing: Existing) -> list[p4rt.Entity]:
+    try:
+        return list(existing(update.entity))
+    except Refusal:
+        return []  # then the update is refused too
+
+
+def _attempt(update: p4rt.Update, write: Write) -> Refusal | None:
+    try:
+        write(update)
+    except Refusal as refusal:
+        return refusal
+    return None
+
+
+def _inverse(update: p4rt.Update, before: list[p4rt.Entity]) -> list[p4rt.Update]:
+    if update.type == p4rt.Update.INSERT:
+        return [p4rt.Update(type=p4rt.Update.DELETE, entity=update.entity)]
+    kind = p4rt.Update.INSERT if update.type == p4rt.Update.DELETE else p4rt.Update.MODIFY
+    return [p4rt.Update(type=kind, entity=entity) for entity in before]

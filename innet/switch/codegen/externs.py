@@ -1,0 +1,225 @@
+"""Externs: hashes, random numbers, meters, the program's log, assertions, and who selects actions."""
+
+from collections.abc import Iterator
+from itertools import groupby
+
+from innet.errors import UnsupportedProgram
+from innet.switch import ir
+from innet.switch.codegen import fields
+from innet.switch.codegen.scope import Scope
+from innet.switch.codegen.steps import Steps
+from innet.switch.codegen.text import c_name, c_string, c_type
+
+SIGNATURE = "struct sw *sw, const struct phv *p, const u8 *rest, u32 rest_bytes"
+
+LEAVING = frozenset({"exit", "assert", "assume"})
+"""Primitives behind which a control may end."""
+
+
+class Externs:
+    """Renders what actions do with externs."""
+
+    def __init__(self, scope: Scope, steps: Steps) -> None:
+        self._scope, self._steps = scope, steps
+        self._emit = scope.emit
+        self._meters = {each.name: i for i, each in enumerate(scope.program.meters)}
+        steps.define(
+            modify_field_with_hash_based_offset=self._hash,
+            modify_field_rng_uniform=self._random,
+            execute_meter=self._meter,
+            log_msg=self._log,
+            **{"assert": self._assert, "assume": self._assert},
+        )
+
+    def _hash(self, target: ir.FieldRef, base: ir.Expr, name: ir.Name, size: ir.Expr) -> None:
+        if self._scope.program.calculations[name.name].payload:
+            raise UnsupportedProgram("an action's hash over the payload is not supported")
+        with self._scope.block(""):
+            self._emit(
+                f"const u64 base = {self._u64(base)}, size = {self._u64(size)};",
+                f"const u64 hash = {function(name.name)}(sw, p, NULL, 0);",
+            )
+            self._store(target, "base + hash % (size ? size : 1)")
+
+    def _random(self, target: ir.FieldRef, low: ir.Expr, high: ir.Expr) -> None:
+        with self._scope.block(""):
+            self._emit(f"const u64 low = {self._u64(low)}, high = {self._u64(high)};")
+            with self._scope.block("if (low <= high)"):
+                self._store(target, "rt_random_between(sw, low, high)")
+
+    def _meter(self, name: ir.Name, index: ir.Expr, target: ir.FieldRef) -> None:
+        number = self._meters[name.name]
+        meter = self._scope.program.meters[number]
+        tokens = "length" if meter.by_bytes else "1"
+        with self._scope.block(""):
+            call = f"rt_meter(sw, {number}, {self._u64(index)}, {tokens})"
+            self._emit(f"const i64 colour = {call};")
+            with self._scope.block("if (colour >= 0)"):
+                self._store(target, "(u64)colour")
+
+    def _log(self, form: ir.Format, *values: ir.Expr) -> None:
+        parts = ", ".join(map(c_string, form.parts))
+        with self._scope.block("if (rt_logging(sw))"):
+            self._emit(f"static const char *const parts[] = {{{parts}}};")
+            logged = ", ".join([*map(self._logged, values), "{0, false}"])
+            self._emit(f"const struct logged values[] = {{{logged}}};")
+            self._emit(f"rt_log(sw, parts, values, {len(values)});")
+
+    def _logged(self, value: ir.Expr) -> str:
+        if isinstance(value, ir.FieldRef) and not self._scope.expressions.field_type(value).signed:
+            return f"{{{self._scope.place(value)}, false}}"
+        return f"{{(u128)(i128){self._scope.expressions.number(value).text}, true}}"
+
+    def _assert(self, condition: ir.Expr, where: ir.Format) -> None:
+        """Where BMv2 stops the whole switch, the packet is dropped and the failure counted."""
+        with self._scope.block(f"if (!({self._scope.expressions.truth(condition)}))"):
+            self._emit(f"rt_assertion_failed(sw, {c_string(where.parts[0])});")
+            nowhere = ir.Source()
+            self._steps.body(
+                (ir.Primitive("mark_to_drop", (), nowhere), ir.Primitive("exit", (), nowhere))
+            )
+
+    def _u64(self, value: ir.Expr) -> str:
+        return f"(u64){self._scope.expressions.number(value).text}"
+
+    def _store(self, target: ir.FieldRef, text: str) -> None:
+        bits = self._scope.expressions.field_type(target).bits
+        mask = f" & {hex((1 << bits) - 1)}u" if bits < 64 else ""
+        self._emit(f"{self._scope.place(target)} = ({c_type(bits)})(({text}){mask});")
+
+
+def direct_meter(scope: Scope, name: str) -> None:
+    """Give the packet the colour of the entry that it hit."""
+    meter = next(each for each in scope.program.meters if each.name == name)
+    if meter.target is None:
+        raise UnsupportedProgram(f"{name} is not a direct meter")
+    bits = scope.expressions.field_type(meter.target).bits
+    mask = f" & {(1 << bits) - 1}" if bits < 2 else ""
+    tokens = "length" if meter.by_bytes else "1"
+    call = f"rt_direct_meter(sw, e, {tokens})"
+    scope.emit(f"if (hit) {scope.place(meter.target)} = ({c_type(bits)})({call}{mask});")
+
+
+def choose(scope: Scope, name: str) -> None:
+    """`action` and `args`: those of an entry's bundle, or the default ones."""
+    profile = next(each for each in scope.program.profiles if each.name == name)
+    scope.emit("u32 action = e->action;", "const u64 *args = e->args;")
+    with scope.block("if (e->bundle)"):
+        scope.emit("action = ~0u; /* of an empty group, nothing */")
+        with scope.block("if (e->bundle->count)"):
+            pick = "0"
+            if profile.selector:
+                scope.emit(f"const u32 chosen = (u32){selector(profile)}(sw, p, NULL, 0);")
+                pick = "chosen % e->bundle->count"
+            scope.emit(f"const struct call *call = &e->bundle->calls[{pick}];")
+            scope.emit("action = call->action;", "args = call->args;")
+
+
+def same_actions(scope: Scope, table: ir.Table, action: int) -> list[int]:
+    """All ids of a table's action: each of the tables that share a profile has its own copy of it."""
+    if not table.profile:
+        return [action]
+    sharing = [each for each in scope.program.tables if each.profile == table.profile]
+    name = scope.actions[action].name
+    ids = {number for each in sharing for number in each.actions}
+    return [action, *(each for each in sorted(ids - {action}) if scope.actions[each].name == name)]
+
+
+def layout(scope: Scope, all_spans: list[tuple[tuple[int, int], ...]]) -> None:
+    """What the runtime has to know of meters, and of each table's range matches."""
+    for number, spans in enumerate(all_spans):
+        if spans:
+            text = ", ".join(f"{{{first}, {size}}}" for first, size in spans)
+            scope.emit(f"static const struct span spans_{number}[] = {{{text}}};")
+    names = (f"spans_{number}" if spans else "NULL" for number, spans in enumerate(all_spans))
+    counts = (f"{len(spans)}" for spans in all_spans)
+    sizes = (f"{each.size}" for each in scope.program.meters)
+    scope.emit(
+        f"static const struct span *const spans[] = {{{', '.join([*names, 'NULL'])}}};",
+        f"static const u32 span_count[] = {{{', '.join([*counts, '0'])}}};",
+        f"static const u32 meter_size[] = {{{', '.join([*sizes, '0'])}}};",
+        f"const struct layout layout = {{{len(scope.program.meters)}, meter_size, span_count, spans}};",
+    )
+
+
+def calculations(scope: Scope) -> None:
+    """One C function for every hash that actions, checksums and selectors use."""
+    for name, calculation in scope.program.calculations.items():
+        _calculation(scope, function(name), calculation)
+    for profile in scope.program.profiles:
+        if profile.selector:
+            _calculation(scope, selector(profile), profile.selector)
+
+
+def function(name: str) -> str:
+    """The C function of a calculation."""
+    return f"hash_{c_name(name)}"
+
+
+def selector(profile: ir.Profile) -> str:
+    """The C function by whose result a profile's entries choose of their actions."""
+    return f"select_{c_name(profile.name)}"
+
+
+def _calculation(scope: Scope, name: str, calculation: ir.Calculation) -> None:
+    with scope.block(f"__attribute__((unused)) static u64 {name}({SIGNATURE})"):
+        scope.emit("(void)sw; (void)p; (void)rest; (void)rest_bytes;")
+        if calculation.algorithm == "random":
+            scope.emit("return rt_random(sw);")
+        else:
+            _buffer(scope, calculation)
+            scope.emit(f"return rt_hash_{calculation.algorithm}(bytes, size);")
+    scope.emit("")
+
+
+def _buffer(scope: Scope, calculation: ir.Calculation) -> None:
+    """All inputs, bit by bit behind each other, as `size` of `bytes`."""
+    inputs = list(_inputs(scope, calculation))
+    room = sum(bits for _, _, bits in inputs) // 8 + 1
+    payload = " + RT_MAX_FRAME" if calculation.payload else ""
+    scope.emit(f"u8 bytes[{room}{payload}];", f"memset(bytes, 0, {room});", "u32 at = 0;")
+    for header, group in groupby(inputs, key=lambda each: each[0]):
+        with scope.block(f"if ({scope.valid(header)})" if header else ""):
+            offset = 0
+            for _, value, bits in group:
+                if isinstance(value, ir.FieldRef) and scope.expressions.field_type(value).varbit:
+                    length = f"8 * {scope.length(value.header)}"
+                    place = scope.value(value)
+                    scope.emit(f"rt_put_bytes(bytes, at + {offset}, {length}, {place});")
+                    scope.emit(f"at += {length};")
+                    continue
+                scope.emit(_put(scope, value, bits, f"at + {offset}"))
+                offset += bits
+            scope.emit(f"at += {offset};")
+    scope.emit(f"{'' if calculation.payload else 'const '}u32 size = (at + 7) / 8;")
+    if calculation.payload:
+        scope.emit("memcpy(bytes + size, rest, rest_bytes);", "size += rest_bytes;")
+
+
+def _put(scope: Scope, value: ir.Expr, bits: int, offset: str) -> str:
+    if isinstance(value, ir.FieldRef):
+        return fields.store(
+            scope.value(value), scope.expressions.field_type(value), "bytes", offset
+        )
+    return f"rt_put_bits(bytes, {offset}, {bits}, {scope.expressions.wide(value)});"
+
+
+def _inputs(scope: Scope, calculation: ir.Calculation) -> Iterator[tuple[str | None, ir.Expr, int]]:
+    """Each input as the header that has to be valid for it, what it is, and its width."""
+    for each in calculation.inputs:
+        if isinstance(each, ir.Name):
+            header = scope.headers[each.name]
+            for field in header.fields:
+                yield _guard(header), ir.FieldRef(header.name, field.name), field.bits
+            continue
+        value, bits = each
+        if not isinstance(value, ir.FieldRef):
+            yield None, value, bits
+        elif not isinstance(value.header, str):
+            raise UnsupportedProgram("a hash of a stack's element that an expression says")
+        else:
+            yield _guard(scope.headers[value.header]), value, bits
+
+
+def _guard(header: ir.Header) -> str | None:
+    return None if header.metadata else header.name

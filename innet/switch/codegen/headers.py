@@ -1,0 +1,116 @@
+"""Whole headers in actions and parsers: validity, assignment, stacks, unions, varbits."""
+
+from innet.errors import UnsupportedProgram
+from innet.switch import ir
+from innet.switch.codegen.scope import HeaderPlace, Scope
+from innet.switch.codegen.steps import Steps
+
+Header = ir.Name | ir.Element
+
+
+class Headers:
+    """Renders the primitives on headers."""
+
+    def __init__(self, scope: Scope, steps: Steps) -> None:
+        self._scope, self._emit = scope, scope.emit
+        steps.define(
+            assign_header=self._assign,
+            assign_header_stack=self._assign_stack,
+            assign_union=self._assign_union,
+            add_header=self._add,
+            remove_header=self._remove,
+            assign_VL=self.assign_varbit,
+            push=self._push,
+            pop=self._pop,
+        )
+
+    def _assign(self, target: Header, source: Header) -> None:
+        """What is not valid is not copied: the target keeps its fields, as in BMv2."""
+        to = self._scope.header_place(_header(target))
+        of = self._scope.header_place(_header(source), reading=True)
+        if to.metadata:  # a structure, always valid
+            self._emit(f"memcpy(&{to.fields}, &{of.fields}, sizeof {to.fields});")
+            return
+        with self._scope.block(f"if ({of.valid})"):
+            self._emit(f"memmove(&{to.fields}, &{of.fields}, sizeof {to.fields});")
+            if to.varbit_bytes:
+                self._emit(f"{to.varbit_bytes} = {of.varbit_bytes};")
+            self.make_valid(to)
+        self._emit(f"else {to.valid} = false;")
+
+    def _assign_stack(self, target: ir.Name, source: ir.Name) -> None:
+        to, of = (self._scope.program.stack(each.name) for each in (target, source))
+        for pair in zip(to.headers, of.headers, strict=True):
+            self._assign(*(ir.Name("header", each) for each in pair))
+        self._emit(f"{self._scope.next_index(to.name)} = {self._scope.next_index(of.name)};")
+
+    def _assign_union(self, target: ir.Name, source: ir.Name) -> None:
+        to, of = (self._scope.program.union(each.name) for each in (target, source))
+        for pair in zip(to.headers, of.headers, strict=True):
+            self._assign(*(ir.Name("header", each) for each in pair))
+
+    def _add(self, target: Header) -> None:
+        place = self._scope.header_place(_header(target))
+        with self._scope.block(f"if (!{place.valid})"):
+            self._emit(f"memset(&{place.fields}, 0, sizeof {place.fields});")
+            self._resize(target, "+=")
+        self.make_valid(place)
+
+    def _remove(self, target: Header) -> None:
+        valid = self._scope.header_place(_header(target)).valid
+        with self._scope.block(f"if ({valid})"):
+            self._resize(target, "-=")
+            self._emit(f"{valid} = false;")
+
+    def _resize(self, target: Header, operator: str) -> None:
+        """Keep count of the packet's size, which the egress finds in its metadata."""
+        if self._scope.mentions("packet_length"):
+            header = self._scope.program.header_of(ir.FieldRef(_header(target), ir.VALID))
+            size = f"{header.fixed_bytes} + {self._scope.length(_header(target))}"
+            self._emit(f"p->m.path.bytes {operator} {size};")
+
+    def make_valid(self, place: HeaderPlace) -> None:
+        """Set a header valid, and the others of its union invalid."""
+        self._emit(f"{place.valid} = true;")
+        self._emit(*(f"{self._scope.valid(other)} = false;" for other in place.rivals))
+
+    def assign_varbit(self, target: ir.FieldRef, source: ir.Expr) -> None:
+        """Set a varbit to another of its type."""
+        if not isinstance(source, ir.FieldRef):
+            raise UnsupportedProgram(f"{source} in a varbit")
+        to, of = self._scope.place(target), self._scope.value(source)
+        self._emit(f"memmove({to}, {of}, sizeof {to});")
+        length = self._scope.header_place(source.header, reading=True).varbit_bytes
+        self._emit(f"{self._scope.header_place(target.header).varbit_bytes} = {length};")
+
+    def _push(self, name: ir.Name, count: ir.Const) -> None:
+        stack = self._scope.program.stack(name.name)
+        depth = len(stack.headers)
+        n = min(count.value, depth)
+        for array in self._scope.stack_arrays(stack):
+            if n < depth:
+                self._emit(f"memmove(&{array}[{n}], &{array}[0], {depth - n} * sizeof {array}[0]);")
+        valid, following = self._scope.valid_array(stack), self._scope.next_index(stack.name)
+        count_after = (
+            f"{following} < {depth - n} ? {following} + {n} : {depth}" if n < depth else f"{depth}"
+        )
+        self._emit(
+            f"memset(&{valid}[0], 0, {n} * sizeof {valid}[0]);", f"{following} = {count_after};"
+        )
+
+    def _pop(self, name: ir.Name, count: ir.Const) -> None:
+        stack = self._scope.program.stack(name.name)
+        depth = len(stack.headers)
+        n = min(count.value, depth)
+        for array in self._scope.stack_arrays(stack):
+            if n < depth:
+                self._emit(f"memmove(&{array}[0], &{array}[{n}], {depth - n} * sizeof {array}[0]);")
+        valid, following = self._scope.valid_array(stack), self._scope.next_index(stack.name)
+        self._emit(
+            f"memset(&{valid}[{depth - n}], 0, {n} * sizeof {valid}[0]);",
+            f"{following} -= {following} < {n} ? {following} : {n};",
+        )
+
+
+def _header(operand: Header) -> str | ir.Element:
+    return operand.name if isinstance(operand, ir.Name) else operand

@@ -1,0 +1,266 @@
+"""Copies and further passes of a packet: clones, resubmission, recirculation, digests.
+
+The order of their effects is that of BMv2's simple_switch. What a program does not use is not generated.
+"""
+
+from innet.switch import ir
+from innet.switch.codegen import fields
+from innet.switch.codegen.scope import Scope
+from innet.switch.codegen.text import c_name
+
+# Values of standard_metadata.instance_type.
+NORMAL, INGRESS_CLONE, EGRESS_CLONE, RECIRCULATED, REPLICA, RESUBMITTED = 0, 1, 2, 4, 5, 6
+
+CLONES = frozenset({"clone_ingress_pkt_to_egress", "clone_egress_pkt_to_egress"})
+KEEPING = CLONES | {"resubmit", "recirculate"}
+
+
+def waits(scope: Scope) -> bool:
+    """Whether packets of the program may have to wait for another pass."""
+    return bool(scope.primitives & KEEPING)
+
+
+def functions(scope: Scope) -> None:
+    """What `packet` calls, as far as the program has need of it."""
+    if waits(scope):
+        _reset_metadata(scope)
+        _keep_fields(scope)
+    if scope.primitives & CLONES:
+        _clone_egress(scope)
+    if "resubmit" in scope.primitives:
+        _resubmit(scope)
+    if "recirculate" in scope.primitives:
+        _recirculate(scope)
+    if "generate_digest" in scope.primitives:
+        _learn(scope)
+
+
+def queueing(scope: Scope) -> bool:
+    """Whether the program sees the queues in front of the egress."""
+    fields = ("priority", "enq_timestamp", "enq_qdepth", "deq_timedelta", "deq_qdepth")
+    return any(map(scope.mentions, fields))
+
+
+def enqueue(scope: Scope) -> None:
+    """A function that says whether a packet has a queue, and when it entered it."""
+    if not queueing(scope):
+        return
+    with scope.block("static bool enqueue(struct sw *sw, struct phv *p)"):
+        scope.emit("(void)p;")
+        if scope.mentions("priority"):
+            test = f"{scope.standard('priority')} >= rt_priority_queues(sw)"
+            scope.emit(f"if ({test}) {{ rt_dropped(sw, DROP_PRIORITY); return false; }}")
+        scope.emit(
+            f"{scope.standard('enq_timestamp')} = (u32)rt_now_us(sw);",
+            f"{scope.standard('enq_qdepth')} = 0;",
+            "return true;",
+        )
+    scope.emit("")
+
+
+def replicate(scope: Scope) -> None:
+    """A function that takes copies of a packet, as a group or a session wants them, to egress."""
+    with (
+        scope.block(
+            "static void replicate(struct sw *sw, struct state *s, const struct phv *of, "
+            "const struct copies *copies, const u8 *rest, u32 rest_bytes, u32 length)"
+        ),
+        scope.block("for (u32 i = 0; i < copies->count; i++)"),
+    ):
+        scope.emit("struct phv copy = *of, *p = &copy;")
+        _copied_path(scope)
+        _trace_replica(scope)
+        scope.emit("depart(sw, s, p, copies->replicas[i].port, rest, rest_bytes, length);")
+    scope.emit("")
+
+
+def clone_ingress(scope: Scope) -> None:
+    """A function that clones a packet as it came in; the parser sees it again."""
+    if not scope.primitives & CLONES:
+        return
+    with scope.block(
+        "static void clone_ingress(struct sw *sw, struct state *s, struct phv *of, "
+        "const u8 *frame, u32 length)"
+    ):
+        scope.trace("Cloning packet at ingress", of="of")
+        scope.emit(
+            "const u32 session = of->m.path.clone & ~(u32)RT_ASKED, list = of->m.path.clone_list;",
+            "const struct copies *copies = rt_session(sw, session);",
+            "of->m.path.clone = of->m.path.clone_list = 0;",
+            "if (!copies) return;",
+            "struct phv clone, *p = &clone;",
+            "memset(&p->m, 0, sizeof p->m);",
+        )
+        _fresh_path(scope)
+        scope.emit(
+            "p->m.path.bytes = length;",
+            f"{scope.standard('ingress_port')} = of->m.path.port;",
+            "const u32 parsed = parse(sw, s, p, frame, length);",
+            "reset_metadata(p);",
+            "keep_fields(p, of, list);",
+            f"{scope.standard('instance_type')} = {INGRESS_CLONE};",
+            "replicate(sw, s, p, copies, frame + parsed, length - parsed, length);",
+        )
+    scope.emit("")
+
+
+def passes(scope: Scope) -> None:
+    """The functions that the runtime calls for packets that waited."""
+    with scope.block("void program_again(struct sw *sw, void *state, struct pending *packet)"):
+        if waits(scope):
+            scope.emit("arrive(sw, state, packet->phv, packet->data, packet->bytes);")
+        else:
+            scope.emit("(void)sw; (void)state; (void)packet;")
+    scope.emit("")
+    with scope.block("void program_clone(struct sw *sw, void *state, struct pending *packet)"):
+        if waits(scope):
+            scope.emit(
+                "depart(sw, state, packet->phv, packet->port, packet->data, packet->bytes,",
+                "       packet->length);",
+            )
+        else:
+            scope.emit("(void)sw; (void)state; (void)packet;")
+    scope.emit("")
+
+
+def _copied_path(scope: Scope) -> None:
+    _fresh_path(scope)
+    scope.emit("if (copies->most_bytes) rt_truncate(&p->m.path, copies->most_bytes);")
+    rid = scope.standard("egress_rid")
+    scope.emit(f"{rid} = (u16)copies->replicas[i].instance;")
+    if scope.mentions("priority"):
+        scope.emit("if (copies->class_of_service)")
+        scope.emit(f"    {scope.standard('priority')} = (u8)(copies->class_of_service & 7);")
+
+
+def _fresh_path(scope: Scope) -> None:
+    scope.emit("p->m.path = rt_fresh_path(&of->m.path);")
+    if scope.tracing:
+        scope.emit("p->m.path.copy = rt_copy_number(sw);")
+
+
+def _trace_replica(scope: Scope) -> None:
+    scope.trace("Replicating packet on port %u", "copies->replicas[i].port", of="of")
+
+
+def _reset_metadata(scope: Scope) -> None:
+    with scope.block("static void reset_metadata(struct phv *p)"):
+        for header in scope.program.headers:
+            if header.metadata:
+                place = f"p->m.{c_name(header.name)}"
+                scope.emit(f"memset(&{place}, 0, sizeof {place});")
+    scope.emit("")
+
+
+def _keep_fields(scope: Scope) -> None:
+    with scope.block("static void keep_fields(struct phv *p, const struct phv *of, u32 list)"):
+        scope.emit("(void)p; (void)of;")
+        with scope.block("switch (list)"):
+            for each in scope.program.field_lists:
+                scope.emit(f"case {each.id}: /* {each.name} */")
+                for field in each.fields:
+                    place = scope.place(field)
+                    of = place.replace("p->", "of->", 1)
+                    scope.emit(f"    memcpy(&{place}, &{of}, sizeof {place});")
+                scope.emit("    break;")
+    scope.emit("")
+
+
+def _clone_egress(scope: Scope) -> None:
+    """A clone has the headers as they are at the end of the egress; it waits behind other packets."""
+    with scope.block(
+        "static void clone_egress(struct sw *sw, struct phv *of, const u8 *rest, "
+        "u32 rest_bytes, u32 length)"
+    ):
+        scope.trace("Cloning packet at egress", of="of")
+        scope.emit(
+            "const u32 session = of->m.path.clone & ~(u32)RT_ASKED, list = of->m.path.clone_list;",
+            "const struct copies *copies = rt_session(sw, session);",
+            "of->m.path.clone = of->m.path.clone_list = 0;",
+        )
+        with scope.block("for (u32 i = 0; copies && i < copies->count; i++)"):
+            scope.emit(
+                "struct pending *packet = rt_push(sw, RT_CLONES, rest_bytes);",
+                "if (!packet) { rt_dropped(sw, DROP_QUEUE_FULL); return; }",
+                "packet->port = copies->replicas[i].port;",
+                "packet->length = length;",
+                "memcpy(packet->data, rest, rest_bytes);",
+                "struct phv *p = packet->phv;",
+                "*p = *of;",
+                "reset_metadata(p);",
+                "keep_fields(p, of, list);",
+                f"{scope.standard('instance_type')} = {EGRESS_CLONE};",
+            )
+            _copied_path(scope)
+            _trace_replica(scope)
+    scope.emit("")
+
+
+def _resubmit(scope: Scope) -> None:
+    """Begins again with the packet as it came in."""
+    with scope.block(
+        "static void resubmit(struct sw *sw, struct phv *of, const u8 *frame, u32 length)"
+    ):
+        scope.trace("Resubmitting packet", of="of")
+        scope.emit(
+            "struct pending *packet = rt_push(sw, RT_AGAIN, length);",
+            "if (!packet) { rt_dropped(sw, DROP_QUEUE_FULL); return; }",
+            "memcpy(packet->data, frame, length);",
+        )
+        _begin_again(scope, "resubmit", RESUBMITTED, "length")
+    scope.emit("")
+
+
+def _recirculate(scope: Scope) -> None:
+    """Begins again with the packet as it would have been sent."""
+    with scope.block(
+        "static void recirculate(struct sw *sw, struct phv *of, const u8 *head, u32 head_bytes, "
+        "const u8 *rest, u32 rest_bytes)"
+    ):
+        scope.trace("Recirculating packet", of="of")
+        scope.emit(
+            "struct pending *packet = rt_push(sw, RT_AGAIN, head_bytes + rest_bytes);",
+            "if (!packet) { rt_dropped(sw, DROP_QUEUE_FULL); return; }",
+            "memcpy(packet->data, head, head_bytes);",
+            "memcpy(packet->data + head_bytes, rest, rest_bytes);",
+        )
+        _begin_again(scope, "recirculate", RECIRCULATED, "head_bytes + rest_bytes")
+    scope.emit("")
+
+
+def _begin_again(scope: Scope, why: str, instance_type: int, size: str) -> None:
+    """Of its metadata, BMv2 sets the size and the type, but not the port."""
+    scope.emit(
+        "struct phv *p = packet->phv;",
+        "memset(&p->m, 0, sizeof p->m);",
+        f"keep_fields(p, of, of->m.path.{why});",
+        f"{scope.standard('instance_type')} = {instance_type};",
+        f"{scope.standard('packet_length')} = {size};",
+    )
+    _fresh_path(scope)
+
+
+def _learn(scope: Scope) -> None:
+    """Digests have the values of the end of the ingress, each in whole bytes."""
+    with (
+        scope.block("static void learn(struct sw *sw, struct phv *p)"),
+        scope.block("switch (p->m.path.digest)"),
+    ):
+        for number, each in enumerate(scope.program.learn_lists):
+            with scope.block(f"case {each.id}: /* {each.name} */"):
+                _sample(scope, number, each)
+                scope.emit("break;")
+    scope.emit("")
+
+
+def _sample(scope: Scope, number: int, digest: ir.FieldList) -> None:
+    kinds = [scope.expressions.field_type(field) for field in digest.fields]
+    size = sum((kind.bits + 7) // 8 for kind in kinds)
+    scope.emit(f"u8 sample[{size + 1}] = {{0}};")
+    end = 0
+    for field, kind in zip(digest.fields, kinds, strict=True):
+        end += (kind.bits + 7) // 8 * 8
+        header = scope.program.header_of(field)
+        guard = "" if header.metadata else f"if ({scope.valid(header.name)}) "
+        scope.emit(guard + fields.store(scope.value(field), kind, "sample", end - kind.bits))
+    scope.emit(f"rt_learn(sw, {number}, sample, {size});")

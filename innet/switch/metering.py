@@ -1,0 +1,61 @@
+"""Meters through P4Runtime: MeterEntry on one side, the engine's cells on the other."""
+
+from collections.abc import Iterator
+
+from p4.v1 import p4runtime_pb2 as p4rt
+
+from innet.switch.engine import Engine, MeterRates
+from innet.switch.refusal import invalid, unsupported
+from innet.switch.schema import Meter, Schema, check_index
+
+
+class Meters:
+    """The indirect meters of one loaded program, and what they are set to."""
+
+    def __init__(self, engine: Engine, schema: Schema) -> None:
+        self._engine, self._schema = engine, schema
+        self._configs: dict[tuple[int, int], p4rt.MeterConfig] = {}
+
+    def write(self, message: p4rt.MeterEntry) -> None:
+        """Configure one cell, or without an index all of them. Raises Refusal."""
+        meter = self._schema.meter(message.meter_id)
+        if message.HasField("counter_data"):
+            raise unsupported(f"{meter.name}: colours are not counted")
+        indices = _indices(meter, message)
+        rates = meter_rates(message.config) if message.HasField("config") else None
+        for index in indices:
+            self._engine.set_meter(meter.name, index, rates)
+            self._configs.pop((meter.id, index), None)
+            if rates:
+                self._configs[meter.id, index] = message.config
+
+    def read(self, wanted: p4rt.MeterEntry) -> Iterator[p4rt.MeterEntry]:
+        """The cells that `wanted` describes; id 0 stands for all meters. Raises Refusal."""
+        number = wanted.meter_id
+        for meter in [self._schema.meter(number)] if number else self._schema.meters.values():
+            for index in _indices(meter, wanted):
+                config = self._configs.get((meter.id, index))
+                entry = p4rt.MeterEntry(meter_id=meter.id, config=config)
+                entry.index.index = index
+                yield entry
+
+
+def meter_rates(config: p4rt.MeterConfig) -> MeterRates | None:
+    """What a configuration means. Raises Refusal if it makes no sense."""
+    rates = (config.cir, config.cburst, config.pir, config.pburst)
+    if config.eburst:
+        raise invalid("a meter of two rates has no eburst")
+    if {*rates} == {-1}:  # BMv2's way to say: everything is green
+        return None
+    if min(rates) < 0:
+        raise invalid("a meter's rates and bursts are not negative")
+    if config.cir > config.pir:
+        raise invalid(f"the peak rate {config.pir} is below the committed rate {config.cir}")
+    return MeterRates(*rates)
+
+
+def _indices(meter: Meter, message: p4rt.MeterEntry) -> range:
+    if not message.HasField("index"):
+        return range(meter.size)
+    check_index(meter.name, meter.size, message.index.index)
+    return range(message.index.index, message.index.index + 1)

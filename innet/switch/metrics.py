@@ -1,0 +1,110 @@
+"""A switch's numbers for Prometheus: read when somebody asks for them, never while packets pass."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from innet.errors import UsageError
+from innet.switch.stats import PortStats, Stats
+
+_PORT_COUNTERS: dict[str, tuple[str, Callable[[PortStats], int]]] = {
+    "innet_switch_port_receive_packets": (
+        "Packets that came in.", lambda port: port.counts.inward.packets
+    ),
+    "innet_switch_port_receive_bytes": (
+        "Bytes that came in.", lambda port: port.counts.inward.bytes
+    ),
+    "innet_switch_port_transmit_packets": (
+        "Packets that went out.", lambda port: port.counts.outward.packets
+    ),
+    "innet_switch_port_transmit_bytes": (
+        "Bytes that went out.", lambda port: port.counts.outward.bytes
+    ),
+}  # fmt: skip
+
+
+class SwitchCollector(Collector):
+    """Turns a moment of the switch into Prometheus's metrics."""
+
+    def __init__(self, stats: Callable[[], Stats]) -> None:
+        self._stats = stats
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics, of one moment."""
+        stats = self._stats()
+        for name, (text, value) in _PORT_COUNTERS.items():
+            family = CounterMetricFamily(name, text, labels=("port", "interface"))
+            for port in stats.ports:
+                family.add_metric([str(port.number), port.spec], value(port))
+            yield family
+        yield _drops(stats)
+        yield from _lookups(stats)
+        yield from _pipeline(stats)
+
+
+@contextlib.contextmanager
+def serve_metrics(stats: Callable[[], Stats], address: str) -> Iterator[str]:
+    """Serve ``/metrics`` at `HOST:PORT`; port 0 picks a free one. Gives HOST:PORT.
+
+    Raises UsageError.
+    """
+    host, _, port = address.rpartition(":")
+    if not (host and port.isdecimal() and int(port) < 1 << 16):
+        raise UsageError(f"--metrics-addr {address!r} is not HOST:PORT")
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(SwitchCollector(stats))
+    try:
+        server, thread = start_http_server(int(port), host.strip("[]"), registry)
+    except OSError as problem:
+        raise UsageError(f"cannot serve metrics at {address}: {problem.strerror}") from None
+    try:
+        yield f"{host}:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _drops(stats: Stats) -> Metric:
+    family = CounterMetricFamily(
+        "innet_switch_drops",
+        "Packets that were dropped, and why; with the port where it is one port's doing.",
+        labels=("reason", "port"),
+    )
+    for reason, count in stats.drops.items():
+        family.add_metric([reason, ""], count)
+    for port in stats.ports:
+        family.add_metric(["send_failed", str(port.number)], port.counts.send_failures)
+        family.add_metric(["receive_buffer_full", str(port.number)], port.overruns)
+    return family
+
+
+def _lookups(stats: Stats) -> Iterator[Metric]:
+    hits = CounterMetricFamily(
+        "innet_switch_table_hits", "Lookups that found an entry.", labels=("table",)
+    )
+    misses = CounterMetricFamily(
+        "innet_switch_table_misses", "Lookups that found none.", labels=("table",)
+    )
+    for table, counts in stats.tables.items():
+        hits.add_metric([table], counts.hits)
+        misses.add_metric([table], counts.misses)
+    yield hits
+    yield misses
+
+
+def _pipeline(stats: Stats) -> Iterator[Metric]:
+    running = bool(stats.digest)
+    yield GaugeMetricFamily(
+        "innet_switch_ready", "1 if a program is running, 0 otherwise.", value=running
+    )
+    if running:
+        yield InfoMetricFamily(
+            "innet_switch_pipeline",
+            "The program that is running, by its JSON's SHA-256 and by P4Runtime's cookie.",
+            value={"sha256": stats.digest, "cookie": str(stats.cookie)},
+        )

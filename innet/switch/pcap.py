@@ -1,0 +1,37 @@
+"""Captures of what passes the ports, as BMv2's ``--pcap`` writes them: two files for each interface."""
+
+import re
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+from typing import BinaryIO
+
+from innet.errors import UsageError
+from innet.switch.ports import Port
+
+_MAGIC, _VERSION, _MOST_BYTES, _ETHERNET = 0xA1B2C3D4, (2, 4), 1 << 18, 1
+_HEADER = struct.pack("=IHHiIII", _MAGIC, *_VERSION, 0, 0, _MOST_BYTES, _ETHERNET)
+
+
+def capture(folder: Path, ports: Iterable[Port]) -> None:
+    """Have all that passes the ports written to files in `folder`. Raises UsageError.
+
+    Interface X has X_in.pcap and X_out.pcap; a port that is not an interface, port N, is called portN.
+    """
+    if not folder.is_dir():
+        raise UsageError(f"--pcap {folder}: there is no such folder")
+    for port in ports:
+        plain = re.fullmatch(r"[\w.-]+", port.spec)
+        name = port.spec if plain else f"port{port.number}"
+        port.captures = tuple(
+            _open(folder / f"{name}_{direction}.pcap") for direction in ("in", "out")
+        )
+
+
+def _open(path: Path) -> BinaryIO:
+    try:
+        file = path.open("wb", buffering=0)
+    except OSError as problem:
+        raise UsageError(f"cannot write {path}: {problem.strerror}") from None
+    file.write(_HEADER)
+    return file

@@ -1,0 +1,137 @@
+"""One configuration of the switch: a program, and all that P4Runtime can write to it and read of it."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from p4.v1 import p4runtime_pb2 as p4rt
+
+from innet.switch import registers
+from innet.switch.digests import Digests
+from innet.switch.engine import Count, Engine
+from innet.switch.metering import Meters
+from innet.switch.reconcile import keep_entries, keep_registers, keep_values
+from innet.switch.refusal import invalid, unsupported
+from innet.switch.replication import Replication
+from innet.switch.schema import Counter, Schema, check_index
+from innet.switch.tables import Tables
+from innet.switch.value_sets import ValueSets
+
+Writer = Callable[["p4rt.Update.Type", Any], None]
+Reader = Callable[[Any], Iterable[Any]]
+
+
+class Pipeline:
+    """What is in an engine, by P4Runtime's names.
+
+    Raises UnsupportedProgram if the configuration's P4Info is not of the engine's program.
+    """
+
+    def __init__(self, engine: Engine, config: p4rt.ForwardingPipelineConfig) -> None:
+        self.engine, self.config = engine, config
+        self.schema = schema = Schema(config.p4info, engine.program)
+        self.tables = tables = Tables(engine, schema)
+        self.digests = digests = Digests(engine, schema.digests)
+        meters, sets = Meters(engine, schema), ValueSets(engine, schema)
+        replication, profiles = Replication(engine), tables.profiles
+        self._writers: dict[str, Writer] = {
+            "table_entry": tables.write,
+            "counter_entry": _modified(self._set_counters),
+            "direct_counter_entry": _modified(tables.set_count),
+            "meter_entry": _modified(meters.write),
+            "direct_meter_entry": _modified(tables.set_meter),
+            "register_entry": _modified(lambda entry: registers.write(engine, schema, entry)),
+            "action_profile_member": profiles.write_member,
+            "action_profile_group": profiles.write_group,
+            "value_set_entry": sets.write,
+            "packet_replication_engine_entry": replication.write,
+            "digest_entry": digests.write,
+        }
+        self._readers: dict[str, Reader] = {
+            "table_entry": tables.read,
+            "counter_entry": self._counters,
+            "direct_counter_entry": lambda wanted: tables.count(wanted.table_entry),
+            "meter_entry": meters.read,
+            "direct_meter_entry": lambda wanted: tables.meters(wanted.table_entry),
+            "register_entry": lambda wanted: registers.read(engine, schema, wanted),
+            "action_profile_member": profiles.members,
+            "action_profile_group": profiles.groups,
+            "value_set_entry": sets.read,
+            "packet_replication_engine_entry": replication.read,
+            "digest_entry": digests.read,
+        }
+
+    def write(self, update: p4rt.Update) -> None:
+        """Carry out one update. Raises Refusal, and then nothing has changed."""
+        if update.type == p4rt.Update.UNSPECIFIED:
+            raise invalid("the update has no type")
+        kind = update.entity.WhichOneof("entity")
+        if not kind:
+            raise invalid("the update has no entity")
+        if kind not in self._writers:
+            raise unsupported(f"{kind} cannot be written here")
+        self._writers[kind](update.type, getattr(update.entity, kind))
+
+    def read(self, entity: p4rt.Entity) -> Iterator[p4rt.Entity]:
+        """All entities that `entity` describes. Raises Refusal."""
+        kind = entity.WhichOneof("entity")
+        if not kind:
+            raise invalid("the request has an empty entity: ask for one kind of entities")
+        if kind not in self._readers:
+            raise unsupported(f"{kind} cannot be read here")
+        for found in self._readers[kind](getattr(entity, kind)):
+            yield p4rt.Entity(**{kind: found})
+
+    def existing(self, entity: p4rt.Entity) -> Iterable[p4rt.Entity]:
+        """What an entity that is about to be written is now, to be written again. Raises Refusal."""
+        if entity.WhichOneof("entity") == "table_entry":
+            # Not by reading: a match on nothing would read the whole table.
+            entry = self.tables.existing(entity.table_entry)
+            return [p4rt.Entity(table_entry=entry)] if entry else []
+        return self.read(entity)
+
+    def adopt(self, old: "Pipeline") -> None:
+        """Write all that was written to another pipeline to this one. Raises Refusal."""
+        for entry in list(self.tables.read(p4rt.TableEntry())):
+            if entry.table_id in old.schema.tables and not entry.is_const:
+                self.tables.write(p4rt.Update.DELETE, entry)
+        keep_entries(old.read, self.write, old.tables.written_defaults())
+
+    def adopt_values(self, old: "Pipeline") -> None:
+        """Take over what packets have counted and kept, as far as there is a place for it."""
+        keep_values(old.read, self.write)
+        keep_registers(old.engine, self.engine)
+
+    def _set_counters(self, entry: p4rt.CounterEntry) -> None:
+        if not entry.counter_id:
+            raise invalid("which counter? its id is missing")
+        new = Count(entry.data.packet_count, entry.data.byte_count)
+        list(self._counters(entry, new if entry.HasField("data") else None))
+
+    def _counters(
+        self, wanted: p4rt.CounterEntry, new: Count | None = None
+    ) -> Iterator[p4rt.CounterEntry]:
+        number = wanted.counter_id
+        counters: Iterable[Counter] = (
+            [self.schema.counter(number)] if number else self.schema.counters.values()
+        )
+        for counter in counters:
+            one = wanted.HasField("index")
+            if one:
+                check_index(counter.name, counter.size, wanted.index.index)
+            for index in [wanted.index.index] if one else range(counter.size):
+                count = self.engine.counter(counter.name, index, new)
+                cell = p4rt.CounterEntry(counter_id=counter.id)
+                cell.index.index = index
+                cell.data.packet_count, cell.data.byte_count = count.packets, count.bytes
+                yield cell
+
+
+def _modified(write: Callable[[Any], None]) -> Writer:
+    """A writer of what is always there."""
+
+    def writer(kind: p4rt.Update.Type, entry: Any) -> None:
+        if kind != p4rt.Update.MODIFY:
+            raise invalid("counters, meters and registers can only be modified")
+        write(entry)
+
+    return writer

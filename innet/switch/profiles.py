@@ -1,0 +1,339 @@
+"""Action profiles through P4Runtime: members, groups, and sets of actions given in one shot.
+
+The engine knows bundles: lists of actions of which a packet's hash chooses. A member is a bundle of
+one; a group and a set are bundles of all their actions, each as often as its weight says. They stand
+in the order of the handles that BMv2 would have given them, so that both choose alike.
+"""
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import grpc
+from p4.v1 import p4runtime_pb2 as p4rt
+
+from innet.switch.engine import Engine
+from innet.switch.refusal import Refusal, already_exists, invalid, not_found, unsupported
+from innet.switch.schema import Action, Profile, Schema, Table, encode
+
+Call = tuple[int, Sequence[int]]
+"""An action's number in the program, and its arguments."""
+
+_MOST_WEIGHT = 1 << 16
+
+
+class _Numbers:
+    """The smallest numbers from 0 that are free."""
+
+    def __init__(self) -> None:
+        self._next = 0
+        self._free: list[int] = []
+
+    def take(self) -> int:
+        if self._free:
+            return heapq.heappop(self._free)
+        self._next += 1
+        return self._next - 1
+
+    def give_back(self, number: int) -> None:
+        heapq.heappush(self._free, number)
+
+
+@dataclass
+class _Member:
+    message: p4rt.ActionProfileMember
+    call: Call
+    bundle: int
+    handles: list[int]
+
+
+@dataclass
+class _Group:
+    message: p4rt.ActionProfileGroup
+    bundle: int
+
+    @property
+    def weights(self) -> dict[int, int]:
+        return {each.member_id: each.weight for each in self.message.members}
+
+
+@dataclass
+class _State:
+    """What one profile holds. `shots` are the handles of the sets of actions, by bundle."""
+
+    profile: Profile
+    members: dict[int, _Member] = field(default_factory=dict)
+    groups: dict[int, _Group] = field(default_factory=dict)
+    shots: dict[int, list[int]] = field(default_factory=dict)
+    handles: _Numbers = field(default_factory=_Numbers)
+
+
+class Profiles:
+    """The action profiles of one loaded program."""
+
+    def __init__(self, engine: Engine, schema: Schema) -> None:
+        self._engine, self._schema = engine, schema
+        self._states = {number: _State(profile) for number, profile in schema.profiles.items()}
+        self._bundles = _Numbers()
+        self._users: Counter[int] = Counter()
+
+    def write_member(self, update: p4rt.Update.Type, message: p4rt.ActionProfileMember) -> None:
+        """Carry out one update. Raises Refusal, and then nothing has changed."""
+        state = self._state(message.action_profile_id)
+        where = f"{state.profile.name}: member {message.member_id}"
+        member = state.members.get(message.member_id)
+        if update == p4rt.Update.INSERT:
+            if member:
+                raise already_exists(f"{where} exists")
+            self._insert_member(state, message)
+        elif not member:
+            raise not_found(f"{where} does not exist")
+        elif update == p4rt.Update.MODIFY:
+            member.call = call(state.profile.name, state.profile.actions, message.action)
+            member.message = _canonical(message)
+            with self._engine.held():
+                self._engine.set_bundle(member.bundle, [member.call])
+                for group in state.groups.values():
+                    if message.member_id in group.weights:
+                        self._set_group(state, group)
+        else:
+            self._delete_member(state, member)
+
+    def write_group(self, update: p4rt.Update.Type, message: p4rt.ActionProfileGroup) -> None:
+        """Carry out one update. Raises Refusal, and then nothing has changed."""
+        state = self._state(message.action_profile_id)
+        where = f"{state.profile.name}: group {message.group_id}"
+        group = state.groups.get(message.group_id)
+        if update == p4rt.Update.INSERT:
+            if group:
+                raise already_exists(f"{where} exists")
+            _check_group(state, message)
+            _check_largest(state.profile, message)
+            _not_mixed(state, one_shot=False)
+            group = _Group(p4rt.ActionProfileGroup(), self._bundles.take())
+            state.groups[message.group_id] = group
+            self._change_group(state, group, message)
+        elif not group:
+            raise not_found(f"{where} does not exist")
+        elif update == p4rt.Update.MODIFY:
+            if message.max_size != group.message.max_size:
+                raise invalid(f"{where}: its max_size of {group.message.max_size} is for good")
+            _check_group(state, message)
+            self._change_group(state, group, message)
+        else:
+            self._unused(where, group.bundle)
+            self._change_group(state, group, p4rt.ActionProfileGroup())
+            del state.groups[message.group_id]
+            self._remove_bundle(group.bundle)
+
+    def members(self, wanted: p4rt.ActionProfileMember) -> Iterator[p4rt.ActionProfileMember]:
+        """The members that `wanted` describes; ids of 0 stand for all."""
+        for state in self._wanted(wanted.action_profile_id):
+            for number, member in state.members.items():
+                if wanted.member_id in (0, number):
+                    yield member.message
+
+    def groups(self, wanted: p4rt.ActionProfileGroup) -> Iterator[p4rt.ActionProfileGroup]:
+        """The groups that `wanted` describes; ids of 0 stand for all."""
+        for state in self._wanted(wanted.action_profile_id):
+            for number, group in state.groups.items():
+                if wanted.group_id in (0, number):
+                    yield group.message
+
+    def hold(self, table: Table, action: p4rt.TableAction) -> int:
+        """The bundle of a table entry's action, which is in use until released. Raises Refusal."""
+        state = self._state(table.profile)
+        kind = action.WhichOneof("type")
+        if kind == "action_profile_member_id":
+            bundle = _referred(table, "member", state.members, action.action_profile_member_id)
+        elif kind == "action_profile_group_id":
+            bundle = _referred(table, "group", state.groups, action.action_profile_group_id)
+        elif kind == "action_profile_action_set":
+            bundle = self._shoot(state, table, action.action_profile_action_set)
+        else:
+            raise invalid(
+                f"{table.name}: an entry refers to {state.profile.name}, it has no action"
+            )
+        self._users[bundle] += 1
+        return bundle
+
+    def release(self, table: Table, bundle: int) -> None:
+        """An entry with this bundle does not have it any more."""
+        self._users[bundle] -= 1
+        state = self._state(table.profile)
+        if bundle in state.shots:
+            for handle in state.shots.pop(bundle):
+                state.handles.give_back(handle)
+            self._remove_bundle(bundle)
+
+    def _state(self, number: int) -> _State:
+        return self._states[self._schema.profile(number).id]
+
+    def _wanted(self, number: int) -> Iterable[_State]:
+        return [self._state(number)] if number else self._states.values()
+
+    def _insert_member(self, state: _State, message: p4rt.ActionProfileMember) -> None:
+        profile = state.profile
+        if not message.member_id:
+            raise invalid(f"{profile.name}: a member's id is not 0")
+        _not_mixed(state, one_shot=False)
+        if profile.size and len(state.members) >= profile.size:
+            raise _exhausted(f"{profile.name}: all {profile.size} members are in use")
+        does = call(profile.name, profile.actions, message.action)
+        bundle = self._bundles.take()
+        member = _Member(_canonical(message), does, bundle, [state.handles.take()])
+        state.members[message.member_id] = member
+        self._engine.set_bundle(bundle, [does])
+
+    def _delete_member(self, state: _State, member: _Member) -> None:
+        number = member.message.member_id
+        where = f"{state.profile.name}: member {number}"
+        for group in state.groups.values():
+            if number in group.weights:
+                raise _in_use(f"{where} is in group {group.message.group_id}")
+        self._unused(where, member.bundle)
+        for handle in member.handles:
+            state.handles.give_back(handle)
+        del state.members[number]
+        self._remove_bundle(member.bundle)
+
+    def _change_group(self, state: _State, group: _Group, message: p4rt.ActionProfileGroup) -> None:
+        """BMv2 has a member of weight n n times; the copies are made and removed in order of ids."""
+        touched = sorted({*group.weights, *(each.member_id for each in message.members)})
+        group.message = p4rt.ActionProfileGroup()
+        group.message.CopyFrom(message)
+        for number in touched:
+            member = state.members[number]
+            while len(member.handles) < group.weights.get(number, 0):
+                member.handles.append(state.handles.take())
+        self._set_group(state, group)
+        for number in touched:
+            weights = (each.weights.get(number, 0) for each in state.groups.values())
+            handles, most = state.members[number].handles, max(1, *weights)
+            while len(handles) > most:
+                state.handles.give_back(handles.pop())
+
+    def _set_group(self, state: _State, group: _Group) -> None:
+        calls = [
+            (handle, state.members[number].call)
+            for number, weight in group.weights.items()
+            for handle in state.members[number].handles[:weight]
+        ]
+        self._set_bundle(group.bundle, calls)
+
+    def _shoot(self, state: _State, table: Table, shot: p4rt.ActionProfileActionSet) -> int:
+        profile, actions = state.profile, shot.action_profile_actions
+        if not profile.selects:
+            raise invalid(f"{table.name}: sets of actions are for selectors, not for profiles")
+        if not actions:
+            raise invalid(f"{table.name}: the set of actions is empty")
+        _not_mixed(state, one_shot=True)
+        _check_weights(profile, actions)
+        if profile.largest_group and sum(each.weight for each in actions) > profile.largest_group:
+            raise invalid(f"{table.name}: a group's weights are at most {profile.largest_group}")
+        calls = [call(profile.name, profile.actions, each.action) for each in actions]
+        repeated = [
+            (state.handles.take(), does)
+            for does, each in zip(calls, actions, strict=True)
+            for _ in range(each.weight)
+        ]
+        bundle = self._bundles.take()
+        state.shots[bundle] = [handle for handle, _ in repeated]
+        self._set_bundle(bundle, repeated)
+        return bundle
+
+    def _set_bundle(self, bundle: int, calls: list[tuple[int, Call]]) -> None:
+        in_order = sorted(calls, key=lambda each: each[0])
+        self._engine.set_bundle(bundle, [does for _, does in in_order])
+
+    def _remove_bundle(self, bundle: int) -> None:
+        self._engine.remove_bundle(bundle)
+        self._bundles.give_back(bundle)
+        del self._users[bundle]
+
+    def _unused(self, where: str, bundle: int) -> None:
+        if self._users[bundle]:
+            raise _in_use(f"{where} is what {self._users[bundle]} table entries refer to")
+
+
+def call(where: str, actions: Mapping[int, Action], message: p4rt.Action) -> Call:
+    """The call that a message describes, of one of `actions`, by P4Runtime id. Raises Refusal."""
+    if message.action_id not in actions:
+        raise invalid(f"{where}: has no action with id {message.action_id:#x}")
+    action = actions[message.action_id]
+    given = {param.param_id: param.value for param in message.params}
+    wanted = sorted(param.id for param in action.params)
+    if sorted(given) != wanted or len(given) != len(message.params):
+        names = ", ".join(param.name for param in action.params) or "none"
+        raise invalid(f"{action.name}: its parameters are {names}, each once")
+    return action.number, [param.parse(given[param.id]) for param in action.params]
+
+
+def _referred(
+    table: Table, what: str, things: dict[int, _Member] | dict[int, _Group], number: int
+) -> int:
+    if number not in things:
+        raise not_found(f"{table.name}: there is no {what} {number}")
+    return things[number].bundle
+
+
+def _check_group(state: _State, message: p4rt.ActionProfileGroup) -> None:
+    profile = state.profile
+    if not profile.selects:
+        raise invalid(f"{profile.name}: groups are for selectors, not for profiles")
+    if not message.group_id:
+        raise invalid(f"{profile.name}: a group's id is not 0")
+    _check_weights(profile, message.members)
+    numbers = [each.member_id for each in message.members]
+    if len({*numbers}) < len(numbers):
+        raise invalid(f"{profile.name}: a member stands twice in a group; give it a weight of 2")
+    for number in numbers:
+        if number not in state.members:
+            raise not_found(f"{profile.name}: member {number} does not exist")
+    most = message.max_size or profile.largest_group
+    if most and sum(each.weight for each in message.members) > most:
+        raise _exhausted(
+            f"{profile.name}: group {message.group_id}: its weights are at most {most}"
+        )
+
+
+def _check_largest(profile: Profile, message: p4rt.ActionProfileGroup) -> None:
+    most = profile.largest_group
+    if message.max_size < 0 or (most and message.max_size > most):
+        raise invalid(f"{profile.name}: a max_size of {message.max_size}, of at most {most}")
+
+
+def _check_weights(
+    profile: Profile,
+    each_weighted: Iterable[p4rt.ActionProfileGroup.Member | p4rt.ActionProfileAction],
+) -> None:
+    for each in each_weighted:
+        if not 0 < each.weight <= _MOST_WEIGHT:
+            raise invalid(f"{profile.name}: a weight of {each.weight}, of 1 to {_MOST_WEIGHT}")
+        if each.WhichOneof("watch_kind"):
+            raise unsupported(f"{profile.name}: ports are not watched")
+
+
+def _not_mixed(state: _State, *, one_shot: bool) -> None:
+    if (state.members or state.groups) if one_shot else state.shots:
+        raise invalid(
+            f"{state.profile.name}: entries either refer to members and groups, or have sets of "
+            "actions of their own"
+        )
+
+
+def _canonical(message: p4rt.ActionProfileMember) -> p4rt.ActionProfileMember:
+    copy = p4rt.ActionProfileMember()
+    copy.CopyFrom(message)
+    for param in copy.action.params:
+        param.value = encode(int.from_bytes(param.value, "big"))
+    return copy
+
+
+def _exhausted(message: str) -> Refusal:
+    return Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, message)
+
+
+def _in_use(message: str) -> Refusal:
+    return Refusal(grpc.StatusCode.FAILED_PRECONDITION, message)

@@ -1,0 +1,77 @@
+"""RECONCILE_AND_COMMIT: what was written to one program, written to the next.
+
+Entries, groups and sessions have to fit the new program. Counts and registers go on where the new
+program has the same ones.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+
+import grpc
+from p4.v1 import p4runtime_pb2 as p4rt
+
+from innet.switch.engine import Engine
+from innet.switch.refusal import Refusal, invalid
+
+Read = Callable[[p4rt.Entity], Iterable[p4rt.Entity]]
+Write = Callable[[p4rt.Update], None]
+
+# In an order in which what an entity refers to comes before it.
+_INSERTED = (
+    ("action_profile_member",),
+    ("action_profile_group",),
+    ("table_entry",),
+    ("packet_replication_engine_entry", "multicast_group_entry"),
+    ("packet_replication_engine_entry", "clone_session_entry"),
+    ("digest_entry",),
+)
+_MODIFIED = (("value_set_entry",), ("meter_entry",), ("direct_meter_entry",))
+_COUNTED = (("counter_entry",), ("direct_counter_entry",))
+
+
+def keep_entries(read: Read, write: Write, defaults: Iterable[p4rt.TableEntry]) -> None:
+    """Write all that `read` gives, and the default entries, with `write`. Raises Refusal."""
+    for path in _INSERTED:
+        for entity in _all(read, path):
+            if not entity.table_entry.is_const:
+                _keep(write, p4rt.Update.INSERT, entity)
+    for path in _MODIFIED:
+        for entity in _all(read, path):
+            _keep(write, p4rt.Update.MODIFY, entity)
+    for entry in defaults:
+        _keep(write, p4rt.Update.MODIFY, p4rt.Entity(table_entry=entry))
+
+
+def keep_values(read: Read, write: Write) -> None:
+    """Carry the counts over that the new program has a place for."""
+    for path in _COUNTED:
+        for entity in _all(read, path):
+            with contextlib.suppress(Refusal):
+                write(p4rt.Update(type=p4rt.Update.MODIFY, entity=entity))
+
+
+def keep_registers(old: Engine, new: Engine) -> None:
+    """Carry the registers over that both programs have."""
+    for register in new.program.registers:
+        if register in old.program.registers:
+            cells = old.register(register.name, 0, register.size)
+            new.set_register(register.name, 0, cells)
+
+
+def _all(read: Read, path: tuple[str, ...]) -> Iterator[p4rt.Entity]:
+    wanted = part = p4rt.Entity()
+    for name in path:
+        part = getattr(part, name)
+        part.SetInParent()
+    try:
+        yield from read(wanted)
+    except Refusal as refusal:
+        if refusal.code != grpc.StatusCode.UNIMPLEMENTED:
+            raise
+
+
+def _keep(write: Write, kind: p4rt.Update.Type, entity: p4rt.Entity) -> None:
+    try:
+        write(p4rt.Update(type=kind, entity=entity))
+    except Refusal as refusal:
+        raise invalid(f"the forwarding state does not fit the new program: {refusal}") from None

@@ -1,0 +1,56 @@
+"""Registers through P4Runtime: RegisterEntry on one side, the engine's cells on the other."""
+
+from collections.abc import Iterator
+
+from p4.v1 import p4data_pb2
+from p4.v1 import p4runtime_pb2 as p4rt
+
+from innet.switch.engine import Engine
+from innet.switch.refusal import invalid
+from innet.switch.schema import Register, Schema, check_index, encode
+
+
+def read(
+    engine: Engine, schema: Schema, wanted: p4rt.RegisterEntry
+) -> Iterator[p4rt.RegisterEntry]:
+    """The cells that `wanted` describes; id 0 stands for all registers. Raises Refusal."""
+    number = wanted.register_id
+    for register in [schema.register(number)] if number else schema.registers.values():
+        one = wanted.HasField("index")
+        if one:
+            check_index(register.name, register.size, wanted.index.index)
+        first, count = (wanted.index.index, 1) if one else (0, register.size)
+        for index, value in enumerate(engine.register(register.name, first, count), first):
+            entry = p4rt.RegisterEntry(register_id=register.id, data=_data(register, value))
+            entry.index.index = index
+            yield entry
+
+
+def write(engine: Engine, schema: Schema, entry: p4rt.RegisterEntry) -> None:
+    """Write one cell, or without an index all of them. Raises Refusal."""
+    register = schema.register(entry.register_id)
+    bits = _bits(register, entry.data)
+    if entry.HasField("index"):
+        check_index(register.name, register.size, entry.index.index)
+        engine.set_register(register.name, entry.index.index, [bits])
+    else:
+        engine.set_register(register.name, 0, [bits] * register.size)
+
+
+def _data(register: Register, bits: int) -> p4data_pb2.P4Data:
+    if register.kind == "bool":
+        return p4data_pb2.P4Data(bool=bool(bits))
+    if register.kind == "int":
+        value = bits - (bits >> (register.bits - 1) << register.bits)
+        size = ((~value if value < 0 else value).bit_length() + 8) // 8
+        return p4data_pb2.P4Data(bitstring=value.to_bytes(size, "big", signed=True))
+    return p4data_pb2.P4Data(bitstring=encode(bits))
+
+
+def _bits(register: Register, data: p4data_pb2.P4Data) -> int:
+    wanted = "bool" if register.kind == "bool" else "bitstring"
+    if data.WhichOneof("data") != wanted:
+        raise invalid(f"{register.name}: the cells are given as {wanted}")
+    if register.kind == "bool":
+        return int(data.bool)
+    return register.parse(data.bitstring)

@@ -1,0 +1,83 @@
+/* Meters, hashes, random numbers, the program's log, action profiles: what v1model calls externs. */
+
+#ifndef INNET_EXTERNS_H
+#define INNET_EXTERNS_H
+
+/* A part of a table's key. */
+struct span { u32 first, bytes; };
+
+/* What the generated program says about its meters and its range matches. */
+struct layout {
+    u32 meters;
+    const u32 *meter_size;
+    const u32 *span_count; /* of each table */
+    const struct span *const *spans;
+};
+extern const struct layout layout;
+
+/* One rate of a meter, in packets or bytes. Tokens are counted from the switch's start, not from the
+ * last packet, so that rounding does not add up. */
+struct rate {
+    double per_us;
+    u64 burst, tokens, given;
+};
+
+/* Two rates, three colours: as long as it is not configured everything is green. */
+struct meter {
+    bool configured;
+    struct rate committed, peak;
+};
+
+enum colour { GREEN, YELLOW, RED };
+
+/* What a meter is set to; rates are per second. */
+struct meter_config { u64 committed_rate, committed_burst, peak_rate, peak_burst; };
+
+/* What externs keep from packet to packet. */
+struct externs {
+    struct meter **meters;
+    struct bundle **bundles; /* by id; NULL where there is none */
+    u32 bundle_count;
+    u64 random;
+    u64 failed_assertions;
+    int log_file; /* where log_msg writes to; -1 is nowhere */
+};
+
+void externs_create(struct externs *externs);
+void externs_destroy(struct externs *externs);
+struct bundle *find_bundle(const struct externs *externs, u32 id);
+
+/* The colour of a packet that takes `input` tokens. */
+u32 meter_colour(struct meter *meter, u64 now_us, u64 input);
+/* NULL takes the configuration away. */
+void configure_meter(struct meter *meter, const struct meter_config *config);
+
+struct externs *rt_externs(struct sw *sw);
+/* An entry, or with ~0 the default one. */
+struct entry *rt_entry(struct sw *sw, u32 table, u32 id);
+
+/* For the program. */
+i64 rt_meter(struct sw *sw, u32 meter, u64 index, u32 input); /* -1 outside of the array */
+u32 rt_direct_meter(struct sw *sw, struct entry *entry, u32 input);
+u64 rt_random(struct sw *sw);
+u64 rt_random_between(struct sw *sw, u64 low, u64 high);
+struct logged { u128 bits; bool is_signed; };
+bool rt_logging(struct sw *sw);
+void rt_log(struct sw *sw, const char *const *parts, const struct logged *values, u32 count);
+void rt_assertion_failed(struct sw *sw, const char *what);
+
+u64 rt_hash_crc16(const u8 *p, u32 bytes);
+u64 rt_hash_crc32(const u8 *p, u32 bytes);
+u64 rt_hash_crcCCITT(const u8 *p, u32 bytes);
+u64 rt_hash_crc8_custom(const u8 *p, u32 bytes);
+u64 rt_hash_crc16_custom(const u8 *p, u32 bytes);
+u64 rt_hash_crc32_custom(const u8 *p, u32 bytes);
+u64 rt_hash_crc64_custom(const u8 *p, u32 bytes);
+u64 rt_hash_csum16(const u8 *p, u32 bytes);
+u64 rt_hash_cksum16(const u8 *p, u32 bytes);
+u64 rt_hash_xor16(const u8 *p, u32 bytes);
+u64 rt_hash_xor32(const u8 *p, u32 bytes);
+u64 rt_hash_identity(const u8 *p, u32 bytes);
+u64 rt_hash_xxh64(const u8 *p, u32 bytes);
+
+#endif

@@ -1,0 +1,50 @@
+/* Meters with two rates and three colours, as BMv2 has them. */
+
+#include "runtime.h"
+
+static const double TOO_MANY = 9e18; /* tokens: as many as are counted; only absurd rates get there */
+
+static void refill(struct rate *rate, u64 now_us)
+{
+    double since_start = (double)now_us * rate->per_us;
+    if (since_start >= TOO_MANY) {
+        rate->tokens = rate->burst;
+        return;
+    }
+    u64 given = (u64)since_start;
+    if (given < rate->given)
+        return;
+    u64 room = rate->burst - rate->tokens, fresh = given - rate->given;
+    rate->tokens += fresh < room ? fresh : room;
+    rate->given = given;
+}
+
+static bool take(struct rate *rate, u64 now_us, u64 input)
+{
+    refill(rate, now_us);
+    if (rate->tokens < input)
+        return false;
+    rate->tokens -= input;
+    return true;
+}
+
+u32 meter_colour(struct meter *meter, u64 now_us, u64 input)
+{
+    if (!meter->configured)
+        return GREEN;
+    if (!take(&meter->peak, now_us, input))
+        return RED;
+    return take(&meter->committed, now_us, input) ? GREEN : YELLOW;
+}
+
+void configure_meter(struct meter *meter, const struct meter_config *config)
+{
+    *meter = (struct meter){0};
+    if (!config)
+        return;
+    meter->configured = true;
+    meter->committed = (struct rate){
+        (double)config->committed_rate / 1e6, config->committed_burst, config->committed_burst, 0};
+    meter->peak = (struct rate){
+        (double)config->peak_rate / 1e6, config->peak_burst, config->peak_burst, 0};
+}

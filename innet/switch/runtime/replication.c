@@ -1,0 +1,217 @@
+/* Multicast groups, clone sessions, the queues of packets that wait for another pass, and digests. */
+
+#define _GNU_SOURCE
+#include "runtime.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* As many packets as BMv2's queue of resubmitted packets holds; one more is being worked on. */
+enum { QUEUED = 1024, SLOTS = QUEUED + 1 };
+enum { ALIGNMENT = 64, LEARNED_ROOM = 1 << 20 };
+
+/* ---- creation ---------------------------------------------------------------------------------- */
+
+static size_t aligned(size_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
+
+/* Pages of the arena take memory only once packets have been in them. */
+static void create_queues(struct replication *r)
+{
+    size_t phv_bytes = aligned(program.phv_bytes), slot_bytes = phv_bytes + RT_MAX_FRAME;
+    r->arena_bytes = RT_QUEUES * SLOTS * slot_bytes;
+    r->arena = mmap(NULL, r->arena_bytes, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (r->arena == MAP_FAILED)
+        abort();
+    u8 *at = r->arena;
+    for (u32 q = 0; q < RT_QUEUES; q++) {
+        r->queues[q].slots = calloc(SLOTS, sizeof(struct pending));
+        for (u32 i = 0; i < SLOTS; i++, at += slot_bytes)
+            r->queues[q].slots[i] = (struct pending){.phv = at, .data = at + phv_bytes};
+    }
+}
+
+void replication_create(struct replication *r)
+{
+    r->groups = calloc(RT_MOST_GROUPS, sizeof *r->groups);
+    r->sessions = calloc(RT_MOST_SESSIONS, sizeof *r->sessions);
+    r->learned = malloc(LEARNED_ROOM);
+    r->learning = calloc(program.learn_lists + 1, sizeof *r->learning);
+    r->learned_bell = -1;
+    if (program.phv_bytes)
+        create_queues(r);
+}
+
+void replication_destroy(struct replication *r)
+{
+    for (u32 i = 0; i < RT_MOST_GROUPS; i++)
+        free(r->groups[i]);
+    for (u32 i = 0; i < RT_MOST_SESSIONS; i++)
+        free(r->sessions[i]);
+    for (u32 q = 0; q < RT_QUEUES; q++)
+        free(r->queues[q].slots);
+    if (r->arena)
+        munmap(r->arena, r->arena_bytes);
+    free(r->groups);
+    free(r->sessions);
+    free(r->learned);
+    free(r->learning);
+}
+
+/* ---- copies ------------------------------------------------------------------------------------ */
+
+const struct copies *rt_group(struct sw *sw, u32 group)
+{
+    return group < RT_MOST_GROUPS ? rt_replication(sw)->groups[group] : NULL;
+}
+
+const struct copies *rt_session(struct sw *sw, u32 session)
+{
+    return session < RT_MOST_SESSIONS ? rt_replication(sw)->sessions[session] : NULL;
+}
+
+static struct copies *make_copies(const struct replica *replicas, u32 count)
+{
+    if (!count)
+        return NULL;
+    struct copies *copies = calloc(1, sizeof *copies + count * sizeof *replicas);
+    copies->count = count;
+    memcpy(copies->replicas, replicas, count * sizeof *replicas);
+    return copies;
+}
+
+/* Sets the group's replicas; none deletes it. The number is below RT_MOST_GROUPS. */
+void rt_set_group(struct sw *sw, u32 group, const struct replica *replicas, u32 count)
+{
+    struct copies *copies = make_copies(replicas, count);
+    rt_hold(sw);
+    struct copies **place = &rt_replication(sw)->groups[group], *old = *place;
+    *place = copies;
+    rt_release(sw);
+    free(old);
+}
+
+/* Sets the session's replicas; none deletes it. The number is below RT_MOST_SESSIONS. */
+void rt_set_session(struct sw *sw, u32 session, const struct replica *replicas, u32 count,
+                    u32 most_bytes, u32 class_of_service)
+{
+    struct copies *copies = make_copies(replicas, count);
+    if (copies) {
+        copies->most_bytes = most_bytes;
+        copies->class_of_service = class_of_service;
+    }
+    rt_hold(sw);
+    struct copies **place = &rt_replication(sw)->sessions[session], *old = *place;
+    *place = copies;
+    rt_release(sw);
+    free(old);
+}
+
+/* ---- queues ------------------------------------------------------------------------------------ */
+
+struct pending *rt_push(struct sw *sw, enum rt_queue which, u32 bytes)
+{
+    struct queue *queue = &rt_replication(sw)->queues[which];
+    if (queue->count == SLOTS || bytes > RT_MAX_FRAME)
+        return NULL;
+    struct pending *slot = &queue->slots[(queue->first + queue->count++) % SLOTS];
+    slot->bytes = bytes;
+    return slot;
+}
+
+struct pending *replication_next(struct replication *r, enum rt_queue which)
+{
+    struct queue *queue = &r->queues[which];
+    return queue->count ? &queue->slots[queue->first] : NULL;
+}
+
+void replication_finish(struct replication *r, enum rt_queue which)
+{
+    struct queue *queue = &r->queues[which];
+    queue->first = (queue->first + 1) % SLOTS;
+    queue->count--;
+}
+
+/* ---- digests ----------------------------------------------------------------------------------- */
+
+/* A sample in the ring: the number of its list, its size, its bytes. */
+struct sample_head { u16 list, bytes; };
+
+static void ring_write(struct replication *r, const void *data, u32 bytes)
+{
+    u32 at = (r->learned_first + r->learned_bytes) % LEARNED_ROOM;
+    u32 before_end = bytes < LEARNED_ROOM - at ? bytes : LEARNED_ROOM - at;
+    memcpy(r->learned + at, data, before_end);
+    memcpy(r->learned, (const u8 *)data + before_end, bytes - before_end);
+    r->learned_bytes += bytes;
+}
+
+static void ring_peek(const struct replication *r, u32 offset, void *data, u32 bytes)
+{
+    u32 at = (r->learned_first + offset) % LEARNED_ROOM;
+    u32 before_end = bytes < LEARNED_ROOM - at ? bytes : LEARNED_ROOM - at;
+    memcpy(data, r->learned + at, before_end);
+    memcpy((u8 *)data + before_end, r->learned, bytes - before_end);
+}
+
+void rt_learn(struct sw *sw, u32 list, const u8 *sample, u32 bytes)
+{
+    struct replication *r = rt_replication(sw);
+    struct sample_head head = {(u16)list, (u16)bytes};
+    if (!r->learning[list])
+        return;
+    if (r->learned_bytes + sizeof head + bytes > LEARNED_ROOM) {
+        r->learned_lost++;
+        return;
+    }
+    ring_write(r, &head, sizeof head);
+    ring_write(r, sample, bytes);
+    r->ring_bell = true;
+}
+
+void replication_flush(struct replication *r)
+{
+    if (!r->ring_bell)
+        return;
+    u64 one = 1;
+    ssize_t written = r->learned_bell < 0 ? 0 : write(r->learned_bell, &one, sizeof one);
+    (void)written;
+    r->ring_bell = false;
+}
+
+void rt_set_learning(struct sw *sw, u32 list, bool on)
+{
+    rt_hold(sw);
+    rt_replication(sw)->learning[list] = on;
+    rt_release(sw);
+}
+
+/* The eventfd that becomes readable when there are samples; the caller's own. */
+void rt_set_bell(struct sw *sw, int bell)
+{
+    rt_hold(sw);
+    rt_replication(sw)->learned_bell = bell;
+    rt_release(sw);
+}
+
+/* Moves whole samples, each behind its head, to `to`. Returns the bytes moved. */
+u32 rt_learned(struct sw *sw, u8 *to, u32 room)
+{
+    u32 moved = 0;
+    rt_hold(sw);
+    struct replication *r = rt_replication(sw);
+    while (r->learned_bytes) {
+        struct sample_head head;
+        ring_peek(r, 0, &head, sizeof head);
+        u32 bytes = (u32)sizeof head + head.bytes;
+        if (moved + bytes > room)
+            break;
+        ring_peek(r, 0, to + moved, bytes);
+        r->learned_first = (r->learned_first + bytes) % LEARNED_ROOM;
+        r->learned_bytes -= bytes;
+        moved += bytes;
+    }
+    rt_release(sw);
+    return moved;
+}

@@ -1,0 +1,54 @@
+/* What a program that traces says, in the form of BMv2's log. */
+
+#define _GNU_SOURCE
+#include "runtime.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LINE = 4096 };
+
+/* "[time] [innet] [D] [thread n] [frame.copy] [cxt 0] message", as one write. */
+void rt_trace(struct sw *sw, const struct path *path, char level, const char *message, ...)
+{
+    (void)sw;
+    char line[LINE];
+    struct timespec now;
+    struct tm local;
+    va_list values;
+    clock_gettime(CLOCK_REALTIME, &now);
+    localtime_r(&now.tv_sec, &local);
+    size_t used = strftime(line, sizeof line, "[%H:%M:%S", &local);
+    used += (size_t)snprintf(line + used, sizeof line - used,
+                             ".%03ld] [innet] [%c] [thread %ld] [%llu.%u] [cxt 0] ",
+                             now.tv_nsec / 1000000, level, (long)syscall(SYS_gettid),
+                             (unsigned long long)path->number, path->copy);
+    va_start(values, message);
+    int wanted = vsnprintf(line + used, sizeof line - used, message, values);
+    va_end(values);
+    if (wanted > 0)
+        used += (size_t)wanted;
+    if (used > sizeof line - 1)
+        used = sizeof line - 1;
+    line[used] = '\n';
+    fwrite(line, 1, used + 1, stdout);
+    fflush(stdout);
+}
+
+/* A number of so many bits as hexadecimal digits. Up to 128 bits numbers lie in memory little-endian,
+ * above most significant byte first. */
+const char *rt_hex(char *text, const void *value, u32 bytes, u32 bits)
+{
+    static const char digits[] = "0123456789abcdef";
+    u32 shown = (bits + 7) / 8 < bytes ? (bits + 7) / 8 : bytes;
+    for (u32 i = 0; i < shown; i++) {
+        u8 byte = ((const u8 *)value)[bits > 128 ? i : shown - 1 - i];
+        text[2 * i] = digits[byte >> 4];
+        text[2 * i + 1] = digits[byte & 15];
+    }
+    text[2 * shown] = 0;
+    return text;
+}

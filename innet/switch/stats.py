@@ -1,0 +1,61 @@
+"""What a switch has seen: numbers that were counted anyway, put together when somebody asks."""
+
+import socket
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from p4.v1 import p4runtime_pb2 as p4rt
+
+from innet.switch.engine import Engine, PortCounts, TableCounts
+from innet.switch.ports import Port
+
+_SO_MEMINFO, _WORDS, _DROPS = 55, 9, 8  # include/uapi/linux/sock_diag.h
+
+
+@dataclass(frozen=True)
+class PortStats:
+    """One port: what passed it, and what the kernel had no room for before it came here."""
+
+    number: int
+    spec: str
+    counts: PortCounts
+    overruns: int
+
+
+@dataclass(frozen=True)
+class Stats:
+    """A moment of one switch. Without a program there are neither tables nor drops."""
+
+    ports: tuple[PortStats, ...]
+    drops: Mapping[str, int]
+    tables: Mapping[str, TableCounts]
+    digest: str
+    cookie: int
+
+    @classmethod
+    def of(
+        cls,
+        engine: Engine | None,
+        ports: Sequence[Port],
+        config: p4rt.ForwardingPipelineConfig | None,
+    ) -> "Stats":
+        """What an engine and its ports have counted; the digest is of the program's JSON."""
+        if not engine:
+            return cls((), {}, {}, "", 0)
+        return cls(
+            tuple(
+                PortStats(port.number, port.spec, engine.port_counts(port.number), _overruns(port))
+                for port in ports
+            ),
+            engine.drops(),
+            {table.name: engine.table_counts(table.name) for table in engine.program.tables},
+            engine.digest,
+            config.cookie.cookie if config else 0,
+        )
+
+
+def _overruns(port: Port) -> int:
+    """Frames that found the socket's receive buffer full."""
+    info = port.socket.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, 4 * _WORDS)
+    return int(struct.unpack(f"{_WORDS}I", info)[_DROPS])

@@ -1,0 +1,53 @@
+"""The parser's value sets through P4Runtime: ValueSetEntry on one side, the engine on the other."""
+
+from collections.abc import Iterator
+
+import grpc
+from p4.v1 import p4runtime_pb2 as p4rt
+
+from innet.switch.engine import Engine
+from innet.switch.refusal import Refusal, already_exists, invalid
+from innet.switch.schema import Schema, ValueSet
+from innet.switch.tables import match_key
+
+
+class ValueSets:
+    """The value sets of one loaded program, with their members as clients wrote them."""
+
+    def __init__(self, engine: Engine, schema: Schema) -> None:
+        self._engine, self._schema = engine, schema
+        self._members: dict[int, list[p4rt.ValueSetMember]] = {
+            number: [] for number in schema.value_sets
+        }
+
+    def read(self, wanted: p4rt.ValueSetEntry) -> Iterator[p4rt.ValueSetEntry]:
+        """The value set that `wanted` names; id 0 stands for all. Raises Refusal."""
+        number = wanted.value_set_id
+        for value_set in (
+            [self._schema.value_set(number)] if number else self._schema.value_sets.values()
+        ):
+            members = self._members[value_set.id]
+            yield p4rt.ValueSetEntry(value_set_id=value_set.id, members=members)
+
+    def write(self, update: p4rt.Update.Type, entry: p4rt.ValueSetEntry) -> None:
+        """Put other members in the place of all. Raises Refusal, and then nothing has changed."""
+        if update != p4rt.Update.MODIFY:
+            raise invalid("a value set can only be modified")
+        value_set = self._schema.value_set(entry.value_set_id)
+        if len(entry.members) > value_set.size:
+            message = f"{value_set.name} has room for {value_set.size} members"
+            raise Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, message)
+        keys = [_key(value_set, member) for member in entry.members]
+        if len(set(keys)) < len(keys):
+            raise already_exists(f"{value_set.name}: a member is there twice")
+        self._engine.set_values(value_set.name, keys)
+        self._members[value_set.id] = list(entry.members)
+
+
+def _key(value_set: ValueSet, member: p4rt.ValueSetMember) -> tuple[int, int]:
+    """The fields' values and masks, each behind one another."""
+    value = mask = 0
+    for field, part, of_part in zip(value_set.fields, *match_key(value_set, member), strict=True):
+        value = value << field.bits | part
+        mask = mask << field.bits | of_part
+    return value, mask

@@ -1,0 +1,111 @@
+"""Frames and messages that nobody in his right mind would send, and such that are almost right."""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from google.protobuf.descriptor import FieldDescriptor
+
+LONGEST_FRAME = 65507
+"""Bytes of the longest UDP datagram."""
+
+_DEEPEST = 5
+
+
+def frame(chance: random.Random, good: Sequence[bytes]) -> bytes:
+    """A frame of 0 to 65507 bytes: random, or a good one that is cut, extended or changed."""
+    kind = chance.random()
+    if kind < 0.1:
+        return chance.randbytes(chance.choice((0, 1, 13, 14, chance.randrange(1600))))
+    if kind < 0.102:
+        return (chance.choice(good) + bytes(LONGEST_FRAME))[: chance.randint(1501, LONGEST_FRAME)]
+    damaged = bytearray(chance.choice(good))
+    if kind < 0.3:
+        del damaged[chance.randrange(len(damaged) + 1) :]
+    elif kind < 0.4:
+        damaged += chance.randbytes(chance.randrange(100))
+    elif kind < 0.5:
+        del damaged[: chance.randrange(len(damaged))]
+    for _ in range(chance.choice((0, 1, 1, 4, 20)) if damaged else 0):
+        at = chance.randrange(len(damaged))
+        damaged[at] = chance.choice((0, 0xFF, 0x80, damaged[at] ^ 1, chance.getrandbits(8)))
+    return bytes(damaged)
+
+
+class Messages:
+    """Random protobuf messages; where numbers are wanted, `numbers` are likely ones."""
+
+    def __init__(self, chance: random.Random, numbers: Sequence[int]) -> None:
+        self._chance, self._numbers = chance, numbers
+
+    def fill(self, message: Any, depth: int = 0) -> Any:
+        """Give random content to random fields. Returns the message."""
+        for field in message.DESCRIPTOR.fields:
+            if self._chance.random() < (0.6 if depth < _DEEPEST else 0.1):
+                self._set(message, field, depth)
+        return message
+
+    def spoil(self, message: Any) -> Any:
+        """Change, add or leave out some fields, somewhere inside. Returns the message."""
+        for _ in range(self._chance.randint(1, 3)):
+            inner = self._chance.choice([*_inside(message)])
+            if not inner.DESCRIPTOR.fields:
+                continue
+            field = self._chance.choice(inner.DESCRIPTOR.fields)
+            inner.ClearField(field.name)
+            if self._chance.random() < 0.8:
+                self._set(inner, field, 1)
+        return message
+
+    def _set(self, message: Any, field: FieldDescriptor, depth: int) -> None:
+        repeated = field.label == FieldDescriptor.LABEL_REPEATED
+        for _ in range(self._chance.randint(1, 3) if repeated else 1):
+            if field.type == FieldDescriptor.TYPE_MESSAGE:
+                place = getattr(message, field.name)
+                if field.message_type.GetOptions().map_entry:
+                    return
+                inner = place.add() if repeated else place
+                inner.SetInParent()
+                if depth < 2 * _DEEPEST:
+                    self.fill(inner, depth + 1)
+            elif repeated:
+                getattr(message, field.name).append(self._value(field))
+            else:
+                setattr(message, field.name, self._value(field))
+
+    def _value(self, field: FieldDescriptor) -> Any:
+        chance = self._chance
+        match field.cpp_type:
+            case FieldDescriptor.CPPTYPE_ENUM:
+                return chance.choice([each.number for each in field.enum_type.values] + [77])
+            case FieldDescriptor.CPPTYPE_BOOL:
+                return chance.random() < 0.5
+            case FieldDescriptor.CPPTYPE_DOUBLE | FieldDescriptor.CPPTYPE_FLOAT:
+                return chance.choice((0.0, -1.0, float("nan"), float("inf"), 1e30))
+            case FieldDescriptor.CPPTYPE_STRING if field.type == FieldDescriptor.TYPE_BYTES:
+                return chance.randbytes(chance.choice((0, 1, 1, 1, 2, 4, 6, 16, 300)))
+            case FieldDescriptor.CPPTYPE_STRING:
+                return chance.choice(
+                    ("", "x", "\N{SNOWMAN}" * 100, "type.googleapis.com/p4.v1.Entity")
+                )
+            case FieldDescriptor.CPPTYPE_INT32:
+                low, high = -(1 << 31), (1 << 31) - 1
+            case FieldDescriptor.CPPTYPE_INT64:
+                low, high = -(1 << 63), (1 << 63) - 1
+            case FieldDescriptor.CPPTYPE_UINT32:
+                low, high = 0, (1 << 32) - 1
+            case _:
+                low, high = 0, (1 << 64) - 1
+        number = chance.choice((low, high, 0, 1, 2, 511, *self._numbers, *self._numbers))
+        return min(max(number, low), high)
+
+
+def _inside(message: Any) -> list[Any]:
+    """The message and all those in it."""
+    found = [message]
+    for field, value in message.ListFields():
+        if field.message_type and not field.message_type.GetOptions().map_entry:
+            repeated = field.label == FieldDescriptor.LABEL_REPEATED
+            for each in value if repeated else [value]:
+                found += _inside(each)
+    return found

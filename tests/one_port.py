@@ -1,0 +1,46 @@
+"""A program that runs on one port of this process: for what a packet alone can show."""
+
+import contextlib
+import socket
+from collections.abc import Iterator
+
+from tiny_programs import program
+
+from innet.switch.engine import Engine
+from innet.switch.ports import cpu_port
+
+ANSWERS_WITHIN = 10.0
+
+
+class OnePort:
+    """A running engine; port 1 leads here."""
+
+    def __init__(self, engine: Engine, cable: socket.socket) -> None:
+        self.engine, self._cable = engine, cable
+
+    def ask(self, *frames: bytes) -> list[bytes]:
+        """Send frames, and return as many that come back. Raises TimeoutError."""
+        for frame in frames:
+            self._cable.send(frame)
+        return [self._cable.recv(1 << 16) for _ in frames]
+
+    def lose(self, *frames: bytes) -> None:
+        """Send frames of which none comes back."""
+        for frame in frames:
+            self._cable.send(frame)
+
+
+@contextlib.contextmanager
+def running(name: str, seed: int | None = None) -> Iterator[OnePort]:
+    """Run one of the tests' own programs."""
+    port, cable = cpu_port(1)
+    cable.settimeout(ANSWERS_WITHIN)
+    engine = Engine(program(name).json, seed=seed)
+    with contextlib.closing(port), cable, contextlib.closing(engine):
+        engine.start([port])
+        yield OnePort(engine, cable)
+
+
+def action(engine: Engine, name: str) -> int:
+    """The number of an action, of those called `name` that of the first table."""
+    return next(each.id for each in engine.program.actions if each.name.rpartition(".")[2] == name)
