@@ -8,16 +8,22 @@ Two lines put it under a PyTorch script::
 
 from typing import TYPE_CHECKING, Any
 
-from innet.errors import InnetError
+from innet.errors import AllReduceError, InnetError
 
 if TYPE_CHECKING:
     from innet.host.agent import Agent, join
     from innet.host.ddp import ddp_hook
+    from innet.host.transport import Patience
 
-__all__ = ["Agent", "InnetError", "ddp_hook", "join"]
+__all__ = ["Agent", "AllReduceError", "InnetError", "Patience", "ddp_hook", "join"]
 __version__ = "0.1.0"
 
-_HOME = {"Agent": "innet.host.agent", "join": "innet.host.agent", "ddp_hook": "innet.host.ddp"}
+_HOME = {
+    "Agent": "innet.host.agent",
+    "Patience": "innet.host.transport",
+    "ddp_hook": "innet.host.ddp",
+    "join": "innet.host.agent",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -13,7 +13,9 @@
     │   ├── ControllerUnreachable                                             (exit code 2)
     │   └── SwitchError            a switch refused what the controller sent
     └── AllReduceError         an all-reduce did not finish; no tensor was changed
+        ├── AgentClosed            the agent was closed, here
         ├── JobEnded               the controller has ended the job
+        ├── LinkFailed             the worker's own network refused to send or receive
         ├── SwitchUnreachable      the switch no longer answers
         ├── WorkersMissing         the switch answers, other workers do not contribute
         └── WorkersDisagree        the workers called all-reduce with different sizes
@@ -70,6 +72,14 @@ class SwitchError(ControllerError):
 
 class AllReduceError(InnetError):
     """An all-reduce did not finish; no tensor was changed."""
+
+
+class AgentClosed(AllReduceError):
+    """The agent was closed in this process."""
+
+
+class LinkFailed(AllReduceError):
+    """The worker's own network refused to send or to receive."""
 
 
 class JobEnded(AllReduceError):

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import grpc
+from contributions import rack_scenario
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
@@ -99,6 +100,8 @@ def load(name: str) -> Program:
 
 def draw(name: str, seed: int, packets: int) -> Scenario:
     """A random scenario of a program."""
+    if name == _AGGREGATION:  # of random packets hardly one is a worker's
+        return rack_scenario(seed, packets)
     return scenario(load(name), seed, packets, whole=name in WHOLE)
 
 

@@ -40,7 +40,7 @@ def tor() -> Iterator[Rack]:
 
 
 def in_the_middle(
-    agents: list[Agent], vector: np.ndarray, runs: int = 60
+    agents: list[Agent], vector: np.ndarray, runs: int = 300
 ) -> "list[list[Future[np.ndarray]]]":
     """For every worker many all-reduces, of which the first is done and the last is not."""
     running = [[agent.submit(vector) for _ in range(runs)] for agent in agents]
@@ -158,7 +158,7 @@ def test_when_the_controller_dies_runs_go_on_and_nobody_can_join(number: signal.
             join(address, "job", 0, links[0], patience=PATIENCE) as first,
             join(address, "job", 1, links[1], patience=PATIENCE) as second,
         ):
-            running = in_the_middle([first, second], MILLION[:400_000], runs=20)
+            running = in_the_middle([first, second], MILLION[:400_000], runs=50)
             controller.send_signal(number)
             assert controller.wait(WITHIN) == (0 if number == signal.SIGTERM else -number)
             assert "Traceback" not in controller.stderr.read()
@@ -178,7 +178,7 @@ def test_when_a_new_controller_takes_over_old_runs_end_and_new_ones_are_right():
             join(address, "job", 0, links[0], patience=patience) as first,
             join(address, "job", 1, links[1], patience=patience) as second,
         ):
-            running = in_the_middle([first, second], MILLION, runs=300)
+            running = in_the_middle([first, second], MILLION)
             controller.kill()
             open_job(new, switch)
             with join(new, "job", 0, links[2]) as third, join(new, "job", 1, links[3]) as fourth:

@@ -21,19 +21,23 @@ import differential
 import grpc
 import pytest
 import sanitized
-from aggregation_rack import LANES, SERVICE, AggregationRack, aggregation_rack, station
+from aggregation_rack import (
+    SERVICE,
+    AggregationRack,
+    aggregation_rack,
+    arp_request,
+    station,
+)
+from contributions import WORKERS, rack_scenario
 from p4.v1 import p4runtime_pb2 as p4rt
-from p4runtime_client import Controller, uint128
-from scapy.layers.l2 import ARP, Ether
+from p4runtime_client import Controller, group, uint128
+from scapy.layers.l2 import Ether
 from scenarios import scenario
 from switches import ANSWERS_WITHIN, Switch, receive, running_switch
 from tiny_programs import program
 
 from innet.switch.build import find_compiler
 from innet.switch.ports import enlarge_buffers
-from innet.wire.frames import encapsulation
-from innet.wire.layout import Kind, Operation
-from innet.wire.records import blank, packet_bytes
 
 PACKETS = int(os.environ.get("INNET_FUZZ_PACKETS", "30000"))
 MESSAGES = int(os.environ.get("INNET_FUZZ_MESSAGES", "2400"))
@@ -59,42 +63,29 @@ def memory(switch: Switch) -> int:
 # -- packets -------------------------------------------------------------------------------------
 
 BATCH = 32
-
-
-def contributions(chance: random.Random) -> Iterator[bytes]:
-    """Packets of two workers of a job that the switch knows."""
-    for worker, kind, operation in ((1, 1, 1), (2, 1, 1), (1, 2, 2), (2, 5, 1), (2, 3, 1)):
-        record = blank(
-            1, LANES, Kind(kind), encapsulation(station(worker), SERVICE, packet_bytes(LANES))
-        )
-        record["operation"], record["slot"] = Operation(operation), 4096 + chance.randrange(4)
-        record["job"], record["epoch"] = 1, 5
-        record["lanes"] = chance.getrandbits(31)
-        yield record.tobytes()
+SENDER, TARGET = slice(28, 32), slice(38, 42)
+"""Where the two IP addresses are in a frame with ARP."""
 
 
 def throw(rack: AggregationRack, chance: random.Random, good: list[bytes], packets: int) -> None:
     """Send damaged packets, a batch at a time; the answer to a question comes after each batch."""
-    for _ in range(packets // BATCH):
+    for number in range(packets // BATCH):
         port = chance.randint(1, len(rack.switch.hosts))
         for _ in range(BATCH):
             rack.send(port, damage.frame(chance, good))
-        answer(rack, port)
+        wait(rack, port, 0xE0000000 + number)
         for host in rack.switch.hosts:
             drain(host)
 
 
-def answer(rack: AggregationRack, port: int) -> bytes:
-    """The answer to a question, behind all that came out before."""
-    frame = rack.ask(port)
-    while not is_answer(frame, port):
-        frame = rack.receive(port)
-    return frame
-
-
-def is_answer(frame: bytes, port: int) -> bool:
-    start = station(port).mac_bytes + SERVICE.mac_bytes
-    return frame.startswith(start) and len(frame) == 42 and Ether(frame)[ARP].op == 2
+def wait(rack: AggregationRack, port: int, number: int) -> None:
+    """Ask a question that nobody has asked before; its answer is behind all that came out before."""
+    asking = number.to_bytes(4, "big")
+    question = bytearray(bytes(arp_request(port, SERVICE.ip)))
+    question[SENDER] = asking
+    rack.send(port, bytes(question))
+    while rack.receive(port)[TARGET] != asking:
+        pass
 
 
 def drain(host: socket.socket) -> None:
@@ -111,9 +102,12 @@ def test_packets_of_all_kinds_neither_stop_the_switch_nor_fill_its_memory():
     with aggregation_rack(3) as rack:
         for host in rack.switch.hosts:
             enlarge_buffers(host)
-        for rank in range(2):
-            rack.admit(1, rank, quorum=2)
-        good = [*contributions(chance)]
+        rack.controller.insert(*(group(job, (1, 1), (2, 2), (3, 3)) for job in WORKERS))
+        for job, ports in WORKERS.items():
+            for port in ports:
+                if port <= 3:
+                    rack.admit(job, port - 1, quorum=2)
+        good = [frame for _, frame in rack_scenario(1, 300).packets]
         good += [frame for _, frame in scenario(differential.load("aggregate-64"), 1, 300).packets]
         throw(rack, chance, good, PACKETS // 4)
         before = memory(rack.switch)
@@ -276,7 +270,15 @@ def test_messages_of_all_kinds_neither_stop_the_switch_nor_fill_its_memory():
 
 # -- sanitizers ----------------------------------------------------------------------------------
 
-SANITIZED = ("hub", "router", "mix_tunnel", "mix_slices", "mix_egress", "mix_calculator")
+SANITIZED = (
+    "aggregate-64",
+    "hub",
+    "router",
+    "mix_tunnel",
+    "mix_slices",
+    "mix_egress",
+    "mix_calculator",
+)
 
 
 def sanitizer() -> str:

@@ -1,12 +1,14 @@
 """One worker of one job: float32 tensors in, their mean over all workers out."""
 
 import os
-from concurrent.futures import Future, ThreadPoolExecutor
+import queue
+import threading
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
-from innet.errors import UnsupportedTensor, UsageError, WorkersDisagree
+from innet.errors import AgentClosed, UnsupportedTensor, UsageError, WorkersDisagree
 from innet.host import quantize
 from innet.host.link import monotonic
 from innet.host.membership import Membership
@@ -35,7 +37,11 @@ class Agent:
         self._transport = SwitchTransport(
             self._link, self.seat, monotonic, patience, membership.departed
         )
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="innet-agent")
+        self._calls: queue.SimpleQueue[tuple[Future[Any], Any, Any] | None] = queue.SimpleQueue()
+        self._closed = False
+        # A daemon, so that a script that fails ends, and with it the worker's stay in the job.
+        self._thread = threading.Thread(target=self._serve, name="innet-agent", daemon=True)
+        self._thread.start()
 
     @property
     def traffic(self) -> Traffic:
@@ -49,34 +55,53 @@ class Agent:
         returns a new one of the same kind, shape and device; all workers get the same bits. See
         :mod:`innet.host.quantize` for how far it may be from the exact mean.
 
-        Raises UnsupportedTensor, or one of the AllReduceErrors: JobEnded, SwitchUnreachable,
-        WorkersMissing, WorkersDisagree. After one of those every later call raises it again: the
-        workers are out of step, and have to join again.
+        Raises UnsupportedTensor, or one of the AllReduceErrors: JobEnded, LinkFailed,
+        SwitchUnreachable, WorkersMissing, WorkersDisagree, AgentClosed. After one of those every
+        later call raises it again: the workers are out of step, and have to join again.
         """
         return self.submit(tensor).result()
 
     def submit(self, tensor: Tensor) -> "Future[Tensor]":
         """:meth:`all_reduce` in the background. The tensor must not change until it is done."""
         check_supported(tensor)
-        return self._thread.submit(self._mean_of, tensor)
+        if self._closed:
+            raise AgentClosed("the agent is closed: join the job again")
+        future: Future[Tensor] = Future()
+        future.set_running_or_notify_cancel()  # not to be cancelled: the others rely on it
+        self._calls.put((future, tensor, _written(tensor)))
+        return future
 
-    def close(self) -> None:
-        """Leave the job, after what was submitted is done."""
-        self._thread.shutdown()
+    def close(self, *, abandon: bool = False) -> None:
+        """Leave the job, after what was submitted is done; with `abandon`, without waiting for it."""
+        self._closed = True
+        if abandon:
+            self._transport.stop()
+        self._calls.put(None)
+        self._thread.join()
         self._membership.close()
         self._link.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, *_: object) -> None:
+        self.close(abandon=kind is not None)
 
-    def _mean_of(self, tensor: Any) -> Any:
+    def _serve(self) -> None:
+        while (call := self._calls.get()) is not None:
+            future, tensor, written = call
+            try:
+                future.set_result(self._mean_of(tensor, written))
+            except BaseException as problem:  # noqa: BLE001 - handed to who waits for the result
+                future.set_exception(problem)
+
+    def _mean_of(self, tensor: Any, written: Any) -> Any:
         if isinstance(tensor, np.ndarray):
             return self._mean(tensor.ravel()).reshape(tensor.shape)
         import torch
 
+        if written:
+            written.synchronize()
         flat = tensor.detach().reshape(-1).cpu().numpy()
         mean = torch.from_numpy(self._mean(flat))
         return mean.to(tensor.device).reshape(tensor.shape)
@@ -125,7 +150,8 @@ def join(
     What is not given comes from the environment: `controller` from ``INNET_CONTROLLER``
     (``host:port``), `job` from ``INNET_JOB``, `rank` from ``RANK`` as torchrun sets it, and `link`
     from ``INNET_LINK``, by default ``host``. ``INNET_LINK`` may name several links, separated by
-    spaces, one for each ``LOCAL_RANK``. `timeout` bounds the joining, in seconds.
+    spaces, one for each ``LOCAL_RANK``. `timeout` bounds each step of the joining, in seconds, and
+    `patience` how long an all-reduce may take before it is given up.
 
     Raises UsageError if something is not given, ControllerUnreachable or ControllerError.
     """
@@ -157,6 +183,15 @@ def check_supported(tensor: Any) -> None:
     elements = tensor.size if isinstance(tensor, np.ndarray) else tensor.numel()
     if elements > _MOST_ELEMENTS:
         raise UnsupportedTensor(f"{elements} elements are more than {_MOST_ELEMENTS}: split it")
+
+
+def _written(tensor: Any) -> Any:
+    """What to wait for before a GPU's tensor is read: the work that the caller has queued there."""
+    if isinstance(tensor, np.ndarray) or tensor.device.type != "cuda":
+        return None
+    import torch
+
+    return torch.cuda.current_stream(tensor.device).record_event()
 
 
 def _from_environment(name: str, what: str) -> str:

@@ -99,6 +99,7 @@ class Membership:
             with translated("join the job"):
                 for event in self._received():
                     self._events.put(event)
+            self._events.put(ControllerError("the controller has closed the stream"))
         except Exception as problem:  # noqa: BLE001 - handed to whoever waits for the next event
             self._events.put(problem)
 

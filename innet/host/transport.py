@@ -4,16 +4,25 @@ Python touches batches, never single packets: a batch is received by one system 
 the window by a few numpy operations, and answered by one system call.
 """
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from innet.errors import AllReduceError, JobEnded, SwitchUnreachable, WorkersMissing
+from innet.errors import (
+    AgentClosed,
+    AllReduceError,
+    JobEnded,
+    LinkFailed,
+    SwitchUnreachable,
+    WorkersMissing,
+)
 from innet.host.link import Link
 from innet.host.quantize import Integers
 from innet.host.timer import RetransmissionTimer
 from innet.host.window import Indices, Window
+from innet.wire.frames import ENCAPSULATION_BYTES
 from innet.wire.layout import Kind, Operation
 from innet.wire.records import Records, blank
 
@@ -92,9 +101,12 @@ class SwitchTransport:
         self._failure: AllReduceError | None = None
         self._missing: list[int] = []
         self._gone: dict[int, str] = {}
-        self._heard_at = self._progress_at = 0.0
+        self._left_at: dict[int, float] = {}
+        self._asked_at: float | None = None  # since when the switch owes an answer
+        self._progress_at = 0.0
+        self._stopped = threading.Event()
         self.traffic = Traffic()
-        self._frame_bytes = link.dtype.itemsize + (0 if link.encapsulation else 42)
+        self._frame_bytes = link.dtype.itemsize + (0 if link.encapsulation else ENCAPSULATION_BYTES)
 
     def all_reduce(
         self,
@@ -106,7 +118,7 @@ class SwitchTransport:
 
         Returns a new array of the same shape. `inspect` is given the first chunk's result, (lanes,),
         as soon as it is in, and may raise an AllReduceError to give the exchange up. Raises
-        JobEnded, SwitchUnreachable or WorkersMissing.
+        JobEnded, LinkFailed, SwitchUnreachable, WorkersMissing, or AgentClosed after :meth:`stop`.
         """
         if self._failure:
             raise self._failure
@@ -116,10 +128,23 @@ class SwitchTransport:
         try:
             self._exchange(chunks, results, operation, inspect)
         except AllReduceError as failure:
-            self._failure = failure
-            self._window.abandon()
+            raise self._give_up(failure) from failure.__cause__
+        except OSError as problem:
+            why = f"the link to the switch failed ({problem}): join the job again"
+            raise self._give_up(LinkFailed(why)) from problem
+        except BaseException:
+            self._give_up(AllReduceError("an all-reduce was broken off: join the job again"))
             raise
         return results
+
+    def stop(self) -> None:
+        """End the exchange under way, and refuse all later ones. From any thread."""
+        self._stopped.set()
+
+    def _give_up(self, failure: AllReduceError) -> AllReduceError:
+        self._failure = failure
+        self._window.abandon()
+        return failure
 
     def _exchange(
         self,
@@ -132,7 +157,8 @@ class SwitchTransport:
         if window.exhausted:
             raise AllReduceError("the epoch's sequence numbers are used up: join the job again")
         self._outgoing["operation"] = operation
-        self._heard_at = self._progress_at = now = self._clock()
+        self._progress_at = now = self._clock()
+        self._asked_at = None
         self._missing, self._gone = list(range(self._seat.workers)), {}
         self._send(*window.start(len(chunks), now), chunks)
         while window.remaining:
@@ -165,7 +191,7 @@ class SwitchTransport:
         positions, slots = self._accepted(batch)
         if not positions.size:
             return positions
-        self._heard_at = self._progress_at = now
+        self._asked_at, self._progress_at = None, now
         round_trip = self._window.round_trip(slots, now)
         if round_trip is not None:
             self._timer.sample(round_trip)
@@ -177,12 +203,23 @@ class SwitchTransport:
     def _take_pendings(self, batch: Records, now: float) -> None:
         positions, _ = self._accepted(batch)
         if positions.size:
-            self._heard_at = now
+            self._asked_at = None
             arrived = int(np.bitwise_and.reduce(batch["workers"][positions]))
             self._missing = [rank for rank in range(self._seat.workers) if not arrived >> rank & 1]
-            # Who leaves from now on may still contribute before: the next answer will tell.
-            departed = self._departed()
-            self._gone |= {rank: departed[rank] for rank in self._missing if rank in departed}
+            # The answer may be older than a departure, before which the worker has contributed. One
+            # that comes long after the departure was known, and still lacks it, is not.
+            departed = self._departures(now)
+            self._gone |= {
+                rank: departed[rank]
+                for rank in self._missing
+                if rank in departed and now - self._left_at[rank] > self._timer.longest
+            }
+
+    def _departures(self, now: float) -> Mapping[int, str]:
+        departed = self._departed()
+        for rank in departed:
+            self._left_at.setdefault(rank, now)
+        return departed
 
     def _accepted(self, batch: Records) -> tuple[Indices, Indices]:
         """The packets that answer something outstanding: their positions and slots."""
@@ -197,12 +234,17 @@ class SwitchTransport:
         packets["sequence"] = self._window.sequence[slots]
         packets["lanes"] = chunks[which]
         self._link.send(packets)
+        if self._asked_at is None:
+            self._asked_at = self._clock()
         self.traffic.packets_sent += len(slots)
         self.traffic.bytes_sent += len(slots) * self._frame_bytes
 
     def _check_patience(self, now: float) -> None:
-        silent, stuck = now - self._heard_at, now - self._progress_at
-        departed = self._departed()
+        silent = now - self._asked_at if self._asked_at is not None else 0.0
+        stuck = now - self._progress_at
+        departed = self._departures(now)
+        if self._stopped.is_set():
+            raise AgentClosed("the agent was closed before the all-reduce was done")
         if self._seat.rank in departed:
             raise JobEnded(departed[self._seat.rank])
         if silent > self._patience.switch:

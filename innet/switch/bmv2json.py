@@ -60,9 +60,21 @@ def load(text: str | bytes) -> ir.Program:
         if document.get(key):
             raise UnsupportedProgram(f"{what} are not supported")
     try:
+        _check_names(document)
         return _Reader(document).program()
     except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as problem:
         raise UnsupportedProgram(f"malformed BMv2 JSON: {problem!r}") from problem
+
+
+def _check_names(node: Any) -> None:
+    """Raises TypeError for a name that is not text; much looks things up by name."""
+    if isinstance(node, dict):
+        if not isinstance(node.get("name", ""), str):
+            raise TypeError(f"the name {node['name']!r}")
+        node = list(node.values())
+    if isinstance(node, list):
+        for each in node:
+            _check_names(each)
 
 
 class _Reader:

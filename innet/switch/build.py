@@ -6,6 +6,8 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
+from functools import cache
 from importlib import resources
 from pathlib import Path
 
@@ -14,16 +16,19 @@ from innet.errors import CompilerError
 FLAGS = ("-std=gnu11", "-O2", "-ftree-vectorize", "-march=native", "-fPIC", "-shared", "-pthread")
 
 
-def compile_program(source: str, keep: Path | None = None) -> Path:
-    """Compile generated C and the runtime to a shared object, or find it in the cache.
+def compile_program(key: bytes, generate: Callable[[], str], keep: Path | None = None) -> Path:
+    """Compile a program's C and the runtime to a shared object, or find it in the cache.
 
-    With `keep`, what was compiled is also written to that folder. Raises CompilerError.
+    `generate` makes the C, and `key` is all that the C follows from: what is in the cache need not be
+    generated again. With `keep`, what was compiled is also written to that folder. Raises
+    CompilerError, and what `generate` raises.
     """
     if keep:
-        _write_sources(keep, source)
+        _write_sources(keep, generate())
     compiler = find_compiler()
-    target = cache_folder() / f"{_digest(compiler, source)}.so"
+    target = cache_folder() / f"{_digest(compiler, key)}.so"
     if not target.exists():
+        source = generate()
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
             folder = Path(scratch)
@@ -62,10 +67,23 @@ def _write_sources(folder: Path, source: str) -> None:
         (folder / name).write_bytes(content)
 
 
-def _digest(compiler: str, source: str) -> str:
-    """Of everything that shapes the result: sources, compiler, flags, and the processor's features."""
+@cache
+def _generator_files() -> tuple[bytes, ...]:
+    """The code that makes the C: this package's."""
+    folder = Path(__file__).parent
+    return tuple(file.read_bytes() for file in sorted(folder.rglob("*.py")))
+
+
+def _digest(compiler: str, key: bytes) -> str:
+    """Of all that shapes the result: program, generator, compiler, flags, the processor's features."""
     version = subprocess.run([compiler, "--version"], capture_output=True, check=False).stdout
-    parts = [source.encode(), *_runtime_files().values(), version, " ".join(FLAGS).encode()]
+    parts = [
+        key,
+        *_generator_files(),
+        *_runtime_files().values(),
+        version,
+        " ".join(FLAGS).encode(),
+    ]
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         parts.append(next((line for line in lines if line.startswith("flags")), "").encode())

@@ -12,6 +12,7 @@ import struct
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -122,10 +123,13 @@ class Engine:
         seed: int | None = None,
     ) -> None:
         self.program = load(json)
-        self.digest = hashlib.sha256(json.encode() if isinstance(json, str) else json).hexdigest()
+        content = json.encode() if isinstance(json, str) else json
+        self.digest = hashlib.sha256(content).hexdigest()
         self.priority_queues = priority_queues
-        source = generate(self.program, tracing=tracing)
-        self._library = _declare(ctypes.CDLL(str(compile_program(source, keep))))
+        library = compile_program(
+            content + bytes([tracing]), partial(generate, self.program, tracing=tracing), keep
+        )
+        self._library = _declare(ctypes.CDLL(str(library)))
         self._switch = self._library.rt_create(drop_port)
         self._library.rt_set_priority_queues(self._switch, priority_queues)
         self._thread: threading.Thread | None = None

@@ -301,7 +301,10 @@ def _check_sizes(info: p4info_pb2.P4Info, program: ir.Program) -> None:
 
 def _match_kind(field: Any) -> str:
     # Of P4Info, not of the program, where p4c has made ternary keys of optional ones.
-    return str(p4info_pb2.MatchField.MatchType.Name(field.match_type)).lower()
+    kinds = p4info_pb2.MatchField.MatchType
+    if field.match_type not in kinds.values():
+        raise UnsupportedProgram(f"{field.name}: a match of kind {field.match_type} is unknown")
+    return str(kinds.Name(field.match_type)).lower()
 
 
 def _fields(nodes: Iterable[Any]) -> tuple[Field, ...]:
