@@ -64,7 +64,7 @@ $(VENV)/.demo: pyproject.toml
 
 $(VENV)/.dev: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) --editable '.[demo,dev]'
+	$(PIP) --editable '.[dev]'
 	@touch $@ $(VENV)/.demo
 
 .venv-proto/.done: Makefile

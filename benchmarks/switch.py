@@ -41,7 +41,7 @@ from innet.switch.engine import Engine
 from innet.wire.frames import Address, encapsulation
 from innet.wire.layout import Kind, Operation
 from innet.wire.records import Records, blank, packet_bytes
-from tests import namespaces
+from topologies import namespaces
 
 WINDOWS = (32, 64, 128, 256)
 SWITCHES = {"innet-switch": [str(Path(sys.executable).with_name("innet-switch"))],

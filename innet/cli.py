@@ -50,12 +50,11 @@ def demo(
     Starts a controller and an embedded switch, joined to the workers by cables made of UDP: no
     privileges are needed. The exit code is 1 if the two trainings differ by more than they may.
     """
-    try:
-        from innet.demo import comparison
-    except ImportError as problem:
-        raise UsageError(
-            f"the demo needs PyTorch and scikit-learn ({problem}): pip install 'innet[demo]'"
-        ) from None
+    import sklearn  # noqa: F401 - what the workers need had better be missing here
+    import torch  # noqa: F401
+
+    from innet.demo import comparison
+
     comparison.run(workers=workers, epochs=epochs, lanes=lanes)
 
 
@@ -202,18 +201,19 @@ def p4_compile(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder for JSON and P4Info.")
     ] = None,
-    lanes: Annotated[int, typer.Option(help="Integers per packet: 64, 128 or 256.")] = 64,
+    lanes: Annotated[int, typer.Option(help="Integers per packet: 64 or 256.")] = 64,
     slots: Annotated[int, typer.Option(min=1, max=65536, help="Slots of the switch.")] = 8192,
 ) -> None:
     """Compile the P4 program with p4c-bm2-ss, which has to be on the PATH.
 
     Without --output, remake the programs that innet comes with, and their manifest.
     """
+    from innet.p4.artifacts import SLOTS
     from innet.p4.compile import SOURCES, compile_artifacts, compile_program
 
     if output:
-        if lanes not in (64, 128, 256):
-            raise UsageError(f"{lanes} lanes: the program can have 64, 128 or 256")
+        if lanes not in SLOTS:
+            raise UsageError(f"{lanes} lanes: the program can have 64 or 256")
         for path in compile_program(lanes, slots, output):
             _out.print(str(path))
     else:

@@ -9,10 +9,20 @@ from collections.abc import Sequence
 import typer
 from rich.console import Console
 
-from innet.errors import InnetError
+from innet.errors import InnetError, UsageError
 
 # What goes wrong is said once, by us; a user who sets the variable hears gRPC as well.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+_EXTRAS = {
+    "p4": "controller",
+    "p4runtime_sh": "controller",
+    "prometheus_client": "switch",
+    "scapy": "capture",
+    "sklearn": "demo",
+    "torch": "demo",
+}
+"""Which of innet's extras brings a package."""
 
 
 def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> None:
@@ -22,6 +32,13 @@ def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> None:
     except InnetError as problem:
         Console(stderr=True, soft_wrap=True).print(f"error: {problem}", markup=False)
         sys.exit(problem.exit_code)
+    except ModuleNotFoundError as problem:
+        extra = _EXTRAS.get((problem.name or "").partition(".")[0])
+        if not extra:
+            raise
+        why = f"this needs {problem.name}, which comes with: pip install 'innet[{extra}]'"
+        Console(stderr=True, soft_wrap=True).print(f"error: {why}", markup=False)
+        sys.exit(UsageError.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
 

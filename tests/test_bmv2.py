@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import IO
 
 import grpc
-import namespaces
 import numpy as np
 import pytest
 from scapy.layers.inet6 import IPv6
@@ -27,6 +26,7 @@ from innet.controller import innet_pb2_grpc as rpc
 from innet.controller.client import connect
 from innet.controller.server import ControllerServer
 from innet.host.quantize import block_exponents, blocks, dequantize, quantize
+from topologies import namespaces
 
 WORKERS = 3
 INNET_SWITCH = Path(sys.executable).with_name("innet-switch")

@@ -80,6 +80,7 @@ def passing() -> dict[str, Ether]:
         "UDP": to(somebody) / UDP(sport=5, dport=53) / b"query",
         "UDP with a wrong checksum": to(somebody, chksum=0xDEAD) / UDP(chksum=0xBEEF) / b"?",
         "innet, to another switch": to(somebody) / UDP(dport=UDP_PORT) / innet.tobytes(),
+        "innet, with fewer lanes": to(somebody) / UDP(dport=UDP_PORT) / innet.tobytes()[:100],
         "innet, another version": to(somebody) / UDP(dport=UDP_PORT) / (b"\7" * 400),
         "IPv4 with options": to(somebody, options=[IPOption_RR()]) / b"recorded",
         "a fragment": to(somebody, flags="MF", frag=0, proto=17) / bytes(24),

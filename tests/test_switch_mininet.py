@@ -6,10 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import namespaces
 import pytest
 from switches import receive, running_switch
 from tiny_programs import FOLDER
+
+from topologies import namespaces
 
 SCRIPT = Path(__file__).with_name("mininet_ping.py")
 MININET = Path("/usr/lib/python3/dist-packages/mininet")

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
-import namespaces
 import pytest
 from p4runtime_client import Controller, Names, group
 from scapy.utils import RawPcapReader
@@ -19,6 +18,7 @@ from tiny_programs import FOLDER, program
 
 from innet.switch import bmv2json
 from innet.switch.codegen import generate
+from topologies import namespaces
 
 LINE = re.compile(
     r"\[(\d\d:){2}\d\d\.\d{3}\] \[innet\] \[([A-Z])\] \[thread \d+\] \[(\d+\.\d+)\] \[cxt 0\] (.*)"

@@ -7,30 +7,32 @@ import secrets
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
+import structlog
 from p4.v1 import p4runtime_pb2 as p4rt
 
 from innet.controller.p4runtime import SwitchConnection, group
 from innet.errors import SwitchError
 from innet.p4.artifacts import Artifact
-from innet.wire.frames import Address, encapsulation, mac_text
+from innet.wire.frames import ENCAPSULATION_BYTES, Address, encapsulation, mac_text
 from innet.wire.layout import HEADER_BYTES, Kind
 from innet.wire.records import blank, packet_dtype
+
+_log = structlog.get_logger("innet.controller")
 
 COUNTERS = ("waiting", "completed", "answered", "pending", "stale")
 
 _FLOOD_GROUP = 1
 _FIRST_JOB_GROUP = 2
 _SLOT_BITS = 16
-_FRAME = packet_dtype(0, 42)
+_FRAME = packet_dtype(0, ENCAPSULATION_BYTES)
 _FRAME_BYTES = _FRAME.itemsize
 _CLEAR_ATTEMPTS, _CLEAR_WAIT = 20, 0.25
 _CLEARS_AT_ONCE = 1024
 
-Cell = tuple[int, int, int]
-"""A request to clear, by the token of its round: (token, slot, copy)."""
+Cell = tuple[int, int]
+"""One copy of a slot: (slot, copy)."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,8 @@ class AggregationSwitch:
         self.lanes, self.slots, self.service = artifact.lanes, artifact.slots, service
         self._hello = hello
         self._stations: dict[bytes, int] = {}
-        self._cleared: set[Cell] = set()
-        self._clear_acknowledged = threading.Condition()
+        self._rounds: dict[int, set[Cell]] = {}  # of clearing, by token: what is still due
+        self._acknowledged = threading.Condition()
         self._connection = SwitchConnection(address, device_id, artifact.p4info, self._packet_in)
         try:
             self._connection.run(artifact.json)
@@ -154,25 +156,35 @@ class AggregationSwitch:
 
         P4Runtime cannot write BMv2's registers, so packets do it, and come back as acknowledgement.
         """
-        token = secrets.randbits(32)
-        cells = [
-            (token, slot, copy)
-            for slot in range(job.first_slot, job.first_slot + job.slots)
-            for copy in (0, 1)
-        ]
+        slots = range(job.first_slot, job.first_slot + job.slots)
+        cells = [(slot, copy) for slot in slots for copy in (0, 1)]
         for start in range(0, len(cells), _CLEARS_AT_ONCE):
-            self._clear_some(set(cells[start : start + _CLEARS_AT_ONCE]))
+            due = set(cells[start : start + _CLEARS_AT_ONCE])
+            for _ in range(_CLEAR_ATTEMPTS):
+                due = due and self._clear_once(due)
+            if due:
+                raise SwitchError(
+                    f"the switch did not clear {len(due)} cells: has it lost its program?"
+                )
 
-    def _clear_some(self, due: set[Cell]) -> None:
-        for _ in range(_CLEAR_ATTEMPTS):
-            self._connection.send([self._clear_packet(*each) for each in due])
-            with self._clear_acknowledged:
-                self._clear_acknowledged.wait_for(partial(due.issubset, self._cleared), _CLEAR_WAIT)
-                due -= self._cleared
-                if not due:
-                    self._cleared.clear()
-                    return
-        raise SwitchError(f"the switch did not clear {len(due)} cells: has it lost its program?")
+    def _clear_once(self, cells: set[Cell]) -> set[Cell]:
+        """Ask once, and return what was not acknowledged when acknowledgements ceased to come.
+
+        Only acknowledgements of this very round count. The way through the switch keeps the order,
+        so when the last of them is in, no request of an earlier round is still under way, which might
+        clear a cell that is in use again.
+        """
+        token, left = secrets.randbits(32), set(cells)
+        with self._acknowledged:
+            self._rounds[token] = left
+        self._connection.send([self._clear_packet(token, *cell) for cell in cells])
+        with self._acknowledged:
+            before = 0
+            while left and len(left) != before:
+                before = len(left)
+                self._acknowledged.wait_for(lambda: not left, _CLEAR_WAIT)
+            del self._rounds[token]
+        return left
 
     def _clear_packet(self, token: int, slot: int, copy: int) -> p4rt.StreamMessageRequest:
         # The parity of the sequence number picks the copy.
@@ -185,26 +197,34 @@ class AggregationSwitch:
             return
         packet = np.frombuffer(frame[:_FRAME_BYTES], _FRAME)[0]
         if packet["kind"] == Kind.CLEAR:
-            with self._clear_acknowledged:
-                cell = int(packet["workers"]), int(packet["slot"]), int(packet["sequence"]) & 1
-                self._cleared.add(cell)
-                self._clear_acknowledged.notify_all()
+            with self._acknowledged:
+                left = self._rounds.get(int(packet["workers"]), set())
+                left.discard((int(packet["slot"]), int(packet["sequence"])))
+                if not left:
+                    self._acknowledged.notify_all()
         elif packet["kind"] == Kind.HELLO:
             where = Attachment(metadata["ingress_port"], _source(frame))
             self._hello(int(packet["sequence"]), where)
 
     def _learn(self, where: Attachment) -> None:
-        """Forward ordinary frames for this worker's host to its port, instead of to all ports."""
+        """Forward ordinary frames for this worker's host to its port, instead of to all ports.
+
+        Without such an entry they still arrive, so a full table is no reason to refuse a worker.
+        """
         mac, port = where.address.mac_bytes, where.port
         if self._stations.get(mac) == port:
             return
         match = {"destination": _number(mac)}
         entry = self._connection.names.entry("bridge", match, "forward", {"port": port})
-        if mac in self._stations:
-            self._connection.modify(entry)
+        try:
+            if mac in self._stations:
+                self._connection.modify(entry)
+            else:
+                self._connection.insert(entry)
+        except SwitchError as problem:
+            _log.warning("a station's frames go to all ports", mac=where.address.mac, why=problem)
         else:
-            self._connection.insert(entry)
-        self._stations[mac] = port
+            self._stations[mac] = port
 
 
 def _worker_key(job: JobKey, epoch: int, where: Attachment) -> dict[str, int | tuple[int, int]]:

@@ -20,7 +20,8 @@ def connect(
 
     Raises ControllerUnreachable if nobody answers within `timeout` seconds.
     """
-    channel = grpc.insecure_channel(address)
+    # A proxy that is set for the web is not for this.
+    channel = grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)])
     try:
         grpc.channel_ready_future(channel).result(timeout)
     except grpc.FutureTimeoutError:

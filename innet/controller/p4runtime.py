@@ -5,12 +5,14 @@ A thin layer over p4runtime-shell's client, which speaks the protocol: names ins
 """
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import grpc
+import structlog
 from google.rpc import status_pb2
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
@@ -18,7 +20,9 @@ from p4runtime_sh.p4runtime import P4RuntimeClient, P4RuntimeException
 
 from innet.errors import SwitchError
 
+_log = structlog.get_logger("innet.controller")
 _ANSWER_WITHIN = 5.0
+_RUN_WITHIN = 120.0  # a switch may have to compile the program
 
 Match = Mapping[str, int | tuple[int, int]]
 """Match values by field name; for an lpm field (value, prefix length)."""
@@ -110,7 +114,7 @@ class SwitchConnection:
         request.config.p4info.CopyFrom(self._info)
         request.config.p4_device_config = device_config
         with self._translated():
-            self._client.stub.SetForwardingPipelineConfig(request)
+            self._client.stub.SetForwardingPipelineConfig(request, timeout=_RUN_WITHIN)
 
     def insert(self, *entities: p4rt.Entity) -> None:
         """Add entries, all or, with a SwitchError, those that can be."""
@@ -128,11 +132,12 @@ class SwitchConnection:
         """The packets that counter cells have counted."""
         request = p4rt.ReadRequest(device_id=self._client.device_id, entities=cells)
         with self._translated():
-            return [
-                entity.counter_entry.data.packet_count
-                for response in self._client.stub.Read(request)
+            found = {
+                _cell(entity): entity.counter_entry.data.packet_count
+                for response in self._client.stub.Read(request, timeout=_ANSWER_WITHIN)
                 for entity in response.entities
-            ]
+            }
+            return [found[_cell(cell)] for cell in cells]
 
     def send(self, packets: Sequence[p4rt.StreamMessageRequest]) -> None:
         """Packet-outs, in order; like any packet they may get lost."""
@@ -151,12 +156,16 @@ class SwitchConnection:
         request.election_id.low = self._client.election_id[1]
         with self._translated():
             # Not the client's own `write`: its reading of the error details does not end.
-            self._client.stub.Write(request)
+            self._client.stub.Write(request, timeout=_ANSWER_WITHIN)
 
     def _listen(self) -> None:
         # The client puts None when the stream has ended.
         while (message := self._client.stream_in_q["packet"].get()) is not None:
-            self._packet_in(self.names.packet_in(message.packet), message.packet.payload)
+            try:
+                self._packet_in(self.names.packet_in(message.packet), message.packet.payload)
+            except Exception:  # noqa: BLE001 - whatever it is
+                # One strange packet must not cost all others that are to come.
+                _log.exception("a packet-in was not understood")
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:
@@ -165,7 +174,9 @@ class SwitchConnection:
         except P4RuntimeException as problem:
             raise SwitchError(f"{self._where} refused: {problem}") from None
         except grpc.RpcError as problem:
-            reasons = "; ".join([problem.details(), *_details(problem)])
+            if problem.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise SwitchError(f"{self._where} does not answer: is it stuck?") from None
+            reasons = "; ".join([problem.details() or problem.code().name, *_details(problem)])
             raise SwitchError(f"{self._where} refused: {reasons}") from None
         except SystemExit:  # the client's way of giving up
             raise SwitchError(f"{self._where} does not answer as a P4Runtime switch") from None
@@ -190,8 +201,13 @@ def _details(problem: grpc.RpcError) -> Iterator[str]:
             yield f"update {index}: {error.message or 'code ' + str(error.canonical_code)}"
 
 
+def _cell(entity: p4rt.Entity) -> tuple[int, int]:
+    return entity.counter_entry.counter_id, entity.counter_entry.index.index
+
+
 def _await(address: str) -> None:
     """Fail clearly where nobody listens, before the client is asked, which would wait for long."""
+    _exempt_from_proxy(address.rpartition(":")[0])
     with grpc.insecure_channel(address) as channel:
         try:
             grpc.channel_ready_future(channel).result(_ANSWER_WITHIN)
@@ -199,6 +215,13 @@ def _await(address: str) -> None:
             raise SwitchError(
                 f"no switch answers at {address}: is it running, with P4Runtime at this address?"
             ) from None
+
+
+def _exempt_from_proxy(host: str) -> None:
+    """p4runtime-shell's channel would obey a proxy that is set for the web, unless told so here."""
+    exempt = os.environ.get("no_grpc_proxy", "").split(",")  # noqa: SIM112 - gRPC's spelling
+    if host not in exempt:
+        os.environ["no_grpc_proxy"] = ",".join(filter(None, [*exempt, host]))  # noqa: SIM112
 
 
 def _fill_match(component: Any, bits: int, value: int | tuple[int, int]) -> None:

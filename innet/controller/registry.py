@@ -30,7 +30,7 @@ MOST_JOBS = 256
 DEFAULT_SLOTS = 128
 DEFAULT_LANES = 64
 DEFAULT_SERVICE = Address("02:00:00:00:00:fe", "10.255.255.254")
-_LAST_EPOCH = 0xFFFF
+_LAST_EPOCH = _LAST_ID = 0xFFFF
 Thing = TypeVar("Thing")
 _log = structlog.get_logger("innet.controller")
 
@@ -110,7 +110,7 @@ class Registry:
     def __init__(self) -> None:
         self._switches: dict[str, Switch] = {}
         self._jobs: dict[str, Job] = {}
-        self._next_job = 1
+        self._last_id = 0
         # Switches are written under the lock, so that their tables change in the state's order.
         self._changed = threading.Condition(threading.RLock())
 
@@ -164,7 +164,7 @@ class Registry:
             size = request.slots or min(DEFAULT_SLOTS, switch.slots.slots)
             first = switch.slots.take(size)
             index = next(each for each in range(MOST_JOBS) if each not in switch.indices)
-            key = JobKey(self._next_job, index, first, size, request.workers)
+            key = JobKey(self._new_id(), index, first, size, request.workers)
             try:
                 switch.data_plane.open_job(key)
             except BaseException:
@@ -174,7 +174,6 @@ class Registry:
             # Random, so that packets from before a restart of the controller do not fit.
             job = Job(request.name, switch, key, 1 + secrets.randbelow(_LAST_EPOCH))
             self._jobs[request.name] = job
-            self._next_job += 1
             _log.info("job created", name=job.name, switch=request.switch, slots=size)
             return job.describe()
 
@@ -188,15 +187,20 @@ class Registry:
         with self._changed:
             job = _find(self._jobs, name, "job")
             description = job.describe()
-            counters = job.switch.data_plane.counters(job.key)
-            description.counters.CopyFrom(pb.Counters(**counters))
-            return description
+        # Without the lock: nobody else is to wait for a switch that is slow to answer.
+        counters = job.switch.data_plane.counters(job.key)
+        description.counters.CopyFrom(pb.Counters(**counters))
+        return description
 
     def delete_job(self, name: str) -> None:
         """End a job: its workers are told, its slots are free."""
         with self._changed:
             job = _find(self._jobs, name, "job")
             reason = f"the job {name!r} was deleted"
+            # Slots that are being cleared cannot be another's yet.
+            self._changed.wait_for(lambda: not job.starting)
+            if job.deleted:
+                raise NotFound(f"there is no job {name!r} any more")
             job.deleted = True
             for worker in list(job.workers.values()):
                 worker.events.put(_departure(worker.rank, reason))
@@ -224,6 +228,10 @@ class Registry:
                 self._changed.wait(0.5)
             if job.deleted or not is_active():
                 raise NotFound(f"there is no job {name!r} any more")
+            if job.stranded:
+                raise ControllerError(
+                    f"the switch has kept entries of the job {name!r}: delete it, and create another"
+                )
             if rank in job.workers:
                 raise AlreadyExists(f"the job {name!r} has a worker {rank} already")
             worker = Worker(rank, 1 + secrets.randbelow((1 << 32) - 1))
@@ -266,6 +274,14 @@ class Registry:
             for switch in self._switches.values():
                 switch.data_plane.close()
 
+    def _new_id(self) -> int:
+        """An id for a job that no other has; an old one comes again as late as possible."""
+        taken = {job.key.job for job in self._jobs.values()}
+        while True:
+            self._last_id = self._last_id % _LAST_ID + 1
+            if self._last_id not in taken:
+                return self._last_id
+
     def _start(self, job: Job, worker: Worker) -> None:
         """Clear a new generation's cells. Without the lock: the acknowledgements take it."""
         try:
@@ -294,9 +310,9 @@ class Registry:
 
     def _admit(self, job: Job, worker: Worker, where: Attachment) -> None:
         data_plane, key = job.switch.data_plane, job.key
+        worker.where = where  # from here on there may be something to dismiss
         try:
             data_plane.admit(key, job.epoch, worker.rank, where)
-            worker.where = where
             data_plane.set_members(key, _members(job))
         except InnetError as problem:
             worker.events.put(problem)
@@ -320,6 +336,7 @@ class Registry:
         data_plane = job.switch.data_plane
         with _tolerated(job):
             data_plane.set_members(job.key, _members(job))
+        with _tolerated(job):
             data_plane.dismiss(job.key, job.epoch, worker.rank, worker.where)
 
 

@@ -10,11 +10,8 @@ import typer
 
 from innet import commands, logs
 from innet.errors import UsageError
-from innet.switch.device import Device
-from innet.switch.metrics import serve_metrics
 from innet.switch.pcap import capture
 from innet.switch.ports import MOST_PORTS, Port, open_port
-from innet.switch.service import P4RuntimeService, serve
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 _log = structlog.get_logger("innet.switch")
@@ -81,6 +78,10 @@ def switch(
     [b]innet-switch --no-p4 -i 1@udp:127.0.0.1:9001/127.0.0.1:8001
     -i 2@udp:127.0.0.1:9002/127.0.0.1:8002 --grpc-server-addr 127.0.0.1:9559[/b]
     """
+    from innet.switch.metrics import serve_metrics
+    from innet.switch.p4runtime.device import Device
+    from innet.switch.p4runtime.service import P4RuntimeService, serve
+
     logs.configure(verbose=verbose)
     if bool(json) == no_p4:
         raise UsageError("give a program's JSON, or --no-p4 to have P4Runtime bring it")

@@ -14,20 +14,17 @@
 
 #define LANES_00_TO_3F(M)                                      \
     LANE_ROW(M, 0) LANE_ROW(M, 1) LANE_ROW(M, 2) LANE_ROW(M, 3)
-#define LANES_40_TO_7F(M)                                      \
-    LANE_ROW(M, 4) LANE_ROW(M, 5) LANE_ROW(M, 6) LANE_ROW(M, 7)
-#define LANES_80_TO_FF(M)                                      \
+#define LANES_40_TO_FF(M)                                      \
+    LANE_ROW(M, 4) LANE_ROW(M, 5) LANE_ROW(M, 6) LANE_ROW(M, 7) \
     LANE_ROW(M, 8) LANE_ROW(M, 9) LANE_ROW(M, a) LANE_ROW(M, b) \
     LANE_ROW(M, c) LANE_ROW(M, d) LANE_ROW(M, e) LANE_ROW(M, f)
 
 #if LANES == 64
 #define FOR_EACH_LANE(M) LANES_00_TO_3F(M)
-#elif LANES == 128
-#define FOR_EACH_LANE(M) LANES_00_TO_3F(M) LANES_40_TO_7F(M)
 #elif LANES == 256
-#define FOR_EACH_LANE(M) LANES_00_TO_3F(M) LANES_40_TO_7F(M) LANES_80_TO_FF(M)
+#define FOR_EACH_LANE(M) LANES_00_TO_3F(M) LANES_40_TO_FF(M)
 #else
-#error "LANES must be 64, 128 or 256"
+#error "LANES must be 64 or 256"
 #endif
 
 #endif

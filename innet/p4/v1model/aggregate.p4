@@ -26,14 +26,17 @@ control IngressPipeline(inout headers_t hdr, inout metadata_t meta, inout standa
     Bridge() bridge;
 
     apply {
-        if (standard.parser_error != error.NoError) {
-            mark_to_drop(standard);
+        if (standard.parser_error != error.NoError && !hdr.ipv4.isValid()) {
+            mark_to_drop(standard);  // cut short
         } else if (hdr.packet_out.isValid() && meta.clear == 0) {
             standard.egress_spec = hdr.packet_out.egress_port;
         } else {
             service.apply(meta);
             if (meta.mine == 0) {
+                // Also what only looks like innet's, and is too short for that.
                 bridge.apply(hdr, meta, standard);
+            } else if (standard.parser_error != error.NoError) {
+                mark_to_drop(standard);
             } else if (hdr.arp.isValid()) {
                 arp_responder.apply(hdr, meta, standard);
             } else if (hdr.lanes.isValid() || hdr.packet_out.isValid()) {

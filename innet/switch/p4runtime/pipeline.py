@@ -5,16 +5,16 @@ from typing import Any
 
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from innet.switch import registers
-from innet.switch.digests import Digests
 from innet.switch.engine import Count, Engine
-from innet.switch.metering import Meters
-from innet.switch.reconcile import keep_entries, keep_registers, keep_values
-from innet.switch.refusal import invalid, unsupported
-from innet.switch.replication import Replication
-from innet.switch.schema import Counter, Schema, check_index
-from innet.switch.tables import Tables
-from innet.switch.value_sets import ValueSets
+from innet.switch.p4runtime import registers
+from innet.switch.p4runtime.digests import Digests
+from innet.switch.p4runtime.metering import Meters
+from innet.switch.p4runtime.reconcile import keep_entries, keep_registers, keep_values
+from innet.switch.p4runtime.refusal import invalid, unsupported
+from innet.switch.p4runtime.replication import Replication
+from innet.switch.p4runtime.schema import Counter, Schema, check_index
+from innet.switch.p4runtime.tables import Tables
+from innet.switch.p4runtime.value_sets import ValueSets
 
 Writer = Callable[["p4rt.Update.Type", Any], None]
 Reader = Callable[[Any], Iterable[Any]]

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from p4.v1 import p4runtime_pb2 as p4rt
 
 from innet.switch.engine import Engine, MeterRates
-from innet.switch.refusal import invalid, unsupported
-from innet.switch.schema import Meter, Schema, check_index
+from innet.switch.p4runtime.refusal import invalid, unsupported
+from innet.switch.p4runtime.schema import Meter, Schema, check_index
 
 
 class Meters:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from p4.v1 import p4runtime_pb2 as p4rt
 
 from innet.switch.engine import Engine
-from innet.switch.refusal import already_exists, invalid, not_found
+from innet.switch.p4runtime.refusal import already_exists, invalid, not_found
 
 _MOST_GROUPS, _MOST_SESSIONS = 1 << 16, 1 << 15
 _MOST_INSTANCES, _MOST_PORTS = 1 << 16, 1 << 32

@@ -13,9 +13,9 @@ from p4.v1 import p4runtime_pb2 as p4rt
 from p4.v1 import p4runtime_pb2_grpc
 
 from innet.errors import UsageError
-from innet.switch.arbitration import Arbitration, Client
-from innet.switch.device import Device
-from innet.switch.refusal import Refusal, forbidden, unsupported
+from innet.switch.p4runtime.arbitration import Arbitration, Client
+from innet.switch.p4runtime.device import Device
+from innet.switch.p4runtime.refusal import Refusal, forbidden, unsupported
 
 _API_VERSION = "1.4.1"
 _MOST_BYTES = 256 << 20

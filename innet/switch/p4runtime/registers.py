@@ -6,8 +6,8 @@ from p4.v1 import p4data_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 
 from innet.switch.engine import Engine
-from innet.switch.refusal import invalid
-from innet.switch.schema import Register, Schema, check_index, encode
+from innet.switch.p4runtime.refusal import invalid
+from innet.switch.p4runtime.schema import Register, Schema, check_index, encode
 
 
 def read(

@@ -11,7 +11,7 @@ import grpc
 from p4.v1 import p4runtime_pb2 as p4rt
 
 from innet.switch.engine import Engine
-from innet.switch.refusal import Refusal, invalid
+from innet.switch.p4runtime.refusal import Refusal, invalid
 
 Read = Callable[[p4rt.Entity], Iterable[p4rt.Entity]]
 Write = Callable[[p4rt.Update], None]

@@ -14,7 +14,7 @@ import grpc
 from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from innet.switch.refusal import Refusal, forbidden, invalid, not_found, unsupported
+from innet.switch.p4runtime.refusal import Refusal, forbidden, invalid, not_found, unsupported
 
 _MOST_WAITING = 4096
 

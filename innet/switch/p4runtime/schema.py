@@ -12,8 +12,9 @@ import grpc
 from p4.config.v1 import p4info_pb2
 
 from innet.errors import UnsupportedProgram
-from innet.switch import digests, ir
-from innet.switch.refusal import Refusal, invalid, not_found
+from innet.switch import ir
+from innet.switch.p4runtime import digests
+from innet.switch.p4runtime.refusal import Refusal, invalid, not_found
 
 _ANY_PRIORITY = ("ternary", "optional", "range")
 

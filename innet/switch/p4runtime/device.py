@@ -13,15 +13,15 @@ from p4.v1 import p4runtime_pb2 as p4rt
 
 from innet.errors import CompilerError, UnsupportedProgram
 from innet.switch import bmv2json
-from innet.switch.batches import all_or_none, each_alone
 from innet.switch.codegen import generate
 from innet.switch.engine import Engine
-from innet.switch.pipeline import Pipeline
+from innet.switch.p4runtime.batches import all_or_none, each_alone
+from innet.switch.p4runtime.pipeline import Pipeline
+from innet.switch.p4runtime.refusal import Refusal, invalid, not_found
+from innet.switch.p4runtime.schema import Field, Schema, encode
+from innet.switch.p4runtime.watch import Watch
 from innet.switch.ports import Port, cpu_port
-from innet.switch.refusal import Refusal, invalid, not_found
-from innet.switch.schema import Field, Schema, encode
 from innet.switch.stats import Stats
-from innet.switch.watch import Watch
 
 _LONGEST_FRAME = 1 << 16
 

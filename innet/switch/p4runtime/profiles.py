@@ -14,8 +14,8 @@ import grpc
 from p4.v1 import p4runtime_pb2 as p4rt
 
 from innet.switch.engine import Engine
-from innet.switch.refusal import Refusal, already_exists, invalid, not_found, unsupported
-from innet.switch.schema import Action, Profile, Schema, Table, encode
+from innet.switch.p4runtime.refusal import Refusal, already_exists, invalid, not_found, unsupported
+from innet.switch.p4runtime.schema import Action, Profile, Schema, Table, encode
 
 Call = tuple[int, Sequence[int]]
 """An action's number in the program, and its arguments."""

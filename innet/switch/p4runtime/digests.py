@@ -16,7 +16,7 @@ from p4.v1 import p4runtime_pb2 as p4rt
 from innet.errors import UnsupportedProgram
 from innet.switch import ir
 from innet.switch.engine import Engine
-from innet.switch.refusal import already_exists, invalid, not_found
+from innet.switch.p4runtime.refusal import already_exists, invalid, not_found
 
 _SECOND = 1_000_000_000
 _NO_LIMIT = 1 << 63

@@ -12,10 +12,17 @@ import grpc
 from p4.v1 import p4runtime_pb2 as p4rt
 
 from innet.switch.engine import MISS, NO_ACTION, NO_BUNDLE, Count, Engine
-from innet.switch.metering import meter_rates
-from innet.switch.profiles import Call, Profiles, call
-from innet.switch.refusal import Refusal, already_exists, forbidden, invalid, not_found, unsupported
-from innet.switch.schema import Field, Schema, Table, ValueSet, encode
+from innet.switch.p4runtime.metering import meter_rates
+from innet.switch.p4runtime.profiles import Call, Profiles, call
+from innet.switch.p4runtime.refusal import (
+    Refusal,
+    already_exists,
+    forbidden,
+    invalid,
+    not_found,
+    unsupported,
+)
+from innet.switch.p4runtime.schema import Field, Schema, Table, ValueSet, encode
 
 _NS = 1_000_000_000
 _SHORTEST_SCAN = 0.01  # seconds

@@ -1,0 +1,92 @@
+"""How a worker's stay ends: with the script, whatever ends it."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from racks import WITHIN, Rack, rack
+
+from innet.errors import AgentClosed, LinkFailed, WorkersMissing
+from innet.host.link import Link
+
+ONES = np.ones(1000, np.float32)
+
+# A worker that is in the middle of an all-reduce, which cannot finish, when something happens to it.
+WORKER = """
+import sys
+import numpy as np
+import innet
+agent = innet.join(sys.argv[1], sys.argv[2], 0, sys.argv[3])
+future = agent.submit(np.ones(1000, np.float32))
+print("busy", flush=True)
+{then}
+"""
+
+
+@pytest.fixture(scope="module")
+def tor() -> Iterator[Rack]:
+    with rack(2) as made:
+        yield made
+
+
+@pytest.mark.parametrize("then", ["raise MemoryError", "future.result()"])
+def test_a_script_that_fails_ends_and_the_others_learn_it(tor: Rack, then: str):
+    with tor.job(2) as job, tor.join(job, 1) as other:
+        script = WORKER.format(then=then)
+        command = [sys.executable, "-c", script, tor.controller, job, tor.links[0]]
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ) as worker:
+            assert worker.stdout.readline() == "busy\n"
+            if then == "future.result()":
+                worker.send_signal(signal.SIGINT)
+            assert worker.wait(WITHIN) != 0
+        # To the maximum it has contributed, to the sum it cannot.
+        with pytest.raises(WorkersMissing, match="worker 0"):
+            other.all_reduce(ONES)
+
+
+def test_leaving_a_with_block_by_an_error_does_not_wait_for_the_others(tor: Rack):
+    with tor.job(2) as job, tor.join(job, 1):
+        futures = []
+
+        def leave_by_an_error() -> None:
+            with tor.join(job, 0) as agent:
+                futures.extend([agent, agent.submit(ONES)])
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            leave_by_an_error()
+        agent, future = futures
+        with pytest.raises(AgentClosed):
+            future.result()
+        with pytest.raises(AgentClosed, match="join the job again"):
+            agent.submit(ONES)
+
+
+def test_a_link_that_fails_spoils_the_seat_and_never_a_sum(tor: Rack, monkeypatch):
+    send, fail = Link.send, []
+
+    def failing(link: Link, records: np.ndarray) -> None:
+        if link in fail:
+            fail.remove(link)
+            raise OSError(socket.EAI_FAIL, os.strerror(100))
+        send(link, records)
+
+    monkeypatch.setattr(Link, "send", failing)
+    with tor.job(2) as job, tor.join(job, 0) as first, tor.join(job, 1) as second:
+        fail.append(first._link)
+        with ThreadPoolExecutor(1) as pool:
+            other = pool.submit(second.all_reduce, ONES)
+            with pytest.raises(LinkFailed, match="Network is down"):
+                first.all_reduce(ONES)
+            with pytest.raises(LinkFailed, match="join the job again"):
+                first.all_reduce(2 * ONES)
+            first.close()
+            assert isinstance(other.exception(WITHIN), WorkersMissing)
