@@ -217,8 +217,8 @@ def p4_compile(
         for path in compile_program(lanes, slots, output):
             _out.print(str(path))
     else:
-        compile_artifacts(SOURCES / "artifacts")
-        _out.print(f"compiled to {SOURCES / 'artifacts'}")
+        compile_artifacts(SOURCES / "compiled")
+        _out.print(f"compiled to {SOURCES / 'compiled'}")
 
 
 @app.command()
@@ -245,7 +245,8 @@ def parse_ports(text: str) -> list[int]:
     ports: list[int] = []
     for part in text.split(","):
         first, dash, last = part.partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
+        numbers = [first, last] if dash else [first]
+        if not all(map(str.isdecimal, numbers)) or int(numbers[0]) > int(numbers[-1]):
             raise UsageError(f"ports {text!r}: write them as in 1-4,7")
         ports.extend(range(int(first), int(last or first) + 1))
     return ports

@@ -101,7 +101,7 @@ def test_a_program_that_is_not_bmv2s_ends_with_code_2(tmp_path: Path, text: str)
     refuse("not a BMv2 JSON", "innet-switch", str(program), "--grpc-server-addr", "127.0.0.1:0")
 
 
-@pytest.mark.parametrize("text", ["", "1-", "-1", "a", "1-x", "1,,2", "1-2-3", "²", "1;2"])
+@pytest.mark.parametrize("text", ["", "1-", "-1", "a", "1-x", "1,,2", "1-2-3", "4-1", "²", "1;2"])
 def test_ports_are_numbers_and_ranges(text: str):
     with pytest.raises(UsageError, match="write them as in 1-4,7"):
         parse_ports(text)

@@ -86,6 +86,12 @@ def test_nonsense_about_a_switch_is_refused_before_it_is_touched(tor, fields, ki
     assert tor.free_slots == SLOTS
 
 
+@pytest.mark.parametrize("ports", [[1, 1], [510], [600]])
+def test_ports_that_cannot_be_are_refused(tor: Rack, ports: list[int]):
+    with refused(UsageError, "ports are numbers below 510, each once"):
+        tor.stub.AddSwitch(pb.AddSwitchRequest(name="x", grpc_address="nowhere:1", ports=ports))
+
+
 def test_a_switch_without_ports_is_refused(tor: Rack):
     with refused(UsageError, "which ports does the switch have"):
         tor.stub.AddSwitch(pb.AddSwitchRequest(name="x", grpc_address=tor.switch.address))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from racks import WITHIN
 
-from innet.demo.rack import Rack, free_udp_ports, local_rack, spawned
+from innet.demo.rack import Rack, free_tcp_port, local_rack, spawned
 
 DIGITS = Path(__file__).parents[1] / "examples" / "digits.py"
 WORKERS = 2
@@ -54,7 +54,7 @@ def test_two_lines_of_it_are_innets():
 def start(rack: Rack, stack: contextlib.ExitStack) -> "list[subprocess.Popen[str]]":
     """The script's processes as torchrun would start them, after their first epoch."""
     common = {"MASTER_ADDR": "127.0.0.1", "WORLD_SIZE": str(WORKERS), "OMP_NUM_THREADS": "1"}
-    common["MASTER_PORT"] = str(free_udp_ports(1)[0])
+    common["MASTER_PORT"] = str(free_tcp_port())
     workers = []
     for rank in map(str, range(WORKERS)):
         environment = {**rack.environment, **common, "RANK": rank, "LOCAL_RANK": rank}

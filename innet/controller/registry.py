@@ -27,6 +27,9 @@ from innet.wire.layout import MAX_WORKERS
 MOST_JOBS = 256
 """Jobs on one switch, as many as its program can count apart."""
 
+CPU_PORT = 510
+"""The port that leads to the controller: a constant of the program."""
+
 DEFAULT_SLOTS = 128
 DEFAULT_LANES = 64
 DEFAULT_SERVICE = Address("02:00:00:00:00:fe", "10.255.255.254")
@@ -119,6 +122,8 @@ class Registry:
         _check_name("switch", request.name)
         if not request.ports:
             raise UsageError("which ports does the switch have? Name those that workers are at")
+        if len(set(request.ports)) < len(request.ports) or max(request.ports) >= CPU_PORT:
+            raise UsageError(f"ports are numbers below {CPU_PORT}, each once: {[*request.ports]}")
         if not request.HasField("service"):
             request.service.CopyFrom(pb_address(DEFAULT_SERVICE))
         service = _address(request.service)

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import signal
-import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from innet.controller import innet_pb2 as pb
-from innet.demo.rack import local_rack, spawned
+from innet.demo.rack import free_tcp_port, local_rack, spawned
 from innet.errors import InnetError
 
 LEAST_ACCURACY = 0.95
@@ -83,7 +82,7 @@ def train(
     task = progress.add_task(f"training over {network}", total=epochs, loss=float("nan"))
     started = time.monotonic()
     command = [sys.executable, "-m", _TRAINING, network, str(epochs)]
-    master = str(_free_tcp_port())
+    master = str(free_tcp_port())
     with contextlib.ExitStack() as stack:
         processes = [
             stack.enter_context(
@@ -148,10 +147,3 @@ def check(innet: Outcome, gloo: Outcome, job: pb.Job) -> None:
             f"the accuracy is {innet.accuracy:.4f}, Gloo's {gloo.accuracy:.4f}: "
             f"more than {MOST_DIFFERENCE} apart"
         )
-
-
-def _free_tcp_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -142,6 +142,14 @@ def free_udp_ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
+def free_tcp_port() -> int:
+    """A TCP port of the loopback interface that nobody has at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
 def _end_with_parent(parent: int) -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:  # it ended before it could be said

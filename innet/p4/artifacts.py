@@ -48,7 +48,7 @@ def manifest() -> dict[str, Any]:
 
 def folder() -> Traversable:
     """Where the artifacts lie."""
-    return resources.files("innet.p4") / "artifacts"
+    return resources.files("innet.p4") / "compiled"
 
 
 def digest(content: bytes) -> str:
