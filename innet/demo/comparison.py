@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from innet.controller import innet_pb2 as pb
-from innet.demo.rack import free_tcp_port, local_rack, spawned
+from innet.demo.rack import INTERRUPTS, free_tcp_port, local_rack, spawned
 from innet.errors import InnetError
 
 LEAST_ACCURACY = 0.95
@@ -53,7 +52,7 @@ class Outcome:
 
 def run(workers: int, epochs: int, lanes: int) -> None:
     """Train twice, print the table, and raise InnetError if a promise was not kept."""
-    interrupted = Interrupted()
+    INTERRUPTS.catch()
     console = Console()
     with Progress(
         TextColumn("{task.description:<24}"),
@@ -64,9 +63,9 @@ def run(workers: int, epochs: int, lanes: int) -> None:
         console=console,
     ) as progress:
         with local_rack(workers, lanes) as rack:
-            innet = train("innet", workers, epochs, progress, interrupted, rack.environment)
+            innet = train("innet", workers, epochs, progress, rack.environment)
             job = rack.describe_job()
-        gloo = train("gloo", workers, epochs, progress, interrupted, {})
+        gloo = train("gloo", workers, epochs, progress, {})
     console.print(table(innet, gloo, job))
     check(innet, gloo, job)
     console.print(
@@ -75,34 +74,11 @@ def run(workers: int, epochs: int, lanes: int) -> None:
     )
 
 
-class Interrupted:
-    """Ctrl-C and SIGTERM, both as KeyboardInterrupt.
-
-    An exception that a signal raises is lost where Python cannot pass it on, as in what runs around a
-    fork. So it is kept, to be asked for.
-    """
-
-    def __init__(self) -> None:
-        self._signal = 0
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._take)
-
-    def check(self) -> None:
-        """Raise KeyboardInterrupt if there was one."""
-        if self._signal:
-            raise KeyboardInterrupt
-
-    def _take(self, number: int, _: object) -> None:
-        self._signal = number
-        raise KeyboardInterrupt
-
-
 def train(
     network: str,
     workers: int,
     epochs: int,
     progress: Progress,
-    interrupted: Interrupted,
     environment: Mapping[str, str],
 ) -> Outcome:
     """Run the worker processes of one training and wait for them."""
@@ -128,12 +104,10 @@ def train(
             )
             for rank in range(workers)
         ]
-        interrupted.check()
         summaries = []
         for process in processes:
             last: dict[str, Any] = {}
             for line in process.stdout or ():
-                interrupted.check()
                 last = json.loads(line)
                 if process is processes[0] and "epoch" in last:
                     progress.update(task, completed=last["epoch"], loss=last["loss"])

@@ -21,6 +21,44 @@ _STOP_WITHIN = 10.0
 _LIBC = ctypes.CDLL(None)
 
 
+class Interrupts:
+    """Ctrl-C and SIGTERM, both as KeyboardInterrupt, but not around a fork.
+
+    There Python runs hooks out of which no exception comes: it would be printed, and lost.
+    """
+
+    def __init__(self) -> None:
+        self._came = self._held = False
+
+    def catch(self) -> None:
+        """Take both signals from now on."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._take)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep a signal that comes meanwhile, for :meth:`check`."""
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if a signal was kept."""
+        if self._came:
+            raise KeyboardInterrupt
+
+    def _take(self, *_: object) -> None:
+        self._came = True
+        if not self._held:
+            raise KeyboardInterrupt
+
+
+INTERRUPTS = Interrupts()
+"""A process has one handler for a signal."""
+
+
 @dataclass(frozen=True)
 class Rack:
     """A running rack. `links` has one link specification for each worker."""
@@ -100,17 +138,19 @@ def spawned(
     arguments: Sequence[str], environment: Mapping[str, str] | None = None
 ) -> Iterator["subprocess.Popen[str]"]:
     """A process with its output piped, which ends with the block, or with this process."""
-    running = subprocess.Popen(
-        arguments,
-        env={**os.environ, **(environment or {})},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,  # Ctrl-C reaches this process only, which then ends the others
-        preexec_fn=partial(_end_with_parent, os.getpid()),  # noqa: PLW1509 - system calls only
-    )
+    with INTERRUPTS.held():
+        running = subprocess.Popen(
+            arguments,
+            env={**os.environ, **(environment or {})},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # Ctrl-C reaches this process only, which then ends the others
+            preexec_fn=partial(_end_with_parent, os.getpid()),  # noqa: PLW1509 - system calls only
+        )
     with running:
         try:
+            INTERRUPTS.check()
             yield running
         finally:
             stop(running)
