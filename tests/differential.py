@@ -32,9 +32,10 @@ from scenarios import DROP_PORT, PORTS, Scenario, scenario
 from tiny_programs import FOLDER, Program, program
 
 from innet.p4.artifacts import artifact
+from innet.sockets import enlarge_buffers
 from innet.switch.p4runtime.device import Device
 from innet.switch.p4runtime.service import P4RuntimeService, serve
-from innet.switch.ports import Port, PortKind, enlarge_buffers
+from innet.switch.ports import Port, PortKind
 
 BMV2 = "simple_switch_grpc"
 VECTORS = Path(__file__).parent / "vectors"

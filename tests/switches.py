@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from innet.demo.rack import free_udp_ports
+
 COMMAND = str(Path(sys.executable).with_name("innet-switch"))
 STOPS_WITHIN = 10.0
 ANSWERS_WITHIN = 10.0
@@ -36,13 +38,6 @@ def running_switch(ports: int, *arguments: str, program: Path | None = None) -> 
             command += ["-i", f"{number}@udp:127.0.0.1:{port}/127.0.0.1:{host.getsockname()[1]}"]
         process = stack.enter_context(_process([*command, *arguments]))
         yield Switch(_address(process), hosts, process)
-
-
-def free_udp_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nobody has bound just now."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(udp_socket()) for _ in range(count)]
-        return [sock.getsockname()[1] for sock in sockets]
 
 
 def udp_socket() -> socket.socket:

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from one_port import OnePort, action, running
 from p4.v1 import p4runtime_pb2 as p4rt
-from p4runtime_client import Controller, Names, update_errors
-from switches import Switch, receive, running_switch
+from p4runtime_client import Names, update_errors
+from switches import Switch, receive
 from tiny_programs import program
 
 from innet.switch.engine import MISS, Count, MeterRates
@@ -301,18 +301,6 @@ def test_a_direct_meter_belongs_to_its_entry_and_a_miss_has_none():
 
 
 # -- meters and counters through P4Runtime ---------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def switch() -> Iterator[Switch]:
-    with running_switch(1) as one:
-        yield one
-
-
-@pytest.fixture(scope="module")
-def controller(switch: Switch) -> Iterator[Controller]:
-    with Controller(switch.address, 1) as primary:
-        yield primary
 
 
 def ask(switch: Switch, *frames: bytes) -> list[bytes]:

@@ -12,25 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from one_port import OnePort, action, running
 from p4.v1 import p4runtime_pb2 as p4rt
-from p4runtime_client import Controller, Names, update_errors
-from switches import Switch, receive, running_switch
+from p4runtime_client import Names, update_errors
+from switches import Switch, receive
 from test_switch_externs import crc16
 from tiny_programs import program
 
 RULES = "TestIngress.rules"
 FULL = {"port": 0xF, "length": 0xFFF, "kind": 0xFFFF, "address": 0xFFFFFFFF}
-
-
-@pytest.fixture(scope="module")
-def switch() -> Iterator[Switch]:
-    with running_switch(1) as one:
-        yield one
-
-
-@pytest.fixture(scope="module")
-def controller(switch: Switch) -> Iterator[Controller]:
-    with Controller(switch.address, 1) as primary:
-        yield primary
 
 
 def probe(port: int, length: int, kind: int, address: int) -> bytes:

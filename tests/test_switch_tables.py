@@ -1,13 +1,10 @@
 """P4Runtime's table entries and default actions."""
 
-from collections.abc import Iterator
-
 import grpc
 import pytest
 from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
-from p4runtime_client import Controller, Names, group, update_errors
-from switches import running_switch
+from p4runtime_client import Names, group, update_errors
 from tiny_programs import program
 
 from innet.p4.artifacts import artifact
@@ -17,24 +14,6 @@ ROUTES = Names(ROUTER.p4info)
 AGGREGATION = artifact(64)
 STATIONS = Names(AGGREGATION.p4info)
 Type = p4rt.Update
-
-
-@pytest.fixture(scope="module")
-def controller() -> Iterator[Controller]:
-    with running_switch(0) as switch, Controller(switch.address, 1) as primary:
-        yield primary
-
-
-@pytest.fixture
-def router(controller: Controller) -> Controller:
-    controller.configure(ROUTER)
-    return controller
-
-
-@pytest.fixture
-def bridge(controller: Controller) -> Controller:
-    controller.configure(AGGREGATION)
-    return controller
 
 
 def route(value: int, length: int, port: int = 1) -> p4rt.Entity:

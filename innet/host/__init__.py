@@ -3,5 +3,5 @@
 The path of a gradient, top down: `ddp` (PyTorch's hook) -> `agent` (one worker of one job) ->
 `quantize` (float32 to integers) -> `transport` (integers through the switch) -> `window` and `timer`
 (which packets are due, pure logic) -> `link` (sockets). `membership` talks to the controller.
-Of innet it imports `wire`, `errors` and the controller's client, nothing else.
+Of innet it imports `wire`, `sockets`, `errors` and the controller's client, nothing else.
 """

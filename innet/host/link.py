@@ -7,7 +7,6 @@ packets are of one size, so that the kernel can cut one buffer into many datagra
 (``UDP_SEGMENT``) and hand many over as one (``UDP_GRO``).
 """
 
-import contextlib
 import errno
 import select
 import socket
@@ -18,15 +17,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from innet.errors import UsageError
+from innet.sockets import UDP_GRO, enlarge_buffers, join_datagrams
 from innet.wire.frames import Address, encapsulation
 from innet.wire.records import Records, packet_bytes, packet_dtype
 
 _UDP_SEGMENT = 103
-_UDP_GRO = 104
 _MOST_SEGMENTS = 64
 _MOST_BYTES = 65_000
-_SOCKET_BUFFER = 8 << 20
-_SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
 _DATAGRAMS_PER_DRAIN = 32
 
 # What a UDP socket says when nobody listens at the other end: a lost packet, no more.
@@ -56,9 +53,8 @@ class Link:
         self._batch = min(_MOST_SEGMENTS, _MOST_BYTES // self.dtype.itemsize)
         self._segmenting = True
         sock.setblocking(False)
-        _enlarge_buffers(sock)
-        with contextlib.suppress(OSError):  # without it packets come one by one
-            sock.setsockopt(socket.SOL_UDP, _UDP_GRO, 1)
+        enlarge_buffers(sock)
+        join_datagrams(sock)
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
 
@@ -180,17 +176,6 @@ def monotonic() -> float:
 
 def _segment_size(ancillary: list[tuple[int, int, bytes]]) -> int | None:
     for level, kind, data in ancillary:
-        if level == socket.SOL_UDP and kind == _UDP_GRO:
+        if level == socket.SOL_UDP and kind == UDP_GRO:
             return int(struct.unpack("=i", data[:4])[0])
     return None
-
-
-def _enlarge_buffers(sock: socket.socket) -> None:
-    for option, forced in (
-        (socket.SO_SNDBUF, _SO_SNDBUFFORCE),
-        (socket.SO_RCVBUF, _SO_RCVBUFFORCE),
-    ):
-        try:
-            sock.setsockopt(socket.SOL_SOCKET, forced, _SOCKET_BUFFER)
-        except PermissionError:
-            sock.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BUFFER)

@@ -6,5 +6,5 @@ stands `p4runtime`, which programs it. `metrics` serves Prometheus, `mininet` is
 command ``innet-switch``.
 
 It knows P4 and nothing else: what a program is for must come out of the program. Of innet it imports
-`errors` and what all commands share, nothing else.
+`errors`, `sockets` and what all commands share, nothing else.
 """

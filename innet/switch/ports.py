@@ -4,7 +4,6 @@
 made of UDP: frames of port 1 arrive in datagrams at the first address and leave to the second.
 """
 
-import contextlib
 import enum
 import ipaddress
 import socket
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from innet.errors import UsageError
+from innet.sockets import enlarge_buffers, join_datagrams
 
 _ETH_P_ALL = 3
 _PACKET_ADD_MEMBERSHIP = 1
@@ -20,9 +20,6 @@ _PACKET_MR_PROMISC = 1
 _PACKET_AUXDATA = 8
 _PACKET_IGNORE_OUTGOING = 23
 _SOL_PACKET = 263
-_UDP_GRO = 104
-_SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
-_SOCKET_BUFFER = 8 << 20
 MOST_PORTS = 512  # v1model has 9 bits for a port
 
 
@@ -79,18 +76,6 @@ def cpu_port(number: int) -> tuple[Port, socket.socket]:
     return Port(number, "cpu", inner, PortKind.FRAMES), outer
 
 
-def enlarge_buffers(sock: socket.socket) -> None:
-    """Room for bursts, beyond the system's limit where privileges allow."""
-    for option, forced in (
-        (socket.SO_SNDBUF, _SO_SNDBUFFORCE),
-        (socket.SO_RCVBUF, _SO_RCVBUFFORCE),
-    ):
-        try:
-            sock.setsockopt(socket.SOL_SOCKET, forced, _SOCKET_BUFFER)
-        except PermissionError:
-            sock.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BUFFER)
-
-
 def _open_udp(text: str, spec: str) -> socket.socket:
     try:
         local, remote = (_endpoint(end) for end in spec.removeprefix("udp:").split("/"))
@@ -104,8 +89,7 @@ def _open_udp(text: str, spec: str) -> socket.socket:
         sock.close()
         raise
     enlarge_buffers(sock)
-    with contextlib.suppress(OSError):  # without it frames come one by one
-        sock.setsockopt(socket.SOL_UDP, _UDP_GRO, 1)
+    join_datagrams(sock)
     return sock
 
 
