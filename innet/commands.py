@@ -2,8 +2,8 @@
 
 import os
 import signal
+import socket
 import sys
-import threading
 from collections.abc import Sequence
 
 import typer
@@ -47,15 +47,16 @@ class StopRequest:
     """What Ctrl-C and SIGTERM ask for, from the moment on that this is made."""
 
     def __init__(self) -> None:
-        self._event = threading.Event()
+        self._heard, self._told = socket.socketpair()
+        self._told.setblocking(False)
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: self._event.set())
+            signal.signal(number, lambda *_: None)
+        # A byte that stays: a signal that comes just before the waiting is not slept through.
+        signal.set_wakeup_fd(self._told.fileno())
 
     def wait(self) -> None:
         """Return when the process is told to stop."""
-        # Signals are handled between bytecodes: a wait without end would not see them everywhere.
-        while not self._event.wait(3600):
-            pass
+        self._heard.recv(1)
 
 
 def served_address(address: str, port: int) -> str:
