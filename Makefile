@@ -7,14 +7,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test lint format proto artifacts system clean
+.PHONY: help demo test soak lint format proto artifacts system clean
 
 help:
 	@echo 'make demo       set up, then train a rack through a P4 switch; no root needed'
 	@echo 'make test       set up, then lint, type-check and test everything'
+	@echo 'make soak       hours of it: 1e8 elements over links with faults, twenty kills, a million packets'
 	@echo 'make lint       ruff, mypy and import-linter only'
 	@echo 'make format     let ruff format the sources'
-	@echo 'make proto      remake the gRPC code from innet/controller/innet.proto'
+	@echo 'make proto      remake the gRPC code from the .proto files of innet/controller'
 	@echo 'make artifacts  recompile the P4 programs (p4c-bm2-ss has to be on the PATH)'
 	@echo 'make clean      remove what set-up and tests have made'
 
@@ -23,6 +24,12 @@ demo: $(VENV)/.demo
 
 test: $(VENV)/.dev system lint
 	$(BIN)/python -m pytest
+
+soak: $(VENV)/.dev
+	INNET_SOAK_ELEMENTS=100000000 INNET_FUZZ_PACKETS=1000000 INNET_FUZZ_MESSAGES=1000000 \
+		INNET_FUZZ_PROGRAMS=all INNET_KILLS=20 INNET_KILL_WITHIN=1 \
+		$(BIN)/python -m pytest --capture=no --verbose tests/test_never_a_wrong_sum.py \
+		tests/test_kill.py tests/test_fuzz_agent.py tests/test_fuzz_controller.py tests/test_switch_fuzz.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -53,6 +60,8 @@ system:
 proto: .venv-proto/.done
 	.venv-proto/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. \
 		innet/controller/innet.proto
+	.venv-proto/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \
+		innet/controller/targets/pipeline.proto
 
 artifacts: $(VENV)/.demo
 	$(BIN)/innet p4 compile

@@ -25,6 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -34,12 +35,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from innet.controller.aggregation import AggregationSwitch, Attachment, JobKey
+from innet.controller.aggregation import AggregationSwitch
+from innet.controller.values import Attachment, Place, SwitchRecord, Wanted
 from innet.errors import InnetError
 from innet.p4.artifacts import artifact
 from innet.switch.engine import Engine
-from innet.wire.frames import Address, encapsulation
-from innet.wire.layout import Kind, Operation
+from innet.wire.check import seal
+from innet.wire.frames import ENCAPSULATION_BYTES, Address, encapsulation
+from innet.wire.layout import HEADER_BYTES, Kind, Operation
 from innet.wire.records import Records, blank, packet_bytes
 from topologies import namespaces
 
@@ -56,9 +59,13 @@ _GIVE_UP = 1.0
 
 
 class Station:
-    """One worker: a ring of contributions that one system call sends, and a count of answers."""
+    """One worker: a ring of contributions that one system call sends, and a count of answers.
 
-    def __init__(self, namespace: str, records: Records) -> None:
+    Their lanes are zero, so that sealing them again takes no more than their headers.
+    """
+
+    def __init__(self, namespace: str, own: Address, records: Records) -> None:
+        self._own = own
         with _entered(namespace):
             self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
             for option, value in ((_VERSION, _TPACKET_V2), (_QDISC_BYPASS, 1)):
@@ -74,13 +81,18 @@ class Station:
         frames.view(np.uint32)[:, 1] = records.itemsize
         end = _TPACKET_V2_DATA + records.itemsize
         frames[:, _TPACKET_V2_DATA:end] = records.view(np.uint8).reshape(len(records), -1)
-        offset = _TPACKET_V2_DATA + records.dtype.fields["sequence"][1]
-        self._sequences = frames[:, offset : offset + 4]
+        start = _TPACKET_V2_DATA + ENCAPSULATION_BYTES
+        self._headers = frames[:, start : start + HEADER_BYTES]
+        self._blanks = blank(len(records), 0, Kind.CONTRIBUTION)
+        self._blanks.view(np.uint8).reshape(self._headers.shape)[:] = self._headers
         self.answers = 0
 
     def send(self, part: slice, sequence: int) -> None:
         """Send some of the ring's contributions, for the next use of their slots."""
-        self._sequences[part] = np.frombuffer(sequence.to_bytes(4, "big"), np.uint8)
+        headers = self._blanks[part]
+        headers["sequence"] = sequence
+        seal(headers, self._own.ip_number, self._own.udp_port)
+        self._headers[part] = headers.view(np.uint8).reshape(len(headers), -1)
         self._status[part] = 1
         self._socket.send(b"")
 
@@ -99,32 +111,53 @@ class Station:
         self._socket.close()
 
 
-def best_throughput(
-    rack: namespaces.Rack, switch: AggregationSwitch, seconds: float
-) -> tuple[float, int]:
+@dataclass(frozen=True)
+class Bench:
+    """A switch that runs the aggregation program, and the rack that it is in."""
+
+    rack: namespaces.Rack
+    switch: AggregationSwitch
+    lanes: int
+
+    def stations(self, number: int, window: int, workers: int) -> list[Station]:
+        """The workers of a new job, which is then the only one; each with a ring of contributions."""
+        own = [
+            Address(f"02:00:00:00:00:0{rank + 1}", f"10.0.0.{rank + 1}", 4000 + number)
+            for rank in range(workers)
+        ]
+        where = {rank: Attachment(rank + 1, address) for rank, address in enumerate(own)}
+        job = Wanted(number, Place(number, 256 * number, window), EPOCH, workers, where)
+        if refused := self.switch.hold([job]):
+            raise InnetError(refused[number])
+        for _ in self.switch.clear(job.place):
+            pass
+        return [
+            Station(namespace, address, _contributions(address, job, self.lanes))
+            for namespace, address in zip(self.rack.workers, own, strict=False)
+        ]
+
+
+def best_throughput(bench: Bench, seconds: float) -> tuple[float, int]:
     """Contributions per second that two workers get through, and the window that this takes."""
     found = []
     for number, window in enumerate(WINDOWS, start=1):
         with contextlib.suppress(InnetError):  # lost some
-            job = JobKey(number, number, 256 * number, window, 2)
-            found.append((throughput(rack, switch, job, seconds), window))
+            found.append((throughput(bench, number, window, seconds), window))
     return max(found)
 
 
-def throughput(
-    rack: namespaces.Rack, switch: AggregationSwitch, job: JobKey, seconds: float
-) -> float:
+def throughput(bench: Bench, number: int, window: int, seconds: float) -> float:
     """Contributions per second, with one window. Raises InnetError if something is lost."""
-    stations = [_station(rack, switch, job, rank) for rank in range(2)]
-    halves = slice(0, job.slots // 2), slice(job.slots // 2, job.slots)
+    stations = bench.stations(number, window, 2)
+    halves = slice(0, window // 2), slice(window // 2, window)
     sent, started = 0, time.perf_counter()
     for sequence in range(1, 1 << 30):
         for half in halves:
             for station in stations:
                 # The other half is still under way, so that the switch is never idle.
-                station.wait(max(0, sent - job.slots // 2))
+                station.wait(max(0, sent - window // 2))
                 station.send(half, sequence)
-            sent += job.slots // 2
+            sent += window // 2
         if time.perf_counter() - started > seconds:
             break
     for station in stations:
@@ -133,9 +166,9 @@ def throughput(
     return 2 * sent / (time.perf_counter() - started)
 
 
-def latency(rack: namespaces.Rack, switch: AggregationSwitch, times: int) -> float:
+def latency(bench: Bench, times: int) -> float:
     """Median seconds from a lone contribution to its result."""
-    station = _station(rack, switch, JobKey(10, 10, 0, WINDOWS[0], 1), 0)
+    [station] = bench.stations(0, WINDOWS[0], 1)
     took = []
     for number in range(times):
         use, slot = divmod(number, WINDOWS[0])  # a ring is sent in order
@@ -149,13 +182,16 @@ def latency(rack: namespaces.Rack, switch: AggregationSwitch, times: int) -> flo
 
 def pipeline(lanes: int, seconds: float) -> float:
     """Contributions per second that the compiled program answers in one thread, without ports."""
-    engine, job = Engine(artifact(lanes).json), JobKey(1, 0, 0, WINDOWS[0], 1)
+    engine, number, group = Engine(artifact(lanes).json), 1, 2
     own = Address("02:00:00:00:00:01", "10.0.0.1", 4000)
-    _enter(engine, "service", [_number(SERVICE.ip_bytes)], "serve", [_number(SERVICE.mac_bytes)])
-    key = [1, _number(own.ip_bytes), own.udp_port, job.job, EPOCH, 0]
-    _enter(engine, "workers", key, "admit", [1, job.workers, job.group, job.index])
-    frame = _contributions(own, job, lanes)[:1]
+    mac = int.from_bytes(SERVICE.mac_bytes)
+    _enter(engine, "service", [SERVICE.ip_number], "serve", [mac])
+    _enter(engine, "own_addresses", [SERVICE.ip_number], "expose", [])
+    key = [1, own.ip_number, own.udp_port, number, EPOCH, 0]
+    _enter(engine, "workers", key, "admit", [1, 1, group, 0])
+    frame = _contributions(own, Wanted(number, Place(0, 0, 1), EPOCH, 1, {}), lanes)
     frame["sequence"] = 1
+    seal(frame, own.ip_number, own.udp_port)
     times, took = 10_000, 0.0
     while took < seconds:
         times *= 2
@@ -194,10 +230,10 @@ def main(
         windows: dict[str, int] = {}
         for _ in range(rounds):
             for name, start in have.items():
-                with namespaces.rack(2) as rack, running(rack, start, lanes) as switch:
-                    rate, windows[name] = best_throughput(rack, switch, seconds)
+                with namespaces.rack(2) as rack, running(rack, start, lanes) as bench:
+                    rate, windows[name] = best_throughput(bench, seconds)
                     rates[name].append(rate)
-                    times[name].append(latency(rack, switch, 1000))
+                    times[name].append(latency(bench, 1000))
         base = statistics.median(rates.get("BMv2", [float("nan")]))
         for name in have:
             rate, delay = statistics.median(rates[name]), statistics.median(times[name])
@@ -211,7 +247,7 @@ def main(
 
 
 @contextlib.contextmanager
-def running(rack: namespaces.Rack, start: list[str], lanes: int) -> Iterator[AggregationSwitch]:
+def running(rack: namespaces.Rack, start: list[str], lanes: int) -> Iterator[Bench]:
     """A switch in the rack, with the aggregation program."""
     with tempfile.TemporaryDirectory() as folder:
         address = f"unix:{folder}/p4runtime"
@@ -225,37 +261,22 @@ def running(rack: namespaces.Rack, start: list[str], lanes: int) -> Iterator[Agg
             try:
                 with grpc.insecure_channel(address) as channel:
                     grpc.channel_ready_future(channel).result(30)
-                switch = AggregationSwitch(
-                    address, 0, artifact(lanes), SERVICE, [1, 2], lambda *_: None
-                )
-                yield switch
+                record = SwitchRecord("bench", address, 0, (1, 2), SERVICE, lanes)
+                switch = AggregationSwitch(record, artifact(lanes), lambda *_: None)
+                switch.start()
+                yield Bench(rack, switch, lanes)
                 switch.close()
             finally:
                 process.terminate()
 
 
-def _station(rack: namespaces.Rack, switch: AggregationSwitch, job: JobKey, rank: int) -> Station:
-    """A worker of the job, admitted, with a ring of contributions to all its slots."""
-    if rank == 0:
-        switch.open_job(job)
-        switch.clear(job)
-    own = Address(f"02:00:00:00:00:0{rank + 1}", f"10.0.0.{rank + 1}", 4000 + job.job)
-    switch.admit(job, EPOCH, rank, Attachment(rank + 1, own))
-    switch.set_members(job, [(each, each + 1) for each in range(rank + 1)])
-    return Station(rack.workers[rank], _contributions(own, job, switch.lanes))
-
-
-def _contributions(own: Address, job: JobKey, lanes: int) -> Records:
-    """One to every slot of the job."""
+def _contributions(own: Address, job: Wanted, lanes: int) -> Records:
+    """One to every slot of the job, without sequence number and check."""
     prefix = encapsulation(own, SERVICE, packet_bytes(lanes))
-    records = blank(job.slots, lanes, Kind.CONTRIBUTION, prefix)
+    records = blank(job.place.slots, lanes, Kind.CONTRIBUTION, prefix)
     records["operation"], records["job"], records["epoch"] = Operation.SUM, job.job, EPOCH
-    records["slot"] = job.first_slot + np.arange(job.slots)
+    records["slot"] = job.place.first_slot + np.arange(job.place.slots)
     return records
-
-
-def _number(raw: bytes) -> int:
-    return int.from_bytes(raw, "big")
 
 
 @contextlib.contextmanager

@@ -1,10 +1,11 @@
 """Train on scikit-learn's handwritten digits with DistributedDataParallel, summing in the switch.
 
-Two lines are innet's, marked as such; the rest is what a script for torchrun looks like anyway. It
-needs a controller that is in charge of a switch, and a job with as many workers as processes:
+Three lines are innet's, marked as such; the rest is what a script for torchrun looks like anyway. It
+needs a controller that is in charge of a switch, and a job with as many workers as processes, whose
+token the creation says:
 
     innet job create digits --switch tor --workers 2
-    export INNET_CONTROLLER=10.0.0.1:9600 INNET_JOB=digits
+    export INNET_CONTROLLER=10.0.0.1:9600 INNET_JOB=digits INNET_TOKEN=...
     torchrun --nproc-per-node 2 examples/digits.py
 
 A worker reaches the switch through its host's network. Where the switch is `innet-switch` on cables
@@ -36,7 +37,8 @@ def main() -> None:
     model = DistributedDataParallel(
         nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
     )
-    model.register_comm_hook(innet.join(), innet.ddp_hook)  # innet's second line
+    agent = innet.join(fallback=dist.group.WORLD)  # innet's second line
+    model.register_comm_hook(agent, innet.ddp_hook)  # innet's third line
 
     digits = load_digits()
     images = torch.tensor(digits.data / 16, dtype=torch.float32)

@@ -1,9 +1,10 @@
 """innet: data-parallel training whose gradient sums are made in the top-of-rack switch.
 
-Two lines put it under a PyTorch script::
+Three lines put it under a PyTorch script::
 
     import innet
-    model.register_comm_hook(innet.join(), innet.ddp_hook)  # model: a DistributedDataParallel
+    agent = innet.join(fallback=torch.distributed.group.WORLD)
+    model.register_comm_hook(agent, innet.ddp_hook)  # model: a DistributedDataParallel
 """
 
 from typing import TYPE_CHECKING, Any
@@ -13,14 +14,14 @@ from innet.errors import AllReduceError, InnetError
 if TYPE_CHECKING:
     from innet.host.agent import Agent, join
     from innet.host.ddp import ddp_hook
-    from innet.host.transport import Patience
+    from innet.host.seat import Patience
 
 __all__ = ["Agent", "AllReduceError", "InnetError", "Patience", "ddp_hook", "join"]
 __version__ = "0.1.0"
 
 _HOME = {
     "Agent": "innet.host.agent",
-    "Patience": "innet.host.transport",
+    "Patience": "innet.host.seat",
     "ddp_hook": "innet.host.ddp",
     "join": "innet.host.agent",
 }

@@ -1,20 +1,31 @@
 """The command ``innet``."""
 
 import contextlib
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from innet import commands, logs
+from innet import commands, logs, tls
+from innet.controller import defaults
 from innet.controller import innet_pb2 as pb
 from innet.controller import innet_pb2_grpc as rpc
 from innet.controller.client import DEFAULT_ADDRESS, connect, translated
+from innet.controller.views import PATHS
 from innet.errors import UsageError
+from innet.model.cli import app as model
+from innet.observe.roles import Role
+from innet.parent.cli import parent
+from innet.pbox.cli import app as pbox
+
+if TYPE_CHECKING:
+    from innet.controller.registry import Registry
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -28,11 +39,38 @@ p4 = typer.Typer(no_args_is_help=True, help="The P4 program.")
 app.add_typer(switches, name="switch")
 app.add_typer(jobs, name="job")
 app.add_typer(p4, name="p4")
+app.add_typer(model, name="model")
+app.add_typer(pbox, name="pbox")
+pbox.command()(parent)
 
 ControllerAddress = Annotated[
     str,
     typer.Option(
         "--controller", envvar="INNET_CONTROLLER", help="Where the controller serves, HOST:PORT."
+    ),
+]
+TlsFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--tls",
+        envvar="INNET_TLS",
+        help="Use TLS, with ca.pem, admin.pem, admin-key.pem of this folder.",
+    ),
+]
+Target = Annotated[
+    str, typer.Option(help="What it is: bmv2, tofino, tofino2, tofino-sde or tofino2-sde.")
+]
+Ports = Annotated[str, typer.Option(help="Its ports, as in [b]1-4,7[/b].")]
+DeviceId = Annotated[int, typer.Option(min=0, help="Its P4Runtime device id.")]
+Lanes = Annotated[int, typer.Option(help="Integers per packet: 64 or 256.")]
+ServiceIp = Annotated[str, typer.Option(help="The address under which workers will reach it.")]
+ServiceMac = Annotated[str, typer.Option(help="Its MAC address.")]
+ArtifactFolder = Annotated[
+    str,
+    typer.Option(
+        metavar="DIR",
+        help="Of a Tofino: the folder, on the machine of who speaks to the switch, with bfrt.json, "
+        "pipe/context.json and pipe/tofino.bin.",
     ),
 ]
 # A pipe has no edge: what reads it gets every value in one piece.
@@ -43,7 +81,14 @@ _out = Console(soft_wrap=True, width=None if sys.stdout.isatty() else 1000)
 def demo(
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the training set.")] = 30,
     workers: Annotated[int, typer.Option(min=1, max=32, help="Worker processes.")] = 4,
-    lanes: Annotated[int, typer.Option(help="Integers per packet: 64 or 256.")] = 256,
+    lanes: Lanes = 256,
+    quantizer: Annotated[
+        str,
+        typer.Option(
+            help="What gradients become on the wire: int32, int16, int8, strom:TAU; "
+            "may have +stochastic and +feedback behind it."
+        ),
+    ] = "int32",
 ) -> None:
     """Train on handwritten digits through a P4 switch on this machine, and compare with Gloo.
 
@@ -55,7 +100,30 @@ def demo(
 
     from innet.demo import comparison
 
-    comparison.run(workers=workers, epochs=epochs, lanes=lanes)
+    comparison.run(workers=workers, epochs=epochs, lanes=lanes, quantizer=quantizer)
+
+
+@app.command(context_settings={"ignore_unknown_options": True})
+def rack(
+    command: Annotated[
+        list[str], typer.Argument(help="What to run, after [b]--[/b]; torchrun, for one.")
+    ],
+    workers: Annotated[int, typer.Option(min=1, max=32, help="Worker processes.")],
+    lanes: Lanes = 256,
+    slots: Annotated[int, typer.Option(min=1, help="Chunks under way at once.")] = 128,
+    cables: Annotated[
+        int, typer.Option(min=1, help="Process groups that a worker can have at the same time.")
+    ] = 4,
+) -> None:
+    """Run a training script in a rack on this machine, and exit with its code.
+
+    Starts a controller and an embedded switch, joined to the workers by cables made of UDP, and tells
+    the command of them in its environment: [b]innet rack --workers 4 -- torchrun --nproc-per-node 4
+    train.py[/b]
+    """
+    from innet.demo import running
+
+    raise typer.Exit(running.run(command, workers, lanes, slots, cables))
 
 
 @app.command()
@@ -63,72 +131,226 @@ def controller(
     address: Annotated[
         str, typer.Option(help="Where to serve, HOST:PORT; port 0 picks a free one.")
     ] = DEFAULT_ADDRESS,
+    tls_folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--tls",
+            help="Use TLS, with ca.pem, workers-ca.pem, controller.pem, controller-key.pem of this "
+            "folder, to everybody and to every switch.",
+        ),
+    ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure", help="Serve other machines too without TLS: anybody may do all."
+        ),
+    ] = False,
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            help="Keep switches, jobs and workers in this file, for a controller that follows; "
+            "without it they are kept in memory."
+        ),
+    ] = None,
+    lease: Annotated[
+        float,
+        typer.Option(min=0.1, help="Seconds after which a worker that is silent has left its job."),
+    ] = defaults.WORKER_LEASE_S,
+    most_slots_per_job: Annotated[
+        int,
+        typer.Option(min=0, help="Refuse jobs that ask for more slots; 0: as many as there are."),
+    ] = 0,
+    most_jobs: Annotated[
+        int, typer.Option(min=0, help="Refuse more jobs than that at a time; 0: as many as fit.")
+    ] = 0,
+    metrics_address: Annotated[
+        str,
+        typer.Option(
+            "--metrics-addr", metavar="HOST:PORT", help="Serve [b]/metrics[/b] for Prometheus here."
+        ),
+    ] = "",
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
 ) -> None:
     """Run the controller, until Ctrl-C.
 
-    When it serves it prints one line to standard output, [b]controller HOST:PORT[/b].
+    When it serves it prints one line to standard output, [b]controller HOST:PORT[/b]. With
+    --metrics-addr a second line says [b]Metrics HOST:PORT[/b].
     """
+    from innet.controller.registry import Policy
     from innet.controller.server import ControllerServer
 
     logs.configure(verbose=verbose)
-    server = ControllerServer(address)
-    try:
+    identity = tls.load(tls_folder, tls.CONTROLLER) if tls_folder else None
+    policy = Policy(lease, most_slots_per_job, most_jobs)
+    with contextlib.ExitStack() as stack:
+        server = ControllerServer(address, identity, insecure=insecure, state=state, policy=policy)
+        stack.callback(server.close)
+        metrics = metrics_address and stack.enter_context(
+            _metrics(server.registry, metrics_address)
+        )
         stop = commands.StopRequest()  # from before the controller says that it serves
         typer.echo(f"controller {commands.served_address(address, server.port)}")
+        if metrics:
+            typer.echo(f"Metrics {metrics}")
         stop.wait()
-    finally:
-        server.close()
 
 
 @switches.command("add")
 def switch_add(
     name: Annotated[str, typer.Argument(help="What to call it.")],
     grpc_address: Annotated[str, typer.Argument(help="Its P4Runtime service, HOST:PORT.")],
-    ports: Annotated[str, typer.Option(help="Its ports, as in [b]1-4,7[/b].")],
-    device_id: Annotated[int, typer.Option(min=0, help="Its P4Runtime device id.")] = 0,
-    lanes: Annotated[int, typer.Option(help="Integers per packet: 64 or 256.")] = 64,
-    service_ip: Annotated[
-        str, typer.Option(help="The address under which workers will reach it.")
-    ] = "10.255.255.254",
-    service_mac: Annotated[str, typer.Option(help="Its MAC address.")] = "02:00:00:00:00:fe",
+    ports: Ports,
+    device_id: DeviceId = 0,
+    lanes: Lanes = defaults.LANES,
+    service_ip: ServiceIp = defaults.SERVICE.ip,
+    service_mac: ServiceMac = defaults.SERVICE.mac,
+    uplink: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PARENT:PORT:PARENT_PORT",
+            help="It is below another switch: by which of its ports, and at which of the parent's. "
+            "Several parents, with this option again, share its slots.",
+        ),
+    ] = None,
+    target: Target = "bmv2",
+    artifact: ArtifactFolder = "",
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure", help="Speak to it without TLS, though the controller has --tls."
+        ),
+    ] = False,
     address: ControllerAddress = DEFAULT_ADDRESS,
+    tls_folder: TlsFolder = None,
 ) -> None:
     """Take charge of a switch: give it the aggregation program and an address of its own.
 
-    The switch is BMv2's [b]simple_switch_grpc[/b] or [b]innet-switch[/b], started with --no-p4.
+    The switch is BMv2's [b]simple_switch_grpc[/b] or [b]innet-switch[/b], started with --no-p4, or with
+    --target a Tofino: docs/deploy-tofino.md.
     """
     from innet.wire.layout import UDP_PORT
 
     request = pb.AddSwitchRequest(
         name=name,
-        grpc_address=grpc_address,
+        grpc_address=tls.INSECURE * insecure + grpc_address,
         device_id=device_id,
         ports=parse_ports(ports),
         service=pb.Address(mac=service_mac, ip=service_ip, udp_port=UDP_PORT),
         lanes=lanes,
+        uplinks=[_uplink(each) for each in uplink or ()],
+        target=target,
+        artifact=artifact,
     )
-    with _controller(address) as stub, translated("add the switch"):
+    with _controller(address, tls_folder) as stub, translated("add the switch"):
         added = stub.AddSwitch(request)
     _out.print(
         f"switch {added.name}: {added.slots} slots of {added.lanes} lanes, at {added.service.ip}"
     )
 
 
+@app.command()
+def deploy(
+    grpc_address: Annotated[str, typer.Argument(help="The switch's P4Runtime service, HOST:PORT.")],
+    ports: Ports,
+    target: Target = "bmv2",
+    artifact: ArtifactFolder = "",
+    device_id: DeviceId = 0,
+    lanes: Lanes = defaults.LANES,
+    service_ip: ServiceIp = defaults.SERVICE.ip,
+    service_mac: ServiceMac = defaults.SERVICE.mac,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Reach nobody: show what a switch would be sent that has no program yet.",
+        ),
+    ] = False,
+    tls_folder: Annotated[
+        Path | None,
+        typer.Option("--tls", help="Use TLS, with the controller's files of this folder."),
+    ] = None,
+) -> None:
+    """Give a switch the program and an address, and show every P4Runtime request.
+
+    As [b]innet switch add[/b] does, but without a controller; one that comes later takes the switch
+    over as it is.
+    """
+    from innet.controller.deploy import deploy as send
+    from innet.wire.layout import UDP_PORT
+
+    request = pb.AddSwitchRequest(
+        name="deployed",
+        grpc_address=grpc_address,
+        device_id=device_id,
+        ports=parse_ports(ports),
+        service=pb.Address(mac=service_mac, ip=service_ip, udp_port=UDP_PORT),
+        lanes=lanes,
+        target=target,
+        artifact=artifact,
+    )
+    identity = tls.load(tls_folder, tls.CONTROLLER) if tls_folder else None
+    send(request, identity, typer.echo, dry_run=dry_run)
+    typer.echo(
+        f"{grpc_address}: nothing was sent" if dry_run else f"{grpc_address} runs the program"
+    )
+
+
 @switches.command("list")
-def switch_list(address: ControllerAddress = DEFAULT_ADDRESS) -> None:
+def switch_list(address: ControllerAddress = DEFAULT_ADDRESS, tls_folder: TlsFolder = None) -> None:
     """Show all switches."""
-    with _controller(address) as stub, translated("list the switches"):
+    with _controller(address, tls_folder) as stub, translated("list the switches"):
         found = stub.ListSwitches(pb.ListSwitchesRequest()).switches
-    table = _table("switch", "P4Runtime", "device", "ports", "address", "lanes", "free slots")
+    table = _table(
+        "switch", "P4Runtime", "device", "ports", "address", "lanes", "free slots", "reachable"
+    )
     for each in found:
         ports = ",".join(str(port) for port in each.ports)
         free = f"{each.free_slots} of {each.slots}"
         table.add_row(
             each.name, each.grpc_address, str(each.device_id), ports, each.service.ip,
-            str(each.lanes), free,
+            str(each.lanes), free, "yes" if each.reachable else "no",
         )  # fmt: skip
     _out.print(table)
+
+
+@switches.command("show")
+def switch_show(
+    name: Annotated[str, typer.Argument(help="The switch.")],
+    address: ControllerAddress = DEFAULT_ADDRESS,
+    tls_folder: TlsFolder = None,
+) -> None:
+    """Show a switch, with the packets that it did not let in, by the port they came in at."""
+    with _controller(address, tls_folder) as stub, translated("show the switch"):
+        switch = stub.GetSwitch(pb.GetSwitchRequest(name=name))
+    table = Table(show_header=False)
+    table.add_row("switch", f"{switch.name} at {switch.grpc_address}, device {switch.device_id}")
+    table.add_row("reachable", "yes" if switch.reachable else "no")
+    table.add_row("address", f"{switch.service.ip}, {switch.service.mac}")
+    table.add_row("target", switch.target)
+    table.add_row("lanes", str(switch.lanes))
+    table.add_row("slots", f"{switch.free_slots} of {switch.slots} are free")
+    for link in switch.uplinks:
+        found = f"; a probe came out at {link.found}" if link.found else ""
+        table.add_row(
+            "uplink", f"from port {link.port} to port {link.parent_port} of {link.parent}{found}"
+        )
+    _out.print(table)
+    counters = _table("port", "refused", "corrupted", "spoofed")
+    for each in switch.port_counters:
+        counters.add_row(str(each.port), str(each.refused), str(each.corrupted), str(each.spoofed))
+    _out.print(counters)
+
+
+@switches.command("remove")
+def switch_remove(
+    name: Annotated[str, typer.Argument(help="The switch.")],
+    address: ControllerAddress = DEFAULT_ADDRESS,
+    tls_folder: TlsFolder = None,
+) -> None:
+    """Let go of a switch that no job uses. It goes on as a bridge."""
+    with _controller(address, tls_folder) as stub, translated("remove the switch"):
+        stub.RemoveSwitch(pb.RemoveSwitchRequest(name=name))
+    _out.print(f"switch {name} removed")
 
 
 @jobs.command("create")
@@ -137,31 +359,57 @@ def job_create(
     switch: Annotated[str, typer.Option(help="The switch that sums.")],
     workers: Annotated[int, typer.Option(min=0, help="How many workers, 1 to 32.")],
     slots: Annotated[
-        int, typer.Option(min=0, help="Chunks under way at once, a power of two.")
-    ] = 128,
+        int,
+        typer.Option(min=0, help=f"Chunks under way at once, a power of two; 0: {defaults.SLOTS}."),
+    ] = 0,
+    quorum: Annotated[
+        int, typer.Option(min=0, help="Workers whose contributions make a sum; 0: all of them.")
+    ] = 0,
+    fewest: Annotated[
+        int, typer.Option(min=0, help="Go on while so many workers are left; 0: the quorum.")
+    ] = 0,
+    queue: Annotated[
+        bool, typer.Option("--queue", help="Where no slots are free, wait for them.")
+    ] = False,
+    lease: Annotated[
+        int, typer.Option(min=0, help="Seconds without a worker that end the job; 0: an hour.")
+    ] = 0,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="Write the workers' token to this file, for the owner's eyes only."),
+    ] = None,
     address: ControllerAddress = DEFAULT_ADDRESS,
+    tls_folder: TlsFolder = None,
 ) -> None:
-    """Reserve slots on a switch for a job."""
-    with _controller(address) as stub, translated("create the job"):
-        request = pb.CreateJobRequest(name=name, switch=switch, workers=workers, slots=slots)
-        job = stub.CreateJob(request)
-    _out.print(
-        f"job {job.name}: {job.workers} workers, slots {job.first_slot} to "
-        f"{job.first_slot + job.slots - 1} of {job.switch}, {job.lanes} lanes"
-    )
-    _out.print(f"workers find it with INNET_CONTROLLER={address} INNET_JOB={job.name}")
+    """Reserve slots on a switch for a job, and get the token that its workers need."""
+    request = pb.CreateJobRequest(
+        name=name, switch=switch, workers=workers, slots=slots, quorum=quorum,
+        fewest=fewest, queue=queue, lease_s=lease,
+    )  # fmt: skip
+    with contextlib.ExitStack() as stack:
+        secret = stack.enter_context(_private_file(token_file)) if token_file else None
+        stub = stack.enter_context(_controller(address, tls_folder))
+        stack.enter_context(translated("create the job"))
+        answer = stub.CreateJob(request)
+        if secret:
+            secret.truncate()
+            secret.write(answer.token + "\n")
+    job = answer.job
+    _out.print(f"job {job.name}: {job.workers} workers, {_slots(job)}, {job.lanes} lanes")
+    token = f"INNET_TOKEN=$(cat {token_file})" if token_file else f"INNET_TOKEN={answer.token}"
+    _out.print(f"workers find it with INNET_CONTROLLER={address} INNET_JOB={job.name} {token}")
 
 
 @jobs.command("list")
-def job_list(address: ControllerAddress = DEFAULT_ADDRESS) -> None:
+def job_list(address: ControllerAddress = DEFAULT_ADDRESS, tls_folder: TlsFolder = None) -> None:
     """Show all jobs."""
-    with _controller(address) as stub, translated("list the jobs"):
+    with _controller(address, tls_folder) as stub, translated("list the jobs"):
         found = stub.ListJobs(pb.ListJobsRequest()).jobs
-    table = _table("job", "switch", "workers", "joined", "lanes", "slots")
+    table = _table("job", "switch", "workers", "joined", "lanes", "slots", "path")
     for job in found:
         table.add_row(
             job.name, job.switch, str(job.workers), str(len(job.joined)), str(job.lanes),
-            str(job.slots),
+            str(job.slots), _path(job),
         )  # fmt: skip
     _out.print(table)
 
@@ -170,55 +418,189 @@ def job_list(address: ControllerAddress = DEFAULT_ADDRESS) -> None:
 def job_show(
     name: Annotated[str, typer.Argument(help="The job.")],
     address: ControllerAddress = DEFAULT_ADDRESS,
+    tls_folder: TlsFolder = None,
 ) -> None:
-    """Show a job, with what the switch has counted for it."""
-    with _controller(address) as stub, translated("show the job"):
+    """Show a job, with what the switch has counted for it, and how far its workers are."""
+    with _controller(address, tls_folder) as stub, translated("show the job"):
         job = stub.GetJob(pb.GetJobRequest(name=name))
     table = Table(show_header=False)
     table.add_row("job", f"{job.name} (id {job.id}, epoch {job.epoch})")
     table.add_row("switch", job.switch)
     table.add_row("workers", f"{job.workers}; joined: {', '.join(map(str, job.joined)) or 'none'}")
-    table.add_row("slots", f"{job.first_slot} to {job.first_slot + job.slots - 1}")
+    table.add_row("quorum", str(job.quorum))
+    table.add_row("slots", _slots(job))
     table.add_row("lanes", str(job.lanes))
+    table.add_row("path", _path(job))
     for field in pb.Counters.DESCRIPTOR.fields:
         table.add_row(field.name, str(getattr(job.counters, field.name)))
     _out.print(table)
+    if job.tree:
+        tree = _table(
+            "switch", "goes up to", "workers", "completed", "raised", "answered", "pending"
+        )
+        for each in job.tree:
+            counted = each.counters
+            tree.add_row(
+                each.switch, ", ".join(each.parents) or "the top", ", ".join(map(str, each.workers)),
+                *map(str, (counted.completed, counted.raised, counted.answered, counted.pending)),
+            )  # fmt: skip
+        _out.print(tree)
+    if job.members:
+        members = _table(
+            "rank", "switch", "port", "address", "heard", "exchange", "chunks left", "resent"
+        )
+        for each in job.members:
+            at, progress = each.address, each.progress
+            chunks = f"{progress.remaining} of {progress.chunks}" if progress.busy else "idle"
+            where = f"{at.ip}:{at.udp_port}" if each.HasField("address") else "no hello yet"
+            members.add_row(
+                str(each.rank), each.switch, str(each.port), where,
+                f"{each.silent_s:.1f} s ago", str(progress.exchange), chunks,
+                str(progress.retransmissions),
+            )  # fmt: skip
+        _out.print(members)
 
 
 @jobs.command("delete")
 def job_delete(
     name: Annotated[str, typer.Argument(help="The job.")],
     address: ControllerAddress = DEFAULT_ADDRESS,
+    tls_folder: TlsFolder = None,
 ) -> None:
     """End a job: its workers get an error, its slots are free again."""
-    with _controller(address) as stub, translated("delete the job"):
+    with _controller(address, tls_folder) as stub, translated("delete the job"):
         stub.DeleteJob(pb.DeleteJobRequest(name=name))
     _out.print(f"job {name} deleted")
+
+
+@app.command()
+def certificates(
+    folder: Annotated[Path, typer.Argument(help="Where to put them.")],
+    host: Annotated[
+        list[str],
+        typer.Option(
+            help="A name or IP address of the controller or a switch, as often as needed."
+        ),
+    ] = [],  # noqa: B006  (typer copies it)
+    days: Annotated[int, typer.Option(min=1, help="How long they are valid.")] = 365,
+    force: Annotated[
+        bool, typer.Option("--force", help="Make new authorities: every machine needs new files.")
+    ] = False,
+) -> None:
+    """Make an authority and certificates for TLS on all links; again, to renew them.
+
+    For a rack of your own. An organization's authority can make them as well: SECURITY.md says what
+    they have to contain.
+    """
+    from innet.certificates import make
+
+    made = make(folder, host, timedelta(days=days), force=force)
+    _out.print(f"{'new authorities' if made.new else 'the same authorities as before'} in {folder}")
+    _out.print(f"certificates for {days} days; the servers' are for {', '.join(made.hosts)}")
+    table = _table("role", "needs", "and is started with")
+    started = {
+        tls.CONTROLLER: "innet controller --tls FOLDER",
+        tls.SWITCH: "--grpc-server-ssl --grpc-server-with-client-auth --grpc-server-cacert ca.pem "
+        "--grpc-server-cert switch.pem --grpc-server-key switch-key.pem",
+        tls.ADMIN: "INNET_TLS=FOLDER",
+        tls.WORKER: "INNET_TLS=FOLDER",
+    }
+    for role, options in started.items():
+        table.add_row(role, " ".join(path.name for path in tls.files(folder, role)), options)
+    _out.print(table)
+    _out.print("copy the rest, the keys of the authorities, nowhere: who has them can be anybody")
 
 
 @p4.command("compile")
 def p4_compile(
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder for JSON and P4Info.")
+        Path | None, typer.Option("--output", "-o", help="Folder for the compiler's files.")
     ] = None,
-    lanes: Annotated[int, typer.Option(help="Integers per packet: 64 or 256.")] = 64,
+    lanes: Lanes = 64,
     slots: Annotated[int, typer.Option(min=1, max=65536, help="Slots of the switch.")] = 8192,
+    target: Annotated[
+        str, typer.Option(help="For which switch: v1model, tofino or tofino2.")
+    ] = "v1model",
 ) -> None:
-    """Compile the P4 program with p4c-bm2-ss, which has to be on the PATH.
+    """Compile the P4 program with p4c-bm2-ss, or p4c-barefoot, which has to be on the PATH.
 
     Without --output, remake the programs that innet comes with, and their manifest.
     """
+    from innet.p4 import compile as bmv2
+    from innet.p4 import tofino
     from innet.p4.artifacts import SLOTS
-    from innet.p4.compile import SOURCES, compile_artifacts, compile_program
 
-    if output:
-        if lanes not in SLOTS:
-            raise UsageError(f"{lanes} lanes: the program can have 64 or 256")
-        for path in compile_program(lanes, slots, output):
-            _out.print(str(path))
+    if target != "v1model" and target not in tofino.CHIPS:
+        raise UsageError(f"target {target!r}: there are v1model, tofino and tofino2")
+    allowed = [tofino.LANES] if target in tofino.CHIPS else [*SLOTS]
+    if lanes not in allowed:
+        can = " or ".join(map(str, allowed))
+        raise UsageError(f"{lanes} lanes: the program can have {can}")
+    if not output:
+        folder = bmv2.SOURCES / "compiled"
+        if target in tofino.CHIPS:
+            folder /= "tofino"
+            tofino.compile_artifacts(folder)
+        else:
+            bmv2.compile_artifacts(folder)
+        _out.print(f"compiled to {folder}")
     else:
-        compile_artifacts(SOURCES / "compiled")
-        _out.print(f"compiled to {SOURCES / 'compiled'}")
+        made: Sequence[Path] = (
+            tofino.compile_program(target, slots, output)
+            if target in tofino.CHIPS
+            else bmv2.compile_program(lanes, slots, output)
+        )
+        for path in made:
+            _out.print(str(path))
+
+
+@p4.command("report")
+def p4_report(
+    source: Annotated[
+        Path | None, typer.Option("--from", help="An assembly by p4c-barefoot, a .bfa file.")
+    ] = None,
+) -> None:
+    """Show what the program takes of a Tofino 1 and of a Tofino 2, as p4c-barefoot laid it out."""
+    from innet.p4 import report, tofino
+
+    if source:
+        found = [report.Report.of(source.read_text())]
+    else:
+        found = [tofino.report(chip) for chip in tofino.CHIPS]
+    for each in found:
+        for line in report.lines(each):
+            typer.echo(line)
+        typer.echo()
+
+
+@app.command(context_settings={"ignore_unknown_options": True})
+def emulate(
+    topology: Annotated[Path, typer.Argument(help="A YAML file: see docs/topologies.md.")],
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(help="What to run on every host, after [b]--[/b].", metavar="-- COMMAND"),
+    ] = None,
+    prompt: Annotated[
+        bool, typer.Option("--cli", help="Then leave Mininet's prompt, until [b]exit[/b].")
+    ] = False,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the links' use over time: a PNG, SVG or PDF file.")
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option("--json", help="Write the report to this file.")
+    ] = None,
+) -> None:
+    """Run a command on every host of a cluster, emulated in Mininet. Needs root.
+
+    The hosts' processes find torchrun's environment variables, and innet's. The exit code is 1 if one
+    of them fails: the others are stopped then. Nothing of the network is left at the end.
+    """
+    import pydantic  # noqa: F401 - what the emulation needs had better be missing here
+    import yaml  # noqa: F401
+
+    from innet.emulation import run
+
+    raise typer.Exit(run.emulate(topology, command or [], run.Wishes(prompt, plot, report)))
 
 
 @app.command()
@@ -240,6 +622,60 @@ def capture(
     watch.show(interface or None, read, count, full=full, write=typer.echo)
 
 
+@app.command()
+def doctor(
+    job: Annotated[str, typer.Argument(help="The job; without one, this machine is checked.")] = "",
+    role: Annotated[Role, typer.Option(help="What this machine is for.")] = Role.WORKER,
+    interval: Annotated[
+        float, typer.Option(min=0.1, help="Seconds between the two looks at the job.")
+    ] = 1.0,
+    address: ControllerAddress = DEFAULT_ADDRESS,
+    tls_folder: TlsFolder = None,
+) -> None:
+    """Find out what holds a job up, or what a machine lacks.
+
+    The exit code is 0 if all is well, and 1 if something has to be done.
+    """
+    from innet.observe import checklist, diagnosis, report, sample
+
+    if job:
+        with _controller(address, tls_folder) as stub:
+            view = sample.watch(lambda: sample.take(stub, job), interval)
+        found = diagnosis.diagnose(view)
+        report.show_diagnosis(_out, view, found)
+    else:
+        folder = {"INNET_TLS": str(tls_folder)} if tls_folder else {}
+        environment = {**os.environ, "INNET_CONTROLLER": address, **folder}
+        found = checklist.check(role, environment)
+        report.show_checklist(_out, found)
+    raise typer.Exit(report.exit_code(found))
+
+
+@app.command()
+def top(
+    job: Annotated[str, typer.Option(help="Only this job, with a line for every worker.")] = "",
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds from look to look.")] = 2.0,
+    once: Annotated[
+        bool, typer.Option("--once", help="Look for one interval, print, and end.")
+    ] = False,
+    address: ControllerAddress = DEFAULT_ADDRESS,
+    tls_folder: TlsFolder = None,
+) -> None:
+    """Watch jobs, their workers, and switches, until Ctrl-C."""
+    from innet.observe import top as live
+
+    console = Console(width=None if sys.stdout.isatty() else 1000)
+    with _controller(address, tls_folder) as stub:
+        live.run(lambda: live.look(stub, job), console, interval, once=once)
+
+
+def _metrics(registry: "Registry", address: str) -> contextlib.AbstractContextManager[str]:
+    from innet.controller.metrics import ControllerCollector
+    from innet.metrics import serve
+
+    return serve(ControllerCollector(registry), address, "--metrics-addr")
+
+
 def parse_ports(text: str) -> list[int]:
     """``1-4,7`` as [1, 2, 3, 4, 7]. Raises UsageError."""
     ports: list[int] = []
@@ -252,14 +688,46 @@ def parse_ports(text: str) -> list[int]:
     return ports
 
 
+def _uplink(text: str) -> pb.Uplink:
+    """``PARENT:PORT:PARENT_PORT``."""
+    parent, *ports = text.rsplit(":", 2)
+    if len(ports) < 2 or not all(port.isdecimal() for port in ports):
+        raise UsageError(f"{text!r} is no uplink: write PARENT:PORT:PARENT_PORT, as in spine:5:1")
+    return pb.Uplink(parent=parent, port=int(ports[0]), parent_port=int(ports[1]))
+
+
+def _slots(job: pb.Job) -> str:
+    if not job.slots:
+        return f"no slots of {job.switch} yet"
+    return f"slots {job.first_slot} to {job.first_slot + job.slots - 1} of {job.switch}"
+
+
+def _path(job: pb.Job) -> str:
+    path = PATHS[job.path]
+    return f"{path}: {job.reason}" if job.reason else path
+
+
+@contextlib.contextmanager
+def _private_file(path: Path) -> Iterator[IO[str]]:
+    """A file to write to that nobody else can read. Raises UsageError."""
+    try:
+        number = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    except OSError as problem:
+        raise UsageError(f"cannot write to {path}: {problem.strerror}") from None
+    with os.fdopen(number, "w") as file:
+        os.fchmod(number, 0o600)  # it may have been there before
+        yield file
+
+
 def _table(*names: str) -> Table:
     """A table with these columns, in which nothing is cut off."""
     return Table(*(Column(name, overflow="fold") for name in names))
 
 
 @contextlib.contextmanager
-def _controller(address: str) -> Iterator[rpc.ControllerStub]:
-    channel, stub = connect(address)
+def _controller(address: str, folder: Path | None) -> Iterator[rpc.ControllerStub]:
+    identity = tls.load(folder, tls.ADMIN) if folder else None
+    channel, stub = connect(address, identity=identity)
     try:
         yield stub
     finally:

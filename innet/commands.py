@@ -15,12 +15,16 @@ from innet.errors import InnetError, UsageError
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 _EXTRAS = {
+    "cryptography": "certificates",
+    "matplotlib": "emulate",
     "p4": "controller",
     "p4runtime_sh": "controller",
-    "prometheus_client": "switch",
+    "prometheus_client": "metrics",
+    "pydantic": "emulate",
     "scapy": "capture",
     "sklearn": "demo",
     "torch": "demo",
+    "yaml": "emulate",
 }
 """Which of innet's extras brings a package."""
 

@@ -3,11 +3,13 @@
 import contextlib
 import socket
 
-UDP_GRO = 104
-"""Linux's name for handing over many datagrams of equal size as one."""
+UDP_SEGMENT, UDP_GRO = 103, 104
+"""Linux's names for cutting one buffer into datagrams of equal size, and for handing many over as one."""
+
+SOCKET_BUFFER_BYTES = 8 << 20
+"""Room for bursts that a socket asks for, each way."""
 
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
-_SOCKET_BUFFER = 8 << 20
 
 
 def enlarge_buffers(sock: socket.socket) -> None:
@@ -17,9 +19,9 @@ def enlarge_buffers(sock: socket.socket) -> None:
         (socket.SO_RCVBUF, _SO_RCVBUFFORCE),
     ):
         try:
-            sock.setsockopt(socket.SOL_SOCKET, forced, _SOCKET_BUFFER)
+            sock.setsockopt(socket.SOL_SOCKET, forced, SOCKET_BUFFER_BYTES)
         except PermissionError:
-            sock.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BUFFER)
+            sock.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
 
 
 def join_datagrams(sock: socket.socket) -> None:

@@ -1,9 +1,11 @@
 """Showing a live exchange: innet packets from an interface or a capture file, through Scapy."""
 
 from collections.abc import Callable, Iterator
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from scapy.all import conf, sniff
 from scapy.error import Scapy_Exception
 from scapy.layers.inet import IP, UDP
@@ -12,12 +14,15 @@ from scapy.packet import Raw
 
 from innet.errors import UsageError
 from innet.wire.capture import Innet
+from innet.wire.check import intact
 from innet.wire.frames import ENCAPSULATION_BYTES
-from innet.wire.layout import HEADER_BYTES
+from innet.wire.layout import HEADER_BYTES, LANE_BYTES, Kind
+from innet.wire.records import packet_dtype
 
 _SOL_PACKET = 263
-_ETHERNET_BYTES = 14
+_ETHERNET_BYTES, _UDP_BYTES = 14, 8
 _PACKET_IGNORE_OUTGOING = 23
+_FROM_SWITCHES = (Kind.RESULT, Kind.PENDING, Kind.STALE)
 
 
 def show(
@@ -77,5 +82,24 @@ def innet_frames(packet: Any) -> Iterator[Any]:
 
 def describe(frame: Any) -> str:
     """A frame in one line."""
-    ip = frame.payload
-    return f"{ip.src}:{frame[UDP].sport} > {ip.dst}:{frame[UDP].dport}  {frame[Innet].mysummary()}"
+    ip, udp = frame[IP], frame[UDP]
+    verdict = _verdict(frame)
+    return f"{ip.src}:{udp.sport} > {ip.dst}:{udp.dport}  {frame[Innet].mysummary()}{verdict}"
+
+
+def _verdict(frame: Any) -> str:
+    if _intact(frame):
+        return ""
+    # A Tofino sends 0, and no frame says which switch it is from.
+    unsealed = not frame[Innet].check and frame[Innet].kind in _FROM_SWITCHES
+    return "  CORRUPTED, if the switch seals" if unsealed else "  CORRUPTED"
+
+
+def _intact(frame: Any) -> bool:
+    """Whether all of the packet is there, and its check fits."""
+    payload = bytes(frame[Innet])[: frame[UDP].len - _UDP_BYTES]
+    lanes, rest = divmod(len(payload) - HEADER_BYTES, LANE_BYTES)
+    if lanes < 0 or rest:
+        return False
+    packet = np.frombuffer(payload, packet_dtype(lanes))
+    return bool(intact(packet, int(IPv4Address(frame[IP].src)), frame[UDP].sport).all())

@@ -10,6 +10,7 @@ from scapy.layers.l2 import ARP, Ether
 from switches import Switch, receive, running_switch
 
 from innet.p4.artifacts import artifact
+from innet.wire.check import intact, seal
 from innet.wire.frames import ENCAPSULATION_BYTES, Address, encapsulation
 from innet.wire.layout import Kind, Operation
 from innet.wire.records import blank, packet_bytes, packet_dtype
@@ -22,8 +23,11 @@ FLOOD_GROUP = 1
 EPOCH, FIRST_SLOT, SLOT_PREFIX = 5, 4096, 4
 """What the workers of every job may touch: 4096 slots, in this epoch."""
 
-OUTCOMES = ("waiting", "completed", "answered", "pending", "stale")
+OUTCOMES = ("waiting", "completed", "answered", "pending", "stale", "raised", "ignored")
 """The counters of a job."""
+
+DROPS = ("refused", "corrupted", "spoofed")
+"""The counters of a port."""
 
 
 def station(port: int) -> Address:
@@ -62,17 +66,27 @@ class AggregationRack:
             assert ARP in answer, answer.summary()
             assert answer[ARP].psrc == SERVICE.ip
 
-    def admit(self, job: int, rank: int, quorum: int) -> None:
-        """Let the station at port rank + 1 contribute to a job, as worker `rank`."""
+    def dropped(self, port: int) -> dict[str, int]:
+        """The counters of a port."""
+        cells = [NAMES.counter(name, port) for name in DROPS]
+        return dict(zip(DROPS, self.controller.count(*cells), strict=True))
+
+    def assert_dropped(self, port: int, before: Mapping[str, int], **more: int) -> None:
+        """The port's counters have grown by this and no more."""
+        assert self.dropped(port) == {name: before[name] + more.get(name, 0) for name in DROPS}
+
+    def admit(self, job: int, rank: int, quorum: int, bits: int = 0) -> None:
+        """Let the station at port rank + 1 contribute to a job, as worker `rank`, or as all of `bits`."""
         at = station(rank + 1)
         where = {"address": number(at.ip_bytes), "udp_port": at.udp_port}
         slots = {"job": job, "epoch": EPOCH, "slot": (FIRST_SLOT, SLOT_PREFIX)}
-        params = {"worker": 1 << rank, "quorum": quorum, "group": job, "job_index": job}
+        params = {"quorum": quorum, "group": job, "job_index": job}
         copy, mac = {"job": job, "instance": rank + 1}, number(at.mac_bytes)
         self.controller.insert(
-            NAMES.entry("workers", {"port": rank + 1, **where, **slots}, "admit", **params),
+            NAMES.entry("workers", {"port": rank + 1, **where, **slots}, "admit",
+                        worker=bits or 1 << rank, **params),
             NAMES.entry("replicas", copy, "address_to", mac=mac, **where),
-        )
+        )  # fmt: skip
 
 
 class Job:
@@ -83,6 +97,12 @@ class Job:
 
     def send(self, worker: int, sequence: int, value, operation=Operation.SUM, **changes) -> None:
         """A worker's contribution: `value` is one number or one for every lane."""
+        self.rack.send(worker + 1, self.contribution(worker, sequence, value, operation, **changes))
+
+    def contribution(
+        self, worker: int, sequence: int, value, operation=Operation.SUM, **changes
+    ) -> bytes:
+        """The frame that :meth:`send` sends."""
         source = changes.pop("source", station(worker + 1))
         prefix = encapsulation(source, SERVICE, packet_bytes(LANES))
         packet = blank(1, LANES, Kind.CONTRIBUTION, prefix)
@@ -90,19 +110,25 @@ class Job:
         for name, content in {**fields, "operation": operation, **changes}.items():
             packet[name] = content
         packet["lanes"] = value
-        self.rack.send(worker + 1, packet.tobytes())
+        seal(packet, source.ip_number, source.udp_port)
+        return packet.tobytes()
 
     def receive(self, worker: int) -> np.void:
         """What the switch says to the worker next."""
         frame = self.rack.receive(worker + 1)
-        return np.frombuffer(frame, packet_dtype(LANES, ENCAPSULATION_BYTES))[0]
+        answer = np.frombuffer(frame, packet_dtype(LANES, ENCAPSULATION_BYTES))
+        assert intact(answer, SERVICE.ip_number, SERVICE.udp_port)
+        return answer[0]
 
-    def assert_result(self, worker: int, sequence: int, value, workers: int) -> None:
+    def assert_result(
+        self, worker: int, sequence: int, value, workers: int, flags: int = 0
+    ) -> None:
         """The worker gets the result next; `workers` is the bitmap of those who are in it."""
         answer = self.receive(worker)
         assert answer["kind"] == Kind.RESULT
         assert (answer["slot"], answer["sequence"]) == (self.slot, sequence)
         assert (answer["workers"], answer["count"]) == (workers, self.quorum)
+        assert answer["flags"] == flags
         np.testing.assert_array_equal(answer["lanes"], np.broadcast_to(value, LANES))
 
     def assert_pending(self, worker: int, sequence: int, workers: int) -> None:
@@ -110,6 +136,12 @@ class Job:
         answer = self.receive(worker)
         assert (answer["kind"], answer["sequence"]) == (Kind.PENDING, sequence)
         assert answer["workers"] == workers
+
+    def assert_stale(self, worker: int, sequence: int) -> None:
+        """The worker is told next that the slot has gone on."""
+        answer = self.receive(worker)
+        assert (answer["kind"], answer["sequence"]) == (Kind.STALE, sequence)
+        assert answer["slot"] == self.slot
 
     def assert_counted(self, before: Mapping[str, int], **more: int) -> None:
         """The job's counters have grown by this and no more."""
@@ -136,6 +168,7 @@ def aggregation_rack(ports: int) -> Iterator[AggregationRack]:
             group(FLOOD_GROUP, *((port, 1) for port in range(1, ports + 1))),
             NAMES.entry("service", {"address": number(SERVICE.ip_bytes)}, "serve",
                         mac=number(SERVICE.mac_bytes)),
+            NAMES.entry("own_addresses", {"address": number(SERVICE.ip_bytes)}, "expose"),
         )  # fmt: skip
         yield AggregationRack(switch, controller)
 

@@ -16,7 +16,7 @@ def run(command: str, *arguments: str, **environment: str) -> subprocess.Complet
     return subprocess.run(
         [str(BIN / command), *arguments],
         env={**os.environ, **environment},
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=110, check=False,
     )  # fmt: skip
 
 
@@ -30,9 +30,9 @@ def refuse(why: str, command: str, *arguments: str, code: int = 2) -> None:
 
 
 @contextlib.contextmanager
-def serving() -> Iterator[tuple["subprocess.Popen[str]", str]]:
+def serving(*options: str) -> Iterator[tuple["subprocess.Popen[str]", str]]:
     """``innet controller`` at a free port, in a process group of its own, and its address."""
-    command = [str(BIN / "innet"), "controller", "--address", "127.0.0.1:0"]
+    command = [str(BIN / "innet"), "controller", "--address", "127.0.0.1:0", *options]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:

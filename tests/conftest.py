@@ -1,6 +1,9 @@
 """What all tests share."""
 
+import os
+import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -8,7 +11,16 @@ from p4runtime_client import Controller
 from switches import Switch, running_switch
 from tiny_programs import program
 
+from innet.certificates import make
 from innet.p4.artifacts import artifact
+
+# Without a GPU Triton's interpreter runs its kernels, which it has to know before it is imported.
+if not Path("/dev/nvidiactl").exists():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
+# A shell's background jobs, and all that they start, ignore Ctrl-C; the tests send it to what they start.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples in every run, and none that fails because the machine is busy.
 settings.register_profile("innet", deadline=None, derandomize=True)
@@ -41,3 +53,19 @@ def bridge(controller: Controller) -> Controller:
     """The same, with the aggregation program."""
     controller.configure(artifact(64))
     return controller
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """Certificates that are as they should be."""
+    path = tmp_path_factory.mktemp("tls")
+    make(path, [])
+    return path
+
+
+@pytest.fixture(scope="module")
+def foreign(tmp_path_factory) -> Path:
+    """The same, of other authorities."""
+    path = tmp_path_factory.mktemp("foreign")
+    make(path, [])
+    return path

@@ -26,12 +26,13 @@ PATIENCE = Patience(switch=20.0, workers=WITHIN)
 
 @dataclass(frozen=True)
 class Rack:
-    """A running rack; `links` are those of its ports that nobody has."""
+    """A running rack; `links` are those of its ports that nobody has, `tokens` those of its jobs."""
 
     switch: Switch
     controller: str
     stub: Any
     links: list[str]
+    tokens: dict[str, str] = field(default_factory=dict)
     _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
 
     @property
@@ -41,12 +42,15 @@ class Rack:
         return switch.free_slots
 
     @contextlib.contextmanager
-    def job(self, workers: int, slots: int = 32) -> Iterator[str]:
-        """A job, which is deleted in the end unless it was before. Yields its name."""
+    def job(self, workers: int, slots: int = 32, **more: Any) -> Iterator[str]:
+        """A job, which is deleted in the end unless it was before. Yields its name.
+
+        `more` are fields of the request.
+        """
         name = f"job-{next(self._numbers)}"
-        request = pb.CreateJobRequest(name=name, switch="tor", workers=workers, slots=slots)
+        request = pb.CreateJobRequest(name=name, switch="tor", workers=workers, slots=slots, **more)
         with translated("create the job"):
-            self.stub.CreateJob(request)
+            self.tokens[name] = self.stub.CreateJob(request).token
         yield name
         if name in [job.name for job in self.stub.ListJobs(pb.ListJobsRequest()).jobs]:
             self.delete(name)
@@ -61,22 +65,28 @@ class Rack:
         with translated("show the job"):
             return self.stub.GetJob(pb.GetJobRequest(name=job))
 
-    def join(self, job: str, rank: int, link: str = "") -> Agent:
-        """Take a seat; without a link at the free port with the rank's number."""
-        return join(self.controller, job, rank, link or self.links[rank], patience=PATIENCE)
+    def join(self, job: str, rank: int, link: str = "", **more: Any) -> Agent:
+        """Take a seat; without a link at the free port with the rank's number.
+
+        `more` are arguments of :func:`innet.host.agent.join`.
+        """
+        more = {"token": self.tokens.get(job, ""), "patience": PATIENCE, **more}
+        return join(self.controller, job, rank, link or self.links[rank], **more)
 
     @contextlib.contextmanager
     def cables(self, count: int) -> Iterator[list[str]]:
         """The links of some ports, for nobody else meanwhile."""
         taken = [self.links.pop() for _ in range(count)]
-        yield taken
-        self.links.extend(taken)
+        try:
+            yield taken
+        finally:
+            self.links.extend(taken)
 
     @contextlib.contextmanager
-    def workers(self, count: int, slots: int = 32) -> Iterator[list[Agent]]:
-        """All the agents of a job of their own."""
+    def workers(self, count: int, slots: int = 32, **more: Any) -> Iterator[list[Agent]]:
+        """All the agents of a job of their own. `more` are fields of the job's request."""
         with (
-            self.job(count, slots) as job,
+            self.job(count, slots, **more) as job,
             self.cables(count) as links,
             contextlib.ExitStack() as stack,
         ):
@@ -86,11 +96,14 @@ class Rack:
 
 
 @contextlib.contextmanager
-def rack(ports: int, lanes: int = 64) -> Iterator[Rack]:
-    """Start a switch, ``tor``, and a controller that is in charge of it."""
+def rack(ports: int, lanes: int = 64, **more: Any) -> Iterator[Rack]:
+    """Start a switch, ``tor``, and a controller that is in charge of it.
+
+    `more` are arguments of :class:`ControllerServer`.
+    """
     with contextlib.ExitStack() as stack:
         switch = stack.enter_context(running_switch(ports))
-        server = ControllerServer("127.0.0.1:0")
+        server = ControllerServer("127.0.0.1:0", **more)
         stack.callback(server.close)
         address = f"127.0.0.1:{server.port}"
         channel, stub = connect(address)

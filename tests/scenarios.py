@@ -326,9 +326,12 @@ class Frames:
         self._chance, self._values, self._aims = chance, values, aims
         types = {each["name"]: each["fields"] for each in document["header_types"]}
         self._fields = {each["name"]: types[each["header_type"]] for each in document["headers"]}
-        for kind in ("header_stacks", "header_union_stacks"):
-            for each in document.get(kind, []):
-                self._fields[each["name"]] = types.get(each.get("header_type"), [])
+        for each in document.get("header_stacks", []):
+            self._fields[each["name"]] = types[each["header_type"]]
+        unions = {each["name"]: each["headers"] for each in document.get("header_union_types", [])}
+        for each in document.get("header_union_stacks", []):
+            for member, kind in unions[each["union_type"]]:
+                self._fields[f"{each['name']}.{member}"] = types[kind]
         parser = document["parsers"][0]
         self._start = parser["init_state"]
         self._states = {each["name"]: each for each in parser["parse_states"]}
@@ -376,7 +379,7 @@ class Frames:
         if not operation["op"].startswith("extract"):
             return
         target = operation["parameters"][0]["value"]
-        header = target[0] if isinstance(target, list) else target
+        header = ".".join(target) if isinstance(target, list) else target
         for name, width, *_ in self._fields.get(header, []):
             if width == "*":
                 width = 32 * self._chance.randint(0, 4)  # noqa: PLW2901

@@ -2,8 +2,8 @@
 
 The network loses, repeats, reorders and delays without bound, which makes it simple: what was sent
 once may arrive at any time, any number of times, or never. So nothing needs to be kept in flight. The
-contributions that can arrive are those of all chunks that a worker has ever started; the results
-that can arrive are those that the switch has ever sent.
+contributions that can arrive are those of all chunks that a worker has ever started; the results that
+can arrive are those that the switch has ever sent; and what it calls stale once, it always will.
 
 A sum is modelled as the multiset of contributions that went into it, so that a wrong one shows
 whatever the numbers are. Two variants: `Protocol` is ours; `AlternatingBit` is the same without
@@ -11,34 +11,46 @@ sequence numbers, as SwitchML (Sapio et al., NSDI 2021, algorithms 3 and 4) has 
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Protocol as Interface
+from typing import TypeVar
+
+from innet.wire.layout import Kind
 
 Sum = tuple[tuple[int, int], ...]
 """Contributions (worker, chunk) that were added up, sorted; one may stand twice."""
 
+Workers = frozenset[int]
+
+NOBODY: Workers = frozenset()
+
 
 @dataclass(frozen=True)
 class Size:
-    """How much there is to explore: chunk c goes through slot c mod slots."""
+    """How much there is to explore: chunk c goes through slot c mod slots.
+
+    A result takes the contributions of `quorum` workers; 0 means: of all.
+    """
 
     workers: int
     slots: int
     chunks: int
+    quorum: int = 0
 
     @property
-    def uses(self) -> int:
-        """How often the most used slot is used."""
-        return -(-self.chunks // self.slots)
+    def needed(self) -> int:
+        """How many contributions make a result."""
+        return self.quorum or self.workers
 
     def chunk(self, slot: int, use: int) -> int:
         """The chunk of a slot's n-th use, counted from 0."""
         return use * self.slots + slot
 
-    def exact(self, chunk: int) -> Sum:
-        """The only right sum of a chunk."""
-        return tuple((worker, chunk) for worker in range(self.workers))
+    def uses(self, slot: int) -> int:
+        """How often a slot is used."""
+        return len(range(slot, self.chunks, self.slots))
 
 
 @dataclass(frozen=True)
@@ -46,7 +58,7 @@ class Cell:
     """One copy of a slot in the switch."""
 
     sequence: int = 0
-    arrived: frozenset[int] = frozenset()
+    arrived: Workers = NOBODY
     missing: int = 0
     total: Sum = ()
 
@@ -61,29 +73,58 @@ class Cell:
 
 
 @dataclass(frozen=True)
+class Answer:
+    """What the switch sends back for a contribution, and to whom.
+
+    `members` are those who are in a result, or who have contributed to what is pending.
+    """
+
+    kind: Kind
+    to: Workers
+    members: Workers = NOBODY
+    total: Sum = ()
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A result on its way: what it says of itself, and what it is the sum of."""
+
+    slot: int
+    tag: int
+    members: Workers
+    total: Sum
+
+
+@dataclass(frozen=True)
 class State:
     """Everything that the future depends on.
 
     `progress[worker][slot]` is how many of the slot's results the worker has taken; `cells` is
-    [slot][copy]; `results` are the (slot, tag, sum) that the switch has sent.
+    [slot][copy]; `results` are those that the switch has sent. Who has `ended` has done so with an
+    error.
     """
 
     progress: tuple[tuple[int, ...], ...]
     cells: tuple[tuple[Cell, Cell], ...]
-    results: frozenset[tuple[int, int, Sum]] = frozenset()
+    results: frozenset[Sent] = frozenset()
+    ended: Workers = NOBODY
 
     def with_cell(self, slot: int, copy: int, cell: Cell) -> "State":
         """The state with one cell changed."""
         pair = (cell, self.cells[slot][1]) if copy == 0 else (self.cells[slot][0], cell)
         return replace(self, cells=(*self.cells[:slot], pair, *self.cells[slot + 1 :]))
 
-    def with_result(self, slot: int, tag: int, total: Sum) -> "State":
-        """The state with a result on its way."""
-        return replace(self, results=self.results | {(slot, tag, total)})
+
+class Violation(Exception):
+    """What must not be reachable has been reached; the message says how."""
 
 
-class WrongSum(Exception):
-    """A worker took a result that is not its chunk's sum."""
+class WrongSum(Violation):
+    """A worker took a result that is not its chunk's sum of those who it says are in it."""
+
+
+class FalseAlarm(Violation):
+    """A worker was told that it is left behind by a quorum that has not gone on."""
 
 
 class Variant(Interface):
@@ -94,7 +135,9 @@ class Variant(Interface):
     def tag(self, use: int) -> int:
         """What a packet says about which use of its slot it belongs to."""
 
-    def contribute(self, state: State, worker: int, slot: int, use: int) -> State:
+    def contribute(
+        self, state: State, worker: int, slot: int, use: int
+    ) -> tuple[State, Answer | None]:
         """The switch takes a contribution."""
 
 
@@ -108,27 +151,31 @@ class Protocol:
         """A sequence number, from 1 on."""
         return use + 1
 
-    def contribute(self, state: State, worker: int, slot: int, use: int) -> State:
+    def contribute(
+        self, state: State, worker: int, slot: int, use: int
+    ) -> tuple[State, Answer | None]:
         """One row of the table `decision`."""
         sequence, chunk = self.tag(use), self.size.chunk(slot, use)
-        copy = sequence % 2
+        copy, this = sequence % 2, frozenset({worker})
         cell = state.cells[slot][copy]
         if sequence < cell.sequence:
-            return state
+            return state, Answer(Kind.STALE, this)
         if sequence > cell.sequence:
-            cell = Cell(sequence, missing=self.size.workers)
+            cell = Cell(sequence, missing=self.size.needed)
         elif cell.missing == 0:
-            return state.with_result(slot, sequence, cell.total)
+            return state, Answer(Kind.RESULT, this, cell.arrived, cell.total)
         elif worker in cell.arrived:
-            return state
+            return state, Answer(Kind.PENDING, this, cell.arrived)
         cell = cell.plus(worker, chunk)
         state = state.with_cell(slot, copy, cell)
-        return state if cell.missing else state.with_result(slot, sequence, cell.total)
+        everybody = frozenset(range(self.size.workers))
+        result = Answer(Kind.RESULT, everybody, cell.arrived, cell.total)
+        return state, None if cell.missing else result
 
 
 @dataclass(frozen=True)
 class AlternatingBit:
-    """The same with one bit in place of the sequence number."""
+    """The same with one bit in place of the sequence number, and all workers in every result."""
 
     size: Size
 
@@ -136,19 +183,23 @@ class AlternatingBit:
         """Which of the two copies."""
         return use % 2
 
-    def contribute(self, state: State, worker: int, slot: int, use: int) -> State:
+    def contribute(
+        self, state: State, worker: int, slot: int, use: int
+    ) -> tuple[State, Answer | None]:
         """A worker's bit in one copy makes room for its bit in the other."""
         copy, chunk = self.tag(use), self.size.chunk(slot, use)
+        everybody = frozenset(range(self.size.workers))
         cell, other = state.cells[slot][copy], state.cells[slot][1 - copy]
         if worker in cell.arrived:
-            done = cell.missing == 0
-            return state.with_result(slot, copy, cell.total) if done else state
+            done = Answer(Kind.RESULT, frozenset({worker}), everybody, cell.total)
+            return state, None if cell.missing else done
         if cell.missing == 0:  # the first of a new use
             cell = Cell(arrived=cell.arrived, missing=self.size.workers)
         cell = cell.plus(worker, chunk)
         state = state.with_cell(slot, copy, cell)
         state = state.with_cell(slot, 1 - copy, replace(other, arrived=other.arrived - {worker}))
-        return state if cell.missing else state.with_result(slot, copy, cell.total)
+        result = Answer(Kind.RESULT, everybody, everybody, cell.total)
+        return state, None if cell.missing else result
 
 
 def start(size: Size) -> State:
@@ -156,37 +207,90 @@ def start(size: Size) -> State:
     return State(((0,) * size.slots,) * size.workers, ((Cell(), Cell()),) * size.slots)
 
 
-def uses_of(size: Size, slot: int) -> int:
-    """How often a slot is used."""
-    return len(range(slot, size.chunks, size.slots))
-
-
-def finished(size: Size, state: State) -> bool:
-    """Whether every worker has every result."""
-    return all(
-        done == uses_of(size, slot)
-        for progress in state.progress
-        for slot, done in enumerate(progress)
+def finished(size: Size, state: State) -> Workers:
+    """The workers that have every result."""
+    return frozenset(
+        worker
+        for worker, progress in enumerate(state.progress)
+        if all(done == size.uses(slot) for slot, done in enumerate(progress))
     )
 
 
+def over(size: Size, state: State) -> bool:
+    """Whether every worker has every result, or knows that it will not have it."""
+    return finished(size, state) | state.ended == frozenset(range(size.workers))
+
+
 def steps(variant: Variant, state: State) -> Iterator[tuple[str, State]]:
-    """Every packet that may arrive next, and what comes of it. Raises WrongSum."""
+    """Everything that may happen next, and what comes of it. Raises Violation."""
+    yield from _arrivals(variant, state)
+    yield from _results(variant, state)
+    yield from _ends(variant, state)
+
+
+def _arrivals(variant: Variant, state: State) -> Iterator[tuple[str, State]]:
+    """A contribution arrives at the switch."""
     size = variant.size
     for worker, progress in enumerate(state.progress):
         for slot, done in enumerate(progress):
-            for use in range(min(done + 1, uses_of(size, slot))):
+            for use in range(min(done + 1, size.uses(slot))):
                 chunk = size.chunk(slot, use)
                 what = f"worker {worker}'s contribution to chunk {chunk} arrives"
-                yield what, variant.contribute(state, worker, slot, use)
-    for slot, tag, total in state.results:
-        for worker, progress in enumerate(state.progress):
-            if progress[slot] < uses_of(size, slot) and variant.tag(progress[slot]) == tag:
-                chunk = size.chunk(slot, progress[slot])
-                what = f"worker {worker} takes a result for chunk {chunk}"
-                if total != size.exact(chunk):
-                    raise WrongSum(f"{what}, which is the sum of {total}")
-                yield what, _taken(state, worker, slot)
+                yield what, arrive(variant, state, worker, slot, use)[0]
+
+
+def arrive(
+    variant: Variant, state: State, worker: int, slot: int, use: int
+) -> tuple[State, Answer | None]:
+    """The state when a contribution has arrived, and what the switch says."""
+    state, answer = variant.contribute(state, worker, slot, use)
+    if answer and answer.kind == Kind.RESULT:
+        sent = Sent(slot, variant.tag(use), answer.members, answer.total)
+        state = replace(state, results=state.results | {sent})
+    return state, answer
+
+
+def _results(variant: Variant, state: State) -> Iterator[tuple[str, State]]:
+    """A result arrives at a worker whose chunk it answers."""
+    size = variant.size
+    for sent in state.results:
+        for worker in _waiting(variant, state, sent.slot, sent.tag):
+            chunk = size.chunk(sent.slot, state.progress[worker][sent.slot])
+            what = f"worker {worker} takes a result for chunk {chunk}"
+            exact = tuple((member, chunk) for member in sorted(sent.members))
+            if sent.total != exact or len(exact) != size.needed:
+                raise WrongSum(f"{what}, which is the sum of {sent.total}")
+            yield what, _taken(state, worker, sent.slot)
+
+
+def _ends(variant: Variant, state: State) -> Iterator[tuple[str, State]]:
+    """A worker hears that it is left behind, or that too few are left for any result."""
+    size = variant.size
+    for worker, slot in product(range(size.workers), range(size.slots)):
+        use = state.progress[worker][slot]
+        if worker in state.ended or use == size.uses(slot):
+            continue
+        _, answer = variant.contribute(state, worker, slot, use)
+        if answer and answer.kind == Kind.STALE:
+            what = f"worker {worker} hears that the others have gone on in slot {slot}"
+            if not any((sent.slot, sent.tag) == (slot, variant.tag(use)) for sent in state.results):
+                raise FalseAlarm(what)
+            yield what, replace(state, ended=state.ended | {worker})
+    if size.workers - len(state.ended) < size.needed:
+        for worker in set(range(size.workers)) - state.ended - finished(size, state):
+            what = f"worker {worker} hears that too few are left"
+            yield what, replace(state, ended=state.ended | {worker})
+
+
+def _waiting(variant: Variant, state: State, slot: int, tag: int) -> list[int]:
+    """The workers to whom an answer with this tag means something."""
+    return [
+        worker
+        for worker, progress in enumerate(state.progress)
+        if worker not in state.ended
+        and progress[slot] < variant.size.uses(slot)
+        and variant.tag(progress[slot]) == tag
+    ]
 
 
 def _taken(state: State, worker: int, slot: int) -> State:
@@ -195,43 +299,54 @@ def _taken(state: State, worker: int, slot: int) -> State:
     return replace(state, progress=(*state.progress[:worker], mine, *state.progress[worker + 1 :]))
 
 
-def explore(variant: Variant) -> dict[State, frozenset[State]]:
-    """Every reachable state with its successors. Raises WrongSum, with the shortest way to it."""
-    first = start(variant.size)
-    came: dict[State, tuple[State, str] | None] = {first: None}
-    graph: dict[State, frozenset[State]] = {}
+# -- exploring any model -------------------------------------------------------------------------
+
+S = TypeVar("S", bound=Hashable)
+Graph = dict[S, frozenset[S]]
+"""Every reachable state with its successors."""
+
+
+def explore(variant: Variant) -> Graph[State]:
+    """All that can happen. Raises Violation, with a shortest way to it."""
+    return reachable(start(variant.size), lambda state: steps(variant, state))
+
+
+def reachable(first: S, following: Callable[[S], Iterable[tuple[str, S]]]) -> Graph[S]:
+    """Every state that can come of the first one. Raises Violation, with a shortest way to it."""
+    came: dict[S, tuple[S, str] | None] = {first: None}
+    graph: Graph[S] = {}
     waiting = deque([first])
     while waiting:
         state = waiting.popleft()
         try:
-            following = list(steps(variant, state))
-        except WrongSum as problem:
-            raise WrongSum("\n".join([*_way(came, state), str(problem)])) from None
-        graph[state] = frozenset(each for _, each in following)
-        for what, each in following:
+            after = list(following(state))
+        except Violation as problem:
+            raise type(problem)("\n".join([*_way(came, state), str(problem)])) from None
+        graph[state] = frozenset(each for _, each in after)
+        for what, each in after:
             if each not in came:
                 came[each] = state, what
                 waiting.append(each)
     return graph
 
 
-def stuck(size: Size, graph: dict[State, frozenset[State]]) -> set[State]:
-    """States from which no way leads to the end."""
-    before: dict[State, list[State]] = {state: [] for state in graph}
+def stuck(graph: Graph[S], good: Callable[[S], bool]) -> set[S]:
+    """States from which no way leads to a good one."""
+    before: dict[S, list[S]] = {state: [] for state in graph}
     for state, following in graph.items():
         for each in following:
             before[each].append(state)
-    good = {state for state in graph if finished(size, state)}
-    waiting = list(good)
+    found = {state for state in graph if good(state)}
+    waiting = list(found)
     while waiting:
         for state in before[waiting.pop()]:
-            if state not in good:
-                good.add(state)
+            if state not in found:
+                found.add(state)
                 waiting.append(state)
-    return set(graph) - good
+    return set(graph) - found
 
 
-def _way(came: dict[State, tuple[State, str] | None], state: State) -> Iterable[str]:
+def _way(came: dict[S, tuple[S, str] | None], state: S) -> Iterable[str]:
     way: list[str] = []
     while (step := came[state]) is not None:
         state, what = step

@@ -8,12 +8,13 @@ from math import frexp
 import numpy as np
 import pytest
 import torch
+from faults import DOWN, UP, Faults, faulty
 from hypothesis import example, given
 from hypothesis import strategies as st
 from racks import Rack, means, problem, rack, random_vectors
-from unreliable_cable import unreliable
 
-from innet.errors import UnsupportedTensor, WorkersDisagree
+from innet.controller.registry import Policy
+from innet.errors import SumOverflow, UnsupportedTensor, UsageError, WorkersDisagree
 from innet.host.agent import Agent
 
 LANES = 64
@@ -23,7 +24,8 @@ SPECIAL = (np.nan, np.inf, -np.inf)
 
 @pytest.fixture(scope="module")
 def tor() -> Iterator[Rack]:
-    with rack(37, LANES) as running:  # as many ports as are in use at once
+    # As many ports as are in use at once. On a busy machine 32 workers in one process are often silent.
+    with rack(37, LANES, policy=Policy(lease_s=30.0)) as running:
         yield running
 
 
@@ -123,13 +125,14 @@ def test_tensors_may_lie_anyhow_in_memory(pair: list[Agent], view):
 @pytest.mark.parametrize(
     ("tensor", "why"),
     [
-        (np.ones(3), "float32 tensors, not float64: convert it first"),
-        (np.ones(3, np.int32), "not int32"),
+        (np.ones(3), "not float64: convert it first, or join with a fallback"),
+        (np.ones(3, np.int32), "the mean of int32 has fractions: ask for op='sum'"),
+        (np.ones(3, np.int16), "float32, int32 and int64 tensors, not int16: convert it first$"),
         (np.ones(3, np.float16), "not float16"),
         (np.ones(3, ">f4"), "not >f4"),
         (torch.ones(3, dtype=torch.float64), "not float64"),
         (torch.ones(3, dtype=torch.bfloat16), "not bfloat16"),
-        (torch.ones(3, dtype=torch.int64), "not int64"),
+        (torch.ones(3, dtype=torch.int64), "the mean of int64 has fractions"),
         (torch.eye(3).to_sparse(), "dense tensors, not torch.sparse_coo"),
         (np.float32(3), "torch tensors and numpy arrays, not float32"),
         ([1.0, 2.0], "not list"),
@@ -143,6 +146,99 @@ def test_what_cannot_be_summed_is_refused_before_anything_is_sent(pair, tensor, 
     assert pair[0].traffic.packets_sent == before
     ones = np.ones(3, np.float32)
     assert means(pair, ones, ones)[0].tolist() == [1, 1, 1]
+
+
+def sums(agents: list[Agent], vectors: np.ndarray) -> list[np.ndarray]:
+    """What every worker gets when all sum at once."""
+    running = [agent.submit(mine, "sum") for agent, mine in zip(agents, vectors, strict=True)]
+    return [future.result(60) for future in running]
+
+
+@st.composite
+def integers(draw) -> tuple[np.dtype, int, int, int]:
+    """For :func:`integer_vectors`: dtype, elements, bits that are used, and a seed."""
+    dtype = np.dtype(draw(st.sampled_from([np.int32, np.int64])))
+    bits = draw(st.integers(1, dtype.itemsize * 8))
+    return dtype, draw(st.integers(0, 300)), bits, draw(st.integers(0, 999))
+
+
+def integer_vectors(workers: int, recipe: tuple[np.dtype, int, int, int]) -> np.ndarray:
+    """(workers, elements) of so many bits, a quarter of them the largest or the smallest there are."""
+    dtype, elements, bits, seed = recipe
+    rng = np.random.default_rng(seed)
+    low, high = -(1 << bits - 1), (1 << bits - 1) - 1
+    values = rng.integers(low, high, (workers, elements), np.int64, endpoint=True)
+    extreme = rng.random(values.shape) < 0.25
+    return np.where(extreme, rng.choice([low, high], values.shape), values).astype(dtype)
+
+
+@given(integers())
+@example((np.dtype(np.int32), 130, 32, 1))
+@example((np.dtype(np.int64), 130, 64, 1))
+def test_sums_of_integers_are_exact_or_an_error_and_the_job_goes_on(agents: list[Agent], recipe):
+    vectors = integer_vectors(len(agents), recipe)
+    exact = [sum(column) for column in vectors.T.tolist()]
+    info = np.iinfo(vectors.dtype)
+    if all(info.min <= total <= info.max for total in exact):
+        for found in sums(agents, vectors):
+            assert found.dtype == vectors.dtype
+            assert found.tolist() == exact
+    else:
+        running = [agent.submit(mine, "sum") for agent, mine in zip(agents, vectors, strict=True)]
+        for future in running:
+            error = problem(future)
+            assert isinstance(error, SumOverflow)
+            assert f"beyond {vectors.dtype}" in str(error)
+        ones = np.ones((len(agents), 3), np.int32)
+        assert sums(agents, ones)[0].tolist() == [len(agents)] * 3
+
+
+def test_only_what_may_overflow_is_summed_again(pair: list[Agent]):
+    small = np.full((2, 10 * LANES), 2**30 - 1, np.int32)
+    chunks = []
+    for number_of_large in (0, 1, 5):
+        vectors = small.copy()
+        vectors[0, : number_of_large * LANES] += 2
+        vectors[1, : number_of_large * LANES] -= 10
+        before = pair[0].traffic.chunks
+        for found in sums(pair, vectors):
+            assert (found == vectors.sum(axis=0)).all()
+        chunks.append(pair[0].traffic.chunks - before)
+    assert chunks == [11, 11 + 2, 11 + 10]
+
+
+@given(recipes())
+@example((65, 100, 128, 0, 0))
+def test_the_sum_of_floats_is_the_mean_times_the_workers(pair: list[Agent], recipe):
+    vectors = gradients(2, recipe)
+    [mean, _], [total, again] = means(pair, *vectors), sums(pair, vectors)
+    assert total.tobytes() == again.tobytes()
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(total, 2 * mean)
+
+
+@pytest.mark.parametrize(
+    ("calls", "why"),
+    [
+        ([(np.float32, "mean"), (np.float32, "sum")], "the sum of float32"),
+        ([(np.int32, "sum"), (np.int64, "sum")], "the sum of int64"),
+        ([(np.float32, "sum"), (np.int32, "sum")], "the sum of int32"),
+    ],
+)
+def test_workers_that_call_for_different_things_are_all_told(tor: Rack, calls, why: str):
+    with tor.workers(2) as agents:
+        running = [
+            agent.submit(np.ones(7, dtype), op)
+            for agent, (dtype, op) in zip(agents, calls, strict=True)
+        ]
+        errors = [problem(future) for future in running]
+        assert {type(error) for error in errors} == {WorkersDisagree}
+        assert why in str(errors[1])
+
+
+def test_an_operation_that_there_is_not_is_refused(pair: list[Agent]):
+    with pytest.raises(UsageError, match="op 'product': it has to be one of sum, mean, max, min"):
+        pair[0].submit(np.ones(3, np.float32), "product")
 
 
 def test_all_reduces_in_flight_are_served_in_order(pair: list[Agent]):
@@ -186,20 +282,24 @@ def test_losses_repetitions_and_overtaking_on_the_way_change_nothing(tor: Rack):
     vectors = [random_vectors(number, 3, 15_000) for number in (4, 5)]
     with tor.workers(3) as agents:
         wanted = [means(agents, *each)[0].tobytes() for each in vectors]
+    faults = Faults(drop=0.05, duplicate=0.05, reorder=0.05)
     with contextlib.ExitStack() as stack:
         links = stack.enter_context(tor.cables(3))
-        cables = [stack.enter_context(unreliable(link, seed)) for seed, link in enumerate(links)]
+        wiring = stack.enter_context(faulty(links, 1, up=faults, down=faults))
         job = stack.enter_context(tor.job(3, slots=64))
         agents = [
-            stack.enter_context(tor.join(job, rank, link)) for rank, (link, _) in enumerate(cables)
+            stack.enter_context(tor.join(job, rank, link)) for rank, link in enumerate(wiring.links)
         ]
         for each, mean in zip(vectors, wanted, strict=True):
             assert [found.tobytes() for found in means(agents, *each)] == [mean] * 3
-        for agent, (_, accidents) in zip(agents, cables, strict=True):
-            assert min(vars(accidents).values()) > 10
+        for cable, agent in enumerate(agents):
+            for direction in (UP, DOWN):
+                counts = wiring.counts(cable, direction)
+                assert min(counts.dropped, counts.duplicated, counts.reordered) > 10
             traffic = agent.traffic
             assert traffic.retransmissions > 10
-            assert traffic.packets_sent == traffic.chunks + traffic.retransmissions
+            # Of an exchange that a new epoch has interrupted more was sent, and more is completed.
+            assert traffic.packets_sent >= traffic.chunks + traffic.retransmissions
         counters = tor.show(job).counters
-        assert counters.completed == agents[0].traffic.chunks
+        assert counters.completed >= agents[0].traffic.chunks
         assert counters.answered > 0

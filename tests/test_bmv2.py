@@ -5,6 +5,7 @@ on cables made of UDP, the embedded switch on network interfaces, and BMv2 on ne
 """
 
 import contextlib
+import os
 import secrets
 import shutil
 import subprocess
@@ -105,8 +106,11 @@ def running_switch(
 
 
 @contextlib.contextmanager
-def running(command: list[str], stdout: int | None = None) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(command, text=True, stdout=stdout)
+def running(
+    command: list[str], stdout: int | None = None, **environment: str
+) -> Iterator[subprocess.Popen[str]]:
+    environment = {**os.environ, **environment}
+    process = subprocess.Popen(command, text=True, stdout=stdout, env=environment)
     with process:
         try:
             yield process
@@ -149,20 +153,24 @@ def gradients(rank: int) -> list[np.ndarray]:
 def exact_mean(vectors: tuple[np.ndarray, ...], lanes: int) -> np.ndarray:
     """What the switch must make of one vector of each worker."""
     parts = [blocks(vector, lanes) for vector in vectors]
-    exponents = np.max([block_exponents(part) for part in parts], axis=0)
-    integers = [quantize(part, exponents, len(parts)) for part in parts]
+    own = [block_exponents(part) for part in parts]
+    agreed, workers = np.max(own, axis=0), len(parts)
+    integers = [
+        quantize(part, mine, agreed, workers) for part, mine in zip(parts, own, strict=True)
+    ]
     sums = np.sum(integers, axis=0, dtype=np.int64).astype(np.int32)
-    return dequantize(sums, exponents, len(parts)).reshape(-1)[: vectors[0].size]
+    counts = np.full((len(sums), 1), workers, np.uint8)
+    return dequantize(sums, agreed, workers, counts).reshape(-1)[: vectors[0].size]
 
 
 def chunks(elements: int, lanes: int) -> int:
-    """How many chunks an all-reduce takes: the exponents and two sizes, then the blocks."""
+    """How many chunks an all-reduce takes: four words and the exponents, then the blocks."""
     vector = -(-elements // lanes)
-    return -(-(vector + 2) // lanes) + vector
+    return -(-(vector + 4) // lanes) + vector
 
 
 def all_reduce(
-    network: Network, controller: str, folder: Path, given: list[list[np.ndarray]]
+    network: Network, controller: str, token: str, folder: Path, given: list[list[np.ndarray]]
 ) -> list[list[np.ndarray]]:
     """Let a process at each worker's place reduce its vectors. Returns each worker's means."""
     with contextlib.ExitStack() as stack:
@@ -172,7 +180,7 @@ def all_reduce(
             files = [str(folder / f"{rank}.npz"), str(folder / f"means-{rank}.npz")]
             seat = [controller, "job", str(rank), network.links[rank], *files]
             command = [*network.at[rank], sys.executable, str(ALL_REDUCE), *seat]
-            workers.append(stack.enter_context(running(command)))
+            workers.append(stack.enter_context(running(command, INNET_TOKEN=token)))
         assert [worker.wait() for worker in workers] == [0] * len(given)
     means = []
     for rank in range(len(given)):
@@ -181,12 +189,14 @@ def all_reduce(
     return means
 
 
-def open_job(stub: rpc.ControllerStub, network: Network, lanes: int) -> None:
+def open_job(stub: rpc.ControllerStub, network: Network, lanes: int) -> str:
+    """Returns the token that its workers need."""
     ports = range(1, WORKERS + 1)
     stub.AddSwitch(
         pb.AddSwitchRequest(name="tor", grpc_address=network.address, ports=ports, lanes=lanes)
     )
-    stub.CreateJob(pb.CreateJobRequest(name="job", switch="tor", workers=WORKERS, slots=32))
+    request = pb.CreateJobRequest(name="job", switch="tor", workers=WORKERS, slots=32)
+    return stub.CreateJob(request).token
 
 
 def assert_exact(means: list[list[np.ndarray]], given: list[list[np.ndarray]], lanes: int) -> None:
@@ -202,13 +212,15 @@ def test_every_worker_gets_the_exact_sum_and_the_switch_made_it(
 ):
     given = [gradients(rank) for rank in range(WORKERS)]
     with start(tmp_path) as network, serving(tmp_path) as (controller, stub):
-        open_job(stub, network, lanes)
-        means = all_reduce(network, controller, tmp_path, given)
+        token = open_job(stub, network, lanes)
+        means = all_reduce(network, controller, token, tmp_path, given)
         counters = stub.GetJob(pb.GetJobRequest(name="job")).counters
     assert_exact(means, given, lanes)
-    completed = sum(chunks(vector.size, lanes) for vector in given[0])
-    assert counters.completed == completed
-    assert counters.waiting == completed * (WORKERS - 1)
+    needed = sum(chunks(vector.size, lanes) for vector in given[0])
+    # BMv2 on a busy machine may be silent for so long that the workers begin an exchange again.
+    again = counters.completed - needed
+    assert again == 0 or (start is bmv2 and again > 0)
+    assert counters.waiting >= counters.completed * (WORKERS - 1)
 
 
 def test_a_new_controller_takes_over_a_bmv2_that_runs_another_program(tmp_path: Path):
@@ -216,8 +228,9 @@ def test_a_new_controller_takes_over_a_bmv2_that_runs_another_program(tmp_path: 
     with bmv2(tmp_path) as network:
         for lanes in (64, 256):
             with serving(tmp_path) as (controller, stub):
-                open_job(stub, network, lanes)
-                assert_exact(all_reduce(network, controller, tmp_path, given), given, lanes)
+                token = open_job(stub, network, lanes)
+                means = all_reduce(network, controller, token, tmp_path, given)
+                assert_exact(means, given, lanes)
 
 
 SERVE = """
@@ -275,9 +288,9 @@ def test_ordinary_traffic_is_forwarded_before_and_after_hosts_are_known(
     start: Start, tmp_path: Path
 ):
     with start(tmp_path) as network, serving(tmp_path) as (controller, stub):
-        open_job(stub, network, 64)
+        token = open_job(stub, network, 64)
         assert fetch(network, 0, 1) == bytes(range(256)) * 400
-        all_reduce(network, controller, tmp_path, [[np.ones(1, np.float32)]] * WORKERS)
+        all_reduce(network, controller, token, tmp_path, [[np.ones(1, np.float32)]] * WORKERS)
         assert fetch(network, 2, 0) == bytes(range(256)) * 400
 
 

@@ -3,25 +3,33 @@
 import re
 from pathlib import Path
 
+import numpy as np
 from commands import refuse, run
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import ARP, Ether
-from scapy.packet import Raw
+from scapy.packet import Packet, Raw
 from scapy.utils import wrpcap
 
 from innet.wire.capture import Innet, Lanes
-from innet.wire.layout import UDP_PORT, Kind, Operation
+from innet.wire.check import seal
+from innet.wire.frames import Address
+from innet.wire.layout import UDP_PORT, Flag, Kind, Operation
+from innet.wire.records import packet_dtype
 
 
 def write_capture(file: Path) -> None:
-    """Three innet packets, plain and in cables made of UDP, among others."""
+    """Five innet packets, plain and in cables made of UDP, among others; two of them corrupted."""
     header = {"operation": Operation.SUM, "job": 3, "epoch": 5, "slot": 1, "sequence": 2}
+    header["flags"] = Flag.OVERFLOW
     there = IP(src="10.0.0.1", dst="10.255.255.254") / UDP(sport=50_000, dport=UDP_PORT)
     back = IP(src="10.255.255.254", dst="10.0.0.1") / UDP(sport=UDP_PORT, dport=50_000)
     contribution = Ether() / there / Innet(kind=Kind.CONTRIBUTION, **header)
     result = Ether() / back / Innet(kind=Kind.RESULT, **header)
+    stale = Ether() / back / Innet(kind=Kind.STALE, **header)
     cable = Ether() / IP(src="127.0.0.1", dst="127.0.0.1") / UDP(sport=8001, dport=9001)
     lanes = Lanes(lanes=[-7, 8])
+    for packet in (contribution, result):
+        seal_for(packet, lanes)
     wrpcap(
         str(file),
         [
@@ -31,8 +39,18 @@ def write_capture(file: Path) -> None:
             cable / Raw(b"something else"),
             Ether() / IP() / UDP(dport=53) / Raw(bytes(80)),
             cable / Raw(bytes(result / lanes)),
+            stale / lanes,
+            result / Lanes(lanes=[-7, 9]),
         ],
     )
+
+
+def seal_for(packet: Packet, lanes: Lanes) -> None:
+    """Give a packet the check that it must have with these lanes."""
+    record = np.frombuffer(bytes(packet[Innet] / lanes), packet_dtype(len(lanes.lanes))).copy()
+    source = Address(packet.src, packet[IP].src, packet[UDP].sport)
+    seal(record, source.ip_number, source.udp_port)
+    packet[Innet].check = int(record["check"][0])
 
 
 def test_a_capture_is_shown_a_line_for_every_innet_packet(tmp_path: Path):
@@ -43,8 +61,12 @@ def test_a_capture_is_shown_a_line_for_every_innet_packet(tmp_path: Path):
         "10.0.0.1:50000 > 10.255.255.254:19790  innet CONTRIBUTION SUM job 3 epoch 5 slot 1 seq 2"
     )
     back = "10.255.255.254:19790 > 10.0.0.1:50000  innet RESULT SUM job 3 epoch 5 slot 1 seq 2"
-    for line, start in zip(shown.stdout.splitlines(), [there, there, back], strict=True):
-        assert line.startswith(start)
+    stale = back.replace("RESULT", "STALE")
+    lines, starts = shown.stdout.splitlines(), [there, there, back, stale, back]
+    for line, start in zip(lines, starts, strict=True):
+        assert line.startswith(f"{start} workers 0x0 OVERFLOW")
+    verdicts = [line.partition("OVERFLOW")[2] for line in lines]
+    assert verdicts == ["", "", "", "  CORRUPTED, if the switch seals", "  CORRUPTED"]
 
 
 def test_a_capture_can_be_cut_short_and_shown_in_full(tmp_path: Path):

@@ -40,26 +40,82 @@ def test_switches_and_jobs_are_added_shown_and_deleted(switch: Switch, controlle
         return done.stdout
 
     created = innet("job", "create", "mnist", "--switch", "tor", "--workers", "2", "--slots", "64")
-    assert created.splitlines() == [
-        "job mnist: 2 workers, slots 0 to 63 of tor, 64 lanes",
-        f"workers find it with INNET_CONTROLLER={controller} INNET_JOB=mnist",
-    ]
+    about, found = created.splitlines()
+    assert about == "job mnist: 2 workers, slots 0 to 63 of tor, 64 lanes"
+    where = f"workers find it with INNET_CONTROLLER={controller} INNET_JOB=mnist INNET_TOKEN="
+    assert found.startswith(where)
+    token = found.removeprefix(where)
     listed = innet("switch", "list")
-    for word in ("tor", switch.address, "1,2", "10.255.255.254", "8128 of 8192"):
+    for word in ("tor", switch.address, "1,2", "10.255.255.254", "8128 of 8192", "yes"):
         assert word in listed
-    assert re.search(r"mnist\W+tor\W+2\W+0\W+64\W+64\b", innet("job", "list"))
+    of_switch = innet("switch", "show", "tor")
+    assert re.search(r"slots\W+8128 of 8192 are free", of_switch)
+    assert re.search(r"\b2\W+0\W+0\W+0\b", of_switch)  # port 2 has refused nothing
+    assert re.search(r"mnist\W+tor\W+2\W+0\W+64\W+64\W+none\b", innet("job", "list"))
     shown = innet("job", "show", "mnist")
     for name in ("waiting", "completed", "answered", "pending", "stale"):
         assert re.search(rf"{name}\W+0\b", shown)
     assert re.search(r"workers\W+2; joined: none", shown)
+    assert re.search(r"quorum\W+2\b", shown)
+    assert re.search(r"path\W+none\b", shown)
+    assert token not in shown
     assert innet("job", "delete", "mnist") == "job mnist deleted\n"
     assert "mnist" not in innet("job", "list")
     assert "8192 of 8192" in innet("switch", "list")
 
 
+def test_a_token_is_written_to_a_file_for_its_owner_only(controller: str, tmp_path: Path):
+    path = tmp_path / "token"
+    path.write_text("a longer text that was there before, and is not the token of the job")
+    path.chmod(0o644)
+    create = ["job", "create", "secret", "--switch", "tor", "--workers", "1", "--quorum", "1"]
+    done = run("innet", *create, "--token-file", str(path), "--controller", controller)
+    assert done.returncode == 0, done.stderr
+    assert path.stat().st_mode & 0o777 == 0o600
+    token = path.read_text().strip()
+    assert len(token) >= 32
+    assert token not in done.stdout
+    assert f"INNET_TOKEN=$(cat {path})" in done.stdout
+    assert run("innet", "job", "delete", "secret", "--controller", controller).returncode == 0
+
+
+def test_no_job_is_created_whose_token_cannot_be_written(controller: str, tmp_path: Path):
+    create = ["job", "create", "secret", "--switch", "tor", "--workers", "1"]
+    path = tmp_path / "nowhere" / "token"
+    why = f"cannot write to {path}: No such file or directory"
+    refuse(why, "innet", *create, "--token-file", str(path), "--controller", controller)
+    refuse("no job 'secret'", "innet", "job", "show", "secret", "--controller", controller)
+
+
+def test_a_switch_is_removed_and_can_be_added_again(switch: Switch):
+    with serving("--most-jobs", "1", "--most-slots-per-job", "16") as (_, address):
+
+        def innet(command: str, code: int = 0) -> str:
+            done = run("innet", *command.split(), INNET_CONTROLLER=address)
+            assert done.returncode == code, done.stderr
+            return done.stdout + done.stderr
+
+        with running_switch(1) as own:
+            add = f"switch add tor {own.address} --ports 1"
+            create = "job create j --switch tor --workers 1"
+            innet(add)
+            assert "32 slots: a job may have 16 at most" in innet(f"{create} --slots 32", code=1)
+            assert "slots 0 to 15 of tor" in innet(create)
+            more = "job create more --switch tor --workers 1"
+            assert "there are 1 jobs, and no more are allowed" in innet(more, code=1)
+            assert "the switch 'tor' is in use: delete 'j' first" in innet("switch remove tor", 1)
+            innet("job delete j")
+            assert innet("switch remove tor") == "switch tor removed\n"
+            assert "tor" not in innet("switch list")
+            innet(add)
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
+        ("job create j --switch tor --workers 2 --quorum 3", "a quorum of 3: the job has 2"),
+        ("switch show nowhere", "no switch 'nowhere'; there is: tor"),
+        ("switch remove nowhere", "no switch 'nowhere'; there is: tor"),
         ("job create j --switch tor --workers 33", "33 workers: .* as the bitmap has bits"),
         ("job create j --switch tor --workers 0", "0 workers"),
         ("job create j --switch spine --workers 2", "no switch 'spine'; there is: tor"),
@@ -114,12 +170,13 @@ def test_ranges_of_ports_include_both_ends():
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_controller_stops_when_told_even_with_workers(number: signal.Signals):
     with running_switch(1) as switch, serving() as (process, address):
-        for arguments in (
-            ["switch", "add", "tor", switch.address, "--ports", "1"],
-            ["job", "create", "job", "--switch", "tor", "--workers", "1"],
-        ):
-            assert run("innet", *arguments, "--controller", address).returncode == 0
-        with join(address, "job", 0, free_cables(switch)[0], patience=PATIENCE) as agent:
+        create = ["job", "create", "job", "--switch", "tor", "--workers", "1"]
+        add = ["switch", "add", "tor", switch.address, "--ports", "1"]
+        assert run("innet", *add, "--controller", address).returncode == 0
+        token = run("innet", *create, "--controller", address).stdout.strip().partition("TOKEN=")[2]
+        [link] = free_cables(switch)
+        with join(address, "job", 0, link, token=token, patience=PATIENCE) as agent:
+            assert agent.all_reduce(np.ones(100, np.float32)).tolist() == [1.0] * 100
             process.send_signal(number)
             assert process.wait(WITHIN) == 0
             assert "Traceback" not in process.stderr.read()

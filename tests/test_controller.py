@@ -3,16 +3,19 @@
 import contextlib
 from collections.abc import Iterator
 
-import numpy as np
 import pytest
 from racks import Rack, rack
+from scripted_worker import scripted
 
 from innet.controller import innet_pb2 as pb
 from innet.controller.client import translated
+from innet.controller.registry import Policy
+from innet.controller.store import Store
 from innet.errors import (
     AlreadyExists,
     ControllerError,
     InnetError,
+    NoCapacity,
     NotFound,
     SwitchError,
     UsageError,
@@ -37,9 +40,9 @@ def refused(kind: type[InnetError], why: str) -> Iterator[None]:
     assert caught.type is kind
 
 
-def create(tor: Rack, name: str = "new", switch: str = "tor", workers: int = 2, slots: int = 8):
-    request = pb.CreateJobRequest(name=name, switch=switch, workers=workers, slots=slots)
-    return tor.stub.CreateJob(request)
+def create(tor: Rack, name: str = "new", **fields) -> pb.Job:
+    asked = {"switch": "tor", "workers": 2, "slots": 8, **fields}
+    return tor.stub.CreateJob(pb.CreateJobRequest(name=name, **asked)).job
 
 
 def add_switch(tor: Rack, name: str, address: str, **fields) -> pb.Switch:
@@ -52,14 +55,18 @@ def test_a_switch_is_listed_as_it_was_added(tor: Rack):
     assert (switch.name, switch.grpc_address) == ("tor", tor.switch.address)
     assert list(switch.ports) == [1, 2, 3, 4]
     assert (switch.lanes, switch.slots, switch.free_slots) == (64, SLOTS, SLOTS)
+    assert switch.reachable
+    shown = tor.stub.GetSwitch(pb.GetSwitchRequest(name="tor"))
+    assert [each.port for each in shown.port_counters] == [1, 2, 3, 4]
+    shown.ClearField("port_counters")
+    assert shown == switch
 
 
 def test_a_switch_runs_the_program_for_the_lanes_that_were_asked_for():
     with rack(1, lanes=256) as wide, wide.job(1) as job:
         assert wide.show(job).lanes == 256
-        with wide.join(job, 0) as agent:
-            assert agent.seat.lanes == 256
-            assert agent.all_reduce(np.full(1000, 3, np.float32)).tolist() == [3.0] * 1000
+        with scripted(wide, job, 0) as worker:
+            assert worker.invited().lanes == 256
 
 
 def test_a_switch_that_is_not_there_is_an_error_and_not_kept(tor: Rack):
@@ -78,6 +85,14 @@ def test_a_switch_that_is_not_there_is_an_error_and_not_kept(tor: Rack):
         ({"lanes": 65}, UsageError, "no program for 65 lanes, only for 64 and 256"),
         ({"service": pb.Address(mac="02:00:00:00:00:fe", ip="10.0.0")}, UsageError, "'10.0.0'"),
         ({"service": pb.Address(mac="02:00", ip="10.0.0.1")}, UsageError, "'02:00'"),
+        (
+            {"service": pb.Address(mac="02:00:00:00:00:fe", ip="10.0.0.1", udp_port=4789)},
+            UsageError,
+            "UDP port 4789: the program serves 19790 only",
+        ),
+        ({"address": "x" * 301}, UsageError, "is no address: write HOST:PORT"),
+        ({"address": "a\nb"}, UsageError, "is no address: write HOST:PORT"),
+        ({"device_id": 1 << 63}, UsageError, "device id 9223372036854775808"),
     ],
 )
 def test_nonsense_about_a_switch_is_refused_before_it_is_touched(tor, fields, kind, why: str):
@@ -101,6 +116,7 @@ def test_a_job_is_shown_and_listed_until_it_is_deleted(tor: Rack):
     created = create(tor, "training", workers=3, slots=16)
     assert (created.switch, created.workers, created.lanes) == ("tor", 3, 64)
     assert (created.slots, created.first_slot % 16, list(created.joined)) == (16, 0, [])
+    assert (created.quorum, created.path, created.reason) == (3, pb.PATH_NONE, "")
     assert [job.name for job in tor.stub.ListJobs(pb.ListJobsRequest()).jobs] == ["training"]
     shown = tor.show("training")
     assert shown.counters == pb.Counters()
@@ -123,6 +139,8 @@ def test_a_job_is_shown_and_listed_until_it_is_deleted(tor: Rack):
         ({"workers": 33}, UsageError, "33 workers: .* 1 to 32, as many as the bitmap has bits"),
         ({"slots": 3}, UsageError, "3 slots: the number has to be a power of two"),
         ({"slots": 2 * SLOTS}, UsageError, f"16384 slots are more than the {SLOTS}"),
+        ({"quorum": 3}, UsageError, "a quorum of 3: the job has 2 workers; 0 is all of them"),
+        ({"lease_s": 1 << 31}, UsageError, "a lease of 2147483648 s: at most .* a year"),
         ({"name": "a\nb"}, UsageError, "no name for a job"),
         ({"name": "x" * 65}, UsageError, "no name for a job"),
     ],
@@ -145,6 +163,112 @@ def test_jobs_have_slots_of_their_own_until_none_are_left(tor: Rack):
     with tor.job(2, SLOTS // 2) as first, tor.job(2, SLOTS // 2) as second:
         assert tor.show(first).first_slot != tor.show(second).first_slot
         assert tor.show(first).id != tor.show(second).id
-        with refused(ControllerError, f"no 1 neighbouring slots are free .0 of {SLOTS}"):
+        with refused(NoCapacity, f"no 1 neighbouring slots are free .0 of {SLOTS}"):
             create(tor, slots=1)
     assert tor.free_slots == SLOTS
+
+
+def test_a_job_without_a_number_of_slots_has_the_usual_one(tor: Rack):
+    assert create(tor, slots=0).slots == 128
+    tor.delete("new")
+
+
+def test_jobs_that_queue_get_slots_in_the_order_of_their_creation(tor: Rack):
+    with tor.job(2, SLOTS // 2) as first, tor.job(2, SLOTS // 2) as second:
+        large = create(tor, "large", slots=SLOTS, queue=True)
+        small = create(tor, "small", slots=8, queue=True)
+        assert (large.slots, small.slots) == (0, 0)
+        with refused(NoCapacity, "2 jobs wait for slots of this switch already"):
+            create(tor, slots=8)
+        tor.delete(first)
+        assert tor.show("small").slots == 0  # it is not its turn
+        tor.delete(second)
+        assert (tor.show("large").slots, tor.show("small").slots) == (SLOTS, 0)
+    tor.delete("large")
+    assert tor.show("small").slots == 8
+    tor.delete("small")
+    assert tor.free_slots == SLOTS
+
+
+def test_a_job_that_waits_for_slots_can_be_deleted(tor: Rack):
+    with tor.job(2, SLOTS) as job:
+        create(tor, "waiting", queue=True)
+        tor.delete("waiting")
+        assert tor.show(job).slots == SLOTS
+    assert tor.free_slots == SLOTS
+
+
+def test_as_many_workers_are_promised_entries_as_the_tables_have_room_for(tor: Rack):
+    jobs = [create(tor, f"job {number}", workers=32, slots=1) for number in range(128)]
+    with refused(NoCapacity, "the switch's tables have room for 4096 workers, and 4096 are"):
+        create(tor, workers=1, slots=1)
+    for job in jobs:
+        tor.delete(job.name)
+    create(tor, workers=1, slots=1)
+    tor.delete("new")
+
+
+def test_as_many_jobs_have_slots_as_can_be_counted_apart(tor: Rack):
+    jobs = [create(tor, f"job {number}", workers=1, slots=1) for number in range(256)]
+    with refused(NoCapacity, "the switch has 256 jobs, no more can be counted"):
+        create(tor, workers=1, slots=1)
+    for job in jobs:
+        tor.delete(job.name)
+
+
+def test_what_the_operator_allows_is_not_exceeded():
+    with rack(1, policy=Policy(most_slots_per_job=16, most_jobs=2)) as tor:
+        with refused(NoCapacity, "32 slots: a job may have 16 at most"):
+            create(tor, slots=32)
+        assert create(tor, "one", slots=0).slots == 16
+        create(tor, "two", slots=16, queue=True)
+        with refused(NoCapacity, "there are 2 jobs, and no more are allowed: delete one"):
+            create(tor, "three", queue=True)
+        tor.delete("one")
+        create(tor, "three")
+
+
+def test_a_switch_is_removed_when_no_job_uses_it_and_can_be_added_again():
+    with rack(1) as tor:
+        create(tor, "a job")
+        with refused(ControllerError, "the switch 'tor' is in use: delete 'a job' first"):
+            tor.stub.RemoveSwitch(pb.RemoveSwitchRequest(name="tor"))
+        tor.delete("a job")
+        tor.stub.RemoveSwitch(pb.RemoveSwitchRequest(name="tor"))
+        with refused(NotFound, "no switch 'tor'; there is: none"):
+            tor.stub.GetSwitch(pb.GetSwitchRequest(name="tor"))
+        again = add_switch(tor, "again", tor.switch.address)
+        assert again.reachable
+        assert create(tor, switch="again").slots == 8
+
+
+def test_an_error_names_no_more_jobs_than_fit(tor: Rack):
+    jobs = [create(tor, f"job {number:02}", workers=1, slots=1).name for number in range(25)]
+    with refused(NotFound, "there is: job 00, .*, job 19 and 5 more$"):
+        tor.show("nowhere")
+    with refused(UsageError, r"no name for a job"):
+        tor.show("x" * 10_000)
+    for job in jobs:
+        tor.delete(job)
+
+
+def test_a_job_that_cannot_be_kept_is_not_created(monkeypatch):
+    with rack(1) as tor:
+        with monkeypatch.context() as broken:
+            broken.setattr(Store, "save_job", out_of_space)
+            with refused(ControllerError, "the job was not created: its state cannot be kept"):
+                create(tor)
+        assert not tor.stub.ListJobs(pb.ListJobsRequest()).jobs
+        assert tor.free_slots == SLOTS
+        create(tor)
+
+
+def out_of_space(*_: object) -> None:
+    raise ControllerError("cannot write to the disk")
+
+
+def test_the_token_is_told_once_and_differs_from_job_to_job(tor: Rack):
+    with tor.job(1) as one, tor.job(1) as other:
+        assert len(tor.tokens[one]) >= 32
+        assert tor.tokens[one] != tor.tokens[other]
+        assert tor.tokens[one] not in str(tor.show(one))

@@ -9,25 +9,31 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from racks import PATIENCE, WITHIN, Rack, free_cables, means, rack
-from switches import Switch, running_switch
+from mortal import (
+    MortalController,
+    MortalSwitch,
+    add_switch,
+    mortal_switch,
+    rack_of,
+    serving_rack,
+)
+from racks import PATIENCE, WITHIN, Rack, means, rack
 
 from innet.controller import innet_pb2 as pb
-from innet.controller.client import connect, translated
-from innet.demo.rack import command, local_rack, process
-from innet.errors import ControllerUnreachable, SwitchError, SwitchUnreachable, WorkersMissing
+from innet.demo.rack import local_rack
+from innet.errors import ControllerUnreachable, SwitchUnreachable, WorkersMissing
 from innet.host.agent import Agent, join
-from innet.host.transport import Patience
+from innet.host.seat import Patience
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
 MILLION = np.ones(1_000_000, np.float32)
-CONTROLLER = [*command("innet.cli"), "controller", "--address", "127.0.0.1:0"]
+SHORT = Patience(switch=1.0, workers=WITHIN)
 WORKER = """
 import sys
 import innet, numpy
-with innet.join(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]) as agent:
+with innet.join(*sys.argv[1:3], int(sys.argv[3]), sys.argv[4], token=sys.argv[5]) as agent:
     while True:
         agent.all_reduce(numpy.ones(100_000, numpy.float32))
 """
@@ -62,7 +68,7 @@ def end(futures: "list[Future[np.ndarray]]") -> BaseException:
 @contextlib.contextmanager
 def worker(tor: Rack, job: str, rank: int, link: str) -> Iterator["subprocess.Popen[bytes]"]:
     """A worker as a process, which does not stop by itself."""
-    arguments = [tor.controller, job, str(rank), link]
+    arguments = [tor.controller, job, str(rank), link, tor.tokens[job]]
     with subprocess.Popen([sys.executable, "-c", WORKER, *arguments]) as running:
         try:
             yield running
@@ -70,11 +76,12 @@ def worker(tor: Rack, job: str, rank: int, link: str) -> Iterator["subprocess.Po
             running.kill()
 
 
-@pytest.mark.parametrize("patience", [None, Patience(switch=1.0)], ids=["by default", "1 s"])
-def test_when_the_switch_dies_every_worker_is_told(patience: Patience | None):
+def test_when_the_switch_dies_and_there_is_no_other_way_every_worker_is_told():
     with local_rack(2) as tor, contextlib.ExitStack() as stack:
         agents = [
-            stack.enter_context(join(tor.controller, tor.job, rank, link, patience=patience))
+            stack.enter_context(
+                join(tor.controller, tor.job, rank, link, token=tor.token, patience=SHORT)
+            )
             for rank, link in enumerate(tor.links)
         ]
         running = in_the_middle(agents, MILLION)
@@ -82,26 +89,38 @@ def test_when_the_switch_dies_every_worker_is_told(patience: Patience | None):
         for futures in running:
             error = end(futures)
             assert type(error) is SwitchUnreachable
-            assert "the switch has not answered for" in str(error)
-            assert "is it running" in str(error)
+            assert "the job has not gone on for" in str(error)
+            assert "is the switch running" in str(error)
 
 
-def test_a_job_of_a_dead_switch_can_be_deleted_though_not_counted():
-    with local_rack(1) as tor, join(tor.controller, tor.job, 0, tor.links[0]):
-        tor.switch.kill()
-        tor.switch.wait()
-        with pytest.raises(SwitchError, match=r"cannot show the job: the switch at .* refused"):
-            tor.describe_job()
-        channel, stub = connect(tor.controller)
-        with contextlib.closing(channel), translated("delete the job"):
-            stub.DeleteJob(pb.DeleteJobRequest(name=tor.job))
-            assert not stub.ListJobs(pb.ListJobsRequest()).jobs
+def test_a_switch_that_comes_back_in_time_costs_an_exchange_and_no_all_reduce():
+    with mortal_switch(2) as switch, rack_of(switch) as tor, tor.workers(2) as agents:
+        running = in_the_middle(agents, MILLION, runs=20)
+        epoch = agents[0].epoch
+        switch.kill()
+        switch.start()
+        for futures in running:
+            assert all((future.result(WITHIN) == 1).all() for future in futures)
+        assert agents[0].epoch == agents[1].epoch != epoch
+
+
+def test_a_switch_that_only_pauses_costs_no_all_reduce_either():
+    with mortal_switch(2) as switch, rack_of(switch) as tor, tor.workers(2) as agents:
+        running = in_the_middle(agents, MILLION, runs=20)
+        [job] = tor.stub.ListJobs(pb.ListJobsRequest()).jobs
+        epoch = job.epoch
+        switch.process.send_signal(signal.SIGSTOP)
+        while job.epoch == epoch:  # until a worker has said that the switch does not answer
+            [job] = tor.stub.ListJobs(pb.ListJobsRequest()).jobs
+        switch.process.send_signal(signal.SIGCONT)
+        for futures in running:
+            assert all((future.result(WITHIN) == 1).all() for future in futures)
 
 
 @pytest.mark.parametrize(
     ("number", "patience", "why"),
     [
-        (signal.SIGKILL, PATIENCE, "cannot finish: worker 1: it has left the job"),
+        (signal.SIGKILL, PATIENCE, "cannot finish: worker 1: its connection has ended"),
         (signal.SIGSTOP, Patience(workers=2.0), r"no contribution from workers \[1\] for \d+ s"),
     ],
 )
@@ -110,8 +129,8 @@ def test_when_a_worker_dies_or_hangs_the_others_hear_who(tor: Rack, number, pati
         tor.job(3) as job,
         tor.cables(3) as links,
         worker(tor, job, 1, links[1]) as victim,
-        join(tor.controller, job, 0, links[0], patience=patience) as first,
-        join(tor.controller, job, 2, links[2], patience=patience) as last,
+        tor.join(job, 0, links[0], patience=patience) as first,
+        tor.join(job, 2, links[2], patience=patience) as last,
     ):
         running = in_the_middle([first, last], MILLION[:100_000])
         victim.send_signal(number)
@@ -134,55 +153,77 @@ def test_a_job_can_run_again_after_a_worker_has_died(tor: Rack):
 
 
 @contextlib.contextmanager
-def run_by_a_process(ports: int) -> Iterator[tuple[Switch, "subprocess.Popen[str]", str]]:
-    """A switch, and a controller as a process: both, and the controller's address."""
-    with running_switch(ports) as switch, process(CONTROLLER) as (controller, address):
-        open_job(address, switch)
-        yield switch, controller, address
+def controlled(switch: MortalSwitch, *options: str) -> Iterator[tuple[Rack, MortalController]]:
+    """A rack whose controller is a process that can be killed."""
+    controller = MortalController(*options)
+    try:
+        with serving_rack(controller.address, switch) as rack:
+            add_switch(rack, switch)
+            yield rack, controller
+    finally:
+        controller.stop()
 
 
-def open_job(controller: str, switch: Switch) -> None:
-    """Put a controller in charge of a switch, with a job for two workers."""
-    channel, stub = connect(controller)
-    ports = range(1, len(switch.hosts) + 1)
-    with contextlib.closing(channel), translated("set up"):
-        stub.AddSwitch(pb.AddSwitchRequest(name="s", grpc_address=switch.address, ports=ports))
-        stub.CreateJob(pb.CreateJobRequest(name="job", switch="s", workers=2, slots=32))
+def open_job(rack: Rack) -> str:
+    """A job for two workers that nobody deletes."""
+    request = pb.CreateJobRequest(name="job", switch="tor", workers=2, slots=32)
+    rack.tokens["job"] = rack.stub.CreateJob(request).token
+    return "job"
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_when_the_controller_dies_runs_go_on_and_nobody_can_join(number: signal.Signals):
-    with run_by_a_process(3) as (switch, controller, address):
-        *links, spare = free_cables(switch)
-        with (
-            join(address, "job", 0, links[0], patience=PATIENCE) as first,
-            join(address, "job", 1, links[1], patience=PATIENCE) as second,
-        ):
+    with mortal_switch(3) as switch, controlled(switch) as (rack, controller):
+        job = open_job(rack)
+        with rack.join(job, 0) as first, rack.join(job, 1) as second:
             running = in_the_middle([first, second], MILLION[:400_000], runs=50)
-            controller.send_signal(number)
-            assert controller.wait(WITHIN) == (0 if number == signal.SIGTERM else -number)
-            assert "Traceback" not in controller.stderr.read()
+            controller.process.send_signal(number)
+            assert controller.process.wait(WITHIN) == (0 if number == signal.SIGTERM else -number)
+            controller.kill()
             for futures in running:
                 assert all((future.result(WITHIN) == 1).all() for future in futures)
             for mean in means([first, second], MILLION, 3 * MILLION):
                 assert (mean == 2).all()
-            with pytest.raises(ControllerUnreachable, match=f"no controller answers at {address}"):
-                join(address, "job", 0, spare, timeout=0.5)
+            with pytest.raises(ControllerUnreachable, match=f"answers at {controller.address}"):
+                rack.join(job, 0, rack.links[2], timeout=0.5)
+
+
+def test_a_controller_that_comes_back_knows_its_workers_and_can_renew_their_epoch(tmp_path):
+    state = str(tmp_path / "state")
+    with mortal_switch(2) as switch, controlled(switch, "--state", state) as (rack, controller):
+        job = open_job(rack)
+        with rack.join(job, 0) as first, rack.join(job, 1) as second:
+            for mean in means([first, second], MILLION, 3 * MILLION):
+                assert (mean == 2).all()
+            controller.kill()
+            for mean in means([first, second], MILLION, 5 * MILLION):
+                assert (mean == 3).all()
+            controller.start()
+            epoch = first.epoch
+            switch.kill()
+            running = [agent.submit(MILLION) for agent in (first, second)]
+            switch.start()
+            for future in running:
+                assert (future.result(WITHIN) == 1).all()
+            assert first.epoch == second.epoch != epoch
 
 
 def test_when_a_new_controller_takes_over_old_runs_end_and_new_ones_are_right():
     patience = Patience(switch=2.0)
-    with run_by_a_process(4) as (switch, controller, address), process(CONTROLLER) as (_, new):
-        links = free_cables(switch)
+    with mortal_switch(4) as switch, controlled(switch) as (rack, controller):
+        job = open_job(rack)
         with (
-            join(address, "job", 0, links[0], patience=patience) as first,
-            join(address, "job", 1, links[1], patience=patience) as second,
+            rack.join(job, 0, patience=patience) as first,
+            rack.join(job, 1, patience=patience) as second,
         ):
             running = in_the_middle([first, second], MILLION)
             controller.kill()
-            open_job(new, switch)
-            with join(new, "job", 0, links[2]) as third, join(new, "job", 1, links[3]) as fourth:
-                for mean in means([third, fourth], MILLION, 5 * MILLION):
-                    assert (mean == 3).all()
-            for futures in running:
-                assert type(end(futures)) is SwitchUnreachable
+            with controlled(switch) as (new, _), new.job(2) as other:
+                with (
+                    new.join(other, 0, new.links[2]) as third,
+                    new.join(other, 1, new.links[3]) as fourth,
+                ):
+                    for mean in means([third, fourth], MILLION, 5 * MILLION):
+                        assert (mean == 3).all()
+                for futures in running:
+                    assert type(end(futures)) is SwitchUnreachable

@@ -8,14 +8,19 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from innet.host.integers import overflow_flags
 from innet.host.quantize import (
     NOT_FINITE,
     ZERO_BLOCK,
     block_exponents,
     blocks,
+    clamped,
     dequantize,
+    flags,
     quantize,
+    step_exponents,
 )
+from innet.wire.layout import Flag
 
 LARGEST = np.finfo(np.float32).max
 SMALLEST = np.finfo(np.float32).smallest_subnormal
@@ -56,14 +61,26 @@ def all_reduce(gradient: np.ndarray, lanes: int) -> np.ndarray:
     """What every worker gets: quantized, summed exactly as integers, dequantized."""
     workers, elements = gradient.shape
     exponents = agreed(gradient, lanes)
-    integers = [quantize(blocks(worker, lanes), exponents, workers) for worker in gradient]
-    assert all(part.dtype == np.int32 for part in integers)
-    sums = np.sum(integers, axis=0, dtype=np.int64)
-    assert np.all((sums >= INT32.min) & (sums <= INT32.max))
-    means = dequantize(sums.astype(np.int32), exponents, workers)
+    sums = sum_of(gradient, exponents, lanes, workers)
+    counts = np.full((len(sums), 1), workers, np.uint8)
+    means = dequantize(sums, exponents, workers, counts)
     assert means.dtype == np.float32
     assert means.shape == (-(-elements // lanes), lanes)
     return means.reshape(-1)[:elements]
+
+
+def sum_of(gradient: np.ndarray, exponents: np.ndarray, lanes: int, workers: int) -> np.ndarray:
+    """The sum of the integers of some of the `workers`, which cannot overflow."""
+    integers = []
+    for each in gradient:
+        cut = blocks(each, lanes)
+        part = quantize(cut, block_exponents(cut), exponents, workers)
+        assert part.dtype == np.int32
+        assert not overflow_flags(part, workers).any()
+        integers.append(part)
+    sums = np.sum(integers, axis=0, dtype=np.int64)
+    assert np.all((sums >= INT32.min) & (sums <= INT32.max))
+    return sums.astype(np.int32)
 
 
 def assert_within_stated_bound(gradient: np.ndarray, lanes: int) -> None:
@@ -149,6 +166,79 @@ def test_agreed_exponents_are_those_of_all_workers_values_together(gradient, lan
         gradient[:, -1] = 0
     together = np.concatenate([blocks(worker, lanes) for worker in gradient], axis=1)
     assert agreed(gradient, lanes).tolist() == block_exponents(together).tolist()
+
+
+@given(gradients(), st.sampled_from([3, 8]))
+def test_the_sum_is_as_many_times_the_mean_as_there_are_workers(gradient, lanes: int):
+    workers, elements = gradient.shape
+    exponents = agreed(gradient, lanes)
+    sums = sum_of(gradient, exponents, lanes, workers)
+    whole = dequantize(sums, exponents, workers).reshape(-1)[:elements]
+    steps = step_exponents(exponents, workers)
+    exact = np.ldexp(sums.astype(np.float64), steps[:, None]).reshape(-1)[:elements]
+    with np.errstate(over="ignore"):
+        assert whole.tobytes() == exact.astype(np.float32).tobytes()
+
+
+def some_of(gradient: np.ndarray, seed: int) -> np.ndarray:
+    """Which workers are in a result, (workers,) bool, at least one."""
+    rng = np.random.default_rng(seed)
+    members = rng.integers(2, size=len(gradient)) == 1
+    members[rng.integers(len(gradient))] = True
+    return members
+
+
+@given(gradients(), st.sampled_from([3, 8]), seeds)
+def test_with_a_quorum_the_mean_is_of_what_is_left_after_clamping(gradient, lanes: int, seed: int):
+    """The exponents are agreed on by some, the integers summed of others."""
+    workers, elements = gradient.shape
+    exponents = agreed(gradient[some_of(gradient, seed)], lanes)
+    members = some_of(gradient, seed + 1)
+    sums = sum_of(gradient[members], exponents, lanes, workers)
+    counts = np.full((len(sums), 1), members.sum(), np.uint8)
+    got = dequantize(sums, exponents, workers, counts).reshape(-1)
+    left = []
+    for values in gradient[members]:
+        cut = blocks(values, lanes)
+        rest = clamped(cut, block_exponents(cut), exponents, workers)
+        assert ((rest == 0) | (np.sign(rest) == np.sign(cut))).all()
+        left.append((cut.astype(np.float64) - rest).reshape(-1))
+    two = Fraction(2)
+    for column, whole, mean, exponent in zip(
+        np.transpose(left)[:elements],
+        gradient[members].T,
+        got,
+        np.repeat(exponents, lanes),
+        strict=False,
+    ):
+        step = two ** int(step_exponents(np.array([exponent], np.int32), workers)[0])
+        exact = sum(Fraction(value) for value in column) / len(column)
+        # Besides what holds for all: what was clamped away is itself rounded to float32.
+        rounded = sum(abs(Fraction(float(value))) for value in whole) / len(column) / 2**24
+        bound = step / 2 + (abs(exact) + step / 2) / 2**23 + rounded + two**-149
+        assert abs(Fraction(float(mean)) - exact) <= bound
+
+
+def test_who_is_covered_by_what_was_agreed_on_is_not_clamped():
+    rows = np.array([[1, -3], [0, 0.5], [LARGEST / 8, -LARGEST / 8]], np.float32)
+    own = block_exponents(rows)
+    assert not clamped(rows, own, own, 4).any()
+    assert not clamped(rows, own, own + 3, 4).any()
+    assert clamped(rows, own, own - 1, 1)[0].tolist() == [0, pytest.approx(-1)]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_who_is_not_finite_says_so_where_the_others_have_not_noticed(value: float):
+    rows = np.array([[1, value], [2, 3], [value, 0]], np.float32)
+    own = block_exponents(rows)
+    agreed_on = np.array([1, 2, NOT_FINITE], np.int32)
+    raised = flags(own, agreed_on)
+    assert raised.tolist() == [Flag.NOT_FINITE, 0, 0]
+    integers = quantize(rows, own, agreed_on, 2)
+    assert integers[0].tolist() == [0, 0]
+    reduced = dequantize(integers, agreed_on, 2, np.full((3, 1), 2, np.uint8), raised)
+    assert np.isnan(reduced).all(axis=1).tolist() == [True, False, True]
+    assert reduced[1].tolist() == [1, 1.5]
 
 
 def test_special_exponents_lie_outside_those_of_numbers():

@@ -1,17 +1,42 @@
 """Every state of the slot protocol, under loss, repetition, reordering and unbounded delay."""
 
 import pytest
-from slot_model import AlternatingBit, Protocol, Size, WrongSum, explore, finished, stuck
+from slot_model import AlternatingBit, Protocol, Size, WrongSum, explore, finished, over, stuck
 
-SIZES = [Size(1, 1, 4), Size(2, 1, 5), Size(2, 2, 3), Size(2, 2, 5), Size(3, 1, 4), Size(3, 2, 3)]
+ALL_NEEDED = [
+    Size(1, 1, 4), Size(2, 1, 5), Size(2, 2, 3), Size(2, 2, 5), Size(3, 1, 4), Size(3, 2, 3),
+]  # fmt: skip
+SOME_NEEDED = [
+    Size(2, 1, 5, 1), Size(2, 2, 3, 1), Size(2, 2, 5, 1), Size(3, 1, 4, 1), Size(3, 1, 4, 2),
+    Size(3, 2, 3, 2),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("size", SIZES, ids=str)
-def test_no_wrong_sum_is_reachable_and_the_end_always_is(size):
+@pytest.mark.parametrize("size", ALL_NEEDED, ids=str)
+def test_no_wrong_sum_is_reachable_and_all_results_always_are(size):
     graph = explore(Protocol(size))  # raises WrongSum
 
-    assert any(finished(size, state) for state in graph)
-    assert not stuck(size, graph)
+    everybody = frozenset(range(size.workers))
+    assert any(finished(size, state) == everybody for state in graph)
+    assert not stuck(graph, lambda state: finished(size, state) == everybody)
+    assert not any(state.ended for state in graph)
+
+
+@pytest.mark.parametrize("size", SOME_NEEDED, ids=str)
+def test_with_a_quorum_no_wrong_sum_is_reachable_and_who_is_left_behind_hears_of_it(size):
+    graph = explore(Protocol(size))  # raises WrongSum or FalseAlarm
+
+    assert any(len(finished(size, state)) == size.workers for state in graph)
+    assert not stuck(graph, lambda state: over(size, state))
+    members = {sent.members for state in graph for sent in state.results}
+    assert {len(each) for each in members} == {size.quorum}
+    assert len(members) > 1
+
+
+def test_a_quorum_leaves_behind_who_is_late_by_two_uses_of_a_slot():
+    late_by_two, by_one = Size(3, 1, 3, 2), Size(3, 1, 2, 2)
+    assert any(state.ended for state in explore(Protocol(late_by_two)))
+    assert not any(state.ended for state in explore(Protocol(by_one)))
 
 
 @pytest.mark.parametrize("size", [Size(2, 1, 2), Size(2, 2, 3)], ids=str)
@@ -26,4 +51,4 @@ def test_without_sequence_numbers_a_delayed_duplicate_enters_a_later_sum(size):
 
 def test_without_reuse_of_a_slot_a_bit_is_enough():
     size = Size(2, 2, 2)
-    assert not stuck(size, explore(AlternatingBit(size)))
+    assert not stuck(explore(AlternatingBit(size)), lambda state: over(size, state))

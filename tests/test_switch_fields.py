@@ -7,11 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from one_port import OnePort
-from tiny_programs import program
-
-from innet.errors import UnsupportedProgram
-from innet.switch import bmv2json
-from innet.switch.codegen import generate
 
 TOO_SHORT, HEADER_TOO_SHORT, INVALID_ARGUMENT = 1, 2, 3
 
@@ -208,13 +203,6 @@ def test_wide_fields_are_matched_compared_copied_and_sliced(wide, one, two, thre
     }[code]
     [answer] = wide.ask(pack(code, one, two, three, 0) + b"rest")
     assert answer == b"".join(pack(code, *each) for each in after) + b"rest"
-
-
-def test_arithmetic_on_wide_fields_is_refused_by_place_and_width():
-    text = program("parse_wide").json.decode()
-    text = text.replace('"op" : "|"', '"op" : "+"').replace('"op": "|"', '"op": "+"')
-    with pytest.raises(UnsupportedProgram, match=r"parse_wide\.p4:\d+: .* 256 bits wide"):
-        generate(bmv2json.load(text))
 
 
 @pytest.fixture(scope="module")

@@ -17,11 +17,12 @@ from aggregation_rack import (
 )
 from scapy.layers.inet import IP, UDP, IPOption_RR
 from scapy.layers.inet6 import IPv6
-from scapy.layers.l2 import ARP, Dot1Q, Ether
+from scapy.layers.l2 import ARP, Dot1AD, Dot1Q, Ether
 
-from innet.wire.frames import encapsulation
-from innet.wire.layout import UDP_PORT, Kind, Operation
-from innet.wire.records import blank, packet_bytes
+from innet.wire.check import seal
+from innet.wire.frames import ENCAPSULATION_BYTES, encapsulation
+from innet.wire.layout import HEADER_BYTES, UDP_PORT, Kind, Operation
+from innet.wire.records import Records, blank, packet_bytes
 
 PORTS = (1, 2, 3)
 UDP_SEGMENT = 103
@@ -35,6 +36,12 @@ def rack() -> Iterator[AggregationRack]:
 
 def to(destination: str, source: str = "02:00:00:00:00:01", **ip) -> Ether:
     return Ether(src=source, dst=destination) / IP(src="10.0.0.1", dst="10.0.0.2", **ip)
+
+
+def sealed(record: Records, udp_port: int, address: int = station(1).ip_number) -> Records:
+    """The packet with its check, as it must be in a frame from there."""
+    seal(record, address, udp_port)
+    return record
 
 
 # -- the bridge ----------------------------------------------------------------------------------
@@ -74,6 +81,7 @@ def passing() -> dict[str, Ether]:
     somebody = "02:00:00:00:00:99"
     innet = blank(1, 64, Kind.CONTRIBUTION)
     innet["operation"] = Operation.SUM
+    good = sealed(innet, 53).tobytes()
     return {
         "ARP for another": arp_request(1, "10.0.0.2"),
         "ARP in Ethernet padding": arp_request(1, "10.0.0.2") / bytes(18),
@@ -82,11 +90,18 @@ def passing() -> dict[str, Ether]:
         "innet, to another switch": to(somebody) / UDP(dport=UDP_PORT) / innet.tobytes(),
         "innet, with fewer lanes": to(somebody) / UDP(dport=UDP_PORT) / innet.tobytes()[:100],
         "innet, another version": to(somebody) / UDP(dport=UDP_PORT) / (b"\7" * 400),
+        "innet, with a wrong check": to(somebody)
+        / UDP(dport=UDP_PORT)
+        / sealed(innet, 1).tobytes(),
+        "innet, with a wrong IPv4 checksum": to(somebody, chksum=1) / UDP(dport=UDP_PORT) / good,
         "IPv4 with options": to(somebody, options=[IPOption_RR()]) / b"recorded",
         "a fragment": to(somebody, flags="MF", frag=0, proto=17) / bytes(24),
         "a later fragment": to(somebody, frag=99, proto=17) / bytes(24),
         "TTL 0": to(somebody, ttl=0),
         "VLAN": Ether(dst=somebody, src=station(1).mac) / Dot1Q(vlan=5) / IP() / b"tagged",
+        "VLAN, another protocol": Ether(dst=somebody) / Dot1Q(vlan=5) / IPv6(dst="fe80::1"),
+        "VLAN, ARP": Ether(dst=somebody) / Dot1Q(vlan=5) / ARP(psrc="10.0.0.1", pdst=SERVICE.ip),
+        "a VLAN in a VLAN": Ether(dst=somebody) / Dot1AD(vlan=6) / Dot1Q(vlan=5) / IP() / b"tagged",
         "IPv6": Ether(dst=somebody, src=station(1).mac) / IPv6(dst="fe80::1") / b"six",
         "an Ethernet header alone": Ether(dst=somebody, src=station(1).mac, type=0x1234),
         "a large frame": to(somebody) / random.Random(1).randbytes(60_000),
@@ -154,34 +169,107 @@ def test_other_packets_for_the_service_address_end_at_the_switch(rack):
     rack.assert_quiet(*PORTS)
 
 
+FORGED = IP(src=SERVICE.ip, dst=station(2).ip)
+GRATUITOUS = ARP(op="is-at", hwsrc=station(1).mac, psrc=SERVICE.ip, pdst=SERVICE.ip)
+
+
+@pytest.mark.parametrize(
+    "packet",
+    [
+        pytest.param(FORGED / UDP(sport=UDP_PORT, dport=5) / bytes(280), id="a result"),
+        pytest.param(IP(src=SERVICE.ip, dst=SERVICE.ip) / UDP(dport=UDP_PORT), id="to the switch"),
+        pytest.param(FORGED / b"?", id="another protocol"),
+        pytest.param(IP(src=SERVICE.ip, options=[IPOption_RR()]), id="with options"),
+        pytest.param(IP(src=SERVICE.ip, frag=9) / bytes(24), id="a fragment"),
+        pytest.param(GRATUITOUS, id="an ARP reply"),
+        pytest.param(ARP(psrc=SERVICE.ip, pdst=station(2).ip), id="an ARP request"),
+        pytest.param(Dot1Q(vlan=0) / FORGED, id="with a priority"),
+        pytest.param(Dot1Q(vlan=5) / FORGED, id="in a VLAN"),
+        pytest.param(Dot1Q(vlan=0) / GRATUITOUS, id="ARP with a priority"),
+        pytest.param(Dot1AD(vlan=0) / Dot1Q(vlan=0) / FORGED, id="with two tags"),
+    ],
+)
+def test_what_is_sent_in_the_switchs_name_is_dropped_and_counted(rack, packet):
+    before = rack.dropped(1)
+    for destination in (station(2).mac, SERVICE.mac, "ff:ff:ff:ff:ff:ff"):
+        rack.send(1, bytes(Ether(src=station(1).mac, dst=destination) / packet))
+    rack.assert_quiet(*PORTS)
+    rack.assert_dropped(1, before, spoofed=3)
+
+
+def test_what_has_more_than_two_tags_is_dropped(rack):
+    tags = Dot1Q(vlan=0) / Dot1Q(vlan=0) / Dot1Q(vlan=0)
+    rack.send(1, bytes(Ether(dst=station(2).mac) / tags / FORGED))
+    rack.assert_quiet(*PORTS)
+
+
+# -- hellos --------------------------------------------------------------------------------------
+
+
+def hello(nonce: int = 4711) -> Records:
+    record = blank(1, 0, Kind.HELLO, encapsulation(station(2), SERVICE, packet_bytes(0)))
+    record["sequence"] = nonce
+    return sealed(record, station(2).udp_port, station(2).ip_number)
+
+
+def test_a_hello_reaches_the_controller_with_its_port(rack):
+    rack.send(2, hello().tobytes())
+    heard = rack.controller.hear().packet
+    assert heard.payload == hello().tobytes()
+    assert [int.from_bytes(each.value) for each in heard.metadata] == [2, 0]
+
+
+@pytest.mark.parametrize("byte", [28, *range(ENCAPSULATION_BYTES + 3, ENCAPSULATION_BYTES + 24)])
+def test_a_corrupted_hello_does_not_reach_the_controller(rack, byte):
+    before = rack.dropped(2)
+    damaged = bytearray(hello().tobytes())
+    damaged[byte] ^= 0x10
+    rack.send(2, bytes(damaged))
+    rack.assert_quiet(2)
+    rack.assert_dropped(2, before, corrupted=1)
+    rack.send(2, hello(byte).tobytes())
+    assert rack.controller.hear().packet.payload == hello(byte).tobytes()
+
+
+@pytest.mark.parametrize("changes", [{"kind": Kind.CLEAR}, {"operation": 1}, {"version": 1}])
+def test_a_worker_cannot_clear_and_its_hello_has_one_form(rack, changes):
+    before = rack.dropped(2)
+    record = hello()
+    for name, value in changes.items():
+        record[name] = value
+    rack.send(2, sealed(record, station(2).udp_port, station(2).ip_number).tobytes())
+    rack.assert_quiet(2)
+    rack.assert_dropped(2, before, refused=1)
+
+
 # -- damage --------------------------------------------------------------------------------------
 
 
 def contribution() -> bytes:
     record = blank(1, 64, Kind.CONTRIBUTION, encapsulation(station(1), SERVICE, packet_bytes(64)))
     record["operation"] = Operation.SUM
-    return record.tobytes()
+    return sealed(record, station(1).udp_port).tobytes()
 
 
 @pytest.mark.parametrize(
-    "frame",
+    ("frame", "refused"),
     [
-        pytest.param(b"", id="empty"),
-        pytest.param(b"\0", id="1 byte"),
-        pytest.param(bytes(13), id="shorter than Ethernet"),
-        pytest.param(bytes(arp_request(1, SERVICE.ip))[:41], id="ARP cut"),
-        pytest.param(bytes(to(SERVICE.mac))[:33], id="IPv4 cut"),
-        pytest.param(contribution()[: 14 + 20 + 7], id="UDP cut"),
-        pytest.param(contribution()[: 14 + 20 + 8 + 19], id="innet header cut"),
-        pytest.param(contribution()[:-1], id="lanes cut"),
+        pytest.param(b"", 0, id="empty"),
+        pytest.param(b"\0", 0, id="1 byte"),
+        pytest.param(bytes(13), 0, id="shorter than Ethernet"),
+        pytest.param(bytes(arp_request(1, SERVICE.ip))[:41], 0, id="ARP cut"),
+        pytest.param(bytes(to(SERVICE.mac))[:33], 0, id="IPv4 cut"),
+        pytest.param(bytes(to(SERVICE.mac) / Dot1Q(vlan=5))[:17], 0, id="tag cut"),
+        pytest.param(contribution()[: 14 + 20 + 7], 0, id="UDP cut"),
+        pytest.param(contribution()[: ENCAPSULATION_BYTES + HEADER_BYTES - 1], 0, id="header cut"),
+        pytest.param(contribution()[:-1], 1, id="lanes cut"),
     ],
 )
-def test_a_frame_that_is_cut_short_is_dropped(rack, frame):
-    refused = NAMES.counter("refused", 1)
-    [before] = rack.controller.count(refused)
+def test_a_frame_that_is_cut_short_is_dropped(rack, frame, refused):
+    before = rack.dropped(1)
     rack.send(1, frame)
     rack.assert_quiet(*PORTS)
-    assert rack.controller.count(refused) == [before]
+    rack.assert_dropped(1, before, refused=refused)
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -10,7 +10,6 @@ import random
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -31,13 +30,13 @@ from aggregation_rack import (
 from contributions import WORKERS, rack_scenario
 from p4.v1 import p4runtime_pb2 as p4rt
 from p4runtime_client import Controller, group, uint128
+from sanitizers import sanitizer
 from scapy.layers.l2 import Ether
 from scenarios import scenario
 from switches import ANSWERS_WITHIN, Switch, receive, running_switch
 from tiny_programs import program
 
 from innet.sockets import enlarge_buffers
-from innet.switch.build import find_compiler
 
 PACKETS = int(os.environ.get("INNET_FUZZ_PACKETS", "30000"))
 MESSAGES = int(os.environ.get("INNET_FUZZ_MESSAGES", "2400"))
@@ -278,21 +277,11 @@ SANITIZED = (
     "mix_slices",
     "mix_egress",
     "mix_calculator",
+    "mix_outside",
+    "parse_union_stack",
+    "wide_signed",
+    "wide_state",
 )
-
-
-def sanitizer() -> str:
-    """The address sanitizer's library. Skips if the compiler has none."""
-    compiler = find_compiler()
-    question = [compiler, "-print-file-name=libasan.so"]
-    library = subprocess.run(question, capture_output=True, text=True, check=True).stdout.strip()
-    with tempfile.TemporaryDirectory() as folder:
-        target = ["-shared", "-fPIC", "-x", "c", "/dev/null", "-o", f"{folder}/empty.so"]
-        command = [compiler, *sanitized.FLAGS, *target]
-        done = subprocess.run(command, capture_output=True, check=False)
-    if done.returncode or not Path(library).is_absolute():
-        pytest.skip(f"{compiler} has no sanitizers")
-    return library
 
 
 @pytest.mark.timeout(LONG)
@@ -302,7 +291,7 @@ def test_no_packet_makes_a_program_do_what_c_leaves_undefined():
     command = [sys.executable, str(Path(sanitized.__file__)), "7", packets, *names]
     environment = {
         **os.environ,
-        "LD_PRELOAD": sanitizer(),
+        "LD_PRELOAD": sanitizer(sanitized.FLAGS),
         "ASAN_OPTIONS": "detect_leaks=0",  # Python's own are many
         "PYTHONMALLOC": "malloc",  # so that every frame is a piece of memory of its own
     }

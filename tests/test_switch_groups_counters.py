@@ -3,6 +3,9 @@
 from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 from p4runtime_client import Names, group, update_errors
+from scapy.layers.inet import IP
+from scapy.layers.l2 import Ether
+from switches import receive
 from tiny_programs import program
 
 from innet.p4.artifacts import artifact
@@ -52,7 +55,7 @@ def test_counters_are_written_and_read_one_cell_or_all_of_them(bridge):
     assert {each.counter_entry.data.packet_count for each in cells} == {0, 1 << 40}
     everything = p4rt.Entity()
     everything.counter_entry.SetInParent()
-    assert len(bridge.read(everything)) == 512 + 5 * 256
+    assert len(bridge.read(everything)) == 3 * 512 + 7 * 256
 
 
 def test_counter_cells_that_do_not_exist_are_refused(bridge):
@@ -91,3 +94,38 @@ def test_direct_counters_belong_to_their_entries(router):
     assert router.read(counter) == [counter]
     counter.direct_counter_entry.table_entry.CopyFrom(route(0x0C000000, 8).table_entry)
     assert update_errors(router.modify, counter)[0][0] == code_pb2.NOT_FOUND
+
+
+LARGEST = (1 << 63) - 1
+"""What P4Runtime has room for; the switch counts to twice as many."""
+
+
+def test_a_count_that_p4runtime_has_no_room_for_goes_on_below_zero(controller, switch):
+    controller.configure(program("extern_counters"))
+    names = Names(program("extern_counters").p4info)
+    cell = names.counter("both", 2)
+    cell.counter_entry.data.packet_count = cell.counter_entry.data.byte_count = LARGEST
+    controller.modify(cell)
+    switch.hosts[0].send(bytes([0, 0, 0, 2]) + bytes(8))
+    receive(switch.hosts[0])
+    [read] = controller.read(names.counter("both", 2))
+    assert read.counter_entry.data.packet_count == -LARGEST - 1
+    assert read.counter_entry.data.byte_count == -LARGEST - 1 + 11
+    controller.modify(read)
+    assert controller.read(names.counter("both", 2)) == [read]
+
+
+def test_so_does_the_count_of_an_entry(router, switch):
+    counter = p4rt.Entity()
+    counter.direct_counter_entry.table_entry.CopyFrom(route(0x0A000000, 8).table_entry)
+    router.insert(route(0x0A000000, 8))
+    counter.direct_counter_entry.data.packet_count = LARGEST
+    router.modify(counter)
+    switch.hosts[0].send(bytes(Ether() / IP(dst="10.0.0.1", ttl=9)))
+    receive(switch.hosts[0])
+    [read] = router.read(counter)
+    assert read.direct_counter_entry.data.packet_count == -LARGEST - 1
+    asked = ROUTES.entry("routes")
+    asked.table_entry.counter_data.SetInParent()
+    [entry] = router.read(asked)
+    assert entry.table_entry.counter_data == read.direct_counter_entry.data

@@ -115,6 +115,22 @@ def test_the_rule_of_highest_priority_wins_and_of_equal_ones_the_first(seed):
             assert answer[8] == wanted
 
 
+def test_of_many_entries_too_each_goes_to_the_lowest_place_that_is_free():
+    chance = random.Random(5)
+    with running("match_range") as port:
+
+        def insert() -> int:
+            act = action(port.engine, "set_result")
+            values, masks = (0, 0, 0, 0), (0xFFF, 0, 0, 0)
+            return port.engine.insert(RULES, values, masks, 1, act, [0])
+
+        assert [insert() for _ in range(5000)] == [*range(5000)]
+        gone = chance.sample(range(5000), 300)
+        for place in gone:
+            port.engine.remove(RULES, place)
+        assert [insert() for _ in range(302)] == [*sorted(gone), 5000, 5001]
+
+
 def test_ranges_are_written_through_p4runtime_with_their_bounds_included(switch, controller):
     controller.configure(program("match_range"))
     names = Names(program("match_range").p4info)

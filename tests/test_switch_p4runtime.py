@@ -11,6 +11,7 @@ from p4runtime_client import Controller, Names, group, refusal
 from switches import Switch, receive, running_switch
 
 from innet.p4.artifacts import artifact
+from innet.wire.check import seal
 from innet.wire.frames import Address, encapsulation
 from innet.wire.layout import HEADER_BYTES, Kind
 from innet.wire.records import blank
@@ -127,6 +128,7 @@ def test_a_packet_for_the_controller_comes_in_with_its_port(switch, primary, bac
     primary.insert(NAMES.entry("service", {"address": address}, "serve", mac=mac))
     hello = blank(1, 0, Kind.HELLO, encapsulation(WORKER, SERVICE, HEADER_BYTES))
     hello["sequence"] = np.uint32(0xCAFE)
+    seal(hello, WORKER.ip_number, WORKER.udp_port)
     switch.hosts[1].send(hello.tobytes())
     heard = primary.hear().packet
     assert heard.payload == hello.tobytes()

@@ -126,6 +126,27 @@ UNIONS = {
 
 
 @pytest.fixture(scope="module")
+def element() -> Iterator[OnePort]:
+    with one_port.running("parse_union_element") as running:
+        yield running
+
+
+UNION_ELEMENTS = {
+    "none": (0, b"", 8, b""),
+    "one of two": (1, b"\x11", 1 | 8, b"\x11"),
+    "both, and then one": (2, b"\x22\x22\x11", 1 | 2 | 8, b"\x22\x22"),
+    "more than there are": (3, b"\x33\x22\x22\x11", 1 | 2 | 4, b"\x33\x22\x22\x11"),
+}
+
+
+@pytest.mark.parametrize("case", UNION_ELEMENTS)
+def test_a_union_of_a_stack_is_valid_if_one_of_its_headers_is(element, case):
+    options, members, seen, after = UNION_ELEMENTS[case]
+    answer = one(element, bytes([options, 0]), members, b"rest")
+    assert answer == bytes([options, seen]) + after + b"rest"
+
+
+@pytest.fixture(scope="module")
 def union() -> Iterator[OnePort]:
     with one_port.running("parse_union") as running:
         yield running

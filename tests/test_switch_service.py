@@ -617,3 +617,20 @@ def test_reconciling_with_a_program_that_entries_do_not_fit_changes_nothing(prim
     assert code == grpc.StatusCode.INVALID_ARGUMENT
     assert "the forwarding state does not fit the new program: the program has no table" in message
     assert primary.read(NAMES.entry("sources")) == [written]
+
+
+METHODS = (
+    "Capabilities", "GetForwardingPipelineConfig", "SetForwardingPipelineConfig", "Write", "Read",
+    "StreamChannel",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_is_no_message_is_refused_however_often_it_comes(switch: Switch, method: str):
+    # gRPC lets one connection have a hundred calls or so: none of them may stay open.
+    with grpc.insecure_channel(switch.address) as channel:
+        call = channel.stream_stream(f"/p4.v1.P4Runtime/{method}")
+        for _ in range(300):
+            with pytest.raises(grpc.RpcError, match="no message of this service") as refused:
+                list(call(iter([b"\xff"]), timeout=20))
+            assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT

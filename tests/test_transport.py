@@ -1,131 +1,317 @@
-"""How an exchange ends that cannot finish: the test plays the switch, over a real cable."""
+"""How an exchange goes through the switch, and how it ends that cannot: the test is the switch."""
 
 import contextlib
-import socket
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from switches import receive, udp_socket
+from one_worker import CHUNKS, EPOCH, LANES, SEAT, WITHIN, Switch, cabled
 
-from innet.errors import AllReduceError, JobEnded, SwitchUnreachable, WorkersMissing
-from innet.host.link import Link, monotonic, open_link
-from innet.host.transport import Patience, Seat, SwitchTransport
-from innet.wire.frames import Address
-from innet.wire.layout import Kind, Operation
-from innet.wire.records import Records, packet_dtype
+from innet.controller import innet_pb2 as pb
+from innet.errors import AllReduceError, LeftBehind, SwitchUnreachable, WorkersMissing
+from innet.host.bell import monotonic
+from innet.host.seat import Epoch, Patience, Seat
+from innet.host.transport import SwitchTransport
+from innet.wire.layout import Flag, Kind, Operation
 
-LANES, WITHIN = 64, 30.0
-FRAME = packet_dtype(LANES, 42)
-SERVICE = Address("02:00:00:00:00:fe", "10.255.255.254")
-SEAT = Seat(job=7, epoch=9, rank=0, workers=3, lanes=LANES, first_slot=16, slots=4)
-CHUNKS = np.arange(2 * LANES, dtype=np.int32).reshape(2, LANES)
-
-
-@dataclass
-class Switch:
-    """The test's end of the worker's cable."""
-
-    sock: socket.socket
-    link: Link
-
-    def take(self) -> Records:
-        """The next contribution."""
-        return np.frombuffer(receive(self.sock), FRAME).copy()
-
-    def answer(self, packet: Records, kind: Kind, workers: int = 0b111) -> None:
-        packet["kind"], packet["workers"] = kind, workers
-        self.sock.send(packet.tobytes())
+if TYPE_CHECKING:
+    from innet.host.integers import Reduction
 
 
 @pytest.fixture
 def switch() -> Iterator[Switch]:
-    with udp_socket() as sock, udp_socket() as probe:
-        (ip, port), (_, here) = probe.getsockname(), sock.getsockname()
-        probe.close()
-        sock.connect((ip, port))
-        link = open_link(f"udp:{ip}:{port}/{ip}:{here}", SERVICE, LANES)
-        yield Switch(sock, link)
-        link.close()
+    with cabled() as made:
+        yield made
 
 
-@pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(1) as threads:
-        yield threads
+@dataclass
+class Stay:
+    """What the transport asks of a stay, and what it says to it."""
+
+    departures: Callable[[], Mapping[int, str]] = dict
+    end: AllReduceError | None = None
+    troubles: list[str] = field(default_factory=list)
+
+    def check(self) -> None:
+        if self.end:
+            raise self.end
+
+    def departed(self) -> Mapping[int, str]:
+        return self.departures()
+
+    def trouble(self, reason: str) -> None:
+        self.troubles.append(reason)
 
 
-def worker(switch: Switch, departed: Callable[[], Mapping[int, str]], silence: float = WITHIN):
-    return SwitchTransport(
-        switch.link, SEAT, monotonic, Patience(switch=silence, workers=WITHIN), departed
-    )
+class Worker:
+    """A transport in its first epoch, with a thread of its own for each exchange."""
+
+    def __init__(
+        self,
+        switch: Switch,
+        stay: Stay | None = None,
+        seat: Seat = SEAT,
+        patience: Patience | None = None,
+        epoch: Epoch = EPOCH,
+    ) -> None:
+        self.stay = stay or Stay()
+        patience = patience or Patience(WITHIN, WITHIN)
+        self.transport = SwitchTransport(switch.link, seat, monotonic, self.stay, patience)
+        self.transport.begin(epoch)
+        self.pool = switch.in_the_end.enter_context(ThreadPoolExecutor(1))
+        switch.in_the_end.callback(self.stop, switch)
+
+    def stop(self, switch: Switch) -> None:
+        """End the exchange that is under way, if there is one."""
+        self.stay.end = AllReduceError("the test is over")
+        switch.bell.ring()
+
+    def start(
+        self, chunks: np.ndarray = CHUNKS, operation: Operation = Operation.SUM, flags=None,
+        inspect: Callable[[np.ndarray], None] = lambda _: None,
+    ) -> "Future[Reduction]":  # fmt: skip
+        flags = np.zeros(len(chunks), np.uint16) if flags is None else flags
+        return self.pool.submit(self.transport.all_reduce, chunks, flags, operation, inspect)
 
 
-def failure(future: "Future[np.ndarray]", kind: type[AllReduceError], why: str) -> None:
+def failure(future: "Future[Reduction]", kind: type[AllReduceError], why: str) -> None:
     error = future.exception(WITHIN)
     assert type(error) is kind
-    assert str(error) == why
+    assert why in str(error)
 
 
-def test_who_leaves_after_contributing_is_not_missed(switch: Switch, pool: ThreadPoolExecutor):
+def test_a_result_is_taken_with_its_flags_its_count_and_its_members(switch: Switch):
+    worker = Worker(switch)
+    running = worker.start(flags=np.array([0, Flag.OVERFLOW], np.uint16))
+    first, second = switch.take(), switch.take()
+    assert [int(each["flags"][0]) for each in (first, second)] == [0, Flag.OVERFLOW]
+    assert [int(each["sequence"][0]) for each in (first, second)] == [1, 1]
+    first["lanes"] += 1000
+    switch.answer(first, Kind.RESULT, workers=0b101)
+    switch.answer(second, Kind.RESULT, workers=0b111)
+    result = running.result(WITHIN)
+    assert result.lanes.tolist() == [(CHUNKS[0] + 1000).tolist(), CHUNKS[1].tolist()]
+    assert result.flags.tolist() == [0, Flag.OVERFLOW]
+    assert result.counts.tolist() == [2, 3]
+    assert result.members.tolist() == [0b101, 0b111]
+
+
+def serve(
+    switch: Switch, running: "Future[Reduction]", reply: Callable[[np.ndarray], None]
+) -> None:
+    """Let the switch do something with every contribution, as long as the worker sends some."""
+    switch.sock.settimeout(0.1)
+    while not running.done():
+        with contextlib.suppress(TimeoutError):
+            reply(switch.take())
+
+
+@pytest.mark.parametrize("lost", range(12))
+def test_what_is_lost_is_sent_again_as_it_was(switch: Switch, lost: int):
+    seen: list[bytes] = []
+
+    def reply(packet: np.ndarray) -> None:
+        if packet["lanes"][0, 0] == chunks[lost, 0]:
+            seen.append(packet.tobytes())
+            if len(seen) < 3:
+                return
+        switch.answer(packet, Kind.RESULT)
+
+    chunks = np.arange(12 * LANES, dtype=np.int32).reshape(12, LANES)
+    worker = Worker(switch)
+    running = worker.start(chunks)
+    serve(switch, running, reply)
+    assert running.result(WITHIN).lanes.tolist() == chunks.tolist()
+    assert len(seen) >= 3
+    assert len(set(seen)) == 1
+    traffic = worker.transport.traffic
+    assert traffic.retransmissions >= 2
+    assert traffic.packets_sent == traffic.chunks + traffic.retransmissions
+
+
+def test_who_leaves_after_contributing_is_not_missed(switch: Switch):
     """The answer said who was missing; then they contributed and left; their result got lost."""
     times_asked = 0
 
     def departed() -> dict[int, str]:
         nonlocal times_asked
-        times_asked += transport.traffic.packets_received > 0
+        times_asked += worker.transport.traffic.packets_received > 0
         return {1: "it has left the job"} if times_asked > 1 else {}
 
-    transport = worker(switch, departed)
-    running = pool.submit(transport.all_reduce, CHUNKS[:1], Operation.SUM)
+    worker = Worker(switch, Stay(departed))
+    running = worker.start(CHUNKS[:1])
     switch.answer(switch.take(), Kind.PENDING, workers=0b001)
     switch.take()
     switch.answer(switch.take(), Kind.RESULT)
-    assert running.result(WITHIN).tolist() == CHUNKS[:1].tolist()
+    assert running.result(WITHIN).lanes.tolist() == CHUNKS[:1].tolist()
     assert times_asked > 1
 
 
-@pytest.mark.parametrize("arrived", [(0b101, 0b011), (0b011, 0b101)])
-def test_who_left_without_contributing_to_one_of_the_chunks_is_named(switch, pool, arrived):
-    transport = worker(switch, lambda: {1: "it has left the job"})
-    running = pool.submit(transport.all_reduce, CHUNKS, Operation.SUM)
-    first_slot = SEAT.first_slot
-    # Only answers that come well after the departure count: go on as long as the worker asks.
-    while not running.done():
-        with contextlib.suppress(TimeoutError):
-            packet = switch.take()
-            switch.answer(packet, Kind.PENDING, arrived[int(packet["slot"][0]) - first_slot])
+def keep_answering(switch: Switch, running: "Future[Reduction]", arrived: tuple[int, int]) -> None:
+    """Others are missing. Only answers that come well after a departure count: give many."""
+
+    def reply(packet: np.ndarray) -> None:
+        switch.answer(packet, Kind.PENDING, arrived[int(packet["slot"][0]) - EPOCH.first_slot])
+
+    serve(switch, running, reply)
+
+
+@pytest.mark.parametrize("arrived", [(0b101, 0b011), (0b101, 0b101)])
+def test_who_left_without_contributing_is_named(switch: Switch, arrived: tuple[int, int]):
+    worker = Worker(switch, Stay(lambda: {1: "it has left the job"}))
+    running = worker.start()
+    keep_answering(switch, running, arrived)
     failure(running, WorkersMissing, "the all-reduce cannot finish: worker 1: it has left the job")
 
 
-def test_a_job_that_has_ended_says_so(switch: Switch, pool: ThreadPoolExecutor):
-    transport = worker(switch, lambda: {0: "the job 'x' was deleted"})
-    running = pool.submit(transport.all_reduce, CHUNKS, Operation.SUM)
-    failure(running, JobEnded, "the job 'x' was deleted")
+def test_who_left_is_not_missed_where_enough_others_are_left(switch: Switch):
+    seat = Seat(SEAT.job, SEAT.rank, workers=3, fewest=2, lanes=LANES)
+    gone = {1: "it has left the job"}
+    worker = Worker(switch, Stay(lambda: gone), seat)
+    running = worker.start(CHUNKS[:1])
+    for _ in range(6):  # for longer than an answer is under way
+        packet = switch.take()
+        switch.answer(packet, Kind.PENDING, workers=0b001)
+    assert not running.done()
+    gone[2] = "its lease has run out"
+    keep_answering(switch, running, (0b001, 0))
+    failure(
+        running, WorkersMissing, "worker 1: it has left the job; worker 2: its lease has run out"
+    )
 
 
-def test_answers_that_are_not_for_this_job_and_epoch_are_no_sign_of_life(switch, pool):
-    transport = worker(switch, dict, silence=0.5)
-    running = pool.submit(transport.all_reduce, CHUNKS[:1], Operation.SUM)
+def test_what_ends_the_stay_ends_the_exchange(switch: Switch):
+    stay = Stay(end=AllReduceError("the stay is over"))
+    failure(Worker(switch, stay).start(), AllReduceError, "the stay is over")
+
+
+def test_answers_that_are_not_for_this_job_and_epoch_are_no_sign_of_life(switch: Switch):
+    worker = Worker(switch, patience=Patience(switch=1.0))
+    running = worker.start(CHUNKS[:1])
     packet = switch.take()
-    for field in ("job", "epoch", "slot", "sequence"):
+    for name in ("version", "job", "epoch", "slot", "sequence"):
         foreign = packet.copy()
-        foreign[field] += 1
+        foreign[name] += 1
         switch.answer(foreign, Kind.RESULT)
-    assert isinstance(running.exception(WITHIN), SwitchUnreachable)
+    failure(running, SwitchUnreachable, "the switch has not answered for 1")
+    assert worker.transport.traffic.packets_received == 5
+    assert worker.transport.traffic.corrupted == 0
 
 
-def test_after_a_failure_nothing_is_sent_any_more(switch: Switch, pool: ThreadPoolExecutor):
+def test_answers_that_are_not_intact_are_counted_and_no_sign_of_life(switch: Switch):
+    worker = Worker(switch, patience=Patience(switch=1.0))
+    running = worker.start(CHUNKS[:1])
+    packet = switch.take()
+    switch.answer(packet, Kind.PENDING)
+    damaged = packet.copy()
+    damaged["kind"] = Kind.RESULT
+    switch.sock.send(damaged.tobytes())
+    failure(running, SwitchUnreachable, "the switch has not answered for 1")
+    assert worker.transport.traffic.corrupted == 1
+
+
+def test_silence_is_trouble_once_an_epoch_and_later_in_the_next_one(switch: Switch):
+    worker = Worker(switch, patience=Patience(switch=2.5))
+    failure(worker.start(), SwitchUnreachable, "is it running, and does it still hold this job?")
+    [first] = worker.stay.troubles
+    assert first.startswith("the switch has not answered for 0.")
+    worker = Worker(switch)
+    running = worker.start()
+    while not worker.stay.troubles:
+        assert not running.done()
+    worker.stay.end = AllReduceError("another epoch")
+    failure(running, AllReduceError, "another epoch")
+    worker.stay.end = None
+    worker.transport.begin(Epoch(10, EPOCH.path, EPOCH.first_slot, EPOCH.slots))
+    running = worker.start()
+    while len(worker.stay.troubles) == 1:
+        assert not running.done()
+    worker.stay.end = AllReduceError("yet another one")
+    failure(running, AllReduceError, "yet another one")
+    seconds = [float(reason.split()[-2]) for reason in worker.stay.troubles]
+    assert seconds[1] >= 2 * 0.3
+
+
+def test_silence_adds_up_over_epochs_until_the_job_goes_on(switch: Switch):
+    worker = Worker(switch, patience=Patience(switch=1.5))
+    for number in range(10, 20):
+        running = worker.start()
+        while not worker.stay.troubles:
+            if running.done():
+                failure(running, SwitchUnreachable, "the switch has not answered for")
+                assert number > 10
+                return
+        worker.stay.troubles.clear()
+        worker.stay.end = AllReduceError("another epoch")
+        assert running.exception(WITHIN)
+        worker.stay.end = None
+        worker.transport.begin(Epoch(number, EPOCH.path, EPOCH.first_slot, EPOCH.slots))
+    raise AssertionError("it never gives up")
+
+
+def test_others_that_do_not_come_are_waited_for_only_so_long(switch: Switch):
+    worker = Worker(switch, patience=Patience(switch=WITHIN, workers=1.0))
+    running = worker.start()
+    keep_answering(switch, running, (0b101, 0b001))
+    failure(running, WorkersMissing, "no contribution from workers [1, 2] for 1 s")
+    assert not worker.stay.troubles
+
+
+def test_who_is_told_that_a_chunk_is_over_has_been_left_behind(switch: Switch):
+    worker = Worker(switch)
+    running = worker.start()
+    packet, other = switch.take(), switch.take()
+    late = packet.copy()
+    late["sequence"] += 2
+    switch.answer(late, Kind.STALE)
+    switch.answer(other, Kind.RESULT)
+    switch.answer(packet, Kind.STALE)
+    failure(running, LeftBehind, "the other workers have gone on without this one")
+
+
+def test_the_first_result_is_shown_as_soon_as_it_is_there(switch: Switch):
     def refuse(first: np.ndarray) -> None:
         assert first.tolist() == CHUNKS[0].tolist()
         raise AllReduceError("not this")
 
-    transport = worker(switch, dict)
-    running = pool.submit(transport.all_reduce, CHUNKS, Operation.MAX, refuse)
-    switch.answer(switch.take(), Kind.RESULT)
+    worker = Worker(switch)
+    running = worker.start(operation=Operation.MAX, inspect=refuse)
+    switch.answer(switch.take_chunk(0), Kind.RESULT)
     failure(running, AllReduceError, "not this")
-    sent = transport.traffic.packets_sent
-    failure(pool.submit(transport.all_reduce, CHUNKS, Operation.MAX), AllReduceError, "not this")
-    assert transport.traffic.packets_sent == sent
+
+
+def test_sequence_numbers_go_on_within_an_epoch_and_begin_again_with_the_next(switch: Switch):
+    worker = Worker(switch)
+    for epoch, sequences in ((EPOCH, (1, 2)), (Epoch(11, EPOCH.path, 32, 2), (1, 2))):
+        worker.transport.begin(epoch)
+        for sequence in sequences:
+            running = worker.start(CHUNKS[:1])
+            while not running.done():
+                packet = switch.take()
+                if packet["epoch"] == epoch.number and packet["sequence"] == sequence:
+                    assert packet["slot"] == epoch.first_slot
+                    switch.answer(packet, Kind.RESULT)
+                    running.result(WITHIN)
+
+
+def test_progress_says_what_is_missing_and_where(switch: Switch):
+    worker = Worker(switch)
+    running = worker.start()
+    switch.answer(switch.take_chunk(0), Kind.RESULT)
+    switch.answer(switch.take_chunk(1), Kind.PENDING, workers=0b011)
+    progress = pb.Progress()
+    while (progress.remaining, progress.missing) != (1, 0b100):
+        progress = pb.Progress()
+        worker.transport.fill(progress)
+    assert (progress.chunk, progress.slot, progress.sequence) == (1, EPOCH.first_slot + 1, 1)
+    assert progress.stuck_s >= 0
+    assert progress.timeout_s > progress.round_trip_s
+    assert progress.window == EPOCH.slots
+    switch.answer(switch.take_chunk(1), Kind.RESULT)
+    running.result(WITHIN)
+    progress = pb.Progress()
+    worker.transport.fill(progress)
+    assert (progress.remaining, progress.stuck_s, progress.silent_s) == (0, 0, 0)

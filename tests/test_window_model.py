@@ -1,6 +1,5 @@
 """The window against a model of the switch, over a network that loses, repeats and reorders."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from innet.host.window import Window
 
-TIMEOUT, LONGEST = 1.0, 5.0
+TIMEOUT, LONGEST, REORDERING = 1.0, 5.0, 0.4
 
 
 class Packet(NamedTuple):
@@ -48,20 +47,6 @@ class Switch:
         return [packet._replace(rank=r, content=content) for r in arrived if ready]
 
 
-@dataclass
-class Sent:
-    """What a slot of a worker waits for."""
-
-    sequence: int
-    chunk: int
-    at: float
-    attempts: int = 1
-
-    @property
-    def deadline(self) -> float:
-        return self.at + min(TIMEOUT * 2 ** (self.attempts - 1), LONGEST)
-
-
 class Worker:
     """Drives a window as a transport does, and compares it with what it should say."""
 
@@ -69,70 +54,78 @@ class Worker:
         self.rank, self.workers, self.exchanges = rank, workers, exchanges
         self.window = Window(slots)
         self.begun = 0
-        self.outstanding: dict[int, Sent] = {}
+        self.most = slots  # how many chunks may be in the network
+        self.outstanding: dict[int, tuple[int, int]] = {}  # by slot: sequence number and chunk
         self.used = [0] * slots
         self.finished: list[tuple[int, int]] = []
 
     def start(self, now: float) -> list[Packet]:
         """Begin the next exchange, if there is one and none is under way."""
-        if self.outstanding or self.begun == len(self.exchanges):
+        if self.window.remaining or self.begun == len(self.exchanges):
             return []
+        assert not self.outstanding
         self.begun += 1
-        return self.send(*self.window.start(self.exchanges[self.begun - 1], now), now)
+        self.window.start(self.exchanges[self.begun - 1])
+        return self.transmit(now)
 
-    def send(self, slots: np.ndarray, chunks: np.ndarray, now: float) -> list[Packet]:
-        """Packets for chunks that are new."""
+    def transmit(self, now: float) -> list[Packet]:
+        """What is due."""
+        return self.send(*self.window.transmit(self.most, now))
+
+    def send(self, slots: np.ndarray, chunks: np.ndarray) -> list[Packet]:
         for slot, chunk in zip(slots.tolist(), chunks.tolist(), strict=True):
-            self.used[slot] += 1
-            assert slot not in self.outstanding
-            assert self.window.sequence[slot] == self.used[slot]
-            self.outstanding[slot] = Sent(self.used[slot], chunk, now)
+            if slot not in self.outstanding:
+                self.used[slot] += 1
+                self.outstanding[slot] = self.used[slot], chunk
+            assert self.outstanding[slot] == (self.window.sequence[slot], chunk)
+        if self.window.remaining:  # or nobody would wait for it, and nobody get it
+            slot = min(self.outstanding, key=lambda each: self.outstanding[each][1])
+            assert self.window.oldest() == (self.outstanding[slot][1], slot, self.used[slot])
         return [self.packet(slot) for slot in slots.tolist()]
 
     def packet(self, slot: int) -> Packet:
-        sent = self.outstanding[slot]
-        content = frozenset({(self.rank, self.begun, sent.chunk)})
-        return Packet(self.rank, slot, sent.sequence, content)
+        sequence, chunk = self.outstanding[slot]
+        return Packet(self.rank, slot, sequence, frozenset({(self.rank, self.begun, chunk)}))
 
     def take(self, batch: list[Packet], now: float) -> list[Packet]:
         """Receive replies. Returns what to send next."""
+        pendings = self.accepted([packet for packet in batch if not packet.result])
+        self.window.had(np.array([p.slot for p in pendings], np.int64), now)
+        results = self.accepted([packet for packet in batch if packet.result])
+        for packet in pendings + results:
+            _, chunk = self.outstanding[packet.slot]
+            whole = {(rank, self.begun, chunk) for rank in range(self.workers)}
+            assert packet.content == whole if packet.result else packet.content < whole
+        if results:
+            slots = np.array([packet.slot for packet in results], np.int64)
+            self.window.deliver(slots, now, too_soon=0.5)
+            due = [self.outstanding.pop(slot)[1] for slot in slots.tolist()]
+            assert self.window.finish(slots).tolist() == due
+            self.finished += [(self.begun, chunk) for chunk in due]
+            self.window.lose(REORDERING)
+        return self.transmit(now)
+
+    def accepted(self, batch: list[Packet]) -> list[Packet]:
+        """Those that answer something outstanding, one for each slot."""
         positions, slots = self.window.accept(
             np.array([p.slot for p in batch], np.int64), np.array([p.sequence for p in batch])
         )
-        wanted = {p.slot for p in batch if self.awaits(p)}
-        assert sorted(slots.tolist()) == sorted(wanted)
-        accepted = [batch[position] for position in positions]
-        assert [p.slot for p in accepted] == slots.tolist()
-        assert all(map(self.awaits, accepted))
-        done = np.array([p.result for p in accepted], bool)
-        for p in accepted:
-            whole = {(r, self.begun, self.outstanding[p.slot].chunk) for r in range(self.workers)}
-            assert p.content == whole if p.result else p.content < whole
-        chunks, again, following = self.window.finish(slots[done], now)
-        due = [self.outstanding.pop(slot) for slot in slots[done].tolist()]
-        assert chunks.tolist() == [sent.chunk for sent in due]
-        self.finished += [(self.begun, sent.chunk) for sent in due]
-        return self.send(again, following, now)
+        assert sorted(slots.tolist()) == sorted({p.slot for p in batch if self.awaits(p)})
+        found = [batch[position] for position in positions]
+        assert [p.slot for p in found] == slots.tolist()
+        assert all(map(self.awaits, found))
+        return found
 
     def awaits(self, reply: Packet) -> bool:
-        sent = self.outstanding.get(reply.slot)
-        return sent is not None and sent.sequence == reply.sequence
+        sequence, _ = self.outstanding.get(reply.slot, (None, None))
+        return sequence == reply.sequence
 
-    def repeat(self, now: float) -> list[Packet]:
-        """What is overdue."""
-        late = [slot for slot, sent in self.outstanding.items() if sent.deadline <= now]
-        if self.outstanding:
-            assert self.next_deadline() == min(s.deadline for s in self.outstanding.values())
-        slots, chunks = self.window.overdue(now, TIMEOUT, LONGEST)
-        assert slots.tolist() == sorted(late)
-        for slot, chunk in zip(slots.tolist(), chunks.tolist(), strict=True):
-            sent = self.outstanding[slot]
-            assert sent.chunk == chunk
-            sent.at, sent.attempts = now, sent.attempts + 1
-        return [self.packet(slot) for slot in slots.tolist()]
-
-    def next_deadline(self) -> float:
-        return self.window.next_deadline(TIMEOUT, LONGEST)
+    def ask(self, now: float) -> list[Packet]:
+        """Nothing has come for a while."""
+        if not self.window.remaining:
+            return []
+        self.window.remind(now, TIMEOUT, LONGEST)
+        return self.transmit(now) + self.send(*self.window.probe(1, now))
 
 
 ranks, indices = st.integers(0, 2), st.integers(0, 10**6)
@@ -184,26 +177,20 @@ class AdversarialNetwork(RuleBasedStateMachine):
             self.underway += worker.take(batch, self.now)
 
     @rule(rank=ranks, seconds=st.sampled_from([0.0, 0.5, 1.0, 3.0, 10.0]))
-    def wait(self, rank: int, seconds: float) -> None:
+    def ask(self, rank: int, seconds: float) -> None:
         self.now += seconds
-        self.underway += self.worker(rank).repeat(self.now)
+        self.underway += self.worker(rank).ask(self.now)
 
-    @rule(rank=ranks)
-    def wait_for_deadline(self, rank: int) -> None:
-        worker = self.worker(rank)
-        if worker.outstanding and (deadline := worker.next_deadline()) >= self.now:
-            assert worker.repeat(np.nextafter(deadline, 0)) == []
-            self.now = deadline
-            again = worker.repeat(deadline)
-            assert again
-            self.underway += again
+    @rule(rank=ranks, most=st.integers(0, 4))
+    def congestion(self, rank: int, most: int) -> None:
+        self.worker(rank).most = most
 
     def teardown(self) -> None:
-        """From now on the network is good: all must come to an end."""
+        """From now on the network is good: all must come to an end, only because they ask."""
         for _ in range(200):
             for worker in getattr(self, "workers", []):
                 self.now += LONGEST
-                self.underway += worker.start(self.now) + worker.repeat(self.now)
+                self.underway += worker.start(self.now) + worker.ask(self.now)
                 while self.underway:
                     self.to_switch(0, "delivered")
                 self.underway += worker.take(self.replies[worker.rank], self.now)

@@ -1,5 +1,6 @@
 """The packet format stands in P4, in a table, in numpy and in Scapy: the four must be one."""
 
+import json
 import re
 import subprocess
 from functools import cache
@@ -15,8 +16,10 @@ from scapy.layers.l2 import Ether
 from scapy.packet import NoPayload, Packet, Padding
 
 import innet
-from innet.switch.build import find_compiler
+from innet.native import find_compiler
+from innet.p4.artifacts import artifact
 from innet.wire.capture import Innet, Lanes
+from innet.wire.check import intact, seal, weight
 from innet.wire.frames import (
     ENCAPSULATION_BYTES,
     Address,
@@ -31,13 +34,14 @@ from innet.wire.layout import (
     MAX_WORKERS,
     UDP_PORT,
     VERSION,
+    WITH_LANES,
+    Flag,
     Kind,
     Operation,
 )
 from innet.wire.records import blank, packet_bytes, packet_dtype
 
 HEADERS_P4 = Path(innet.__file__).parent / "p4" / "shared" / "headers.p4"
-WITH_LANES = (Kind.CONTRIBUTION, Kind.RESULT, Kind.PENDING)
 LANES = pytest.mark.parametrize("lanes", [64, 256])
 
 
@@ -105,6 +109,7 @@ def test_lanes_are_where_p4_has_them(lanes: int):
 def test_constants_are_the_p4_constants():
     assert {member.name: member.value for member in Kind} == p4_constants("KIND_")
     assert {member.name: member.value for member in Operation} == p4_constants("OPERATION_")
+    assert {member.name: member.value for member in Flag} == p4_constants("FLAG_")
     assert p4_constants("INNET_") == {"UDP_PORT": UDP_PORT, "VERSION": VERSION}
     assert dict(p4_header("innet_t"))["workers"] == MAX_WORKERS
 
@@ -116,7 +121,7 @@ def test_encapsulation_is_as_long_as_the_p4_headers_in_front():
 
 headers = st.fixed_dictionaries(
     {field.name: st.integers(0, 2**field.bits - 1) for field in HEADER}
-    | {"kind": st.sampled_from(WITH_LANES).map(int)}
+    | {"kind": st.sampled_from(sorted(WITH_LANES)).map(int)}
 )
 lane_values = st.sampled_from([64, 256]).flatmap(lambda lanes: arrays(np.int32, lanes))
 addresses = st.builds(
@@ -197,3 +202,111 @@ def test_packets_without_lanes_are_bare_headers(kind: Kind):
 def test_summary_tells_what_happens():
     packet = Innet(kind=Kind.RESULT, operation=Operation.MAX, slot=17, sequence=4711, workers=5)
     assert {"RESULT", "MAX", "17", "4711", "0x5"} <= set(packet.summary().split())
+
+
+# -- the check -----------------------------------------------------------------------------------
+
+WORDS = 2 + HEADER_BYTES // 4 - 1 + 256
+"""Words that the check of the largest packet is of."""
+
+packets = st.tuples(headers, lane_values, addresses)
+
+
+def words(packet: np.ndarray, source: Address, front: int = 0) -> list[int]:
+    """What the check is of, from the source address on."""
+    raw = packet.tobytes()[front:]
+    payload = [int.from_bytes(raw[at : at + 4]) for at in range(0, len(raw), 4)]
+    before, behind = payload[: HEADER_BYTES // 4 - 1], payload[HEADER_BYTES // 4 :]
+    return [source.ip_number, source.udp_port, *before, *behind]
+
+
+def sealed(header: dict[str, int], lanes: np.ndarray, source: Address) -> np.ndarray:
+    packet = filled(header, lanes)
+    seal(packet, source.ip_number, source.udp_port)
+    return packet
+
+
+def p4_weights(lanes: int, action: str) -> list[int]:
+    """The constants that the compiled program multiplies with in an action of the check."""
+    name = f"IngressPipeline.check_verification.check.{action}"
+    actions = json.loads(artifact(lanes).json)["actions"]
+    [steps] = [each["primitives"] for each in actions if each["name"] == name]
+    numbers = re.findall(r'"value": "0x(\w+)"', json.dumps(steps))
+    return [number for number in (int(each, 16) for each in numbers) if 2**32 < number < 2**64 - 1]
+
+
+@LANES
+def test_the_switch_has_the_same_weights(lanes: int):
+    assert p4_weights(lanes, "add_header") == [weight(k) for k in range(1, 8)]
+    assert p4_weights(lanes, "add_lanes") == [weight(8 + lane) for lane in range(lanes)]
+
+
+def test_weights_are_those_of_splitmix64():
+    # The first outputs of the reference implementation for the seed 1234567.
+    known = [6457827717110365317, 3203168211198807973, 9817491932198370423]
+    assert [mixed(1234567, k) for k in (1, 2, 3)] == known
+    assert [weight(k) for k in range(300)] == [mixed(0x696E6E6574, k) for k in range(300)]
+
+
+def mixed(seed: int, k: int) -> int:
+    """The k-th output of splitmix64, in numpy's arithmetic."""
+    state = np.uint64(seed)
+    for _ in range(k):
+        state = np.add(state, np.uint64(0x9E3779B97F4A7C15), dtype=np.uint64)
+    z = np.array([state])
+    z = (z ^ z >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ z >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    return int((z ^ z >> np.uint64(31))[0])
+
+
+@given(packets)
+def test_the_check_is_the_upper_half_of_the_weighted_sum(packet):
+    header, lanes, source = packet
+    made = sealed(header, lanes, source)
+    weighted = sum(weight(k) * word for k, word in enumerate([1, *words(made, source)]))
+    assert made["check"][0] == weighted % 2**64 >> 32
+
+
+@given(st.integers(0, 40), st.sampled_from([0, 64, 256]), st.sampled_from([0, 42]), st.data())
+def test_a_batch_is_checked_packet_by_packet(count: int, lanes: int, front: int, data):
+    batch = blank(count, lanes, Kind.CONTRIBUTION, bytes(range(front)))
+    batch["sequence"] = np.arange(count)
+    ips = data.draw(arrays(np.uint32, count))
+    ports = data.draw(arrays(np.uint16, count))
+    seal(batch, ips, ports)
+    assert intact(batch, ips, ports).tolist() == [True] * count
+    for at in range(count):
+        assert intact(batch[at : at + 1], int(ips[at]), int(ports[at])).all()
+    spoilt = data.draw(arrays(np.bool_, count))
+    batch["sequence"][spoilt] ^= 1 << 7
+    assert intact(batch, ips, ports).tolist() == (~spoilt).tolist()
+    assert intact(batch[::-2], ips[::-2], ports[::-2]).tolist() == (~spoilt)[::-2].tolist()
+    assert intact(batch[spoilt], ips[spoilt], ports[spoilt]).tolist() == [False] * spoilt.sum()
+
+
+@given(packets, st.data())
+def test_damage_and_another_source_show(packet, data):
+    header, lanes, source = packet
+    made = sealed(header, lanes, source)
+    assert intact(made, source.ip_number, source.udp_port).all()
+    assert not intact(made, source.ip_number ^ 1, source.udp_port).any()
+    assert not intact(made, source.ip_number, source.udp_port ^ 1).any()
+    raw = bytearray(made.tobytes())
+    bits = data.draw(st.sets(st.integers(0, 8 * len(raw) - 1), min_size=1, max_size=2))
+    for bit in bits:
+        raw[bit // 8] ^= 1 << bit % 8
+    changed = np.frombuffer(bytes(raw), made.dtype)
+    assert not intact(changed, source.ip_number, source.udp_port).any()
+
+
+def test_every_flip_of_one_or_two_bits_shows():
+    # To flip bit b of word k adds W(k) << b to the weighted sum, or subtracts it. What is added up must
+    # be too much for the sum's upper half to stay the same, and, if the other bit is one of the check
+    # itself, differ too much from a change of that bit.
+    numbers = [weight(k) << bit for k in range(1, WORDS + 1) for bit in range(32)]
+    words = np.sort(np.array([0, *numbers, *(-each for each in numbers)]) % 2**64).astype(np.uint64)
+    assert len(words) == 2 * 32 * WORDS + 1
+    assert np.diff(words, append=words[:1]).min() > 2**32
+
+    own = np.array([1 << bit for bit in range(32, 64)], np.uint64)[:, np.newaxis]
+    assert min((own - words[1:]).min(), (words[1:] - own).min()) > 2**32

@@ -5,26 +5,34 @@ from collections.abc import Iterator
 
 import grpc
 
+from innet import tls
 from innet.controller import innet_pb2_grpc as rpc
 from innet.controller.status import error_of
-from innet.errors import ControllerUnreachable
+from innet.errors import ControllerUnreachable, NotAuthorized
 
 DEFAULT_ADDRESS = "127.0.0.1:9600"
 CONNECT_WITHIN = 5.0
+_CONTROLLER_WITHOUT_TLS = "start it with --tls, or leave --tls and INNET_TLS out here"
+_CLIENT_WITHOUT_TLS = "name the folder with the certificates, with --tls or INNET_TLS"
 
 
 def connect(
-    address: str, timeout: float = CONNECT_WITHIN
+    address: str, timeout: float = CONNECT_WITHIN, identity: tls.Identity | None = None
 ) -> tuple[grpc.Channel, rpc.ControllerStub]:
-    """Connect to the controller at ``host:port``. Close the channel when done.
+    """Connect to the controller at ``host:port``, with TLS as `identity` says. Close the channel.
 
-    Raises ControllerUnreachable if nobody answers within `timeout` seconds.
+    Raises ControllerUnreachable if nobody answers within `timeout` seconds, and NotAuthorized if that
+    is for want of the right certificates.
     """
     # A proxy that is set for the web is not for this.
-    channel = grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)])
+    channel = tls.channel(address, identity, [("grpc.enable_http_proxy", 0)])
+    advice = _CONTROLLER_WITHOUT_TLS if identity else _CLIENT_WITHOUT_TLS
     try:
-        grpc.channel_ready_future(channel).result(timeout)
-    except grpc.FutureTimeoutError:
+        tls.await_ready(channel, address, identity, timeout, advice)
+    except NotAuthorized as problem:
+        channel.close()
+        raise NotAuthorized(f"the controller at {address} {problem}") from None
+    except TimeoutError:
         channel.close()
         raise ControllerUnreachable(
             f"no controller answers at {address}: start one with `innet controller`, "

@@ -24,10 +24,20 @@ class ControllerStub(object):
                 request_serializer=innet_dot_controller_dot_innet__pb2.ListSwitchesRequest.SerializeToString,
                 response_deserializer=innet_dot_controller_dot_innet__pb2.ListSwitchesResponse.FromString,
                 )
+        self.GetSwitch = channel.unary_unary(
+                '/innet.v1.Controller/GetSwitch',
+                request_serializer=innet_dot_controller_dot_innet__pb2.GetSwitchRequest.SerializeToString,
+                response_deserializer=innet_dot_controller_dot_innet__pb2.Switch.FromString,
+                )
+        self.RemoveSwitch = channel.unary_unary(
+                '/innet.v1.Controller/RemoveSwitch',
+                request_serializer=innet_dot_controller_dot_innet__pb2.RemoveSwitchRequest.SerializeToString,
+                response_deserializer=innet_dot_controller_dot_innet__pb2.RemoveSwitchResponse.FromString,
+                )
         self.CreateJob = channel.unary_unary(
                 '/innet.v1.Controller/CreateJob',
                 request_serializer=innet_dot_controller_dot_innet__pb2.CreateJobRequest.SerializeToString,
-                response_deserializer=innet_dot_controller_dot_innet__pb2.Job.FromString,
+                response_deserializer=innet_dot_controller_dot_innet__pb2.CreateJobResponse.FromString,
                 )
         self.ListJobs = channel.unary_unary(
                 '/innet.v1.Controller/ListJobs',
@@ -44,9 +54,9 @@ class ControllerStub(object):
                 request_serializer=innet_dot_controller_dot_innet__pb2.DeleteJobRequest.SerializeToString,
                 response_deserializer=innet_dot_controller_dot_innet__pb2.DeleteJobResponse.FromString,
                 )
-        self.Join = channel.unary_stream(
+        self.Join = channel.stream_stream(
                 '/innet.v1.Controller/Join',
-                request_serializer=innet_dot_controller_dot_innet__pb2.JoinRequest.SerializeToString,
+                request_serializer=innet_dot_controller_dot_innet__pb2.WorkerMessage.SerializeToString,
                 response_deserializer=innet_dot_controller_dot_innet__pb2.JoinEvent.FromString,
                 )
 
@@ -63,6 +73,20 @@ class ControllerServicer(object):
 
     def ListSwitches(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetSwitch(self, request, context):
+        """One switch, with counters of its ports.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveSwitch(self, request, context):
+        """Lets go of a switch that no job uses.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -93,9 +117,9 @@ class ControllerServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def Join(self, request, context):
-        """Makes the caller a worker of a job for as long as it keeps the stream open. The first event is
-        an Invitation; the worker then sends hello packets with its nonce until an Admission arrives.
+    def Join(self, request_iterator, context):
+        """Makes the caller a worker of a job for as long as it keeps the stream open and sends heartbeats.
+        docs/epochs.md walks through the messages.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -114,10 +138,20 @@ def add_ControllerServicer_to_server(servicer, server):
                     request_deserializer=innet_dot_controller_dot_innet__pb2.ListSwitchesRequest.FromString,
                     response_serializer=innet_dot_controller_dot_innet__pb2.ListSwitchesResponse.SerializeToString,
             ),
+            'GetSwitch': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSwitch,
+                    request_deserializer=innet_dot_controller_dot_innet__pb2.GetSwitchRequest.FromString,
+                    response_serializer=innet_dot_controller_dot_innet__pb2.Switch.SerializeToString,
+            ),
+            'RemoveSwitch': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveSwitch,
+                    request_deserializer=innet_dot_controller_dot_innet__pb2.RemoveSwitchRequest.FromString,
+                    response_serializer=innet_dot_controller_dot_innet__pb2.RemoveSwitchResponse.SerializeToString,
+            ),
             'CreateJob': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateJob,
                     request_deserializer=innet_dot_controller_dot_innet__pb2.CreateJobRequest.FromString,
-                    response_serializer=innet_dot_controller_dot_innet__pb2.Job.SerializeToString,
+                    response_serializer=innet_dot_controller_dot_innet__pb2.CreateJobResponse.SerializeToString,
             ),
             'ListJobs': grpc.unary_unary_rpc_method_handler(
                     servicer.ListJobs,
@@ -134,9 +168,9 @@ def add_ControllerServicer_to_server(servicer, server):
                     request_deserializer=innet_dot_controller_dot_innet__pb2.DeleteJobRequest.FromString,
                     response_serializer=innet_dot_controller_dot_innet__pb2.DeleteJobResponse.SerializeToString,
             ),
-            'Join': grpc.unary_stream_rpc_method_handler(
+            'Join': grpc.stream_stream_rpc_method_handler(
                     servicer.Join,
-                    request_deserializer=innet_dot_controller_dot_innet__pb2.JoinRequest.FromString,
+                    request_deserializer=innet_dot_controller_dot_innet__pb2.WorkerMessage.FromString,
                     response_serializer=innet_dot_controller_dot_innet__pb2.JoinEvent.SerializeToString,
             ),
     }
@@ -184,6 +218,40 @@ class Controller(object):
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 
     @staticmethod
+    def GetSwitch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/innet.v1.Controller/GetSwitch',
+            innet_dot_controller_dot_innet__pb2.GetSwitchRequest.SerializeToString,
+            innet_dot_controller_dot_innet__pb2.Switch.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def RemoveSwitch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/innet.v1.Controller/RemoveSwitch',
+            innet_dot_controller_dot_innet__pb2.RemoveSwitchRequest.SerializeToString,
+            innet_dot_controller_dot_innet__pb2.RemoveSwitchResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
     def CreateJob(request,
             target,
             options=(),
@@ -196,7 +264,7 @@ class Controller(object):
             metadata=None):
         return grpc.experimental.unary_unary(request, target, '/innet.v1.Controller/CreateJob',
             innet_dot_controller_dot_innet__pb2.CreateJobRequest.SerializeToString,
-            innet_dot_controller_dot_innet__pb2.Job.FromString,
+            innet_dot_controller_dot_innet__pb2.CreateJobResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 
@@ -252,7 +320,7 @@ class Controller(object):
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 
     @staticmethod
-    def Join(request,
+    def Join(request_iterator,
             target,
             options=(),
             channel_credentials=None,
@@ -262,8 +330,8 @@ class Controller(object):
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.unary_stream(request, target, '/innet.v1.Controller/Join',
-            innet_dot_controller_dot_innet__pb2.JoinRequest.SerializeToString,
+        return grpc.experimental.stream_stream(request_iterator, target, '/innet.v1.Controller/Join',
+            innet_dot_controller_dot_innet__pb2.WorkerMessage.SerializeToString,
             innet_dot_controller_dot_innet__pb2.JoinEvent.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)

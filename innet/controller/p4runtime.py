@@ -1,11 +1,12 @@
-"""One switch over P4Runtime: any program's tables, groups, counters and packets, by name.
+"""One switch over P4Runtime: any program's tables, groups, counters and packets.
 
-A thin layer over p4runtime-shell's client, which speaks the protocol: names instead of ids, and
-:class:`SwitchError` instead of exits and gRPC's errors.
+A thin layer over p4runtime-shell's client, which speaks the protocol: with :class:`SwitchError` instead
+of exits and gRPC's errors.
 """
 
 import contextlib
-import os
+import logging
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,80 +14,42 @@ from typing import Any
 
 import grpc
 import structlog
-from google.rpc import status_pb2
+from google.rpc import code_pb2, status_pb2
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
-from p4runtime_sh.p4runtime import P4RuntimeClient, P4RuntimeException
+from p4.v1 import p4runtime_pb2_grpc
+from p4runtime_sh import p4runtime as shell
 
-from innet.errors import SwitchError
+from innet import tls
+from innet.controller.names import Names
+from innet.controller.transcript import Heard, watched
+from innet.errors import NotAuthorized, SwitchError
+
+# What goes wrong is said once, by us. The client says it as well, at the root of all logging.
+logging.getLogger().addFilter(lambda record: record.pathname != shell.__file__)
 
 _log = structlog.get_logger("innet.controller")
-_ANSWER_WITHIN = 5.0
+_ANSWER_WITHIN, _RECONNECT_WITHIN = 5.0, 1.0
 _RUN_WITHIN = 120.0  # a switch may have to compile the program
-
-Match = Mapping[str, int | tuple[int, int]]
-"""Match values by field name; for an lpm field (value, prefix length)."""
-
-
-class Names:
-    """A program's P4Info, to be asked by name."""
-
-    def __init__(self, info: p4info_pb2.P4Info) -> None:
-        self._tables = {each.preamble.alias: each for each in info.tables}
-        self._actions = {each.preamble.alias: each for each in info.actions}
-        self._counters = {each.preamble.alias: each for each in info.counters}
-        self._headers = {each.preamble.name: each for each in info.controller_packet_metadata}
-
-    def entry(
-        self, table: str, match: Match, action: str = "", params: Mapping[str, int] | None = None
-    ) -> p4rt.Entity:
-        """A table entry: without an action enough to delete it."""
-        layout = self._tables[table]
-        entity = p4rt.Entity()
-        entry = entity.table_entry
-        entry.table_id = layout.preamble.id
-        for field in layout.match_fields:
-            if field.name in match:
-                component = entry.match.add(field_id=field.id)
-                _fill_match(component, field.bitwidth, match[field.name])
-        if action:
-            call = self._actions[action]
-            entry.action.action.action_id = call.preamble.id
-            for param in call.params:
-                value = _bytes((params or {})[param.name])
-                entry.action.action.params.add(param_id=param.id, value=value)
-        return entity
-
-    def counter(self, name: str, index: int, packets: int | None = None) -> p4rt.Entity:
-        """A cell of an indirect counter."""
-        entity = p4rt.Entity()
-        entity.counter_entry.counter_id = self._counters[name].preamble.id
-        entity.counter_entry.index.index = index
-        if packets is not None:
-            entity.counter_entry.data.packet_count = packets
-        return entity
-
-    def packet_out(self, payload: bytes, **metadata: int) -> p4rt.StreamMessageRequest:
-        """A packet for the pipeline; metadata that are not given are zero."""
-        message = p4rt.StreamMessageRequest()
-        message.packet.payload = payload
-        for field in self._headers["packet_out"].metadata:
-            value = _bytes(metadata.get(field.name, 0))
-            message.packet.metadata.add(metadata_id=field.id, value=value)
-        return message
-
-    def packet_in(self, packet: p4rt.PacketIn) -> dict[str, int]:
-        """A packet-in's metadata by name."""
-        names = {field.id: field.name for field in self._headers["packet_in"].metadata}
-        return {
-            names[each.metadata_id]: int.from_bytes(each.value, "big") for each in packet.metadata
-        }
+_UPDATES_AT_ONCE = 500
+_MOST_WAITING, _LOOK_UP_EVERY = 8192, 1.0
+_BROKEN = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.CANCELLED,
+)
+_SWITCH_WITHOUT_TLS = "start it with --grpc-server-ssl, or add it with --insecure"
+_CONTROLLER_WITHOUT_TLS = "start the controller with --tls, and add the switch without --insecure"
 
 
 class SwitchConnection:
-    """A primary controller's connection to one switch.
+    """A primary controller's connection to one switch, with TLS as `identity` and `address` say.
 
-    `packet_in` is called from a thread of the connection's own with metadata by name and the frame.
+    `packet_in` is called from a thread of the connection's own with metadata by name and the frame, and
+    `ended` once from some thread when the connection has ended, unless :meth:`close` did it. `election`
+    is the election id, higher for every connection of one controller; by default the time. Only a
+    `patient` one waits for a switch that does not listen yet. Every request is `heard` before it is sent.
+
     Raises SwitchError if the switch cannot be reached, or another controller is in charge.
     """
 
@@ -96,23 +59,59 @@ class SwitchConnection:
         device_id: int,
         info: p4info_pb2.P4Info,
         packet_in: Callable[[dict[str, int], bytes], None],
+        identity: tls.Identity | None = None,
+        *,
+        ended: Callable[[], None] = lambda: None,
+        election: tuple[int, int] | None = None,
+        patient: bool = True,
+        heard: Heard | None = None,
     ) -> None:
         self.names = Names(info)
-        self._info, self._packet_in = info, packet_in
+        self._info, self._packet_in, self._ended = info, packet_in, ended
         self._where = f"the switch at {address}"
-        _await(address)
-        with self._translated():
+        self._broken: str | None = None
+        self._closed = False
+        if address.startswith(tls.INSECURE):
+            address, identity = address.removeprefix(tls.INSECURE), None
+        channel = _open(address, identity, patient=patient)
+        if heard:
+            channel = watched(channel, heard)
+        try:
             # Of two controllers the one that started later is in charge.
-            self._client = P4RuntimeClient(device_id, address, (0, time.time_ns()))
+            self._client = _Client(channel, device_id, election or (time.time_ns(), 0))
+        except SwitchError as problem:
+            channel.close()
+            raise SwitchError(f"{self._where} {problem}") from None
         threading.Thread(target=self._listen, name="innet-packet-in", daemon=True).start()
+        if not self._client.stream.add_callback(self._stream_ended):
+            self._stream_ended()
 
-    def run(self, device_config: bytes) -> None:
+    @property
+    def broken(self) -> str | None:
+        """Why the connection is of no use any more, if it is not."""
+        return self._broken
+
+    def cookie(self) -> int | None:
+        """What :meth:`run` was given when the switch began to run its program, if it runs one."""
+        request = p4rt.GetForwardingPipelineConfigRequest(device_id=self._client.device_id)
+        request.response_type = p4rt.GetForwardingPipelineConfigRequest.COOKIE_ONLY
+        try:
+            with self._translated(but=grpc.StatusCode.FAILED_PRECONDITION):
+                answer = self._client.stub.GetForwardingPipelineConfig(
+                    request, timeout=_ANSWER_WITHIN
+                )
+        except grpc.RpcError:  # BMv2 without a program
+            return None
+        return int(answer.config.cookie.cookie) if answer.config.HasField("cookie") else None
+
+    def run(self, device_config: bytes, cookie: int = 0) -> None:
         """Make the switch run the program, with empty tables."""
         request = p4rt.SetForwardingPipelineConfigRequest(device_id=self._client.device_id)
-        request.election_id.low = self._client.election_id[1]
+        self._elect(request)
         request.action = p4rt.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT
         request.config.p4info.CopyFrom(self._info)
         request.config.p4_device_config = device_config
+        request.config.cookie.cookie = cookie
         with self._translated():
             self._client.stub.SetForwardingPipelineConfig(request, timeout=_RUN_WITHIN)
 
@@ -128,16 +127,19 @@ class SwitchConnection:
         """Remove entries."""
         self._write(p4rt.Update.DELETE, entities)
 
+    def read(self, *wanted: p4rt.Entity) -> list[p4rt.Entity]:
+        """All that the entities describe."""
+        request = p4rt.ReadRequest(device_id=self._client.device_id, entities=wanted)
+        with self._translated():
+            answers = self._client.stub.Read(request, timeout=_ANSWER_WITHIN)
+            return [entity for answer in answers for entity in answer.entities]
+
     def count(self, *cells: p4rt.Entity) -> list[int]:
         """The packets that counter cells have counted."""
-        request = p4rt.ReadRequest(device_id=self._client.device_id, entities=cells)
-        with self._translated():
-            found = {
-                _cell(entity): entity.counter_entry.data.packet_count
-                for response in self._client.stub.Read(request, timeout=_ANSWER_WITHIN)
-                for entity in response.entities
-            }
-            return [found[_cell(cell)] for cell in cells]
+        found = {
+            _cell(entity): entity.counter_entry.data.packet_count for entity in self.read(*cells)
+        }
+        return [found[_cell(cell)] for cell in cells]
 
     def send(self, packets: Sequence[p4rt.StreamMessageRequest]) -> None:
         """Packet-outs, in order; like any packet they may get lost."""
@@ -146,50 +148,110 @@ class SwitchConnection:
 
     def close(self) -> None:
         """End the connection; the switch goes on with what it has."""
-        self._client.tear_down()
+        self._closed = True
+        self._client.stream.cancel()
+        self._client.stream_out_q.put(None)
+        self._client.channel.close()
 
     def _write(self, kind: p4rt.Update.Type, entities: Sequence[p4rt.Entity]) -> None:
-        request = p4rt.WriteRequest()
-        for entity in entities:
-            request.updates.add(type=kind, entity=entity)
-        request.device_id = self._client.device_id
-        request.election_id.low = self._client.election_id[1]
-        with self._translated():
-            # Not the client's own `write`: its reading of the error details does not end.
-            self._client.stub.Write(request, timeout=_ANSWER_WITHIN)
+        for first in range(0, len(entities), _UPDATES_AT_ONCE):
+            request = p4rt.WriteRequest(device_id=self._client.device_id)
+            for entity in entities[first : first + _UPDATES_AT_ONCE]:
+                request.updates.add(type=kind, entity=entity)
+            self._elect(request)
+            with self._translated():
+                # Not the client's own `write`: its reading of the error details does not end.
+                self._client.stub.Write(request, timeout=_ANSWER_WITHIN)
+
+    def _elect(self, request: Any) -> None:
+        request.election_id.high, request.election_id.low = self._client.election_id
 
     def _listen(self) -> None:
-        # The client puts None when the stream has ended.
-        while (message := self._client.stream_in_q["packet"].get()) is not None:
+        while not (self._closed or self._broken):
+            with contextlib.suppress(queue.Empty):
+                self._hear(self._client.inbox.get(timeout=_LOOK_UP_EVERY))
+
+    def _hear(self, message: p4rt.StreamMessageResponse | None) -> None:
+        if message is not None:
             try:
-                self._packet_in(self.names.packet_in(message.packet), message.packet.payload)
+                if message.HasField("packet"):
+                    metadata = self.names.packet_in(message.packet)
+                    self._packet_in(metadata, message.packet.payload)
+                elif message.HasField("arbitration") and not _in_charge(message):
+                    self._end("another controller has taken charge of it")
             except Exception:  # noqa: BLE001 - whatever it is
                 # One strange packet must not cost all others that are to come.
                 _log.exception("a packet-in was not understood")
 
+    def _stream_ended(self) -> None:
+        self._end("it has closed the connection")
+
+    def _end(self, why: str) -> None:
+        if not (self._closed or self._broken):
+            self._broken = f"{self._where}: {why}"
+            self._ended()
+
     @contextlib.contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translated(self, but: grpc.StatusCode | None = None) -> Iterator[None]:
         try:
             yield
-        except P4RuntimeException as problem:
-            raise SwitchError(f"{self._where} refused: {problem}") from None
         except grpc.RpcError as problem:
+            if problem.code() == but:
+                raise
             if problem.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
-                raise SwitchError(f"{self._where} does not answer: is it stuck?") from None
-            reasons = "; ".join([problem.details() or problem.code().name, *_details(problem)])
-            raise SwitchError(f"{self._where} refused: {reasons}") from None
-        except SystemExit:  # the client's way of giving up
-            raise SwitchError(f"{self._where} does not answer as a P4Runtime switch") from None
+                said = f"{self._where} does not answer: is it stuck?"
+            else:
+                reasons = "; ".join([problem.details() or problem.code().name, *_details(problem)])
+                said = f"{self._where} refused: {reasons}"
+            if problem.code() in _BROKEN:
+                self._end("it does not answer")
+            raise SwitchError(said) from None
+        except ValueError as problem:  # gRPC's word for a channel that was closed meanwhile
+            raise SwitchError(f"{self._where}: {problem}") from None
 
 
-def group(number: int, replicas: Sequence[tuple[int, int]]) -> p4rt.Entity:
-    """A multicast group of (port, instance) copies."""
-    entity = p4rt.Entity()
-    entry = entity.packet_replication_engine_entry.multicast_group_entry
-    entry.multicast_group_id = number
-    for port, instance in replicas:
-        entry.replicas.add(egress_port=port, instance=instance)
-    return entity
+class _Client(shell.P4RuntimeClient):  # type: ignore[misc]
+    """p4runtime-shell's client over a channel that is open; whatever comes in lands in `inbox`.
+
+    Raises SwitchError unless it becomes primary.
+    """
+
+    def __init__(self, channel: grpc.Channel, device_id: int, election_id: tuple[int, int]) -> None:
+        self.channel, self.device_id, self.election_id = channel, device_id, election_id
+        self.role_name = None
+        self.stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
+        # A switch that says more than can be listened to has to wait, or to forget some of it.
+        self.inbox: queue.Queue[Any] = queue.Queue(_MOST_WAITING)
+        self.set_up_stream()
+
+    @property
+    def stream_in_q(self) -> Mapping[str, "queue.Queue[Any]"]:
+        """Where the messages of a kind are put."""
+        return self._queues
+
+    @stream_in_q.setter
+    def stream_in_q(self, queues: Mapping[str, Any]) -> None:
+        self._queues = dict.fromkeys(queues, self.inbox)
+
+    def handshake(self) -> None:
+        """Become primary."""
+        request = p4rt.StreamMessageRequest()
+        request.arbitration.device_id = self.device_id
+        request.arbitration.election_id.high, request.arbitration.election_id.low = self.election_id
+        self.stream_out_q.put(request)
+        answer = None
+        with contextlib.suppress(queue.Empty):
+            answer = self.inbox.get(timeout=_ANSWER_WITHIN)
+        if answer and answer.HasField("arbitration") and _in_charge(answer):
+            return
+        self.stream.cancel()
+        if answer is None:
+            raise SwitchError("does not answer as a P4Runtime switch")
+        raise SwitchError("has another controller, which started later")
+
+
+def _in_charge(message: p4rt.StreamMessageResponse) -> bool:
+    return bool(message.arbitration.status.code == code_pb2.OK)
 
 
 def _details(problem: grpc.RpcError) -> Iterator[str]:
@@ -205,35 +267,34 @@ def _cell(entity: p4rt.Entity) -> tuple[int, int]:
     return entity.counter_entry.counter_id, entity.counter_entry.index.index
 
 
-def _await(address: str) -> None:
-    """Fail clearly where nobody listens, before the client is asked, which would wait for long."""
-    _exempt_from_proxy(address.rpartition(":")[0])
-    with grpc.insecure_channel(address) as channel:
-        try:
-            grpc.channel_ready_future(channel).result(_ANSWER_WITHIN)
-        except grpc.FutureTimeoutError:
-            raise SwitchError(
-                f"no switch answers at {address}: is it running, with P4Runtime at this address?"
-            ) from None
+def _open(address: str, identity: tls.Identity | None, *, patient: bool) -> grpc.Channel:
+    """A channel that is connected. Raises SwitchError."""
+    # Of its own: after a failure, a connection that others share may wait long for the next attempt.
+    options = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
+    channel = tls.channel(address, identity, options)
+    try:
+        if patient:
+            advice = _SWITCH_WITHOUT_TLS if identity else _CONTROLLER_WITHOUT_TLS
+            tls.await_ready(channel, address, identity, _ANSWER_WITHIN, advice)
+        else:
+            _ask(channel)
+        return channel
+    except TimeoutError:
+        channel.close()
+        raise SwitchError(
+            f"no switch answers at {address}: is it running, with P4Runtime at this address?"
+        ) from None
+    except NotAuthorized as problem:
+        channel.close()
+        raise SwitchError(f"the switch at {address} {problem}") from None
 
 
-def _exempt_from_proxy(host: str) -> None:
-    """p4runtime-shell's channel would obey a proxy that is set for the web, unless told so here."""
-    exempt = os.environ.get("no_grpc_proxy", "").split(",")  # noqa: SIM112 - gRPC's spelling
-    if host not in exempt:
-        os.environ["no_grpc_proxy"] = ",".join(filter(None, [*exempt, host]))  # noqa: SIM112
-
-
-def _fill_match(component: Any, bits: int, value: int | tuple[int, int]) -> None:
-    if isinstance(value, tuple):
-        number, length = value
-        component.lpm.value, component.lpm.prefix_len = _bytes(number), length
-    else:
-        component.exact.value = _bytes(value)
-        if value >> bits:
-            raise ValueError(f"{value} does not fit {bits} bits")
-
-
-def _bytes(value: int) -> bytes:
-    """P4Runtime's canonical byte string: the shortest that holds the number."""
-    return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
+def _ask(channel: grpc.Channel) -> None:
+    """Raise TimeoutError if there is no answer; at once, where nobody listens."""
+    try:
+        p4runtime_pb2_grpc.P4RuntimeStub(channel).Capabilities(
+            p4rt.CapabilitiesRequest(), timeout=_RECONNECT_WITHIN
+        )
+    except grpc.RpcError as problem:
+        if problem.code() in _BROKEN:
+            raise TimeoutError from None

@@ -1,44 +1,105 @@
 """Serving the controller."""
 
+import ipaddress
 from concurrent import futures
+from pathlib import Path
 
 import grpc
+import structlog
 
+from innet import tls
 from innet.controller import innet_pb2_grpc as rpc
-from innet.controller.registry import Registry
+from innet.controller.limits import MOST_BYTES
+from innet.controller.registry import Policy, Registry
+from innet.controller.roles import RoleInterceptor
 from innet.controller.service import ControllerService
+from innet.controller.store import Store
 from innet.errors import UsageError
+from innet.parsing import ParsingInterceptor
 
-_THREADS = 1024  # one for every worker, whose stream stays open, and some for requests
+_log = structlog.get_logger("innet.controller")
+_MOST_WORKERS, _CALLS = 960, 64
+_CALLS_PER_CONNECTION = 128
+_MOST_METADATA = 16 << 10
+_DEFAULT_POLICY = Policy()
 
 
 class ControllerServer:
-    """A running controller; `port` is the TCP port that it serves.
+    """A running controller; `port` is the TCP port that it serves, `registry` all that it knows.
 
-    `address` is ``host:port``; port 0 picks a free one. Raises UsageError if the port is in use.
+    `address` is ``host:port``; port 0 picks a free one. With an `identity` it takes only clients that
+    show a certificate, and lets them do what their roles allow; without one it serves this machine only,
+    unless `insecure`. Its state is kept in the file `state`, or in memory. Raises UsageError if the port
+    is in use or the file cannot be used.
     """
 
-    def __init__(self, address: str) -> None:
-        self._registry = Registry()
+    def __init__(
+        self,
+        address: str,
+        identity: tls.Identity | None = None,
+        *,
+        insecure: bool = False,
+        state: Path | None = None,
+        policy: Policy = _DEFAULT_POLICY,
+    ) -> None:
+        if not (identity or insecure or _on_this_machine(address)):
+            raise UsageError(
+                f"{address} can be reached from other machines: give certificates with --tls, which "
+                "`innet certificates` makes, or say --insecure to serve everybody in plain text"
+            )
         self._server = grpc.server(
-            futures.ThreadPoolExecutor(_THREADS, thread_name_prefix="innet-controller"),
+            # A worker, whose stream stays open, keeps a thread busy.
+            futures.ThreadPoolExecutor(
+                _MOST_WORKERS + _CALLS, thread_name_prefix="innet-controller"
+            ),
             options=[
                 ("grpc.so_reuseport", 0),
-                # Notice within a minute that a worker's machine has died.
+                ("grpc.max_receive_message_length", MOST_BYTES),
+                ("grpc.max_metadata_size", _MOST_METADATA),
+                ("grpc.max_concurrent_streams", _CALLS_PER_CONNECTION),
+                # Notice within a minute that a client's machine has died.
                 ("grpc.keepalive_time_ms", 30_000),
                 ("grpc.keepalive_timeout_ms", 20_000),
             ],
+            maximum_concurrent_rpcs=_MOST_WORKERS + _CALLS,
+            interceptors=[ParsingInterceptor(), *([RoleInterceptor()] if identity else [])],
         )
-        rpc.add_ControllerServicer_to_server(ControllerService(self._registry), self._server)
         try:
-            self.port = self._server.add_insecure_port(address)
+            self.port = _add_port(self._server, address, identity)
         except RuntimeError:
             self.port = 0
         if not self.port:
             raise UsageError(f"cannot serve at {address}: is the port in use?")
+        if not state:
+            _log.info("the state is in memory: a controller that follows will know nothing of it")
+        self.registry = Registry(Store(state), policy, identity)
+        service = ControllerService(self.registry, _MOST_WORKERS)
+        rpc.add_ControllerServicer_to_server(service, self._server)
         self._server.start()
 
     def close(self) -> None:
         """Stop serving, and let go of the switches."""
-        self._registry.close()
+        self.registry.close()
         self._server.stop(grace=0.5).wait()
+
+
+def _add_port(server: grpc.Server, address: str, identity: tls.Identity | None) -> int:
+    port: int
+    if identity:
+        port = server.add_secure_port(address, identity.server_credentials())
+        _log.info("links are encrypted", certificate_expires=identity.expires.isoformat())
+    else:
+        port = server.add_insecure_port(address)
+        _log.warning("links are not encrypted, and whoever reaches the controller may do anything")
+    return port
+
+
+def _on_this_machine(address: str) -> bool:
+    """Whether what is served there can be reached from this machine only."""
+    if address.startswith("unix:"):
+        return True
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

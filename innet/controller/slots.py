@@ -1,6 +1,12 @@
-"""Which slots of a switch belong to whom."""
+"""What of a switch belongs to whom: slots, counters, and room in its tables."""
 
-from innet.errors import ControllerError, UsageError
+from collections.abc import Sequence
+
+from innet.controller.values import Place
+from innet.errors import NoCapacity, UsageError
+
+MOST_JOBS = 256
+"""Jobs that have slots of one switch: as many as its program can count apart."""
 
 
 class SlotAllocator:
@@ -15,24 +21,91 @@ class SlotAllocator:
         """How many slots nobody has."""
         return self.slots - sum(self._taken.values())
 
-    def take(self, size: int) -> int:
-        """Reserve `size` slots and return the first. Raises UsageError or ControllerError."""
+    def check(self, size: int) -> None:
+        """Raise UsageError if there could never be so many."""
         if size < 1 or size & (size - 1):
             raise UsageError(f"{size} slots: the number has to be a power of two")
         if size > self.slots:
             raise UsageError(f"{size} slots are more than the {self.slots} that the switch has")
+
+    def take(self, size: int) -> int:
+        """Reserve `size` slots and return the first. Raises UsageError or NoCapacity."""
+        self.check(size)
         for first in range(0, self.slots - size + 1, size):
-            if all(
-                first + size <= other or other + taken <= first
-                for other, taken in self._taken.items()
-            ):
-                self._taken[first] = size
+            if self.has(first, size):
+                self.keep(first, size)
                 return first
-        raise ControllerError(
+        raise NoCapacity(
             f"no {size} neighbouring slots are free ({self.free} of {self.slots} are): "
             "ask for fewer, or delete a job"
         )
 
+    def has(self, first: int, size: int) -> bool:
+        """Whether nobody has any of these slots."""
+        return all(
+            first + size <= other or other + taken <= first for other, taken in self._taken.items()
+        )
+
+    def keep(self, first: int, size: int) -> None:
+        """Reserve a range that is known to be free."""
+        self._taken[first] = size
+
     def give_back(self, first: int) -> None:
         """End the reservation that starts at `first`."""
         del self._taken[first]
+
+
+class Places:
+    """The jobs' places on a switch with so many slots, and room for so many workers in its tables."""
+
+    def __init__(self, slots: int, workers: int) -> None:
+        self.slots = SlotAllocator(slots)
+        self._room = workers
+        self._workers: dict[int, int] = {}  # by the index of their job
+
+    def check_room(self, workers: int) -> None:
+        """Raise NoCapacity if the tables have no room for so many more."""
+        promised = sum(self._workers.values())
+        if promised + workers > self._room:
+            raise NoCapacity(
+                f"the switch's tables have room for {self._room} workers, and {promised} are promised "
+                "to other jobs: ask for fewer, or delete a job"
+            )
+
+    def has_index(self, index: int) -> bool:
+        """Whether no job has this one."""
+        return index not in self._workers
+
+    def keep(self, place: Place, workers: int) -> None:
+        """Reserve a place that is known to be free."""
+        self.slots.keep(place.first_slot, place.slots)
+        self._workers[place.index] = workers
+
+    def give_back(self, place: Place) -> None:
+        """End a reservation."""
+        self.slots.give_back(place.first_slot)
+        del self._workers[place.index]
+
+
+def take_place(places: Sequence[Places], slots: int, workers: int) -> Place:
+    """The same place for a job on all of these switches. Raises UsageError or NoCapacity."""
+    first_of, *others = [each.slots for each in places]
+    first_of.check(slots)
+    for each in places:
+        each.check_room(workers)
+    index = next((n for n in range(MOST_JOBS) if all(each.has_index(n) for each in places)), None)
+    if index is None:
+        raise NoCapacity(f"the switch has {MOST_JOBS} jobs, no more can be counted: delete one")
+    for first in range(0, first_of.slots - slots + 1, slots):
+        if all(each.has(first, slots) for each in (first_of, *others)):
+            break
+    else:
+        fullest = min((first_of, *others), key=lambda each: each.free)
+        raise NoCapacity(
+            f"no {slots} neighbouring slots are free ({fullest.free} of {fullest.slots} are): "
+            "ask for fewer, or delete a job"
+        )
+    place = Place(index, first, slots)
+    for each in places:
+        each.keep(place, workers)
+    return place

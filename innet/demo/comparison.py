@@ -15,6 +15,7 @@ from rich.table import Table
 from innet.controller import innet_pb2 as pb
 from innet.demo.rack import INTERRUPTS, free_tcp_port, local_rack, spawned
 from innet.errors import InnetError
+from innet.host.quantizers.choice import Choice
 
 LEAST_ACCURACY = 0.95
 MOST_DIFFERENCE = 0.01
@@ -50,8 +51,9 @@ class Outcome:
         return sum(int(worker["traffic"][key]) for worker in self.workers)
 
 
-def run(workers: int, epochs: int, lanes: int) -> None:
+def run(workers: int, epochs: int, lanes: int, quantizer: str = "int32") -> None:
     """Train twice, print the table, and raise InnetError if a promise was not kept."""
+    Choice.read(quantizer).bind(workers)  # or it is refused before anything has started
     INTERRUPTS.catch()
     console = Console()
     with Progress(
@@ -63,10 +65,11 @@ def run(workers: int, epochs: int, lanes: int) -> None:
         console=console,
     ) as progress:
         with local_rack(workers, lanes) as rack:
-            innet = train("innet", workers, epochs, progress, rack.environment)
+            environment = {**rack.environment, "INNET_QUANTIZER": quantizer}
+            innet = train("innet", workers, epochs, progress, environment)
             job = rack.describe_job()
         gloo = train("gloo", workers, epochs, progress, {})
-    console.print(table(innet, gloo, job))
+    console.print(table(innet, gloo, job, quantizer))
     check(innet, gloo, job)
     console.print(
         f"[green]All {workers} workers hold the same parameters, and the switch's counters account "
@@ -118,11 +121,12 @@ def train(
     return Outcome(summaries, time.monotonic() - started)
 
 
-def table(innet: Outcome, gloo: Outcome, job: pb.Job) -> Table:
+def table(innet: Outcome, gloo: Outcome, job: pb.Job, quantizer: str) -> Table:
     """Both trainings side by side; what Gloo sends is the kernel's business and not counted."""
     rows = Table("", "innet", "Gloo", title=f"{job.workers} workers, {job.lanes} lanes per packet")
     elements = sum(int(worker["elements"]) for worker in innet.workers)
     both = innet.traffic("bytes_sent") + innet.traffic("bytes_received")
+    rows.add_row("quantizer", quantizer, "-")
     rows.add_row("test accuracy", f"{innet.accuracy:.4f}", f"{gloo.accuracy:.4f}")
     rows.add_row("final training loss", f"{innet.loss:.6f}", f"{gloo.loss:.6f}")
     rows.add_row("packets sent by workers", f"{innet.traffic('packets_sent'):,}", "-")

@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -10,14 +11,18 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import IO
 
+from innet import environment as names
 from innet.controller import innet_pb2 as pb
 from innet.controller.client import connect, translated
 from innet.errors import InnetError
 
 _PR_SET_PDEATHSIG = 1
 _STOP_WITHIN = 10.0
+_EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_LOWEST_PORT = 10_000
 _LIBC = ctypes.CDLL(None)
 
 
@@ -61,10 +66,11 @@ INTERRUPTS = Interrupts()
 
 @dataclass(frozen=True)
 class Rack:
-    """A running rack. `links` has one link specification for each worker."""
+    """A running rack. `links` has one link specification for each worker, or several with + between."""
 
     controller: str
     job: str
+    token: str
     links: tuple[str, ...]
     switch: "subprocess.Popen[str]"
 
@@ -72,9 +78,11 @@ class Rack:
     def environment(self) -> dict[str, str]:
         """What :func:`innet.join` reads; the worker picks its link by ``LOCAL_RANK``."""
         return {
-            "INNET_CONTROLLER": self.controller,
-            "INNET_JOB": self.job,
-            "INNET_LINK": " ".join(self.links),
+            names.CONTROLLER: self.controller,
+            names.JOB: self.job,
+            names.TOKEN: self.token,
+            names.LINK: " ".join(self.links),
+            names.TLS: "",  # all of it is on this machine
         }
 
     def describe_job(self) -> pb.Job:
@@ -86,14 +94,15 @@ class Rack:
 
 
 @contextlib.contextmanager
-def local_rack(workers: int, lanes: int = 64, slots: int = 128) -> Iterator[Rack]:
-    """Run a rack of `workers` ports with one job over all of them.
+def local_rack(workers: int, lanes: int = 64, slots: int = 128, cables: int = 1) -> Iterator[Rack]:
+    """Run a rack with `cables` to each of some workers, and one job over all workers.
 
     Everything that it starts has ended when the block is left. Raises InnetError.
     """
-    ports = free_udp_ports(2 * workers)
-    outer, inner = ports[:workers], ports[workers:]
-    cables = [
+    ends = workers * cables
+    ports = free_udp_ports(2 * ends)
+    outer, inner = ports[:ends], ports[ends:]
+    interfaces = [
         f"-i{number}@udp:127.0.0.1:{switch}/127.0.0.1:{host}"
         for number, (switch, host) in enumerate(zip(outer, inner, strict=True), start=1)
     ]
@@ -101,7 +110,7 @@ def local_rack(workers: int, lanes: int = 64, slots: int = 128) -> Iterator[Rack
         f"udp:127.0.0.1:{host}/127.0.0.1:{switch}"
         for switch, host in zip(outer, inner, strict=True)
     ]
-    arguments = ["--no-p4", "--grpc-server-addr", "127.0.0.1:0", *cables]
+    arguments = ["--no-p4", "--grpc-server-addr", "127.0.0.1:0", *interfaces]
     with (
         process([*command("innet.switch.cli"), *arguments]) as (switch, p4runtime),
         process([*command("innet.cli"), "controller", "--address", "127.0.0.1:0"]) as (_, address),
@@ -112,14 +121,15 @@ def local_rack(workers: int, lanes: int = 64, slots: int = 128) -> Iterator[Rack
                 pb.AddSwitchRequest(
                     name="tor",
                     grpc_address=p4runtime,
-                    ports=range(1, workers + 1),
+                    ports=range(1, ends + 1),
                     lanes=lanes,
                 )
             )
-            stub.CreateJob(
+            created = stub.CreateJob(
                 pb.CreateJobRequest(name="demo", switch="tor", workers=workers, slots=slots)
             )
-        yield Rack(address, "demo", tuple(links), switch)
+        own = ["+".join(links[first : first + cables]) for first in range(0, ends, cables)]
+        yield Rack(address, "demo", created.token, tuple(own), switch)
 
 
 @contextlib.contextmanager
@@ -146,7 +156,7 @@ def spawned(
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,  # Ctrl-C reaches this process only, which then ends the others
-            preexec_fn=partial(_end_with_parent, os.getpid()),  # noqa: PLW1509 - system calls only
+            preexec_fn=partial(end_with_parent, os.getpid()),  # noqa: PLW1509 - system calls only
         )
     with running:
         try:
@@ -172,25 +182,31 @@ def command(module: str) -> list[str]:
 
 def free_udp_ports(count: int) -> list[int]:
     """UDP ports of the loopback interface that nobody has at the moment."""
-    with contextlib.ExitStack() as stack:
-        sockets = [
-            stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
-            for _ in range(count)
-        ]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+    return _free_ports(socket.SOCK_DGRAM, count)
 
 
 def free_tcp_port() -> int:
     """A TCP port of the loopback interface that nobody has at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    return _free_ports(socket.SOCK_STREAM, 1)[0]
 
 
-def _end_with_parent(parent: int) -> None:
+def _free_ports(kind: socket.SocketKind, count: int) -> list[int]:
+    # Not from the range out of which the kernel serves sockets that do not care: it would give
+    # a port to the next of them, before who has asked here can take it.
+    low, high = (int(end) for end in _EPHEMERAL.read_text().split())
+    candidates = [*range(_LOWEST_PORT, low), *range(high + 1, 1 << 16)]
+    free: list[int] = []
+    for port in random.SystemRandom().sample(candidates, len(candidates)):
+        if len(free) == count:
+            break
+        with socket.socket(socket.AF_INET, kind) as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            free.append(port)
+    return free
+
+
+def end_with_parent(parent: int) -> None:
+    """For a process that has just been forked: let it hear SIGTERM when its parent dies."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:  # it ended before it could be said
         os.kill(os.getpid(), signal.SIGTERM)

@@ -35,7 +35,7 @@ def main(network: str, epochs: int) -> None:
         nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10)
     )
     replica = DistributedDataParallel(model)
-    agent = innet.join() if network == "innet" else None
+    agent = innet.join(fallback=dist.group.WORLD) if network == "innet" else None
     if agent:
         replica.register_comm_hook(agent, innet.ddp_hook)
 

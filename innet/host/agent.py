@@ -1,27 +1,61 @@
-"""One worker of one job: float32 tensors in, their mean over all workers out."""
+"""One worker of one job: tensors in, their mean or their sum over all workers out."""
 
+import contextlib
+import logging
 import os
-import queue
 import threading
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
-from innet.errors import AgentClosed, UnsupportedTensor, UsageError, WorkersDisagree
-from innet.host import quantize
-from innet.host.link import monotonic
+from innet import environment as names
+from innet import tls as certificates
+from innet.controller import innet_pb2 as pb
+from innet.errors import AgentClosed, LeftBehind, LinkFailed, UsageError
+from innet.host.bell import Bell
+from innet.host.exchanges import Exchanges
+from innet.host.fallback import Fallback, ProcessGroupFallback
+from innet.host.links import own_links
 from innet.host.membership import Membership
-from innet.host.quantize import Floats, Integers
-from innet.host.transport import Patience, SwitchTransport, Traffic
-from innet.wire.layout import Operation
+from innet.host.quantizers.choice import Choice
+from innet.host.reducer import Reducer
+from innet.host.seat import Epoch, Patience
+from innet.host.tensors import How, summed_by_switch, written
+from innet.host.transport import Traffic
 
 if TYPE_CHECKING:
     import torch
+    from torch.distributed import ProcessGroup
 
-Tensor = TypeVar("Tensor", "torch.Tensor", Floats)
+_log = logging.getLogger("innet")
+Tensor = TypeVar("Tensor", "torch.Tensor", "np.ndarray[Any, Any]")
+Done = TypeVar("Done")
 
-_MOST_ELEMENTS = 2**31 - 1
+
+@dataclass(frozen=True)
+class _Call:
+    """An all-reduce that was asked for. `written` is to be waited for before the tensor is read."""
+
+    future: "Future[Any]"
+    tensor: Any
+    op: How
+    by_switch: bool
+    written: Any
+    choice: Choice
+    key: Hashable
+
+
+@dataclass(frozen=True)
+class _Work:
+    """Exchanges of somebody else's that were asked for."""
+
+    future: "Future[Any]"
+    does: Callable[[Exchanges, Reducer], Any]
 
 
 class Agent:
@@ -31,14 +65,35 @@ class Agent:
     worker of the job must make the same calls in the same order.
     """
 
-    def __init__(self, membership: Membership, link_spec: str, patience: Patience) -> None:
+    def __init__(
+        self,
+        membership: Membership,
+        link_spec: str,
+        bell: Bell,
+        patience: Patience,
+        fallback: Fallback | None = None,
+        quantizer: Choice | None = None,
+    ) -> None:
         self._membership = membership
+        self._bell = bell
+        self._fallback = fallback
         self.seat, self._link = membership.take_seat(link_spec)
-        self._transport = SwitchTransport(
-            self._link, self.seat, monotonic, patience, membership.departed
-        )
-        self._calls: queue.SimpleQueue[tuple[Future[Any], Any, Any] | None] = queue.SimpleQueue()
+        if fallback and fallback.workers != self.seat.workers:
+            self._link.close()
+            raise UsageError(
+                f"the fallback has {fallback.workers} workers, the job {self.seat.workers}: "
+                "they have to be the same"
+            )
+        self._exchanges = Exchanges(self._link, self.seat, membership, bell, patience, fallback)
+        try:
+            self._reducer = Reducer(self._exchanges, self.seat, quantizer)
+        except UsageError:
+            self._link.close()
+            raise
+        self._calls: deque[_Call | _Work | None] = deque()
         self._closed = False
+        self._until_closed = contextlib.ExitStack()
+        membership.send_heartbeats(self.progress)
         # A daemon, so that a script that fails ends, and with it the worker's stay in the job.
         self._thread = threading.Thread(target=self._serve, name="innet-agent", daemon=True)
         self._thread.start()
@@ -46,40 +101,119 @@ class Agent:
     @property
     def traffic(self) -> Traffic:
         """Packets and bytes so far."""
-        return self._transport.traffic
+        return self._exchanges.traffic
 
-    def all_reduce(self, tensor: Tensor) -> Tensor:
-        """The element-wise mean of `tensor` over all workers of the job.
+    @property
+    def fallbacks(self) -> Mapping[str, int]:
+        """What was summed without the switch so far, by the reason.
 
-        Takes a float32 torch tensor on any device, or a float32 numpy array, of any shape, and
-        returns a new one of the same kind, shape and device; all workers get the same bits. See
-        :mod:`innet.host.quantize` for how far it may be from the exact mean.
-
-        Raises UnsupportedTensor, or one of the AllReduceErrors: JobEnded, LinkFailed,
-        SwitchUnreachable, WorkersMissing, WorkersDisagree, AgentClosed. After one of those every
-        later call raises it again: the workers are out of step, and have to join again.
+        ``switch``: it could not be reached; ``no_slots``: the job had none; both count exchanges, of
+        which an all-reduce takes two or more. ``dtype``: tensors that the switch cannot sum.
         """
-        return self.submit(tensor).result()
+        return dict(self._exchanges.fallbacks)
 
-    def submit(self, tensor: Tensor) -> "Future[Tensor]":
+    @property
+    def epoch(self) -> Epoch | None:
+        """What the job's workers have last agreed on; None before the first exchange."""
+        return self._exchanges.epoch
+
+    def progress(self) -> pb.Progress:
+        """What the worker is doing, as its heartbeats tell the controller."""
+        traffic = self.traffic
+        progress = pb.Progress(
+            packets_sent=traffic.packets_sent,
+            packets_received=traffic.packets_received,
+            bytes_sent=traffic.bytes_sent,
+            bytes_received=traffic.bytes_received,
+            retransmissions=traffic.retransmissions,
+            chunks_done=traffic.chunks,
+            corrupted=traffic.corrupted,
+        )
+        self._exchanges.fill(progress)
+        return progress
+
+    def all_reduce(
+        self,
+        tensor: Tensor,
+        op: How = "mean",
+        *,
+        quantizer: str | None = None,
+        key: Hashable = None,
+    ) -> Tensor:
+        """The element-wise mean, sum, max or min of `tensor` over all workers of the job.
+
+        Takes a torch tensor on any device, or a numpy array, of any shape, and returns a new one of
+        the same kind, dtype, shape and device; all workers get the same bits.
+
+        * float32, mean or sum: by `quantizer`, or the agent's (docs/quantization.md says how exact).
+          If the job's quorum is less than all workers, the mean is over those whose values came in
+          time. With error feedback `key` tells which tensor this is.
+        * int32 and int64, sum: exact. Raises SumOverflow where the dtype cannot hold a sum; the
+          agent goes on.
+        * float32 and int32, max or min: exact; a NaN wins.
+        * other dtypes with fractions, and sparse tensors: in their own dtype, by the fallback.
+
+        Raises UsageError, UnsupportedTensor, or one of the AllReduceErrors: JobEnded, LeftBehind,
+        LinkFailed, SwitchUnreachable, WorkersMissing, WorkersDisagree, AgentClosed. After one of
+        those every later call raises it again: the worker has to join again.
+        """
+        return self.submit(tensor, op, quantizer=quantizer, key=key).result()
+
+    def submit(
+        self,
+        tensor: Tensor,
+        op: How = "mean",
+        *,
+        quantizer: str | None = None,
+        key: Hashable = None,
+    ) -> "Future[Tensor]":
         """:meth:`all_reduce` in the background. The tensor must not change until it is done."""
-        check_supported(tensor)
+        by_switch = summed_by_switch(tensor, op, fallback=self._fallback is not None)
+        rounded = by_switch and str(tensor.dtype).endswith("float32") and op in ("mean", "sum")
+        choice = self._reducer.choose(quantizer, key) if rounded else Choice()
+        future: Future[Tensor] = Future()
+        self._queue(_Call(future, tensor, op, by_switch, written(tensor), choice, key))
+        return future
+
+    def perform(self, work: Callable[[Exchanges, Reducer], Done]) -> "Future[Done]":
+        """Let the agent's thread do exchanges of another kind, when their turn has come.
+
+        All workers have to do the same ones. Raises AgentClosed.
+        """
+        future: Future[Done] = Future()
+        self._queue(_Work(future, work))
+        return future
+
+    def _queue(self, call: _Call | _Work) -> None:
         if self._closed:
             raise AgentClosed("the agent is closed: join the job again")
-        future: Future[Tensor] = Future()
-        future.set_running_or_notify_cancel()  # not to be cancelled: the others rely on it
-        self._calls.put((future, tensor, _written(tensor)))
-        return future
+        call.future.set_running_or_notify_cancel()  # not to be cancelled: the others rely on it
+        self._calls.append(call)
+        self._bell.ring()
 
     def close(self, *, abandon: bool = False) -> None:
         """Leave the job, after what was submitted is done; with `abandon`, without waiting for it."""
         self._closed = True
         if abandon:
-            self._transport.stop()
-        self._calls.put(None)
+            self._exchanges.stop()
+        self._calls.append(None)
+        self._bell.ring()
         self._thread.join()
         self._membership.close()
         self._link.close()
+        self._bell.close()
+        self._until_closed.close()
+
+    def show_metrics(self, job: str, address: str) -> None:
+        """Serve Prometheus at `HOST:PORT` until the agent is closed. Raises UsageError."""
+        try:
+            from innet.host.metrics import exposed
+        except ModuleNotFoundError as problem:
+            raise UsageError(
+                f"metrics need {problem.name}, which comes with: pip install 'innet[metrics]'"
+            ) from None
+        where = self._until_closed.enter_context(exposed(self, job, address))
+        _log.info("metrics of worker %d are at http://%s/metrics", self.seat.rank, where)
 
     def __enter__(self) -> Self:
         return self
@@ -88,52 +222,56 @@ class Agent:
         self.close(abandon=kind is not None)
 
     def _serve(self) -> None:
-        while (call := self._calls.get()) is not None:
-            future, tensor, written = call
-            try:
-                future.set_result(self._mean_of(tensor, written))
-            except BaseException as problem:  # noqa: BLE001 - handed to who waits for the result
-                future.set_exception(problem)
+        while True:
+            if not self._calls:
+                self._exchanges.attend()
+                if not self._calls:  # a bell that rang meanwhile rings still
+                    self._bell.wait()
+            elif (call := self._calls.popleft()) is None:
+                return
+            else:
+                try:
+                    if isinstance(call, _Work):
+                        call.future.set_result(call.does(self._exchanges, self._reducer))
+                    else:
+                        call.future.set_result(self._reduce(call))
+                except BaseException as problem:  # noqa: BLE001 - handed to who waits for the result
+                    if isinstance(problem, LeftBehind | LinkFailed):
+                        self._membership.close()  # the others need not wait for this one
+                    call.future.set_exception(problem)
 
-    def _mean_of(self, tensor: Any, written: Any) -> Any:
-        if isinstance(tensor, np.ndarray):
-            return self._mean(tensor.ravel()).reshape(tensor.shape)
+    def _reduce(self, call: _Call) -> Any:
+        if call.written:
+            call.written.synchronize()
+        if not call.by_switch:
+            return self._reduce_by_fallback(call.tensor, call.op)
+        if isinstance(call.tensor, np.ndarray):
+            return self._reduce_flat(call.tensor.ravel(), call).reshape(call.tensor.shape)
         import torch
 
-        if written:
-            written.synchronize()
-        flat = tensor.detach().reshape(-1).cpu().numpy()
-        mean = torch.from_numpy(self._mean(flat))
-        return mean.to(tensor.device).reshape(tensor.shape)
+        flat = call.tensor.detach().reshape(-1)
+        if flat.device.type == "cuda" and flat.dtype == torch.float32:
+            mean = call.op == "mean"
+            on_gpu = self._reducer.on_device(flat, call.choice, call.key, mean=mean)
+            return on_gpu.reshape(call.tensor.shape)
+        flat = flat.cpu().numpy()
+        reduced = torch.from_numpy(self._reduce_flat(flat, call))
+        return reduced.to(call.tensor.device).reshape(call.tensor.shape)
 
-    def _mean(self, values: Floats) -> Floats:
-        """The mean of a flat vector: agree on exponents by maximum, then sum integers."""
-        blocks = quantize.blocks(values, self.seat.lanes)
-        exponents = self._agree(values.size, quantize.block_exponents(blocks))
-        integers = quantize.quantize(blocks, exponents, self.seat.workers)
-        sums = self._transport.all_reduce(integers, Operation.SUM)
-        means = quantize.dequantize(sums, exponents, self.seat.workers)
-        return means.reshape(-1)[: values.size]
+    def _reduce_flat(self, values: "np.ndarray[Any, Any]", call: _Call) -> "np.ndarray[Any, Any]":
+        if call.op in ("max", "min"):
+            return self._reducer.extremes(values, call.op)
+        if values.dtype == np.float32:
+            return self._reducer.floats(values, call.choice, call.key, mean=call.op == "mean")
+        return self._reducer.integers(values)
 
-    def _agree(self, size: int, exponents: Integers) -> Integers:
-        """The block exponents' maximum over the workers, who must agree on `size`.
+    def _reduce_by_fallback(self, tensor: Any, op: How) -> Any:
+        import torch
 
-        In front of the exponents travel `size` and its negative: their maxima are the largest and
-        the smallest size, so a disagreement shows before anything is summed.
-        """
-        words = np.concatenate([np.array([size, -size], np.int32), exponents])
-        chunks = np.zeros((-(-words.size // self.seat.lanes), self.seat.lanes), np.int32)
-        chunks.reshape(-1)[: words.size] = words
-
-        def check_size(first: Integers) -> None:
-            largest, smallest = first[0], -first[1]
-            if largest != size or smallest != size:
-                raise WorkersDisagree(
-                    f"this worker reduces {size} elements, others between {smallest} and {largest}"
-                )
-
-        agreed = self._transport.all_reduce(chunks, Operation.MAX, check_size)
-        return agreed.reshape(-1)[2 : words.size]
+        mean = op == "mean"
+        if isinstance(tensor, np.ndarray):
+            return self._exchanges.combine(torch.tensor(tensor), mean=mean).numpy()
+        return self._exchanges.combine(tensor, mean=mean)
 
 
 def join(
@@ -142,56 +280,67 @@ def join(
     rank: int | None = None,
     link: str | None = None,
     *,
+    token: str | None = None,
+    tls: str | Path | None = None,
+    fallback: "ProcessGroup | Fallback | None" = None,
     timeout: float = 30.0,
     patience: Patience | None = None,
+    quantizer: str | None = None,
 ) -> Agent:
     """Become a worker of a job.
 
     What is not given comes from the environment: `controller` from ``INNET_CONTROLLER``
-    (``host:port``), `job` from ``INNET_JOB``, `rank` from ``RANK`` as torchrun sets it, and `link`
-    from ``INNET_LINK``, by default ``host``. ``INNET_LINK`` may name several links, separated by
-    spaces, one for each ``LOCAL_RANK``. `timeout` bounds each step of the joining, in seconds, and
-    `patience` how long an all-reduce may take before it is given up.
+    (``host:port``), `job` from ``INNET_JOB``, `token`, the job's, from ``INNET_TOKEN``, `tls`, the folder
+    with this worker's certificates, from ``INNET_TLS``, `rank` from ``RANK`` as torchrun sets it, and
+    `link` from ``INNET_LINK``, by default ``host``; see :func:`innet.host.links.own_links`.
 
-    Raises UsageError if something is not given, ControllerUnreachable or ControllerError.
+    With ``INNET_METRICS`` set to ``host:port`` the process serves Prometheus there, at a port that is
+    higher by ``LOCAL_RANK``.
+
+    `fallback` is a process group of the job's workers, such as ``torch.distributed.group.WORLD``, over
+    which they sum while the switch cannot; with one, this call returns only when all of them have made
+    it. `timeout` bounds each step of the joining, in seconds, and `patience` how long an all-reduce may
+    take before it is given up.
+
+    `quantizer` says how float32 travels where a call does not: ``int32``, ``int16``, ``int8``,
+    ``strom:TAU``, with ``+stochastic`` or ``+feedback``; by default it is ``INNET_QUANTIZER``, or
+    ``int32``. All workers have to choose the same (docs/quantization.md).
+
+    Raises UsageError if something is not given or wrong, ControllerUnreachable, NotAuthorized, or
+    another ControllerError.
     """
-    controller = controller or _from_environment("INNET_CONTROLLER", "controller")
-    job = job or _from_environment("INNET_JOB", "job")
+    controller = controller or _from_environment(names.CONTROLLER, "controller")
+    job = job or _from_environment(names.JOB, "job")
     rank = _integer_from_environment("RANK", "rank") if rank is None else rank
     if rank < 0:
         raise UsageError(f"rank {rank}: ranks count from 0 on")
-    link = link or _link_from_environment()
-    membership = Membership(controller, job, rank, timeout)
+    link = link or own_links(os.environ)[0]
+    token = os.environ.get(names.TOKEN, "") if token is None else token
+    tls = tls or os.environ.get(names.TLS)
+    identity = certificates.load(Path(tls), certificates.WORKER) if tls else None
+    if fallback is not None and not isinstance(fallback, Fallback):
+        fallback = ProcessGroupFallback(fallback)
+    choice = Choice.read(quantizer or os.environ.get("INNET_QUANTIZER") or "int32")
+    metrics = metrics_address(os.environ)
+    request = pb.JoinRequest(job=job, rank=rank, token=token, fallback=fallback is not None)
+    bell = Bell()
     try:
-        return Agent(membership, link, patience or Patience())
+        membership = Membership(controller, request, timeout, bell, identity)
+        try:
+            agent = Agent(membership, link, bell, patience or Patience(), fallback, choice)
+        except BaseException:
+            membership.close()
+            raise
     except BaseException:
-        membership.close()
+        bell.close()
         raise
-
-
-def check_supported(tensor: Any) -> None:
-    """Raise UnsupportedTensor unless `tensor` is a float32 array that :class:`Agent` can reduce."""
-    if not isinstance(tensor, np.ndarray) and not hasattr(tensor, "detach"):
-        kind = type(tensor).__name__
-        raise UnsupportedTensor(f"innet sums torch tensors and numpy arrays, not {kind}")
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    if dtype != "float32":
-        raise UnsupportedTensor(f"innet sums float32 tensors, not {dtype}: convert it first")
-    layout = str(getattr(tensor, "layout", "torch.strided"))
-    if layout != "torch.strided":
-        raise UnsupportedTensor(f"innet sums dense tensors, not {layout}: make it dense first")
-    elements = tensor.size if isinstance(tensor, np.ndarray) else tensor.numel()
-    if elements > _MOST_ELEMENTS:
-        raise UnsupportedTensor(f"{elements} elements are more than {_MOST_ELEMENTS}: split it")
-
-
-def _written(tensor: Any) -> Any:
-    """What to wait for before a GPU's tensor is read: the work that the caller has queued there."""
-    if isinstance(tensor, np.ndarray) or tensor.device.type != "cuda":
-        return None
-    import torch
-
-    return torch.cuda.current_stream(tensor.device).record_event()
+    if metrics:
+        try:
+            agent.show_metrics(job, metrics)
+        except BaseException:
+            agent.close(abandon=True)
+            raise
+    return agent
 
 
 def _from_environment(name: str, what: str) -> str:
@@ -207,11 +356,16 @@ def _integer_from_environment(name: str, what: str) -> int:
     return int(value)
 
 
-def _link_from_environment() -> str:
-    links = os.environ.get("INNET_LINK", "host").split()
-    if len(links) == 1:
-        return links[0]
-    local_rank = _integer_from_environment("LOCAL_RANK", "local rank for INNET_LINK")
-    if local_rank >= len(links):
-        raise UsageError(f"INNET_LINK names {len(links)} links, local rank {local_rank} has none")
-    return links[local_rank]
+def metrics_address(environment: Mapping[str, str]) -> str:
+    """Where this process serves metrics, empty if nowhere. Raises UsageError."""
+    setting = environment.get("INNET_METRICS", "")
+    if not setting:
+        return ""
+    host, _, port = setting.rpartition(":")
+    local_rank = _integer_from_environment("LOCAL_RANK", "") if environment.get("LOCAL_RANK") else 0
+    if not (host and port.isdecimal() and int(port) + local_rank < 1 << 16):
+        raise UsageError(
+            f"INNET_METRICS is {setting!r}: it has to be HOST:PORT, to which LOCAL_RANK is added"
+        )
+    # Port 0 is any that is free, for every process.
+    return f"{host}:{int(port) and int(port) + local_rank}"

@@ -5,113 +5,109 @@ packet. On a link like ``udp:127.0.0.1:8001/127.0.0.1:9001``, a cable made of UD
 embedded switch, whole frames are the datagrams' payload and the encapsulation is ours. Either way
 packets are of one size, so that the kernel can cut one buffer into many datagrams
 (``UDP_SEGMENT``) and hand many over as one (``UDP_GRO``).
+
+What leaves is sealed with the check of the packet format, and what comes with a check that does not
+fit is dropped and counted.
 """
 
-import errno
 import select
 import socket
-import struct
 import time
-from collections.abc import Iterator
-
-import numpy as np
 
 from innet.errors import UsageError
-from innet.sockets import UDP_GRO, enlarge_buffers, join_datagrams
-from innet.wire.frames import Address, encapsulation
+from innet.host import fastpath
+from innet.host.bell import Bell
+from innet.host.numpy_socket import NumpySocket
+from innet.sockets import enlarge_buffers, join_datagrams
+from innet.wire.check import seal
+from innet.wire.frames import SOURCE_IP, SOURCE_PORT, Address, encapsulation
 from innet.wire.records import Records, packet_bytes, packet_dtype
-
-_UDP_SEGMENT = 103
-_MOST_SEGMENTS = 64
-_MOST_BYTES = 65_000
-_DATAGRAMS_PER_DRAIN = 32
-
-# What a UDP socket says when nobody listens at the other end: a lost packet, no more.
-_UNREACHABLE = {errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN}
-_NO_ROOM = {errno.EAGAIN, errno.ENOBUFS}
 
 
 class Link:
     """A worker's attachment to its switch.
 
-    `encapsulation` stands in front of every packet sent or received, `hello_encapsulation` in front
-    of one without lanes; both are empty where the kernel does it.
+    `own` and `service` are the addresses that its packets and the switch's carry. `encapsulation`
+    stands in front of every packet sent or received, `hello_encapsulation` in front of one without
+    lanes; both are empty where the kernel does it. The `bell` ends a wait. What a switch sends that is
+    not `sealed` has a check of 0, and nothing else.
     """
 
     def __init__(
         self,
         sock: socket.socket,
         lanes: int,
+        own: Address,
+        service: Address,
         encapsulation: bytes = b"",
         hello_encapsulation: bytes = b"",
+        bell: Bell | None = None,
+        *,
+        sealed: bool = True,
     ) -> None:
-        self._socket = sock
+        self._socket, self._bell = sock, bell
+        self._own = int.from_bytes(own.ip_bytes), own.udp_port
+        source = int.from_bytes(service.ip_bytes), service.udp_port
+        self.corrupted = 0
         self.encapsulation = encapsulation
         self.hello_encapsulation = hello_encapsulation
         self.dtype = packet_dtype(lanes, len(encapsulation))
-        self._buffer = memoryview(bytearray(1 << 16))
-        self._batch = min(_MOST_SEGMENTS, _MOST_BYTES // self.dtype.itemsize)
-        self._segmenting = True
+        # Where a frame says who sent it. From a host's network stack nothing else comes.
+        told: tuple[tuple[int, bytes], ...] = ()
+        if encapsulation:
+            port = service.udp_port.to_bytes(2)
+            told = (SOURCE_IP.start, service.ip_bytes), (SOURCE_PORT.start, port)
+        self.arriving = fastpath.Format(self.dtype, *source, told, sealed=sealed)
+        self.leaving = fastpath.Format(self.dtype, *self._own)
+        self.native = None
+        if library := fastpath.compiled():
+            descriptor = bell.descriptor if bell else None
+            self.native = fastpath.Socket(library, sock, self.arriving, descriptor)
+        self._packets = self.native or NumpySocket(sock, self.dtype, source, told, sealed=sealed)
         sock.setblocking(False)
         enlarge_buffers(sock)
         join_datagrams(sock)
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
+        if bell:
+            self._poll.register(bell.descriptor, select.POLLIN)
 
     def wait(self, seconds: float) -> None:
-        """Return when a packet is there, or after `seconds`."""
-        self._poll.poll(max(0.0, seconds) * 1000)
+        """Return when a packet is there, when the bell rings, or after `seconds`."""
+        ready = self._poll.poll(max(0.0, seconds) * 1000)
+        if self._bell and any(each == self._bell.descriptor for each, _ in ready):
+            self._bell.hush()
+
+    def pause(self, seconds: float) -> None:
+        """Let packets come together."""
+        time.sleep(seconds)
 
     def send(self, records: Records) -> None:
-        """Send equal-sized packets, in order. What the kernel cannot take is lost, as on a wire."""
-        for start in range(0, len(records), self._batch):
-            self._send_batch(records[start : start + self._batch])
+        """Seal equal-sized packets, and send them in order.
 
-    def receive(self) -> Iterator[Records]:
-        """Everything that has arrived, in batches that are valid until the next one.
-
-        What is not a packet of this link's size is skipped. Bounded, so that a flood of packets
-        cannot keep the caller from its timers.
+        What the kernel cannot take is lost, as on a wire.
         """
-        for _ in range(_DATAGRAMS_PER_DRAIN):
-            try:
-                size, ancillary, _, _ = self._socket.recvmsg_into([self._buffer], 64)
-            except OSError as problem:
-                if problem.errno in _UNREACHABLE:
-                    continue
-                if problem.errno == errno.EAGAIN:
-                    return
-                raise
-            segment = _segment_size(ancillary) or size
-            if segment == self.dtype.itemsize:  # the last of a batch may be shorter: not ours
-                yield np.frombuffer(self._buffer[: size - size % segment], self.dtype)
+        seal(records, *self._own)
+        self._packets.send(records)
+
+    def receive(self) -> Records:
+        """The packets that have arrived, or the first of many; valid until the next call.
+
+        What is not a packet of this link's size is skipped, what is not intact is counted in
+        `corrupted`.
+        """
+        batch, corrupted = self._packets.receive()
+        self.corrupted += corrupted
+        return batch
 
     def close(self) -> None:
         """Give the socket back."""
         self._socket.close()
 
-    def _send_batch(self, records: Records) -> None:
-        if len(records) > 1 and self._segmenting:
-            size = struct.pack("=H", records.dtype.itemsize)
-            try:
-                self._sendmsg(records, [(socket.SOL_UDP, _UDP_SEGMENT, size)])
-                return
-            except OSError as problem:
-                if problem.errno not in (errno.EINVAL, errno.EIO, errno.EOPNOTSUPP):
-                    raise
-                self._segmenting = False  # a kernel or a device that cannot: one by one
-        for record in records:
-            self._sendmsg(record.reshape(1), [])
 
-    def _sendmsg(self, records: Records, ancillary: list[tuple[int, int, bytes]]) -> None:
-        try:
-            self._socket.sendmsg([records.view(np.uint8).data], ancillary)
-        except OSError as problem:
-            if problem.errno not in _UNREACHABLE | _NO_ROOM:
-                raise
-
-
-def open_link(spec: str, service: Address, lanes: int) -> Link:
+def open_link(
+    spec: str, service: Address, lanes: int, bell: Bell | None = None, *, sealed: bool = True
+) -> Link:
     """Open the link that `spec` names, towards the switch at `service`.
 
     `spec` is ``host`` (the kernel's network stack) or ``udp:LOCAL_IP:PORT/REMOTE_IP:PORT``.
@@ -121,7 +117,8 @@ def open_link(spec: str, service: Address, lanes: int) -> Link:
     try:
         if spec == "host":
             sock.connect((service.ip, service.udp_port))
-            return Link(sock, lanes)
+            own = Address("", *sock.getsockname())
+            return Link(sock, lanes, own, service, bell=bell, sealed=sealed)
         local, remote = parse_endpoints(spec)
         sock.bind(local)
         sock.connect(remote)
@@ -129,8 +126,12 @@ def open_link(spec: str, service: Address, lanes: int) -> Link:
         return Link(
             sock,
             lanes,
+            own,
+            service,
             encapsulation(own, service, packet_bytes(lanes)),
             encapsulation(own, service, packet_bytes(0)),
+            bell,
+            sealed=sealed,
         )
     except OSError as problem:
         sock.close()
@@ -167,15 +168,3 @@ def frame_address(local: tuple[str, int]) -> Address:
     return Address(
         mac=f"02:00:0a:00:{high:02x}:{low:02x}", ip=f"10.0.{high}.{low}", udp_port=local[1]
     )
-
-
-def monotonic() -> float:
-    """The transport's clock, in seconds."""
-    return time.monotonic()
-
-
-def _segment_size(ancillary: list[tuple[int, int, bytes]]) -> int | None:
-    for level, kind, data in ancillary:
-        if level == socket.SOL_UDP and kind == UDP_GRO:
-            return int(struct.unpack("=i", data[:4])[0])
-    return None

@@ -1,38 +1,79 @@
-"""A worker's seat in a job: taken by an open stream to the controller, given up by closing it.
+"""A worker's stay in a job: a stream of messages to the controller, and back.
 
 The controller answers a join with an invitation. The worker then sends hello packets through the
 switch, which passes them to the controller together with the port they came in at: that is how
 worker, switch and controller agree on where the worker is attached without anybody configuring it.
+
+From then on the stream carries heartbeats, departures, and what begins an epoch (docs/epochs.md). It
+may break while the stay goes on. Then it is opened again, with the nonce of the stay.
 """
 
 import queue
+import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import grpc
 
+from innet import tls
 from innet.controller import innet_pb2 as pb
 from innet.controller.client import CONNECT_WITHIN, connect, translated
-from innet.errors import ControllerError
+from innet.errors import ControllerError, InnetError
+from innet.host.bell import Bell
 from innet.host.link import Link, open_link
-from innet.host.transport import Seat
+from innet.host.seat import Epoch, Path, Seat
 from innet.wire.frames import Address
 from innet.wire.layout import Kind
 from innet.wire.records import blank
 
 _HELLO_EVERY = 0.1
+_BEATS_PER_LEASE = 3
+_FAREWELL_WITHIN = 1.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0  # before the stream is opened again
+
+# With these the controller says that the stay is over; what else ends a stream is an accident.
+_FINAL = {
+    grpc.StatusCode.ALREADY_EXISTS,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.NOT_FOUND,
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.UNAUTHENTICATED,
+}
 
 
 class Membership:
-    """One worker's stay in one job."""
+    """One worker's stay in one job. Whatever the controller says rings the `bell`.
 
-    def __init__(self, controller: str, job: str, rank: int, timeout: float) -> None:
+    The attributes tell what it has said last: `ended` is why the stay is over, empty while it is not;
+    `recover` is what no `epoch` has answered yet.
+    """
+
+    def __init__(
+        self,
+        controller: str,
+        request: pb.JoinRequest,
+        timeout: float,
+        bell: Bell,
+        identity: tls.Identity | None = None,
+    ) -> None:
+        self.ended = ""
+        self.recover: pb.Recover | None = None
+        self.epoch: Epoch | None = None
+        self._departed: Mapping[int, str] = {}
+        self._controller = controller
+        self._identity = identity
+        self._request = request
         self._timeout = timeout
-        self._channel, stub = connect(controller, min(timeout, CONNECT_WITHIN))
-        self._stream = stub.Join(pb.JoinRequest(job=job, rank=rank))
-        self._events: queue.Queue[pb.JoinEvent | Exception] = queue.Queue()
-        self._departed: dict[int, str] = {}
-        threading.Thread(target=self._read, name="innet-membership", daemon=True).start()
+        self._bell = bell
+        self._seating: queue.SimpleQueue[pb.JoinEvent | Exception] = queue.SimpleQueue()
+        self._seated = False
+        self._trouble: pb.Trouble | None = None
+        self._lease = 0.0
+        self._leaving = threading.Event()
+        self._stream = self._open(min(timeout, CONNECT_WITHIN))
+        self._listener = threading.Thread(target=self._listen, name="innet-membership", daemon=True)
+        self._listener.start()
 
     def take_seat(self, link_spec: str) -> tuple[Seat, Link]:
         """Say hello through the data plane until admitted. Returns the seat and the open link."""
@@ -43,73 +84,199 @@ class Membership:
                 f"no invitation has come in {self._timeout:.0f} s: a job takes new workers only "
                 "when all those of its last run have left"
             ) from None
+        self._request.nonce, self._lease = invitation.nonce, invitation.lease_s
         service = Address(
             invitation.service.mac, invitation.service.ip, invitation.service.udp_port
         )
         # The link is opened for the lanes that the invitation names: that is the packets' size.
-        link = open_link(link_spec, service, invitation.lanes)
+        sealed = not invitation.unsealed
+        self._link = open_link(link_spec, service, invitation.lanes, self._bell, sealed=sealed)
         try:
-            return self._say_hello(link, invitation.nonce), link
+            return self._await_admission(), self._link
         except BaseException:
-            link.close()
+            self._link.close()
             raise
 
-    def departed(self) -> dict[int, str]:
-        """Ranks that have left the job since, and why."""
-        return dict(self._departed)
+    def send_heartbeats(self, progress: Callable[[], pb.Progress]) -> None:
+        """From here on let the controller know that the worker lives, and how far it has come."""
+        arguments = (progress, self._lease / _BEATS_PER_LEASE)
+        threading.Thread(
+            target=self._beat, args=arguments, name="innet-heartbeat", daemon=True
+        ).start()
+
+    def departed(self) -> Mapping[int, str]:
+        """The ranks that have left the job, and why."""
+        return self._departed
+
+    def ready(self, epoch: int, exchange: int) -> None:
+        """The worker has stopped, for this epoch to begin; `exchange` is the one not finished."""
+        self._send(pb.WorkerMessage(ready=pb.Ready(epoch=epoch, exchange=exchange)))
+
+    def trouble(self, epoch: int, reason: str) -> None:
+        """Ask for another epoch."""
+        self._trouble = pb.Trouble(epoch=epoch, reason=reason)
+        self._send(pb.WorkerMessage(trouble=self._trouble))
+        self._say_hello()  # in case the trouble is that the worker is attached elsewhere now
 
     def close(self) -> None:
         """Leave the job."""
-        self._stream.cancel()
-        self._channel.close()
+        self._leaving.set()
+        self._stream.finish()
+        self._listener.join(_FAREWELL_WITHIN)
+        self._stream.close()
 
-    def _say_hello(self, link: Link, nonce: int) -> Seat:
-        hello = blank(1, 0, Kind.HELLO, link.hello_encapsulation)
-        hello["sequence"] = nonce
+    def _await_admission(self) -> Seat:
         for _ in range(max(1, int(self._timeout / _HELLO_EVERY))):
-            link.send(hello)
+            self._say_hello()
             try:
                 admission = self._next("admission", _HELLO_EVERY).admission
             except queue.Empty:
                 continue
             return Seat(
                 job=admission.job_id,
-                epoch=admission.epoch,
                 rank=admission.rank,
                 workers=admission.workers,
+                fewest=admission.fewest,
                 lanes=admission.lanes,
-                first_slot=admission.first_slot,
-                slots=admission.slots,
             )
         raise ControllerError(
             f"no hello packet has reached the controller in {self._timeout:.0f} s: "
             "does this worker's link lead to the job's switch?"
         )
 
+    def _say_hello(self) -> None:
+        hello = blank(1, 0, Kind.HELLO, self._link.hello_encapsulation)
+        hello["sequence"] = self._request.nonce
+        self._link.send(hello)
+
     def _next(self, wanted: str, timeout: float) -> pb.JoinEvent:
-        event = self._events.get(timeout=timeout)
+        event = self._seating.get(timeout=timeout)
         if isinstance(event, Exception):
             raise event
         if event.WhichOneof("event") != wanted:
             raise ControllerError(f"the controller sent {event}, not an {wanted}")
         return event
 
-    def _read(self) -> None:
-        try:
-            with translated("join the job"):
-                for event in self._received():
-                    self._events.put(event)
-            self._events.put(ControllerError("the controller has closed the stream"))
-        except Exception as problem:  # noqa: BLE001 - handed to whoever waits for the next event
-            self._events.put(problem)
+    def _open(self, timeout: float) -> "_Stream":
+        return _Stream(self._controller, timeout, self._identity, self._request)
 
-    def _received(self) -> Iterator[pb.JoinEvent]:
+    def _send(self, message: pb.WorkerMessage) -> None:
+        self._stream.send(message)
+
+    def _beat(self, progress: Callable[[], pb.Progress], every: float) -> None:
+        while not self._leaving.wait(every) and not self.ended:
+            self._send(pb.WorkerMessage(heartbeat=pb.Heartbeat(progress=progress())))
+
+    def _listen(self) -> None:
+        """Take in what the controller says, on one stream after the other."""
+        while True:
+            try:
+                problem: Exception = ControllerError("the controller has closed the stream")
+                with translated("join the job"):
+                    for event in self._stream.events():
+                        self._take(event)
+            except InnetError as found:
+                problem = found
+            final = self._stream.status in _FINAL
+            self._stream.close()
+            if not self._seated:
+                self._seating.put(problem)
+                return
+            if final and not self.ended:
+                self.ended = str(problem)
+            if self._leaving.is_set() or self.ended or not self._reopen():
+                self._bell.ring()
+                return
+
+    def _reopen(self) -> bool:
+        """Open the stream again, as soon as the controller is there; False after :meth:`close`."""
+        pause = _FIRST_PAUSE
+        # Not all workers at the same moment. The generator is our own: a script may have seeded
+        # the one that everybody shares.
+        jitter = random.Random()  # noqa: S311
+        while not self._leaving.wait(pause * jitter.uniform(0.5, 1)):
+            try:
+                self._stream = self._open(_LONGEST_PAUSE)
+            except InnetError:
+                pause = min(2 * pause, _LONGEST_PAUSE)
+                continue
+            if self._leaving.is_set():
+                self._stream.close()
+            if self._trouble:  # what is of an older epoch the controller ignores
+                self._send(pb.WorkerMessage(trouble=self._trouble))
+            return True
+        return False
+
+    def _take(self, event: pb.JoinEvent) -> None:
+        match event.WhichOneof("event"):
+            case "departure" if event.departure.rank == self._request.rank:
+                self.ended = event.departure.reason
+            case "departure":
+                self._departed = {**self._departed, event.departure.rank: event.departure.reason}
+            case "recover":
+                self.recover = event.recover
+            case "resume":
+                self._resume(event.resume)
+            case "admission":
+                self._seated = True
+                self._seating.put(event)
+            case _:
+                self._seating.put(event)
+        self._bell.ring()
+
+    def _resume(self, resume: pb.Resume) -> None:
+        # After a break it may be said again: then nothing begins.
+        if not self.epoch or self.epoch.number != resume.epoch:
+            self.epoch = Epoch(
+                resume.epoch,
+                Path(resume.path),
+                resume.first_slot,
+                resume.slots,
+                resume.exchange,
+                resume.shared,
+                resume.reason,
+            )
+        self.recover = None
+
+
+class _Stream:
+    """One Join stream."""
+
+    def __init__(
+        self,
+        controller: str,
+        timeout: float,
+        identity: tls.Identity | None,
+        request: pb.JoinRequest,
+    ) -> None:
+        self._outgoing: queue.SimpleQueue[pb.WorkerMessage | None] = queue.SimpleQueue()
+        self.send(pb.WorkerMessage(join=request))
+        self._channel, stub = connect(controller, timeout, identity)
+        self._call = stub.Join(iter(self._outgoing.get, None))
+
+    @property
+    def status(self) -> grpc.StatusCode:
+        """With what the stream has ended."""
+        return self._call.code()
+
+    def send(self, message: pb.WorkerMessage) -> None:
+        """Say something; what is said on a stream that has ended is lost."""
+        self._outgoing.put(message)
+
+    def events(self) -> Iterator[pb.JoinEvent]:
+        """What the controller says, until the stream ends."""
         try:
-            for event in self._stream:
-                if event.WhichOneof("event") == "departure":
-                    self._departed[event.departure.rank] = event.departure.reason
-                else:
-                    yield event
+            yield from self._call
         except grpc.RpcError as problem:
             if problem.code() != grpc.StatusCode.CANCELLED:
                 raise
+
+    def finish(self) -> None:
+        """There is nothing more to say: then the controller ends the stream."""
+        self._outgoing.put(None)
+
+    def close(self) -> None:
+        """End the stream, and its connection."""
+        self.finish()
+        self._call.cancel()
+        self._channel.close()

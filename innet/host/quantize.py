@@ -16,13 +16,27 @@ element of the mean that comes back differs from the exact mean by at most
 (rounding to integers; the int32 to float32 conversion and the division by N; a denormal result).
 A block in which any worker has a NaN or an infinity comes back as NaN throughout: mixed-precision
 training must see them.
+
+**With a quorum** the maximum may have been agreed on without this worker, and M without its values.
+Whatever of them is beyond 2**31 / N steps, about ``2**e``, is clamped to just below that; the worker's
+part in the sum then differs from its gradient by what was clamped away, which :func:`clamped` tells,
+so that error feedback can add it to the worker's next gradient. For the others the bound holds. If such
+a worker has a NaN or an infinity, it says so with a flag, and the block is NaN if the worker is in the
+result. The mean is over those who are.
 """
+
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float32]
-Integers = npt.NDArray[np.int32]
+from innet.host import fastpath, scaling
+from innet.host.integers import Counts, Flags, Integers, Wide
+from innet.host.quantizers.interface import Floats, Rounding
+from innet.host.quantizers.rounding import nearest
+from innet.wire.layout import Flag
+
+Number = TypeVar("Number", np.float32, np.int32)
 
 ZERO_BLOCK = -1000
 """Exponent of a block of zeros: below every float32's."""
@@ -33,14 +47,14 @@ NOT_FINITE = 1000
 _SMALLEST_STEP_EXPONENT = -126
 
 
-def blocks(values: Floats, lanes: int) -> Floats:
-    """Cut a float32 vector of n elements into an (ceil(n / lanes), lanes) array, padded with zeros.
+def blocks(values: npt.NDArray[Number], lanes: int) -> npt.NDArray[Number]:
+    """Cut a vector of n elements into an (ceil(n / lanes), lanes) array, padded with zeros.
 
     Without padding to add, the result is a view of `values`.
     """
     missing = -values.size % lanes
     if missing:
-        values = np.concatenate([values, np.zeros(missing, np.float32)])
+        values = np.concatenate([values, np.zeros(missing, values.dtype)])
     return values.reshape(-1, lanes)
 
 
@@ -49,7 +63,13 @@ def block_exponents(values: Floats) -> Integers:
 
     Returns int32 of shape (blocks,), to be reduced with maximum over the workers.
     """
-    largest = np.maximum(values.max(axis=1), -values.min(axis=1))  # NaN stays NaN
+    if library := fastpath.compiled():
+        return exponents_of(scaling.largest(library, values))
+    return exponents_of(np.maximum(values.max(axis=1), -values.min(axis=1)))  # NaN stays NaN
+
+
+def exponents_of(largest: Floats) -> Integers:
+    """The exponent of every block by its largest magnitude, (blocks,); NaN where a value is one."""
     exponents: Integers = np.frexp(largest)[1].astype(np.int32)
     exponents[largest == 0] = ZERO_BLOCK
     exponents[~np.isfinite(largest)] = NOT_FINITE
@@ -63,29 +83,99 @@ def step_exponents(exponents: Integers, workers: int) -> Integers:
     return steps
 
 
-def quantize(values: Floats, exponents: Integers, workers: int) -> Integers:
+def quantize(
+    values: Floats, own: Integers, agreed: Integers, workers: int, rounding: Rounding = nearest
+) -> Integers:
     """Round (blocks, lanes) float32 to multiples of each block's step. Returns int32, same shape.
 
-    `exponents` are the agreed ones, so the sum over `workers` such arrays fits int32. Blocks that
-    are not finite become zeros; :func:`dequantize` does not look at them.
+    `own` are this worker's block exponents and `agreed` those agreed upon, so the sum over `workers`
+    such arrays fits int32. Blocks that are not finite become zeros; :func:`dequantize` does not look
+    at them.
     """
-    steps = step_exponents(exponents, workers)
-    finite = exponents < NOT_FINITE
-    scales = np.ldexp(np.float32(1), np.where(finite, -steps, 0))[:, None]
+    steps = step_exponents(agreed, workers)
+    finite = (agreed < NOT_FINITE) & (own < NOT_FINITE)
+    scales = np.ldexp(np.float32(1), np.where(finite, -steps, 0))
+    uncovered, largest = finite & (own > agreed), largest_integer(workers)
+    if rounding is nearest and not uncovered.any() and (library := fastpath.compiled()):
+        return scaling.quantize(library, values, scales, finite)
     with np.errstate(invalid="ignore", over="ignore"):
-        scaled = np.rint(values * scales)
+        scaled = values * scales[:, None]
+        rounding(scaled, 0)
         scaled[~finite] = 0
+        scaled[uncovered] = scaled[uncovered].clip(-largest, largest)
         return scaled.astype(np.int32)
 
 
-def dequantize(sums: Integers, exponents: Integers, workers: int) -> Floats:
-    """The mean over the workers, float32 of the sums' shape (blocks, lanes)."""
-    steps = step_exponents(exponents, workers)
-    finite = exponents < NOT_FINITE
-    scales = np.ldexp(np.float32(1), np.where(finite, steps, 0))[:, None]
-    # Divide first: the sum of large floats may exceed float32 where their mean does not.
-    means = sums.astype(np.float32)
-    means /= np.float32(workers)
-    means *= scales
-    means[~finite] = np.nan
-    return means
+def on_the_way(
+    values: Floats, own: Integers, agreed: Integers, workers: int, *, mean: bool
+) -> scaling.Scaling | None:
+    """What :func:`quantize` makes, to the nearest, and :func:`dequantize`, but while they travel.
+
+    None where that cannot be: without a compiler, or if something has to be clamped.
+    """
+    steps = step_exponents(agreed, workers)
+    finite = agreed < NOT_FINITE
+    fit = finite & (own < NOT_FINITE)
+    library = fastpath.compiled()
+    if not library or (fit & (own > agreed)).any():
+        return None
+    up = np.ldexp(np.float32(1), np.where(fit, -steps, 0))
+    down = np.ldexp(np.float32(1), np.where(finite, steps, 0))
+    return scaling.Scaling(library, values, up, fit, down, mean=mean)
+
+
+def clamped(values: Floats, own: Integers, agreed: Integers, workers: int) -> Floats:
+    """What :func:`quantize` clamps away, float32 of the values' shape; zero where it does not."""
+    rest = np.zeros_like(values)
+    uncovered = (own > agreed) & (own < NOT_FINITE)
+    steps = step_exponents(agreed[uncovered], workers)
+    with np.errstate(over="ignore"):  # beyond float32 nothing is clamped
+        limits = np.ldexp(largest_integer(workers), steps)[:, None]
+    rest[uncovered] = values[uncovered] - values[uncovered].clip(-limits, limits)
+    return rest
+
+
+def flags(own: Integers, agreed: Integers) -> Flags:
+    """Flag.NOT_FINITE for blocks that are not finite here, where that was not agreed upon."""
+    hidden = (own == NOT_FINITE) & (agreed < NOT_FINITE)
+    return np.where(hidden, Flag.NOT_FINITE, 0).astype(np.uint16)
+
+
+def dequantize(
+    sums: Integers | Wide,
+    agreed: Integers,
+    workers: int,
+    counts: Counts | None = None,
+    flagged: Flags | None = None,
+) -> Floats:
+    """The sums, or with `counts` the means, float32 of the sums' shape (blocks, lanes).
+
+    `counts` say how many contributions there are in every element; they broadcast against the sums.
+    `flagged` are the flags that came with the sums, (blocks,).
+    """
+    steps = step_exponents(agreed, workers)
+    finite = is_finite(agreed, flagged)
+    scales = np.ldexp(np.float32(1), np.where(finite, steps, 0))
+    by_row = sums.dtype == np.int32 and (counts is None or counts.shape == (len(sums), 1))
+    if by_row and (library := fastpath.compiled()):
+        values = scaling.dequantize(library, np.asarray(sums, np.int32), scales, counts)
+    else:
+        values = sums.astype(np.float32)
+        # Divide first: the sum of large floats may exceed float32 where their mean does not.
+        if counts is not None:
+            values /= counts.astype(np.float32)
+        with np.errstate(over="ignore"):
+            values *= scales[:, None]
+    values[~finite] = np.nan
+    return values
+
+
+def is_finite(agreed: Integers, flagged: Flags | None) -> npt.NDArray[np.bool_]:
+    """Which blocks, (blocks,), are: by agreed exponents and the flags that came with the sums."""
+    finite = agreed < NOT_FINITE
+    return finite if flagged is None else finite & (flagged & Flag.NOT_FINITE == 0)
+
+
+def largest_integer(workers: int) -> np.float32:
+    """The largest float32 below 2**31 / `workers`: no sum of so many overflows."""
+    return np.float32(np.nextafter(np.float32(2**31 / workers), np.float32(0)))

@@ -1,60 +1,67 @@
 """int32 vectors through the switch: sends chunks, takes results, repeats what got lost.
 
-Python touches batches, never single packets: a batch is received by one system call, matched with
-the window by a few numpy operations, and answered by one system call.
+What happens to packets, a turn does (:mod:`innet.host.turns`); what follows from it is decided here.
 """
 
-import threading
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from innet.errors import (
-    AgentClosed,
-    AllReduceError,
-    JobEnded,
-    LinkFailed,
-    SwitchUnreachable,
-    WorkersMissing,
-)
+from innet.controller import innet_pb2 as pb
+from innet.errors import LeftBehind, SwitchUnreachable, WorkersMissing
+from innet.host import fastpath
+from innet.host.congestion import CongestionWindow
+from innet.host.integers import Flags, Integers, Reduction
 from innet.host.link import Link
-from innet.host.quantize import Integers
-from innet.host.timer import RetransmissionTimer
+from innet.host.numpy_turns import NumpyTurns
+from innet.host.scaling import Scaling
+from innet.host.seat import Epoch, Path, Patience, Seat
+from innet.host.timer import ProbeTimer, RetransmissionTimer
+from innet.host.turns import Terms, Turn, Turns
 from innet.host.window import Indices, Window
 from innet.wire.frames import ENCAPSULATION_BYTES
 from innet.wire.layout import Kind, Operation
 from innet.wire.records import Records, blank
 
+# Of the smoothed round trip:
+_REORDERING = 1.0  # how much later a chunk may be sent and still overtake another
+_TOO_SOON = 0.5  # what comes sooner after a repetition was not brought about by it
+_SLOWEST_REMINDER = 0.5  # seconds
+_DEPARTURE_SETTLES = 1.0  # seconds, after which no answer is under way that was sent before it
+_OUTAGE = 4  # questions without an answer, after which what was under way is not any more
+# Where results queue, a worker that looks less often has fewer batches to work on. A longer wait gains
+# little more, and where processors are what is short, all others wait as well.
+_GATHERING = 0.25  # of the time in queues: so the way to the switch does not run empty
+_LEAST_GATHERING, _MOST_GATHERING = 0.0005, 0.002  # seconds
+# When silence is trouble.
+_UNANSWERED = 2  # questions
+_SILENCE = 0.3  # seconds
+_TIMEOUTS = 4  # retransmission timeouts
+_MOST_DOUBLINGS = 4  # of that, in epochs in which no exchange is finished
 
-@dataclass(frozen=True)
-class Seat:
-    """A worker's place in a job, as the controller gave it."""
 
-    job: int
-    epoch: int
-    rank: int
-    workers: int
-    lanes: int
-    first_slot: int
-    slots: int
+class Stay(Protocol):
+    """What of a worker's stay in its job concerns an exchange under way."""
 
+    def check(self) -> None:
+        """Raise what ends the exchange, if anything does."""
 
-@dataclass(frozen=True)
-class Patience:
-    """How long an all-reduce may take, in seconds, before it is given up.
+    def departed(self) -> Mapping[int, str]:
+        """The ranks that have left the job, and why."""
 
-    `switch`: without a sign of life from the switch, which answers every repeated packet.
-    `workers`: without progress although the switch answers, because other workers are missing.
-    """
-
-    switch: float = 5.0
-    workers: float = 300.0
+    def trouble(self, reason: str) -> None:
+        """Ask for another epoch: the switch does not answer."""
 
 
 @dataclass
 class Traffic:
-    """What a worker has sent and received so far; bytes are of whole frames without FCS."""
+    """What a worker has sent and received so far; bytes are of whole frames without FCS.
+
+    `corrupted` packets were received and dropped. `chunks` are those with a result.
+    """
 
     packets_sent: int = 0
     packets_received: int = 0
@@ -62,22 +69,13 @@ class Traffic:
     bytes_received: int = 0
     retransmissions: int = 0
     chunks: int = 0
-
-
-def _nobody() -> Mapping[int, str]:
-    return {}
-
-
-def _anything(_: Integers) -> None:
-    pass
+    corrupted: int = 0
 
 
 class SwitchTransport:
-    """All-reduce of int32 vectors by the aggregation program of one switch.
+    """All-reduce of int32 vectors by the aggregation program of one switch, in one epoch at a time.
 
-    Every worker of the job must make the same calls in the same order. `departed` tells which ranks
-    have left and why. An exchange that fails leaves the slots out of step with the other workers, so
-    every later call raises the same error: join the job again.
+    Every worker of the job must make the same calls in the same order.
     """
 
     def __init__(
@@ -85,169 +83,269 @@ class SwitchTransport:
         link: Link,
         seat: Seat,
         clock: Callable[[], float],
+        stay: Stay,
         patience: Patience | None = None,
-        departed: Callable[[], Mapping[int, str]] = _nobody,
     ) -> None:
         self._link = link
         self._seat = seat
         self._clock = clock
+        self._stay = stay
         self._patience = patience or Patience()
-        self._departed = departed
-        self._window = Window(seat.slots)
         self._timer = RetransmissionTimer()
-        self._outgoing = blank(seat.slots, seat.lanes, Kind.CONTRIBUTION, link.encapsulation)
-        self._outgoing["job"] = seat.job
-        self._outgoing["epoch"] = seat.epoch
-        self._failure: AllReduceError | None = None
-        self._missing: list[int] = []
-        self._gone: dict[int, str] = {}
+        self._probes = ProbeTimer(self._timer)
+        self._everybody = (1 << seat.workers) - 1
         self._left_at: dict[int, float] = {}
-        self._asked_at: float | None = None  # since when the switch owes an answer
+        self._gone: dict[int, str] = {}
         self._progress_at = 0.0
-        self._stopped = threading.Event()
+        self.result_at = float("-inf")  # when the last result came
+        self._owed_since = math.inf  # the switch owes an answer
+        self._silent_before = 0.0  # in epochs before this one
+        self._vain = -1  # epochs since an exchange was finished in one
         self.traffic = Traffic()
         self._frame_bytes = link.dtype.itemsize + (0 if link.encapsulation else ENCAPSULATION_BYTES)
+        self.begin(Epoch(0, Path.SWITCH))
+
+    def begin(self, epoch: Epoch) -> None:
+        """Sum in an epoch from here on; nothing of an older one counts any more."""
+        self._epoch = epoch
+        self._window = Window(epoch.slots)
+        self._congestion = CongestionWindow(epoch.slots)
+        self._absent = np.zeros(epoch.slots, np.uint32)  # whom a slot's chunk lacks, if known
+        self._outgoing = blank(
+            epoch.slots, self._seat.lanes, Kind.CONTRIBUTION, self._link.encapsulation
+        )
+        self._outgoing["job"] = self._seat.job
+        self._outgoing["epoch"] = epoch.number
+        self._numpy = NumpyTurns(
+            self._link, self._seat, epoch, self._window, self._outgoing, self._absent, self._clock
+        )
+        self._compiled = self._compiled_turns(epoch)
+        self._turns: Turns = self._compiled or self._numpy
+        self._in_trouble = False
+        self._vain += 1
+
+    def _compiled_turns(self, epoch: Epoch) -> fastpath.Turns | None:
+        library = fastpath.compiled()
+        if not library:
+            return None
+        place = self._seat.job, epoch.number, epoch.first_slot
+        return fastpath.Turns(
+            library, self._link, self._window, place, self._outgoing, self._absent
+        )
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether sequence numbers might run out in the next exchange: another epoch is needed."""
+        return self._window.exhausted
 
     def all_reduce(
         self,
         chunks: Integers,
-        operation: Operation,
-        inspect: Callable[[Integers], None] = _anything,
-    ) -> Integers:
-        """Combine a (chunks, lanes) int32 array with the other workers' arrays of the same shape.
-
-        Returns a new array of the same shape. `inspect` is given the first chunk's result, (lanes,),
-        as soon as it is in, and may raise an AllReduceError to give the exchange up. Raises
-        JobEnded, LinkFailed, SwitchUnreachable, WorkersMissing, or AgentClosed after :meth:`stop`.
-        """
-        if self._failure:
-            raise self._failure
-        results = np.empty_like(chunks)
-        if not len(chunks):
-            return results
-        try:
-            self._exchange(chunks, results, operation, inspect)
-        except AllReduceError as failure:
-            raise self._give_up(failure) from failure.__cause__
-        except OSError as problem:
-            why = f"the link to the switch failed ({problem}): join the job again"
-            raise self._give_up(LinkFailed(why)) from problem
-        except BaseException:
-            self._give_up(AllReduceError("an all-reduce was broken off: join the job again"))
-            raise
-        return results
-
-    def stop(self) -> None:
-        """End the exchange under way, and refuse all later ones. From any thread."""
-        self._stopped.set()
-
-    def _give_up(self, failure: AllReduceError) -> AllReduceError:
-        self._failure = failure
-        self._window.abandon()
-        return failure
-
-    def _exchange(
-        self,
-        chunks: Integers,
-        results: Integers,
+        flags: Flags,
         operation: Operation,
         inspect: Callable[[Integers], None],
-    ) -> None:
-        window, timer = self._window, self._timer
-        if window.exhausted:
-            raise AllReduceError("the epoch's sequence numbers are used up: join the job again")
+        scaling: Scaling | None = None,
+    ) -> Reduction:
+        """Combine a (chunks, lanes) int32 array with the other workers' arrays of the same shape.
+
+        `flags` go with the chunks, (chunks,), which `scaling` makes as they go. `inspect` is given the
+        first chunk's result, (lanes,), as soon as it is in, and may raise to give the exchange up. Raises
+        what :meth:`Stay.check` does, LeftBehind, SwitchUnreachable, WorkersMissing, OSError; after that
+        the epoch is spoilt.
+        """
+        # In order, and of this machine's byte order, which a quantizer's integers need not have.
+        own = np.ascontiguousarray(chunks, np.int32), np.ascontiguousarray(flags, np.uint16)
+        result = Reduction.empty(*chunks.shape)
+        self._window.start(len(chunks))
+        if scaling and not self._compiled:
+            scaling.make_ready()
+        self._numpy.start(*own, result)
+        if self._compiled:
+            self._compiled.start(*own, result, scaling.native if scaling else None)
+        try:
+            self._run(operation, lambda: inspect(result.lanes[0]))
+        except BaseException:
+            if scaling:
+                scaling.forget()
+            raise
+        finally:
+            for each in (self._numpy, self._turns):
+                each.stop()
+            self._silent_before += self._silence(self._clock())
+            self._owed_since = math.inf
+        self._vain = max(0, self._vain - 1)
+        return result
+
+    def _run(self, operation: Operation, inspect: Callable[[], None]) -> None:
+        window, now = self._window, self._clock()
         self._outgoing["operation"] = operation
-        self._progress_at = now = self._clock()
-        self._asked_at = None
-        self._missing, self._gone = list(range(self._seat.workers)), {}
-        self._send(*window.start(len(chunks), now), chunks)
+        self._progress_at = now
+        self._absent[:] = 0
+        self._gone = {}
+        self._probes.restart(now)
         while window.remaining:
-            self._link.wait(window.next_deadline(timer.timeout, timer.longest) - self._clock())
-            for batch in self._link.receive():
-                if 0 in self._take(batch, chunks, results):
-                    inspect(results[0])
-            now = self._clock()
+            if self._take_turn():
+                inspect()
             if window.remaining:
-                slots, late = window.overdue(now, timer.timeout, timer.longest)
-                self.traffic.retransmissions += len(slots)
-                self._send(slots, late, chunks)
-                self._check_patience(now)
-        self.traffic.chunks += len(chunks)
+                self._continue(self._clock())
 
-    def _take(self, batch: Records, chunks: Integers, results: Integers) -> Indices:
-        """Take in a batch of replies. Returns the chunks that it has finished."""
-        seat, now = self._seat, self._clock()
-        self.traffic.packets_received += len(batch)
-        self.traffic.bytes_received += len(batch) * self._frame_bytes
-        ours = batch[(batch["job"] == seat.job) & (batch["epoch"] == seat.epoch)]
-        # A slot's result first: once it is in, an older PENDING of the same slot no longer matches.
-        finished = self._take_results(ours[ours["kind"] == Kind.RESULT], chunks, results, now)
-        self._take_pendings(ours[ours["kind"] == Kind.PENDING], now)
-        return finished
+    def progressed(self) -> None:
+        """The job goes on by another path: the switch's silence is forgiven."""
+        self._silent_before = 0.0
 
-    def _take_results(
-        self, batch: Records, chunks: Integers, results: Integers, now: float
-    ) -> Indices:
-        positions, slots = self._accepted(batch)
-        if not positions.size:
-            return positions
-        self._asked_at, self._progress_at = None, now
-        round_trip = self._window.round_trip(slots, now)
-        if round_trip is not None:
+    def fill(self, progress: pb.Progress) -> None:
+        """Say how far the exchange under way has come, from any thread."""
+        window, now = self._window, self._clock()
+        progress.remaining = window.remaining
+        progress.round_trip_s = self._timer.smoothed or 0.0
+        progress.timeout_s = self._timer.timeout
+        progress.window = self._congestion.size
+        if window.remaining:
+            chunk, slot, sequence = window.oldest()
+            progress.chunk, progress.slot = chunk, self._epoch.first_slot + slot
+            progress.sequence, progress.missing = sequence, self._missing
+        progress.silent_s = self._silent_before + self._silence(now)
+
+    @property
+    def _deadline(self) -> float:
+        reminder = self._window.next_reminder(self._timer.timeout, _SLOWEST_REMINDER)
+        return min(self._probes.deadline, reminder, self._trouble_at)
+
+    def _take_turn(self) -> bool:
+        """Whether it has brought the first chunk's result."""
+        usual = self._timer.smoothed or self._timer.timeout
+        seconds = min(_GATHERING * self._timer.queueing, _MOST_GATHERING)
+        terms = Terms(
+            most=self._congestion.size,
+            until=self._deadline,
+            pause=seconds if seconds >= _LEAST_GATHERING else 0.0,
+            round_began=self._congestion.round_began,
+            too_soon=_TOO_SOON * usual,
+            reordering=_REORDERING * usual,
+            owed_since=self._owed_since,
+            steady=self._congestion.steady,
+        )
+        turn = self._turns.turn(terms)
+        self._owed_since = turn.owed_since
+        self._note_sent(turn)
+        self._note_results(turn)
+        if len(turn.others):
+            # What the switch has of this worker's is learnt before the results are taken; who is missing
+            # is asked of what is unfinished still: an answer may be older than the result.
+            others = turn.others
+            pendings = self._numpy.ours(others, Kind.PENDING)
+            self._take_receipts(others, pendings, turn.now)
+            further = Turn(turn.now, self._owed_since, others[:0])
+            self._numpy.take(others, terms, further)
+            self._note_results(further)
+            self._take_missing(others, pendings, turn.now)
+            self._take_stale(others, self._numpy.ours(others, Kind.STALE))
+            return turn.first or further.first
+        return turn.first
+
+    def _note_sent(self, turn: Turn) -> None:
+        if turn.limited:
+            self._congestion.limits()
+        if turn.sent:
+            self._probes.sent(turn.sent_at)
+            self._count_sent(turn.sent, turn.repetitions)
+        traffic = self.traffic
+        traffic.packets_received += turn.received
+        traffic.bytes_received += turn.received * self._frame_bytes
+        traffic.corrupted = self._link.corrupted
+
+    def _count_sent(self, packets: int, repetitions: int) -> None:
+        self.traffic.packets_sent += packets
+        self.traffic.bytes_sent += packets * self._frame_bytes
+        self.traffic.retransmissions += repetitions
+
+    def _note_results(self, turn: Turn) -> None:
+        """What results say about the way to the switch and back."""
+        if not turn.finished:
+            return
+        self._owed_since = turn.owed_since
+        self._silent_before = 0.0
+        self._progress_at = self.result_at = turn.result_at
+        self._probes.restart(max(turn.sent_at, turn.result_at))
+        for round_trip in turn.round_trips:
             self._timer.sample(round_trip)
-        finished, again, following = self._window.finish(slots, now)
-        self._send(again, following, chunks)
-        results[finished] = batch["lanes"][positions]
-        return finished
+        self._congestion.delivered(turn.finished, turn.lost, self._window.newest, turn.result_at)
+        self.traffic.chunks += turn.finished
 
-    def _take_pendings(self, batch: Records, now: float) -> None:
-        positions, _ = self._accepted(batch)
+    def _continue(self, now: float) -> None:
+        """Let be sent what is due, ask if nothing comes, and see whether there is still hope."""
+        self._window.remind(now, self._timer.timeout, _SLOWEST_REMINDER)
+        if now >= self._probes.deadline:
+            # Ever more, so that it is not by chance that nothing comes.
+            most = min(1 << self._probes.unanswered, self._congestion.size)
+            slots, chunks = self._window.probe(most, now)
+            self._numpy.send(slots, chunks)
+            self._count_sent(len(slots), self._window.repetitions(slots))
+            self._owed_since = min(self._owed_since, now)
+            self._probes.asked(now)
+            if self._probes.unanswered == _OUTAGE:
+                self._congestion.silence()
+        self._check(now)
+
+    def _take_receipts(self, batch: Records, among: Indices, now: float) -> None:
+        _, slots = self._numpy.accepted(batch, among)
+        if slots.size:
+            self._heard()
+            self._probes.answered(now)
+            if (round_trip := self._window.had(slots, now)) is not None:
+                self._timer.sample(round_trip)
+
+    def _take_missing(self, batch: Records, among: Indices, now: float) -> None:
+        positions, slots = self._numpy.accepted(batch, among)
+        if not positions.size:
+            return
+        arrived = batch["workers"][positions]
+        self._absent[slots] = self._everybody & ~arrived
+        # The answer may be older than a departure, before which the worker has contributed. One
+        # that comes long after the departure was known, and still lacks it, is not.
+        departed = self._departures(now)
+        gone = {r for r in departed if now - self._left_at[r] > _DEPARTURE_SETTLES}
+        for bitmap in np.unique(arrived).tolist():
+            absent = {rank for rank in gone if not bitmap >> rank & 1}
+            if self._seat.workers - len(absent) < self._seat.fewest:
+                self._gone |= {rank: departed[rank] for rank in absent}
+
+    def _take_stale(self, batch: Records, among: Indices) -> None:
+        positions, _ = self._numpy.accepted(batch, among)
         if positions.size:
-            self._asked_at = None
-            arrived = int(np.bitwise_and.reduce(batch["workers"][positions]))
-            self._missing = [rank for rank in range(self._seat.workers) if not arrived >> rank & 1]
-            # The answer may be older than a departure, before which the worker has contributed. One
-            # that comes long after the departure was known, and still lacks it, is not.
-            departed = self._departures(now)
-            self._gone |= {
-                rank: departed[rank]
-                for rank in self._missing
-                if rank in departed and now - self._left_at[rank] > self._timer.longest
-            }
+            raise LeftBehind(
+                "the other workers have gone on without this one, which came too late: join the job "
+                "again, or let its quorum be all workers"
+            )
+
+    @property
+    def _missing(self) -> int:
+        """The workers that some chunk lacks, as a bitmap; everybody as long as no answer says."""
+        return int(np.bitwise_or.reduce(self._absent)) or self._everybody
 
     def _departures(self, now: float) -> Mapping[int, str]:
-        departed = self._departed()
+        departed = self._stay.departed()
         for rank in departed:
             self._left_at.setdefault(rank, now)
         return departed
 
-    def _accepted(self, batch: Records) -> tuple[Indices, Indices]:
-        """The packets that answer something outstanding: their positions and slots."""
-        slots = batch["slot"].astype(np.int64) - self._seat.first_slot
-        return self._window.accept(slots, batch["sequence"].astype(np.int64))
+    def _heard(self) -> None:
+        self._owed_since = math.inf
+        self._silent_before = 0.0
 
-    def _send(self, slots: Indices, which: Indices, chunks: Integers) -> None:
-        if not slots.size:
-            return
-        packets = self._outgoing[: len(slots)]
-        packets["slot"] = self._seat.first_slot + slots
-        packets["sequence"] = self._window.sequence[slots]
-        packets["lanes"] = chunks[which]
-        self._link.send(packets)
-        if self._asked_at is None:
-            self._asked_at = self._clock()
-        self.traffic.packets_sent += len(slots)
-        self.traffic.bytes_sent += len(slots) * self._frame_bytes
+    def _silence(self, now: float) -> float:
+        """For how long the switch has owed an answer, in this epoch. From any thread."""
+        return max(0.0, now - self._owed_since)
 
-    def _check_patience(self, now: float) -> None:
-        silent = now - self._asked_at if self._asked_at is not None else 0.0
+    def _check(self, now: float) -> None:
+        self._stay.check()
+        silent = self._silence(now)
         stuck = now - self._progress_at
-        departed = self._departures(now)
-        if self._stopped.is_set():
-            raise AgentClosed("the agent was closed before the all-reduce was done")
-        if self._seat.rank in departed:
-            raise JobEnded(departed[self._seat.rank])
-        if silent > self._patience.switch:
+        self._departures(now)
+        if now >= self._trouble_at:
+            self._in_trouble = True
+            self._stay.trouble(f"the switch has not answered for {silent:.1f} s")
+        if (silent := silent + self._silent_before) > self._patience.switch:
             raise SwitchUnreachable(
                 f"the switch has not answered for {silent:.1f} s: is it running, "
                 "and does it still hold this job?"
@@ -256,7 +354,17 @@ class SwitchTransport:
             reasons = "; ".join(f"worker {rank}: {why}" for rank, why in self._gone.items())
             raise WorkersMissing(f"the all-reduce cannot finish: {reasons}")
         if stuck > self._patience.workers:
+            missing = [rank for rank in range(self._seat.workers) if self._missing >> rank & 1]
             raise WorkersMissing(
-                f"no contribution from workers {self._missing} for {stuck:.0f} s: "
+                f"no contribution from workers {missing} for {stuck:.0f} s: "
                 "are they stuck, or do they call all-reduce less often?"
             )
+
+    @property
+    def _trouble_at(self) -> float:
+        """When the switch's silence will be trouble; once an epoch."""
+        if self._in_trouble or self._probes.unanswered < _UNANSWERED:
+            return math.inf
+        # Twice as long in every further epoch, for a new one may not be what helps.
+        tolerable = max(_SILENCE, _TIMEOUTS * self._timer.timeout)
+        return self._owed_since + tolerable * (1 << min(self._vain, _MOST_DOUBLINGS))

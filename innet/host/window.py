@@ -1,11 +1,18 @@
-"""Which chunk is in which slot, and which packets are due: the hosts' half of the slot protocol.
+"""Which chunk is in which slot, and what is due: the hosts' half of the slot protocol.
 
 Pure logic over numpy arrays: no sockets, no clock; a whole batch of packets per call.
 
 Chunk c of an exchange goes through slot c mod S. Every use of a slot has the next sequence number of
 that slot, from 1 on, for as long as the epoch lasts. A slot's next chunk starts only when the result
 before it is in: that is what makes two copies in the switch enough.
+
+A slot's chunk is *due* until it is sent, then *flying* until its result is in. It becomes due again
+when it counts as lost: a chunk that was sent a reordering window later has its result (RACK, RFC
+8985). If the switch says that it *has* the contribution, and that others are missing, losses of later
+chunks prove nothing; such a chunk waits for a time of its own, in case its result gets lost.
 """
+
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +20,10 @@ import numpy.typing as npt
 Indices = npt.NDArray[np.int64]
 Times = npt.NDArray[np.float64]
 
-_IDLE = -1
+_DONE, _DUE, _FLYING, _HAD = range(4)
 _LAST_SEQUENCE = 2**32 - 1
 _MOST_CHUNKS = 2**31  # of one exchange: more elements than the agent takes
+_MOST_DOUBLINGS = 16
 
 
 class Window:
@@ -24,20 +32,69 @@ class Window:
     def __init__(self, slots: int) -> None:
         self.slots = slots
         self.sequence = np.ones(slots, np.int64)
-        self._chunk: Indices = np.full(slots, _IDLE, np.int64)
-        self._sent_at: Times = np.zeros(slots)
+        self._chunk: Indices = np.arange(slots)  # the first of the slot's that is not finished
+        self._state = np.full(slots, _DONE, np.int8)
         self._attempts: Indices = np.zeros(slots, np.int64)
-        self._chunks = 0
+        self._suspect = np.zeros(slots, bool)  # has counted as lost
+        self._sent_at: Times = np.zeros(slots)
+        self._first: Indices = np.zeros(slots, np.int64)  # position in the batch at hand
+        self.chunks = 0  # of the exchange
+        self.newest = float("-inf")  # when the last-sent of all finished chunks was sent
+        self.quiet_until = float("-inf")  # results before this had to wait for other workers
+        self.any_had = False  # in this exchange
         self.remaining = 0
 
-    def start(self, chunks: int, now: float) -> tuple[Indices, Indices]:
-        """Begin an exchange of `chunks` chunks. Returns (slots, chunks) to send at once."""
-        self._chunks = chunks
-        self.remaining = chunks
-        first = np.arange(min(chunks, self.slots))
-        self._chunk[first] = first
-        self._mark_sent(first, now)
-        return first, first
+    def start(self, chunks: int) -> None:
+        """Begin an exchange of `chunks` chunks."""
+        self.remaining = self.chunks = chunks
+        self._chunk[:] = np.arange(self.slots)
+        self._state[:] = np.where(self._chunk < chunks, _DUE, _DONE)
+        self._attempts[:] = 0
+        self._suspect[:] = False
+        self.any_had = False
+
+    @property
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """What there is for each slot, in the order of fastpath.c; they stay where they are in memory."""
+        return {
+            "sequence": self.sequence,
+            "chunk": self._chunk,
+            "attempts": self._attempts,
+            "sent_at": self._sent_at,
+            "state": self._state,
+            "suspect": self._suspect,
+        }
+
+    def taken(self, finished: int, newest: float) -> None:
+        """The arrays say already what :meth:`deliver` and :meth:`finish` say: only they do not count."""
+        self.remaining -= finished
+        self.newest = newest
+
+    def transmit(self, most: int, now: float) -> tuple[Indices, Indices]:
+        """What to send now so that up to `most` are in the network, of the lowest chunks.
+
+        The lowest unfinished chunk is sent in any case. That keeps workers with different windows
+        from waiting for each other: what is the lowest of all is then sent by all. Returns (slots,
+        chunks), which count as sent.
+        """
+        due = np.flatnonzero(self._state == _DUE)
+        if not due.size:
+            return due, due
+        room = max(0, most - int(np.count_nonzero(self._state == _FLYING)))
+        if len(due) > room:
+            due = due[np.argsort(self._chunk[due])]
+            due = due[: max(room, int(self._chunk[due[0]] == self._chunk.min()))]
+        return self._send(due, now)
+
+    def probe(self, most: int, now: float) -> tuple[Indices, Indices]:
+        """Up to `most` unfinished chunks, the lowest, once more.
+
+        Returns (slots, chunks), which count as sent.
+        """
+        sent = np.flatnonzero(self._attempts > 0)
+        slots = sent[np.argsort(self._chunk[sent])][: max(1, most)]
+        self._suspect[slots] = False
+        return self._send(slots, now)
 
     def accept(self, slots: Indices, sequences: Indices) -> tuple[Indices, Indices]:
         """Match replies with what is outstanding; what does not match is not ours, or is late.
@@ -46,59 +103,113 @@ class Window:
         """
         known = np.flatnonzero((slots >= 0) & (slots < self.slots))
         waiting = known[
-            (self._chunk[slots[known]] != _IDLE) & (self.sequence[slots[known]] == sequences[known])
+            (self._attempts[slots[known]] > 0) & (self.sequence[slots[known]] == sequences[known])
         ]
-        _, first = np.unique(slots[waiting], return_index=True)
-        positions = waiting[np.sort(first)]
+        theirs = slots[waiting]
+        self._first[theirs[::-1]] = waiting[::-1]  # what comes first is written last, and stays
+        positions = waiting[self._first[theirs] == waiting]
         return positions, slots[positions]
 
-    def finish(self, slots: Indices, now: float) -> tuple[Indices, Indices, Indices]:
-        """Take the results of accepted `slots` as received.
-
-        Returns (finished chunks, slots to send again, their new chunks).
-        """
+    def finish(self, slots: Indices) -> Indices:
+        """Take the results of accepted `slots` as received. Returns the finished chunks."""
         finished = self._chunk[slots]
         self.remaining -= len(slots)
         self.sequence[slots] += 1
-        following = finished + self.slots
-        more = following < self._chunks
-        self._chunk[slots] = np.where(more, following, _IDLE)
-        self._mark_sent(slots[more], now)
-        return finished, slots[more], following[more]
+        self._chunk[slots] += self.slots
+        self._state[slots] = np.where(self._chunk[slots] < self.chunks, _DUE, _DONE)
+        self._attempts[slots] = 0
+        self._suspect[slots] = False
+        return finished
 
     def round_trip(self, slots: Indices, now: float) -> float | None:
-        """The longest time that any of the once-sent `slots` took; None if all were sent again."""
-        once = slots[self._attempts[slots] == 1]
-        return float(now - self._sent_at[once].min()) if once.size else None
+        """The longest time that any of the accepted `slots` took.
 
-    def overdue(self, now: float, timeout: float, longest: float) -> tuple[Indices, Indices]:
-        """(slots, chunks) whose reply is late, marked as sent again; every attempt waits longer."""
-        busy = np.flatnonzero(self._chunk != _IDLE)
-        late = busy[now >= self._deadlines(busy, timeout, longest)]
-        self._sent_at[late] = now
-        self._attempts[late] += 1
-        return late, self._chunk[late]
+        Only chunks count that were sent once, and after it was last heard that others were missing.
+        None if there are none.
+        """
+        sent_at = self._sent_at[slots]
+        clear = sent_at[(self._attempts[slots] == 1) & (sent_at > self.quiet_until)]
+        return float(now - clear.min()) if clear.size else None
 
-    def next_deadline(self, timeout: float, longest: float) -> float:
-        """When :meth:`overdue` has something to say next."""
-        busy = np.flatnonzero(self._chunk != _IDLE)
-        return float(self._deadlines(busy, timeout, longest).min())
+    def deliver(self, slots: Indices, now: float, too_soon: float) -> int:
+        """Learn which sendings the results of accepted `slots` prove to have arrived.
 
-    def abandon(self) -> None:
-        """Forget the exchange under way. The epoch is spoilt: the slots are out of step."""
-        self._chunk[:] = _IDLE
-        self.remaining = 0
+        What counted as lost and was sent again may have been late only, as where another worker's
+        contribution was lost: that shows if the result comes within `too_soon` seconds after the
+        repetition. Returns how many were lost indeed; `newest` is when the latest of those proven so
+        far was sent.
+        """
+        sent_at = self._sent_at[slots]
+        suspect = self._suspect[slots]
+        late = (suspect & (now - sent_at < too_soon)) | (self._state[slots] == _HAD)
+        self.newest = max(self.newest, sent_at[~late].max(initial=self.newest))
+        return int(np.count_nonzero(suspect & ~late))
+
+    def had(self, slots: Indices, now: float) -> float | None:
+        """The switch has the contributions of accepted `slots`; other workers' are missing.
+
+        Returns the round trip, if it is known.
+        """
+        news = slots[self._state[slots] != _HAD]
+        # The second sending asked, and this is the answer: the first got no reply.
+        asked = self._sent_at[news[self._attempts[news] == 2]]
+        self._state[news] = _HAD
+        self._suspect[news] = False
+        self.any_had = True
+        self.quiet_until = now
+        return float(now - asked.max()) if asked.size else None
+
+    def lose(self, reordering: float) -> None:
+        """Let what was sent `reordering` before something that has arrived be due again."""
+        lost = np.flatnonzero((self._state == _FLYING) & (self._sent_at + reordering < self.newest))
+        self._state[lost] = _DUE
+        self._suspect[lost] = True
+
+    def remind(self, now: float, timeout: float, longest: float) -> bool:
+        """Let what the switch has had for long be due again; every attempt waits longer.
+
+        Returns whether there was any.
+        """
+        if not self.any_had:
+            return False
+        had = np.flatnonzero(self._state == _HAD)
+        again = had[now >= self._reminders(had, timeout, longest)]
+        self._state[again] = _DUE
+        return bool(again.size)
+
+    def next_reminder(self, timeout: float, longest: float) -> float:
+        """When :meth:`remind` has something to do next."""
+        if not self.any_had:
+            return float("inf")
+        had = np.flatnonzero(self._state == _HAD)
+        return float(self._reminders(had, timeout, longest).min(initial=float("inf")))
+
+    def oldest(self) -> tuple[int, int, int]:
+        """The lowest unfinished chunk, its slot and its sequence number."""
+        slot = int(self._chunk.argmin())
+        return int(self._chunk[slot]), slot, int(self.sequence[slot])
+
+    @property
+    def waiting(self) -> bool:
+        """Whether something is due."""
+        return bool((self._state == _DUE).any())
+
+    def repetitions(self, slots: Indices) -> int:
+        """How many of the `slots` were sent more than once."""
+        return int(np.count_nonzero(self._attempts[slots] > 1))
 
     @property
     def exhausted(self) -> bool:
         """Whether another exchange might wrap sequence numbers, so that the job needs a new epoch."""
-        return bool(self.sequence.max() > _LAST_SEQUENCE - _MOST_CHUNKS)
+        return bool(self.sequence.max(initial=0) > _LAST_SEQUENCE - _MOST_CHUNKS)
 
-    def _mark_sent(self, slots: Indices, now: float) -> None:
+    def _send(self, slots: Indices, now: float) -> tuple[Indices, Indices]:
+        self._state[slots] = np.where(self._state[slots] == _HAD, _HAD, _FLYING)
         self._sent_at[slots] = now
-        self._attempts[slots] = 1
+        self._attempts[slots] += 1
+        return slots, self._chunk[slots]
 
-    def _deadlines(self, slots: Indices, timeout: float, longest: float) -> Times:
-        doublings = np.minimum(self._attempts[slots] - 1, 16)
+    def _reminders(self, slots: Indices, timeout: float, longest: float) -> Times:
+        doublings = np.minimum(self._attempts[slots], _MOST_DOUBLINGS)
         wait: Times = np.minimum(timeout * 2.0**doublings, longest)
         return self._sent_at[slots] + wait

@@ -25,6 +25,11 @@ class Artifact:
     json: bytes
     p4info: p4info_pb2.P4Info
 
+    @property
+    def device_config(self) -> bytes:
+        """What P4Runtime calls ``p4_device_config``."""
+        return self.json
+
 
 def artifact(lanes: int) -> Artifact:
     """The program for this many lanes per packet. Raises UsageError if there is none."""

@@ -26,7 +26,7 @@ def compile_program(lanes: int, slots: int, target: Path) -> tuple[Path, Path]:
     # From the sources' folder, so that the paths that p4c writes into the JSON are relative ones.
     done = subprocess.run(
         [
-            _compiler(), "--arch", "v1model", *options(lanes, slots),
+            path_of(COMPILER), "--arch", "v1model", *options(lanes, slots),
             "-o", str(program), "--p4runtime-files", str(info), str(_MAIN),
         ],
         cwd=SOURCES, capture_output=True, text=True, check=False,
@@ -58,28 +58,29 @@ def options(lanes: int, slots: int) -> list[str]:
     return [f"-DLANES={lanes}", f"-DSLOTS={slots}"]
 
 
-def source_digests() -> dict[str, str]:
-    """SHA-256 of every P4 source file that the v1model program may include."""
-    files = sorted((*SOURCES.glob("shared/*.p4"), *SOURCES.glob("v1model/*.p4")))
+def source_digests(folder: str = "v1model") -> dict[str, str]:
+    """SHA-256 of every P4 source file that the program in this folder may include."""
+    files = sorted((*SOURCES.glob("shared/*.p4"), *SOURCES.glob(f"{folder}/*.p4")))
     return {file.relative_to(SOURCES).as_posix(): digest(file.read_bytes()) for file in files}
 
 
-def compiler_version() -> str:
+def compiler_version(compiler: str = COMPILER) -> str:
     """What p4c calls itself, as in ``p4c-bm2-ss 1.2.5 (SHA: 0123abcd)``. Raises CompilerError."""
-    command = [_compiler(), "--version"]
+    command = [path_of(compiler), "--version"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     text = done.stdout + done.stderr
     found = re.search(r"Version\s+([\w.-]+)(?:\s+\(SHA:\s*(\w+))?", text)
     if not found:
-        raise CompilerError(f"{COMPILER} --version says nothing that looks like a version: {text}")
+        raise CompilerError(f"{compiler} --version says nothing that looks like a version: {text}")
     version, commit = found.groups()
-    return f"{COMPILER} {version}" + (f" (SHA: {commit})" if commit else "")
+    return f"{compiler} {version}" + (f" (SHA: {commit})" if commit else "")
 
 
-def _compiler() -> str:
-    path = shutil.which(COMPILER)
+def path_of(compiler: str) -> str:
+    """Where a compiler is on the PATH. Raises CompilerError if it is not."""
+    path = shutil.which(compiler)
     if not path:
         raise CompilerError(
-            f"{COMPILER} is not on the PATH: install p4c, or use the programs that come with innet"
+            f"{compiler} is not on the PATH: install p4c, or use the programs that come with innet"
         )
     return path

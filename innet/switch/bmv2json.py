@@ -17,7 +17,7 @@ OPERATORS = frozenset(
 PRIMITIVES = frozenset(
     """assign assign_header add_header remove_header register_read register_write count drop
     mark_to_drop exit no_op _jump _jump_if_zero log_msg assert assume execute_meter push pop
-    assign_header_stack assign_union assign_VL
+    assign_header_stack assign_union assign_union_stack assign_VL
     modify_field_with_hash_based_offset modify_field_rng_uniform clone_ingress_pkt_to_egress
     clone_egress_pkt_to_egress resubmit recirculate generate_digest truncate""".split()
 )
@@ -27,10 +27,13 @@ HASHES = frozenset(
     xor32 identity xxh64 random""".split()
 )
 
+_MOST_BITS = 8 << 16
+
 _NAMES = (
     "header",
     "header_stack",
     "header_union",
+    "header_union_stack",
     "register_array",
     "counter_array",
     "meter_array",
@@ -38,11 +41,6 @@ _NAMES = (
 )
 
 _PARSER_OPERATIONS = frozenset({"extract", "extract_VL", "set", "advance", "verify", "primitive"})
-
-_MUST_BE_EMPTY = {
-    "header_union_stacks": "header union stacks",
-    "extern_instances": "extern instances",
-}
 
 
 def load(text: str | bytes) -> ir.Program:
@@ -56,9 +54,8 @@ def load(text: str | bytes) -> ir.Program:
         raise UnsupportedProgram(
             "not a BMv2 JSON: it lacks one of " + ", ".join(wanted) + "; was it made by p4c-bm2-ss?"
         )
-    for key, what in _MUST_BE_EMPTY.items():
-        if document.get(key):
-            raise UnsupportedProgram(f"{what} are not supported")
+    if document.get("extern_instances"):
+        raise UnsupportedProgram("extern instances are not supported")
     try:
         _check_names(document)
         return _Reader(document).program()
@@ -96,6 +93,13 @@ class _Reader:
             each["name"]: ir.Union(each["name"], tuple(names[i] for i in each["header_ids"]))
             for each in document.get("header_unions", [])
         }
+        self.union_stacks = {
+            each["name"]: self.union_stack(each) for each in document.get("header_union_stacks", [])
+        }
+        self.params = {
+            each["id"]: [_width(param["bitwidth"]) for param in each["runtime_data"]]
+            for each in document["actions"]
+        }
         self.calculations = {
             each["name"]: self.calculation(each) for each in document.get("calculations", [])
         }
@@ -109,6 +113,7 @@ class _Reader:
             errors={name: int(code) for name, code in document.get("errors", [])},
             stacks=tuple(self.stacks.values()),
             unions=tuple(self.unions.values()),
+            union_stacks=tuple(self.union_stacks.values()),
             value_sets=tuple(
                 ir.ValueSet(each["name"], int(each["compressed_bitwidth"]))
                 for each in document.get("parse_vsets", [])
@@ -120,7 +125,7 @@ class _Reader:
             ingress=pipelines["ingress"],
             egress=pipelines["egress"],
             registers=tuple(
-                ir.Register(each["name"], int(each["bitwidth"]), int(each["size"]))
+                ir.Register(each["name"], _width(each["bitwidth"]), int(each["size"]))
                 for each in document.get("register_arrays", [])
             ),
             counters=tuple(_counter(each) for each in document.get("counter_arrays", [])),
@@ -135,6 +140,20 @@ class _Reader:
             field_lists=tuple(map(self.field_list, document.get("field_lists", []))),
             learn_lists=tuple(map(self.field_list, document.get("learn_lists", []))),
         )
+
+    def union_stack(self, node: Json) -> ir.UnionStack:
+        """A stack of unions, of whose headers stacks are made: one for each of the union's."""
+        numbers = {each["id"]: each["name"] for each in self.document["header_unions"]}
+        unions = tuple(numbers[number] for number in node["header_union_ids"])
+        types = {each["name"]: each for each in self.document["header_union_types"]}
+        members = [member for member, _ in types[node["union_type"]]["headers"]]
+        columns = zip(*(self.unions[union].headers for union in unions), strict=True)
+        stacks = [
+            ir.Stack(_member_stack(node["name"], member), headers, node["name"])
+            for member, headers in zip(members, columns, strict=True)
+        ]
+        self.stacks |= {stack.name: stack for stack in stacks}
+        return ir.UnionStack(node["name"], unions, tuple(stack.name for stack in stacks))
 
     def expr(self, node: Any) -> ir.Expr:
         kind, value = node["type"], node["value"]
@@ -159,6 +178,9 @@ class _Reader:
         raise UnsupportedProgram(f"operands of type {kind!r} are not supported")
 
     def field(self, value: list[Any]) -> ir.FieldRef:
+        name = value[0][0] if isinstance(value[0], list) else value[0]
+        if isinstance(name, str) and name in self.union_stacks:
+            raise UnsupportedProgram(f"{name}.last: fields of the last union of a stack")
         header = self.element(value[0]) if isinstance(value[0], dict) else value[0]
         ref = ir.FieldRef(header, value[1])
         self.bits(ref)
@@ -187,7 +209,7 @@ class _Reader:
                 header = self.element(value["left"])
                 return ir.FieldRef(header, self.type_of(header).fields[value["right"]].name)
             case "last_stack_index":
-                return ir.LastIndex(self.stacks[value["right"]["value"]].name)
+                return ir.LastIndex(self.extracted_to(value["right"]["value"]))
             case "valid_union":
                 return ir.UnionValidity(self.unions[value["right"]["value"]].name)
         if value["op"] not in OPERATORS:
@@ -198,6 +220,10 @@ class _Reader:
             case "&", (ir.Op("&", (inner, ir.Const(mask))), ir.Const(other)):
                 return ir.Op("&", (inner, ir.Const(mask & other)))  # of casts, and casts of casts
         return ir.Op(value["op"], operands)
+
+    def extracted_to(self, name: str) -> str:
+        """The name of a stack, of headers or of unions, that is there."""
+        return name if name in self.stacks else self.union_stacks[name].name
 
     def argument(self, node: Any) -> ir.Expr | ir.Name | ir.Element:
         if node["type"] in _NAMES:
@@ -280,13 +306,16 @@ class _Reader:
             return self.primitive(node["parameters"][0])
         if op.startswith("extract"):
             target, *length = node["parameters"]
-            if target["type"] not in ("regular", "stack"):
-                raise UnsupportedProgram(
-                    f"{source}: extracting a {target['type']} is not supported"
-                )
-            regular = target["type"] == "regular"
-            name = ir.Name("header" if regular else "header_stack", target["value"])
-            return ir.Primitive("extract", (name, *map(self.expr, length)), source)
+            match target["type"], target["value"]:
+                case "regular", name:
+                    place = ir.Name("header", name)
+                case "stack", name:
+                    place = ir.Name("header_stack", name)
+                case "union_stack", [stack, member]:
+                    place = ir.Name("header_stack", self.stacks[_member_stack(stack, member)].name)
+                case kind, _:
+                    raise UnsupportedProgram(f"{source}: extracting a {kind} is not supported")
+            return ir.Primitive("extract", (place, *map(self.expr, length)), source)
         return ir.Primitive(op, tuple(self.expr(each) for each in node["parameters"]), source)
 
     def pipeline(self, node: Json) -> ir.Pipeline:
@@ -320,10 +349,10 @@ class _Reader:
             actions=tuple(map(int, node["action_ids"])),
             size=node["max_size"],
             default_action=default.get("action_id"),
-            default_args=tuple(int(each, 16) for each in default.get("action_data", [])),
+            default_args=self.arguments(default) if default else (),
             default_is_const=default.get("action_const", False),
             entries=tuple(
-                _entry(keys, each, len(node["entries"])) for each in node.get("entries", [])
+                self.entry(keys, each, len(node["entries"])) for each in node.get("entries", [])
             ),
             direct_counter=self.direct_counter(node),
             direct_meter=node.get("direct_meters"),
@@ -333,6 +362,16 @@ class _Reader:
             next_on_miss=following.get("__MISS__", node.get("base_default_next")),
             by_hit=by_hit,
         )
+
+    def entry(self, keys: tuple[ir.MatchKey, ...], node: Json, count: int) -> ir.ConstEntry:
+        action = node["action_entry"]
+        return _entry(keys, node, count, action["action_id"], self.arguments(action))
+
+    def arguments(self, call: Json) -> tuple[int, ...]:
+        """What an action is called with: as many numbers, and as wide ones, as it has parameters."""
+        params = self.params[call["action_id"]]
+        data = call.get("action_data", [])
+        return tuple(int(value, 16) % (1 << bits) for value, bits in zip(data, params, strict=True))
 
     def direct_counter(self, table: Json) -> str | None:
         for each in self.document.get("counter_arrays", []):
@@ -410,13 +449,24 @@ class _Reader:
         )
 
 
+def _member_stack(union_stack: str, member: str) -> str:
+    return f"{union_stack}[].{member}"
+
+
+def _width(bits: Any) -> int:
+    """Raises ValueError for more bits than the longest frame has."""
+    if not 0 <= int(bits) <= _MOST_BITS:
+        raise ValueError(f"a width of {bits} bits")
+    return int(bits)
+
+
 def _header(node: Json, header_type: Json) -> ir.Header:
     fixed = sum(bits for _, bits, *_ in header_type["fields"] if bits != "*")
     fields = []
     for name, bits, *signed in header_type["fields"]:
         varbit = bits == "*"
         width = header_type["max_length"] * 8 - fixed if varbit else bits
-        fields.append(ir.FieldType(name, width, bool(signed and signed[0]), varbit))
+        fields.append(ir.FieldType(name, _width(width), bool(signed and signed[0]), varbit))
     if sum(each.varbit for each in fields) > 1:
         raise UnsupportedProgram(f"header {node['name']}: more than one varbit")
     return ir.Header(node["name"], tuple(fields), node["metadata"])
@@ -427,7 +477,9 @@ def _counter(node: Json) -> ir.Counter:
     return ir.Counter(node["name"], int(node.get("size", 0)), table)
 
 
-def _entry(keys: tuple[ir.MatchKey, ...], node: Json, count: int) -> ir.ConstEntry:
+def _entry(
+    keys: tuple[ir.MatchKey, ...], node: Json, count: int, action: int, arguments: tuple[int, ...]
+) -> ir.ConstEntry:
     values, masks = [], []
     for key, match in zip(keys, node["match_key"], strict=True):
         full = (1 << key.bits) - 1
@@ -447,14 +499,12 @@ def _entry(keys: tuple[ir.MatchKey, ...], node: Json, count: int) -> ir.ConstEnt
             raise UnsupportedProgram(f"{kind!r} matches are not supported")
         values.append(int(match["key"], 16) & mask)
         masks.append(mask)
-    action = node["action_entry"]
-    arguments = tuple(int(each, 16) for each in action["action_data"])
     if any(key.match in ("ternary", "optional", "range") for key in keys):
         # In the JSON the smallest number wins, and the first is 1; in P4Runtime the largest.
         priority = 1 + count - int(node["priority"])
     else:  # the longest prefix wins, wherever it stands
         priority = 1 + sum(mask.bit_count() for mask in masks)
-    return ir.ConstEntry(tuple(values), tuple(masks), priority, action["action_id"], arguments)
+    return ir.ConstEntry(tuple(values), tuple(masks), priority, action, arguments)
 
 
 def _log_parts(text: str) -> list[str]:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from innet.switch import ir
 from innet.switch.bmv2json import load
@@ -32,6 +32,7 @@ NO_BUNDLE = 0xFFFFFFFF
 """The bundle of entries whose table has no action profile."""
 
 _WORD = (1 << 64) - 1
+_LARGEST_NUMBER = 16  # bytes
 _STDOUT = 1
 _SAMPLE = struct.Struct("=HH")
 
@@ -106,6 +107,18 @@ DROPS = (
 """Why the switch drops packets on purpose: the C runtime's `enum drop`, in its order."""
 
 
+@dataclass(frozen=True)
+class Outward:
+    """C that sees every frame before it leaves, and may change it, but not its size.
+
+    Addresses of a ``void (*)(void *context, uint8_t *frame, uint32_t bytes)``, which the packet loop
+    calls, and of what it is given; both are the caller's, and outlive the engine.
+    """
+
+    function: int
+    context: int
+
+
 class Engine:
     """One program, loaded and running on a set of ports until :meth:`close`.
 
@@ -121,6 +134,7 @@ class Engine:
         priority_queues: int = 1,
         tracing: bool = False,
         seed: int | None = None,
+        outward: Outward | None = None,
     ) -> None:
         self.program = load(json)
         content = json.encode() if isinstance(json, str) else json
@@ -132,6 +146,8 @@ class Engine:
         self._library = _declare(ctypes.CDLL(str(library)))
         self._switch = self._library.rt_create(drop_port)
         self._library.rt_set_priority_queues(self._switch, priority_queues)
+        if outward:
+            self._library.rt_set_outward(self._switch, outward.function, outward.context)
         self._thread: threading.Thread | None = None
         self._numbers = {table.name: i for i, table in enumerate(self.program.tables)}
         self._counters = {counter.name: i for i, counter in enumerate(self.program.counters)}
@@ -142,6 +158,7 @@ class Engine:
         self.seed(secrets.randbits(64) if seed is None else seed)
         if tracing:
             self.log_to(_STDOUT)  # where the trace goes, too
+        self._params = {action.id: action.params for action in self.program.actions}
         self._registers = {register.name: i for i, register in enumerate(self.program.registers)}
         self.initial_entries: dict[str, list[int]] = {}
         for table in self.program.tables:
@@ -203,9 +220,14 @@ class Engine:
     ) -> int:
         """Add an entry; of those that match, the highest priority wins. Returns the entry's id.
 
-        In a table with an action profile it has a bundle of actions in place of an action.
+        Of a key that the program masks, it matches what the mask leaves of the value. In a table with
+        an action profile it has a bundle of actions in place of an action.
         """
         layout = self.table(table)
+        values = [
+            value if key.mask is None else value & key.mask
+            for value, key in zip(values, layout.keys, strict=True)
+        ]
         return int(
             self._library.rt_insert(
                 self._switch,
@@ -214,7 +236,7 @@ class Engine:
                 _pack_key(layout, masks),
                 priority,
                 action,
-                *_pack_args(args),
+                *self._pack_args(action, args),
                 bundle,
             )
         )
@@ -233,7 +255,12 @@ class Engine:
     ) -> None:
         """Change what an entry, or with :data:`MISS` the table without a match, does."""
         self._library.rt_set_action(
-            self._switch, self._numbers[table], entry, action, *_pack_args(args), bundle
+            self._switch,
+            self._numbers[table],
+            entry,
+            action,
+            *self._pack_args(action, args),
+            bundle,
         )
 
     def set_values(self, name: str, members: Iterable[tuple[int, int]]) -> None:
@@ -254,7 +281,7 @@ class Engine:
                         (mask << padding).to_bytes(size, "big"),
                         1,
                         0,
-                        *_pack_args(()),
+                        *_packed([]),
                         NO_BUNDLE,
                     )
                 )
@@ -269,8 +296,9 @@ class Engine:
         count = len(calls)
         numbers = ctypes.c_uint32 * max(1, count)
         actions = numbers(*(action for action, _ in calls))
-        words = numbers(*(2 * len(args) for _, args in calls))
-        packed, _ = _pack_args([arg for _, args in calls for arg in args])
+        parts = [self._words(action, args) for action, args in calls]
+        words = numbers(*map(len, parts))
+        packed, _ = _packed([word for part in parts for word in part])
         self._library.rt_set_bundle(self._switch, bundle, count, actions, words, packed)
 
     def remove_bundle(self, bundle: int) -> None:
@@ -326,13 +354,14 @@ class Engine:
         raw = ctypes.create_string_buffer(size * count)
         self._library.rt_register(self._switch, number, first, count, raw, False)
         cells = memoryview(raw.raw)
-        return [int.from_bytes(cells[i : i + size], "little") for i in range(0, len(cells), size)]
+        order = _byte_order(size)
+        return [int.from_bytes(cells[i : i + size], order) for i in range(0, len(cells), size)]
 
     def set_register(self, name: str, first: int, values: Sequence[int]) -> None:
         """Set the bits of neighbouring cells of a register."""
         number = self._registers[name]
         size = self._library.rt_register_bytes(number)
-        raw = b"".join(value.to_bytes(size, "little") for value in values)
+        raw = b"".join(value.to_bytes(size, _byte_order(size)) for value in values)
         self._library.rt_register(self._switch, number, first, len(values), raw, True)
 
     def table_counts(self, name: str) -> TableCounts:
@@ -400,6 +429,22 @@ class Engine:
             raw.send_failures,
         )
 
+    def _pack_args(self, action: int, args: Sequence[int]) -> tuple[Any, int]:
+        return _packed(self._words(action, args))
+
+    def _words(self, action: int, args: Sequence[int]) -> list[int]:
+        """An action's arguments as in C."""
+        words: list[int] = []
+        params = self._params.get(action, ())
+        for arg, (_, bits) in zip(args, params, strict=True):
+            size = 8 * ir.argument_words(bits)
+            if bits <= 128:
+                packed = arg.to_bytes(size, "little")
+            else:
+                packed = arg.to_bytes((bits + 7) // 8, "big").ljust(size, b"\0")
+            words += struct.unpack(f"={size // 8}Q", packed)
+        return words
+
     def exercise(self, port: int, frame: bytes, times: int) -> None:
         """Run a frame through the program `times` times, for measuring; the lock is held."""
         self._library.rt_exercise(self._switch, port, frame, len(frame), times)
@@ -411,10 +456,15 @@ def _raw(count: Count | None) -> _Count:
 
 def _pack_key(table: ir.Table, components: Sequence[int]) -> bytes:
     parts = (
-        value.to_bytes(size, "little" if size <= 16 else "big")
+        value.to_bytes(size, _byte_order(size))
         for value, size in zip(components, key_sizes(table), strict=True)
     )
     return b"".join(parts).ljust(key_bytes(table), b"\0")
+
+
+def _byte_order(size: int) -> Literal["little", "big"]:
+    """Of a number of so many bytes in C: up to 128 bits it is one, above an array of bytes."""
+    return "little" if size <= _LARGEST_NUMBER else "big"
 
 
 def _pack_rates(rates: MeterRates | None) -> Any:
@@ -424,8 +474,7 @@ def _pack_rates(rates: MeterRates | None) -> Any:
     return ctypes.byref(_MeterConfig(*numbers))
 
 
-def _pack_args(args: Sequence[int]) -> tuple[Any, int]:
-    words = [word for arg in args for word in (arg & _WORD, arg >> 64)]
+def _packed(words: list[int]) -> tuple[Any, int]:
     return (ctypes.c_uint64 * max(1, len(words)))(*words), len(words)
 
 
@@ -456,6 +505,7 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
         "rt_set_priority_queues": (None, (switch, u32)),
         "rt_capture": (None, (switch, u32, ctypes.c_int, ctypes.c_int)),
         "rt_add_port": (None, (switch, u32, ctypes.c_int, ctypes.c_int)),
+        "rt_set_outward": (None, (switch, ctypes.c_void_p, ctypes.c_void_p)),
         "rt_run": (None, (switch,)),
         "rt_stop": (None, (switch,)),
         "rt_hold": (None, (switch,)),

@@ -1,13 +1,14 @@
 """Expressions to C.
 
 P4's arithmetic, as p4c leaves it for BMv2, is over unbounded integers with explicit wrapping. So every
-expression is given the range of values that it can take, and the C type follows from the range:
-64 bits where that is enough, 128 where it is not. Past 128 bits only values that are wrapped again
-at once are allowed, for which 128 bits are as good as infinitely many.
+expression is given the range of values that it can take, and the C type follows from the range: 64
+bits where that is enough, 128 where it is not. Past that a value has two forms: its lowest 128 bits,
+which are as good as all of them where it is wrapped again at once, and limbs, as many as the widest
+value of the program needs.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -17,18 +18,24 @@ from innet.switch import ir
 _I64 = (-(1 << 63), (1 << 63) - 1)
 _I128 = (-(1 << 127), (1 << 127) - 1)
 
+_MOST_BITS = 1 << 14
+"""Of a value that is looked at before it is wrapped. What may have more is taken to be boundless."""
+
+_BOUNDLESS = 1 << (1 << 16)
+
 
 @dataclass(frozen=True)
 class Number:
     """C text of an integer, and the smallest and largest value that it can have.
 
-    `exact` is false where only the lowest 128 bits are right.
+    The text is of type i64 where the range allows, else of type i128; of a value that is not `exact`
+    it has the lowest 128 bits only. `limbs` is text of type ``struct limbs``.
     """
 
     text: str
     low: int
     high: int
-    exact: bool = True
+    all_limbs: str = ""
 
     @property
     def wide(self) -> bool:
@@ -36,9 +43,26 @@ class Number:
         return self.low < _I64[0] or self.high > _I64[1]
 
     @property
+    def exact(self) -> bool:
+        """Whether the text is right as it is."""
+        return self.low >= _I128[0] and self.high <= _I128[1]
+
+    @property
     def unsigned(self) -> bool:
         """Whether the text, as a u128, is right, even if it is not as an i128."""
         return self.low >= 0 and self.high < 1 << 128
+
+    @property
+    def limbs(self) -> str:
+        """C text of all bits that the program's limbs have room for."""
+        if self.unsigned and not self.exact:
+            return f"limbs_unsigned((u128){self.text})"
+        return f"limbs({self.text})" if self.exact else self.all_limbs
+
+    @property
+    def bits(self) -> int:
+        """How many bits the limbs must have for all of it, with the sign."""
+        return max(self.low.bit_length(), self.high.bit_length()) + 1
 
 
 class Places(Protocol):
@@ -63,6 +87,10 @@ class Expressions:
         self._unions = {union.name: union for union in program.unions}
         self._places = places
         self.params: tuple[tuple[str, int], ...] = ()
+        self.lists: dict[ir.Listed, str] = {}
+        """The arrays of a loop's constants; its rounds count by ``i``."""
+        self.limb_bits = 0
+        """Bits of the widest value so far that had to be looked at as limbs."""
 
     def field_type(self, ref: ir.FieldRef) -> ir.FieldType:
         """The type of a field, or of a header's validity."""
@@ -79,6 +107,12 @@ class Expressions:
             return f"(u64){self._places.next_index(element.index.stack)} - 1"
         return f"(u64){self.number(element.index).text}"
 
+    def looked_at(self, *numbers: Number, bits: int = 0) -> None:
+        """Make room in the limbs for all of these numbers. Raises UnsupportedProgram."""
+        self.limb_bits = max(self.limb_bits, bits, *(number.bits for number in numbers))
+        if self.limb_bits > _MOST_BITS:
+            raise UnsupportedProgram(f"a value of more than {_MOST_BITS} bits")
+
     def is_truth(self, expr: ir.Expr) -> bool:
         """Whether the expression is a truth value rather than a number."""
         truths = (ir.Bool, ir.UnionValidity)
@@ -93,7 +127,7 @@ class Expressions:
                 valid = (ir.FieldRef(each, ir.VALID) for each in self._unions[union].headers)
                 return f"({' || '.join(map(self._places.value, valid))})"
             case ir.Op("d2b", (operand,)):
-                return f"({self.number(operand).text} != 0)"
+                return self._compared("!=", self.number(operand), _literal(0))
             case ir.Op("not", (operand,)):
                 return f"!{self.truth(operand)}"
             case ir.Op("and" | "or" as op, (left, right)):
@@ -102,13 +136,16 @@ class Expressions:
                 return self._comparison(op, left, right)
             case ir.Op("?", (condition, left, right)):
                 return f"({self.truth(condition)} ? {self.truth(left)} : {self.truth(right)})"
-        return f"({self.number(expr).text} != 0)"
+        return self._compared("!=", self.number(expr), _literal(0))
 
     def number(self, expr: ir.Expr) -> Number:
         """C text of an integer, with its range."""
         match expr:
             case ir.Const(value):
                 return _literal(value)
+            case ir.Listed(values):
+                kind = "i64" if max(values) <= _I64[1] else "i128"
+                return Number(f"({kind}){self.lists[expr]}[i]", min(values), max(values))
             case ir.FieldRef():
                 return self._field(expr)
             case ir.LastIndex(stack):  # of an empty stack, as in BMv2, 2**64 - 1
@@ -124,17 +161,14 @@ class Expressions:
             return Number(f"(i64){self.truth(expr)}", 0, 1)
         raise UnsupportedProgram(f"{expr} cannot stand in an expression")
 
-    def wide(self, expr: ir.Expr) -> str:
-        """C text of type u128, also for fields that are too wide for arithmetic."""
-        if isinstance(expr, ir.FieldRef):
-            kind = self.field_type(expr)
-            if is_bytes(kind):
-                raise UnsupportedProgram(f"{expr}, {kind.bits} bits wide, cannot stand here")
+    def u128(self, expr: ir.Expr) -> str:
+        """C text of type u128 of the expression's lowest 128 bits."""
+        if isinstance(expr, ir.FieldRef) and not is_bytes(self.field_type(expr)):
             return f"(u128){self._places.value(expr)}"
         return f"(u128){self.number(expr).text}"
 
     def stored(self, expr: ir.Expr, bits: int) -> str:
-        """C text of the expression's lowest `bits` bits."""
+        """C text of the expression's lowest `bits` bits, at most 128."""
         if self.is_truth(expr):
             return self.truth(expr)
         if isinstance(expr, ir.FieldRef):
@@ -142,26 +176,65 @@ class Expressions:
             if kind.bits <= bits and not kind.signed and not is_bytes(kind):
                 return self._places.value(expr)
         number = self.number(expr)
+        text = number.text if bits > 64 else self._modulo(expr, 32 if bits <= 32 else 64)
         if number.low >= 0 and number.high < 1 << bits:
-            return number.text
-        return f"{number.text} & {_literal((1 << bits) - 1, unsigned=True).text}"
+            return text
+        return f"{text} & {_literal((1 << bits) - 1, unsigned=True).text}"
+
+    def _modulo(self, expr: ir.Expr, word: int) -> str:
+        """C text of type u32 or u64 of the expression's lowest bits, as many as a `word` has.
+
+        They follow from the operands' lowest bits alone, but for what is compared or shifted right, so
+        that the compiler need not find out that the rest does not count.
+        """
+        match expr:
+            case ir.Const(value):
+                return f"UINT{word}_C({value % (1 << word)})"
+            case ir.FieldRef() if not (is_bytes(kind := self.field_type(expr)) or kind.signed):
+                return f"(u{word}){self._places.value(expr)}"
+            case ir.Op("&", (left, ir.Const(mask))) | ir.Op("&", (ir.Const(mask), left)) if (
+                mask + 1
+            ) % (1 << word) == 0:
+                return self._modulo(left, word)
+            case ir.Op("two_comp_mod", (operand, ir.Const(width))) if width >= word:
+                return self._modulo(operand, word)
+            case ir.Op("+" | "-" | "*" | "&" | "|" | "^" as op, (left, right)):
+                return f"({self._modulo(left, word)} {op} {self._modulo(right, word)})"
+            case ir.Op("~", (operand,)):
+                return f"(~{self._modulo(operand, word)})"
+            case ir.Op("<<", (operand, ir.Const(by))) if 0 <= by < word:
+                return f"({self._modulo(operand, word)} << {by})"
+            case ir.Op("?", (condition, left, right)):
+                choice = f"{self._modulo(left, word)} : {self._modulo(right, word)}"
+                return f"({self.truth(condition)} ? {choice})"
+        return f"(u{word}){self.number(expr).text}"
+
+    def bytes_of(self, expr: ir.Expr) -> tuple[str, ir.FieldType] | None:
+        """Where the bytes are of a field or a parameter that is an array of bytes, if it is that."""
+        match expr:
+            case ir.FieldRef():
+                kind = self.field_type(expr)
+                return (self._places.value(expr), kind) if is_bytes(kind) else None
+            case ir.ParamRef(index):
+                kind = ir.FieldType(*self.params[index])
+                place = f"(const u8 *)(a + {ir.argument_place(self.params, index)})"
+                return (place, kind) if is_bytes(kind) else None
+        return None
 
     def _field(self, ref: ir.FieldRef) -> Number:
         kind = self.field_type(ref)
         text = self._places.value(ref)
         if is_bytes(kind):
-            what = "of variable length" if kind.varbit else f"{kind.bits} bits wide"
-            raise UnsupportedProgram(f"arithmetic on {ref.header}.{ref.field}, {what}")
+            return _loaded(text, kind)
         if kind.signed:
             return _wrapped(Number(f"(i128){text}", 0, (1 << kind.bits) - 1), kind.bits)
         return _unsigned(f"({'i128' if kind.bits > 63 else 'i64'}){text}", kind.bits)
 
     def _param(self, index: int) -> Number:
-        bits = self.params[index][1]
-        if bits > 128:
-            raise UnsupportedProgram(f"arithmetic on a parameter {bits} bits wide")
-        text = f"(i128)rt_wide_arg(a, {index})" if bits > 63 else f"(i64)a[{2 * index}]"
-        return _unsigned(text, bits)
+        if place := self.bytes_of(ir.ParamRef(index)):
+            return _loaded(*place)
+        bits, at = self.params[index][1], ir.argument_place(self.params, index)
+        return _unsigned(f"(i128)rt_wide_arg(a, {at})" if bits > 63 else f"(i64)a[{at}]", bits)
 
     def _slice(self, part: ir.Expr, mask: int) -> Number | None:
         """``field >> shift & mask`` of a field that is an array of bytes, if it is that."""
@@ -169,62 +242,59 @@ class Expressions:
         match part:
             case ir.Op(">>", (shifted, ir.Const(by))):
                 part, shift = shifted, by
-        if not isinstance(part, ir.FieldRef) or not 0 <= mask < 1 << 128:
+        place = self.bytes_of(part)
+        if not place or not 0 <= mask < 1 << 128:
             return None
-        kind = self.field_type(part)
-        if not is_bytes(kind) or kind.varbit or kind.signed:
+        text, kind = place
+        if kind.varbit or kind.signed:
             return None
         width = min(mask.bit_length(), kind.bits - shift)
         if width <= 0:
             return _literal(0)
         offset = -(-kind.bits // 8) * 8 - shift - width
         read = "(i128)rt_wide_bits" if width > 63 else "(i64)rt_bits"
-        text = f"{read}({self._places.value(part)}, {offset}, {width})"
+        text = f"{read}({text}, {offset}, {width})"
         full = (1 << width) - 1
         if mask & full != full:
             text = f"({text} & {_literal(mask & full).text})"
-        return Number(text, 0, mask & full) if width < 127 else Number(text, *_I128, exact=False)
+        return Number(text, 0, mask & full)
 
     def _compared_bytes(self, op: str, left: ir.Expr, right: ir.Expr) -> str | None:
-        """A comparison in which a field takes part that is an array of bytes, if it is that."""
-        types = [self.field_type(x) for x in (left, right) if isinstance(x, ir.FieldRef)]
-        types = [kind for kind in types if is_bytes(kind)]
-        if not types:
+        """A comparison that can be made byte by byte: of arrays of bytes, as they stand."""
+        kinds = [place[1] for place in map(self.bytes_of, (left, right)) if place]
+        signs = {kind.signed for kind in kinds}
+        if not kinds or len(signs) > 1 or (op not in ("==", "!=") and True in signs):
             return None
-        if any(kind.signed for kind in types) and op not in ("==", "!="):
-            raise UnsupportedProgram(f"comparing signed fields wider than 128 bits ({op})")
-        a, b = (self._as_bytes(each, types[0]) for each in (left, right))
-        return f"(rt_compare_bytes({a}, {b}) {op} 0)"
+        a, b = (self._as_bytes(each, kinds[0]) for each in (left, right))
+        return f"(rt_compare_bytes({a}, {b}) {op} 0)" if a and b else None
 
-    def _as_bytes(self, expr: ir.Expr, like: ir.FieldType) -> str:
+    def _as_bytes(self, expr: ir.Expr, like: ir.FieldType) -> str | None:
         """The address of the bytes, and how many they are."""
+        size = max(1, -(-like.bits // 8))
+        place = self.bytes_of(expr)
         match expr:
-            case ir.FieldRef() if is_bytes(kind := self.field_type(expr)):
-                length = self._places.length(expr.header) if kind.varbit else -(-kind.bits // 8)
-                return f"{self._places.value(expr)}, {length}"
-            case ir.Const(value) if value >= 0:
-                count = max(1, -(-like.bits // 8))
-                return f"{bytes_literal(value, count)}, {count}"
-        raise UnsupportedProgram(f"comparing {like.name}, {like.bits} bits wide, with {expr}")
+            case ir.FieldRef(header, _) if place and place[1].varbit:
+                return f"{place[0]}, {self._places.length(header)}"
+            case _ if place:
+                return f"{place[0]}, {-(-place[1].bits // 8)}"
+            case ir.Const(value) if 0 <= value < 1 << 8 * size:
+                return f"{bytes_literal(value, size)}, {size}"
+        return None
 
     def _comparison(self, op: str, left: ir.Expr, right: ir.Expr) -> str:
         if text := self._compared_bytes(op, left, right):
             return text
         if self.is_truth(left) and self.is_truth(right):
             return f"({self.truth(left)} {op} {self.truth(right)})"
-        if op in ("==", "!=") and self._too_wide(left) | self._too_wide(right):
-            return f"({self.wide(left)} {op} {self.wide(right)})"
-        a, b = self.number(left), self.number(right)
+        return self._compared(op, self.number(left), self.number(right))
+
+    def _compared(self, op: str, a: Number, b: Number) -> str:
         if a.exact and b.exact:
             return f"({a.text} {op} {b.text})"
         if a.unsigned and b.unsigned:
             return f"((u128){a.text} {op} (u128){b.text})"
-        raise UnsupportedProgram(f"comparing values that do not fit 128 bits ({op})")
-
-    def _too_wide(self, expr: ir.Expr) -> bool:
-        if isinstance(expr, ir.FieldRef):
-            return self.field_type(expr).bits > 126
-        return isinstance(expr, ir.Const) and expr.value.bit_length() > 126
+        self.looked_at(a, b)
+        return f"(limbs_compare({a.limbs}, {b.limbs}) {op} 0)"
 
 
 def is_bytes(field: ir.FieldType) -> bool:
@@ -243,29 +313,54 @@ def bytes_literal(value: int, count: int) -> str:
 
 def _unsigned(text: str, bits: int) -> Number:
     """A number of at most 128 bits."""
-    return Number(text, 0, (1 << bits) - 1, exact=bits < 128)
+    return Number(text, 0, (1 << bits) - 1)
+
+
+def _loaded(place: str, kind: ir.FieldType) -> Number:
+    """A field that is an array of bytes."""
+    if kind.varbit:
+        raise UnsupportedProgram(f"arithmetic on {kind.name}, of variable length")
+    size = -(-kind.bits // 8)
+    low_bits = f"(i128)rt_wide_bits({place}, {8 * size - 128}, 128)"
+    number = Number(low_bits, 0, (1 << kind.bits) - 1, f"limbs_load({place}, {size})")
+    return _signed_limbs(number, kind.bits) if kind.signed else number
 
 
 def _literal(value: int, *, unsigned: bool = False) -> Number:
+    limbs = ""
     if _I64[0] < value <= _I64[1]:
         text = str(value) if abs(value) < 1 << 31 else f"INT64_C({value})"
     elif 0 <= value < 1 << 128:
         kind = "u128" if unsigned or value >> 127 else "i128"
         text = f"(({kind})UINT64_C({value >> 64}) << 64 | UINT64_C({value & (1 << 64) - 1}))"
-    elif _I128[0] <= value < 0:
-        text = f"(-1 - {_literal(-1 - value).text})"  # C has no negative literals
+    elif value < 0:  # C has no negative literals
+        other = _literal(-1 - value)
+        text, limbs = f"(-1 - {other.text})", f"limbs_not({other.limbs})"
     else:
-        raise UnsupportedProgram(f"the constant {value:#x} has more than 128 bits")
-    return Number(text, value, value)
+        size = -(-value.bit_length() // 8)
+        limbs = f"limbs_load({bytes_literal(value, size)}, {size})"
+        text = f"(i128){_literal(value & (1 << 128) - 1, unsigned=True).text}"
+    return Number(text, value, value, limbs)
+
+
+def _low_bits(text: str, low: int, high: int, limbs: str) -> Number:
+    """A number in this range, of which `text` has the lowest 128 bits in a type of 128 bits."""
+    cast = "i64" if _I64[0] <= low and high <= _I64[1] else "i128"
+    return Number(f"({cast}){text}", low, high, limbs)
+
+
+def _of_limbs(limbs: str, low: int, high: int) -> Number:
+    return _low_bits(f"limbs_low({limbs})", low, high, limbs)
 
 
 def _arithmetic(op: str, self: Expressions, left: ir.Expr, right: ir.Expr) -> Number:
     a, b = self.number(left), self.number(right)
     ends = [_PYTHON[op](x, y) for x in (a.low, a.high) for y in (b.low, b.high)]
     low, high = min(ends), max(ends)
-    if low < _I128[0] or high > _I128[1] or not (a.exact and b.exact):
-        return Number(f"(i128)((u128){a.text} {op} (u128){b.text})", *_I128, exact=False)
     result = Number(f"({a.text} {op} {b.text})", low, high)
+    if not (a.exact and b.exact and result.exact):
+        limbs = f"limbs_{_LIMBS[op]}({a.limbs}, {b.limbs})"
+        return _low_bits(f"((u128){a.text} {op} (u128){b.text})", low, high, limbs)
     return Number(f"((i128){a.text} {op} {b.text})", low, high) if result.wide else result
 
 
@@ -273,46 +368,72 @@ def _bitwise(op: str, self: Expressions, left: ir.Expr, right: ir.Expr) -> Numbe
     a, b = self.number(left), self.number(right)
     text = f"({a.text} {op} {b.text})"
     if op == "&" and (a.low >= 0 or b.low >= 0):
-        high = min(each.high for each in (a, b) if each.low >= 0)
-        narrow = Number(text, 0, high, exact=high <= _I128[1])
-        return narrow if narrow.wide or not (a.wide or b.wide) else Number(f"(i64){text}", 0, high)
-    bits = max(each.bit_length() for each in (a.low, a.high, b.low, b.high))
-    low = 0 if a.low >= 0 and b.low >= 0 else -(1 << bits)
-    return Number(text, low, (1 << bits) - 1, a.exact and b.exact)
+        low, high = 0, min(each.high for each in (a, b) if each.low >= 0)
+    else:
+        bits = max(each.bit_length() for each in (a.low, a.high, b.low, b.high))
+        low, high = 0 if a.low >= 0 and b.low >= 0 else -(1 << bits), (1 << bits) - 1
+    result = Number(text, low, high)
+    if not (a.exact and b.exact):
+        if op == "&" and a.low >= 0 and isinstance(right, ir.Const) and _keeps(right.value, a.high):
+            return a
+        return _low_bits(text, low, high, f"limbs_{_LIMBS[op]}({a.limbs}, {b.limbs})")
+    return result if result.wide or not (a.wide or b.wide) else Number(f"(i64){text}", low, high)
+
+
+def _keeps(mask: int, high: int) -> bool:
+    """Whether a mask leaves numbers of up to `high` as they are: the cast of what fits anyway."""
+    return high <= mask & ~(mask + 1)
 
 
 def _complement(self: Expressions, operand: ir.Expr) -> Number:
     a = self.number(operand)
-    return Number(f"(~{a.text})", ~a.high, ~a.low, a.exact)
+    return Number(f"(~{a.text})", ~a.high, ~a.low, f"limbs_not({a.limbs})")
 
 
 def _shift_left(self: Expressions, left: ir.Expr, right: ir.Expr) -> Number:
     a, b = self.number(left), self.number(right)
-    if b.high < 127 and a.high << b.high <= _I128[1] and a.low << b.high >= _I128[0]:
+    if b.high <= _MOST_BITS:
         low, high = min(a.low << b.high, a.low), max(a.high << b.high, a.high)
+    else:
+        low, high = -_BOUNDLESS if a.low < 0 else 0, _BOUNDLESS
+    if b.high < 127 and _I128[0] <= low and high <= _I128[1]:
         cast = "i64" if _I64[0] <= low and high <= _I64[1] else "i128"
         return Number(f"(({cast}){a.text} * (({cast})1 << {b.text}))", low, high)
-    return Number(f"rt_shift_left({a.text}, {b.text})", *_I128, exact=False)
+    by = _amount(self, b)
+    text, limbs = f"rt_shift_left({a.text}, {by})", f"limbs_shift_left({a.limbs}, {by})"
+    result = Number(text, low, high, limbs)
+    return result if result.wide else _low_bits(text, low, high, limbs)
 
 
 def _shift_right(self: Expressions, left: ir.Expr, right: ir.Expr) -> Number:
     a, b = self.number(left), self.number(right)
-    if not a.exact and a.unsigned:
-        result = _unsigned(
-            f"rt_unsigned_shift_right({a.text}, {b.text})", (a.high >> b.low).bit_length()
-        )
-        return result if result.wide else replace(result, text=f"(i64){result.text}")
-    if not a.exact:
-        raise UnsupportedProgram("shifting a value that does not fit 128 bits")
-    low, high = min(a.low, a.low >> b.low), max(a.high >> b.low, -1 if a.low < 0 else 0)
+    least = min(b.low, 2 * _BOUNDLESS.bit_length())
+    low, high = min(a.low, a.low >> least), max(a.high >> least, -1 if a.low < 0 else 0)
     if not a.wide and b.high < 64:
         return Number(f"({a.text} >> {b.text})", low, high)
-    result = Number(f"rt_shift_right({a.text}, {b.text})", low, high)
+    by = _amount(self, b)
+    if not (a.exact or a.unsigned):
+        self.looked_at(a)
+        return _of_limbs(f"limbs_shift_right({a.limbs}, {by})", low, high)
+    shift = "rt_shift_right" if a.exact else "rt_unsigned_shift_right"
+    result = Number(f"{shift}({a.text}, {by})", low, high)
     return result if result.wide else Number(f"(i64){result.text}", low, high)
 
 
+def _amount(self: Expressions, by: Number) -> str:
+    """C text of an integer type: how far to shift; of what is more than 127 bits, at least 127."""
+    if by.exact:
+        return by.text
+    self.looked_at(by)
+    return f"limbs_amount({by.limbs})"
+
+
 def _wrap(self: Expressions, operand: ir.Expr, width: ir.Expr) -> Number:
-    return _wrapped(self.number(operand), _constant(width))
+    a, bits = self.number(operand), _constant(width)
+    if bits <= 128:
+        return _wrapped(a, bits)
+    self.looked_at(bits=bits)
+    return a if a.exact else _signed_limbs(a, bits)
 
 
 def _wrapped(a: Number, bits: int) -> Number:
@@ -323,22 +444,49 @@ def _wrapped(a: Number, bits: int) -> Number:
     return Number(f"{cast}rt_signed({a.text}, {bits})", low, high)
 
 
+def _signed_limbs(a: Number, bits: int) -> Number:
+    """A number of more than 128 bits, wrapped to `bits`."""
+    limbs = f"limbs_signed({a.limbs}, {bits})"
+    return Number(a.text, -(1 << bits - 1), (1 << bits - 1) - 1, limbs)
+
+
 def _clamp(signed: bool, self: Expressions, operand: ir.Expr, width: ir.Expr) -> Number:
     a, bits = self.number(operand), _constant(width)
-    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+    if signed and bits == 32 and (text := _saturated_word(self, operand)):
+        return Number(text, -(1 << 31), (1 << 31) - 1)
+    least, most = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+    low, high = (min(max(end, least), most) for end in (a.low, a.high))
     if not a.exact:
-        raise UnsupportedProgram("saturating a value that does not fit 128 bits")
-    bounds = f"{_literal(low).text}, {_literal(high).text}"
+        self.looked_at(a, bits=bits + 1)
+        saturate = "limbs_saturate_signed" if signed else "limbs_saturate"
+        return _of_limbs(f"{saturate}({a.limbs}, {bits})", low, high)
     if not a.wide and bits < 64:
-        return Number(f"rt_clamp({a.text}, {bounds})", low, high)
-    result = Number(f"rt_wide_clamp({a.text}, {bounds})", low, high)
+        return Number(
+            f"rt_clamp({a.text}, {_literal(least).text}, {_literal(most).text})", low, high
+        )
+    bounds = (_literal(min(max(end, _I128[0]), _I128[1])).text for end in (least, most))
+    result = Number(f"rt_wide_clamp({a.text}, {', '.join(bounds)})", low, high)
     return result if result.wide else Number(f"(i64){result.text}", low, high)
 
 
+def _saturated_word(self: Expressions, operand: ir.Expr) -> str | None:
+    """The commonest saturation, without a wider type: so it takes half the vectors."""
+    match operand:
+        case ir.Op("+" | "-" as op, (left, right)):
+            parts = [self.number(left), self.number(right)]
+            if all(each.low >= -(1 << 31) and each.high < 1 << 31 for each in parts):
+                texts = ", ".join(f"(int32_t){each.text}" for each in parts)
+                return f"(i64)rt_saturated_{'sum' if op == '+' else 'difference'}({texts})"
+    return None
+
+
 def _choice(self: Expressions, condition: ir.Expr, left: ir.Expr, right: ir.Expr) -> Number:
-    a, b = self.number(left), self.number(right)
-    text = f"({self.truth(condition)} ? {a.text} : {b.text})"
-    return Number(text, min(a.low, b.low), max(a.high, b.high), a.exact and b.exact)
+    a, b, truth = self.number(left), self.number(right), self.truth(condition)
+    low, high = min(a.low, b.low), max(a.high, b.high)
+    text = f"({truth} ? {a.text} : {b.text})"
+    if a.exact and b.exact:
+        return Number(text, low, high)
+    return _low_bits(text, low, high, f"({truth} ? {a.limbs} : {b.limbs})")
 
 
 def _from_truth(self: Expressions, operand: ir.Expr) -> Number:
@@ -363,6 +511,9 @@ _PYTHON: dict[str, Callable[[int, int], int]] = {
     "-": lambda x, y: x - y,
     "*": lambda x, y: x * y,
 }
+_LIMBS = {
+    "+": "add", "-": "subtract", "*": "multiply", "&": "and", "|": "or", "^": "xor",
+}  # fmt: skip
 _RULES: dict[str, Callable[..., Number]] = {
     **{op: partial(_arithmetic, op) for op in _PYTHON},
     **{op: partial(_bitwise, op) for op in "&|^"},

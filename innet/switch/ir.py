@@ -57,10 +57,19 @@ class Header:
 
 @dataclass(frozen=True)
 class Stack:
-    """Headers of one type that are reached by index as well."""
+    """Headers of one type that are reached by index as well.
+
+    The stacks of one `union_stack` have one header each for every union, and are extracted to together.
+    """
 
     name: str
     headers: tuple[str, ...]
+    union_stack: str | None = None
+
+    @property
+    def counter(self) -> str:
+        """What counts how far they are extracted to."""
+        return self.union_stack or self.name
 
 
 @dataclass(frozen=True)
@@ -69,6 +78,15 @@ class Union:
 
     name: str
     headers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class UnionStack:
+    """Unions of one type that are reached by index as well; `stacks` are those of their headers."""
+
+    name: str
+    unions: tuple[str, ...]
+    stacks: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -89,6 +107,13 @@ class Const:
     """A literal number."""
 
     value: int
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A literal number that is another in every round of a loop, of 0 to 2**64 - 1."""
+
+    values: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -151,7 +176,7 @@ class Op:
     operands: tuple["Expr", ...]
 
 
-Expr = Const | Bool | FieldRef | LastIndex | UnionValidity | ParamRef | Lookahead | Op
+Expr = Const | Listed | Bool | FieldRef | LastIndex | UnionValidity | ParamRef | Lookahead | Op
 
 
 @dataclass(frozen=True)
@@ -162,6 +187,7 @@ class Name:
         "header",
         "header_stack",
         "header_union",
+        "header_union_stack",
         "register_array",
         "counter_array",
         "meter_array",
@@ -194,6 +220,20 @@ class Action:
     name: str
     params: tuple[tuple[str, int], ...]
     body: tuple[Primitive, ...]
+
+
+def argument_words(bits: int) -> int:
+    """64-bit words of an action's argument in C: two, the low one first, or as many as it takes.
+
+    An argument of more than 128 bits stands in them like a field in a packet: most significant byte
+    first.
+    """
+    return 2 if bits <= 128 else -(-bits // 64)
+
+
+def argument_place(params: tuple[tuple[str, int], ...], index: int) -> int:
+    """How many words stand in front of an argument."""
+    return sum(argument_words(bits) for _, bits in params[:index])
 
 
 @dataclass(frozen=True)
@@ -366,6 +406,7 @@ class Program:
     errors: dict[str, int] = field(hash=False)
     stacks: tuple[Stack, ...]
     unions: tuple[Union, ...]
+    union_stacks: tuple[UnionStack, ...]
     value_sets: tuple[ValueSet, ...]
     parser_start: str | None
     states: tuple[ParserState, ...]
@@ -400,6 +441,10 @@ class Program:
     def union(self, name: str) -> Union:
         """The header union called `name`."""
         return next(each for each in self.unions if each.name == name)
+
+    def union_stack(self, name: str) -> UnionStack:
+        """The stack of header unions called `name`."""
+        return next(each for each in self.union_stacks if each.name == name)
 
     @property
     def tables(self) -> tuple[Table, ...]:

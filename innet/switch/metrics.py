@@ -3,12 +3,11 @@
 import contextlib
 from collections.abc import Callable, Iterator
 
-from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from innet.errors import UsageError
+from innet.metrics import serve
 from innet.switch.stats import PortStats, Stats
 
 _PORT_COUNTERS: dict[str, tuple[str, Callable[[PortStats], int]]] = {
@@ -46,27 +45,11 @@ class SwitchCollector(Collector):
         yield from _pipeline(stats)
 
 
-@contextlib.contextmanager
-def serve_metrics(stats: Callable[[], Stats], address: str) -> Iterator[str]:
-    """Serve ``/metrics`` at `HOST:PORT`; port 0 picks a free one. Gives HOST:PORT.
-
-    Raises UsageError.
-    """
-    host, _, port = address.rpartition(":")
-    if not (host and port.isdecimal() and int(port) < 1 << 16):
-        raise UsageError(f"--metrics-addr {address!r} is not HOST:PORT")
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(SwitchCollector(stats))
-    try:
-        server, thread = start_http_server(int(port), host.strip("[]"), registry)
-    except OSError as problem:
-        raise UsageError(f"cannot serve metrics at {address}: {problem.strerror}") from None
-    try:
-        yield f"{host}:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+def serve_metrics(
+    stats: Callable[[], Stats], address: str
+) -> contextlib.AbstractContextManager[str]:
+    """Serve ``/metrics`` at `HOST:PORT`, as :func:`innet.metrics.serve` does."""
+    return serve(SwitchCollector(stats), address, "--metrics-addr")
 
 
 def _drops(stats: Stats) -> Metric:

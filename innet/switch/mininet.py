@@ -30,7 +30,8 @@ class InnetSwitch(Switch):
 
     Interfaces are ports by Mininet's numbers, from 1 on. `s1` serves P4Runtime as device 1 at port
     9559, `s2` as device 2 at 9560, and so on, all at 127.0.0.1; see `grpc_address` and `device_id`.
-    `options` are further ones of ``innet-switch``.
+    With ``inNamespace=True`` that is its own namespace's, and `grpc_address`, such as ``unix:FILE``, says
+    where it can be reached from elsewhere. `options` are further ones of ``innet-switch``.
     """
 
     def __init__(
@@ -39,13 +40,16 @@ class InnetSwitch(Switch):
         program: str | Path | None = None,
         device_id: int | None = None,
         grpc_port: int | None = None,
+        grpc_address: str | None = None,
         options: Sequence[str] = (),
         **mininet: Any,
     ) -> None:
+        self.controlIntf = None  # Mininet has one only for switches without a namespace
         super().__init__(name, **mininet)
         self.program = program
         self.device_id = int(self.dpid, 16) if device_id is None else device_id
-        self.grpc_address = f"127.0.0.1:{grpc_port or _FIRST_GRPC_PORT - 1 + self.device_id}"
+        port = grpc_port or _FIRST_GRPC_PORT - 1 + self.device_id
+        self.grpc_address = grpc_address or f"127.0.0.1:{port}"
         self.options = options
         self.process: subprocess.Popen[str] | None = None
 
@@ -75,13 +79,16 @@ class InnetSwitch(Switch):
     def _command(self) -> list[str]:
         ports = (f"-i{number}@{each.name}" for number, each in self._interfaces().items())
         return [
-            _installed(),
-            str(self.program) if self.program else "--no-p4",
+            *self._runs(),
             "--device-id", str(self.device_id),
             "--grpc-server-addr", self.grpc_address,
             *ports,
             *self.options,
         ]  # fmt: skip
+
+    def _runs(self) -> list[str]:
+        """The command, without the options that every switch has."""
+        return [_installed(), str(self.program) if self.program else "--no-p4"]
 
 
 def _installed() -> str:

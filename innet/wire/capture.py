@@ -6,6 +6,7 @@ from scapy.fields import (
     ByteEnumField,
     ByteField,
     FieldListField,
+    FlagsField,
     IntField,
     ShortField,
     SignedIntField,
@@ -14,7 +15,7 @@ from scapy.fields import (
 from scapy.layers.inet import UDP
 from scapy.packet import Packet, bind_layers
 
-from innet.wire.layout import HEADER, UDP_PORT, VERSION, Kind, Operation
+from innet.wire.layout import HEADER, UDP_PORT, VERSION, WITH_LANES, Flag, Kind, Operation
 
 _ENUMS = {"kind": Kind, "operation": Operation}
 _BY_BITS = {8: ByteField, 16: ShortField, 32: IntField}
@@ -23,7 +24,9 @@ _BY_BITS = {8: ByteField, 16: ShortField, 32: IntField}
 def _scapy_field(name: str, bits: int) -> Any:
     if name in _ENUMS:
         return ByteEnumField(name, 0, {int(member): member.name for member in _ENUMS[name]})
-    if name == "workers":
+    if name == "flags":
+        return FlagsField(name, 0, bits, [member.name for member in Flag])
+    if name in ("workers", "check"):
         return XIntField(name, 0)
     return _BY_BITS[bits](name, VERSION if name == "version" else 0)
 
@@ -52,8 +55,8 @@ class Innet(Packet):  # type: ignore[misc]
     fields_desc = [_scapy_field(field.name, field.bits) for field in HEADER]  # noqa: RUF012
 
     def guess_payload_class(self, payload: bytes) -> Any:
-        """Contributions and results carry lanes."""
-        if self.kind in (Kind.CONTRIBUTION, Kind.RESULT, Kind.PENDING):
+        """Some kinds carry lanes."""
+        if self.kind in WITH_LANES:
             return Lanes
         return super().guess_payload_class(payload)
 
@@ -64,6 +67,7 @@ class Innet(Packet):  # type: ignore[misc]
                 "innet %Innet.kind% %Innet.operation% job %Innet.job% epoch %Innet.epoch% "
                 "slot %Innet.slot% seq %Innet.sequence% workers %Innet.workers%"
             )
+            + (self.sprintf(" %Innet.flags%") if self.flags else "")
         )
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from innet.wire.layout import UDP_PORT
 
 ENCAPSULATION_BYTES = 14 + 20 + 8
+SOURCE_IP, SOURCE_PORT = slice(26, 30), slice(34, 36)
+"""Where in these bytes it says who has sent the frame."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,11 @@ class Address:
     def ip_bytes(self) -> bytes:
         """The four bytes of the IPv4 address."""
         return ipaddress.IPv4Address(self.ip).packed
+
+    @property
+    def ip_number(self) -> int:
+        """The IPv4 address as a number."""
+        return int(ipaddress.IPv4Address(self.ip))
 
 
 def mac_text(raw: bytes) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 UDP_PORT = 19790
 """The UDP port on which a switch takes contributions."""
 
-VERSION = 1
+VERSION = 2
 """The format described here."""
 
 LANE_BYTES = 4
@@ -28,6 +28,11 @@ class Kind(enum.IntEnum):
     PENDING = 3  # switch -> worker: had that already, still waiting for others
     HELLO = 4  # worker -> controller, through the switch: where am I attached?
     CLEAR = 5  # controller -> switch: forget what this cell holds
+    STALE = 6  # switch -> worker: the slot has gone on without this contribution
+
+
+WITH_LANES = frozenset({Kind.CONTRIBUTION, Kind.RESULT, Kind.PENDING, Kind.STALE})
+"""The kinds of packets that carry a chunk; the others are bare headers."""
 
 
 class Operation(enum.IntEnum):
@@ -35,6 +40,13 @@ class Operation(enum.IntEnum):
 
     SUM = 1  # signed, saturating
     MAX = 2  # signed
+
+
+class Flag(enum.IntFlag):
+    """What a contribution says of itself; in a result, what any of its contributions said."""
+
+    OVERFLOW = 1  # a lane has left the range in which no sum can overflow, or a sum has overflowed
+    NOT_FINITE = 2  # a worker has a NaN or an infinity here that the agreed scale does not tell
 
 
 @dataclass(frozen=True)
@@ -53,9 +65,10 @@ HEADER = (
     Field("job", 16),
     Field("epoch", 16),
     Field("slot", 16),
-    Field("reserved", 16),
+    Field("flags", 16),
     Field("sequence", 32),
     Field("workers", 32),
+    Field("check", 32),
 )
 """The header behind UDP, in order; see ``innet/p4/shared/headers.p4`` for what the fields mean."""
 

@@ -22,6 +22,8 @@
 
 const bit<16> ETHERTYPE_IPV4 = 0x0800;
 const bit<16> ETHERTYPE_ARP  = 0x0806;
+const bit<16> ETHERTYPE_VLAN = 0x8100;
+const bit<16> ETHERTYPE_QINQ = 0x88a8;
 const bit<8>  PROTOCOL_UDP   = 17;
 const bit<16> ARP_ETHERNET   = 1;
 const bit<16> ARP_REQUEST    = 1;
@@ -29,7 +31,7 @@ const bit<16> ARP_REPLY      = 2;
 
 // The UDP port on which a switch takes contributions, and the version of the format behind it.
 const bit<16> INNET_UDP_PORT = 19790;
-const bit<8>  INNET_VERSION  = 1;
+const bit<8>  INNET_VERSION  = 2;
 
 // What an innet packet is.
 const bit<8> KIND_CONTRIBUTION = 1;  // worker -> switch: one chunk of a worker's vector
@@ -37,10 +39,15 @@ const bit<8> KIND_RESULT       = 2;  // switch -> worker: the chunk's sum over t
 const bit<8> KIND_PENDING      = 3;  // switch -> worker: had that already, still waiting for others
 const bit<8> KIND_HELLO        = 4;  // worker -> controller: where am I attached?
 const bit<8> KIND_CLEAR        = 5;  // controller -> switch: forget what this cell holds
+const bit<8> KIND_STALE        = 6;  // switch -> worker: the slot has gone on without this one
 
 // How lanes combine.
 const bit<8> OPERATION_SUM = 1;      // signed, saturating
 const bit<8> OPERATION_MAX = 2;      // signed
+
+// What a contribution says of itself; in a result, what any of its contributions said.
+const bit<16> FLAG_OVERFLOW   = 1;   // lanes may overflow, or have overflowed
+const bit<16> FLAG_NOT_FINITE = 2;   // a NaN or an infinity that the scale does not tell
 
 // The multicast group that reaches every port: broadcasts and unknown destinations. Group ids from
 // 2 on belong to jobs.

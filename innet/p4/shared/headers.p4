@@ -13,6 +13,11 @@ header ethernet_t {
     bit<16> ether_type;
 }
 
+header vlan_t {
+    bit<16> tag;
+    bit<16> ether_type;
+}
+
 header arp_t {
     bit<16> hardware_type;
     bit<16> protocol_type;
@@ -47,18 +52,19 @@ header udp_t {
     bit<16> checksum;
 }
 
-// 20 bytes behind the UDP header of every innet packet.
+// 24 bytes behind the UDP header of every innet packet.
 header innet_t {
     bit<8>  version;    // INNET_VERSION
     bit<8>  kind;       // KIND_*
     bit<8>  operation;  // OPERATION_*
-    bit<8>  count;      // in a result: how many contributions it is the sum of
+    bit<8>  count;      // in a result: how many contributions are in it
     bit<16> job;        // given by the controller
     bit<16> epoch;      // changes whenever the job's workers or slots do
     bit<16> slot;       // index into the switch's slots
-    bit<16> reserved;   // zero
+    bit<16> flags;      // FLAG_*
     bit<32> sequence;   // of the chunk within its slot, from 1 on; in a hello: the join's nonce
-    bit<32> workers;    // bitmap: in a result, who is in the sum; in a pending, who has arrived
+    bit<32> workers;    // bitmap: in a result, who is in it; in a pending, who has arrived
+    bit<32> check;      // of all the above, the source address and port, and the lanes
 }
 
 // The chunk itself: LANES signed 32-bit integers.
@@ -84,6 +90,7 @@ struct headers_t {
     packet_out_t packet_out;
     packet_in_t  packet_in;
     ethernet_t   ethernet;
+    vlan_t[2]    vlans;
     arp_t        arp;
     ipv4_t       ipv4;
     udp_t        udp;

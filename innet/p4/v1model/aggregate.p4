@@ -4,10 +4,12 @@
 //     frame ──▶┤                     ┌─ ARP ────────────────────▶ reply
 //              ├─ for this switch ──▶┼─ hello ──────────────────▶ to the controller
 //              │                     └─ contribution, clear ────▶ aggregation.p4
+//              ├─ a parent's answer ────────────────────────────▶ aggregation.p4
+//              ├─ in its name, or corrupted ────────────────────▶ dropped
 //              └─ anything else ────────────────────────────────▶ bridge
 //
 // It keeps to what a Tofino can do: one access to a register per packet, two words in and one out
-// of it, no loops, integers only, all state in the ingress.
+// of it, no loops, integers only, all state in the ingress. Only integrity.p4 multiplies.
 
 #include <core.p4>
 #include <v1model.p4>
@@ -17,32 +19,51 @@
 #include "metadata.p4"
 #include "parser.p4"
 #include "forwarding.p4"
+#include "integrity.p4"
 #include "aggregation.p4"
 
 control IngressPipeline(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     Service() service;
+    Above() above;
+    Spoofing() spoofing;
     ArpResponder() arp_responder;
+    CheckVerification() check_verification;
+    CheckUpdate() check_update;
     Aggregation() aggregation;
     Bridge() bridge;
 
     apply {
         if (standard.parser_error != error.NoError && !hdr.ipv4.isValid()) {
             mark_to_drop(standard);  // cut short
-        } else if (hdr.packet_out.isValid() && meta.clear == 0) {
+        } else if (hdr.packet_out.isValid() && meta.form != FORM_CLEAR) {
             standard.egress_spec = hdr.packet_out.egress_port;
         } else {
             service.apply(meta);
-            if (meta.mine == 0) {
+            if (!hdr.packet_out.isValid()) {
+                above.apply(hdr, meta, standard);
+                if (meta.above == 0) {
+                    spoofing.apply(meta, standard);
+                }
+            }
+            if (meta.spoofed == 1) {
+                mark_to_drop(standard);
+            } else if (meta.mine == 0 && meta.above == 0) {
                 // Also what only looks like innet's, and is too short for that.
                 bridge.apply(hdr, meta, standard);
-            } else if (standard.parser_error != error.NoError) {
-                mark_to_drop(standard);
             } else if (hdr.arp.isValid()) {
                 arp_responder.apply(hdr, meta, standard);
-            } else if (hdr.lanes.isValid() || hdr.packet_out.isValid()) {
-                aggregation.apply(hdr, meta, standard);
-            } else if (hdr.innet.isValid() && hdr.innet.kind == KIND_HELLO) {
-                standard.egress_spec = CPU_PORT;
+            } else if (hdr.innet.isValid()) {
+                check_verification.apply(hdr, meta, standard);
+                if (meta.corrupted == 1) {
+                    mark_to_drop(standard);
+                } else if (meta.form == FORM_HELLO && meta.above == 0) {
+                    standard.egress_spec = CPU_PORT;
+                } else {
+                    aggregation.apply(hdr, meta, standard);
+                    if (meta.reply != REPLY_NONE) {
+                        check_update.apply(hdr);
+                    }
+                }
             } else {
                 mark_to_drop(standard);
             }
@@ -60,7 +81,7 @@ control EgressPipeline(inout headers_t hdr, inout metadata_t meta, inout standar
             hdr.packet_in.padding = 0;
         } else if (meta.flooded == 1 && standard.egress_port == standard.ingress_port) {
             mark_to_drop(standard);
-        } else if (meta.reply == REPLY_ALL) {
+        } else if (meta.reply == REPLY_ALL || meta.reply == REPLY_DOWN) {
             readdress.apply(hdr, standard);
         }
     }

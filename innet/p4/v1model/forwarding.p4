@@ -27,6 +27,58 @@ control Service(inout metadata_t meta) {
     }
 }
 
+// Is it what a parent of this switch answers? All switches of a tree serve one address, so this comes
+// before anybody is accused of sending in the switch's name.
+control Above(in headers_t hdr, inout metadata_t meta, in standard_metadata_t standard) {
+    action descend() {
+        meta.above = 1;
+    }
+
+    // The links to parents: at which port, from whom, and under which address this switch is known there.
+    @name("uplinks")
+    table uplinks {
+        key = {
+            standard.ingress_port: exact @name("port");
+            hdr.ipv4.source: exact @name("parent");
+            hdr.ipv4.destination: exact @name("address");
+        }
+        actions = { descend; NoAction; }
+        const default_action = NoAction;
+        size = 16;
+    }
+
+    apply {
+        if (hdr.innet.isValid()) {
+            uplinks.apply();
+        }
+    }
+}
+
+// Does somebody else send in the switch's name? A worker must be able to trust what comes from there.
+control Spoofing(inout metadata_t meta, in standard_metadata_t standard) {
+    // By ingress port.
+    @name("spoofed")
+    counter(512, CounterType.packets) spoofed;
+
+    action expose() {
+        meta.spoofed = 1;
+        spoofed.count((bit<32>) standard.ingress_port);
+    }
+
+    // The addresses of the table `service`, again: P4 lets one packet look into a table once.
+    @name("own_addresses")
+    table own_addresses {
+        key = { meta.sender: exact @name("address"); }
+        actions = { expose; NoAction; }
+        const default_action = NoAction;
+        size = 4;
+    }
+
+    apply {
+        own_addresses.apply();
+    }
+}
+
 // Answers "who has the switch's address?", so that hosts need no static ARP entry.
 control ArpResponder(inout headers_t hdr, inout metadata_t meta,
                      inout standard_metadata_t standard) {

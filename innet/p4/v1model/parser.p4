@@ -2,6 +2,8 @@
 //
 // Only what is addressed to INNET_UDP_PORT over unfragmented, option-less IPv4 is taken for an innet
 // packet; everything else stops at the last header that forwarding needs and passes unchanged.
+// Of innet packets, those are complete that have a form: version, kind, operation and the lengths that
+// IPv4 and UDP state have to go together.
 
 #ifndef INNET_PARSER_P4
 #define INNET_PARSER_P4
@@ -11,6 +13,12 @@
 
 // BMv2's and innet-switch's --cpu-port.
 const bit<9> CPU_PORT = 510;
+
+// What IPv4 and UDP say of an innet packet's length.
+const bit<16> BARE_UDP_LENGTH  = 8 + 24;
+const bit<16> BARE_IPV4_LENGTH = 20 + BARE_UDP_LENGTH;
+const bit<16> FULL_UDP_LENGTH  = BARE_UDP_LENGTH + 4 * LANES;
+const bit<16> FULL_IPV4_LENGTH = 20 + FULL_UDP_LENGTH;
 
 parser IngressParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
                      inout standard_metadata_t standard) {
@@ -31,18 +39,45 @@ parser IngressParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         transition select(hdr.ethernet.ether_type) {
             ETHERTYPE_ARP: parse_arp;
             ETHERTYPE_IPV4: parse_ipv4;
+            ETHERTYPE_VLAN: parse_vlan;
+            ETHERTYPE_QINQ: parse_vlan;
             default: accept;
         }
     }
 
+    // Of what is tagged the bridge must know who sent it, for hosts look behind some tags. Nobody needs
+    // more than two: a third is an error.
+    state parse_vlan {
+        packet.extract(hdr.vlans.next);
+        transition select(hdr.vlans.last.ether_type) {
+            ETHERTYPE_ARP: find_arp_sender;
+            ETHERTYPE_IPV4: find_ipv4_sender;
+            ETHERTYPE_VLAN: parse_vlan;
+            ETHERTYPE_QINQ: parse_vlan;
+            default: accept;
+        }
+    }
+
+    state find_arp_sender {
+        meta.sender = packet.lookahead<bit<144>>()[31:0];
+        transition accept;
+    }
+
+    state find_ipv4_sender {
+        meta.sender = packet.lookahead<bit<128>>()[31:0];
+        transition accept;
+    }
+
     state parse_arp {
         packet.extract(hdr.arp);
+        meta.sender = hdr.arp.sender_ip;
         meta.target = hdr.arp.target_ip;
         transition accept;
     }
 
     state parse_ipv4 {
         packet.extract(hdr.ipv4);
+        meta.sender = hdr.ipv4.source;
         meta.target = hdr.ipv4.destination;
         transition select(hdr.ipv4.version, hdr.ipv4.header_length, hdr.ipv4.flags & 1,
                           hdr.ipv4.fragment_offset, hdr.ipv4.protocol) {
@@ -61,38 +96,76 @@ parser IngressParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
 
     state parse_innet {
         packet.extract(hdr.innet);
-        transition select(hdr.innet.version, hdr.innet.kind, hdr.innet.operation) {
-            (INNET_VERSION, KIND_CONTRIBUTION, OPERATION_SUM): parse_lanes;
-            (INNET_VERSION, KIND_CONTRIBUTION, OPERATION_MAX): parse_lanes;
-            (INNET_VERSION, KIND_CLEAR, _): mark_clear;
+        transition select(hdr.innet.version, hdr.innet.kind, hdr.innet.operation,
+                          hdr.ipv4.total_length, hdr.udp.length) {
+            (INNET_VERSION, KIND_CONTRIBUTION, OPERATION_SUM, FULL_IPV4_LENGTH, FULL_UDP_LENGTH):
+                contribution;
+            (INNET_VERSION, KIND_CONTRIBUTION, OPERATION_MAX, FULL_IPV4_LENGTH, FULL_UDP_LENGTH):
+                contribution;
+            (INNET_VERSION, KIND_RESULT, OPERATION_SUM, FULL_IPV4_LENGTH, FULL_UDP_LENGTH): result;
+            (INNET_VERSION, KIND_RESULT, OPERATION_MAX, FULL_IPV4_LENGTH, FULL_UDP_LENGTH): result;
+            (INNET_VERSION, KIND_PENDING, _, FULL_IPV4_LENGTH, FULL_UDP_LENGTH): pending;
+            (INNET_VERSION, KIND_STALE, _, FULL_IPV4_LENGTH, FULL_UDP_LENGTH): stale;
+            (INNET_VERSION, KIND_HELLO, 0, BARE_IPV4_LENGTH, BARE_UDP_LENGTH): hello;
+            (INNET_VERSION, KIND_CLEAR, 0, BARE_IPV4_LENGTH, BARE_UDP_LENGTH): clear;
             default: accept;
         }
     }
 
-    state mark_clear {
-        meta.clear = 1;
-        transition accept;
+    state contribution {
+        meta.form = FORM_CONTRIBUTION;
+        transition parse_lanes;
+    }
+
+    state result {
+        meta.form = FORM_RESULT;
+        transition parse_lanes;
+    }
+
+    state pending {
+        meta.form = FORM_PENDING;
+        transition parse_lanes;
+    }
+
+    state stale {
+        meta.form = FORM_STALE;
+        transition parse_lanes;
     }
 
     state parse_lanes {
         packet.extract(hdr.lanes);
         transition accept;
     }
+
+    state hello {
+        meta.form = FORM_HELLO;
+        transition accept;
+    }
+
+    state clear {
+        meta.form = FORM_CLEAR;
+        transition accept;
+    }
 }
 
+#define IPV4_FIELDS                                                                     \
+    { hdr.ipv4.version, hdr.ipv4.header_length, hdr.ipv4.type_of_service,               \
+      hdr.ipv4.total_length, hdr.ipv4.identification, hdr.ipv4.flags,                   \
+      hdr.ipv4.fragment_offset, hdr.ipv4.time_to_live, hdr.ipv4.protocol,               \
+      hdr.ipv4.source, hdr.ipv4.destination }
+
+// What is only forwarded is its receiver's to judge.
 control ChecksumVerification(inout headers_t hdr, inout metadata_t meta) {
-    apply { }
+    apply {
+        verify_checksum(hdr.innet.isValid(), IPV4_FIELDS, hdr.ipv4.checksum, HashAlgorithm.csum16);
+    }
 }
 
 // Only a frame that the switch itself addressed needs a new checksum.
 control ChecksumUpdate(inout headers_t hdr, inout metadata_t meta) {
     apply {
-        update_checksum(meta.reply != REPLY_NONE,
-            { hdr.ipv4.version, hdr.ipv4.header_length, hdr.ipv4.type_of_service,
-              hdr.ipv4.total_length, hdr.ipv4.identification, hdr.ipv4.flags,
-              hdr.ipv4.fragment_offset, hdr.ipv4.time_to_live, hdr.ipv4.protocol,
-              hdr.ipv4.source, hdr.ipv4.destination },
-            hdr.ipv4.checksum, HashAlgorithm.csum16);
+        update_checksum(meta.reply != REPLY_NONE, IPV4_FIELDS, hdr.ipv4.checksum,
+                        HashAlgorithm.csum16);
     }
 }
 
@@ -100,6 +173,7 @@ control EgressDeparser(packet_out packet, in headers_t hdr) {
     apply {
         packet.emit(hdr.packet_in);
         packet.emit(hdr.ethernet);
+        packet.emit(hdr.vlans);
         packet.emit(hdr.arp);
         packet.emit(hdr.ipv4);
         packet.emit(hdr.udp);

@@ -12,6 +12,7 @@ from innet.switch.codegen import checksums, controls, data, externs, packet, rep
 from innet.switch.codegen.controls import key_bytes, key_sizes
 from innet.switch.codegen.headers import Headers
 from innet.switch.codegen.parsing import Parsing
+from innet.switch.codegen.registers import Registers
 from innet.switch.codegen.scope import Scope
 from innet.switch.codegen.steps import Steps
 
@@ -38,11 +39,10 @@ def generate(program: ir.Program, *, tracing: bool = False) -> str:
 def _text(program: ir.Program, *, tracing: bool) -> str:
     scope = Scope(program, tracing=tracing)
     banks = data.banks(program.registers)
-    steps = Steps(scope, banks)
+    steps = Steps(scope, Registers(scope, banks))
     parsing = Parsing(scope, steps, Headers(scope, steps))
     externs.Externs(scope, steps)
 
-    scope.emit('#include "runtime.h"', "")
     data.packet_struct(scope)
     data.state_struct(scope, banks)
     externs.calculations(scope)
@@ -54,15 +54,24 @@ def _text(program: ir.Program, *, tracing: bool) -> str:
     controls.pipeline(scope, "ingress", program.ingress)
     controls.pipeline(scope, "egress", program.egress)
     replication.functions(scope)
-    packet.depart(scope, parsing.most_header_bytes())
+    packet.depart(scope)
     packet.process(scope)
     spans = [controls.spans(table) for table in program.tables]
     externs.layout(scope, [*spans, *(() for _ in program.value_sets)])
-    _description(scope, banks)
-    return "\n".join(scope.text.lines) + "\n"
+    _description(scope, banks, parsing.most_header_bytes())
+    return "\n".join([*_includes(scope), *scope.text.lines]) + "\n"
 
 
-def _description(scope: Scope, banks: list[data.Bank]) -> None:
+def _includes(scope: Scope) -> list[str]:
+    """Limbs come with the programs that use them."""
+    lines = ['#include "switch.h"', ""]
+    if any("limbs" in line for line in scope.text.lines):
+        limbs = max(2, -(-scope.expressions.limb_bits // 64))
+        lines[1:1] = [f"#define LIMBS {limbs}", '#include "limbs.h"']
+    return lines
+
+
+def _description(scope: Scope, banks: list[data.Bank], header_bytes: int) -> None:
     tables, counters = scope.program.tables, scope.program.counters
     defaults = [
         _NO_ACTION if table.default_action is None else table.default_action for table in tables
@@ -84,6 +93,7 @@ def _description(scope: Scope, banks: list[data.Bank]) -> None:
         f"    {len(keys)}, key_bytes, default_action, {len(sizes)}, counter_size, registers,",
         "    sizeof(struct state),",
         f"    .phv_bytes = {'sizeof(struct phv)' if replication.waits(scope) else '0'},",
+        f"    .header_bytes = {header_bytes},",
         f"    .learn_lists = {len(scope.program.learn_lists)},",
         "};",
     )

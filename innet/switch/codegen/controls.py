@@ -1,12 +1,15 @@
 """The pipelines: conditions and tables, and where control goes from them."""
 
-from innet.errors import UnsupportedProgram
 from innet.switch import ir
 from innet.switch.codegen import externs, tracing
 from innet.switch.codegen.scope import Scope
 from innet.switch.codegen.text import c_name, c_number, c_type, storage_bits
+from innet.switch.expressions import bytes_literal
 
 _KEY_WORD = 8
+
+_SIZES = (8, 16)
+"""Bytes of keys that the runtime looks up by a function of their own."""
 
 
 def spans(table: ir.Table) -> tuple[tuple[int, int], ...]:
@@ -61,10 +64,9 @@ def pipeline(scope: Scope, name: str, control: ir.Pipeline) -> None:
 def _table(scope: Scope, table: ir.Table) -> None:
     number = scope.program.tables.index(table)
     if table.keys:
-        scope.emit(f"u8 key[{key_bytes(table)}] __attribute__((aligned(8))) = {{0}};")
         _pack_key(scope, table)
         tracing.lookup(scope, table, key_sizes(table))
-        scope.emit(f"struct entry *e = rt_lookup(sw, {number}, key);")
+        scope.emit(f"struct entry *e = {_lookup(table)}(sw, {number}, key);")
     else:
         tracing.lookup(scope, table, ())
         scope.emit("struct entry *e = NULL;")
@@ -75,48 +77,77 @@ def _table(scope: Scope, table: ir.Table) -> None:
         scope.emit("e->hits.packets++;", "e->hits.bytes += length;")
     if table.direct_meter:
         externs.direct_meter(scope, table.direct_meter)
-    action, args = ("action", "args") if table.profile else ("e->action", "e->args")
-    if table.profile:
-        externs.choose(scope, table.profile)
-    with scope.block(f"switch ({action})"):
-        for identifier in table.actions:
-            scope.emit(
-                *(f"case {each}:" for each in externs.same_actions(scope, table, identifier))
-            )
-            tracing.chosen(scope, scope.actions[identifier], args)
-            scope.emit(f"    action_{identifier}(sw, s, p, {args}, length);")
-            if any(step.op in externs.LEAVING for step in scope.actions[identifier].body):
-                with scope.block("if (p->m.valid.none_)"):
-                    scope.trace("Packet is marked for exit, interrupting pipeline")
-                    scope.emit("goto end;")
-            if not table.by_hit:
-                scope.emit(f"    {_goto_node(table.next_by_action[identifier])}")
-            else:
-                scope.emit("    break;")
+    if _has_no_choice(table):
+        _run(scope, table, table.actions[0], "e->args")
+    else:
+        action, args = ("action", "args") if table.profile else ("e->action", "e->args")
+        if table.profile:
+            externs.choose(scope, table.profile)
+        with scope.block(f"switch ({action})"):
+            for identifier in table.actions:
+                scope.emit(
+                    *(f"case {each}:" for each in externs.same_actions(scope, table, identifier))
+                )
+                _run(scope, table, identifier, args)
+                if table.by_hit:
+                    scope.emit("    break;")
     if table.by_hit:
         scope.emit(f"if (hit) {_goto_node(table.next_on_hit)}")
     scope.emit(_goto_node(table.next_on_miss))
 
 
+def _has_no_choice(table: ir.Table) -> bool:
+    """Whether it is what p4c makes of a statement: a table that has one action, and does it always."""
+    only = (table.default_action,)
+    return not table.keys and not table.profile and table.default_is_const and table.actions == only
+
+
+def _run(scope: Scope, table: ir.Table, action: int, args: str) -> None:
+    tracing.chosen(scope, scope.actions[action], args)
+    scope.emit(f"    action_{action}(sw, s, p, {args}, length);")
+    if any(step.op in externs.LEAVING for step in scope.actions[action].body):
+        with scope.block("if (p->m.valid.none_)"):
+            scope.trace("Packet is marked for exit, interrupting pipeline")
+            scope.emit("goto end;")
+    if not table.by_hit:
+        scope.emit(f"    {_goto_node(table.next_by_action[action])}")
+
+
+def _lookup(table: ir.Table) -> str:
+    """The runtime's function for keys of this size."""
+    size = key_bytes(table)
+    return f"rt_lookup_{size}" if size in _SIZES and not spans(table) else "rt_lookup"
+
+
 def _pack_key(scope: Scope, table: ir.Table) -> None:
+    """The key in memory, word by word: what is written in smaller parts cannot be read at once."""
+    words = ["0"] * (key_bytes(table) // _KEY_WORD)
+    wide: list[tuple[ir.MatchKey, int, int]] = []
     offset = 0
     for i, (key, size) in enumerate(zip(table.keys, key_sizes(table), strict=True)):
         if key.bits > 128:
-            _pack_bytes(scope, key, offset, size)
-            offset += size
-            continue
-        mask = f" & {c_number(key.mask)}" if key.mask is not None else ""
-        scope.emit(f"const {c_type(size * 8)} k{i} = ({_matched(scope, key.expr)}){mask};")
-        scope.emit(f"memcpy(key + {offset}, &k{i}, {size});")
+            wide.append((key, offset, size))
+        else:
+            mask = f" & {c_number(key.mask)}" if key.mask is not None else ""
+            scope.emit(f"const {c_type(size * 8)} k{i} = ({_matched(scope, key.expr)}){mask};")
+            for first in range(offset - offset % _KEY_WORD, offset + size, _KEY_WORD):
+                by = 8 * (first - offset)
+                part = f"(k{i} >> {by})" if by > 0 else f"k{i}"
+                shift = f" << {-by}" if by < 0 else ""
+                words[first // _KEY_WORD] += f" | (u64){part}{shift}"
         offset += size
+    scope.emit(f"u64 words[] = {{{', '.join(word.removeprefix('0 | ') for word in words)}}};")
+    scope.emit("u8 *const key = (u8 *)words;")
+    for key, offset, size in wide:
+        _pack_bytes(scope, key, offset, size)
 
 
 def _pack_bytes(scope: Scope, key: ir.MatchKey, offset: int, size: int) -> None:
-    if key.mask is not None or key.match == "range":
-        raise UnsupportedProgram(f"matching {key.name}, {key.bits} bits wide, by {key.match}")
     header = scope.program.header_of(key.expr)
     guard = "" if header.metadata else f"if ({scope.valid(header.name)}) "
     scope.emit(f"{guard}memcpy(key + {offset}, {scope.value(key.expr)}, {size});")
+    if key.mask is not None:
+        scope.emit(f"rt_mask_bytes(key + {offset}, {bytes_literal(key.mask, size)}, {size});")
 
 
 def _matched(scope: Scope, ref: ir.FieldRef) -> str:

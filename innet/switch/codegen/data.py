@@ -4,11 +4,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from innet.switch import ir
-from innet.switch.codegen.fields import declaration
+from innet.switch.codegen import fields
+from innet.switch.codegen.references import fields_in
 from innet.switch.codegen.scope import OUTSIDE, Scope
-from innet.switch.codegen.text import c_name, c_type
+from innet.switch.codegen.text import c_name
 
 _SHORTEST_RUN = 4
+
+COMMON = "common_"
+"""What stands in a packet's structure in front of what its copies have in common."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,10 @@ def banks(registers: tuple[ir.Register, ...]) -> list[Bank]:
 
 
 def packet_struct(scope: Scope) -> None:
-    """Metadata and validity come first: they are what is cleared for every packet."""
+    """Metadata and validity come first: they are what is cleared for every packet.
+
+    Last is what no egress changes, which the copies of a packet have in common.
+    """
     stacks = scope.program.stacks
     stacked = {name for stack in stacks for name in stack.headers}
     headers = [each for each in scope.program.headers if each.name not in stacked]
@@ -52,18 +59,56 @@ def packet_struct(scope: Scope) -> None:
                     scope.emit(*lengths)
             if stacks:
                 with scope.block("struct", "} next;"):
-                    scope.emit(*(f"u32 {c_name(stack.name)};" for stack in stacks))
-        for header in headers:
-            if not header.metadata:
-                _header_struct(scope, header)
-        for stack, header in of_stack:
-            _header_struct(scope, header, _array(stack))
+                    counters = dict.fromkeys(stack.counter for stack in stacks)
+                    scope.emit(*(f"u32 {c_name(counter)};" for counter in counters))
+        members = [(each, c_name(each.name)) for each in headers if not each.metadata]
+        _members(scope, members + [(header, _array(stack)) for stack, header in of_stack])
     scope.emit("")
+
+
+def _members(scope: Scope, members: list[tuple[ir.Header, str]]) -> None:
+    """Headers and stacks, each in the form of one header, under its name."""
+    changed = _changed_behind_ingress(scope.program)
+    for header, name in members:
+        if header.name in changed:
+            _header_struct(scope, header, name)
+    scope.emit(f"char {COMMON}[0];")
+    for header, name in members:
+        if header.name not in changed:
+            _header_struct(scope, header, name)
+
+
+def _changed_behind_ingress(program: ir.Program) -> frozenset[str]:
+    """The headers that the egress, or the update of a checksum, may set a field of."""
+    actions = {number for table in program.egress.tables for number in table.actions}
+    steps = [step for each in program.actions if each.id in actions for step in each.body]
+    # Of an assignment its target; of all other steps, in doubt, whatever they mention.
+    targets = [step.args[:1] if step.op == "assign" else step.args for step in steps]
+    updated = [each.target for each in program.checksums if each.update]
+    coloured = [each.target for each in program.meters if each.target]
+    arguments = [arg for args in targets for arg in args]
+    headers = {field.header for field in fields_in([targets, updated, coloured])}
+    headers |= {arg for arg in arguments if isinstance(arg, ir.Element)}
+    names = {each.stack if isinstance(each, ir.Element) else each for each in headers}
+    names |= {arg.name for arg in arguments if isinstance(arg, ir.Name)}
+    for union_stack in program.union_stacks:
+        if union_stack.name in names:
+            names |= {*union_stack.unions}
+    for each in program.unions:
+        if each.name in names:
+            names |= {*each.headers}
+    for stack in program.stacks:
+        if names & {stack.name, *stack.headers}:
+            names |= {*stack.headers}
+    return frozenset(names)
 
 
 def _header_struct(scope: Scope, header: ir.Header, name: str | None = None) -> None:
     with scope.block("struct", f"}} {name or c_name(header.name)};"):
-        scope.emit(*map(declaration, header.fields), "char end_[0];")
+        for field in header.fields:
+            if ir.FieldRef(header.name, field.name) not in scope.temporaries:
+                scope.emit(fields.declaration(field))
+        scope.emit("char end_[0];")
 
 
 def _array(stack: ir.Stack) -> str:
@@ -74,7 +119,7 @@ def state_struct(scope: Scope, all_banks: list[Bank]) -> None:
     """Registers, in banks of rows."""
     for bank in all_banks:
         with scope.block(f"struct row_{bank.number}", "};"):
-            scope.emit(*(f"{c_type(each.bits)} {c_name(each.name)};" for each in bank.registers))
+            scope.emit(*(fields.declaration(fields.of(each)) for each in bank.registers))
     with scope.block("struct state", "};"):
         scope.emit("char none_[1];")
         for bank in all_banks:
@@ -82,20 +127,13 @@ def state_struct(scope: Scope, all_banks: list[Bank]) -> None:
             scope.emit(f"struct row_{bank.number} outside_{bank.number};")
     scope.emit("")
     for bank in all_banks:
-        _row_function(scope, bank)
-
-
-def _row_function(scope: Scope, bank: Bank) -> None:
-    n = bank.number
-    scope.emit("/* Outside of the array, reads give zeros and writes are lost. */")
-    with scope.block(f"static inline struct row_{n} *row_{n}(struct state *s, u64 index)"):
-        scope.emit(
-            f"if (__builtin_expect(index < {bank.size}, 1))",
-            f"    return &s->bank_{n}[index];",
-            f"memset(&s->outside_{n}, 0, sizeof s->outside_{n});",
-            f"return &s->outside_{n};",
-        )
-    scope.emit("")
+        n = bank.number
+        scope.emit("/* NULL outside of the array. */")
+        with scope.block(f"static inline struct row_{n} *row_{n}(struct state *s, u64 index)"):
+            scope.emit(
+                f"return __builtin_expect(index < {bank.size}, 1) ? &s->bank_{n}[index] : NULL;"
+            )
+        scope.emit("")
 
 
 def cells(register: ir.Register, all_banks: list[Bank]) -> str:

@@ -8,7 +8,8 @@ from innet.switch import ir
 from innet.switch.codegen import fields
 from innet.switch.codegen.scope import Scope
 from innet.switch.codegen.steps import Steps
-from innet.switch.codegen.text import c_name, c_string, c_type
+from innet.switch.codegen.text import c_name, c_number, c_string
+from innet.switch.expressions import bytes_literal
 
 SIGNATURE = "struct sw *sw, const struct phv *p, const u8 *rest, u32 rest_bytes"
 
@@ -61,14 +62,19 @@ class Externs:
         parts = ", ".join(map(c_string, form.parts))
         with self._scope.block("if (rt_logging(sw))"):
             self._emit(f"static const char *const parts[] = {{{parts}}};")
-            logged = ", ".join([*map(self._logged, values), "{0, false}"])
+            logged = ", ".join([*map(self._logged, values), "{0}"])
             self._emit(f"const struct logged values[] = {{{logged}}};")
             self._emit(f"rt_log(sw, parts, values, {len(values)});")
 
     def _logged(self, value: ir.Expr) -> str:
-        if isinstance(value, ir.FieldRef) and not self._scope.expressions.field_type(value).signed:
-            return f"{{{self._scope.place(value)}, false}}"
-        return f"{{(u128)(i128){self._scope.expressions.number(value).text}, true}}"
+        number = self._scope.expressions.number(value)
+        if number.unsigned:
+            return f"{{(u128){number.text}, false}}"
+        if number.exact:
+            return f"{{(u128)(i128){number.text}, true}}"
+        self._scope.expressions.looked_at(number)
+        words = f"((struct limbs[]){{{number.limbs}}})->word"  # which lives to the block's end
+        return f"{{.is_signed = true, .count = LIMBS, .words = {words}}}"
 
     def _assert(self, condition: ir.Expr, where: ir.Format) -> None:
         """Where BMv2 stops the whole switch, the packet is dropped and the failure counted."""
@@ -83,9 +89,8 @@ class Externs:
         return f"(u64){self._scope.expressions.number(value).text}"
 
     def _store(self, target: ir.FieldRef, text: str) -> None:
-        bits = self._scope.expressions.field_type(target).bits
-        mask = f" & {hex((1 << bits) - 1)}u" if bits < 64 else ""
-        self._emit(f"{self._scope.place(target)} = ({c_type(bits)})(({text}){mask});")
+        kind = self._scope.expressions.field_type(target)
+        self._emit(fields.put(self._scope.place(target), kind, text))
 
 
 def direct_meter(scope: Scope, name: str) -> None:
@@ -93,11 +98,9 @@ def direct_meter(scope: Scope, name: str) -> None:
     meter = next(each for each in scope.program.meters if each.name == name)
     if meter.target is None:
         raise UnsupportedProgram(f"{name} is not a direct meter")
-    bits = scope.expressions.field_type(meter.target).bits
-    mask = f" & {(1 << bits) - 1}" if bits < 2 else ""
-    tokens = "length" if meter.by_bytes else "1"
-    call = f"rt_direct_meter(sw, e, {tokens})"
-    scope.emit(f"if (hit) {scope.place(meter.target)} = ({c_type(bits)})({call}{mask});")
+    kind = scope.expressions.field_type(meter.target)
+    call = f"rt_direct_meter(sw, e, {'length' if meter.by_bytes else '1'})"
+    scope.emit(f"if (hit) {fields.put(scope.place(meter.target), kind, call)}")
 
 
 def choose(scope: Scope, name: str) -> None:
@@ -166,6 +169,8 @@ def _calculation(scope: Scope, name: str, calculation: ir.Calculation) -> None:
         scope.emit("(void)sw; (void)p; (void)rest; (void)rest_bytes;")
         if calculation.algorithm == "random":
             scope.emit("return rt_random(sw);")
+        elif calculation.algorithm in ("csum16", "cksum16") and _in_words(scope, calculation):
+            _word_sum(scope, calculation)
         else:
             _buffer(scope, calculation)
             scope.emit(f"return rt_hash_{calculation.algorithm}(bytes, size);")
@@ -196,12 +201,41 @@ def _buffer(scope: Scope, calculation: ir.Calculation) -> None:
         scope.emit("memcpy(bytes + size, rest, rest_bytes);", "size += rest_bytes;")
 
 
+def _in_words(scope: Scope, calculation: ir.Calculation) -> bool:
+    """Whether the inputs are numbers at places that do not depend on how long others are."""
+    inputs = list(_inputs(scope, calculation))
+    groups = [list(group) for _, group in groupby(inputs, key=lambda each: each[0])]
+    fields = [value for _, value, _ in inputs if isinstance(value, ir.FieldRef)]
+    return (
+        not calculation.payload
+        and all(sum(bits for _, _, bits in group) % 16 == 0 for group in groups)
+        and all(0 < bits <= 48 for _, _, bits in inputs)
+        and not any(scope.expressions.field_type(each).varbit for each in fields)
+    )
+
+
+def _word_sum(scope: Scope, calculation: ir.Calculation) -> None:
+    """RFC 1071's checksum of numbers, each moved to its place in its 16 bits: no bytes are needed."""
+    scope.emit("u64 sum = 0;")
+    for header, group in groupby(_inputs(scope, calculation), key=lambda each: each[0]):
+        with scope.block(f"if ({scope.valid(header)})" if header else ""):
+            end = 0
+            for _, value, bits in group:
+                end += bits
+                text = f"(u64){scope.expressions.u128(value)} & {c_number((1 << bits) - 1)}"
+                scope.emit(f"sum += rt_words16(({text}) << {-end % 16});")
+    scope.emit("return rt_folded16(sum);")
+
+
 def _put(scope: Scope, value: ir.Expr, bits: int, offset: str) -> str:
     if isinstance(value, ir.FieldRef):
         return fields.store(
             scope.value(value), scope.expressions.field_type(value), "bytes", offset
         )
-    return f"rt_put_bits(bytes, {offset}, {bits}, {scope.expressions.wide(value)});"
+    if isinstance(value, ir.Const) and bits > 128:
+        literal = bytes_literal(value.value, (bits + 7) // 8)
+        return f"rt_put_bytes(bytes, {offset}, {bits}, {literal});"
+    return f"rt_put_bits(bytes, {offset}, {bits}, {scope.expressions.u128(value)});"
 
 
 def _inputs(scope: Scope, calculation: ir.Calculation) -> Iterator[tuple[str | None, ir.Expr, int]]:

@@ -7,8 +7,8 @@ significant first and right-aligned, as in a packet whose field ends at a byte.
 from innet.errors import UnsupportedProgram
 from innet.switch import ir
 from innet.switch.codegen.scope import Scope
-from innet.switch.codegen.text import c_name, c_type
-from innet.switch.expressions import bytes_literal, is_bytes
+from innet.switch.codegen.text import c_name, c_type, storage_bits
+from innet.switch.expressions import Expressions, bytes_literal, is_bytes
 
 
 def declaration(field: ir.FieldType) -> str:
@@ -39,47 +39,72 @@ def store(place: str, field: ir.FieldType, target: str, offset: int | str) -> st
     return f"{put}({target}, {offset}, {field.bits}, {place});"
 
 
-def assign(scope: Scope, target: ir.FieldRef, value: ir.Expr) -> None:
-    """Set a field that is an array of bytes."""
+def of(register: ir.Register) -> ir.FieldType:
+    """The type of a register's cells: their bits, whether they have a sign or not."""
+    return ir.FieldType(register.name, register.bits)
+
+
+def copy(place: str, kind: ir.FieldType, source: str, source_kind: ir.FieldType) -> str:
+    """A statement that sets a field to another of the same width."""
+    if is_bytes(kind) or is_bytes(source_kind):
+        return f"rt_copy_bytes({place}, {kind.bits}, {source}, {size(source_kind)});"
+    return f"{place} = ({c_type(kind.bits)}){source};"
+
+
+def put(place: str, kind: ir.FieldType, number: str) -> str:
+    """A statement that sets a field to a u64's lowest bits."""
+    if is_bytes(kind):
+        return f"rt_set_bytes({place}, {size(kind)}, {number});"
+    if kind.bits < storage_bits(kind.bits):
+        number = f"({number}) & {hex((1 << kind.bits) - 1)}u"
+    return f"{place} = ({c_type(kind.bits)})({number});"
+
+
+def assign(scope: Scope, place: str, kind: ir.FieldType, value: ir.Expr) -> str:
+    """A statement that sets a field to an expression, wrapped to the field's width."""
     expressions = scope.expressions
-    kind = expressions.field_type(target)
-    place, count = scope.place(target), size(kind)
+    if is_bytes(kind):
+        return _assign_bytes(expressions, place, kind, value)
+    if isinstance(value, ir.ParamRef):
+        at = ir.argument_place(expressions.params, value.index)
+        text = f"rt_wide_arg(a, {at})" if kind.bits > 64 else f"a[{at}]"
+        return f"{place} = ({c_type(kind.bits)}){text};"
+    return f"{place} = ({c_type(kind.bits)})({expressions.stored(value, kind.bits)});"
+
+
+def _assign_bytes(expressions: Expressions, place: str, kind: ir.FieldType, value: ir.Expr) -> str:
+    count = size(kind)
     while isinstance(value, ir.Op) and value.op == "&" and _covers(value.operands[1], kind.bits):
         value = value.operands[0]  # the target wraps anyway
+    if isinstance(value, ir.Const):
+        constant = bytes_literal(value.value % (1 << kind.bits), count)
+        return f"memcpy({place}, {constant}, {count});"
+    if source := expressions.bytes_of(value):
+        text, like = source
+        if kind.varbit or like.varbit:
+            raise UnsupportedProgram(f"assigning {like.name} to {kind.name}")
+        if like.bits >= kind.bits or not like.signed:
+            return f"rt_copy_bytes({place}, {kind.bits}, {text}, {size(like)});"
+    number = expressions.number(value)
+    if number.unsigned:
+        return f"rt_set_bytes({place}, {count}, {expressions.u128(value)});"
+    expressions.looked_at(bits=kind.bits)
+    return f"limbs_store({place}, {kind.bits}, {number.limbs});"
+
+
+def assign_slice(scope: Scope, target: ir.FieldRef, value: ir.Expr) -> str | None:
+    """A statement that sets neighbouring bits of a field that is an array of bytes.
+
+    If `value` is what p4c makes of that: ``target & kept | part << shift & ~kept``.
+    """
+    kind = scope.expressions.field_type(target)
     match value:
-        case ir.Const(constant):
-            scope.emit(
-                f"memcpy({place}, {bytes_literal(constant % (1 << kind.bits), count)}, {count});"
-            )
-            return
-        case ir.FieldRef() if is_bytes(source := expressions.field_type(value)):
-            if source.varbit or kind.varbit or (source.signed and source.bits < kind.bits):
-                raise UnsupportedProgram(f"assigning {source.name} to {kind.name}")
-            scope.emit(
-                f"rt_copy_bytes({place}, {kind.bits}, {scope.value(value)}, {size(source)});"
-            )
-            return
-        case ir.ParamRef(index) if expressions.params[index][1] <= 128:
-            scope.emit(f"rt_set_bytes({place}, {count}, rt_wide_arg(a, {index}));")
-            return
-        case ir.FieldRef() if not expressions.field_type(value).signed:
-            scope.emit(f"rt_set_bytes({place}, {count}, {expressions.wide(value)});")
-            return
         case ir.Op("|", (ir.Op("&", (ir.FieldRef() as old, ir.Const(kept))), part)) if (
             old == target
         ):
-            _assign_slice(scope, target, part, kept)
-            return
-    number = expressions.number(value)
-    if number.low < 0:
-        raise UnsupportedProgram(f"a signed value in {kind.name}, which has {kind.bits} bits")
-    scope.emit(f"rt_set_bytes({place}, {count}, (u128){number.text});")
-
-
-def _assign_slice(scope: Scope, target: ir.FieldRef, part: ir.Expr, kept: int) -> None:
-    """Set the bits that are not kept, which lie next to each other, as p4c assigns a slice."""
-    kind = scope.expressions.field_type(target)
-    new = (1 << kind.bits) - 1 & ~kept
+            new = (1 << kind.bits) - 1 & ~kept
+        case _:
+            return None
     shift = (new & -new).bit_length() - 1
     width = new.bit_length() - shift
     match part:
@@ -88,14 +113,14 @@ def _assign_slice(scope: Scope, target: ir.FieldRef, part: ir.Expr, kept: int) -
         case ir.Op("&", (value, ir.Const(mask))) if shift == 0:
             pass
         case _:
-            raise UnsupportedProgram(f"arithmetic on {kind.name}, {kind.bits} bits wide")
-    if mask != new or new >> shift != (1 << width) - 1 or width > 126:
-        raise UnsupportedProgram(f"arithmetic on {kind.name}, {kind.bits} bits wide")
+            return None
+    if mask != new or new >> shift != (1 << width) - 1 or width > 128:
+        return None
     while isinstance(value, ir.Op) and value.op == "&" and _covers(value.operands[1], width):
         value = value.operands[0]
     offset = size(kind) * 8 - shift - width
     number = scope.expressions.number(ir.Op("&", (value, ir.Const((1 << width) - 1)))).text
-    scope.emit(f"rt_put_bits({scope.place(target)}, {offset}, {width}, (u128){number});")
+    return f"rt_put_bits({scope.place(target)}, {offset}, {width}, (u128){number});"
 
 
 def _covers(mask: ir.Expr, bits: int) -> bool:

@@ -17,6 +17,7 @@ class Headers:
             assign_header=self._assign,
             assign_header_stack=self._assign_stack,
             assign_union=self._assign_union,
+            assign_union_stack=self._assign_union_stack,
             add_header=self._add,
             remove_header=self._remove,
             assign_VL=self.assign_varbit,
@@ -49,6 +50,12 @@ class Headers:
         for pair in zip(to.headers, of.headers, strict=True):
             self._assign(*(ir.Name("header", each) for each in pair))
 
+    def _assign_union_stack(self, target: ir.Name, source: ir.Name) -> None:
+        to, of = (self._scope.program.union_stack(each.name) for each in (target, source))
+        for pair in zip(to.unions, of.unions, strict=True):
+            self._assign_union(*(ir.Name("header_union", each) for each in pair))
+        self._emit(f"{self._scope.next_index(to.name)} = {self._scope.next_index(of.name)};")
+
     def _add(self, target: Header) -> None:
         place = self._scope.header_place(_header(target))
         with self._scope.block(f"if (!{place.valid})"):
@@ -72,7 +79,7 @@ class Headers:
     def make_valid(self, place: HeaderPlace) -> None:
         """Set a header valid, and the others of its union invalid."""
         self._emit(f"{place.valid} = true;")
-        self._emit(*(f"{self._scope.valid(other)} = false;" for other in place.rivals))
+        self._emit(*(f"{other} = false;" for other in place.rivals))
 
     def assign_varbit(self, target: ir.FieldRef, source: ir.Expr) -> None:
         """Set a varbit to another of its type."""
@@ -84,32 +91,53 @@ class Headers:
         self._emit(f"{self._scope.header_place(target.header).varbit_bytes} = {length};")
 
     def _push(self, name: ir.Name, count: ir.Const) -> None:
-        stack = self._scope.program.stack(name.name)
-        depth = len(stack.headers)
+        depth, arrays = self._arrays(name)
         n = min(count.value, depth)
-        for array in self._scope.stack_arrays(stack):
-            if n < depth:
-                self._emit(f"memmove(&{array}[{n}], &{array}[0], {depth - n} * sizeof {array}[0]);")
-        valid, following = self._scope.valid_array(stack), self._scope.next_index(stack.name)
+        following = self._scope.next_index(name.name)
         count_after = (
             f"{following} < {depth - n} ? {following} + {n} : {depth}" if n < depth else f"{depth}"
         )
-        self._emit(
-            f"memset(&{valid}[0], 0, {n} * sizeof {valid}[0]);", f"{following} = {count_after};"
-        )
+        if name.kind == "header_union_stack":
+            self._emit(
+                *(f"rt_push_front({each}, sizeof {each}[0], {depth}, {n});" for each in arrays)
+            )
+        else:
+            if n < depth:
+                self._emit(*(_moved(each, n, 0, depth - n) for each in arrays))
+            self._emit(self._made_invalid(name, 0, n))
+        self._emit(f"{following} = {count_after};")
 
     def _pop(self, name: ir.Name, count: ir.Const) -> None:
-        stack = self._scope.program.stack(name.name)
-        depth = len(stack.headers)
+        depth, arrays = self._arrays(name)
         n = min(count.value, depth)
-        for array in self._scope.stack_arrays(stack):
+        following = self._scope.next_index(name.name)
+        if name.kind == "header_union_stack":
+            self._emit(
+                *(f"rt_pop_front({each}, sizeof {each}[0], {depth}, {n});" for each in arrays)
+            )
+        else:
             if n < depth:
-                self._emit(f"memmove(&{array}[0], &{array}[{n}], {depth - n} * sizeof {array}[0]);")
-        valid, following = self._scope.valid_array(stack), self._scope.next_index(stack.name)
-        self._emit(
-            f"memset(&{valid}[{depth - n}], 0, {n} * sizeof {valid}[0]);",
-            f"{following} -= {following} < {n} ? {following} : {n};",
-        )
+                self._emit(*(_moved(each, 0, n, depth - n) for each in arrays))
+            self._emit(self._made_invalid(name, depth - n, n))
+        self._emit(f"{following} -= {following} < {n} ? {following} : {n};")
+
+    def _arrays(self, name: ir.Name) -> tuple[int, list[str]]:
+        """How many elements a stack has, and the C arrays of all that belongs to them."""
+        program = self._scope.program
+        names = [name.name]
+        if name.kind == "header_union_stack":
+            names = [*program.union_stack(name.name).stacks]
+        stacks = [program.stack(each) for each in names]
+        arrays = [array for stack in stacks for array in self._scope.stack_arrays(stack)]
+        return len(stacks[0].headers), arrays
+
+    def _made_invalid(self, name: ir.Name, first: int, count: int) -> str:
+        valid = self._scope.valid_array(self._scope.program.stack(name.name))
+        return f"memset(&{valid}[{first}], 0, {count} * sizeof {valid}[0]);"
+
+
+def _moved(array: str, to: int, of: int, count: int) -> str:
+    return f"memmove(&{array}[{to}], &{array}[{of}], {count} * sizeof {array}[0]);"
 
 
 def _header(operand: Header) -> str | ir.Element:

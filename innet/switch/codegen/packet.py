@@ -5,22 +5,20 @@ from innet.switch.codegen.replication import CLONES, NORMAL, REPLICA
 from innet.switch.codegen.scope import Scope
 
 
-def depart(scope: Scope, most_header_bytes: int) -> None:
+def depart(scope: Scope) -> None:
     """A function that takes one copy of a packet through the egress and out of a port."""
     replication.enqueue(scope)
     with scope.block(
         "static void depart(struct sw *sw, struct state *s, struct phv *p, u32 port, "
         "const u8 *rest, u32 rest_bytes, u32 length)"
     ):
-        scope.emit(f"u8 head[{most_header_bytes}];")
         _enter_egress(scope)
         scope.emit("egress(sw, s, p, length);")
         if scope.primitives & CLONES:
             scope.emit("if (p->m.path.clone) clone_egress(sw, p, rest, rest_bytes, length);")
-        with scope.block(f"if ({scope.standard('egress_spec')} == *rt_drop_port(sw))"):
+        with scope.block(f"if ({scope.standard('egress_spec')} == rt_drop_port(sw))"):
             scope.trace("Dropping packet at the end of egress")
             scope.emit("rt_dropped(sw, DROP_EGRESS);", "return;")
-        scope.trace("Deparser 'deparser': start")
         scope.emit("update_checksums(sw, p, rest, rest_bytes);")
         _leave(scope)
     scope.emit("")
@@ -41,23 +39,26 @@ def _enter_egress(scope: Scope) -> None:
         scope.emit(f"{scope.standard('packet_length')} = p->m.path.bytes;")
     scope.emit(
         f"{scope.standard('egress_port')} = (u16)port;",
-        f"{spec} = (*rt_drop_port(sw) + 1) & 511; /* any but that one */",
+        f"{spec} = (rt_drop_port(sw) + 1) & 511; /* any but that one */",
         "p->m.valid.none_ = false;",
     )
 
 
 def _leave(scope: Scope) -> None:
-    if not (scope.tracing or scope.primitives & {"recirculate", "truncate", *CLONES}):
-        scope.emit("rt_emit(sw, port, head, deparse(sw, p, head), rest, rest_bytes);")
-        return
-    scope.emit("u32 head_bytes = deparse(sw, p, head);")
-    scope.trace("Deparser 'deparser': end")
+    """The headers are written to where the port's next frame is to be."""
+    scope.emit("u32 head_bytes = header_bytes(p);")
     if "recirculate" in scope.primitives:
         with scope.block("if (p->m.path.recirculate)"):
-            scope.emit("recirculate(sw, p, head, head_bytes, rest, rest_bytes);", "return;")
-    scope.emit("rt_cut(&p->m.path, &head_bytes, &rest_bytes);")
+            scope.emit("recirculate(sw, p, head_bytes, rest, rest_bytes);", "return;")
+    if scope.primitives & {"truncate", *CLONES}:
+        scope.emit("rt_cut(&p->m.path, &head_bytes, &rest_bytes);")
+    scope.emit(
+        "u8 *out = rt_room(sw, port, head_bytes + rest_bytes);",
+        "deparse(sw, p, out);",
+        "memcpy(out + head_bytes, rest, rest_bytes);",
+    )
     scope.trace("Transmitting packet of size %u out of port %u", "head_bytes + rest_bytes", "port")
-    scope.emit("rt_emit(sw, port, head, head_bytes, rest, rest_bytes);")
+    scope.emit("rt_emit(sw, port, head_bytes + rest_bytes);")
 
 
 def process(scope: Scope) -> None:
@@ -121,7 +122,7 @@ def _forward(scope: Scope) -> None:
             "return;",
         )
     scope.trace("Egress port is %u", f"(u32){spec}")
-    with scope.block(f"if ({spec} == *rt_drop_port(sw))"):
+    with scope.block(f"if ({spec} == rt_drop_port(sw))"):
         scope.trace("Dropping packet at the end of ingress")
         scope.emit("rt_dropped(sw, DROP_INGRESS);", "return;")
     scope.emit(f"{instance_type} = {NORMAL};", f"depart(sw, s, p, {spec}, {rest});")

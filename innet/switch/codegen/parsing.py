@@ -7,9 +7,11 @@ from innet.switch import ir
 from innet.switch.codegen import fields, tracing
 from innet.switch.codegen.data import runs
 from innet.switch.codegen.headers import Headers
-from innet.switch.codegen.scope import HeaderPlace, Scope, fields_in
+from innet.switch.codegen.references import fields_in
+from innet.switch.codegen.scope import HeaderPlace, Scope
 from innet.switch.codegen.steps import Steps
 from innet.switch.codegen.text import c_name, c_number
+from innet.switch.expressions import bytes_literal, is_bytes
 
 _CORE_ERRORS = (
     "NoError", "PacketTooShort", "NoMatch", "StackOutOfBounds", "HeaderTooShort", "ParserTimeout",
@@ -67,21 +69,32 @@ class Parsing:
         self._emit("")
 
     def deparser(self) -> None:
-        """A function that writes the valid headers and returns how many bytes they are."""
-        with self._scope.block("static u32 deparse(struct sw *sw, const struct phv *p, u8 *out)"):
+        """A function that says how many bytes the valid headers are, and one that writes them."""
+        with self._scope.block("static u32 header_bytes(const struct phv *p)"):
+            self._emit("(void)p;", "u32 bytes = 0;")
+            for name in self._scope.program.deparser:
+                place = self._scope.header_place(name)
+                varbit = f" + {place.varbit_bytes}" if place.varbit_bytes else ""
+                size = self._scope.headers[name].fixed_bytes
+                self._emit(f"if ({place.valid}) bytes += {size}{varbit};")
+            self._emit("return bytes;")
+        self._emit("")
+        with self._scope.block("static void deparse(struct sw *sw, const struct phv *p, u8 *out)"):
             self._emit("(void)sw; (void)p; (void)out;", "u32 at = 0;")
+            self._scope.trace("Deparser 'deparser': start")
             for name in self._scope.program.deparser:
                 place = self._scope.header_place(name)
                 with self._scope.block(f"if ({place.valid})"):
                     self._scope.trace(f"Deparsing header '{name}'")
                     self._write(self._scope.headers[name], place)
-            self._emit("return at;")
+            self._emit("(void)at;")
+            self._scope.trace("Deparser 'deparser': end")
         self._emit("")
 
     def most_header_bytes(self) -> int:
-        """The most that the deparser can write, and 1, for C has no empty arrays."""
+        """The most that the deparser can write."""
         headers = (self._scope.headers[name] for name in self._scope.program.deparser)
-        return sum(field.bits for header in headers for field in header.fields) // 8 + 1
+        return sum(field.bits for header in headers for field in header.fields) // 8
 
     def _fail(self, error: str) -> str:
         """The statement that ends parsing with one of the language's own errors."""
@@ -100,7 +113,7 @@ class Parsing:
             self._load(header, self._scope.header_place(target.name), length)
             return
         stack = self._scope.program.stack(target.name)
-        following = self._scope.next_index(stack.name)
+        following = self._scope.next_index(stack.counter)
         self._emit(f"if ({following} >= {len(stack.headers)}) {self._fail('StackOutOfBounds')}")
         header = self._scope.headers[stack.headers[0]]
         self._load(header, self._scope.next_place(stack), length)
@@ -179,7 +192,7 @@ class Parsing:
         with self._scope.block(""):
             self._check_indices(tuple(key for key, _ in state.keys))
             for i, (key, bits) in enumerate(state.keys):
-                self._emit(f"const u128 k{i} = {self._select_key(key, bits)}; (void)k{i};")
+                self._emit(f"{self._select_key(f'k{i}', key, bits)} (void)k{i};")
             tracing.selection(self._scope, state)
             # As in BMv2: without a default, what does not match is accepted.
             for transition in state.transitions:
@@ -193,12 +206,16 @@ class Parsing:
             defaults = [each.next_state for each in state.transitions if each.value is None]
             self._emit(_goto_state(defaults[-1] if defaults else None))
 
-    def _select_key(self, key: ir.Expr, bits: int) -> str:
-        if bits > 128:
-            raise UnsupportedProgram(f"a select key of {bits} bits")
+    def _select_key(self, name: str, key: ir.Expr, bits: int) -> str:
+        """A statement that declares a key: a number, or, if it is too wide, an array of bytes."""
+        kind = ir.FieldType(name, bits)
         if isinstance(key, ir.Lookahead):
-            return f"rt_wide_bits({self._lookahead(key)}, {key.offset}, {key.bits})"
-        return self._scope.expressions.wide(key)
+            declared = f"u8 {name}[{fields.size(kind)}];" if is_bytes(kind) else f"u128 {name};"
+            source = self._lookahead(key)
+            return f"{declared} {fields.load(name, kind, source, key.offset, bits)}"
+        if place := self._scope.expressions.bytes_of(key):
+            return f"const u8 *const {name} = {place[0]};"
+        return f"const u128 {name} = {self._scope.expressions.u128(key)};"
 
     def _ask_value_set(self, state: ir.ParserState, name: str, following: str | None) -> None:
         program = self._scope.program
@@ -211,7 +228,7 @@ class Parsing:
             self._emit(f"u8 key[{size}] __attribute__((aligned(8))) = {{0}};")
             offset = 0
             for i, (_, bits) in enumerate(state.keys):
-                self._emit(f"rt_put_bits(key, {offset}, {bits}, k{i});")
+                self._emit(fields.store(f"k{i}", ir.FieldType(f"k{i}", bits), "key", offset))
                 offset += bits
             number = len(program.tables) + names.index(name)
             self._emit(f"if (rt_lookup(sw, {number}, key)) {_goto_state(following)}")
@@ -304,7 +321,13 @@ def _select_tests(state: ir.ParserState, value: int, mask: int | None) -> list[s
         full = (1 << bits) - 1
         wanted = value >> shift & full
         looked_at = full if mask is None else mask >> shift & full
-        if looked_at:
+        if looked_at and bits > 128:
+            count = -(-bits // 8)
+            wanted_bytes = bytes_literal(wanted & looked_at, count)
+            tests.append(
+                f"rt_match_bytes(k{i}, {wanted_bytes}, {bytes_literal(looked_at, count)}, {count})"
+            )
+        elif looked_at:
             tests.append(f"(k{i} & {c_number(looked_at)}) == {c_number(wanted & looked_at)}")
     return tests or ["true"]
 

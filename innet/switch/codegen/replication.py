@@ -4,7 +4,7 @@ The order of their effects is that of BMv2's simple_switch. What a program does 
 """
 
 from innet.switch import ir
-from innet.switch.codegen import fields
+from innet.switch.codegen import data, fields
 from innet.switch.codegen.scope import Scope
 from innet.switch.codegen.text import c_name
 
@@ -59,18 +59,23 @@ def enqueue(scope: Scope) -> None:
 
 
 def replicate(scope: Scope) -> None:
-    """A function that takes copies of a packet, as a group or a session wants them, to egress."""
-    with (
-        scope.block(
-            "static void replicate(struct sw *sw, struct state *s, const struct phv *of, "
-            "const struct copies *copies, const u8 *rest, u32 rest_bytes, u32 length)"
-        ),
-        scope.block("for (u32 i = 0; i < copies->count; i++)"),
+    """A function that takes copies of a packet, as a group or a session wants them, to egress.
+
+    All of them are made in one place: what the egress may change is as it was before each of them.
+    """
+    with scope.block(
+        "static void replicate(struct sw *sw, struct state *s, struct phv *p, "
+        "const struct copies *copies, const u8 *rest, u32 rest_bytes, u32 length)"
     ):
-        scope.emit("struct phv copy = *of, *p = &copy;")
-        _copied_path(scope)
-        _trace_replica(scope)
-        scope.emit("depart(sw, s, p, copies->replicas[i].port, rest, rest_bytes, length);")
+        scope.emit(
+            f"u8 kept[offsetof(struct phv, {data.COMMON})] __attribute__((aligned(64)));",
+            "memcpy(kept, p, sizeof kept);",
+        )
+        with scope.block("for (u32 i = 0; i < copies->count; i++)"):
+            scope.emit("if (i) memcpy(p, kept, sizeof kept);")
+            _trace_replica(scope, of="p")
+            _copied_path(scope, of="p")
+            scope.emit("depart(sw, s, p, copies->replicas[i].port, rest, rest_bytes, length);")
     scope.emit("")
 
 
@@ -123,8 +128,8 @@ def passes(scope: Scope) -> None:
     scope.emit("")
 
 
-def _copied_path(scope: Scope) -> None:
-    _fresh_path(scope)
+def _copied_path(scope: Scope, of: str = "of") -> None:
+    _fresh_path(scope, of)
     scope.emit("if (copies->most_bytes) rt_truncate(&p->m.path, copies->most_bytes);")
     rid = scope.standard("egress_rid")
     scope.emit(f"{rid} = (u16)copies->replicas[i].instance;")
@@ -133,14 +138,16 @@ def _copied_path(scope: Scope) -> None:
         scope.emit(f"    {scope.standard('priority')} = (u8)(copies->class_of_service & 7);")
 
 
-def _fresh_path(scope: Scope) -> None:
-    scope.emit("p->m.path = rt_fresh_path(&of->m.path);")
+def _fresh_path(scope: Scope, of: str = "of") -> None:
+    if of != "p":
+        scope.emit(f"p->m.path = {of}->m.path;")
+    scope.emit("rt_freshen(&p->m.path);")
     if scope.tracing:
         scope.emit("p->m.path.copy = rt_copy_number(sw);")
 
 
-def _trace_replica(scope: Scope) -> None:
-    scope.trace("Replicating packet on port %u", "copies->replicas[i].port", of="of")
+def _trace_replica(scope: Scope, of: str = "of") -> None:
+    scope.trace("Replicating packet on port %u", "copies->replicas[i].port", of=of)
 
 
 def _reset_metadata(scope: Scope) -> None:
@@ -214,16 +221,16 @@ def _resubmit(scope: Scope) -> None:
 def _recirculate(scope: Scope) -> None:
     """Begins again with the packet as it would have been sent."""
     with scope.block(
-        "static void recirculate(struct sw *sw, struct phv *of, const u8 *head, u32 head_bytes, "
-        "const u8 *rest, u32 rest_bytes)"
+        "static void recirculate(struct sw *sw, struct phv *of, u32 head_bytes, const u8 *rest, "
+        "u32 rest_bytes)"
     ):
-        scope.trace("Recirculating packet", of="of")
         scope.emit(
             "struct pending *packet = rt_push(sw, RT_AGAIN, head_bytes + rest_bytes);",
             "if (!packet) { rt_dropped(sw, DROP_QUEUE_FULL); return; }",
-            "memcpy(packet->data, head, head_bytes);",
+            "deparse(sw, of, packet->data);",
             "memcpy(packet->data + head_bytes, rest, rest_bytes);",
         )
+        scope.trace("Recirculating packet", of="of")
         _begin_again(scope, "recirculate", RECIRCULATED, "head_bytes + rest_bytes")
     scope.emit("")
 

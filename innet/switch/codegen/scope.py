@@ -1,10 +1,11 @@
 """What all parts of the generator share: the program, the text, and where things live in C."""
 
-import dataclasses
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from innet.switch import ir
+from innet.switch.codegen.references import fields_in
+from innet.switch.codegen.temporaries import temporaries
 from innet.switch.codegen.text import Text, c_name, c_string
 from innet.switch.expressions import Expressions
 
@@ -19,7 +20,7 @@ are where an index outside of the stack leads."""
 class HeaderPlace:
     """The C lvalues of a header's parts; `varbit_bytes` is the length of its varbit.
 
-    `rivals` are the other headers of its union.
+    `rivals` are those of the validity of the other headers of its union.
     """
 
     fields: str
@@ -51,7 +52,10 @@ class Scope:
             for index, header in enumerate(stack.headers)
         }
         self.expressions = Expressions(program, self)
-        self.mentioned = frozenset(_mentioned([getattr(program, part) for part in _PARTS]))
+        self.mentioned = fields_in([getattr(program, part) for part in _PARTS])
+        self.temporaries = temporaries(program, STANDARD)
+        self.stand_ins: dict[ir.FieldRef, str] = {}
+        """C lvalues of fields that are elsewhere while a loop runs."""
         self.primitives = frozenset(_primitives(program))
 
     def place(self, ref: ir.FieldRef) -> str:
@@ -64,7 +68,7 @@ class Scope:
 
     def valid(self, header: str) -> str:
         """The C lvalue of a header's validity."""
-        return self.header_place(header).valid
+        return f"p->m.valid.{self._member(header)}"
 
     def header_place(self, header: str | ir.Element, *, reading: bool = False) -> HeaderPlace:
         """Where a header is; one outside of its stack is elsewhere for reading and for writing."""
@@ -75,12 +79,20 @@ class Scope:
             outside = depth if reading else depth + 1
             member = f"{c_name(stack.name)}[rt_index({index}, {depth}, {outside})]"
             return self._header_place(stack.headers[0], member)
-        return self._header_place(header, self._elements.get(header) or c_name(header))
+        return self._header_place(header, self._member(header))
 
     def next_place(self, stack: ir.Stack) -> HeaderPlace:
         """Where the parser extracts the next header of a stack that is not full."""
-        member = f"{c_name(stack.name)}[{self.next_index(stack.name)}]"
-        return self._header_place(stack.headers[0], member)
+        at = f"[{self.next_index(stack.counter)}]"
+        others = [
+            each
+            for each in self.program.stacks
+            if each.union_stack == stack.counter and each != stack
+        ]
+        return replace(
+            self._header_place(stack.headers[0], f"{c_name(stack.name)}{at}"),
+            rivals=tuple(f"{self.valid_array(other)}{at}" for other in others),
+        )
 
     def length(self, header: str | ir.Element) -> str:
         """C text that reads how many bytes a header's varbit has."""
@@ -116,39 +128,27 @@ class Scope:
         return f"p->m.{STANDARD}.{field}"
 
     def _part(self, ref: ir.FieldRef, *, reading: bool) -> str:
+        if ref in self.stand_ins:
+            return self.stand_ins[ref]
+        if ref in self.temporaries:
+            return c_name(f"{ref.header}_{ref.field}")
         place = self.header_place(ref.header, reading=reading)
         return place.valid if ref.field == ir.VALID else f"{place.fields}.{c_name(ref.field)}"
 
+    def _member(self, header: str) -> str:
+        """What a header is called in the structures of fields, of validity and of lengths."""
+        return self._elements.get(header) or c_name(header)
+
     def _header_place(self, header: str, member: str) -> HeaderPlace:
         kind = self.headers[header]
-        union = next((each for each in self.program.unions if header in each.headers), None)
+        others = next((each.headers for each in self.program.unions if header in each.headers), ())
         return HeaderPlace(
             f"p->{'m.' if kind.metadata else ''}{member}",
             f"p->m.valid.{member}",
             f"p->m.varbit_bytes.{member}" if kind.varbit else None,
-            tuple(each for each in union.headers if each != header) if union else (),
+            tuple(self.valid(each) for each in others if each != header),
             kind.metadata,
         )
-
-
-def fields_in(node: object) -> frozenset[ir.FieldRef]:
-    """All fields that stand anywhere in a part of the program."""
-    return frozenset(_mentioned(node))
-
-
-def _mentioned(node: object) -> Iterator[ir.FieldRef]:
-    """All fields that stand anywhere in a part of the program."""
-    if isinstance(node, ir.FieldRef):
-        yield node
-        if isinstance(node.header, ir.Element):
-            yield from _mentioned(node.header)
-    elif dataclasses.is_dataclass(node):
-        yield from _mentioned([getattr(node, each.name) for each in dataclasses.fields(node)])
-    elif isinstance(node, dict):
-        yield from _mentioned(list(node.values()))
-    elif isinstance(node, (tuple, list)):
-        for each in node:
-            yield from _mentioned(each)
 
 
 def _primitives(program: ir.Program) -> Iterator[str]:

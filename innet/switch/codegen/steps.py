@@ -1,31 +1,34 @@
 """Straight-line code: what actions and parser states do, primitive by primitive."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 from innet.errors import UnsupportedProgram
 from innet.switch import ir
 from innet.switch.codegen import fields, tracing
-from innet.switch.codegen.data import Bank
+from innet.switch.codegen.loops import Finder, Loop
+from innet.switch.codegen.references import fields_in
+from innet.switch.codegen.registers import Registers
 from innet.switch.codegen.scope import Scope
-from innet.switch.codegen.text import c_name, c_type
+from innet.switch.codegen.text import c_number, c_type
 from innet.switch.expressions import is_bytes
 
 
 class Steps:
-    """Renders bodies; looks a bank's row up once where an action allows it."""
+    """Renders bodies."""
 
-    def __init__(self, scope: Scope, all_banks: list[Bank]) -> None:
+    def __init__(self, scope: Scope, registers: Registers) -> None:
         self._scope = scope
         self._emit = scope.emit
         self._counters = {each.name: i for i, each in enumerate(scope.program.counters)}
-        self._bank_of = {each.name: bank for bank in all_banks for each in bank.registers}
+        self._registers = registers
         self._in_action = False
-        self._rows: dict[tuple[int, ir.Expr], str] = {}
+        self._finder = Finder(scope.program, registers.banks, scope.temporaries)
         self._primitives: dict[str, Callable[..., None]] = {
             "assign": self.assign,
-            "register_read": self._register_read,
-            "register_write": self._register_write,
+            "register_read": registers.read,
+            "register_write": registers.write,
             "count": self._count,
             "drop": self._drop,
             "mark_to_drop": self._drop,
@@ -51,18 +54,19 @@ class Steps:
         for action in self._scope.program.actions:
             self._scope.expressions.params = action.params
             self._emit(f"/* {action.name.replace('*/', '')} */")
+            rows = self._registers.rows(action.body)
+            self._registers.outside(action.id, rows)
             with self._scope.block(
                 f"static void action_{action.id}(struct sw *sw, struct state *s, "
                 "struct phv *restrict p, const u64 *a, u32 length)"
             ):
                 self._emit("(void)sw; (void)s; (void)p; (void)a; (void)length;")
-                self._hoist_rows(action.body)
-                self._scope.trace(f"Action {action.name}".replace("%", "%%"), level="T")
-                self._in_action = True
-                self.body(action.body)
-                self._in_action = False
+                with self._registers.looked_up(action.id, rows):
+                    self._scope.trace(f"Action {action.name}".replace("%", "%%"), level="T")
+                    self._in_action = True
+                    self.body(action.body)
+                    self._in_action = False
             self._emit("")
-            self._rows = {}
 
     def body(self, body: tuple[ir.Primitive, ...]) -> None:
         """Straight-line code; p4c's jumps go to the number of a step."""
@@ -71,50 +75,90 @@ class Steps:
             for step in body
             if step.op.startswith("_jump") and isinstance(step.args[-1], ir.Const)
         }
-        for number, step in enumerate(body):
+        in_c = self._in_action and not self._scope.tracing  # what is traced is traced step by step
+        loops = {loop.first: loop for loop in self._finder.loops(body)} if in_c else {}
+        if self._in_action:
+            self._declare_temporaries(body, loops)
+        number = 0
+        while number < len(body):
             if number in targets:
                 self._emit(f"at_{number}:;")
-            if self._in_action and step.op not in ("_jump", "_jump_if_zero"):
-                tracing.step(self._scope, step)
-            try:
-                self._primitives[step.op](*step.args)
-            except UnsupportedProgram as problem:
-                raise UnsupportedProgram(f"{step.source}: {problem}") from None
+            if loop := loops.get(number):
+                self._loop(loop, targets)
+                number = loop.end
+            else:
+                self._step(body[number])
+                number += 1
         if len(body) in targets:
             self._emit(f"at_{len(body)}:;")
 
+    def _declare_temporaries(self, body: tuple[ir.Primitive, ...], loops: dict[int, Loop]) -> None:
+        looped = {number for loop in loops.values() for number in range(loop.first, loop.end)}
+        steps = [step for number, step in enumerate(body) if number not in looped]
+        steps += [step for loop in loops.values() for step in loop.steps]
+        for field in sorted(fields_in([step.args for step in steps]), key=str):
+            if field in self._scope.temporaries:
+                kind = self._scope.expressions.field_type(field)
+                self._emit(f"{c_type(kind.bits)} {self._scope.place(field)};")
+
+    def _step(self, step: ir.Primitive) -> None:
+        if self._in_action and step.op not in ("_jump", "_jump_if_zero"):
+            tracing.step(self._scope, step)
+        try:
+            self._primitives[step.op](*step.args)
+        except UnsupportedProgram as problem:
+            raise UnsupportedProgram(f"{step.source}: {problem}") from None
+
+    def _loop(self, loop: Loop, targets: set[int]) -> None:
+        scope = self._scope
+        with scope.block(""):
+            for number, listed in enumerate(loop.lists):
+                kind = c_type(max(listed.values).bit_length())
+                values = ", ".join(map(c_number, listed.values))
+                self._emit(f"static const {kind} list_{number}[] = {{{values}}};")
+                scope.expressions.lists[listed] = f"list_{number}"
+            with self._variables(loop):
+                lines = {field: f"(&{scope.place(field)})[i]" for field in loop.lines}
+                scope.stand_ins |= lines
+                self._registers.lines = loop.cells
+                with scope.block(f"for (u32 i = 0; i < {loop.rounds}; i++)"):
+                    for number, step in enumerate(loop.steps, start=loop.first):
+                        if number in targets and number > loop.first:
+                            self._emit(f"at_{number}:;")
+                        self._step(step)
+                    if loop.first + len(loop.steps) in targets:
+                        self._emit(f"at_{loop.first + len(loop.steps)}:;")
+                self._registers.lines = frozenset()
+            scope.expressions.lists.clear()
+
+    @contextmanager
+    def _variables(self, loop: Loop) -> Iterator[None]:
+        """What all rounds share is in variables meanwhile, which C knows to be no part of the rest."""
+        scope = self._scope
+        seen = fields_in([self._registers.in_text(step) for step in loop.steps])
+        homes = {field: scope.place(field) for field in sorted(loop.variables & seen, key=str)}
+        names = {field: f"v{number}" for number, field in enumerate(homes)}
+        for field, home in homes.items():
+            kind = scope.expressions.field_type(field)
+            self._emit(f"{c_type(kind.bits)} {names[field]} = {home};")
+        scope.stand_ins = dict(names)
+        yield
+        scope.stand_ins = {}
+        written = {step.args[0] for step in loop.steps if step.op in ("assign", "register_read")}
+        self._emit(*(f"{home} = {names[each]};" for each, home in homes.items() if each in written))
+
     def assign(self, target: ir.FieldRef, value: ir.Expr) -> None:
         """Set a field to an expression, wrapped to the field's width."""
-        expressions = self._scope.expressions
-        bits = expressions.field_type(target).bits
-        if is_bytes(expressions.field_type(target)):
-            fields.assign(self._scope, target, value)
-            return
-        if isinstance(value, ir.ParamRef):
-            wide = bits > 64
-            text = f"rt_wide_arg(a, {value.index})" if wide else f"a[{2 * value.index}]"
-            text = f"({c_type(bits)}){text}"
-        else:
-            text = f"({c_type(bits)})({expressions.stored(value, bits)})"
-        self._emit(f"{self._scope.place(target)} = {text};")
-
-    def _register_read(self, target: ir.FieldRef, array: ir.Name, index: ir.Expr) -> None:
-        bits = self._scope.expressions.field_type(target).bits
-        cell = self._cell(array.name, index)
-        self._emit(f"{self._scope.place(target)} = ({c_type(bits)}){cell};")
-
-    def _register_write(self, array: ir.Name, index: ir.Expr, value: ir.Expr) -> None:
-        registers = self._bank_of[array.name].registers
-        bits = next(each.bits for each in registers if each.name == array.name)
-        text = self._scope.expressions.stored(value, bits)
-        self._emit(f"{self._cell(array.name, index)} = ({c_type(bits)})({text});")
+        kind = self._scope.expressions.field_type(target)
+        part = fields.assign_slice(self._scope, target, value) if is_bytes(kind) else None
+        self._emit(part or fields.assign(self._scope, self._scope.place(target), kind, value))
 
     def _count(self, counter: ir.Name, index: ir.Expr) -> None:
         at = self._scope.expressions.number(index).text
         self._emit(f"rt_count(sw, {self._counters[counter.name]}, (u64){at}, length);")
 
     def _drop(self, *_: object) -> None:
-        self._emit(f"{self._scope.standard('egress_spec')} = (u16)*rt_drop_port(sw);")
+        self._emit(f"{self._scope.standard('egress_spec')} = (u16)rt_drop_port(sw);")
         self._emit(f"{self._scope.standard('mcast_grp')} = 0;")
 
     def _clone(self, session: ir.Expr, kept: ir.Expr) -> None:
@@ -140,50 +184,3 @@ class Steps:
     def _jump_if_zero(self, condition: ir.Expr, target: ir.Const) -> None:
         truth = self._scope.expressions.truth(condition)
         self._emit(f"if (!{truth}) goto at_{target.value};")
-
-    def _hoist_rows(self, body: tuple[ir.Primitive, ...]) -> None:
-        """Look a bank's row up once if the action uses no other, and its index does not change.
-
-        Two rows could be the same one, which `restrict` would deny.
-        """
-        written = {_written(step) for step in body}
-        indices: dict[Bank, dict[ir.Expr, None]] = {}
-        for name, index in filter(None, map(_register_access, body)):
-            indices.setdefault(self._bank_of[name], {})[index] = None
-        for bank, (index, *others) in indices.items():
-            if others or _reads(index) & written:
-                continue
-            row = f"r{len(self._rows)}"
-            self._rows[bank.number, index] = row
-            call = self._row_call(bank, index)
-            self._emit(f"struct row_{bank.number} *restrict {row} = {call};")
-
-    def _row_call(self, bank: Bank, index: ir.Expr) -> str:
-        return f"row_{bank.number}(s, (u64){self._scope.expressions.number(index).text})"
-
-    def _cell(self, name: str, index: ir.Expr) -> str:
-        bank = self._bank_of[name]
-        row = self._rows.get((bank.number, index)) or self._row_call(bank, index)
-        return f"{row}->{c_name(name)}"
-
-
-def _register_access(step: ir.Primitive) -> tuple[str, ir.Expr] | None:
-    match step:
-        case ir.Primitive("register_read", (_, ir.Name(_, name), index)):
-            return name, index  # type: ignore[return-value]
-        case ir.Primitive("register_write", (ir.Name(_, name), index, _)):
-            return name, index  # type: ignore[return-value]
-    return None
-
-
-def _written(step: ir.Primitive) -> ir.FieldRef | None:
-    first = step.args[0] if step.args else None
-    return first if isinstance(first, ir.FieldRef) and step.op != "_jump_if_zero" else None
-
-
-def _reads(expr: ir.Expr) -> set[ir.FieldRef | None]:
-    if isinstance(expr, ir.FieldRef):
-        return {expr}
-    if isinstance(expr, ir.Op):
-        return set().union(*(_reads(operand) for operand in expr.operands))
-    return set()

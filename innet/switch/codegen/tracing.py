@@ -3,8 +3,6 @@
 from innet.switch import ir
 from innet.switch.codegen.scope import Scope
 
-_WIDEST_ARGUMENT = 128
-
 
 def where(source: ir.Source) -> str:
     """The place in the P4 source, as BMv2 puts it in front of a message."""
@@ -43,11 +41,10 @@ def chosen(scope: Scope, action: ir.Action, args: str) -> None:
     with scope.block(""):
         texts, form = [], ""
         for i, (_, bits) in enumerate(action.params):
-            if bits <= _WIDEST_ARGUMENT:
-                size = (bits + 7) // 8
-                scope.emit(f"char text{i}[{2 * size + 1}];")
-                texts.append(f"rt_hex(text{i}, {args} + {2 * i}, {size}, {bits})")
-            form += "%s," if bits <= _WIDEST_ARGUMENT else "...,"
+            size, at = (bits + 7) // 8, ir.argument_place(action.params, i)
+            scope.emit(f"char text{i}[{2 * size + 1}];")
+            texts.append(f"rt_hex(text{i}, {args} + {at}, {size}, {bits})")
+            form += "%s,"
         scope.trace(f"Action entry is {action.name} - {form}", *texts)
 
 
@@ -87,7 +84,7 @@ def selection(scope: Scope, state: ir.ParserState) -> None:
             for i, (_, bits) in enumerate(state.keys):
                 scope.emit(f"char text{i}[{2 * ((bits + 7) // 8) + 1}];")
             texts = [
-                f"rt_hex(text{i}, &k{i}, {(bits + 7) // 8}, {bits})"
+                f"rt_hex(text{i}, {'&' if bits <= 128 else ''}k{i}, {(bits + 7) // 8}, {bits})"
                 for i, (_, bits) in enumerate(state.keys)
             ]
             form = "%s" * len(texts)

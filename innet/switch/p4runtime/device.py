@@ -14,7 +14,7 @@ from p4.v1 import p4runtime_pb2 as p4rt
 from innet.errors import CompilerError, UnsupportedProgram
 from innet.switch import bmv2json
 from innet.switch.codegen import generate
-from innet.switch.engine import Engine
+from innet.switch.engine import Engine, Outward
 from innet.switch.p4runtime.batches import all_or_none, each_alone
 from innet.switch.p4runtime.pipeline import Pipeline
 from innet.switch.p4runtime.refusal import Refusal, invalid, not_found
@@ -40,6 +40,7 @@ class Device:
         seed: int | None = None,
         priority_queues: int = 1,
         tracing: bool = False,
+        outward: Outward | None = None,
     ) -> None:
         self._tell = tell
         self._make_engine = partial(
@@ -49,6 +50,7 @@ class Device:
             seed=seed,
             priority_queues=priority_queues,
             tracing=tracing,
+            outward=outward,
         )
         inner, self._cpu = cpu_port(cpu_port_number)
         self._ports = [*ports, inner]
@@ -166,6 +168,11 @@ class Device:
             if not self._pipeline:
                 raise _no_pipeline()
             self._pipeline.digests.acknowledge(ack)
+
+    @property
+    def port_specs(self) -> list[str]:
+        """What the ports are, but for the one to the CPU."""
+        return [port.spec for port in self._ports[:-1]]
 
     def stats(self) -> Stats:
         """What the ports and the program's tables have seen."""

@@ -6,7 +6,7 @@ from p4.v1 import p4runtime_pb2 as p4rt
 
 from innet.switch.engine import Engine, MeterRates
 from innet.switch.p4runtime.refusal import invalid, unsupported
-from innet.switch.p4runtime.schema import Meter, Schema, check_index
+from innet.switch.p4runtime.schema import Schema, indices
 
 
 class Meters:
@@ -21,9 +21,8 @@ class Meters:
         meter = self._schema.meter(message.meter_id)
         if message.HasField("counter_data"):
             raise unsupported(f"{meter.name}: colours are not counted")
-        indices = _indices(meter, message)
         rates = meter_rates(message.config) if message.HasField("config") else None
-        for index in indices:
+        for index in indices(meter, message):
             self._engine.set_meter(meter.name, index, rates)
             self._configs.pop((meter.id, index), None)
             if rates:
@@ -33,7 +32,7 @@ class Meters:
         """The cells that `wanted` describes; id 0 stands for all meters. Raises Refusal."""
         number = wanted.meter_id
         for meter in [self._schema.meter(number)] if number else self._schema.meters.values():
-            for index in _indices(meter, wanted):
+            for index in indices(meter, wanted):
                 config = self._configs.get((meter.id, index))
                 entry = p4rt.MeterEntry(meter_id=meter.id, config=config)
                 entry.index.index = index
@@ -52,10 +51,3 @@ def meter_rates(config: p4rt.MeterConfig) -> MeterRates | None:
     if config.cir > config.pir:
         raise invalid(f"the peak rate {config.pir} is below the committed rate {config.cir}")
     return MeterRates(*rates)
-
-
-def _indices(meter: Meter, message: p4rt.MeterEntry) -> range:
-    if not message.HasField("index"):
-        return range(meter.size)
-    check_index(meter.name, meter.size, message.index.index)
-    return range(message.index.index, message.index.index + 1)

@@ -5,14 +5,15 @@ from typing import Any
 
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from innet.switch.engine import Count, Engine
+from innet.switch.engine import Engine
 from innet.switch.p4runtime import registers
+from innet.switch.p4runtime.counting import Counters
 from innet.switch.p4runtime.digests import Digests
 from innet.switch.p4runtime.metering import Meters
 from innet.switch.p4runtime.reconcile import keep_entries, keep_registers, keep_values
 from innet.switch.p4runtime.refusal import invalid, unsupported
 from innet.switch.p4runtime.replication import Replication
-from innet.switch.p4runtime.schema import Counter, Schema, check_index
+from innet.switch.p4runtime.schema import Schema
 from innet.switch.p4runtime.tables import Tables
 from innet.switch.p4runtime.value_sets import ValueSets
 
@@ -31,11 +32,12 @@ class Pipeline:
         self.schema = schema = Schema(config.p4info, engine.program)
         self.tables = tables = Tables(engine, schema)
         self.digests = digests = Digests(engine, schema.digests)
-        meters, sets = Meters(engine, schema), ValueSets(engine, schema)
+        counters, meters = Counters(engine, schema), Meters(engine, schema)
+        sets = ValueSets(engine, schema)
         replication, profiles = Replication(engine), tables.profiles
         self._writers: dict[str, Writer] = {
             "table_entry": tables.write,
-            "counter_entry": _modified(self._set_counters),
+            "counter_entry": _modified(counters.write),
             "direct_counter_entry": _modified(tables.set_count),
             "meter_entry": _modified(meters.write),
             "direct_meter_entry": _modified(tables.set_meter),
@@ -48,7 +50,7 @@ class Pipeline:
         }
         self._readers: dict[str, Reader] = {
             "table_entry": tables.read,
-            "counter_entry": self._counters,
+            "counter_entry": counters.read,
             "direct_counter_entry": lambda wanted: tables.count(wanted.table_entry),
             "meter_entry": meters.read,
             "direct_meter_entry": lambda wanted: tables.meters(wanted.table_entry),
@@ -100,30 +102,6 @@ class Pipeline:
         """Take over what packets have counted and kept, as far as there is a place for it."""
         keep_values(old.read, self.write)
         keep_registers(old.engine, self.engine)
-
-    def _set_counters(self, entry: p4rt.CounterEntry) -> None:
-        if not entry.counter_id:
-            raise invalid("which counter? its id is missing")
-        new = Count(entry.data.packet_count, entry.data.byte_count)
-        list(self._counters(entry, new if entry.HasField("data") else None))
-
-    def _counters(
-        self, wanted: p4rt.CounterEntry, new: Count | None = None
-    ) -> Iterator[p4rt.CounterEntry]:
-        number = wanted.counter_id
-        counters: Iterable[Counter] = (
-            [self.schema.counter(number)] if number else self.schema.counters.values()
-        )
-        for counter in counters:
-            one = wanted.HasField("index")
-            if one:
-                check_index(counter.name, counter.size, wanted.index.index)
-            for index in [wanted.index.index] if one else range(counter.size):
-                count = self.engine.counter(counter.name, index, new)
-                cell = p4rt.CounterEntry(counter_id=counter.id)
-                cell.index.index = index
-                cell.data.packet_count, cell.data.byte_count = count.packets, count.bytes
-                yield cell
 
 
 def _modified(write: Callable[[Any], None]) -> Writer:

@@ -7,7 +7,7 @@ from p4.v1 import p4runtime_pb2 as p4rt
 
 from innet.switch.engine import Engine
 from innet.switch.p4runtime.refusal import invalid
-from innet.switch.p4runtime.schema import Register, Schema, check_index, encode
+from innet.switch.p4runtime.schema import Register, Schema, encode, indices
 
 
 def read(
@@ -16,11 +16,9 @@ def read(
     """The cells that `wanted` describes; id 0 stands for all registers. Raises Refusal."""
     number = wanted.register_id
     for register in [schema.register(number)] if number else schema.registers.values():
-        one = wanted.HasField("index")
-        if one:
-            check_index(register.name, register.size, wanted.index.index)
-        first, count = (wanted.index.index, 1) if one else (0, register.size)
-        for index, value in enumerate(engine.register(register.name, first, count), first):
+        cells = indices(register, wanted)
+        values = engine.register(register.name, cells.start, len(cells))
+        for index, value in zip(cells, values, strict=True):
             entry = p4rt.RegisterEntry(register_id=register.id, data=_data(register, value))
             entry.index.index = index
             yield entry
@@ -30,11 +28,8 @@ def write(engine: Engine, schema: Schema, entry: p4rt.RegisterEntry) -> None:
     """Write one cell, or without an index all of them. Raises Refusal."""
     register = schema.register(entry.register_id)
     bits = _bits(register, entry.data)
-    if entry.HasField("index"):
-        check_index(register.name, register.size, entry.index.index)
-        engine.set_register(register.name, entry.index.index, [bits])
-    else:
-        engine.set_register(register.name, 0, [bits] * register.size)
+    cells = indices(register, entry)
+    engine.set_register(register.name, cells.start, [bits] * len(cells))
 
 
 def _data(register: Register, bits: int) -> p4data_pb2.P4Data:

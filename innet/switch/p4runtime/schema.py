@@ -257,13 +257,17 @@ def encode(value: int) -> bytes:
     return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
 
 
-def check_index(name: str, size: int, index: int) -> None:
-    """Raise Refusal unless an array of this size has such a cell."""
+def indices(cells: Counter | Meter | Register, message: Any) -> range:
+    """The cells that a message about an array means: one, or without an index all. Raises Refusal."""
+    if not message.HasField("index"):
+        return range(cells.size)
+    index = message.index.index
     if index < 0:
-        raise invalid(f"{name}: the index {index} is negative")
-    if index >= size:
-        message = f"{name} has {size} cells, no index {index}"
-        raise Refusal(grpc.StatusCode.OUT_OF_RANGE, message)
+        raise invalid(f"{cells.name}: the index {index} is negative")
+    if index >= cells.size:
+        problem = f"{cells.name} has {cells.size} cells, no index {index}"
+        raise Refusal(grpc.StatusCode.OUT_OF_RANGE, problem)
+    return range(index, index + 1)
 
 
 def _value_set(node: Any, bits: int) -> ValueSet:

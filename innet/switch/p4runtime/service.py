@@ -13,9 +13,10 @@ from p4.v1 import p4runtime_pb2 as p4rt
 from p4.v1 import p4runtime_pb2_grpc
 
 from innet.errors import UsageError
+from innet.parsing import ParsingInterceptor
 from innet.switch.p4runtime.arbitration import Arbitration, Client
 from innet.switch.p4runtime.device import Device
-from innet.switch.p4runtime.refusal import Refusal, forbidden, unsupported
+from innet.switch.p4runtime.refusal import Refusal, forbidden, invalid, unsupported
 
 _API_VERSION = "1.4.1"
 _MOST_BYTES = 256 << 20
@@ -30,6 +31,7 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
     device: Device
 
     def __init__(self, device_id: int) -> None:
+        self.device_id = device_id
         self.arbitration = Arbitration(device_id)
         self._streams = threading.BoundedSemaphore(_MOST_STREAMS)
 
@@ -122,6 +124,8 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
                     self._hear(client, message)
             except Refusal as refusal:
                 problem.append(refusal)
+            except UsageError as no_message:
+                problem.append(invalid(str(no_message)))
             except grpc.RpcError:
                 pass  # the client has gone
             finally:
@@ -154,11 +158,17 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
             client.offer(p4rt.StreamMessageResponse(error=_stream_error(message, refusal)))
 
 
-def serve(service: P4RuntimeService, address: str) -> tuple[grpc.Server, int]:
-    """Start serving. Returns the server and its TCP port. Raises UsageError if it is in use."""
+def serve(
+    service: P4RuntimeService, address: str, credentials: grpc.ServerCredentials | None = None
+) -> tuple[grpc.Server, int]:
+    """Start serving, with credentials over TLS. Returns the server and its TCP port.
+
+    Raises UsageError if the port is in use.
+    """
     server = grpc.server(
         # An open stream keeps a thread busy.
         futures.ThreadPoolExecutor(_MOST_STREAMS + _CALLS, thread_name_prefix="innet-p4runtime"),
+        interceptors=[ParsingInterceptor()],
         options=[
             ("grpc.max_receive_message_length", _MOST_BYTES),
             ("grpc.max_send_message_length", _MOST_BYTES),
@@ -167,7 +177,10 @@ def serve(service: P4RuntimeService, address: str) -> tuple[grpc.Server, int]:
     )
     p4runtime_pb2_grpc.add_P4RuntimeServicer_to_server(service, server)
     try:
-        port = server.add_insecure_port(address)
+        if credentials:
+            port = server.add_secure_port(address, credentials)
+        else:
+            port = server.add_insecure_port(address)
     except RuntimeError:
         port = 0
     if not port:

@@ -12,6 +12,7 @@ import grpc
 from p4.v1 import p4runtime_pb2 as p4rt
 
 from innet.switch.engine import MISS, NO_ACTION, NO_BUNDLE, Count, Engine
+from innet.switch.p4runtime.counting import counted, counter_data
 from innet.switch.p4runtime.metering import meter_rates
 from innet.switch.p4runtime.profiles import Call, Profiles, call
 from innet.switch.p4runtime.refusal import (
@@ -135,13 +136,13 @@ class Tables:
 
     def set_count(self, counter: p4rt.DirectCounterEntry) -> None:
         """Set an entry's direct counter. Raises Refusal."""
-        message, data = counter.table_entry, counter.data
+        message = counter.table_entry
         table = self._schema.table(message.table_id)
         stored = None if message.is_default_action else self._stored(table, message)
         if not table.layout.direct_counter:
             raise invalid(f"{table.name}: has no direct counter")
-        count = Count(data.packet_count, data.byte_count)
-        self._engine.entry_count(table.name, stored.id if stored else MISS, count)
+        number = stored.id if stored else MISS
+        self._engine.entry_count(table.name, number, counted(counter.data))
 
     def meters(self, message: p4rt.TableEntry) -> Iterator[p4rt.DirectMeterEntry]:
         """The direct meters of the entries that `message` describes."""
@@ -208,7 +209,8 @@ class Tables:
         if not wanted.HasField("meter_config"):
             message.ClearField("meter_config")
         if wanted.HasField("counter_data") and table.layout.direct_counter:
-            _fill(message.counter_data, self._engine.entry_count(table.name, number))
+            count = self._engine.entry_count(table.name, number)
+            message.counter_data.CopyFrom(counter_data(count))
         if wanted.HasField("time_since_last_hit") and table.ages and number != MISS:
             elapsed = self._engine.idle_ns(table.name, number)
             message.time_since_last_hit.elapsed_ns = elapsed
@@ -268,9 +270,7 @@ class Tables:
 
     def _write_count(self, table: Table, number: int, message: p4rt.TableEntry) -> None:
         if message.HasField("counter_data"):
-            data = message.counter_data
-            count = Count(data.packet_count, data.byte_count)
-            self._engine.entry_count(table.name, number, count)
+            self._engine.entry_count(table.name, number, counted(message.counter_data))
 
     def _write_meter(self, table: Table, number: int, message: p4rt.TableEntry) -> None:
         if table.layout.direct_meter:
@@ -494,7 +494,3 @@ def _shorten(message: object) -> None:
     for name in ("value", "mask", "low", "high"):
         if hasattr(message, name):
             setattr(message, name, getattr(message, name).lstrip(b"\0") or b"\0")
-
-
-def _fill(data: p4rt.CounterData, count: Count) -> None:
-    data.packet_count, data.byte_count = count.packets, count.bytes

@@ -1,7 +1,7 @@
 /* Frames to capture files, in the format of libpcap. */
 
 #define _GNU_SOURCE
-#include "runtime.h"
+#include "switch.h"
 
 #include <sys/uio.h>
 #include <time.h>

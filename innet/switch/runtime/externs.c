@@ -1,6 +1,6 @@
 /* The state of externs, and what the program and the control plane do with it. */
 
-#include "runtime.h"
+#include "switch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,23 +14,10 @@ void externs_create(struct externs *externs)
         externs->meters[i] = calloc(layout.meter_size[i] + 1, sizeof **externs->meters);
 }
 
-static void free_calls(struct bundle *bundle)
-{
-    for (u32 i = 0; i < bundle->count; i++)
-        free(bundle->calls[i].args);
-    free(bundle->calls);
-}
-
 void externs_destroy(struct externs *externs)
 {
     for (u32 i = 0; i < layout.meters; i++)
         free(externs->meters[i]);
-    for (u32 i = 0; i < externs->bundle_count; i++)
-        if (externs->bundles[i]) {
-            free_calls(externs->bundles[i]);
-            free(externs->bundles[i]);
-        }
-    free(externs->bundles);
     free(externs->meters);
 }
 
@@ -40,7 +27,7 @@ i64 rt_meter(struct sw *sw, u32 meter, u64 index, u32 input)
 {
     if (index >= layout.meter_size[meter])
         return -1;
-    return meter_colour(&rt_externs(sw)->meters[meter][index], rt_now_us(sw), input);
+    return meter_colour(&sw->externs.meters[meter][index], rt_now_us(sw), input);
 }
 
 u32 rt_direct_meter(struct sw *sw, struct entry *entry, u32 input)
@@ -52,67 +39,17 @@ u32 rt_direct_meter(struct sw *sw, struct entry *entry, u32 input)
 void rt_set_meter(struct sw *sw, u32 meter, u32 index, const struct meter_config *config)
 {
     rt_hold(sw);
-    configure_meter(&rt_externs(sw)->meters[meter][index], config);
+    configure_meter(&sw->externs.meters[meter][index], config);
     rt_release(sw);
 }
 
 void rt_set_direct_meter(struct sw *sw, u32 table, u32 id, const struct meter_config *config)
 {
     rt_hold(sw);
-    struct entry *entry = rt_entry(sw, table, id);
+    struct entry *entry = find_entry(sw, table, id);
     if (!entry->meter)
         entry->meter = malloc(sizeof *entry->meter);
     configure_meter(entry->meter, config);
-    rt_release(sw);
-}
-
-/* ---- action profiles --------------------------------------------------------------------------- */
-
-struct bundle *find_bundle(const struct externs *externs, u32 id)
-{
-    return id < externs->bundle_count ? externs->bundles[id] : NULL;
-}
-
-static struct bundle *make_bundle(struct externs *externs, u32 id)
-{
-    if (id >= externs->bundle_count) {
-        u32 more = id * 2 + 8;
-        externs->bundles = realloc(externs->bundles, more * sizeof *externs->bundles);
-        for (u32 i = externs->bundle_count; i < more; i++)
-            externs->bundles[i] = NULL;
-        externs->bundle_count = more;
-    }
-    if (!externs->bundles[id])
-        externs->bundles[id] = calloc(1, sizeof **externs->bundles);
-    return externs->bundles[id];
-}
-
-/* Set what entries with this bundle choose of: for each call an action and its `words` of arguments,
- * which stand one behind the other. The ids are small. */
-void rt_set_bundle(struct sw *sw, u32 id, u32 count, const u32 *actions, const u32 *words,
-                   const u64 *args)
-{
-    rt_hold(sw);
-    struct bundle *bundle = make_bundle(rt_externs(sw), id);
-    free_calls(bundle);
-    bundle->count = count;
-    bundle->calls = calloc(count + 1, sizeof *bundle->calls);
-    for (u32 i = 0; i < count; i++) {
-        bundle->calls[i] = (struct call){actions[i], calloc(words[i] + 1, sizeof *args)};
-        memcpy(bundle->calls[i].args, args, words[i] * sizeof *args);
-        args += words[i];
-    }
-    rt_release(sw);
-}
-
-/* No entry has it any more. */
-void rt_remove_bundle(struct sw *sw, u32 id)
-{
-    rt_hold(sw);
-    struct externs *externs = rt_externs(sw);
-    free_calls(externs->bundles[id]);
-    free(externs->bundles[id]);
-    externs->bundles[id] = NULL;
     rt_release(sw);
 }
 
@@ -121,14 +58,14 @@ void rt_remove_bundle(struct sw *sw, u32 id)
 void rt_seed(struct sw *sw, u64 seed)
 {
     rt_hold(sw);
-    rt_externs(sw)->random = seed;
+    sw->externs.random = seed;
     rt_release(sw);
 }
 
 /* SplitMix64. */
 u64 rt_random(struct sw *sw)
 {
-    u64 x = rt_externs(sw)->random += 0x9e3779b97f4a7c15u;
+    u64 x = sw->externs.random += 0x9e3779b97f4a7c15u;
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
     x = (x ^ x >> 27) * 0x94d049bb133111ebu;
     return x ^ x >> 31;
@@ -150,22 +87,52 @@ u64 rt_random_between(struct sw *sw, u64 low, u64 high)
 
 /* ---- the program's log ------------------------------------------------------------------------- */
 
-bool rt_logging(struct sw *sw) { return rt_externs(sw)->log_file >= 0; }
+bool rt_logging(struct sw *sw) { return sw->externs.log_file >= 0; }
 
 void rt_set_log(struct sw *sw, int file)
 {
     rt_hold(sw);
-    rt_externs(sw)->log_file = file;
+    sw->externs.log_file = file;
     rt_release(sw);
 }
 
+enum { MOST_WORDS = 257, MOST_DIGITS = 20 * MOST_WORDS };
+
+/* Divides a number by ten. Returns the remainder. */
+static u32 divide_by_ten(u64 *word, u32 count)
+{
+    u128 rest = 0;
+    for (u32 i = count; i-- > 0;) {
+        rest = rest << 64 | word[i];
+        word[i] = (u64)(rest / 10);
+        rest %= 10;
+    }
+    return (u32)rest;
+}
+
+static bool is_zero(const u64 *word, u32 count)
+{
+    u64 any = 0;
+    for (u32 i = 0; i < count; i++)
+        any |= word[i];
+    return !any;
+}
+
+/* Writes a number, the last digit in front of `end`. Returns where it begins. */
 static char *decimal(char *end, struct logged value)
 {
-    bool negative = value.is_signed && value.bits >> 127;
-    u128 left = negative ? -value.bits : value.bits;
+    u64 word[MOST_WORDS] = {(u64)value.bits, (u64)(value.bits >> 64)};
+    u32 count = value.words ? value.count : 2;
+    if (value.words)
+        memcpy(word, value.words, count * sizeof *word);
+    bool negative = value.is_signed && word[count - 1] >> 63;
+    for (u32 i = 0, carry = 1; negative && i < count; i++) {
+        word[i] = ~word[i] + carry;
+        carry = carry && !word[i];
+    }
     do
-        *--end = (char)('0' + (int)(left % 10));
-    while (left /= 10);
+        *--end = (char)('0' + divide_by_ten(word, count));
+    while (!is_zero(word, count));
     if (negative)
         *--end = '-';
     return end;
@@ -174,11 +141,11 @@ static char *decimal(char *end, struct logged value)
 /* `count` values between count + 1 parts. A line that is too long is cut. */
 void rt_log(struct sw *sw, const char *const *parts, const struct logged *values, u32 count)
 {
-    char line[1024], number[48];
+    char line[1024], number[MOST_DIGITS];
+    number[MOST_DIGITS - 1] = 0;
     u32 used = 0;
     for (u32 i = 0; i <= count; i++) {
-        number[47] = 0;
-        const char *value = i < count ? decimal(number + 47, values[i]) : "";
+        const char *value = i < count ? decimal(number + MOST_DIGITS - 1, values[i]) : "";
         int more = snprintf(line + used, sizeof line - used, "%s%s", parts[i], value);
         if (more < 0 || (u32)more >= sizeof line - used) {
             used = sizeof line - 1;
@@ -187,21 +154,21 @@ void rt_log(struct sw *sw, const char *const *parts, const struct logged *values
         used += (u32)more;
     }
     line[used++] = '\n';
-    ssize_t written = write(rt_externs(sw)->log_file, line, used);
+    ssize_t written = write(sw->externs.log_file, line, used);
     (void)written;
 }
 
 void rt_assertion_failed(struct sw *sw, const char *what)
 {
     enum { MOST_MESSAGES = 10 }; /* a packet in a thousand must not fill a disk */
-    if (rt_externs(sw)->failed_assertions++ < MOST_MESSAGES)
+    if (sw->externs.failed_assertions++ < MOST_MESSAGES)
         fprintf(stderr, "assertion failed, the packet is dropped: %s\n", what);
 }
 
 u64 rt_failed_assertions(struct sw *sw)
 {
     rt_hold(sw);
-    u64 count = rt_externs(sw)->failed_assertions;
+    u64 count = sw->externs.failed_assertions;
     rt_release(sw);
     return count;
 }

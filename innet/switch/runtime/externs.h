@@ -36,32 +36,18 @@ struct meter_config { u64 committed_rate, committed_burst, peak_rate, peak_burst
 /* What externs keep from packet to packet. */
 struct externs {
     struct meter **meters;
-    struct bundle **bundles; /* by id; NULL where there is none */
-    u32 bundle_count;
     u64 random;
     u64 failed_assertions;
     int log_file; /* where log_msg writes to; -1 is nowhere */
 };
-
-void externs_create(struct externs *externs);
-void externs_destroy(struct externs *externs);
-struct bundle *find_bundle(const struct externs *externs, u32 id);
-
-/* The colour of a packet that takes `input` tokens. */
-u32 meter_colour(struct meter *meter, u64 now_us, u64 input);
-/* NULL takes the configuration away. */
-void configure_meter(struct meter *meter, const struct meter_config *config);
-
-struct externs *rt_externs(struct sw *sw);
-/* An entry, or with ~0 the default one. */
-struct entry *rt_entry(struct sw *sw, u32 table, u32 id);
 
 /* For the program. */
 i64 rt_meter(struct sw *sw, u32 meter, u64 index, u32 input); /* -1 outside of the array */
 u32 rt_direct_meter(struct sw *sw, struct entry *entry, u32 input);
 u64 rt_random(struct sw *sw);
 u64 rt_random_between(struct sw *sw, u64 low, u64 high);
-struct logged { u128 bits; bool is_signed; };
+/* A value for the log: of at most 128 bits, or `count` words of 64, the least significant first. */
+struct logged { u128 bits; bool is_signed; u32 count; const u64 *words; };
 bool rt_logging(struct sw *sw);
 void rt_log(struct sw *sw, const char *const *parts, const struct logged *values, u32 count);
 void rt_assertion_failed(struct sw *sw, const char *what);

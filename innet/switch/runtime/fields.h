@@ -10,6 +10,29 @@ static inline u32 rt_index(u64 index, u32 depth, u32 outside)
     return index < depth ? (u32)index : outside;
 }
 
+static inline void rt_swap(u8 *a, u8 *b, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        u8 byte = a[i];
+        a[i] = b[i];
+        b[i] = byte;
+    }
+}
+
+/* push_front of a stack of unions. As in BMv2, what leaves it at the back comes in at the front. */
+static inline void rt_push_front(void *stack, size_t bytes, u32 depth, u32 n)
+{
+    for (u32 i = depth; i-- > n;)
+        rt_swap((u8 *)stack + i * bytes, (u8 *)stack + (i - n) * bytes, bytes);
+}
+
+/* pop_front of a stack of unions; what leaves it at the front comes in at the back. */
+static inline void rt_pop_front(void *stack, size_t bytes, u32 depth, u32 n)
+{
+    for (u32 i = 0; i + n < depth; i++)
+        rt_swap((u8 *)stack + i * bytes, (u8 *)stack + (i + n) * bytes, bytes);
+}
+
 /* Sets the `bytes` of a field to `width` bits that start `offset` bits into `p`; if that is more than
  * the field has, to the last of them. */
 static inline void rt_load_bytes(u8 *field, u32 bytes, const u8 *p, u32 offset, u32 width)
@@ -58,6 +81,21 @@ static inline void rt_set_bytes(u8 *field, u32 bytes, u128 value)
 {
     for (u32 i = bytes; i-- > 0; value >>= 8)
         field[i] = (u8)value;
+}
+
+static inline void rt_mask_bytes(u8 *field, const u8 *mask, u32 bytes)
+{
+    for (u32 i = 0; i < bytes; i++)
+        field[i] &= mask[i];
+}
+
+/* Whether a field has these bits where the mask has ones. */
+static inline bool rt_match_bytes(const u8 *field, const u8 *bits, const u8 *mask, u32 bytes)
+{
+    u8 differing = 0;
+    for (u32 i = 0; i < bytes; i++)
+        differing |= (field[i] ^ bits[i]) & mask[i];
+    return !differing;
 }
 
 /* Below, at or above 0 as the number a is less than, equal to or greater than b. */

@@ -1,6 +1,6 @@
 /* Meters with two rates and three colours, as BMv2 has them. */
 
-#include "runtime.h"
+#include "switch.h"
 
 static const double TOO_MANY = 9e18; /* tokens: as many as are counted; only absurd rates get there */
 

@@ -1,7 +1,7 @@
 /* Multicast groups, clone sessions, the queues of packets that wait for another pass, and digests. */
 
 #define _GNU_SOURCE
-#include "runtime.h"
+#include "switch.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -61,16 +61,6 @@ void replication_destroy(struct replication *r)
 
 /* ---- copies ------------------------------------------------------------------------------------ */
 
-const struct copies *rt_group(struct sw *sw, u32 group)
-{
-    return group < RT_MOST_GROUPS ? rt_replication(sw)->groups[group] : NULL;
-}
-
-const struct copies *rt_session(struct sw *sw, u32 session)
-{
-    return session < RT_MOST_SESSIONS ? rt_replication(sw)->sessions[session] : NULL;
-}
-
 static struct copies *make_copies(const struct replica *replicas, u32 count)
 {
     if (!count)
@@ -86,7 +76,7 @@ void rt_set_group(struct sw *sw, u32 group, const struct replica *replicas, u32 
 {
     struct copies *copies = make_copies(replicas, count);
     rt_hold(sw);
-    struct copies **place = &rt_replication(sw)->groups[group], *old = *place;
+    struct copies **place = &sw->replication.groups[group], *old = *place;
     *place = copies;
     rt_release(sw);
     free(old);
@@ -102,7 +92,7 @@ void rt_set_session(struct sw *sw, u32 session, const struct replica *replicas, 
         copies->class_of_service = class_of_service;
     }
     rt_hold(sw);
-    struct copies **place = &rt_replication(sw)->sessions[session], *old = *place;
+    struct copies **place = &sw->replication.sessions[session], *old = *place;
     *place = copies;
     rt_release(sw);
     free(old);
@@ -112,7 +102,7 @@ void rt_set_session(struct sw *sw, u32 session, const struct replica *replicas, 
 
 struct pending *rt_push(struct sw *sw, enum rt_queue which, u32 bytes)
 {
-    struct queue *queue = &rt_replication(sw)->queues[which];
+    struct queue *queue = &sw->replication.queues[which];
     if (queue->count == SLOTS || bytes > RT_MAX_FRAME)
         return NULL;
     struct pending *slot = &queue->slots[(queue->first + queue->count++) % SLOTS];
@@ -157,7 +147,7 @@ static void ring_peek(const struct replication *r, u32 offset, void *data, u32 b
 
 void rt_learn(struct sw *sw, u32 list, const u8 *sample, u32 bytes)
 {
-    struct replication *r = rt_replication(sw);
+    struct replication *r = &sw->replication;
     struct sample_head head = {(u16)list, (u16)bytes};
     if (!r->learning[list])
         return;
@@ -183,7 +173,7 @@ void replication_flush(struct replication *r)
 void rt_set_learning(struct sw *sw, u32 list, bool on)
 {
     rt_hold(sw);
-    rt_replication(sw)->learning[list] = on;
+    sw->replication.learning[list] = on;
     rt_release(sw);
 }
 
@@ -191,7 +181,7 @@ void rt_set_learning(struct sw *sw, u32 list, bool on)
 void rt_set_bell(struct sw *sw, int bell)
 {
     rt_hold(sw);
-    rt_replication(sw)->learned_bell = bell;
+    sw->replication.learned_bell = bell;
     rt_release(sw);
 }
 
@@ -200,7 +190,7 @@ u32 rt_learned(struct sw *sw, u8 *to, u32 room)
 {
     u32 moved = 0;
     rt_hold(sw);
-    struct replication *r = rt_replication(sw);
+    struct replication *r = &sw->replication;
     while (r->learned_bytes) {
         struct sample_head head;
         ring_peek(r, 0, &head, sizeof head);

@@ -59,22 +59,9 @@ struct replication {
     bool ring_bell;
 };
 
-void replication_create(struct replication *r);
-void replication_destroy(struct replication *r);
-
-/* The packet that comes next, or NULL. It stays in its slot until it is finished. */
-struct pending *replication_next(struct replication *r, enum rt_queue which);
-void replication_finish(struct replication *r, enum rt_queue which);
-
-/* Wakes who waits for digests, if there are new ones. */
-void replication_flush(struct replication *r);
-
 struct sw;
-struct replication *rt_replication(struct sw *sw);
 
 /* For the program. */
-const struct copies *rt_group(struct sw *sw, u32 group);
-const struct copies *rt_session(struct sw *sw, u32 session);
 struct pending *rt_push(struct sw *sw, enum rt_queue which, u32 bytes); /* NULL if it is full */
 void rt_learn(struct sw *sw, u32 list, const u8 *sample, u32 bytes);
 
@@ -86,11 +73,12 @@ static inline void rt_truncate(struct path *path, u64 bytes)
     path->truncated = true;
 }
 
-/* What a copy inherits. */
-static inline struct path rt_fresh_path(const struct path *path)
+/* What a copy does not inherit. */
+static inline void rt_freshen(struct path *path)
 {
-    return (struct path){.number = path->number, .copy = path->copy, .bytes = path->bytes,
-                         .port = path->port};
+    path->most_bytes = 0;
+    path->clone = path->clone_list = path->resubmit = path->recirculate = path->digest = 0;
+    path->truncated = false;
 }
 
 /* What is sent of a packet. */

@@ -17,7 +17,7 @@ typedef int64_t i64;
 typedef unsigned __int128 u128;
 typedef __int128 i128;
 
-enum { RT_MAX_FRAME = 65536, RT_MAX_PORTS = 1024 };
+enum { RT_MAX_FRAME = 65536, RT_MAX_PORTS = 1024, RT_ID_LEVELS = 5 };
 
 struct count { u64 packets, bytes; };
 
@@ -58,11 +58,15 @@ struct table {
     u32 group_count;
     struct entry **by_id;
     u32 ids;
+    u64 *free_ids[RT_ID_LEVELS]; /* a bit for each id, then one for each word below that is not 0 */
     struct entry miss;
     u64 hits, misses;
 };
 
 struct sw;
+
+/* May change a frame that is about to leave, but not its size. */
+typedef void outward(void *context, u8 *frame, u32 bytes);
 
 #include "externs.h"
 #include "replication.h"
@@ -80,6 +84,7 @@ struct program {
     const struct cells *registers;
     size_t state_bytes;       /* registers and whatever else the program keeps */
     size_t phv_bytes;         /* of a packet that waits for another pass; 0 if none ever does */
+    u32 header_bytes;         /* the most that it writes in front of a payload */
     u32 learn_lists;          /* how many kinds of digests there are */
 };
 extern const struct program program;
@@ -93,77 +98,128 @@ void program_clone(struct sw *sw, void *state, struct pending *packet);
 
 /* For the program. */
 struct entry *rt_lookup(struct sw *sw, u32 table, const u8 *key);
-struct entry *rt_miss(struct sw *sw, u32 table);
-void rt_count(struct sw *sw, u32 counter, u64 index, u32 length);
-void rt_emit(struct sw *sw, u32 port, const u8 *head, u32 head_bytes, const u8 *rest, u32 rest_bytes);
-void rt_dropped(struct sw *sw, enum drop why);
+struct entry *rt_lookup_8(struct sw *sw, u32 table, const u8 *key);
+struct entry *rt_lookup_16(struct sw *sw, u32 table, const u8 *key);
+u8 *rt_room(struct sw *sw, u32 port, u32 bytes);
+void rt_emit(struct sw *sw, u32 port, u32 bytes);
 u64 rt_now_us(const struct sw *sw);
-const u32 *rt_drop_port(const struct sw *sw);
-u32 rt_priority_queues(const struct sw *sw);
 __attribute__((format(printf, 4, 5)))
 void rt_trace(struct sw *sw, const struct path *path, char level, const char *message, ...);
 const char *rt_hex(char *text, const void *value, u32 bytes, u32 bits);
-void capture_frame(int file, const u8 *frame, u32 bytes);
 u64 rt_frame_number(struct sw *sw);
 u32 rt_copy_number(struct sw *sw);
-void rt_hold(struct sw *sw);
-void rt_release(struct sw *sw);
 
-/* An action's parameter that is wider than 64 bits: two words, the low one first. */
-static inline u128 rt_wide_arg(const u64 *args, u32 index)
+/* An action's argument that is wider than 64 bits: two words, the low one first. */
+static inline u128 rt_wide_arg(const u64 *args, u32 word)
 {
-    return (u128)args[2 * index + 1] << 64 | args[2 * index];
+    return (u128)args[word + 1] << 64 | args[word];
+}
+
+/* Of a size that the compiler would not inline if it did not know how little is left of it where offset
+ * and width are constants. */
+#define RT_INLINE static inline __attribute__((always_inline))
+
+/* 1 to 8 bytes as a number, most significant first. Where the count is a constant, this is two loads at
+ * most: they may overlap, for what both have is the same. */
+RT_INLINE u64 rt_bytes(const u8 *p, u32 bytes)
+{
+    u64 word;
+    u32 high, low;
+    u16 first, last;
+    if (bytes == 8) {
+        memcpy(&word, p, 8);
+        return __builtin_bswap64(word);
+    }
+    if (bytes >= 4) {
+        memcpy(&high, p, 4);
+        memcpy(&low, p + bytes - 4, 4);
+        return (u64)__builtin_bswap32(high) << 8 * (bytes - 4) | __builtin_bswap32(low);
+    }
+    if (bytes >= 2) {
+        memcpy(&first, p, 2);
+        memcpy(&last, p + bytes - 2, 2);
+        return (u64)__builtin_bswap16(first) << 8 * (bytes - 2) | __builtin_bswap16(last);
+    }
+    return p[0];
+}
+
+/* The lowest 1 to 8 bytes of a number, the same way. */
+RT_INLINE void rt_put_whole_bytes(u8 *p, u32 bytes, u64 value)
+{
+    if (bytes == 8) {
+        value = __builtin_bswap64(value);
+        memcpy(p, &value, 8);
+    } else if (bytes >= 4) {
+        u32 high = __builtin_bswap32((u32)(value >> 8 * (bytes - 4))), low = __builtin_bswap32((u32)value);
+        memcpy(p, &high, 4);
+        memcpy(p + bytes - 4, &low, 4);
+    } else if (bytes >= 2) {
+        u16 first = __builtin_bswap16((u16)(value >> 8 * (bytes - 2))), last = __builtin_bswap16((u16)value);
+        memcpy(p, &first, 2);
+        memcpy(p + bytes - 2, &last, 2);
+    } else {
+        p[0] = (u8)value;
+    }
 }
 
 /* `width` bits (at most 64) that start `offset` bits into `p`, most significant first. */
-static inline u64 rt_bits(const u8 *p, u32 offset, u32 width)
+RT_INLINE u64 rt_bits(const u8 *p, u32 offset, u32 width)
 {
-    u128 value = 0;
-    u32 first = offset / 8, last = (offset + width + 7) / 8;
-    for (u32 i = first; i < last; i++)
-        value = value << 8 | p[i];
-    value >>= last * 8 - (offset + width);
-    return width == 64 ? (u64)value : (u64)value & (((u64)1 << width) - 1);
+    u32 first = offset / 8, last = (offset + width + 7) / 8, behind = last * 8 - (offset + width);
+    u64 value;
+    if (!width)
+        return 0;
+    if (last - first <= 8)
+        value = rt_bytes(p + first, last - first) >> behind;
+    else
+        value = rt_bytes(p + first, 8) << (8 - behind) | p[last - 1] >> behind;
+    return width == 64 ? value : value & (((u64)1 << width) - 1);
 }
 
-static inline u128 rt_wide_bits(const u8 *p, u32 offset, u32 width)
+/* Writes `width` bits (at least 1) that lie in at most 8 bytes. */
+RT_INLINE void rt_put_bits_of_word(u8 *p, u32 offset, u32 width, u64 value)
+{
+    u32 first = offset / 8, bytes = (offset + width + 7) / 8 - first;
+    u32 behind = (first + bytes) * 8 - (offset + width);
+    if (width < bytes * 8) {
+        u64 mask = (((u64)1 << width) - 1) << behind;
+        value = (rt_bytes(p + first, bytes) & ~mask) | (value << behind & mask);
+    }
+    rt_put_whole_bytes(p + first, bytes, value);
+}
+
+RT_INLINE u128 rt_wide_bits(const u8 *p, u32 offset, u32 width)
 {
     u32 high = width > 64 ? width - 64 : 0;
     u128 value = high ? rt_bits(p, offset, high) : 0;
     return value << (width - high) | rt_bits(p, offset + high, width - high);
 }
 
-static inline void rt_put_bits(u8 *p, u32 offset, u32 width, u128 value)
+/* Writes `width` bits (at most 128), `offset` bits into `p`; the bits around them stay. */
+RT_INLINE void rt_put_bits(u8 *p, u32 offset, u32 width, u128 value)
 {
-    for (u32 done = 0; done < width;) {
-        u32 at = offset + width - 1 - done, shift = 7 - at % 8;
-        u32 take = width - done < 8 - shift ? width - done : 8 - shift;
-        u8 mask = (u8)(((1u << take) - 1) << shift);
-        p[at / 8] = (u8)((p[at / 8] & ~mask) | ((u8)(value << shift) & mask));
-        value >>= take;
-        done += take;
-    }
+    for (; offset % 8 + width > 64; value >>= 32, width -= 32)
+        rt_put_bits_of_word(p, offset + width - 32, 32, (u32)value);
+    if (width)
+        rt_put_bits_of_word(p, offset, width, (u64)value);
 }
 
-/* Runs of neighbouring 32-bit fields, the bulk of a wide header. */
-static inline void rt_load32(u32 *restrict to, const u8 *restrict p, u32 n)
+/* words.c: runs of neighbouring 32-bit fields, the bulk of a wide header, from a packet and to it. */
+void rt_load32(u32 *restrict to, const u8 *restrict p, u32 n);
+void rt_store32(u8 *restrict p, const u32 *restrict from, u32 n);
+
+/* RFC 1071's checksum: of a sum of numbers of 16 bits, with all of their carries. */
+static inline u16 rt_folded16(u64 sum)
 {
-    for (u32 i = 0; i < n; i++) {
-        u32 word;
-        memcpy(&word, p + 4 * i, 4);
-        to[i] = __builtin_bswap32(word);
-    }
+    while (sum >> 16)
+        sum = (sum & 0xffff) + (sum >> 16);
+    return (u16)~sum;
 }
 
-static inline void rt_store32(u8 *restrict p, const u32 *restrict from, u32 n)
-{
-    for (u32 i = 0; i < n; i++) {
-        u32 word = __builtin_bswap32(from[i]);
-        memcpy(p + 4 * i, &word, 4);
-    }
-}
+/* The same as far as such a sum goes, in fewer bits. */
+static inline u64 rt_words16(u64 number) { return (number >> 32) + (u32)number; }
 
-/* RFC 1071's checksum of whole bytes, zero-padded to 16 bits. */
+/* Of whole bytes, zero-padded to 16 bits. */
 static inline u16 rt_csum16(const u8 *p, u32 bytes)
 {
     u64 sum = 0;
@@ -171,14 +227,25 @@ static inline u16 rt_csum16(const u8 *p, u32 bytes)
         sum += (u32)p[i] << 8 | p[i + 1];
     if (bytes % 2)
         sum += (u32)p[bytes - 1] << 8;
-    while (sum >> 16)
-        sum = (sum & 0xffff) + (sum >> 16);
-    return (u16)~sum;
+    return rt_folded16(sum);
 }
 
 static inline i64 rt_clamp(i64 value, i64 low, i64 high)
 {
     return value < low ? low : value > high ? high : value;
+}
+
+/* As far as 32 bits go. What does not fit has another sign than both operands would give it. */
+static inline int32_t rt_saturated_sum(int32_t a, int32_t b)
+{
+    u32 sum = (u32)a + (u32)b, limit = (u32)(a >> 31) ^ INT32_MAX;
+    return (int32_t)(((u32)a ^ sum) & ((u32)b ^ sum)) < 0 ? (int32_t)limit : (int32_t)sum;
+}
+
+static inline int32_t rt_saturated_difference(int32_t a, int32_t b)
+{
+    u32 difference = (u32)a - (u32)b, limit = (u32)(a >> 31) ^ INT32_MAX;
+    return (int32_t)((u32)(a ^ b) & ((u32)a ^ difference)) < 0 ? (int32_t)limit : (int32_t)difference;
 }
 
 static inline i128 rt_wide_clamp(i128 value, i128 low, i128 high)

@@ -1,0 +1,191 @@
+"""All-reduces of several kinds in one emulated network, one after the other, and what they took.
+
+A `Network` is a rack, or racks below a spine, with links of one rate. `measure` emulates it once
+(docs/topologies.md), has every host run `worker` for a list of cases, and gathers what they noted. A
+step takes as long as the slowest host's call, and a case takes the median of its steps. Bytes are the
+kernel's counts at the links' own interfaces, of whole frames.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+
+from innet.emulation.requirements import missing
+
+INNET = Path(sys.executable).with_name("innet")
+SERVER = "ps"
+"""The host with the central parameter server: at the spine, or in the only rack."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """The sum of float32 vectors, `steps` times over, by one of :mod:`benchmarks.emulated.peers`."""
+
+    over: str
+    nbytes: int
+    steps: int
+
+
+@dataclass(frozen=True)
+class Network:
+    """So many racks of so many hosts; more than one are below a spine. `rate` is in bits per second.
+
+    Each link has that rate both ways, and at both ends room for `buffer_bytes`, as a switch has for each
+    port: enough for a window of all `slots`, and for TCP's. With a `server` there is a host more for it.
+    """
+
+    racks: int
+    hosts: int
+    rate: int
+    server: bool = False
+    slots: int = 256
+    buffer_bytes: int = 512_000
+
+    @property
+    def workers(self) -> int:
+        """Hosts that have a vector."""
+        return self.racks * self.hosts
+
+    @property
+    def root(self) -> str:
+        """The switch in which sums are finished."""
+        return "spine" if self.racks > 1 else "tor1"
+
+    @property
+    def uplink(self) -> str | None:
+        """The interface of the first rack's switch that leads to the spine."""
+        return f"tor1-eth{self.hosts + 1}" if self.racks > 1 else None
+
+    def topology(self) -> dict[str, Any]:
+        """What `innet emulate` reads."""
+        tors = [f"tor{number}" for number in range(1, self.racks + 1)]
+        above = [{"name": "spine"}] if self.racks > 1 else []
+        uplinks = {"uplinks": ["spine"]} if self.racks > 1 else {}
+        queue_ms = self.buffer_bytes * 8e3 / self.rate
+        served = [{"switch": self.root, "hosts": [SERVER]}] if self.server else []
+        return {
+            "link": {"rate": f"{self.rate}bit", "queue": f"{queue_ms:.3f}ms"},
+            "slots": self.slots,
+            "switches": [*above, *({"name": tor, **uplinks} for tor in tors)],
+            "racks": [*({"switch": tor, "hosts": self.hosts} for tor in tors), *served],
+        }
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a case took. Bytes are means per step; those of the uplink are 0 where there is none."""
+
+    network: Network
+    case: Case
+    step_s: float
+    steps_s: Sequence[float]
+    up_bytes: float  # from one host, the mean over them
+    down_bytes: float
+    uplink_up_bytes: float  # from the first rack to the spine
+    uplink_down_bytes: float
+
+    @property
+    def link_share(self) -> float:
+        """What the vector's bytes are of what a host's link could have carried in the time.
+
+        Of a narrow quantizer it is what the float32 would be, so it may be above 1.
+        """
+        return self.case.nbytes * 8 / (self.step_s * self.network.rate)
+
+    @property
+    def frame_share(self) -> float:
+        """What the frames' bytes are of what a host's link could have carried one way."""
+        return max(self.up_bytes, self.down_bytes) * 8 / (self.step_s * self.network.rate)
+
+    @property
+    def uplink_share(self) -> float:
+        """The same of the rack's link to the spine."""
+        fuller = max(self.uplink_up_bytes, self.uplink_down_bytes)
+        return fuller * 8 / (self.step_s * self.network.rate)
+
+    def figures(self) -> dict[str, Any]:
+        """As JSON has it."""
+        shares = {"link_share": self.link_share, "frame_share": self.frame_share}
+        return {**asdict(self), **shares}
+
+
+def measure(console: Console, network: Network, cases: Sequence[Case]) -> list[Outcome]:
+    """Emulate a network, and run the cases in it. Says what it does, and ends it all on Ctrl-C."""
+    if why := missing():
+        raise SystemExit(why)
+    console.print(
+        f"{network.racks} x {network.hosts} hosts, {network.rate / 1e6:g} Mbit/s", style="dim"
+    )
+    with tempfile.TemporaryDirectory(prefix="innet-benchmark-") as name:
+        folder = Path(name)
+        file = folder / "topology.yaml"
+        file.write_text(yaml.safe_dump(network.topology()))
+        task = {"network": asdict(network), "cases": [asdict(case) for case in cases]}
+        (folder / "task.json").write_text(json.dumps(task))
+        worker = [sys.executable, "-m", "benchmarks.emulated.worker", str(folder)]
+        _emulate(console, [str(INNET), "emulate", str(file), "--", *worker])
+        noted = [
+            json.loads((folder / f"{rank}.json").read_text()) for rank in range(network.workers)
+        ]
+    return [
+        _outcome(network, case, of_hosts)
+        for case, of_hosts in zip(cases, zip(*noted, strict=True), strict=True)
+    ]
+
+
+def machine() -> dict[str, Any]:
+    """On what it ran."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return {"processor": models[0] if models else "unknown", "cores": os.cpu_count()}
+
+
+def _outcome(network: Network, case: Case, of_hosts: Sequence[dict[str, Any]]) -> Outcome:
+    steps = [max(each) for each in zip(*(host["seconds"] for host in of_hosts), strict=True)]
+    uplink = of_hosts[0]["uplink"] or (0, 0)
+    return Outcome(
+        network, case, statistics.median(steps), steps,
+        statistics.mean(host["link"][0] for host in of_hosts) / case.steps,
+        statistics.mean(host["link"][1] for host in of_hosts) / case.steps,
+        uplink[0] / case.steps, uplink[1] / case.steps,
+    )  # fmt: skip
+
+
+def _emulate(console: Console, command: Sequence[str]) -> None:
+    """Run an emulation, and show what its first host says."""
+    said = []
+    with _sigterm_as_ctrl_c(), subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:  # fmt: skip
+        try:
+            for line in process.stdout or ():
+                said.append(line)
+                host, _, what = line.partition("|")
+                if host.strip() == "h1":
+                    console.print(what.rstrip(), style="dim", highlight=False, markup=False)
+        except BaseException:
+            process.terminate()  # it takes everything along that it has made
+            raise
+    if process.returncode:
+        raise SystemExit("".join(said))
+
+
+@contextlib.contextmanager
+def _sigterm_as_ctrl_c() -> Iterator[None]:
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,69 @@
+"""Outcomes as tables and as a file, alike for all benchmarks in emulated networks."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.emulated.network import Outcome, machine
+
+Part = Callable[[Console, bool], Sequence[Outcome]]
+"""Measures something, quickly or well, shows it, and returns it."""
+
+
+def command(parts: Mapping[str, Part], what: str) -> None:
+    """Take the command line of a benchmark with these parts; `what` it does stands in its help."""
+
+    def main(
+        only: Annotated[
+            list[str], typer.Option(help=f"One of {', '.join(parts)}; may be repeated.")
+        ] = [],  # noqa: B006  (typer copies it)
+        quick: Annotated[
+            bool, typer.Option("--quick", help="Small vectors and few steps: whether it works.")
+        ] = False,
+        output: Annotated[
+            Path | None, typer.Option("--json", help="Write the figures here.")
+        ] = None,
+    ) -> None:
+        _run(parts, only, output, quick=quick)
+
+    main.__doc__ = what
+    typer.run(main)
+
+
+def _run(
+    parts: Mapping[str, Part], only: Sequence[str], output: Path | None, *, quick: bool
+) -> None:
+    """Run the parts that are wanted, all by default, and write what they found."""
+    if unknown := set(only) - set(parts):
+        raise SystemExit(f"no part {', '.join(unknown)}: there are {', '.join(parts)}")
+    console = Console(width=None if Console().is_terminal else 120)
+    found = {name: parts[name](console, quick) for name in only or parts}
+    if output:
+        figures = {
+            "machine": machine(),
+            **{name: [each.figures() for each in outcomes] for name, outcomes in found.items()},
+        }
+        output.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+def compare(
+    console: Console, title: str, outcomes: Sequence[Outcome], header: str, ratios: Sequence[float]
+) -> None:
+    """Print outcomes that differ in what they went over, and a ratio of each."""
+    table = Table("over", "step, s", header, "vector of the link", "frames of the link")
+    table.title = title
+    uplinks = any(each.uplink_up_bytes for each in outcomes)
+    if uplinks:
+        table.add_column("frames of the uplink")
+    for each, ratio in zip(outcomes, ratios, strict=True):
+        table.add_row(
+            each.case.over, f"{each.step_s:.2f}", f"{ratio:.2f}",
+            f"{each.link_share:.0%}", f"{each.frame_share:.0%}",
+            *([f"{each.uplink_share:.0%}"] if uplinks else []),
+        )  # fmt: skip
+    console.print(table)

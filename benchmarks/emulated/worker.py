@@ -1,0 +1,153 @@
+"""What a host of an emulated network does in a benchmark: all cases, one after the other.
+
+All hosts join the emulation's job, so that the switches know where everybody is, and flood nothing; its
+sums are the barriers between cases. Where there is a host for a central server, which has no vector, the
+others are workers of a second job besides.
+"""
+
+import contextlib
+import json
+import os
+import socket
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import innet
+from benchmarks.emulated.network import Case, Network
+from benchmarks.emulated.peers import PORT, Host, Vector, largest_error, prepare_ring, reducing
+from innet import environment, pbox
+from innet.controller import innet_pb2 as pb
+from innet.controller.client import connect, translated
+
+SEED = 7
+JOB = "vectors"
+BARRIERS = 4
+"""Of a case."""
+
+
+def main(folder: Path) -> None:
+    """Run the cases that are in the folder, and leave there what they took."""
+    task = json.loads((folder / "task.json").read_text())
+    network = Network(**task["network"])
+    cases = [Case(**each) for each in task["cases"]]
+    rank = int(os.environ["RANK"])
+    if any(case.over == "Gloo" for case in cases):
+        import torch  # noqa: F401 - it takes its time, in which a worker would be silent
+    with innet.join() as everybody:
+
+        def barrier() -> None:
+            everybody.all_reduce(np.zeros(1, np.int32), op="sum")
+
+        barrier()
+        if rank == network.workers:
+            with _serving(needed=any(case.over == "central PS" for case in cases)):
+                barrier()  # after which all jobs and servers are there
+                for _ in range(len(cases) * BARRIERS):
+                    barrier()
+            return
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(_serving(needed=any(case.over == "sharded PS" for case in cases)))
+            if network.server and rank == 0:
+                (folder / "token").write_text(_second_job(network))
+            barrier()
+            agent = everybody
+            if network.server:
+                token = (folder / "token").read_text()
+                agent = stack.enter_context(innet.join(job=JOB, rank=rank, token=token))
+            host = Host(rank, network, agent)
+            if any(case.over == "Gloo" for case in cases):
+                prepare_ring(host)
+            noted = [_run(host, case, number, barrier) for number, case in enumerate(cases)]
+    (folder / f"{rank}.json").write_text(json.dumps(noted))
+
+
+def _run(host: Host, case: Case, number: int, barrier: Any) -> dict[str, Any]:
+    floats = case.nbytes // 4
+    # Everybody knows the sum without the others' vectors: they are multiples of one.
+    common = np.random.default_rng(SEED).random(floats, np.float32) - np.float32(0.5)
+    own = common * np.float32(host.rank + 1)
+    seconds = []
+    barrier()
+    with reducing(host, case.over, floats, number) as reduce:
+        reduce(own)  # opens connections, and finds windows
+        barrier()
+        before = _counts(host)
+        barrier()  # nobody sends before everybody has counted
+        for _ in range(case.steps):
+            began = time.monotonic()
+            total = reduce(own)
+            seconds.append(time.monotonic() - began)
+        barrier()
+        after = _counts(host)
+    _check(host, case, common, total)
+    if host.rank == 0:
+        size = f"{case.nbytes:,} B"
+        sys.stdout.write(f"{case.over}, {size}: {1e3 * statistics.median(seconds):.2f} ms\n")
+        sys.stdout.flush()
+    crossed = {
+        name: [late - early for late, early in zip(after[name], before[name], strict=True)]
+        for name in after
+    }
+    return {"seconds": seconds, "link": crossed["link"], "uplink": crossed.get("uplink")}
+
+
+def _check(host: Host, case: Case, common: Vector, total: Vector) -> None:
+    workers = host.network.workers
+    expected = common * np.float32(workers * (workers + 1) / 2)
+    error = np.abs(total - expected).max() / (np.abs(common).max() * workers)
+    if not error <= largest_error(case.over, workers):
+        raise SystemExit(f"{case.over}: the sum is wrong by {error} of the largest element")
+
+
+def _counts(host: Host) -> dict[str, tuple[int, int]]:
+    """Bytes that have gone up, and come down: this host's link, and for rank 0 the rack's as well."""
+    found = {"link": _interface(Path("/proc/self/net/dev"), os.environ["GLOO_SOCKET_IFNAME"])}
+    uplink = host.network.uplink
+    if uplink and host.rank == 0:
+        # The processes of an emulation see each other, and so their networks' counters.
+        for each in Path("/proc").glob("[0-9]*/net/dev"):
+            with contextlib.suppress(OSError, KeyError):
+                found["uplink"] = _interface(each, uplink)
+                break
+    return {name: counts for name, counts in found.items() if counts}
+
+
+def _interface(devices: Path, name: str) -> tuple[int, int]:
+    """What an interface has sent and received, in bytes. Raises KeyError, OSError."""
+    for line in devices.read_text().splitlines()[2:]:
+        interface, _, numbers = line.partition(":")
+        if interface.strip() == name:
+            return int(numbers.split()[8]), int(numbers.split()[0])
+    raise KeyError(name)
+
+
+@contextlib.contextmanager
+def _serving(*, needed: bool) -> Iterator[None]:
+    if not needed:
+        yield
+        return
+    own = os.environ["GLOO_SOCKET_IFNAME"].removesuffix("-eth0")
+    with pbox.Server(f"{socket.gethostbyname(own)}:{PORT}"):
+        yield
+
+
+def _second_job(network: Network) -> str:
+    """Create the job of those with vectors. Returns its token."""
+    channel, stub = connect(os.environ[environment.CONTROLLER])
+    with contextlib.closing(channel), translated("create the job"):
+        created = stub.CreateJob(
+            pb.CreateJobRequest(
+                name=JOB, switch=network.root, workers=network.workers, slots=network.slots
+            )
+        )
+    return str(created.token)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

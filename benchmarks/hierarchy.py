@@ -1,0 +1,103 @@
+"""Sums in a tree of switches beside Gloo's ring and parameter servers, in a network emulated in Mininet.
+
+Run as root, with Mininet installed::
+
+    python -m benchmarks.hierarchy --json hierarchy.json
+    python -m benchmarks.hierarchy --only peers
+
+Parts:
+
+* ``peers``: two racks of four hosts, 100 Mbit/s: the same sums over all that there is.
+* ``slow``: the same with a quarter of the rate and of the vector.
+* ``uplink``: what crosses a rack's link to the spine, with sums in the rack and without.
+* ``workers``: hosts that only exchange, ever more of them in one rack.
+
+All hosts and switches share the machine's processors. Where these are the limit, and not the links,
+"frames of the link" is well below 100 % for every peer.
+"""
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.emulated.network import Case, Network, Outcome, measure
+from benchmarks.emulated.report import command, compare
+
+MBIT = 1_000_000
+MIB = 1 << 20
+FEW_MBIT = 5
+"""A rate at which two cores carry 16 hosts."""
+
+
+def peers(console: Console, quick: bool) -> Sequence[Outcome]:
+    """At 100 Mbit/s."""
+    return _peers(console, 100, 1 if quick else 16, 1 if quick else 3)
+
+
+def slow(console: Console, quick: bool) -> Sequence[Outcome]:
+    """Where the links are the limit for sure."""
+    return _peers(console, 25, 1 if quick else 4, 1 if quick else 3)
+
+
+def uplink(console: Console, quick: bool) -> Sequence[Outcome]:
+    """Bytes from a rack to its parent."""
+    found = []
+    table = Table("hosts per rack", "over", "up the uplink, MB", "down, MB", "up, of one vector")
+    table.add_column("up, of the server's")
+    table.title = "uplink of one of two racks"
+    for hosts in (2, 4) if quick else (2, 4, 8):
+        mib = 0.5 if quick else 2
+        cases = [Case(over, int(mib * MIB), 2) for over in ("central PS", "innet int32")]
+        flat, tree = outcomes = measure(
+            console, Network(2, hosts, 100 * MBIT, server=True), cases
+        )  # fmt: skip
+        for each in outcomes:
+            table.add_row(
+                str(hosts), each.case.over, f"{each.uplink_up_bytes / 1e6:.2f}",
+                f"{each.uplink_down_bytes / 1e6:.2f}",
+                f"{each.uplink_up_bytes / each.case.nbytes:.2f}",
+                f"{each.uplink_up_bytes / flat.uplink_up_bytes:.3f}",
+            )  # fmt: skip
+        found += [flat, tree]
+    console.print(table)
+    return found
+
+
+def workers(console: Console, quick: bool) -> Sequence[Outcome]:
+    """A step's time as hosts are added, which compute nothing: PBox's ZeroComputeEngine."""
+    found: list[Outcome] = []
+    table = Table("hosts", "step, s", "of two hosts'", "frames of the link")
+    table.title = f"one rack, {FEW_MBIT} Mbit/s"
+    for hosts in (2, 4) if quick else (2, 4, 8, 16):
+        case = Case("innet int32", MIB // 4 if quick else MIB, 3)
+        found += measure(console, Network(1, hosts, FEW_MBIT * MBIT), [case])
+        each = found[-1]
+        table.add_row(
+            str(hosts), f"{each.step_s:.3f}", f"{each.step_s / found[0].step_s:.3f}",
+            f"{each.frame_share:.0%}",
+        )  # fmt: skip
+    console.print(table)
+    return found
+
+
+def _peers(console: Console, mbit: int, mib: int, steps: int) -> Sequence[Outcome]:
+    # A central server takes many times as long as the others, and the same time every time.
+    cases = [
+        Case("innet int32", mib * MIB, steps + 2),
+        Case("Gloo", mib * MIB, steps),
+        Case("sharded PS", mib * MIB, steps),
+        Case("central PS", mib * MIB, 1),
+    ]
+    outcomes = measure(console, Network(2, 4, mbit * MBIT, server=True), cases)
+    title = f"two racks of four hosts, {mbit} Mbit/s, {mib} MiB of float32"
+    faster = [each.step_s / outcomes[0].step_s for each in outcomes]
+    compare(console, title, outcomes, "innet is faster by", faster)
+    return outcomes
+
+
+PARTS = {each.__name__: each for each in (peers, slow, uplink, workers)}
+
+
+if __name__ == "__main__":
+    command(PARTS, "Compare sums in a tree of switches with other ways to sum.")

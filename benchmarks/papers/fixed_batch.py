@@ -1,0 +1,154 @@
+"""Scalability at a fixed overall batch, as Arnold's "Introduction to Distributed Deep Learning" asks for.
+
+::
+
+    python -m benchmarks.papers.fixed_batch --output build/fixed-batch --part scaling
+    python -m benchmarks.papers.fixed_batch --output build/fixed-batch --part algorithms --add
+
+R workers take a batch of 128 / R each, so that every step is one with 128 samples, and the speedup is in
+seconds. *Scaling*: synchronous SGD over a parameter server, a tree, a ring and the switch, and Pipe-SGD,
+with 1 to 8 hosts. *Algorithms*: the article's synchronous and asynchronous ones, with 4 hosts. Links have
+20 Mbit/s. Devices are emulated: a pass takes 2 ms a sample, whatever else this machine does; else 8 hosts
+would share its processors.
+"""
+
+import math
+import statistics
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from benchmarks.papers.common import Net, Run, Spec, by_label, median, read, run, write
+from benchmarks.papers.report import Add, Markdown, Output, Quick, Seed, Show, Table, show
+
+BATCH = 128
+SAMPLE_MS = 2.0
+WORKERS = (1, 2, 4, 8)
+STEPS = {"scaling": 40, "algorithms": 80}
+RATE = 0.15
+GOAL = 0.85
+SCALING = {
+    "parameter server": Spec("ps-sync", "", over="server"),
+    "tree": Spec("d-sync", "", over="tree"),
+    "ring": Spec("d-sync", "", over="ring"),
+    "switch": Spec("d-sync", "", over="switch"),
+    "Pipe-SGD, switch": Spec("pipe-sgd", "", over="switch"),
+}
+ALGORITHMS = {
+    "synchronous": Spec("ps-sync", "", over="server"),
+    "backup worker": Spec("backup-workers", "", over="server", options={"backups": 1}),
+    "n-softsync, n = 2": Spec("softsync-sgd", "", over="server", options={"n": 2}),
+    "asynchronous": Spec("async-sgd", "", over="server"),
+    "asynchronous, staleness-aware": Spec(
+        "async-sgd", "", over="server", options={"staleness_aware": True}
+    ),
+    "local, k = 4": Spec("local-sgd", "", over="switch", options={"k": 4}),
+}
+_ALONE = "1 worker"
+
+
+def main(
+    output: Output,
+    seed: Seed = 1,
+    part: Annotated[str, typer.Option(help="scaling, algorithms or all.")] = "all",
+    add: Add = False,
+    show_only: Show = False,
+    markdown: Markdown = False,
+    quick: Quick = False,
+) -> None:
+    """Run all, and write what was measured."""
+    net = Net(rate="50mbit" if quick else "20mbit")
+    runs = read(output) if add or show_only else []
+    if not show_only:
+        common: dict[str, Any] = {"seed": seed, "sample_ms": SAMPLE_MS, "rate": RATE}
+        taken = dict.fromkeys(STEPS, 4) if quick else STEPS
+        if part in ("scaling", "all"):
+            for workers in WORKERS[: 2 if quick else None]:
+                common["steps"] = taken["scaling"]
+                specs = [replace(spec, **common) for spec in _scaled(workers)]
+                runs += run(specs, replace(net, workers=workers))
+                write(output, runs, net)
+        if part == "algorithms" or (part == "all" and not quick):
+            workers = 2 if quick else 4
+            common["steps"] = taken["algorithms"]
+            specs = [
+                replace(spec, label=label, batch=BATCH // workers, **common)
+                for label, spec in ALGORITHMS.items()
+            ]
+            runs += run(specs, replace(net, workers=workers))
+            write(output, runs, net)
+    if any(label not in ALGORITHMS for label in by_label(runs)):
+        _draw(runs, output / "figure.png")
+    show([scaling(runs), algorithms(runs)], markdown=markdown)
+
+
+def _scaled(workers: int) -> list[Spec]:
+    """One worker needs no network: it is the same over each."""
+    specs = {_ALONE: SCALING["ring"]} if workers == 1 else SCALING
+    return [
+        replace(spec, label=f"{workers} {over}" if workers > 1 else over, batch=BATCH // workers)
+        for over, spec in specs.items()
+    ]
+
+
+def scaling(runs: list[Run]) -> Table:
+    """Milliseconds of a step, and how much faster than alone it is."""
+    steps = {label: median(each, "step") * 1e3 for label, each in by_label(runs).items()}
+    rows = []
+    for workers in WORKERS[1:]:
+        found = [steps.get(f"{workers} {over}", math.nan) for over in SCALING]
+        if any(map(math.isfinite, found)):
+            alone = steps[_ALONE]
+            cells = (f"{each:.0f} ({alone / each:.2f})" for each in found)
+            rows.append([str(workers), str(BATCH // workers), *cells])
+    return Table(["workers", "batch of each", *(f"{over}, ms a step" for over in SCALING)], rows)
+
+
+def algorithms(runs: list[Run]) -> Table:
+    """Steps of a worker and seconds to the goal."""
+    rows = []
+    for label, each in by_label(runs).items():
+        if label in ALGORITHMS:
+            reached = [one.reached(GOAL) for one in each]
+            took = statistics.median(math.inf if one is None else one for one in reached)
+            step = median(each, "step")
+            there = math.isfinite(took)
+            rows.append([
+                label, f"{median(each, 'accuracy'):.3f}", f"{step * 1e3:.0f}",
+                f"{took / step:.0f}" if there else "", f"{took:.1f}" if there else "",
+            ])  # fmt: skip
+    return Table(
+        ["", "accuracy", "ms a step", f"steps to {GOAL}", f"seconds to {GOAL}"],
+        rows,
+    )
+
+
+def _draw(runs: list[Run], path: Path) -> None:
+    """Speedup over workers, and the accuracy over seconds of all settings with the most of them."""
+    from matplotlib.figure import Figure
+
+    labels = by_label(runs)
+    alone = median(labels[_ALONE], "step")
+    counts = [each for each in WORKERS if each == 1 or f"{each} ring" in labels]
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    speedups, curves = figure.subplots(1, 2)
+    for over in SCALING:
+        points = [alone / median(labels[f"{each} {over}"], "step") for each in counts[1:]]
+        speedups.plot(counts, [1.0, *points], "o-", label=over)
+        last = labels[f"{counts[-1]} {over}"][0]
+        curves.plot(*zip(*last.curve, strict=True), label=last.label)
+    speedups.plot(counts, counts, ":", color="grey", label="linear")
+    curves.plot(*zip(*labels[_ALONE][0].curve, strict=True), ":", color="grey", label=_ALONE)
+    speedups.set_xlabel(f"workers, of one batch of {BATCH}")
+    speedups.set_ylabel("speedup")
+    curves.set_xlabel("seconds")
+    curves.set_ylabel("test accuracy")
+    for axes in (speedups, curves):
+        axes.legend(fontsize="small")
+    figure.savefig(path, dpi=70)
+
+
+if __name__ == "__main__":
+    typer.run(main)

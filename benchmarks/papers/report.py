@@ -1,0 +1,42 @@
+"""The options that the experiments share, and how they show what they have found."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table as RichTable
+
+Output = Annotated[Path, typer.Option(help="Folder for the JSON and the picture.")]
+Seed = Annotated[int, typer.Option(help="Of the model and the batches.")]
+Add = Annotated[
+    bool, typer.Option("--add", help="To what is in the folder: other seeds and parts.")
+]
+Show = Annotated[bool, typer.Option("--show", help="Only show what is in the folder.")]
+Markdown = Annotated[
+    bool, typer.Option("--markdown", help="Print tables as the documents have them.")
+]
+Quick = Annotated[bool, typer.Option("--quick", help="Small, to see that it works: seconds.")]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells as text. A row has as many as there are `headings`."""
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def show(tables: Sequence[Table], *, markdown: bool = False) -> None:
+    """Print tables, for a terminal or for a document."""
+    for each in tables:
+        if markdown:
+            first, *lines = (f"| {' | '.join(line)} |" for line in (each.headings, *each.rows))
+            typer.echo("\n".join([first, "|---" * len(each.headings) + "|", *lines, ""]))
+            continue
+        drawn = RichTable(*each.headings)
+        for row in each.rows:
+            drawn.add_row(*row)
+        Console(width=150).print(drawn)

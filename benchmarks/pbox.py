@@ -1,0 +1,262 @@
+"""How fast a parameter server aggregates, optimizes in the same pass, and exchanges with workers.
+
+No root is needed::
+
+    python -m benchmarks.pbox
+
+Three measurements, all of them on this machine:
+
+- adding up what workers have pushed, with the server's C on one core, against numpy's ``add`` of the same
+  arrays on one core;
+- a step of every optimizer in the pass that adds, against a pass that adds and another that optimizes,
+  on one core as well;
+- exchanges of workers that compute nothing with a server in a process of its own, over loopback, and
+  beside it what the same bytes take through sockets alone.
+
+Rounds of what is compared alternate, so that whatever else changes on the machine changes for both.
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import platform
+import socket
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from innet.pbox import native, zero
+from innet.pbox.optimizers import BY_NAME, by_name
+from innet.pbox.placement import CHUNK_BYTES
+
+CHUNK = CHUNK_BYTES // 4
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """What it takes of this thread's CPU: others on the machine do not count."""
+    began = time.thread_time()
+    work()
+    return time.thread_time() - began
+
+
+def alternate(works: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    """CPU seconds of each, round by round; a first round is not counted."""
+    found: dict[str, list[float]] = {name: [] for name in works}
+    for number in range(rounds + 1):
+        for name, work in works.items():
+            took = seconds(work)
+            if number:
+                found[name].append(took)
+    return found
+
+
+class Arrays:
+    """Gradients of workers, parameters and optimizer states, and the C over them, chunk by chunk."""
+
+    def __init__(self, workers: int, floats: int) -> None:
+        chance = np.random.default_rng(1)
+        self.pushed = [chance.standard_normal(floats, np.float32) for _ in range(workers)]
+        self.parameters, self.sum = np.zeros((2, floats), np.float32)
+        self.states = np.ones((2, floats), np.float32)
+
+    def add_with_numpy(self) -> None:
+        """The sum, one array after the other."""
+        np.add(self.pushed[0], self.pushed[1], out=self.sum)
+        for each in self.pushed[2:]:
+            np.add(self.sum, each, out=self.sum)
+
+    def add_chunks_with_numpy(self) -> None:
+        """The same, chunk by chunk: the partial sums stay in the cache."""
+        for at in range(0, len(self.sum), CHUNK):
+            part = self.sum[at : at + CHUNK]
+            np.add(self.pushed[0][at : at + CHUNK], self.pushed[1][at : at + CHUNK], out=part)
+            for each in self.pushed[2:]:
+                np.add(part, each[at : at + CHUNK], out=part)
+
+    def add(self) -> None:
+        """The sum, with the server's C."""
+        self._update(native.OptimizerRecord(), self.sum, self.pushed)
+
+    def one_pass(self, rule: str) -> None:
+        """Aggregation and optimizer in one pass, as a server does it."""
+        self._update(_record(rule), self.parameters, self.pushed)
+
+    def two_passes(self, rule: str) -> None:
+        """All of the sum, and then all of the optimizer."""
+        self.add()
+        self._update(_record(rule), self.parameters, [self.sum])
+
+    def _update(
+        self, record: native.OptimizerRecord, into: np.ndarray, pushed: Sequence[np.ndarray]
+    ) -> None:
+        update, count = native.library().update, len(pushed)
+        divisor = 1 if record.rule == 0 else len(self.pushed)
+        starts = [native.address(each) for each in (into, *self.states, *pushed)]
+        for at in range(0, len(into), CHUNK):
+            where = [start + 4 * at for start in starts]
+            update(
+                ctypes.byref(record), *where[:3], (ctypes.c_void_p * count)(*where[3:]), count,
+                divisor, min(CHUNK, len(into) - at), 1, 1e-3,
+            )  # fmt: skip
+
+
+def _record(rule: str) -> native.OptimizerRecord:
+    optimizer = by_name(rule)
+    assert optimizer  # noqa: S101 - a name of BY_NAME
+    return optimizer.record()
+
+
+@contextlib.contextmanager
+def serving(cores: int) -> Iterator[tuple[str, int]]:
+    """A server in a process of its own: its address, and the process."""
+    command = [str(Path(sys.executable).with_name("innet")), "pbox", "serve"]
+    command += ["--address", "127.0.0.1:0", "--cores", str(cores)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        try:
+            assert process.stdout  # noqa: S101 - it is a pipe
+            yield process.stdout.readline().split()[1].decode(), process.pid
+        finally:
+            process.terminate()
+
+
+def cpu_seconds(process: int) -> float:
+    """What a process has used so far."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def through_sockets(workers: int, nbytes: int, steps: int) -> float:
+    """Bytes per second of as many connections over loopback that carry as much each way, and no more."""
+    pairs = [_pair() for _ in range(workers)]
+    threads = [
+        threading.Thread(target=work, args=(end, nbytes * steps))
+        for pair in pairs
+        for end in pair
+        for work in (_send, _receive)
+    ]
+    began = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    took = time.perf_counter() - began
+    for end in (end for pair in pairs for end in pair):
+        end.close()
+    return workers * nbytes * steps / took
+
+
+def _pair() -> tuple[socket.socket, socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        near = socket.create_connection(listener.getsockname())
+        return near, listener.accept()[0]
+
+
+def _send(end: socket.socket, nbytes: int) -> None:
+    part = bytes(CHUNK_BYTES)
+    for _ in range(nbytes // len(part)):
+        end.sendall(part)
+
+
+def _receive(end: socket.socket, nbytes: int) -> None:
+    part = bytearray(CHUNK_BYTES)
+    left = nbytes // len(part) * len(part)
+    while left:
+        left -= end.recv_into(part)
+
+
+def main(
+    megabytes: Annotated[int, typer.Option(help="Of parameters.")] = 32,
+    workers: Annotated[int, typer.Option(min=2, help="Whose gradients are added.")] = 4,
+    most_workers: Annotated[int, typer.Option(help="That exchange with the server.")] = 8,
+    cores: Annotated[int, typer.Option(help="Of the server.")] = 1,
+    steps: Annotated[int, typer.Option(help="Exchanges in a round.")] = 5,
+    rounds: Annotated[int, typer.Option(help="Of each measurement.")] = 7,
+    output: Annotated[Path | None, typer.Option("--json", help="Also write it there.")] = None,
+) -> None:
+    """Measure a parameter server."""
+    console = Console()
+    floats = megabytes * 1_000_000 // 4
+    arrays = Arrays(workers, floats)
+    found: dict[str, Any] = {"command": sys.argv, "machine": _machine()}
+
+    adding = alternate(
+        {
+            "numpy, array by array": arrays.add_with_numpy,
+            "numpy, chunk by chunk": arrays.add_chunks_with_numpy,
+            "server": arrays.add,
+        },
+        rounds,
+    )
+    found["adding"] = adding
+    table = Table("adding", "GB/s of gradients", "of numpy's", title=_machine())
+    base = statistics.median(adding["numpy, array by array"])
+    for name, times in adding.items():
+        median = statistics.median(times)
+        table.add_row(name, f"{workers * floats * 4 / median / 1e9:.1f}", f"{base / median:.0%}")
+    console.print(table)
+
+    table = Table("optimizer", "one pass, ms", "two passes, ms", "one of two")
+    found["passes"] = {}
+    for rule in BY_NAME:
+        times = alternate(
+            {"one": lambda r=rule: arrays.one_pass(r), "two": lambda r=rule: arrays.two_passes(r)},
+            rounds,
+        )
+        found["passes"][rule] = times
+        one, two = (statistics.median(times[name]) for name in ("one", "two"))
+        table.add_row(rule, f"{one * 1e3:.1f}", f"{two * 1e3:.1f}", f"{one / two:.0%}")
+    console.print(table)
+
+    table = Table(
+        "workers", "ms per step", "MB/s pushed and pulled", "of bare sockets'",
+        "MB per CPU second of the server",
+    )  # fmt: skip
+    found["exchanges"] = {}
+    with serving(cores) as (address, process):
+        count = 1
+        while count <= most_workers:
+            rates, bare, efficiency = [], [], []
+            for _ in range(rounds):
+                used = cpu_seconds(process)
+                rate = zero.measure([address], workers=count, floats=floats, steps=steps, warm_up=1)
+                rates.append(rate.bytes_per_second)
+                used = cpu_seconds(process) - used
+                efficiency.append(count * floats * 4 * (steps + 1) / max(used, 0.01))
+                bare.append(through_sockets(count, floats * 4, 1))
+            found["exchanges"][count] = {
+                "server": rates,
+                "sockets": bare,
+                "per CPU second": efficiency,
+            }
+            median = statistics.median(rates)
+            table.add_row(
+                str(count), f"{count * floats * 4 / median * 1e3:.1f}", f"{median / 1e6:.0f}",
+                f"{median / statistics.median(bare):.0%}", f"{statistics.median(efficiency) / 1e6:.0f}",
+            )  # fmt: skip
+            count *= 2
+    console.print(table)
+    if output:
+        output.write_text(json.dumps(found, indent=2) + "\n")
+
+
+def _machine() -> str:
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        name = next(line for line in lines if line.startswith("model name")).partition(":")[2]
+        return f"{name.strip()}, {os.cpu_count()} CPUs"
+    return f"{platform.machine()}, {os.cpu_count()} CPUs"
+
+
+if __name__ == "__main__":
+    typer.run(main)

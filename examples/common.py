@@ -1,0 +1,91 @@
+"""What the examples share: arguments, data, and how they start and end.
+
+    torchrun --nproc-per-node 2 examples/ddp.py --backend gloo
+
+trains over Gloo, and on one machine, through a switch that is started for it:
+
+    innet rack --workers 2 -- torchrun --nproc-per-node 2 examples/ddp.py --backend innet
+"""
+
+import argparse
+import hashlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from sklearn.datasets import load_digits
+from torch import nn
+
+import innet.torch  # noqa: F401 - makes the backend known
+
+BATCH = 32
+SEED = 1
+TEXTS = Path(__file__).parents[1] / "docs"
+
+Train = Callable[[int], list[float]]
+
+
+def run(train: Train) -> None:
+    """Call `train(steps)`, which returns the losses, in a process group of the chosen backend."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--backend", default="innet", choices=["gloo", "innet"])
+    parser.add_argument("--steps", type=int, default=100)
+    arguments = parser.parse_args()
+    dist.init_process_group(arguments.backend)
+    try:
+        losses = train(arguments.steps)
+        if dist.get_rank() == 0:
+            for step, loss in enumerate(losses, start=1):
+                print(f"step {step}: loss {loss:.6f}", flush=True)
+    finally:
+        dist.destroy_process_group()
+
+
+def digits() -> tuple[torch.Tensor, torch.Tensor]:
+    """Scikit-learn's handwritten digits: float32 (1797, 1, 8, 8), int64 (1797,)."""
+    data = load_digits()
+    return torch.tensor(data.images / 16, dtype=torch.float32)[:, None], torch.tensor(data.target)
+
+
+def batches(steps: int, size: int = BATCH) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """This worker's share of so many batches of digits."""
+    images, labels = digits()
+    shuffled = torch.Generator().manual_seed(SEED)
+    for _ in range(steps):
+        batch = torch.randint(len(images), (size,), generator=shuffled)
+        mine = batch[dist.get_rank() :: dist.get_world_size()]
+        yield images[mine], labels[mine]
+
+
+def classifier() -> nn.Sequential:
+    """A small network for the digits, the same on all workers."""
+    torch.manual_seed(SEED)
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+
+
+def text(window: int) -> torch.Tensor:
+    """innet's own documents as windows of `window` bytes, int64 (n, window)."""
+    content = b"".join(path.read_bytes() for path in sorted(TEXTS.glob("*.md")))
+    letters = torch.frombuffer(bytearray(content), dtype=torch.uint8).long()
+    return letters[: len(letters) // window * window].view(-1, window)
+
+
+def mean(loss: torch.Tensor) -> float:
+    """The mean of all workers' losses."""
+    everybodys = loss.detach().clone()
+    dist.all_reduce(everybodys, dist.ReduceOp.AVG)
+    return everybodys.item()
+
+
+def total(counts: torch.Tensor) -> list[int]:
+    """The exact sum of all workers' counts, int64."""
+    everybodys = counts.clone()
+    dist.all_reduce(everybodys)
+    return everybodys.tolist()
+
+
+def digest(model: nn.Module) -> str:
+    """A fingerprint of the parameters: equal if every bit is."""
+    content = b"".join(each.detach().numpy().tobytes() for each in model.parameters())
+    return hashlib.sha256(content).hexdigest()

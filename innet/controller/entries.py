@@ -1,0 +1,157 @@
+"""What the aggregation program holds in its tables, for itself and for its jobs.
+
+The only module of the controller that knows the tables of ``innet/p4/v1model``, and of ``innet/p4/tna``,
+which has the same but for `uplinks` and `trees`.
+"""
+
+from collections.abc import Iterable
+
+from p4.v1 import p4runtime_pb2 as p4rt
+
+from innet.controller.defaults import uplink_address
+from innet.controller.names import Names, group
+from innet.controller.values import Attachment, Contributor, Share, Uplink, Wanted
+from innet.wire.frames import Address
+
+_FLOOD_GROUP = 1
+_FIRST_JOB_GROUP = 2
+_SLOT_BITS = 16
+
+
+def own_entities(
+    names: Names, service: Address, ports: Iterable[int], uplinks: Iterable[Uplink] = ()
+) -> list[p4rt.Entity]:
+    """What a switch needs without any job: its address, its parents, and the group of these ports."""
+    return [
+        group(_FLOOD_GROUP, [(port, 1) for port in ports]),
+        names.entry(
+            "service", {"address": _number(service.ip_bytes)},
+            "serve", {"mac": _number(service.mac_bytes)},
+        ),
+        names.entry("own_addresses", {"address": _number(service.ip_bytes)}, "expose"),
+        *(
+            names.entry(
+                "uplinks",
+                {
+                    "port": link.port,
+                    "parent": _number(service.ip_bytes),  # all switches of a tree have one address
+                    "address": _number(uplink_address(link.parent_port).ip_bytes),
+                },
+                "descend",
+            )
+            for link in uplinks
+        ),
+    ]  # fmt: skip
+
+
+def outward_entities(names: Names, job: Wanted) -> list[p4rt.Entity]:
+    """What brings a job's results to its workers, and to switches below."""
+    copies = {each.instance: each.where for share in _shares(job) for each in share.contributors}
+    if not copies:
+        return []
+    replicas = [(where.port, instance) for instance, where in copies.items()]
+    return [
+        group(_FIRST_JOB_GROUP + job.place.index, replicas),
+        *(
+            names.entry(
+                "replicas", {"job": job.job, "instance": instance},
+                "address_to",
+                {
+                    "mac": _number(where.address.mac_bytes),
+                    "address": _number(where.address.ip_bytes),
+                    "udp_port": where.address.udp_port,
+                },
+            )
+            for instance, where in copies.items()
+        ),
+    ]  # fmt: skip
+
+
+def inward_entities(names: Names, job: Wanted) -> list[p4rt.Entity]:
+    """What lets a job's workers contribute, each as the bit of its rank.
+
+    A switch below contributes as all those below it. Where the sum goes up, the parent's answer is one
+    contribution more.
+    """
+    place = {"group": _FIRST_JOB_GROUP + job.place.index, "job_index": job.place.index}
+    made = [
+        names.entry(
+            "workers", {**_source(each.where), **_slots(job, share)},
+            "admit", {"worker": each.members, "quorum": _quorum(job, share), **place},
+        )
+        for share in _shares(job)
+        for each in share.contributors
+    ]  # fmt: skip
+    for share in job.shares:
+        if share.uplink:
+            made.append(names.entry("trees", _slots(job, share), "below", _below(share) | place))
+        else:
+            made.append(names.entry("trees", _slots(job, share), "top", {"total": share.total}))
+    return made
+
+
+def is_inward(names: Names, entity: p4rt.Entity) -> bool:
+    """Whether an entity lets a worker contribute."""
+    return names.is_of("workers", entity) or names.is_of("trees", entity)
+
+
+def stations(names: Names, jobs: Iterable[Wanted]) -> list[p4rt.Entity]:
+    """What forwards ordinary frames for the workers' hosts to their ports, as far as there is room."""
+    ports: dict[str, int] = {}
+    for job in jobs:
+        ports |= job.beyond
+        ports |= {where.address.mac: where.port for where in job.workers.values()}
+    return [
+        names.entry(
+            "bridge", {"destination": int(mac.replace(":", ""), 16)}, "forward", {"port": port}
+        )
+        for mac, port in [*ports.items()][: names.size("bridge")]
+    ]  # fmt: skip
+
+
+def most_workers(names: Names) -> int:
+    """For how many workers, of all jobs together, there is room in the program's tables."""
+    return min(names.size("workers"), names.size("replicas"))
+
+
+def _shares(job: Wanted) -> tuple[Share, ...]:
+    """What a switch does for a job; alone, all of it."""
+    if job.shares or not job.workers:
+        return job.shares
+    alone = tuple(Contributor(1 << rank, rank + 1, at) for rank, at in job.workers.items())
+    return (Share(job.place.first_slot, job.place.slots, alone, None, job.quorum),)
+
+
+def _quorum(job: Wanted, share: Share) -> int:
+    return len(share.contributors) + bool(share.uplink) if job.shares else job.quorum
+
+
+def _below(share: Share) -> dict[str, int]:
+    """Where a share's sum goes, and in which name."""
+    if not share.uplink:
+        return {}
+    here = uplink_address(share.uplink.parent_port)
+    return {
+        "port": share.uplink.port,
+        "mac": _number(here.mac_bytes),
+        "address": _number(here.ip_bytes),
+        "total": share.total,
+        "elsewhere": ((1 << share.total) - 1) & ~share.members,
+    }
+
+
+def _source(where: Attachment) -> dict[str, int]:
+    return {
+        "port": where.port,
+        "address": _number(where.address.ip_bytes),
+        "udp_port": where.address.udp_port,
+    }
+
+
+def _slots(job: Wanted, share: Share) -> dict[str, int | tuple[int, int]]:
+    prefix = _SLOT_BITS - (share.slots.bit_length() - 1)
+    return {"job": job.job, "epoch": job.epoch, "slot": (share.first_slot, prefix)}
+
+
+def _number(raw: bytes) -> int:
+    return int.from_bytes(raw, "big")

@@ -1,0 +1,131 @@
+"""The switches that the controller has, and the links between them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from innet.controller import innet_pb2 as pb
+from innet.controller import views
+from innet.controller.slots import Places
+from innet.controller.switches import Supervisor
+from innet.controller.targets.choice import find
+from innet.controller.targets.interface import Program
+from innet.controller.values import SwitchRecord, Uplink, Wanted
+from innet.errors import AlreadyExists, NotFound, UsageError
+
+
+@dataclass(eq=False)
+class Switch:
+    """A switch, what of it is in use, and who looks after it.
+
+    `found` says where probes that were sent out of its uplinks have come out, by port.
+    """
+
+    record: SwitchRecord
+    program: Program
+    places: Places
+    supervisor: Supervisor
+    wanted: dict[str, Wanted] = field(default_factory=dict)  # by job
+    found: dict[int, str] = field(default_factory=dict)
+
+    def view(self) -> pb.Switch:
+        """The switch as clients see it."""
+        slots = self.places.slots
+        view = views.switch_view(
+            self.record, slots.slots, slots.free, reachable=self.supervisor.problem is None
+        )
+        for link in view.uplinks:
+            link.found = self.found.get(link.port, "")
+        return view
+
+
+Switches = Mapping[str, Switch]
+
+
+def uplinks(switches: Switches) -> dict[str, tuple[Uplink, ...]]:
+    """Those of all switches, by name."""
+    return {name: each.record.uplinks for name, each in switches.items()}
+
+
+def children(name: str, switches: Switches) -> list[str]:
+    """The switches that have a link up to this one."""
+    above = uplinks(switches).items()
+    return [below for below, links in above if name in {link.parent for link in links}]
+
+
+def silent_ports(record: SwitchRecord, switches: Switches) -> frozenset[int]:
+    """Where a switch is not to flood.
+
+    Only first uplinks join switches as a bridge: with more of them floods would go in circles.
+    """
+    mine = {link.port for link in record.uplinks[1:]}
+    below = {
+        link.parent_port
+        for each in switches.values()
+        for link in each.record.uplinks[1:]
+        if link.parent == record.name
+    }
+    return frozenset(mine | below)
+
+
+def check_links(record: SwitchRecord, switches: Switches) -> None:
+    """Raise InnetError unless a new switch can be attached where it says.
+
+    Its parents are there before it, so that links never form a circle.
+    """
+    mine: set[int] = set()
+    for link in record.uplinks:
+        if link.parent == record.name:
+            raise UsageError(f"the switch {record.name!r} cannot be its own parent: links go up")
+        if link.parent not in switches:
+            raise NotFound(f"there is no switch {link.parent!r}: add parents first")
+        parent = switches[link.parent].record
+        _check_targets(record, parent)
+        for port, owner in (link.port, record), (link.parent_port, parent):
+            if port not in owner.ports:
+                raise UsageError(
+                    f"the uplink {_words(link)}: {owner.name!r} has no port {port}; it has "
+                    f"{', '.join(map(str, owner.ports))}"
+                )
+        if link.port in mine:
+            raise UsageError(f"port {link.port} has two uplinks: a cable has one other end")
+        mine.add(link.port)
+        _check_free(link, record, switches)
+        if parent.lanes != record.lanes:
+            raise UsageError(
+                f"{record.name!r} has {record.lanes} lanes and its parent {parent.name!r} "
+                f"{parent.lanes}: all switches of a tree have the same"
+            )
+        if parent.service != record.service:
+            raise UsageError(
+                f"{record.name!r} serves {record.service.ip} and its parent {parent.name!r} "
+                f"{parent.service.ip}: all switches of a tree serve one address"
+            )
+
+
+def _check_targets(*both: SwitchRecord) -> None:
+    for each in both:
+        if not find(each.target).in_trees:
+            raise UsageError(
+                f"{each.name!r} is a {each.target}, whose program knows no trees: "
+                "it can neither have an uplink nor be a parent"
+            )
+
+
+def _check_free(link: Uplink, record: SwitchRecord, switches: Switches) -> None:
+    taken = [each for each in record.uplinks if each is not link and _same_end(each, link)]
+    for other in switches.values():
+        taken += [each for each in other.record.uplinks if _same_end(each, link)]
+        if other.record.name == link.parent:
+            taken += [each for each in other.record.uplinks if each.port == link.parent_port]
+    if taken:
+        raise AlreadyExists(
+            f"the uplink {_words(link)}: port {link.parent_port} of {link.parent!r} is another link's"
+        )
+
+
+def _same_end(one: Uplink, other: Uplink) -> bool:
+    return (one.parent, one.parent_port) == (other.parent, other.parent_port)
+
+
+def _words(link: Uplink) -> str:
+    return f"{link.parent}:{link.port}:{link.parent_port}"

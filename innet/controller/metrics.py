@@ -1,0 +1,146 @@
+"""The controller's numbers for Prometheus: read when somebody asks for them."""
+
+import contextlib
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from innet.controller import innet_pb2 as pb
+from innet.controller.registry import Registry
+from innet.controller.views import PATHS
+from innet.errors import NotFound
+
+_PORT_COUNTERS = ("refused", "corrupted", "spoofed")
+
+
+class ControllerCollector(Collector):
+    """Turns a moment of a registry into Prometheus's metrics.
+
+    What switches have counted is asked of them; of one that does not answer it is left out.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics."""
+        jobs, switches = list(self._jobs()), list(self._switches())
+        yield from _of_jobs(jobs)
+        yield _contributions(jobs)
+        yield from self._history()
+        yield from _of_switches(switches)
+        yield _dropped(switches)
+        yield self._drift()
+
+    def _jobs(self) -> Iterator[pb.Job]:
+        for listed in self._registry.jobs():
+            with contextlib.suppress(NotFound):  # deleted meanwhile
+                yield self._registry.job(listed.name)
+
+    def _switches(self) -> Iterator[pb.Switch]:
+        for listed in self._registry.switches():
+            with contextlib.suppress(NotFound):
+                yield self._registry.switch(listed.name)
+
+    def _history(self) -> Iterator[Metric]:
+        epochs = CounterMetricFamily(
+            "innet_controller_epochs",
+            "Epochs that a job has begun, and why the one before was over.",
+            labels=("job", "cause"),
+        )
+        leases = CounterMetricFamily(
+            "innet_controller_leases_lost",
+            "Workers that were silent for too long, and so have left.",
+            labels=("job",),
+        )
+        for name, history in self._registry.histories().items():
+            for cause, count in history.epochs.items():
+                epochs.add_metric([name, cause], count)
+            leases.add_metric([name], history.leases_lost)
+        yield epochs
+        yield leases
+
+    def _drift(self) -> Metric:
+        family = CounterMetricFamily(
+            "innet_controller_drift",
+            "Entries of a switch that were found different from what was written, and mended.",
+            labels=("switch",),
+        )
+        for name, count in self._registry.drifts().items():
+            family.add_metric([name], count)
+        return family
+
+
+def _of_jobs(jobs: list[pb.Job]) -> Iterator[Metric]:
+    paths = GaugeMetricFamily(
+        "innet_controller_job_path", "1 for the path of the job's epoch.", labels=("job", "path")
+    )
+    workers = GaugeMetricFamily(
+        "innet_controller_job_workers",
+        "Workers of a job: joined, invited (no hello yet), or missing.",
+        labels=("job", "state"),
+    )
+    wanted = GaugeMetricFamily(
+        "innet_controller_job_quorum", "Contributions that make a result.", labels=("job",)
+    )
+    slots = GaugeMetricFamily(
+        "innet_controller_job_slots", "Slots that a job has; 0 while it waits.", labels=("job",)
+    )
+    for job in jobs:
+        for path, name in PATHS.items():
+            paths.add_metric([job.name, name], job.path == path)
+        joined, known = len(job.joined), len(job.members)
+        workers.add_metric([job.name, "joined"], joined)
+        workers.add_metric([job.name, "invited"], known - joined)
+        workers.add_metric([job.name, "missing"], job.workers - known)
+        wanted.add_metric([job.name], job.quorum)
+        slots.add_metric([job.name], job.slots)
+    yield from (paths, workers, wanted, slots)
+
+
+def _contributions(jobs: list[pb.Job]) -> Metric:
+    family = CounterMetricFamily(
+        "innet_controller_job_contributions",
+        "Contributions that reached a cell of the job, by what the switch made of them.",
+        labels=("job", "outcome"),
+    )
+    for job in jobs:
+        if job.HasField("counters"):
+            for field in pb.Counters.DESCRIPTOR.fields:
+                family.add_metric([job.name, field.name], getattr(job.counters, field.name))
+    return family
+
+
+def _of_switches(switches: list[pb.Switch]) -> Iterator[Metric]:
+    reachable = GaugeMetricFamily(
+        "innet_controller_switch_reachable",
+        "1 if the controller reaches the switch over P4Runtime, 0 otherwise.",
+        labels=("switch",),
+    )
+    slots = GaugeMetricFamily(
+        "innet_controller_switch_slots", "Slots of a switch.", labels=("switch",)
+    )
+    free = GaugeMetricFamily(
+        "innet_controller_switch_free_slots", "Slots that no job has.", labels=("switch",)
+    )
+    for switch in switches:
+        reachable.add_metric([switch.name], switch.reachable)
+        slots.add_metric([switch.name], switch.slots)
+        free.add_metric([switch.name], switch.free_slots)
+    yield from (reachable, slots, free)
+
+
+def _dropped(switches: list[pb.Switch]) -> Metric:
+    family = CounterMetricFamily(
+        "innet_controller_switch_port_dropped_packets",
+        "innet packets that the program did not let in, by the port they came in at.",
+        labels=("switch", "port", "reason"),
+    )
+    for switch in switches:
+        for counters in switch.port_counters:
+            for reason in _PORT_COUNTERS:
+                labels = [switch.name, str(counters.port), reason]
+                family.add_metric(labels, getattr(counters, reason))
+    return family

@@ -1,0 +1,53 @@
+"""Who may ask the controller for what: the role in the client's certificate decides.
+
+A worker joins jobs, and nothing else. An administrator does whatever the service offers.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import structlog
+
+from innet import tls
+from innet.controller.status import code_of
+from innet.errors import NotAuthorized
+
+_WORKERS_METHODS = frozenset({"Join"})
+_STYLES = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
+_log = structlog.get_logger("innet.controller")
+
+
+class RoleInterceptor(grpc.ServerInterceptor):
+    """Refuses what a client's role does not allow, before the service hears of it."""
+
+    def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
+        """Put the check in front of a method's handler."""
+        handler = continuation(details)
+        method = details.method.rpartition("/")[2]
+        for style in _STYLES:
+            if behaviour := getattr(handler, style, None):
+                # Only the handler is given the context that knows the certificate.
+                return handler._replace(**{style: _guarded(method, behaviour)})
+        return handler
+
+
+def check_allowed(roles: list[str], method: str) -> None:
+    """Raise NotAuthorized unless one of a client's `roles` allows `method`."""
+    if tls.ADMIN in roles or (tls.WORKER in roles and method in _WORKERS_METHODS):
+        return
+    shown = f"the one shown is for: {', '.join(roles)}" if roles else "the one shown names no role"
+    needed = "a worker" if method in _WORKERS_METHODS else "an administrator"
+    raise NotAuthorized(f"{method} needs the certificate of {needed}, and {shown}")
+
+
+def _guarded(method: str, behaviour: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def checked(request: Any, context: Any) -> Any:
+        try:
+            check_allowed(tls.roles(context.auth_context()), method)
+        except NotAuthorized as problem:
+            _log.warning("refused", method=method, peer=context.peer(), why=str(problem))
+            context.abort(code_of(problem), str(problem))
+        return behaviour(request, context)
+
+    return checked

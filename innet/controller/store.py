@@ -1,0 +1,308 @@
+"""What outlives the controller, in SQLite: switches, jobs, and who is in them.
+
+One controller at a time has a file.
+"""
+
+import contextlib
+import json
+import os
+import sqlite3
+import struct
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from innet.controller import innet_pb2 as pb
+from innet.controller.values import (
+    Attachment,
+    JobRecord,
+    JobSpec,
+    Place,
+    SwitchRecord,
+    Uplink,
+    WorkerRecord,
+)
+from innet.errors import ControllerError, UsageError
+from innet.wire.frames import Address
+
+SCHEMA_VERSION = 3
+_APPLICATION = int.from_bytes(b"inet")
+_MAGIC = b"SQLite format 3\0"
+_HEADER = struct.Struct(">16x44xI4xI")  # the file's user version and application id
+
+_SCHEMA = (
+    """CREATE TABLE switches (
+        name TEXT PRIMARY KEY,
+        grpc_address TEXT NOT NULL,
+        device_id INTEGER NOT NULL,
+        ports TEXT NOT NULL,             -- a JSON list
+        mac TEXT NOT NULL,               -- the service's address
+        ip TEXT NOT NULL,
+        udp_port INTEGER NOT NULL,
+        lanes INTEGER NOT NULL,
+        uplinks TEXT NOT NULL,           -- a JSON list of parent, port and parent's port
+        target TEXT NOT NULL,            -- what kind of switch it is
+        artifact TEXT NOT NULL           -- the folder of its binary, if it needs one
+    )""",
+    """CREATE TABLE jobs (
+        name TEXT PRIMARY KEY,
+        switch TEXT NOT NULL REFERENCES switches (name),
+        id INTEGER NOT NULL UNIQUE,
+        workers INTEGER NOT NULL,
+        quorum INTEGER NOT NULL,
+        fewest INTEGER NOT NULL,
+        wanted_slots INTEGER NOT NULL,
+        lease_s REAL NOT NULL,
+        token_digest BLOB NOT NULL,
+        number INTEGER NOT NULL UNIQUE,  -- in the order of creation
+        epoch INTEGER NOT NULL,
+        place INTEGER,                   -- index on the switch; null while the job waits for slots
+        first_slot INTEGER,
+        slots INTEGER,
+        fresh INTEGER NOT NULL,
+        terms BLOB NOT NULL,             -- the epoch's Resume message; empty while there is none
+        departed TEXT NOT NULL,          -- a JSON list of rank and reason
+        others TEXT NOT NULL             -- a JSON list of the switches besides the first
+    )""",
+    """CREATE TABLE workers (
+        job TEXT NOT NULL REFERENCES jobs (name) ON DELETE CASCADE,
+        rank INTEGER NOT NULL,
+        nonce INTEGER NOT NULL,
+        fallback INTEGER NOT NULL,
+        port INTEGER,                    -- where it is attached; null while that is not known
+        mac TEXT,
+        ip TEXT,
+        udp_port INTEGER,
+        switch TEXT,
+        PRIMARY KEY (job, rank)
+    )""",
+    "CREATE TABLE last_job (id INTEGER NOT NULL, number INTEGER NOT NULL)",
+    "INSERT INTO last_job VALUES (0, 0)",
+)
+
+
+_UPGRADES = {
+    1: (
+        "ALTER TABLE switches ADD COLUMN uplinks TEXT NOT NULL DEFAULT '[]'",
+        "ALTER TABLE jobs ADD COLUMN others TEXT NOT NULL DEFAULT '[]'",
+        "ALTER TABLE workers ADD COLUMN switch TEXT",
+        "UPDATE workers SET switch = (SELECT switch FROM jobs WHERE name = job) WHERE port NOT NULL",
+    ),
+    2: (
+        "ALTER TABLE switches ADD COLUMN target TEXT NOT NULL DEFAULT 'bmv2'",
+        "ALTER TABLE switches ADD COLUMN artifact TEXT NOT NULL DEFAULT ''",
+    ),
+}
+"""What makes a file of a version one of the next."""
+
+
+@dataclass(frozen=True)
+class State:
+    """All that was kept; jobs are in the order of their creation.
+
+    `last_id` and `last_number` are those of the job that was created last, though it may be gone.
+    """
+
+    switches: list[SwitchRecord]
+    jobs: list[JobRecord]
+    last_id: int
+    last_number: int
+
+
+class Store:
+    """The state of one controller, in a file or, without one, in memory. For one thread at a time.
+
+    Raises UsageError if the file is not a controller's, of a newer version, damaged, or in use; it is
+    then left as it is. What is written is on the disk when the call returns; it raises ControllerError,
+    and has changed nothing, if it cannot be.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._where = str(path) if path else ":memory:"
+        if path:
+            _check_file(path)
+        try:
+            self._database = sqlite3.connect(
+                self._where, isolation_level=None, check_same_thread=False, timeout=0
+            )
+            with contextlib.ExitStack() as stack:
+                stack.callback(self._database.close)
+                self._open()
+                stack.pop_all()
+        except sqlite3.Error as problem:
+            busy = problem.sqlite_errorcode == sqlite3.SQLITE_BUSY
+            why = "another controller has it" if busy else problem
+            raise UsageError(_unusable(self._where, why)) from None
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._database.close()
+
+    def load(self) -> State:
+        """All that was kept."""
+        try:
+            run = self._database.execute
+            switches = [
+                SwitchRecord(
+                    name,
+                    address,
+                    device,
+                    tuple(json.loads(ports)),
+                    Address(*service),
+                    lanes,
+                    tuple(Uplink(*link) for link in json.loads(uplinks)),
+                    target,
+                    artifact,
+                )
+                for name, address, device, ports, *service, lanes, uplinks, target, artifact in run(
+                    "SELECT * FROM switches ORDER BY rowid"
+                )
+            ]
+            jobs = [self._job(*row) for row in run("SELECT * FROM jobs ORDER BY number")]
+            [[last_id, last_number]] = run("SELECT * FROM last_job")
+        except (sqlite3.Error, ValueError, TypeError, DecodeError) as problem:
+            raise UsageError(_unusable(self._where, problem)) from None
+        return State(switches, jobs, last_id, last_number)
+
+    def add_switch(self, switch: SwitchRecord) -> None:
+        """Keep a switch."""
+        service = astuple(switch.service)
+        ports = json.dumps(switch.ports)
+        uplinks = json.dumps([astuple(link) for link in switch.uplinks])
+        row = (
+            switch.name, switch.grpc_address, switch.device_id, ports, *service, switch.lanes, uplinks,
+            switch.target, switch.artifact,
+        )  # fmt: skip
+        with self._transaction() as database:
+            database.execute("INSERT INTO switches VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+
+    def remove_switch(self, name: str) -> None:
+        """Forget a switch."""
+        with self._transaction() as database:
+            database.execute("DELETE FROM switches WHERE name = ?", (name,))
+
+    def save_job(self, job: JobRecord) -> None:
+        """Keep a job as it is now, with its workers."""
+        spec, place = job.spec, job.place
+        row = (
+            spec.name, spec.switch, spec.id, spec.workers, spec.quorum, spec.fewest, spec.slots,
+            spec.lease_s, spec.token_digest, spec.number, job.epoch,
+            *(astuple(place) if place else (None, None, None)),
+            job.fresh, job.terms, json.dumps(job.departed), json.dumps(spec.others),
+        )  # fmt: skip
+        workers = [
+            (spec.name, each.rank, each.nonce, each.fallback, *_attachment_row(each.where))
+            for each in job.workers
+        ]
+        with self._transaction() as database:
+            database.execute(
+                f"REPLACE INTO jobs VALUES ({', '.join('?' * len(row))})",  # noqa: S608 - no input
+                row,
+            )
+            database.execute("DELETE FROM workers WHERE job = ?", (spec.name,))
+            database.executemany("INSERT INTO workers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", workers)
+            database.execute(
+                "UPDATE last_job SET id = ?, number = ? WHERE number < ?",
+                (spec.id, spec.number, spec.number),
+            )
+
+    def remove_job(self, name: str) -> None:
+        """Forget a job."""
+        with self._transaction() as database:
+            database.execute("DELETE FROM jobs WHERE name = ?", (name,))
+
+    def _open(self) -> None:
+        run = self._database.execute
+        run("PRAGMA locking_mode = EXCLUSIVE")
+        run("PRAGMA foreign_keys = ON")
+        run("BEGIN EXCLUSIVE")  # fails if another controller has it
+        [[application]] = run("PRAGMA application_id")
+        if not application:
+            run(f"PRAGMA application_id = {_APPLICATION}")
+            run(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            for statement in _SCHEMA:
+                run(statement)
+        [[version]] = run("PRAGMA user_version")
+        for older in range(version, SCHEMA_VERSION):
+            for statement in _UPGRADES[older]:
+                run(statement)
+            run(f"PRAGMA user_version = {older + 1}")
+        run("COMMIT")
+        run("PRAGMA journal_mode = WAL")
+        run("PRAGMA synchronous = FULL")
+        [[found]] = run("PRAGMA quick_check(1)")
+        if found != "ok":
+            raise UsageError(_unusable(self._where, found))
+
+    def _job(self, *row: Any) -> JobRecord:
+        *spec, epoch, index, first_slot, slots, fresh, terms, departed, others = row
+        pb.Resume.FromString(terms)
+        place = None if index is None else Place(index, first_slot, slots)
+        workers = self._database.execute(
+            "SELECT * FROM workers WHERE job = ? ORDER BY rank", (spec[0],)
+        )
+        return JobRecord(
+            replace(JobSpec(*spec), others=tuple(json.loads(others))),
+            epoch,
+            place,
+            bool(fresh),
+            terms,
+            tuple((rank, reason) for rank, reason in json.loads(departed)),
+            tuple(
+                WorkerRecord(rank, nonce, bool(fallback), _attachment(*where))
+                for _, rank, nonce, fallback, *where in workers
+            ),
+        )
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """All of it, or with a ControllerError nothing."""
+        try:
+            self._database.execute("BEGIN IMMEDIATE")
+            yield self._database
+            self._database.execute("COMMIT")
+        except sqlite3.Error as problem:
+            if self._database.in_transaction:
+                self._database.execute("ROLLBACK")
+            raise ControllerError(f"cannot write to {self._where}: {problem}") from None
+
+
+def _attachment_row(where: Attachment | None) -> tuple[object, ...]:
+    return (where.port, *astuple(where.address), where.switch) if where else (None,) * 5
+
+
+def _attachment(port: int | None, *where: Any) -> Attachment | None:
+    *address, switch = where
+    return None if port is None else Attachment(port, Address(*address), switch)
+
+
+def _check_file(path: Path) -> None:
+    """See that a file is new, or a controller's, before SQLite touches it. Raises UsageError."""
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
+        with path.open("rb") as file:
+            header = file.read(_HEADER.size)
+    except OSError as problem:
+        raise UsageError(f"cannot keep the state in {path}: {problem.strerror}") from None
+    if not header:
+        return
+    if len(header) < _HEADER.size or not header.startswith(_MAGIC):
+        raise UsageError(_unusable(str(path), "it is no SQLite file"))
+    version, application = _HEADER.unpack(header)
+    if application != _APPLICATION:
+        raise UsageError(_unusable(str(path), "it is something else's"))
+    if version > SCHEMA_VERSION:
+        raise UsageError(
+            f"{path} is of a newer version of innet (format {version}; this one knows "
+            f"{SCHEMA_VERSION}): use that version, or another file"
+        )
+
+
+def _unusable(where: str, why: object) -> str:
+    return (
+        f"{where} cannot be used as the controller's state: {why}; name another file, or remove it"
+    )

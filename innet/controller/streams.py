@@ -1,0 +1,43 @@
+"""What one worker is told, from whoever has something for it to the call that sends it."""
+
+import queue
+from collections.abc import Iterator
+
+from innet.controller import innet_pb2 as pb
+from innet.errors import InnetError, UsageError
+
+
+class Stream:
+    """A worker's open stream. `job` and `nonce` are known once the worker has asked to join."""
+
+    def __init__(self) -> None:
+        self.job, self.nonce = "", 0
+        self._outbox: queue.SimpleQueue[pb.JoinEvent | InnetError | None] = queue.SimpleQueue()
+
+    def tell(self, event: pb.JoinEvent) -> None:
+        """Put an event on its way."""
+        self._outbox.put(event)
+
+    def end(self, problem: InnetError | None = None) -> None:
+        """There is nothing more to come, because of an error or without."""
+        self._outbox.put(problem)
+
+    def events(self, first_within: float) -> Iterator[pb.JoinEvent]:
+        """All events. Raises the error that the stream ends with.
+
+        Raises UsageError if the worker has not asked to join after `first_within` seconds.
+        """
+        event = self._first(first_within)
+        while event is not None:
+            if isinstance(event, InnetError):
+                raise event
+            yield event
+            event = self._outbox.get()
+
+    def _first(self, within: float) -> pb.JoinEvent | InnetError | None:
+        try:
+            return self._outbox.get(timeout=within)
+        except queue.Empty:
+            if self.job:  # it waits for its turn
+                return self._outbox.get()
+            return UsageError(f"no JoinRequest has come within {within:g} s")

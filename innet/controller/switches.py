@@ -1,0 +1,257 @@
+"""Keeping a switch as it should be: one thread for each, which connects, compares and writes.
+
+Nobody else writes tables. Whatever happens, the thread does the same: it asks what the switch should
+hold, and sees to it. So there is one way for a worker that joins, for a controller that comes back to
+a switch it has left, and for a switch that has forgotten everything.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import structlog
+
+from innet.controller.aggregation import AggregationSwitch
+from innet.controller.values import Wanted
+from innet.errors import SwitchError
+
+if TYPE_CHECKING:
+    from innet.controller.reconcile import Held
+
+_log = structlog.get_logger("innet.controller")
+
+_INSPECT_EVERY = 2.0
+_INSPECTING_SHARE = 0.05
+"""Of the time, at most."""
+
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
+"""Seconds between attempts to connect; in between a tenth of the time that the switch is gone."""
+
+_DONE = object()
+_STOP_WITHIN = 10.0
+
+
+class Listener(Protocol):
+    """Who says what switches should hold, and hears what has become of it."""
+
+    def wanted(self, switch: str) -> Sequence[Wanted]:
+        """What jobs need of a switch at present."""
+
+    def up(self, switch: str) -> None:
+        """The switch is connected, runs the program, and has all that it needs for itself."""
+
+    def down(self, switch: str, problem: str) -> None:
+        """It is not, or what it held is lost."""
+
+    def cleared(self, switch: str, job: int, epoch: int) -> None:
+        """The cells of a job are cleared for an epoch."""
+
+    def held(self, switch: str, job: int, epoch: int, ranks: frozenset[int]) -> None:
+        """These workers of a job are let in, in this epoch, and get their results."""
+
+    def refused(self, switch: str, job: int, epoch: int, reason: str) -> None:
+        """The switch does not take what a job needs."""
+
+
+Connect = Callable[[Callable[[], None], bool], AggregationSwitch]
+"""Makes a connection: is given what to call when it ends, and whether to be patient."""
+
+
+class Supervisor:
+    """Looks after one switch. With :meth:`start` it takes charge; then it goes on until it is closed.
+
+    `drifts` counts what was found different from what had been written.
+    """
+
+    def __init__(self, name: str, connect: Connect, listener: Listener) -> None:
+        self.drifts = 0
+        self._name, self._connect, self._listener = name, connect, listener
+        self._switch: AggregationSwitch | None = None
+        self._before: Held = {}  # as far as the last connection knew
+        self._problem: str | None = f"the controller has not reached the switch {name!r} yet"
+        self._bell = threading.Event()
+        self._closed = self._finishing = False
+        self._told: dict[int, tuple[int, frozenset[int]]] = {}
+        self._clearing: dict[int, tuple[int, Iterator[None]]] = {}
+        self._thread = threading.Thread(target=self._run, name=f"innet-switch-{name}", daemon=True)
+
+    def connect(self) -> None:
+        """Take charge for the first time. Raises SwitchError."""
+        self._switch = self._connect(self._bell.set, True)
+        try:
+            self._switch.start()
+            self._switch.hold([])
+        except SwitchError:
+            self._switch.close()
+            raise
+        self._problem = None
+
+    @property
+    def problem(self) -> str | None:
+        """Why the switch cannot be used at present; None if it can."""
+        return self._problem
+
+    def start(self) -> None:
+        """Look after the switch from now on."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """What the switch should hold has changed."""
+        self._bell.set()
+
+    def switch(self) -> AggregationSwitch:
+        """The connection. Raises SwitchError if there is none."""
+        switch, problem = self._switch, self._problem
+        if problem or not switch:
+            raise SwitchError(problem or f"the switch {self._name!r} is being reconnected")
+        return switch
+
+    def finish(self) -> None:
+        """Let go of the switch when it holds what it should, if it can be reached."""
+        self._finishing = True
+        self._closed = bool(self._problem)
+        self._bell.set()
+        self._thread.join(_STOP_WITHIN)
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the switch, which goes on."""
+        self._closed = True
+        self._bell.set()
+        if self._thread.ident:
+            self._thread.join(_STOP_WITHIN)
+        if self._switch:
+            self._switch.close()
+
+    def _run(self) -> None:
+        last = time.monotonic()
+        while not self._closed:
+            try:
+                self._serve(self._switch or self._reconnect())
+                last = time.monotonic()
+            except SwitchError as problem:
+                self._lose(str(problem))
+                self._closed |= self._finishing
+                gone = time.monotonic() - last
+                self._pause(min(max(_SHORTEST_PAUSE, gone / 10), _LONGEST_PAUSE))
+            except Exception as problem:  # noqa: BLE001 - whatever it is
+                # The switch is not left alone for it.
+                _log.exception("the switch cannot be looked after", switch=self._name)
+                self._lose(str(problem))
+                self._pause(_LONGEST_PAUSE)
+            if self._switch and not self._closed:
+                self._switch.close()
+                self._before, self._switch = self._switch.held, None
+                self._clearing.clear()
+
+    def _pause(self, seconds: float) -> None:
+        over = time.monotonic() + seconds
+        while not self._closed and (left := over - time.monotonic()) > 0:
+            self._bell.wait(left)
+            self._bell.clear()
+
+    def _reconnect(self) -> AggregationSwitch:
+        self._switch = switch = self._connect(self._bell.set, False)
+        if not switch.start():
+            self._lose(f"the switch {self._name!r} has lost its program")
+        elif not self._problem:
+            switch.expect(self._before)
+            self._inspect(switch)
+        return switch
+
+    def _lose(self, problem: str) -> None:
+        if problem != self._problem:
+            _log.warning("switch lost", switch=self._name, problem=problem)
+            self._problem = problem
+            self._told.clear()
+            self._clearing.clear()
+            self._listener.down(self._name, problem)
+
+    def _serve(self, switch: AggregationSwitch) -> None:
+        """Keep the switch as it should be until the connection ends.
+
+        Raises SwitchError if that is not just the connection's fault: then it is worth while to connect
+        again at once, and nobody has to know.
+        """
+        began = time.monotonic()
+        try:
+            self._keep(switch)
+        except SwitchError:
+            if not switch.broken:
+                raise
+        if switch.broken:
+            _log.info("connection ended", switch=self._name, why=switch.broken)
+            if time.monotonic() - began < _SHORTEST_PAUSE:
+                self._pause(_SHORTEST_PAUSE)  # not again and again
+
+    def _keep(self, switch: AggregationSwitch) -> None:
+        inspect_at = time.monotonic() + _INSPECT_EVERY
+        while not (self._closed or switch.broken):
+            self._bell.clear()
+            last = self._finishing
+            busy = self._settle(switch)
+            started = time.monotonic()
+            if busy:
+                continue
+            if last:
+                self._closed = True
+            elif started < inspect_at:
+                self._bell.wait(inspect_at - started)
+            else:
+                self._inspect(switch)
+                took = time.monotonic() - started
+                inspect_at = started + max(_INSPECT_EVERY, took / _INSPECTING_SHARE)
+
+    def _settle(self, switch: AggregationSwitch) -> bool:
+        """Make the switch hold what it should. Returns whether there is more to do at once."""
+        jobs = self._listener.wanted(self._name)
+        refused = switch.hold(jobs)
+        if self._problem:
+            self._problem = None
+            _log.info("switch ready", switch=self._name)
+            self._listener.up(self._name)
+        self._told = {job.job: self._told[job.job] for job in jobs if job.job in self._told}
+        for job in jobs:
+            if why := refused.get(job.job):
+                self._refuse(job, why)
+                continue
+            ranks = job.ranks
+            if self._told.get(job.job) != (job.epoch, ranks):
+                self._told[job.job] = (job.epoch, ranks)
+                self._listener.held(self._name, job.job, job.epoch, ranks)
+        return self._clear_some(switch, [job for job in jobs if job.clear])
+
+    def _clear_some(self, switch: AggregationSwitch, jobs: Sequence[Wanted]) -> bool:
+        """Go one step on with every job whose cells are to be cleared."""
+        numbers = {job.job for job in jobs}
+        self._clearing = {job: each for job, each in self._clearing.items() if job in numbers}
+        for job in jobs:
+            epoch, steps = self._clearing.get(job.job, (0, iter(())))
+            try:
+                if epoch != job.epoch:
+                    if job.fresh:
+                        switch.reset_counters(job.place)
+                    steps = switch.clear(job.place)
+                    self._clearing[job.job] = (job.epoch, steps)
+                if next(steps, _DONE) is _DONE:
+                    self._listener.cleared(self._name, job.job, job.epoch)
+            except SwitchError as problem:
+                if switch.broken:
+                    raise
+                self._refuse(job, str(problem))
+        return bool(jobs)
+
+    def _refuse(self, job: Wanted, why: str) -> None:
+        _log.warning("the switch refused", switch=self._name, job=job.job, why=why)
+        self._clearing.pop(job.job, None)
+        self._listener.refused(self._name, job.job, job.epoch, why)
+
+    def _inspect(self, switch: AggregationSwitch) -> None:
+        """See whether the switch still holds what was written. What does not is mended next."""
+        drift, anew = switch.inspect()
+        for each in drift:
+            self.drifts += 1
+            _log.warning("drift", switch=self._name, found=each, drifts=self.drifts)
+        if anew:
+            self._lose(f"the switch {self._name!r} has forgotten everything")

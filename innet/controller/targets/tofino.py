@@ -1,0 +1,115 @@
+"""Tofino 1 and Tofino 2, behind Stratum or an SDE's own P4Runtime server.
+
+What the program itself does otherwise is in docs/tofino.md.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from p4.config.v1 import p4info_pb2
+from p4.v1 import p4runtime_pb2 as p4rt
+
+from innet.controller.names import Names
+from innet.controller.targets.packing import Packing
+from innet.controller.values import Wanted
+from innet.errors import UsageError
+from innet.p4 import binaries, tofino
+
+_OUTCOMES = {"waiting": 1, "completed": 2, "answered": 3, "pending": 4, "stale": 5}
+"""OUTCOME_* of innet/p4/tna/metadata.p4, which the counter `outcomes` is indexed by."""
+
+_JOBS = 256  # of innet/p4/shared/constants.p4
+_PIPE_BITS, _PORT_BITS = 2, 7  # a port's number is its pipe's, and its own there
+_LAST_PORT = (1 << _PIPE_BITS + _PORT_BITS) - 1
+
+
+class Ports(NamedTuple):
+    """Port numbers of a chip that are not for cables: CPU_PORT and RECIRCULATION_PORT of chip.p4."""
+
+    cpu: int
+    recirculation: tuple[int, ...]
+
+
+PORTS = {
+    "tofino": Ports(192, tuple((pipe << _PORT_BITS) + 68 for pipe in range(1 << _PIPE_BITS))),
+    "tofino2": Ports(0, ()),
+}
+
+
+@dataclass(frozen=True)
+class TofinoProgram:
+    """The program for a Tofino, with the chip's binary in `device_config`."""
+
+    lanes: int
+    slots: int
+    device_config: bytes
+    p4info: p4info_pb2.P4Info
+
+
+@dataclass(frozen=True)
+class Tofino:
+    """A chip, and the form in which the P4Runtime server before it takes its pipeline.
+
+    Ports are the chip's own numbers (D_P; gNMI's ``ifindex`` in Stratum): the program's P4Info asks for
+    no translation, without which Stratum passes numbers on as they are (its README.run.md, "Port
+    Numbers"). Stratum answers device ids from 1 on (``p4_service.cc``), and keeps 128 packet-ins
+    for a controller that is slow (``bfrt_packetio_manager.cc``).
+    """
+
+    name: str
+    chip: str
+    packing: Packing
+    first_device: int
+    tables: tuple[str, ...] = ("workers", "replicas", "bridge", "service", "own_addresses")
+    in_trees: bool = False
+    seals: bool = False
+    clears_at_once: int = 128
+
+    @property
+    def port_rule(self) -> str:
+        """Numbers of nine bits, but for those that lead to the CPU, or back in."""
+        special = sorted((PORTS[self.chip].cpu, *PORTS[self.chip].recirculation))
+        return f"the chip's own numbers up to {_LAST_PORT} but for {', '.join(map(str, special))}"
+
+    def is_port(self, number: int) -> bool:
+        """Whether a cable can be there."""
+        special = PORTS[self.chip]
+        return number <= _LAST_PORT and number not in (special.cpu, *special.recirculation)
+
+    def program(self, lanes: int, artifact: str) -> TofinoProgram:
+        """The program, of the files in the folder `artifact`. Raises UsageError."""
+        if lanes != tofino.LANES:
+            raise UsageError(f"{lanes} lanes: the program for {self.chip} has {tofino.LANES}")
+        info = tofino.p4info(self.chip)
+        made = binaries.load(self.chip, artifact, [each.preamble.name for each in info.tables])
+        slots = tofino.CHIPS[self.chip].slots
+        return TofinoProgram(lanes, slots, self.packing.pack(made), info)
+
+    def job_cells(self, names: Names, index: int) -> Mapping[str, p4rt.Entity]:
+        """One counter has all outcomes of all jobs."""
+        return {
+            name: names.counter("outcomes", outcome * _JOBS + index)
+            for name, outcome in _OUTCOMES.items()
+        }
+
+    def objection(self, job: Wanted) -> str | None:
+        """Each pipe has registers of its own, and clears come from the CPU port into one of them."""
+        cpu = PORTS[self.chip].cpu
+        first, last = _pipe(cpu) << _PORT_BITS, (_pipe(cpu) + 1 << _PORT_BITS) - 1
+        for rank, where in sorted(job.workers.items()):
+            if _pipe(where.port) != _pipe(cpu):
+                return (
+                    f"worker {rank} is at port {where.port}, in pipe {_pipe(where.port)}: of this chip "
+                    f"only pipe {_pipe(cpu)}, with the CPU port, can sum; attach it to one of the ports "
+                    f"{first} to {last}"
+                )
+        return None
+
+    def describe(self, device_config: bytes) -> list[str]:
+        """The files that are packed."""
+        return self.packing.describe(device_config)
+
+
+def _pipe(port: int) -> int:
+    return port >> _PORT_BITS

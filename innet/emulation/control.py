@@ -1,0 +1,128 @@
+"""The controller of an emulation, and its job.
+
+The controller is where its station of the plan is: at a port of the root switch, by a link that is not
+capped. Workers reach it through the emulated switches, as they would reach it in a cluster; it reaches
+the switches' P4Runtime by sockets in a folder, beside the network, as over a network for management.
+"""
+
+import contextlib
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from innet.controller import innet_pb2 as pb
+from innet.controller import innet_pb2_grpc as rpc
+from innet.controller.client import connect, translated
+from innet.demo.rack import INTERRUPTS, command, stop
+from innet.emulation.plan import Plan, PlannedSwitch
+from innet.emulation.sums import SwitchSums
+from innet.errors import InnetError
+from innet.wire.frames import Address
+
+PORT = 9600
+JOB = "emulated"
+_LEASE_S = 15.0
+
+
+@dataclass(frozen=True)
+class Control:
+    """A running controller with a job over all hosts of the plan."""
+
+    address: str
+    token: str
+    stub: rpc.ControllerStub
+    plan: Plan
+
+    def sums(self) -> list[SwitchSums]:
+        """What every switch has summed so far. Raises ControllerError."""
+        with translated("read the counters"):
+            job = self.stub.GetJob(pb.GetJobRequest(name=JOB))
+        counters = {each.switch: each.counters for each in job.tree}
+        counters = counters or {self.plan.root.name: job.counters}  # one switch is no tree
+        return [
+            SwitchSums.of(switch, counters[switch.name])
+            for switch in self.plan.switches
+            if switch.name in counters
+        ]
+
+
+@dataclass(frozen=True)
+class Starting:
+    """A controller that has been started, and may serve already."""
+
+    process: "subprocess.Popen[str]"
+    log: Path
+
+    def await_ready(self) -> None:
+        """Return when it serves. Raises InnetError if it does not."""
+        out: IO[str] = self.process.stdout  # type: ignore[assignment]
+        if not out.readline():
+            raise InnetError(f"the controller did not start: {self.log.read_text().strip()}")
+
+
+@contextlib.contextmanager
+def started(folder: Path) -> Iterator[Starting]:
+    """Start the controller. It needs no network yet: it serves at every address there will be."""
+    # Nobody is in this network but the emulation's own processes: TLS would protect nothing.
+    # Where all hosts share a processor or two, one may not come to say anything for seconds.
+    served = ["controller", "--address", f"0.0.0.0:{PORT}", "--insecure", "--lease", str(_LEASE_S)]
+    log = folder / "controller.log"
+    with log.open("w") as errors, INTERRUPTS.held():
+        process = subprocess.Popen(
+            [*command("innet.cli"), *served],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            start_new_session=True,  # Ctrl-C reaches the emulation only, which then ends it
+        )
+    with process:
+        try:
+            INTERRUPTS.check()
+            yield Starting(process, log)
+        finally:
+            stop(process)
+
+
+@contextlib.contextmanager
+def controlled(controller: Starting, plan: Plan, p4runtime: dict[str, str]) -> Iterator[Control]:
+    """Give the controller the switches, and create the job.
+
+    `p4runtime` says where each switch serves. Raises InnetError.
+    """
+    controller.await_ready()
+    address = f"{plan.controller.address.ip}:{PORT}"
+    channel, stub = connect(address)
+    with contextlib.closing(channel):
+        with translated("set up the emulation"):
+            for switch in plan.switches:
+                stub.AddSwitch(_added(plan, switch, p4runtime[switch.name]))
+            created = stub.CreateJob(
+                pb.CreateJobRequest(
+                    name=JOB,
+                    switch=plan.root.name,
+                    workers=len(plan.hosts),
+                    slots=plan.slots,
+                )
+            )
+        yield Control(address, created.token, stub, plan)
+
+
+def _added(plan: Plan, switch: PlannedSwitch, p4runtime: str) -> pb.AddSwitchRequest:
+    return pb.AddSwitchRequest(
+        name=switch.name,
+        grpc_address=p4runtime,
+        device_id=switch.device_id,
+        ports=switch.ports,
+        service=_message(plan.service),
+        lanes=plan.lanes,
+        uplinks=[
+            pb.Uplink(parent=up.parent.node, port=up.child.port, parent_port=up.parent.port)
+            for up in switch.uplinks
+        ],
+    )
+
+
+def _message(address: Address) -> pb.Address:
+    return pb.Address(mac=address.mac, ip=address.ip, udp_port=address.udp_port)

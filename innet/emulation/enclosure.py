@@ -1,0 +1,107 @@
+"""A corner of the kernel for one emulation: networks, processes and mounts of its own.
+
+What runs in :func:`enclosed` is the first process of a new process namespace, in a new network
+namespace. When it ends, by whatever, also by SIGKILL, or because the process that waits for it was
+killed, the kernel ends every process in there, and with the last of them every interface and every
+namespace is gone. So nothing has to be found and removed afterwards, and emulations that run at the
+same time cannot meet, whatever their interfaces are called.
+"""
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from innet.errors import InnetError
+
+_NEW_MOUNTS, _NEW_PROCESSES, _NEW_NETWORK = 0x00020000, 0x20000000, 0x40000000
+_BIND, _RECURSIVE, _PRIVATE = 1 << 12, 1 << 14, 1 << 18
+_NO_SUID, _NO_DEVICES, _NO_EXEC = 2, 4, 8
+_PR_SET_PDEATHSIG = 1
+_HEARD = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD}
+_NO_IPV6 = Path("/proc/sys/net/ipv6/conf/default/disable_ipv6")
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def enclosed(run: Callable[[], int]) -> int:
+    """Call `run` in an enclosure. Returns what it returns, or 128 and the signal that it ended by.
+
+    Signals that this process is sent go on to it. Needs root; raises InnetError without.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)
+    try:
+        home = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _unshare(_NEW_PROCESSES)  # holds for children that are born from here on
+            child = os.fork()
+            if child == 0:
+                _be_first(run, before)
+        finally:
+            _LIBC.setns(home, _NEW_PROCESSES)
+            os.close(home)
+        return _wait(child)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def cover(path: Path, by: Path) -> None:
+    """In the enclosure, and only there, show another file at `path`. Raises InnetError."""
+    if path.exists():
+        _mount(str(by), str(path), None, _BIND)
+
+
+def _be_first(run: Callable[[], int], mask: Iterable[int]) -> None:
+    """The child's whole life."""
+    status = 1
+    try:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        _unshare(_NEW_NETWORK | _NEW_MOUNTS)
+        _mount("none", "/", None, _RECURSIVE | _PRIVATE)
+        _mount("proc", "/proc", "proc", _NO_SUID | _NO_DEVICES | _NO_EXEC)
+        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+        with contextlib.suppress(FileNotFoundError):  # interfaces say nothing that nobody asked for
+            _NO_IPV6.write_text("1")
+        status = run()
+    except SystemExit as end:  # such as rich's, when nobody reads what is printed
+        status = end.code if isinstance(end.code, int) else 1
+    except BaseException as problem:  # noqa: BLE001 - this process has no caller to raise it to
+        with contextlib.suppress(Exception):
+            sys.excepthook(type(problem), problem, problem.__traceback__)
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(status)
+
+
+def _wait(child: int) -> int:
+    while True:
+        heard = signal.sigwaitinfo(_HEARD)
+        if heard.si_signo != signal.SIGCHLD:
+            # A code above 0 is the kernel's: Ctrl-C, which the child has heard itself.
+            if heard.si_signo == signal.SIGHUP:
+                os.kill(child, signal.SIGTERM)
+            elif heard.si_code <= 0:
+                os.kill(child, heard.si_signo)
+            continue
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            code = os.waitstatus_to_exitcode(status)
+            return code if code >= 0 else 128 - code
+
+
+def _unshare(kinds: int) -> None:
+    if _LIBC.unshare(kinds):
+        why = os.strerror(ctypes.get_errno())
+        raise InnetError(f"an emulation needs root, and namespaces of its own: {why}")
+
+
+def _mount(source: str, target: str, kind: str | None, flags: int) -> None:
+    kind_text = kind.encode() if kind else None
+    if _LIBC.mount(source.encode(), target.encode(), kind_text, ctypes.c_ulong(flags), None):
+        raise InnetError(f"cannot mount {target}: {os.strerror(ctypes.get_errno())}")

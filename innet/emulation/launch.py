@@ -1,0 +1,134 @@
+"""A command on every host, with the environment that torchrun would give it."""
+
+import contextlib
+import os
+import queue
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO
+
+from innet import environment as names
+from innet.demo.rack import INTERRUPTS
+from innet.emulation.plan import Plan
+
+MASTER_PORT = 29_500
+_STOPS_WITHIN = 5.0
+
+Say = Callable[[str, str], None]
+"""Takes a host's name and a line that it has printed."""
+
+
+def environment(plan: Plan, rank: int, controller: str, job: str, token: str) -> dict[str, str]:
+    """What the process of this rank finds in its environment: torchrun's variables and innet's."""
+    host = plan.hosts[rank]
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": str(len(plan.hosts)),
+        "LOCAL_WORLD_SIZE": "1",
+        "GROUP_RANK": str(rank),
+        "MASTER_ADDR": plan.hosts[0].address.ip,
+        "MASTER_PORT": str(MASTER_PORT),
+        "GLOO_SOCKET_IFNAME": host.interface,
+        "TP_SOCKET_IFNAME": host.interface,
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),  # as torchrun does
+        names.CONTROLLER: controller,
+        names.JOB: job,
+        names.TOKEN: token,
+        names.LINK: "host",
+        names.TLS: "",
+    }
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a host's process has ended: as `subprocess` says it; None: it was stopped."""
+
+    host: str
+    code: int | None
+
+    @property
+    def failed(self) -> bool:
+        """Whether it has ended by itself, and not well."""
+        return bool(self.code)
+
+    def __str__(self) -> str:
+        if self.code is None:
+            return "stopped"
+        if self.code < 0:
+            return f"killed by {signal.Signals(-self.code).name}"
+        return f"exit code {self.code}"
+
+
+class Launch:
+    """Processes, one on every host. `inside` has a process id in every node's namespace."""
+
+    def __init__(self, inside: Mapping[str, int], say: Say) -> None:
+        self._inside = inside
+        self._say = say
+        self._ended: queue.SimpleQueue[Ended] = queue.SimpleQueue()
+        self._running: dict[str, subprocess.Popen[str]] = {}
+        self._readers: list[threading.Thread] = []
+
+    def start(self, host: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Run a command on a host. Whoever has started one ends with :meth:`stop`."""
+        with INTERRUPTS.held():
+            process = subprocess.Popen(
+                # A session of its own: one signal ends it, and all that it has started.
+                ["mnexec", "-da", str(self._inside[host]), *command],
+                env={**os.environ, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+            )
+            self._running[host] = process
+        INTERRUPTS.check()
+        reader = threading.Thread(target=self._read, args=(host, process), daemon=True)
+        self._readers.append(reader)
+        reader.start()
+
+    def ends(self) -> Iterator[Ended | None]:
+        """How each process ends, as it does, and now and then None, so that the caller can look up."""
+        while self._running:
+            with contextlib.suppress(queue.Empty):
+                ended = self._ended.get(timeout=0.2)
+                self._running.pop(ended.host).wait()
+                yield ended
+                continue
+            yield None
+
+    def stop(self) -> list[Ended]:
+        """End what still runs: SIGTERM, and SIGKILL if that does not help. Returns what it ended."""
+        stopped = [Ended(host, None) for host in self._running]
+        deadline = time.monotonic() + _STOPS_WITHIN
+        for process in self._running.values():
+            _signal(process, signal.SIGTERM)
+        for process in self._running.values():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0, deadline - time.monotonic()))
+            _signal(process, signal.SIGKILL)  # also what it has started and left behind
+            process.wait()
+        self._running.clear()
+        for reader in self._readers:
+            reader.join(_STOPS_WITHIN)
+        return stopped
+
+    def _read(self, host: str, process: "subprocess.Popen[str]") -> None:
+        out: IO[str] = process.stdout  # type: ignore[assignment]
+        try:
+            with out:
+                for line in out:
+                    self._say(host, line.rstrip("\n"))
+        finally:  # also when nobody reads what we say
+            self._ended.put(Ended(host, process.wait()))
+
+
+def _signal(process: "subprocess.Popen[str]", number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)

@@ -1,0 +1,174 @@
+"""A plan as a Mininet network: nodes in namespaces of their own, capped links, running switches.
+
+Mininet has to be importable: call :func:`innet.emulation.requirements.require` before the import.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+from mininet.link import TCIntf
+from mininet.log import setLogLevel
+from mininet.net import Mininet
+from mininet.node import Host
+
+from innet.demo.rack import command as run
+from innet.emulation.plan import Plan, PlannedSwitch, Station
+from innet.emulation.requirements import BMV2
+from innet.emulation.topology import LinkSpec
+from innet.errors import InnetError
+from innet.switch.mininet import InnetSwitch
+
+CPU_PORT = 510
+_LEAST_BURST = 15_000  # bytes; a timer that is late by a millisecond costs nothing at 100 Mbit/s
+_BURST_SECONDS = 0.001
+_LARGEST_FRAME = 1514
+_READY_WITHIN = 30.0
+_SERVER_GIB = 1
+
+
+class CappedInterface(TCIntf):
+    """An end of a link: what leaves it is held to the link's rate.
+
+    Checksums and segments are made before a frame leaves. Behind a veth Linux leaves both to a network
+    card that does not exist, and a switch that sees frames as they are could not pass them on.
+    """
+
+    def config(self, spec: LinkSpec | None = None, **settings: Any) -> None:
+        """Mininet's settings, and the cap. Raises InnetError."""
+        super().config(txo=False, **settings)
+        for command in cap_commands(spec or LinkSpec(), self.name):
+            if said := self.cmd(command).strip():
+                raise InnetError(f"cannot cap {self.name} with {command!r}: {said}")
+
+
+def cap_commands(spec: LinkSpec, interface: str) -> list[str]:
+    """How to hold what leaves an interface to a rate: nothing if there is none."""
+    if spec.rate is None:
+        return []
+    per_second = spec.rate / 8
+    burst = round(max(_LEAST_BURST, per_second * _BURST_SECONDS))
+    queue = round(max(2 * _LARGEST_FRAME, per_second * spec.queue / 1000))
+    add = f"tc qdisc add dev {interface}"
+    if spec.cap == "tbf":
+        return [f"{add} root tbf rate {spec.rate}bit burst {burst} limit {queue}"]
+    return [
+        f"{add} root handle 1: htb default 1",
+        (
+            f"tc class add dev {interface} parent 1: classid 1:1 htb "
+            f"rate {spec.rate}bit burst {burst} cburst {_LARGEST_FRAME}"
+        ),
+        f"{add} parent 1:1 bfifo limit {queue}",
+    ]
+
+
+class EmulatedSwitch(InnetSwitch):
+    """innet-switch, which starts while others do; what it says is in `log`."""
+
+    def __init__(self, name: str, log: Path, **settings: Any) -> None:
+        super().__init__(name, **settings)
+        self.log = log
+
+    def start(self, controllers: Any) -> None:  # noqa: ARG002 - Mininet's
+        """Start it. :meth:`await_ready` says whether it runs."""
+        with self.log.open("w") as log:
+            self.process = self.popen(self._command(), stdout=log, stderr=log, text=True)
+
+    def await_ready(self) -> None:
+        """Return when it serves P4Runtime. Raises InnetError."""
+        with grpc.insecure_channel(self.grpc_address) as channel:
+            ready = grpc.channel_ready_future(channel)
+            for _ in range(int(_READY_WITHIN / 0.1)):
+                with contextlib.suppress(grpc.FutureTimeoutError):
+                    ready.result(0.1)
+                    return
+                if not self.alive:
+                    break
+            ready.cancel()
+        said = self.log.read_text().strip()
+        raise InnetError(f"{self.name} does not serve P4Runtime: {said or 'it says nothing'}")
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return self.process is not None and self.process.poll() is None
+
+
+class Bmv2Switch(EmulatedSwitch):
+    """BMv2, which takes the same options, some of them behind a ``--``."""
+
+    def _command(self) -> list[str]:
+        ports = (f"-i{number}@{each.name}" for number, each in self._interfaces().items())
+        target = ["--grpc-server-addr", self.grpc_address, *self.options]
+        return [BMV2, "--no-p4", "--device-id", str(self.device_id), *ports, "--", *target]
+
+
+class EmulatedServer(EmulatedSwitch):
+    """A parameter server in the place of a switch."""
+
+    def _runs(self) -> list[str]:
+        return [*run("innet.cli"), "pbox", "parent", "--memory", str(_SERVER_GIB)]
+
+
+_CLASSES = {"embedded": EmulatedSwitch, "bmv2": Bmv2Switch, "pbox": EmulatedServer}
+
+
+@contextlib.contextmanager
+def running(plan: Plan, folder: Path) -> Iterator[Mininet]:
+    """The network, with its switches running, which wait for P4Runtime to bring a program.
+
+    Switches serve it at sockets in `folder`, for their namespaces have no way to each other but the
+    links of the plan. The controller's place is the namespace of the caller. Raises InnetError.
+    """
+    setLogLevel("output")  # what its prompt says, and warnings
+    Mininet.inited = True  # Mininet would raise the limits of the whole machine
+    net = Mininet(host=Host, controller=None)
+    try:
+        _build(net, plan, folder)
+        net.start()
+        for switch in net.switches:
+            switch.await_ready()
+        yield net
+    finally:
+        net.stop()
+
+
+def _build(net: Mininet, plan: Plan, folder: Path) -> None:
+    for host in plan.hosts:
+        net.addHost(host.name)
+    net.addHost(plan.controller.name, inNamespace=False)
+    for switch in plan.switches:
+        _add_switch(net, switch, folder)
+    stations = {each.name: each for each in (*plan.hosts, plan.controller)}
+    for node in net.values():
+        if node.name != plan.controller.name:  # without IPv6 nothing is said that nobody asked for
+            node.cmd("sysctl -qw net.ipv6.conf.all.disable_ipv6=1; ip link set lo up")
+    for link in plan.links:
+        net.addLink(
+            link.child.node, link.parent.node, link.child.port, link.parent.port,
+            intf=CappedInterface, spec=link.spec,
+            **_own_mac(stations.get(link.child.node)),
+        )  # fmt: skip
+    for station in stations.values():
+        net[station.name].setIP(station.address.ip, plan.prefix_length)
+    # Mininet would give every host an address of its own choosing.
+    net.built = True
+
+
+def _own_mac(station: Station | None) -> dict[str, str]:
+    return {"addr1": station.address.mac} if station else {}
+
+
+def _add_switch(net: Mininet, switch: PlannedSwitch, folder: Path) -> None:
+    net.addSwitch(
+        switch.name,
+        cls=_CLASSES[switch.kind],
+        log=folder / f"{switch.name}.log",
+        device_id=switch.device_id,
+        dpid=f"{switch.device_id:x}",
+        grpc_address=f"unix:{folder}/{switch.name}",
+        options=("--cpu-port", str(CPU_PORT)),
+        inNamespace=True,
+    )

@@ -1,0 +1,219 @@
+"""A topology with everything named: who has which port, address and link. Pure, and always the same."""
+
+import ipaddress
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from innet.emulation.topology import CONTROLLER, LinkSpec, ServerSpec, SwitchSpec, Topology
+from innet.errors import UsageError
+from innet.wire.frames import Address, mac_text
+
+_CONTROLLER_LINK = LinkSpec()  # not capped: what it carries is not what is measured
+
+
+@dataclass(frozen=True)
+class End:
+    """A port of a node: where a link ends. Hosts have port 0, switches count from 1."""
+
+    node: str
+    port: int
+
+    @property
+    def interface(self) -> str:
+        """What Linux calls it."""
+        return f"{self.node}-eth{self.port}"
+
+
+@dataclass(frozen=True)
+class PlannedLink:
+    """A link from a child, a host or a switch, up to its parent."""
+
+    child: End
+    parent: End
+    spec: LinkSpec
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+        return f"{self.child.node}-{self.parent.node}"
+
+
+@dataclass(frozen=True)
+class Station:
+    """A node with an address: a host, whose rank is its number, or the controller's place."""
+
+    name: str
+    address: Address
+    switch: str
+
+    @property
+    def interface(self) -> str:
+        """Its only interface."""
+        return End(self.name, 0).interface
+
+
+@dataclass(frozen=True)
+class PlannedSwitch:
+    """What sums: a switch or a server, with its ports and links up."""
+
+    name: str
+    kind: Literal["embedded", "bmv2", "pbox"]
+    device_id: int
+    ports: tuple[int, ...]
+    uplinks: tuple[PlannedLink, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that is built. `hosts` are in the order of their ranks, `switches` top down.
+
+    `service` is the address of the switches: workers send to it, and the closest one answers.
+    """
+
+    prefix_length: int
+    service: Address
+    lanes: int
+    slots: int
+    hosts: tuple[Station, ...]
+    switches: tuple[PlannedSwitch, ...]
+    controller: Station
+    links: tuple[PlannedLink, ...]
+
+    @property
+    def root(self) -> PlannedSwitch:
+        """The switch in which a job's sums are finished."""
+        return self.switches[0]
+
+
+def plan(topology: Topology) -> Plan:
+    """Give every node of a topology its ports and addresses.
+
+    Hosts have the first addresses of the network, the service and the controller its last ones. Ports
+    that the file does not give are the lowest free ones: first hosts, then children, then parents.
+    Raises UsageError if a port is given twice.
+    """
+    nodes = _top_down(topology)
+    root = nodes[0].name
+    links = _links(topology, nodes, root)
+    network = topology.network
+    hosts = tuple(
+        Station(name, _address(network[number]), rack.switch)
+        for number, (name, rack) in enumerate(
+            (
+                (name, rack)
+                for rack, names in zip(topology.racks, topology.host_names, strict=True)
+                for name in names
+            ),
+            start=1,
+        )
+    )
+    switches = tuple(
+        PlannedSwitch(
+            node.name,
+            node.kind,
+            number,
+            tuple(sorted(end.port for end in _ends(links) if end.node == node.name)),
+            _uplinks(node.name, links),
+        )
+        for number, node in enumerate(nodes, start=1)
+    )
+    return Plan(
+        network.prefixlen,
+        _address(network[-2]),
+        topology.lanes,
+        topology.slots,
+        hosts,
+        switches,
+        Station(CONTROLLER, _address(network[-3]), root),
+        links,
+    )
+
+
+def hosts_file(plan: Plan) -> str:
+    """The stations' names as ``/etc/hosts`` has them."""
+    stations = (*plan.hosts, plan.controller)
+    lines = ["127.0.0.1 localhost", *(f"{each.address.ip} {each.name}" for each in stations)]
+    return "\n".join(lines) + "\n"
+
+
+def _top_down(topology: Topology) -> list[SwitchSpec | ServerSpec]:
+    """All that sums, parents before children, and first of all the root."""
+    nodes = {node.name: node for node in topology.nodes}
+    names = topology.top_down()
+    names.remove(topology.root)
+    return [nodes[name] for name in (topology.root, *names)]
+
+
+def _links(
+    topology: Topology, nodes: Sequence[SwitchSpec | ServerSpec], root: str
+) -> tuple[PlannedLink, ...]:
+    ports = _Ports(topology)
+    made = [
+        PlannedLink(
+            End(name, 0),
+            End(rack.switch, ports.take(rack.switch, rack.ports[number] if rack.ports else None)),
+            rack.link.over(topology.link),
+        )
+        for rack, names in zip(topology.racks, topology.host_names, strict=True)
+        for number, name in enumerate(names)
+    ]
+    ends = [
+        (node.name, uplink, ports.take(uplink.to, uplink.parent_port))
+        for node in nodes
+        for uplink in node.uplinks
+    ]
+    made += [
+        PlannedLink(
+            End(child, ports.take(child, uplink.port)),
+            End(uplink.to, parent_port),
+            uplink.link.over(topology.link),
+        )
+        for child, uplink, parent_port in ends
+    ]
+    above = End(root, ports.take(root, None))
+    return (*made, PlannedLink(End(CONTROLLER, 0), above, _CONTROLLER_LINK))
+
+
+class _Ports:
+    """Which ports are taken. Those that the file gives are nobody else's."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._taken: dict[str, set[int]] = {node.name: set() for node in topology.nodes}
+        for rack in topology.racks:
+            for port in rack.ports or ():
+                self._reserve(rack.switch, port)
+        for node in topology.nodes:
+            for uplink in node.uplinks:
+                self._reserve(node.name, uplink.port)
+                self._reserve(uplink.to, uplink.parent_port)
+
+    def take(self, node: str, given: int | None) -> int:
+        """The given port, or the lowest that is free."""
+        if given is not None:
+            return given
+        port = next(each for each in range(1, 1 << 9) if each not in self._taken[node])
+        self._taken[node].add(port)
+        return port
+
+    def _reserve(self, node: str, port: int | None) -> None:
+        if port is None:
+            return
+        if port in self._taken[node]:
+            raise UsageError(f"port {port} of {node} is given twice: every link needs its own")
+        self._taken[node].add(port)
+
+
+def _ends(links: Sequence[PlannedLink]) -> Iterator[End]:
+    for link in links:
+        yield link.child
+        yield link.parent
+
+
+def _uplinks(node: str, links: Sequence[PlannedLink]) -> tuple[PlannedLink, ...]:
+    return tuple(link for link in links if link.child.node == node)
+
+
+def _address(ip: ipaddress.IPv4Address) -> Address:
+    """A node's addresses: the MAC address is made from the IP address, so that both are its own."""
+    return Address(mac_text(b"\x02\x00" + ip.packed), str(ip))

@@ -1,0 +1,86 @@
+"""What has happened in an emulation: on a screen, and as JSON."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from innet.emulation.launch import Ended
+from innet.emulation.meter import Traffic
+from innet.emulation.plan import PlannedLink
+from innet.emulation.sums import SwitchSums
+from innet.errors import UsageError
+
+
+@dataclass(frozen=True)
+class LinkUse:
+    """A link and what has crossed it. `rate` is its cap in bits per second, None if it has none."""
+
+    link: str
+    rate: int | None
+    traffic: Traffic
+
+    @classmethod
+    def of(cls, link: PlannedLink, traffic: Traffic) -> "LinkUse":
+        """Of a link of the plan."""
+        return cls(link.name, link.spec.rate, traffic)
+
+
+@dataclass(frozen=True)
+class Report:
+    """`seconds` is the time that the command took, from its start on all hosts to its last end."""
+
+    topology: str
+    command: Sequence[str]
+    seconds: float
+    hosts: Sequence[Ended]
+    switches: Sequence[SwitchSums]
+    links: Sequence[LinkUse]
+
+    @property
+    def failures(self) -> list[Ended]:
+        """The hosts whose command has failed, the first to do so first."""
+        return [host for host in self.hosts if host.failed]
+
+    def write(self, path: Path) -> None:
+        """Write it as JSON. Raises UsageError."""
+        try:
+            path.write_text(json.dumps(asdict(self), indent=2) + "\n")
+        except OSError as problem:
+            raise UsageError(f"cannot write to {path}: {problem.strerror}") from None
+
+    def show(self, console: Console) -> None:
+        """Print it as tables."""
+        links = Table("link", "rate", "up, bytes", "down, bytes", "up, frames", "down, frames")
+        for each in self.links:
+            crossed = each.traffic
+            links.add_row(
+                each.link, rate_text(each.rate), f"{crossed.up_bytes:,}", f"{crossed.down_bytes:,}",
+                f"{crossed.up_frames:,}", f"{crossed.down_frames:,}",
+            )  # fmt: skip
+        console.print(links)
+        if self.switches:
+            sums = Table("switch", "kind", "sums", "contributions", "repeated")
+            for switch in self.switches:
+                sums.add_row(
+                    switch.switch, switch.kind, f"{switch.sums:,}", f"{switch.contributions:,}",
+                    f"{switch.repeated:,}",
+                )  # fmt: skip
+            console.print(sums)
+        if self.hosts:
+            said = ", ".join(f"{each.host} {each}" for each in self.hosts if each.code != 0)
+            ends = said or f"all {len(self.hosts)} hosts ended with exit code 0"
+            console.print(f"{ends}, after {self.seconds:.1f} s")
+
+
+def rate_text(rate: int | None) -> str:
+    """A rate in the largest unit that leaves it readable."""
+    if rate is None:
+        return "-"
+    for unit, size in (("gbit", 10**9), ("mbit", 10**6), ("kbit", 10**3)):
+        if rate >= size:
+            return f"{rate / size:g}{unit}"
+    return f"{rate}bit"

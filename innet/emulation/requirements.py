@@ -1,0 +1,57 @@
+"""What an emulation needs of the machine: root, Mininet, and the commands that it calls."""
+
+import importlib.util
+import os
+import shutil
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from innet.errors import UsageError
+
+_DEBIAN = Path("/usr/lib/python3/dist-packages/mininet")
+"""Where Debian's package is, which a Python of its own environment does not look into."""
+
+_PACKAGES = {
+    "mnexec": "mininet",
+    "ip": "iproute2",
+    "tc": "iproute2",
+    "ethtool": "ethtool",
+    "ifconfig": "net-tools",
+}
+BMV2 = "simple_switch_grpc"
+
+
+def missing(kinds: Iterable[str] = ()) -> str | None:
+    """Why there can be no emulation with these kinds of switches here; None if there can."""
+    if os.geteuid():
+        return "an emulation makes networks, which needs root: run it with sudo"
+    lacking = {package for command, package in _PACKAGES.items() if not shutil.which(command)}
+    if not _mininet():
+        lacking.add("mininet")
+    if lacking:
+        return f"an emulation needs Debian's packages: apt-get install {' '.join(sorted(lacking))}"
+    if "bmv2" in kinds and not shutil.which(BMV2):
+        return f"a switch is of kind bmv2, and there is no {BMV2} on the PATH"
+    return None
+
+
+def require(kinds: Iterable[str] = ()) -> None:
+    """Make Mininet importable. Raises UsageError if something is missing."""
+    if why := missing(kinds):
+        raise UsageError(why)
+    _mininet()
+
+
+def _mininet() -> bool:
+    if "mininet" in sys.modules or importlib.util.find_spec("mininet"):
+        return True
+    # This one package of the system's, and nothing else that lies beside it.
+    spec = importlib.util.spec_from_file_location(
+        "mininet", _DEBIAN / "__init__.py", submodule_search_locations=[str(_DEBIAN)]
+    )
+    if not (spec and spec.loader and (_DEBIAN / "net.py").exists()):
+        return False
+    sys.modules["mininet"] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return True

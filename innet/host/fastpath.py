@@ -1,0 +1,354 @@
+"""A worker's exchange with the switch in C: a turn of many batches of packets is one call.
+
+* :meth:`Turns.turn` does what :meth:`innet.host.numpy_turns.NumpyTurns.turn` does with ``Window`` and
+  ``Link``, many times if need be: it sends what is due, waits, receives, keeps what is intact, and lets
+  results into the window and the vector.
+* :class:`Socket` sends and receives for it, and for ``Link``.
+
+And :mod:`innet.host.scaling` has what C does to floats, before, on the way, and behind.
+
+The numpy code says what is right, and does the rare rest: replies other than results, repetitions on
+time, questions. Without a compiler it does everything. Both work on the same arrays, so that they may
+take turns (tests/test_fastpath.py compares them).
+
+C trusts what it is given, so whatever it gets by its address comes through :func:`at`, which looks at
+dtype, order and size, and is kept alive by whoever keeps the address.
+"""
+
+import ctypes
+import errno
+import os
+import socket
+import sys
+from functools import cache
+from importlib import resources
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from innet.errors import CompilerError
+from innet.host.integers import Bitmaps, Flags, Integers, Reduction
+from innet.host.turns import BATCHES, Terms, Turn
+from innet.host.window import Window
+from innet.native import compile_library
+from innet.wire.check import base, weights
+from innet.wire.layout import HEADER, HEADER_BYTES, VERSION, Kind
+from innet.wire.records import Records
+
+Floats = npt.NDArray[np.float32]
+
+_SOURCES = {
+    **dict.fromkeys(("fastpath.h", "fastpath.c", "turn.c", "udp.c"), "innet.host"),
+    "words.h": "innet.wire",
+}
+_MESSAGES = 64
+_DATAGRAM_BYTES = 1 << 16
+
+_pointer, _size, _number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int64
+_real = ctypes.c_double
+
+
+class _Format(ctypes.Structure):
+    _fields_ = [
+        ("bytes", _size), ("front", _size), ("lanes", _size), ("words", _size),
+        ("weights", _pointer), ("base", ctypes.c_uint64), ("checked", _size),
+        ("places", _size * 2), ("sizes", _size * 2), ("sender", ctypes.c_uint8 * 8),
+    ]  # fmt: skip
+
+
+class _Window(ctypes.Structure):
+    _fields_ = [
+        ("slots", _number), ("first_slot", _number), ("sequence", _pointer), ("chunk", _pointer),
+        ("attempts", _pointer), ("sent_at", _pointer), ("state", _pointer), ("suspect", _pointer),
+        ("scratch", _pointer), ("job", ctypes.c_uint16), ("epoch", ctypes.c_uint16),
+    ]  # fmt: skip
+
+
+class _Vectors(ctypes.Structure):
+    _fields_ = [
+        ("chunks", _number), ("own", _pointer), ("own_flags", _pointer), ("sums", _pointer),
+        ("flags", _pointer), ("counts", _pointer), ("members", _pointer), ("scaling", _pointer),
+    ]  # fmt: skip
+
+
+class Scaling(ctypes.Structure):
+    """What numbers become on their way; see :class:`innet.host.scaling.Scaling`."""
+
+    _fields_ = [
+        ("lanes", _number), ("values", _pointer), ("up", _pointer), ("fit", _pointer),
+        ("integers", _pointer), ("ready", _number), ("down", _pointer), ("mean", _number),
+        ("results", _pointer), ("done", _pointer),
+    ]  # fmt: skip
+
+
+class Arrivals(ctypes.Structure):
+    """What :c:func:`innet_receive` has received: packets, and those dropped."""
+
+    _fields_ = [("packets", _number), ("corrupted", _number)]
+
+
+class _Udp(ctypes.Structure):
+    _fields_ = [
+        ("descriptor", ctypes.c_int), ("bell", ctypes.c_int), ("segmenting", ctypes.c_int),
+    ]  # fmt: skip
+
+
+class Network(ctypes.Structure):
+    """The way to the switch, and time: functions of C, and what they are given."""
+
+    _fields_ = [
+        ("context", _pointer), ("now", _pointer), ("pause", _pointer), ("wait", _pointer),
+        ("send", _pointer), ("receive", _pointer),
+    ]  # fmt: skip
+
+
+class _Worker(ctypes.Structure):
+    _fields_ = [
+        ("window", _pointer), ("incoming", _pointer), ("outgoing", _pointer), ("vectors", _pointer),
+        ("absent", _pointer), ("finished", _pointer), ("buffer", _pointer), ("packets", _pointer),
+        ("room", _size),
+    ]  # fmt: skip
+
+
+class _Turn(ctypes.Structure):
+    _fields_ = [
+        ("most", _number), ("batches", _number), ("until", _real), ("pause", _real),
+        ("round_began", _real), ("steady", _number), ("too_soon", _real), ("reordering", _real),
+        ("quiet_until", _real), ("remaining", _number),
+        ("newest", _real), ("owed_since", _real),
+        ("sent", _number), ("repetitions", _number), ("limited", _number), ("received", _number),
+        ("corrupted", _number), ("finished", _number), ("first", _number), ("lost", _number),
+        ("others", _number), ("sent_at", _real), ("result_at", _real), ("now", _real),
+        ("samples", _number), ("round_trips", _real * BATCHES), ("error", _number),
+    ]  # fmt: skip
+
+
+@cache
+def compiled() -> ctypes.CDLL | None:
+    """The C, or None where it cannot be compiled."""
+    if sys.byteorder != "little" or ctypes.sizeof(_pointer) != 8:
+        return None
+    sources = {
+        name: (resources.files(package) / name).read_bytes() for name, package in _SOURCES.items()
+    }
+    try:
+        path = compile_library(flags(), sources.values(), lambda: sources, ["-lm"])
+        return bind(ctypes.CDLL(str(path)))
+    except (CompilerError, OSError):
+        return None
+
+
+def flags() -> list[str]:
+    """The compiler's, with what C has to know of the packet format."""
+    places = np.cumsum([0, *(field.bits // 8 for field in HEADER)]).tolist()
+    format_ = {f"AT_{field.name.upper()}": at for field, at in zip(HEADER, places, strict=False)}
+    format_ |= {kind.name: kind for kind in Kind}
+    format_ |= {"HEADER_BYTES": HEADER_BYTES, "VERSION": VERSION}
+    defined = [f"-D{name}={int(value)}" for name, value in format_.items()]
+    return ["-std=gnu11", "-O3", "-march=native", "-fPIC", "-shared", "-Wall", *defined]
+
+
+def bind(library: ctypes.CDLL) -> ctypes.CDLL:
+    """Say what the functions take."""
+    place = ctypes.POINTER
+    library.innet_send.argtypes = (_pointer, _pointer, _size, _size)
+    library.innet_receive.argtypes = (
+        _pointer, _pointer, _size, place(_Format), place(Arrivals),
+    )  # fmt: skip
+    library.innet_turn.argtypes = (place(Network), place(_Worker), place(_Turn))
+    library.innet_make_ready.argtypes = (place(Scaling), _number)
+    library.innet_largest.argtypes = (_pointer, _size, _size, _pointer)
+    scaled = (_pointer, _size, _size, _pointer, _pointer, _pointer)
+    library.innet_quantize.argtypes = library.innet_dequantize.argtypes = scaled
+    for name in ("turn", "make_ready", "largest", "quantize", "dequantize"):
+        getattr(library, f"innet_{name}").restype = None
+    return library
+
+
+class Format:
+    """Packets of one dtype, that carry the address of one sender.
+
+    `told` says where in front of the header a packet tells its sender, and with what bytes. If it is
+    not `sealed` its check is 0: no word weighs anything, nor does the address.
+    """
+
+    def __init__(
+        self,
+        dtype: np.dtype[np.void],
+        ip: int,
+        port: int,
+        told: tuple[tuple[int, bytes], ...] = (),
+        *,
+        sealed: bool = True,
+    ) -> None:
+        front = dtype.fields["version"][1] if dtype.fields else 0
+        words = (dtype.itemsize - front) // 4
+        self.dtype = dtype
+        self._weights = weights(words) if sealed else np.zeros(words, np.uint64)
+        self.native = _Format(
+            dtype.itemsize, front, words - HEADER_BYTES // 4, words,
+            at(self._weights, np.uint64, words), base(ip, port) if sealed else 0, len(told),
+            (_size * 2)(*(place for place, _ in told)),
+            (_size * 2)(*(len(wanted) for _, wanted in told)),
+            (ctypes.c_uint8 * 8)(*b"".join(wanted for _, wanted in told)),
+        )  # fmt: skip
+
+
+class Socket:
+    """Packets by a connected UDP socket, which does not block. The `bell`'s descriptor ends a wait."""
+
+    def __init__(
+        self, library: ctypes.CDLL, sock: socket.socket, incoming: Format, bell: int | None
+    ) -> None:
+        self._library, self._incoming = library, incoming
+        self._udp = _Udp(sock.fileno(), -1 if bell is None else bell, True)
+        self._context = ctypes.addressof(self._udp)
+        functions = (
+            ctypes.cast(getattr(library, f"innet_{name}"), _pointer)
+            for name in ("now", "pause", "wait", "send", "receive")
+        )
+        self.network = Network(self._context, *functions)
+        self.buffer = np.empty((_MESSAGES, _DATAGRAM_BYTES), np.uint8)
+        self._address = at(self.buffer, np.uint8)
+        self._arrivals = Arrivals()
+
+    @property
+    def segmenting(self) -> bool:
+        """Whether the kernel cuts one buffer into packets."""
+        return bool(self._udp.segmenting)
+
+    def send(self, packets: Records) -> None:
+        """Send packets that have their check, in order. Raises OSError, but not for lost ones."""
+        address = at(packets, packets.dtype)
+        _raise(self._library.innet_send(self._context, address, len(packets), packets.itemsize))
+
+    def receive(self) -> tuple[Records, int]:
+        """The packets of the next datagrams, and how many were dropped.
+
+        The packets are valid until the next call. Raises OSError, but not because nothing has arrived.
+        """
+        arrivals = self._arrivals
+        number = self._library.innet_receive(
+            self._context, self._address, _DATAGRAM_BYTES, self._incoming.native, arrivals
+        )
+        if number != errno.EAGAIN:
+            _raise(number)
+        return packets_in(self.buffer, self._incoming.dtype, arrivals.packets), arrivals.corrupted
+
+
+class Link(Protocol):
+    """What C has to know of a link; see :class:`innet.host.link.Link`."""
+
+    arriving: Format
+    leaving: Format
+    native: Socket | None
+    corrupted: int
+
+
+class Turns:
+    """A worker's turns in one epoch; see :class:`innet.host.turns.Turns`."""
+
+    def __init__(
+        self,
+        library: ctypes.CDLL,
+        link: Link,
+        window: Window,
+        place: tuple[int, int, int],
+        packets: Records,
+        absent: Bitmaps,
+    ) -> None:
+        """`place`: the job, the epoch, and the first of its slots. `packets`, `absent`: one a slot."""
+        job, epoch, first_slot = place
+        slots = window.slots
+        if not link.native:
+            raise AssertionError
+        if packets.dtype != link.leaving.dtype or not 0 <= first_slot <= (1 << 16) - slots:
+            raise AssertionError
+        self._library, self._link, self._state = library, link, window
+        self._native = link.native
+        self._scratch, finished = np.empty((2, slots), np.int64)
+        arrays = window.arrays
+        self._kept = [packets, absent, finished, *arrays.values()]
+        self._window = _Window(
+            slots, first_slot, *(at(each, each.dtype, slots) for each in arrays.values()),
+            at(self._scratch, np.int64, slots), job, epoch,
+        )  # fmt: skip
+        self._vectors = _Vectors()
+        buffer = self._native.buffer
+        self._worker = _Worker(
+            *map(ctypes.addressof, (
+                self._window, link.arriving.native, link.leaving.native, self._vectors)),
+            at(absent, np.uint32, slots), at(finished, np.int64, slots),
+            at(buffer, np.uint8), at(packets, packets.dtype, slots), buffer.shape[1],
+        )  # fmt: skip
+        self._results: list[object] = []
+
+    def start(
+        self,
+        chunks: Integers,
+        own_flags: Flags,
+        result: Reduction,
+        scaling: Scaling | None = None,
+    ) -> None:
+        """Begin an exchange: `chunks` go out, (n, lanes), and `result` comes in, of the same shape.
+
+        `scaling` makes the chunks as they go, and floats of those that come.
+        """
+        count, lanes = chunks.shape
+        if count != self._state.chunks or lanes != self._link.arriving.native.lanes:
+            raise AssertionError
+        fields = (
+            count, at(chunks, np.int32, count * lanes), at(own_flags, np.uint16, count),
+            at(result.lanes, np.int32, count * lanes), at(result.flags, np.uint16, count),
+            at(result.counts, np.uint8, count), at(result.members, np.uint32, count),
+            ctypes.addressof(scaling) if scaling else None,
+        )  # fmt: skip
+        self._results = [chunks, own_flags, result, scaling]
+        self._let(fields)
+
+    def stop(self) -> None:
+        """The exchange is over: its vectors are let go."""
+        self._let((0, *[None] * 7))
+        self._results = []
+
+    def turn(self, terms: Terms) -> Turn:
+        """Send and take until there is something to decide. Raises OSError."""
+        window = self._state
+        done = _Turn(
+            terms.most, terms.batches, terms.until, terms.pause, terms.round_began, terms.steady,
+            terms.too_soon, terms.reordering, window.quiet_until, window.remaining, window.newest,
+            terms.owed_since,
+        )  # fmt: skip
+        self._library.innet_turn(self._native.network, self._worker, done)
+        self._link.corrupted += done.corrupted
+        _raise(done.error)
+        window.taken(done.finished, done.newest)
+        return Turn(
+            sent=done.sent, repetitions=done.repetitions, limited=bool(done.limited),
+            sent_at=done.sent_at, owed_since=done.owed_since, received=done.received,
+            finished=done.finished, first=bool(done.first), lost=done.lost,
+            result_at=done.result_at, round_trips=done.round_trips[: done.samples], now=done.now,
+            others=packets_in(self._native.buffer, self._link.arriving.dtype, done.others),
+        )  # fmt: skip
+
+    def _let(self, fields: tuple[object, ...]) -> None:
+        for (name, *_), value in zip(_Vectors._fields_, fields, strict=True):
+            setattr(self._vectors, name, value)
+
+
+def packets_in(buffer: npt.NDArray[np.uint8], dtype: np.dtype[np.void], count: int) -> Records:
+    """The first packets in a buffer."""
+    return buffer.reshape(-1)[: count * dtype.itemsize].view(dtype)
+
+
+def _raise(number: int) -> None:
+    if number:
+        raise OSError(number, os.strerror(number))
+
+
+def at(array: npt.NDArray[np.generic], dtype: npt.DTypeLike, size: int | None = None) -> int:
+    """The address of an array that C may take for `size` elements of `dtype`, or all of them."""
+    if array.dtype != dtype or not array.flags.c_contiguous or size not in (None, array.size):
+        raise AssertionError(f"C expects {size} {dtype} in order: {array.shape} {array.dtype}")
+    return array.ctypes.data

@@ -1,0 +1,36 @@
+"""Which links to the switch are this worker's, as INNET_LINK says."""
+
+import re
+from collections.abc import Mapping
+
+from innet import environment as names
+from innet.errors import UsageError
+
+
+def own_links(environment: Mapping[str, str]) -> list[str]:
+    """The links of this process, of which a process group takes one each.
+
+    ``INNET_LINK`` is ``host``, the default, or a cable made of UDP. It may name the links of several
+    workers, separated by commas or spaces, of which ``LOCAL_RANK`` picks one. A worker may have
+    several cables, joined with ``+``; the host's network is there as often as it is wanted.
+
+    Raises UsageError.
+    """
+    workers = links_of_all(environment)
+    if len(workers) == 1:
+        return workers[0]
+    local_rank = environment.get("LOCAL_RANK", "")
+    if not local_rank.isdecimal():
+        raise UsageError(
+            "no local rank for INNET_LINK, which names the links of several workers: start them "
+            "with torchrun, which sets LOCAL_RANK, or name one link"
+        )
+    if int(local_rank) >= len(workers):
+        raise UsageError(f"INNET_LINK names {len(workers)} links, local rank {local_rank} has none")
+    return workers[int(local_rank)]
+
+
+def links_of_all(environment: Mapping[str, str]) -> list[list[str]]:
+    """The links of the workers that ``INNET_LINK`` names, at least one."""
+    setting = environment.get(names.LINK, "").strip() or "host"
+    return [worker.split("+") for worker in re.split(r"[,\s]+", setting)]

@@ -1,0 +1,227 @@
+"""The agents' numbers for Prometheus: read when somebody asks for them, never while packets pass."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from innet.controller import innet_pb2 as pb
+from innet.host.seat import Epoch, Path, Seat
+from innet.metrics import serve
+
+Item = TypeVar("Item")
+
+_LABELS = ("job", "rank")
+_WAITING_S = 1.0
+_PATHS = {"none": None, "switch": Path.SWITCH, "fallback": Path.FALLBACK}
+
+_COUNTERS: dict[str, tuple[str, Callable[[pb.Progress], float]]] = {
+    "innet_agent_exchanges": (
+        "Exchanges that were finished; an all-reduce takes two or more.",
+        lambda progress: progress.exchange,
+    ),
+    "innet_agent_chunks": (
+        "Chunks whose result came from the switch.", lambda progress: progress.chunks_done
+    ),
+    "innet_agent_transmit_packets": (
+        "Packets sent, repetitions included.", lambda progress: progress.packets_sent
+    ),
+    "innet_agent_transmit_bytes": (
+        "Bytes of whole frames sent.", lambda progress: progress.bytes_sent
+    ),
+    "innet_agent_receive_packets": (
+        "Packets received.", lambda progress: progress.packets_received
+    ),
+    "innet_agent_receive_bytes": (
+        "Bytes of whole frames received.", lambda progress: progress.bytes_received
+    ),
+    "innet_agent_retransmissions": (
+        "Packets sent again.", lambda progress: progress.retransmissions
+    ),
+    "innet_agent_corrupted_packets": (
+        "Packets received and dropped, because their check did not fit.",
+        lambda progress: progress.corrupted,
+    ),
+}  # fmt: skip
+_GAUGES: dict[str, tuple[str, Callable[[pb.Progress], float]]] = {
+    "innet_agent_busy": (
+        "1 while an all-reduce is under way, 0 otherwise.", lambda progress: progress.busy
+    ),
+    "innet_agent_remaining_chunks": (
+        "Chunks of the exchange under way that have no result.",
+        lambda progress: progress.remaining,
+    ),
+    "innet_agent_stuck_seconds": (
+        "How long an exchange under way has had no result; 0 between exchanges.",
+        lambda progress: progress.stuck_s if progress.busy else 0,
+    ),
+    "innet_agent_switch_silent_seconds": (
+        "For how long the switch has owed an answer.", lambda progress: progress.silent_s
+    ),
+    "innet_agent_round_trip_seconds": (
+        "The smoothed round trip to the switch.", lambda progress: progress.round_trip_s
+    ),
+    "innet_agent_retransmission_timeout_seconds": (
+        "When a missing reply counts as lost.", lambda progress: progress.timeout_s
+    ),
+    "innet_agent_window_chunks": (
+        "Chunks that may be under way at once.", lambda progress: progress.window
+    ),
+}  # fmt: skip
+
+
+class Source(Protocol):
+    """What is read of an :class:`innet.host.agent.Agent`."""
+
+    @property
+    def seat(self) -> Seat:
+        """Its place in the job."""
+
+    @property
+    def epoch(self) -> Epoch | None:
+        """What the workers have agreed on."""
+
+    @property
+    def fallbacks(self) -> Mapping[str, int]:
+        """What was summed without the switch, by the reason."""
+
+    def progress(self) -> pb.Progress:
+        """How far it is."""
+
+
+@dataclass(eq=False)
+class Shown:
+    """An agent, by the name of its job."""
+
+    job: str
+    agent: Source
+
+    @property
+    def labels(self) -> list[str]:
+        """The values of `job` and `rank`."""
+        return [self.job, str(self.agent.seat.rank)]
+
+
+@dataclass(eq=False)
+class AgentCollector(Collector):
+    """Turns a moment of this process's agents into Prometheus's metrics."""
+
+    shown: list[Shown] = field(default_factory=list)
+    others: list[Collector] = field(default_factory=list)
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics of all agents, each agent's of one moment."""
+        moments = [(each, each.agent.progress()) for each in list(self.shown)]
+        for name, (text, value) in _COUNTERS.items():
+            counter = CounterMetricFamily(name, text, labels=_LABELS)
+            for each, progress in moments:
+                counter.add_metric(each.labels, value(progress))
+            yield counter
+        for name, (text, value) in _GAUGES.items():
+            gauge = GaugeMetricFamily(name, text, labels=_LABELS)
+            for each, progress in moments:
+                gauge.add_metric(each.labels, value(progress))
+            yield gauge
+        yield _paths(each for each, _ in moments)
+        yield _fallbacks(each for each, _ in moments)
+        yield _missing(moments)
+        for other in dict.fromkeys(self.others):  # each once
+            yield from other.collect()
+
+
+@contextlib.contextmanager
+def exposed(agent: Source, job: str, address: str) -> Iterator[str]:
+    """Let an agent be seen at ``/metrics`` of `HOST:PORT`, which all agents of this process share.
+
+    Gives HOST:PORT. Raises UsageError.
+    """
+    with _at(address, lambda collector: collector.shown, Shown(job, agent)) as where:
+        yield where
+
+
+@contextlib.contextmanager
+def exposed_too(collector: Collector, address: str) -> Iterator[str]:
+    """The same for metrics of other things in this process; once each, however often it is asked for.
+
+    Gives HOST:PORT. Raises UsageError.
+    """
+    with _at(address, lambda agents: agents.others, collector) as where:
+        yield where
+
+
+@contextlib.contextmanager
+def _at(address: str, where: Callable[[AgentCollector], list[Item]], item: Item) -> Iterator[str]:
+    with _lock:
+        endpoint = _endpoints.get(address) or _Endpoint(address)
+        _endpoints[address] = endpoint
+        where(endpoint.collector).append(item)
+    try:
+        yield endpoint.address
+    finally:
+        with _lock:
+            where(endpoint.collector).remove(item)
+            if not (endpoint.collector.shown or endpoint.collector.others):
+                del _endpoints[address]
+                endpoint.close()
+
+
+class _Endpoint:
+    """An address at which this process serves metrics."""
+
+    def __init__(self, address: str) -> None:
+        self.collector = AgentCollector()
+        self._open = contextlib.ExitStack()
+        self.address = self._open.enter_context(serve(self.collector, address, "INNET_METRICS"))
+
+    def close(self) -> None:
+        """Serve no longer."""
+        self._open.close()
+
+
+_endpoints: dict[str, _Endpoint] = {}
+_lock = threading.Lock()
+
+
+def _paths(shown: Iterator[Shown]) -> Metric:
+    family = GaugeMetricFamily(
+        "innet_agent_path", "1 for the path of the present epoch.", labels=(*_LABELS, "path")
+    )
+    for each in shown:
+        epoch = each.agent.epoch
+        present = epoch.path if epoch else None
+        for name, path in _PATHS.items():
+            family.add_metric([*each.labels, name], path == present)
+    return family
+
+
+def _fallbacks(shown: Iterator[Shown]) -> Metric:
+    family = CounterMetricFamily(
+        "innet_agent_fallbacks",
+        "What was summed without the switch: exchanges, or for the reason dtype tensors.",
+        labels=(*_LABELS, "reason"),
+    )
+    for each in shown:
+        for reason, count in each.agent.fallbacks.items():
+            family.add_metric([*each.labels, reason], count)
+    return family
+
+
+def _missing(moments: list[tuple[Shown, pb.Progress]]) -> Metric:
+    family = GaugeMetricFamily(
+        "innet_agent_waits_for",
+        "1 for every worker whose contribution lacks, after a second without a result.",
+        labels=(*_LABELS, "missing"),
+    )
+    for each, progress in moments:
+        seat = each.agent.seat
+        answered = not progress.missing >> seat.rank & 1  # who has an answer has contributed
+        told = progress.busy and answered and progress.stuck_s >= _WAITING_S
+        for rank in range(seat.workers) if told else ():
+            if progress.missing >> rank & 1:
+                family.add_metric([*each.labels, str(rank)], 1)
+    return family

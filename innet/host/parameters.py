@@ -1,0 +1,222 @@
+"""Parameters that a server above the racks keeps: push the gradient, pull the parameters.
+
+As with :mod:`innet.pbox`, the optimizer runs at the server; but gradients go up as integers that the
+switches on the way sum, so that a rack's are one contribution, and the parameters come down in the
+results, multicast by the same switches. A step is two exchanges: block exponents are agreed on, as for
+any mean, and then the integers go up and the parameters come down (:mod:`innet.wire.parameters`).
+"""
+
+import secrets
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from innet.errors import ParameterServerError, ServerLost, UsageError, WorkersDisagree
+from innet.host import quantize
+from innet.host.agent import Agent
+from innet.host.exchanges import Exchanges
+from innet.host.integers import Integers, Reduction
+from innet.host.quantizers.interface import Floats
+from innet.host.reducer import Reducer
+from innet.host.seat import Seat
+from innet.pbox.optimizers import Optimizer
+from innet.wire import parameters as wire
+from innet.wire.layout import Operation
+from innet.wire.parameters import Ask, Refusal
+
+_SMALLEST = np.iinfo(np.int32).min
+_KEYS = ("first", "second", "epsilon", "weight_decay")
+
+
+class RackedParameters:
+    """float32 arrays that a server above the racks updates, one and the same for all workers.
+
+    All workers of the job make the same calls in the same order, with the same optimizer and learning
+    rates. `values` are changed in place: from the beginning on, and after every step, they are the
+    server's parameters, which are worker 0's in the beginning.
+
+    A job of this kind needs all of its workers. What fails raises one of innet's errors; after it the
+    parameters are those before the step, and :meth:`begin` gives them to the server again.
+    """
+
+    def __init__(self, agent: Agent, values: Sequence[Floats], optimizer: Optimizer) -> None:
+        """Give the server the parameters. Raises UsageError, and what :meth:`begin` does."""
+        self._agent, self._values, self._optimizer = agent, list(values), optimizer
+        self.lr = optimizer.lr
+        self._sizes = _checked(self._values, agent.seat)
+        self._nonce = self._steps = 0
+        self._lost = True
+        self.begin()
+
+    @property
+    def values(self) -> tuple[Floats, ...]:
+        """The arrays."""
+        return tuple(self._values)
+
+    @property
+    def steps(self) -> int:
+        """How many have been taken since the last beginning."""
+        return self._steps
+
+    def begin(self) -> None:
+        """Give the server worker 0's values, and let its optimizer begin anew.
+
+        Raises ParameterServerError: where there is no server, or it has no room; or any AllReduceError.
+        """
+        self._lost = True
+        self._steps = 0
+        self._put(self._agent.perform(self._begin).result())
+        self._lost = False
+
+    def step(self, gradients: Sequence[Floats]) -> None:
+        """Take one step of the optimizer with the mean of all workers' gradients, of the values' shapes.
+
+        The mean is as exact as :mod:`innet.host.quantize` says, and the step is the one that
+        :mod:`innet.pbox` takes with it, bit by bit.
+
+        Raises UsageError; WorkersDisagree, and then nothing has happened; ServerLost if the server has
+        the parameters no more; another ParameterServerError, or any AllReduceError.
+        """
+        if self._lost:
+            raise ServerLost(
+                "the last step failed: give the server the parameters again with begin()"
+            )
+        shapes = [each.shape for each in gradients]
+        if shapes != [each.shape for each in self._values]:
+            raise UsageError(f"the gradients have shapes {shapes}, which are not the parameters'")
+        gradient = _flat(gradients)
+
+        def push_pull(exchanges: Exchanges, reducer: Reducer) -> Floats:
+            return self._step(exchanges, reducer, gradient)
+
+        self._put(self._agent.perform(push_pull).result())
+        self._steps += 1
+
+    def _begin(self, exchanges: Exchanges, reducer: Reducer) -> Floats:
+        seat, values = self._agent.seat, _flat(self._values)
+        reducer.agree(values.size, "parameters", np.empty(0, np.int32), "sum")
+        rows = quantize.blocks(values, seat.lanes - wire.HEADER_LANES)
+        record = self._optimizer.record()
+        described = _lanes(len(rows), seat.lanes)
+        described[:, wire.NONCE] = secrets.randbelow(wire.MOST) + 1
+        described[:, wire.COUNT], described[:, wire.RULE] = len(rows), record.rule
+        numbers = struct.pack(">4d", *(getattr(record, key) for key in _KEYS))
+        words = np.frombuffer(numbers, ">i4")
+        described[:, wire.HEADER_LANES : wire.HEADER_LANES + words.size] = words
+        done = _ask(exchanges, Ask.DESCRIBE, _of_first(described, seat))
+        self._nonce = int(done.lanes[0, wire.NONCE])
+        begun = _lanes(len(rows), seat.lanes)
+        begun[:, wire.NONCE] = self._nonce
+        begun[:, wire.HEADER_LANES :] = rows.view(np.int32)
+        return _floats(_ask(exchanges, Ask.BEGIN, _of_first(begun, seat)), values.size)
+
+    def _step(self, exchanges: Exchanges, reducer: Reducer, gradient: Floats) -> Floats:
+        seat = self._agent.seat
+        rate = np.frombuffer(struct.pack(">d", self.lr), ">u2").astype(np.int32)
+        rows = quantize.blocks(gradient, seat.lanes - wire.HEADER_LANES)
+        own = quantize.block_exponents(rows)
+        same = np.array([self._steps + 1, self._nonce, *rate], np.int32)
+        # The maximum of what is to be the same, and of its complement: the largest and the smallest.
+        scales = np.concatenate([same, ~same, own])
+        agreed = reducer.agree(gradient.size, "parameters", scales, "mean")
+        if (agreed[: same.size] != ~agreed[same.size : 2 * same.size]).any():
+            raise WorkersDisagree(
+                "the workers take different steps: their numbers of steps and their learning rates "
+                f"have to be the same, and here they are {self._steps} and {self.lr}"
+            )
+        exponents = agreed[2 * same.size :]
+        self._lost = True  # until it is known that the server has taken all of the step
+        pushed = _lanes(len(rows), seat.lanes)
+        pushed[:, wire.STEP], pushed[:, wire.NONCE] = self._steps + 1, self._nonce
+        pushed[:, wire.RATE : wire.RATE + rate.size] = rate
+        pushed[:, wire.SCALE] = np.where(
+            exponents < quantize.NOT_FINITE,
+            quantize.step_exponents(exponents, seat.workers),
+            wire.SCALE_NOT_FINITE,
+        )
+        pushed[:, wire.HEADER_LANES :] = quantize.quantize(rows, own, exponents, seat.workers)
+        pulled = _floats(_ask(exchanges, Ask.STEP, pushed), gradient.size)
+        self._lost = False
+        return pulled
+
+    def _put(self, flat: Floats) -> None:
+        at = 0
+        for array, size in zip(self._values, self._sizes, strict=True):
+            array.reshape(-1)[:] = flat[at : at + size]
+            at += size
+
+
+def _checked(values: list[Floats], seat: Seat) -> list[int]:
+    """The sizes. Raises UsageError unless these values and this job will do."""
+    if seat.fewest < seat.workers:
+        raise UsageError(
+            "a server above racks needs all workers of its job: create it without --quorum and --fewest"
+        )
+    for each in values:
+        if each.dtype != np.float32 or not each.flags.c_contiguous or not each.flags.writeable:
+            raise UsageError("parameters are float32 arrays, C-contiguous and writeable")
+    sizes = [each.size for each in values]
+    rows = -(-sum(sizes) // (seat.lanes - wire.HEADER_LANES))
+    if not 0 < rows <= wire.MOST:
+        raise UsageError(
+            f"{sum(sizes)} parameters: there have to be some, and not over {wire.MOST} rows"
+        )
+    return sizes
+
+
+def _flat(arrays: Sequence[npt.NDArray[Any]]) -> Floats:
+    flat: Floats = np.concatenate([each.reshape(-1) for each in arrays]).astype(
+        np.float32, copy=False
+    )
+    return flat
+
+
+def _lanes(rows: int, lanes: int) -> Integers:
+    """So many chunks with nothing but their numbers."""
+    made = np.zeros((rows, lanes), np.int32)
+    made[:, wire.CHUNK] = np.arange(rows)
+    return made
+
+
+def _of_first(chunks: Integers, seat: Seat) -> Integers:
+    """What worker 0 says, in a maximum: the others say the least that can be said."""
+    return chunks if seat.rank == 0 else np.full_like(chunks, _SMALLEST)
+
+
+def _ask(exchanges: Exchanges, ask: Ask, chunks: Integers) -> Reduction:
+    """An exchange of which all results are a server's answers."""
+    operation = Operation.SUM if ask == Ask.STEP else Operation.MAX
+    flags = np.full(len(chunks), ask, np.uint16)
+    done = exchanges.all_reduce(chunks, operation, flags)
+    refused = np.flatnonzero(done.flags & Ask.REFUSED)
+    if refused.size:
+        raise _refusal(int(done.lanes[refused[0], 0]))
+    if not (done.flags & Ask.DONE).all():
+        raise ParameterServerError(
+            "nobody keeps parameters: the job's sums are made by switches or by the fallback alone; "
+            "let its topmost switch be an `innet pbox parent`, and join without a fallback"
+        )
+    return done
+
+
+def _refusal(reason: int) -> ParameterServerError:
+    if reason == Refusal.UNKNOWN:
+        return ServerLost(
+            "the server above the racks does not have the parameters: it was started anew, or another "
+            "one has taken its slots; call begin() to give them again"
+        )
+    if reason == Refusal.NO_ROOM:
+        return ParameterServerError(
+            "the server above the racks has no room for the parameters: start it with more --memory"
+        )
+    said = next((each.name for each in Refusal if each == reason), str(reason))
+    return ParameterServerError(f"the server above the racks refused a chunk: {said}")
+
+
+def _floats(done: Reduction, size: int) -> Floats:
+    rows = np.ascontiguousarray(done.lanes[:, wire.HEADER_LANES :])
+    floats: Floats = rows.view(np.float32).reshape(-1)[:size]
+    return floats

@@ -1,0 +1,73 @@
+"""int32: multiples of a power of two, one to a lane; :mod:`innet.host.quantize` has equations and bound.
+
+**Bytes per element**, without headers: 4, and 4 / lanes for a row's exponent.
+"""
+
+import numpy as np
+
+from innet.host import quantize
+from innet.host.integers import Counts, Flags, Integers, Reduction, Wide
+from innet.host.quantizers.interface import Floats, Rounding
+from innet.host.quantizers.packing import Packing
+from innet.host.quantizers.rounding import nearest
+from innet.host.scaling import Scaling
+
+
+class BlockScale:
+    """The default quantizer; see :class:`interface.Quantizer`."""
+
+    rows_per_chunk = 1
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+        self.packing = Packing(32, (2**31 - 1) // workers, workers)
+        self.limit = quantize.largest_integer(workers)
+
+    def rows(self, values: Floats, lanes: int) -> Floats:
+        """See :class:`interface.Quantizer`."""
+        return quantize.blocks(values, self.rows_per_chunk * lanes).reshape(-1, lanes)
+
+    def scales(self, rows: Floats) -> Integers:
+        """The exponents of the rows, (rows,)."""
+        return quantize.block_exponents(rows)
+
+    def scales_of(self, largest: Floats) -> Integers:
+        """See :class:`interface.Scaled`."""
+        return quantize.exponents_of(largest)
+
+    def steps(self, agreed: Integers) -> Floats:
+        """See :class:`interface.Scaled`."""
+        finite = agreed < quantize.NOT_FINITE
+        exponents = np.where(finite, quantize.step_exponents(agreed, self._workers), 0)
+        return np.where(finite, np.ldexp(np.float32(1), exponents), np.float32(np.nan))
+
+    def flags(self, own: Integers, agreed: Integers) -> Flags:
+        """See :class:`interface.Scaled`."""
+        return quantize.flags(own, agreed)
+
+    def quantize(
+        self, rows: Floats, own: Integers, agreed: Integers, rounding: Rounding
+    ) -> tuple[Integers, Flags]:
+        """See :class:`interface.Quantizer`."""
+        integers = quantize.quantize(rows, own, agreed, self._workers, rounding)
+        return integers, self.flags(own, agreed)
+
+    def on_the_way(
+        self, rows: Floats, own: Integers, agreed: Integers, rounding: Rounding, *, mean: bool
+    ) -> Scaling | None:
+        """What makes integers of rows, and floats of their sums, while they travel; if that can be."""
+        if rounding is not nearest:
+            return None
+        return quantize.on_the_way(rows, own, agreed, self._workers, mean=mean)
+
+    def results(self, scaling: Scaling, done: Reduction, agreed: Integers) -> Floats:
+        """:meth:`dequantize`'s floats, of an exchange in which they were made on the way."""
+        values = scaling.results(done)
+        values[~quantize.is_finite(agreed, done.flags)] = np.nan
+        return values
+
+    def dequantize(
+        self, sums: Integers | Wide, counts: Counts, agreed: Integers, flags: Flags, *, mean: bool
+    ) -> Floats:
+        """See :class:`interface.Quantizer`."""
+        return quantize.dequantize(sums, agreed, self._workers, counts if mean else None, flags)

@@ -1,0 +1,170 @@
+"""Quantizing where the tensor is: on a GPU only integers leave it, and they leave it once.
+
+The largest magnitudes of the rows go to the CPU, which works out scales and steps, small arrays, as ever;
+the device divides, rounds and packs. Kernels run on a stream of this quantizer's own, which waits for the
+caller's, and what they have made goes into pinned memory with one asynchronous copy. Then this thread
+waits for that copy, and for nothing else that the device does.
+
+Kernels are Triton's where it can be imported and lanes are a power of two, else PyTorch's; both give the
+same bits as numpy. Triton's write words in network byte order, as packets have them.
+"""
+
+import contextlib
+import importlib.util
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+from innet.host.integers import Counts, Flags, Integers, Wide
+from innet.host.quantizers import torch_kernels
+from innet.host.quantizers.block_scale import BlockScale
+from innet.host.quantizers.interface import Floats, Quantizer, Rounding, Scaled
+from innet.host.quantizers.narrow import Narrow
+from innet.host.quantizers.rounding import Stochastic
+from innet.wire.layout import Flag
+
+
+def kernels(lanes: int) -> ModuleType:
+    """The fastest that there are."""
+    if lanes & (lanes - 1) or not importlib.util.find_spec("triton"):
+        return torch_kernels
+    from innet.host.quantizers import triton_kernels
+
+    return triton_kernels
+
+
+def on_device(quantizer: Quantizer, device: torch.device, lanes: int) -> Any:
+    """The same quantizer for tensors on a device; the one on the CPU where the device is of no use."""
+    if isinstance(quantizer, Narrow | BlockScale):
+        return OnDevice(quantizer, device, kernels(lanes))
+    return OnCpu(quantizer, device)
+
+
+class OnCpu:
+    """A quantizer for tensors on a device that has to have them on the CPU; see :class:`OnDevice`."""
+
+    def __init__(self, quantizer: Quantizer, device: torch.device) -> None:
+        self._quantizer = quantizer
+        self._device = device
+        self.rows_per_chunk = quantizer.rows_per_chunk
+        self.scales, self.quantize = quantizer.scales, quantizer.quantize
+
+    def rows(self, values: torch.Tensor, lanes: int) -> Floats:
+        """See :class:`interface.Quantizer`."""
+        return self._quantizer.rows(values.cpu().numpy(), lanes)
+
+    def dequantize(
+        self, sums: Integers | Wide, counts: Counts, agreed: Integers, flags: Flags, *, mean: bool
+    ) -> torch.Tensor:
+        """See :class:`interface.Quantizer`."""
+        values = self._quantizer.dequantize(sums, counts, agreed, flags, mean=mean)
+        return torch.from_numpy(values).to(self._device)
+
+
+class OnDevice:
+    """A quantizer whose rows are float32 torch tensors on one device; see :class:`interface.Quantizer`.
+
+    Scales, integers and sums are numpy arrays, as for any other.
+    """
+
+    def __init__(self, scaled: Scaled, device: torch.device, using: ModuleType) -> None:
+        self._scaled = scaled
+        self._device = device
+        self._kernels = using
+        self._swapped = using is not torch_kernels
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        self._pinned: dict[Any, torch.Tensor] = {}
+        self.rows_per_chunk = scaled.rows_per_chunk
+
+    def rows(self, values: torch.Tensor, lanes: int) -> torch.Tensor:
+        """See :class:`interface.Quantizer`."""
+        missing = -len(values) % (self.rows_per_chunk * lanes)
+        return torch.nn.functional.pad(values, (0, missing)).view(-1, lanes)
+
+    def scales(self, rows: torch.Tensor) -> Integers:
+        """See :class:`interface.Quantizer`."""
+        with self._aside():
+            bits = self._to_host("magnitudes", self._kernels.magnitudes(rows))
+        return self._scaled.scales_of(bits.view(np.float32))
+
+    def quantize(
+        self, rows: torch.Tensor, own: Integers, agreed: Integers, rounding: Rounding
+    ) -> tuple[Integers, Flags]:
+        """See :class:`interface.Quantizer`. The integers are valid until the next call."""
+        steps = self._scaled.steps(agreed)
+        steps[np.isnan(self._scaled.steps(own))] = np.nan
+        key = rounding.key if isinstance(rounding, Stochastic) else None
+        limit = float(self._scaled.limit)
+        with self._aside():
+            words = self._kernels.pack(
+                rows, self._to_device("steps", steps), self._scaled.packing, limit, key
+            )
+            integers = self._to_host("words", words)
+        if self._swapped:
+            integers = integers.view(">i4")
+        return integers, self._scaled.flags(own, agreed)
+
+    def dequantize(
+        self, sums: Integers | Wide, counts: Counts, agreed: Integers, flags: Flags, *, mean: bool
+    ) -> torch.Tensor:
+        """See :class:`interface.Quantizer`."""
+        if sums.dtype.itemsize > 4:  # sums again in limbs, which takes no contribution of ours
+            values = self._scaled.dequantize(sums, counts, agreed, flags, mean=mean)
+            return torch.from_numpy(values).to(self._device)
+        steps = self._scaled.steps(agreed)
+        steps[np.repeat(flags & Flag.NOT_FINITE != 0, self.rows_per_chunk)] = np.nan
+        every = np.broadcast_to(counts, (len(sums), 1)).astype(np.int32).reshape(-1)
+        with self._aside():
+            values = self._kernels.unpack(
+                self._to_device("sums", sums),
+                self._to_device("counts", every),
+                self._to_device("steps", steps),
+                self._scaled.packing,
+                mean=mean,
+            )
+        return self._handed_over(values)
+
+    @contextlib.contextmanager
+    def _aside(self) -> Iterator[None]:
+        """On the stream of our own, behind what this thread's current stream has been given."""
+        if not self._stream:
+            yield
+            return
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(self._stream):
+            yield
+
+    def _handed_over(self, values: torch.Tensor) -> torch.Tensor:
+        """Complete, and not to be given to anybody else as long as the current stream may use it."""
+        if self._stream:
+            values.record_stream(torch.cuda.current_stream(self._device))
+            self._stream.record_event().synchronize()
+        return values
+
+    def _to_host(self, name: str, tensor: torch.Tensor) -> Any:
+        """The tensor as a numpy array, when it is there."""
+        if not self._stream:
+            return tensor.numpy()
+        staging = self._staging(name, tensor.shape, tensor.dtype)
+        staging.copy_(tensor, non_blocking=True)
+        self._stream.record_event().synchronize()
+        return staging.numpy()
+
+    def _to_device(self, name: str, array: Any) -> torch.Tensor:
+        """By way of pinned memory, so that the copy need not be waited for."""
+        native = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
+        if not self._stream:
+            return torch.from_numpy(native)
+        staging = self._staging(name, native.shape, torch.from_numpy(native[:0]).dtype)
+        staging.numpy()[...] = native
+        return staging.to(self._device, non_blocking=True)
+
+    def _staging(self, name: str, shape: Any, dtype: torch.dtype) -> torch.Tensor:
+        """Pinned memory, used again for as long as the size stays."""
+        found = self._pinned.get(name)
+        if found is None or found.shape != shape or found.dtype != dtype:
+            found = self._pinned[name] = torch.empty(shape, dtype=dtype, pin_memory=True)
+        return found

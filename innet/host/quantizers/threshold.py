@@ -1,0 +1,76 @@
+"""Strom's threshold: of every element plus or minus tau, or nothing, and the rest stays for later.
+
+Nikko Strom, "Scalable Distributed DNN Training Using Commodity GPU Cloud Computing", Interspeech 2015.
+With the residual r of the steps before, and the gradient g,
+
+    r <- r + g;    if r > tau:  send +tau,  r <- r - tau;    if r < -tau:  send -tau,  r <- r + tau.
+
+Strom's workers send a sparse list (:mod:`innet.host.codecs.threshold`). Here a worker contributes -1, 0
+or 1 for every element, and the switch counts: the sum is exact, and tau times the count is the sum. All
+workers have the same tau, so that no scale has to be agreed on. The residual is what
+:mod:`innet.host.quantizers.residuals` keeps; :mod:`innet.host.quantizers.choice` sees to it that it does.
+
+**Bytes per element**, without headers: 1/2 up to 7 workers, 1 up to 32. **Levels**: 3.
+
+**Error bound.** None for one step: an element may be anything, and no more than tau of it is sent. What a
+worker has sent in all steps, and its residual, add up to its gradients, but for float32's rounding of
+r + g and of r - tau. If no |g| is larger than tau, then no |r| is larger than tau after any step.
+
+What is not finite is told by a flag, and makes all elements of its packet NaN.
+"""
+
+import numpy as np
+
+from innet.host.integers import Counts, Flags, Integers, Wide
+from innet.host.quantize import blocks
+from innet.host.quantizers.interface import Floats, Rounding
+from innet.host.quantizers.packing import Packing
+from innet.wire.layout import Flag
+
+_MOST_WORKERS_OF_FOUR_BITS = 7
+
+
+class Threshold:
+    """See :class:`interface.Quantizer`; with the threshold `tau`, which is positive."""
+
+    def __init__(self, tau: float, workers: int) -> None:
+        self._tau = np.float32(tau)
+        self._packing = Packing(4 if workers <= _MOST_WORKERS_OF_FOUR_BITS else 8, 1, workers)
+        self.rows_per_chunk = self._packing.per_lane
+
+    def rows(self, values: Floats, lanes: int) -> Floats:
+        """See :class:`interface.Quantizer`."""
+        return blocks(values, self.rows_per_chunk * lanes).reshape(-1, lanes)
+
+    def scales(self, rows: Floats) -> Integers:  # noqa: ARG002 - a Quantizer's
+        """None: tau is known."""
+        return np.empty(0, np.int32)
+
+    def quantize(
+        self, rows: Floats, own: Integers, agreed: Integers, rounding: Rounding
+    ) -> tuple[Integers, Flags]:
+        """See :class:`interface.Quantizer`. There is nothing to round."""
+        del own, agreed, rounding
+        by_chunk = rows.reshape(-1, self.rows_per_chunk, rows.shape[1])
+        signs = (by_chunk > self._tau).astype(np.int32)
+        signs -= by_chunk < -self._tau
+        chunks = np.empty((len(signs), rows.shape[1]), np.int32)
+        self._packing.pack(signs, chunks, np.empty_like(chunks))
+        lost = ~np.isfinite(by_chunk).all(axis=(1, 2))
+        return chunks, np.where(lost, Flag.NOT_FINITE, 0).astype(np.uint16)
+
+    def dequantize(
+        self, sums: Integers | Wide, counts: Counts, agreed: Integers, flags: Flags, *, mean: bool
+    ) -> Floats:
+        """See :class:`interface.Quantizer`."""
+        del agreed
+        per, lanes = self.rows_per_chunk, sums.shape[1]
+        signs = np.empty((len(sums), per, lanes), sums.dtype)
+        self._packing.unpack(sums, counts, signs)
+        values = signs.astype(np.float32)
+        if mean:
+            values /= counts.astype(np.float32)[:, None]
+        with np.errstate(over="ignore"):
+            values *= self._tau
+        values[flags & Flag.NOT_FINITE != 0] = np.nan
+        return values.reshape(-1, lanes)

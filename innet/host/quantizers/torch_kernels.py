@@ -1,0 +1,73 @@
+"""What a device does of a quantizer's work, in PyTorch's operations; the same bits as numpy's.
+
+:mod:`innet.host.quantizers.triton_kernels` does the same in one pass each.
+"""
+
+from typing import Any
+
+import torch
+
+from innet.host.quantizers.packing import Packing
+from innet.host.quantizers.rounding import MIXING
+
+_ALL = 0xFFFFFFFF
+
+
+def magnitudes(rows: torch.Tensor) -> torch.Tensor:
+    """The bits of every row's largest magnitude, (rows,) int32; of a NaN or an infinity if it has one."""
+    return (rows.view(torch.int32) & 0x7FFFFFFF).amax(dim=1)
+
+
+def pack(
+    rows: torch.Tensor, steps: torch.Tensor, packing: Packing, limit: float, key: int | None
+) -> torch.Tensor:
+    """(rows, lanes) float32 over their (rows,) steps, rounded, as (chunks, lanes) int32 words.
+
+    Rows whose step is NaN become zeros. With a `key` rounding is stochastic.
+    """
+    per, lanes = packing.per_lane, rows.shape[1]
+    scaled = rows / steps[:, None]
+    scaled = scaled.masked_fill_(scaled.isnan(), 0).clamp_(-limit, limit)
+    if key is None:
+        scaled.round_()
+    else:
+        bits = random_bits(key, scaled.numel(), rows.device).view_as(scaled)
+        uniform = (bits >> 8 & 0xFFFFFF).to(torch.float32) * 2.0**-24
+        below = scaled.floor()
+        scaled = below + (uniform < scaled - below)
+    integers = scaled.to(torch.int32).view(-1, per, lanes)
+    words = integers[:, -1] << packing.bits * (per - 1)
+    for j in range(per - 1):
+        words += integers[:, j] + packing.limit << packing.bits * j
+    return words
+
+
+def unpack(
+    sums: torch.Tensor, counts: torch.Tensor, steps: torch.Tensor, packing: Packing, *, mean: bool
+) -> torch.Tensor:
+    """(chunks, lanes) int32 sums of words of (chunks,) int32 contributions, as (rows, lanes) float32."""
+    per, lanes = packing.per_lane, sums.shape[1]
+    integers = torch.empty((len(sums), per, lanes), dtype=torch.int32, device=sums.device)
+    integers[:, -1] = sums >> packing.bits * (per - 1)
+    for j in range(per - 1):
+        lower = sums >> packing.bits * j & (1 << packing.bits) - 1
+        integers[:, j] = lower - packing.limit * counts[:, None]
+    values = integers.to(torch.float32)
+    if mean:
+        values /= counts[:, None, None].to(torch.float32)
+    return values.view(-1, lanes).mul_(steps[:, None])
+
+
+def random_bits(key: int, count: int, device: Any) -> torch.Tensor:
+    """As :func:`innet.host.quantizers.rounding.random_bits`, from place 0 on, as int32."""
+    bits = torch.arange(count, dtype=torch.int32, device=device)
+    for half in (key & _ALL, key >> 32):
+        bits ^= _signed(half)
+        for shift, factor in MIXING:
+            bits ^= bits >> shift & (1 << 32 - shift) - 1  # as if it were unsigned
+            bits *= _signed(factor)
+    return bits
+
+
+def _signed(word: int) -> int:
+    return word - (1 << 32) if word >> 31 else word

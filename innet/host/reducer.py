@@ -1,0 +1,241 @@
+"""Vectors in, their sum, mean or maximum over the workers out: which exchanges that takes.
+
+float32 takes two, the block exponents' maximum and the integers' sum; integers also two, since the
+workers have to agree on the size first. What may overflow 32 bits is summed again, in limbs.
+"""
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from innet.errors import SumOverflow, UsageError, WorkersDisagree
+from innet.host import quantize
+from innet.host.exchanges import Exchanges
+from innet.host.integers import (
+    HALVES,
+    THIRDS,
+    Counts,
+    Flags,
+    Integers,
+    Limbs,
+    Reduction,
+    Wide,
+    overflow_flags,
+)
+from innet.host.quantizers.block_scale import BlockScale
+from innet.host.quantizers.choice import Choice
+from innet.host.quantizers.interface import Floats, Quantizer, Rounding
+from innet.host.quantizers.residuals import Residuals
+from innet.host.quantizers.rounding import Stochastic, nearest
+from innet.host.scaling import Scaling
+from innet.host.seat import Seat
+from innet.host.tensors import HOWS, How
+from innet.wire.layout import Flag, Operation
+
+if TYPE_CHECKING:
+    import torch
+
+_DTYPES = ("float32", "int32", "int64", "parameters")
+_KIND_BITS = 4  # of the word that tells what a call is; what is above them tells the quantizer
+_EXACT = Choice()
+_ONCE = np.ones((1, 1), np.uint8)
+
+
+class Reducer:
+    """Sums and averages flat vectors. Every worker of the job makes the same calls in the same order."""
+
+    def __init__(self, exchanges: Exchanges, seat: Seat, choice: Choice | None = None) -> None:
+        """`choice` is for whoever does not choose; raises UsageError if it does not suit the seat."""
+        self._exchanges = exchanges
+        self._seat = seat
+        self._choice = choice or Choice()
+        self._residuals = Residuals()
+        self._quantizers: dict[Choice, Quantizer] = {}
+        self._on_devices: dict[Any, Any] = {}
+        self._rounded = 0  # calls that have rounded at random
+        self._quantizer(self._choice)
+
+    def choose(self, text: str | None, key: Hashable) -> Choice:
+        """The quantizer that was asked for, or the default. Raises UsageError if it cannot be used."""
+        choice = self._choice if text is None else Choice.read(text)
+        self._quantizer(choice)
+        if choice.feedback and key is None:
+            raise UsageError(
+                f"quantizer {choice} keeps what is left of a tensor for its next sum: give the tensor "
+                "a key, as in all_reduce(tensor, key=...), the same every time"
+            )
+        return choice
+
+    def floats(self, values: Floats, choice: Choice, key: Hashable = None, *, mean: bool) -> Floats:
+        """The mean or the sum of float32 vectors; see :mod:`innet.host.quantizers` for how exact.
+
+        `key` tells tensors apart for error feedback.
+        """
+        reduced: Floats = self._floats(self._quantizer(choice), values, choice, key, mean=mean)
+        return reduced
+
+    def on_device(
+        self, values: "torch.Tensor", choice: Choice, key: Hashable = None, *, mean: bool
+    ) -> "torch.Tensor":
+        """As :meth:`floats`, of a flat float32 tensor, of which only integers leave its device."""
+        from innet.host.quantizers.device import on_device
+
+        place = choice, values.device
+        if place not in self._on_devices:
+            quantizer = self._quantizer(choice)
+            self._on_devices[place] = on_device(quantizer, values.device, self._seat.lanes)
+        reduced: torch.Tensor = self._floats(
+            self._on_devices[place], values, choice, key, mean=mean
+        )
+        return reduced
+
+    def _floats(
+        self, quantizer: Any, values: Any, choice: Choice, key: Hashable, *, mean: bool
+    ) -> Any:
+        """`values` are what the quantizer takes: a numpy array, or a tensor on its device."""
+        lanes, size = self._seat.lanes, len(values)
+        elements = quantizer.rows_per_chunk * lanes  # of a chunk
+        given = self._residuals.added(key, values) if choice.feedback else values
+        rows = quantizer.rows(given, lanes)
+        own = quantizer.scales(rows)
+        agreed = self.agree(size, "float32", own, "mean" if mean else "sum", choice)
+        rounding, scaling = self._rounding(choice), None
+        if isinstance(quantizer, BlockScale):
+            scaling = quantizer.on_the_way(rows, own, agreed, rounding, mean=mean)
+        if scaling:
+            integers, flags = scaling.integers, quantizer.flags(own, agreed)
+        else:
+            integers, flags = quantizer.quantize(rows, own, agreed, rounding)
+        sums, counts, done = self._sum(integers, flags, scaling)
+        if choice.feedback:
+            alone = quantizer.dequantize(integers, _ONCE, agreed, flags, mean=False)
+            counted = np.repeat(done.members >> self._seat.rank & 1 == 1, elements)[:size]
+            self._residuals.keep(key, given, alone.reshape(-1)[:size], counted)
+        if scaling and sums is done.lanes:
+            reduced = quantizer.results(scaling, done, agreed)
+        else:
+            reduced = quantizer.dequantize(sums, counts, agreed, done.flags, mean=mean)
+        return reduced.reshape(-1)[:size]
+
+    def _quantizer(self, choice: Choice) -> Quantizer:
+        if choice not in self._quantizers:
+            self._quantizers[choice] = choice.bind(self._seat.workers)
+        return self._quantizers[choice]
+
+    def _rounding(self, choice: Choice) -> Rounding:
+        if not choice.stochastic:
+            return nearest
+        self._rounded += 1
+        return Stochastic.of(0, self._seat.rank, self._rounded)
+
+    def integers(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The exact sum of int32 or int64 vectors, of the same dtype. Raises SumOverflow."""
+        self.agree(values.size, values.dtype.name, np.empty(0, np.int32), "sum")
+        if values.dtype == np.int64:
+            return self._sum_in_limbs(values, THIRDS)[0]
+        chunks = quantize.blocks(values, self._seat.lanes)
+        sums, _, _ = self._sum(chunks, overflow_flags(chunks, self._seat.workers))
+        return _as_int32(sums.reshape(-1)[: values.size])
+
+    def extremes(self, values: npt.NDArray[Any], how: How) -> npt.NDArray[Any]:
+        """The largest ("max") or smallest ("min") of int32 or float32 vectors, exact.
+
+        A NaN wins either way.
+        """
+        self.agree(values.size, values.dtype.name, np.empty(0, np.int32), how)
+        words = _in_order(values.view(np.int32)) if values.dtype == np.float32 else values
+        words = words if how == "max" else ~words
+        if values.dtype == np.float32:
+            words = np.where(np.isnan(values), np.iinfo(np.int32).max, words)
+        chunks = quantize.blocks(words, self._seat.lanes)
+        none = np.zeros(len(chunks), np.uint16)
+        largest = self._exchanges.all_reduce(chunks, Operation.MAX, none).lanes
+        found = largest.reshape(-1)[: values.size]
+        found = found if how == "max" else ~found
+        return _in_order(found).view(np.float32) if values.dtype == np.float32 else found
+
+    def agree(
+        self, size: int, dtype: str, scales: Integers, how: How, choice: Choice = _EXACT
+    ) -> Integers:
+        """The scales' maximum over the workers, who must agree on what they call.
+
+        `dtype` is "parameters" where a server takes the sums (:mod:`innet.host.parameters`).
+
+        In front of the scales travel the size and the kind of the call, and their negatives: the maxima
+        are the largest and the smallest, so a disagreement shows before anything is summed.
+        """
+        kind = len(HOWS) * _DTYPES.index(dtype) + HOWS.index(how)
+        kind |= choice.identity << _KIND_BITS
+        words = np.concatenate([np.array([size, -size, kind, -kind], np.int32), scales])
+        chunks = quantize.blocks(words, self._seat.lanes)
+
+        def check(first: Integers) -> None:
+            largest, smallest = first[0], -first[1]
+            if largest != smallest:
+                raise WorkersDisagree(
+                    f"this worker reduces {size} elements, others between {smallest} and {largest}"
+                )
+            if (first[2] + first[3]) % (1 << _KIND_BITS):
+                raise WorkersDisagree(
+                    "the workers call all-reduce with different dtypes or operations: this one asks "
+                    f"for the {how} of {dtype}"
+                )
+            if first[2] != -first[3]:
+                raise WorkersDisagree(
+                    f"the workers call all-reduce with different quantizers: this one's is {choice}"
+                )
+
+        none = np.zeros(len(chunks), np.uint16)
+        agreed = self._exchanges.all_reduce(chunks, Operation.MAX, none, check)
+        return agreed.lanes.reshape(-1)[4 : words.size]
+
+    def _sum(
+        self, chunks: Integers, flags: Flags, scaling: Scaling | None = None
+    ) -> tuple[Integers | Wide, Counts, Reduction]:
+        """The exact sums of (n, lanes) int32, and who broadcasts against them: how many are in each.
+
+        `flags`, (n,), go with the chunks, which `scaling` makes. The exchange's result comes back too.
+        """
+        done = self._exchanges.all_reduce(chunks, Operation.SUM, flags, scaling=scaling)
+        if scaling:
+            scaling.make_ready()
+        counts = done.counts[:, None]
+        overflowed = np.flatnonzero(done.flags & Flag.OVERFLOW)
+        if not overflowed.size:
+            return done.lanes, counts, done
+        sums = done.lanes.astype(np.int64)
+        counts = np.broadcast_to(counts, sums.shape).copy()
+        again = self._sum_in_limbs(chunks[overflowed].reshape(-1), HALVES)
+        sums[overflowed], counts[overflowed] = (part.reshape(-1, sums.shape[1]) for part in again)
+        return sums, counts, done
+
+    def _sum_in_limbs(self, values: npt.NDArray[Any], limbs: Limbs) -> tuple[Wide, Counts]:
+        """The exact sums of a flat vector, and how many contributions are in each."""
+        rows = limbs.split(values.astype(np.int64), self._seat.lanes)
+        done = self._exchanges.all_reduce(rows, Operation.SUM, np.zeros(len(rows), np.uint16))
+        sums, lost = limbs.join(done.lanes, values.size)
+        if lost.any():
+            raise SumOverflow(
+                f"{lost.sum()} sums are beyond int64, the first at element {lost.argmax()}"
+            )
+        return sums, np.repeat(done.counts, self._seat.lanes // limbs.count)[: values.size]
+
+
+def _in_order(bits: Integers) -> Integers:
+    """float32's bits as integers of the same order, and back: negative ones count the other way."""
+    ordered: Integers = bits ^ (bits >> 31 & np.int32(0x7FFFFFFF))
+    return ordered
+
+
+def _as_int32(sums: Integers | Wide) -> Integers:
+    info = np.iinfo(np.int32)
+    beyond = (sums < info.min) | (sums > info.max)
+    if beyond.any():
+        at = beyond.argmax()
+        raise SumOverflow(
+            f"{beyond.sum()} sums are beyond int32, the first {sums[at]} at element {at}: "
+            "convert the tensors to int64"
+        )
+    return sums.astype(np.int32, copy=False)

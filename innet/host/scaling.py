@@ -1,0 +1,103 @@
+"""What C does to floats: before an exchange, on the way through it, and behind.
+
+On the way, so that the first packet need not wait for the last number, nor a result for the last packet:
+:class:`Scaling` makes a row's integers just before they are sent, and its floats as soon as the sum has
+come. The bits are those of :mod:`innet.host.quantize`.
+"""
+
+import ctypes
+
+import numpy as np
+import numpy.typing as npt
+
+from innet.host import fastpath, memory
+from innet.host.fastpath import at
+from innet.host.integers import Counts, Integers, Reduction
+
+Floats = npt.NDArray[np.float32]
+
+
+class Scaling:
+    """An exchange's floats, (rows, lanes) float32, and the integers that they become, `integers`.
+
+    A row is multiplied by its `up`, (rows,) float32, and rounded to the nearest, or is zeros if it is not
+    `fit`, (rows,) bool. A sum is divided by its count, if it is for a `mean`, and multiplied by its
+    `down`.
+    """
+
+    def __init__(
+        self,
+        library: ctypes.CDLL,
+        values: Floats,
+        up: Floats,
+        fit: npt.NDArray[np.bool_],
+        down: Floats,
+        *,
+        mean: bool,
+    ) -> None:
+        self._library = library
+        rows, lanes = values.shape
+        self._values = np.ascontiguousarray(values)
+        self.integers = memory.empty(values.shape, np.int32)
+        self._results = memory.empty(values.shape, np.float32)
+        self._done = np.zeros(rows, np.uint8)
+        self._down, self._mean = down, mean
+        self._kept = up, fit
+        self.native = fastpath.Scaling(
+            lanes, at(self._values, np.float32), at(up, np.float32, rows), at(fit, np.bool_, rows),
+            at(self.integers, np.int32), 0, at(down, np.float32, rows), mean,
+            at(self._results, np.float32), at(self._done, np.uint8),
+        )  # fmt: skip
+
+    def make_ready(self) -> None:
+        """Let there be all `integers`."""
+        self._library.innet_make_ready(self.native, len(self.integers))
+
+    def forget(self) -> None:
+        """The exchange was broken off: no float was made yet."""
+        self._done[:] = 0
+
+    def results(self, done: Reduction) -> Floats:
+        """The sums or means, (rows, lanes), of an exchange's result."""
+        rest = np.flatnonzero(self._done == 0)
+        if rest.size:
+            counts = done.counts[rest, None] if self._mean else None
+            self._results[rest] = dequantize(
+                self._library, done.lanes[rest], self._down[rest], counts
+            )
+        return self._results
+
+
+def largest(library: ctypes.CDLL, values: Floats) -> Floats:
+    """The largest magnitude in every row of (rows, lanes) float32, (rows,); NaN where a value is one."""
+    found = np.empty(len(values), np.float32)
+    values = np.ascontiguousarray(values)
+    library.innet_largest(at(values, np.float32), *values.shape, at(found, np.float32))
+    return found
+
+
+def quantize(
+    library: ctypes.CDLL, values: Floats, scales: Floats, fit: npt.NDArray[np.bool_]
+) -> Integers:
+    """(rows, lanes) float32 times `scales`, (rows,), to the nearest int32; 0 in rows not `fit`."""
+    values = np.ascontiguousarray(values)
+    integers = memory.empty(values.shape, np.int32)
+    library.innet_quantize(
+        at(values, np.float32), *values.shape, at(scales, np.float32, len(values)),
+        at(fit, np.bool_, len(values)), at(integers, np.int32),
+    )  # fmt: skip
+    return integers
+
+
+def dequantize(
+    library: ctypes.CDLL, sums: Integers, scales: Floats, counts: Counts | None
+) -> Floats:
+    """(rows, lanes) int32, divided by `counts`, (rows, 1), if given, and then times `scales`, (rows,)."""
+    sums = np.ascontiguousarray(sums)
+    values = memory.empty(sums.shape, np.float32)
+    divisors = None if counts is None else at(counts, np.uint8, len(sums))
+    library.innet_dequantize(
+        at(sums, np.int32), *sums.shape, at(scales, np.float32, len(sums)), divisors,
+        at(values, np.float32),
+    )  # fmt: skip
+    return values

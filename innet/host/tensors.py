@@ -1,0 +1,68 @@
+"""What kinds of tensors there are, and which way each goes."""
+
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from innet.errors import UnsupportedTensor, UsageError
+
+How = Literal["sum", "mean", "max", "min"]
+HOWS: tuple[How, ...] = get_args(How)
+
+MOST_ELEMENTS = 2**31 - 1
+_INTEGERS = ("int32", "int64")
+_FRACTIONS = ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")
+_DENSE, _SPARSE = "torch.strided", "torch.sparse_coo"
+
+
+def summed_by_switch(tensor: Any, op: How, *, fallback: bool) -> bool:
+    """Whether the switch can sum a tensor; if not, the fallback can.
+
+    Raises UnsupportedTensor if neither can, or if the latter is needed and there is none.
+    """
+    if op not in HOWS:
+        raise UsageError(f"op {op!r}: it has to be one of {', '.join(HOWS)}")
+    if not isinstance(tensor, np.ndarray) and not hasattr(tensor, "detach"):
+        kind = type(tensor).__name__
+        raise UnsupportedTensor(f"innet sums torch tensors and numpy arrays, not {kind}")
+    elements = tensor.size if isinstance(tensor, np.ndarray) else tensor.numel()
+    if elements > MOST_ELEMENTS:
+        raise UnsupportedTensor(f"{elements} elements are more than {MOST_ELEMENTS}: split it")
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    layout = str(getattr(tensor, "layout", _DENSE))
+    if op in ("max", "min"):
+        if layout == _DENSE and dtype in ("float32", "int32"):
+            return True
+        raise UnsupportedTensor(
+            f"the switch finds the {op} of dense float32 and int32 tensors, not of {dtype}"
+        )
+    if layout == _DENSE:
+        if dtype == "float32":
+            return True
+        if dtype in _INTEGERS:
+            if op == "sum":
+                return True
+            raise UnsupportedTensor(f"the mean of {dtype} has fractions: ask for op='sum'")
+    return _check_fallback(dtype, layout, fallback=fallback)
+
+
+def _check_fallback(dtype: str, layout: str, *, fallback: bool) -> bool:
+    remedy = "convert it first"
+    if dtype in _FRACTIONS and layout in (_DENSE, _SPARSE):
+        if fallback:
+            return False
+        remedy += ", or join with a fallback"
+    if layout != _DENSE:
+        raise UnsupportedTensor(f"the switch sums dense tensors, not {layout}: {remedy}")
+    raise UnsupportedTensor(
+        f"the switch sums float32, int32 and int64 tensors, not {dtype}: {remedy}"
+    )
+
+
+def written(tensor: Any) -> Any:
+    """What to wait for before a GPU's tensor is read: the work that the caller has queued there."""
+    if isinstance(tensor, np.ndarray) or tensor.device.type != "cuda":
+        return None
+    import torch
+
+    return torch.cuda.current_stream(tensor.device).record_event()

@@ -1,0 +1,32 @@
+"""Serving numbers to Prometheus, the same way everywhere."""
+
+import contextlib
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.registry import Collector
+
+from innet.errors import UsageError
+
+
+@contextlib.contextmanager
+def serve(collector: Collector, address: str, setting: str) -> Iterator[str]:
+    """Serve ``/metrics`` at `HOST:PORT`; port 0 picks a free one. Gives HOST:PORT.
+
+    Raises UsageError; `setting` is where the user has given the address.
+    """
+    host, _, port = address.rpartition(":")
+    if not (host and port.isdecimal() and int(port) < 1 << 16):
+        raise UsageError(f"{setting} {address!r} is not HOST:PORT")
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(collector)
+    try:
+        server, thread = start_http_server(int(port), host.strip("[]"), registry)
+    except OSError as problem:
+        raise UsageError(f"cannot serve metrics at {address}: {problem.strerror}") from None
+    try:
+        yield f"{host}:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

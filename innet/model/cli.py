@@ -1,0 +1,171 @@
+"""The command ``innet model``."""
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Column, Table
+
+from innet.errors import UsageError
+from innet.model.all_reduce import Slots
+from innet.model.links import Link, parse_amount, parse_link, parse_range, parse_time
+from innet.model.predict import Prediction, Training, hides_up_to, predictions
+
+app = typer.Typer(no_args_is_help=True, help="How long training takes, by formula and simulation.")
+_out = Console(soft_wrap=True, width=None if sys.stdout.isatty() else 1000)
+
+Size = Annotated[str, typer.Option("--model-size", help="Bytes of the gradients, as in 100M.")]
+LinkName = Annotated[
+    str, typer.Option("--link", help="Bits a second, as in 10G, or fdr, qdr or ne020 (SC17).")
+]
+Latency = Annotated[str, typer.Option(help="Of a link whose rate is given: seconds, or as in 5us.")]
+SlotCount = Annotated[int, typer.Option(min=1, help="Chunks under way in the switch.")]
+Lanes = Annotated[int, typer.Option(min=1, help="Integers per packet.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command()
+def predict(
+    compute: Annotated[str, typer.Option(help="A worker's forward and backward pass: 0.1, 100ms.")],
+    size: Size,
+    workers: Annotated[str, typer.Option(help="A number, or a range to double over.")] = "4..4096",
+    link: LinkName = "10G",
+    latency: Latency = "5us",
+    update: Annotated[str, typer.Option(help="A worker's update of the model.")] = "0",
+    gamma: Annotated[str, typer.Option(help="Bytes a second that a node sums; 0: no time.")] = "0",
+    fitted: Annotated[
+        Path | None, typer.Option(help="The link that innet model fit has written.")
+    ] = None,
+    rack: Annotated[int, typer.Option(min=1, help="Workers that one switch takes.")] = 32,
+    slots: SlotCount = 512,
+    lanes: Lanes = 256,
+    plot: Annotated[Path | None, typer.Option(help="Draw the efficiency into this file.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say which algorithm and transport wins, and where communication hides."""
+    counts = parse_range(workers)
+    training = Training(
+        parse_amount(size, "--model-size"),
+        parse_time(compute, "--compute"),
+        parse_time(update, "--update"),
+    )
+    if not training.compute + training.update > 0:
+        raise UsageError("--compute 0: the models are of training, which computes something")
+    line = _fitted(fitted) if fitted else _link(link, latency, gamma)
+    window = Slots(slots, lanes)
+    found = {count: predictions(count, training, line, window, rack) for count in counts}
+    if as_json:
+        rows = [asdict(one) for each in found.values() for one in each]
+        sys.stdout.write(json.dumps(rows) + "\n")
+    else:
+        _print(found, training, line, window, rack)
+    if plot:
+        from innet.model.plot import efficiencies
+
+        efficiencies(found, plot)
+
+
+@app.command("fit")
+def fit_link(
+    measurements: Annotated[Path, typer.Argument(help="JSON; innet/model/fit.py says of what.")],
+    output: Annotated[Path | None, typer.Option(help="Write the link to this file.")] = None,
+) -> None:
+    """Find latency, transfer, reduction and synchronization time from measurements."""
+    from innet.model.fit import fit, read
+
+    found = fit(read(measurements))
+    link = found.link
+    rate = f"{8 / link.beta / 1e9:.4g} Gb/s" if link.beta else "no limit"
+    _out.print(f"α  latency          {link.alpha:.4g} s")
+    _out.print(f"β  transfer         {link.beta:.4g} s a byte, {rate}")
+    _out.print(f"γ  reduction        {link.gamma:.4g} s a byte")
+    _out.print(f"S  synchronization  {link.sync:.4g} s")
+    _out.print(f"{found.measurements} measurements, off by {found.error:.1%} (root mean square)")
+    if output:
+        output.write_text(json.dumps(asdict(link)) + "\n")
+
+
+@app.command("simulate")
+def simulate_slots(
+    size: Size,
+    workers: Annotated[int, typer.Option(min=1, help="Workers of the job.")] = 4,
+    racks: Annotated[int, typer.Option(min=1, help="Switches, under one if there are more.")] = 1,
+    link: LinkName = "10G",
+    latency: Latency = "5us",
+    loss: Annotated[float, typer.Option(help="The share of packets that a link loses.")] = 0.0,
+    timeout: Annotated[str, typer.Option(help="Until a chunk is sent again.")] = "1ms",
+    slots: SlotCount = 512,
+    lanes: Lanes = 256,
+    seed: Annotated[int, typer.Option(help="Of the losses.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Simulate one all-reduce through the switch, packet by packet."""
+    from innet.model.simulate import Line, Scenario, simulate
+
+    through = parse_link(link, parse_time(latency, "--latency"))
+    line = Line(8 / through.beta, through.alpha, loss)
+    bytes_ = parse_amount(size, "--model-size")
+    outcome = simulate(
+        Scenario(
+            workers,
+            bytes_,
+            line,
+            Slots(slots, lanes),
+            racks,
+            timeout=parse_time(timeout, "--timeout"),
+            seed=seed,
+        )
+    )
+    if as_json:
+        sys.stdout.write(json.dumps(asdict(outcome)) + "\n")
+        return
+    _out.print(f"{outcome.seconds:.6f} s, goodput {outcome.goodput(bytes_) / 1e9:.3f} Gb/s")
+    _out.print(
+        f"{outcome.packets_sent:,} packets sent by workers, {outcome.retransmissions:,} of them again; "
+        f"{outcome.lost:,} lost"
+    )
+
+
+def _link(name: str, latency: str, gamma: str) -> Link:
+    link = parse_link(name, parse_time(latency, "--latency"))
+    speed = parse_amount(gamma, "--gamma")
+    return Link(link.alpha, link.beta, 1 / speed if speed else 0.0)
+
+
+def _fitted(path: Path) -> Link:
+    try:
+        return Link(**json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError) as problem:
+        raise UsageError(
+            f"cannot read a link from {path}: {problem}; innet model fit --output writes one"
+        ) from None
+
+
+def _print(
+    found: dict[int, list[Prediction]], training: Training, link: Link, slots: Slots, rack: int
+) -> None:
+    table = Table(*(Column(name, overflow="fold") for name in _COLUMNS))
+    for count, each in found.items():
+        best = each[0]
+        d_sync = min(one.seconds for one in each if one.algorithm == "d-sync")
+        ring = min(one.seconds for one in each if one.transport == "ring")
+        table.add_row(
+            str(count), best.algorithm, best.transport, f"{best.seconds:.4g}",
+            f"{best.communicate:.4g}", "yes" if best.hidden else f"{best.exposed:.4g} s exposed",
+            f"{best.efficiency:.1%}", f"{d_sync / best.seconds:.2f}", f"{ring / best.seconds:.2f}",
+        )  # fmt: skip
+    _out.print(table)
+    for transport in dict.fromkeys(one.transport for each in found.values() for one in each):
+        last = hides_up_to(transport, list(found), training, link, slots, rack)
+        where = f"up to {last} workers" if last else "nowhere in this range"
+        _out.print(f"Pipe-SGD hides communication over {transport} {where}.")
+
+
+_COLUMNS = (
+    "workers", "fastest", "over", "s an iteration", "s communicating", "hidden",
+    "efficiency", "times D-Sync", "times a ring",
+)  # fmt: skip

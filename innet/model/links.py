@@ -1,0 +1,90 @@
+"""Links as the models see them: latency, transfer time, reduction time, synchronization time.
+
+α, β, γ and S of Li et al., "Pipe-SGD", NeurIPS 2018, section 3.1, in seconds and seconds a byte.
+"""
+
+import re
+from dataclasses import dataclass
+
+from innet.errors import UsageError
+
+_PREFIXES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_FRACTIONS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+
+
+@dataclass(frozen=True)
+class Link:
+    """A message of n bytes takes `alpha` + n `beta` seconds from one node to another."""
+
+    alpha: float
+    """Latency, seconds."""
+    beta: float
+    """Transfer time, seconds a byte: 8 / bits a second."""
+    gamma: float = 0.0
+    """Time to sum, seconds a byte."""
+    sync: float = 0.0
+    """S: global synchronization of one all-reduce, seconds."""
+
+    def __post_init__(self) -> None:
+        for name in ("alpha", "beta", "gamma", "sync"):
+            if not getattr(self, name) >= 0:
+                raise UsageError(f"{name} is {getattr(self, name)}: times cannot be negative")
+
+
+TABLE_2 = {
+    "fdr": Link(0.7e-6, 0.2e-9),
+    "qdr": Link(1.2e-6, 0.3e-9),
+    "ne020": Link(7.2e-6, 0.9e-9),
+}
+"""You, Buluç and Demmel, SC17, Table 2: Mellanox 56 Gb/s FDR IB, Intel 40 Gb/s QDR IB, Intel 10GbE NE020.
+
+The paper says β is for words, section 5.2, and gives the reciprocal of the bandwidth. Read as seconds a
+byte the values are 40, 27 and 9 Gb/s; as seconds a word of 4 bytes they would exceed the links.
+"""
+
+
+def parse_link(text: str, latency: float) -> Link:
+    """A link by name (``fdr``, ``qdr``, ``ne020``) or by bits a second, as in ``10G``."""
+    if text.lower() in TABLE_2:
+        return TABLE_2[text.lower()]
+    rate = parse_amount(text, "--link")
+    if rate <= 0:
+        raise UsageError(f"--link {text}: a link has to carry something")
+    return Link(alpha=latency, beta=8 / rate)
+
+
+def parse_amount(text: str, option: str) -> float:
+    """``100M`` as 1e8. Raises UsageError."""
+    found = re.fullmatch(r"([0-9.]+(?:e-?[0-9]+)?)([kKMGT]?)B?", text)
+    if not found:
+        raise UsageError(f"{option} {text!r}: write a number, with k, M, G or T, as in 100M")
+    return _number(found[1], option) * _PREFIXES[found[2]]
+
+
+def parse_time(text: str, option: str) -> float:
+    """``10us`` as 1e-5 seconds. Raises UsageError."""
+    found = re.fullmatch(r"([0-9.]+(?:e-?[0-9]+)?)(s|ms|us|ns|)", text)
+    if not found:
+        raise UsageError(f"{option} {text!r}: write seconds, or as in 100ms, 10us")
+    return _number(found[1], option) * _FRACTIONS[found[2]]
+
+
+def parse_range(text: str) -> list[int]:
+    """``4..64`` as [4, 8, 16, 32, 64]: doubled up to the end; ``8`` as [8]. Raises UsageError."""
+    found = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", text)
+    first = int(found[1]) if found else 0
+    last = int(found[2] or first) if found else 0
+    if not 1 <= first <= last:
+        raise UsageError(f"--workers {text!r}: write a number, or a range as in 4..4096")
+    counts = []
+    while first < last:
+        counts.append(first)
+        first *= 2
+    return [*counts, last]
+
+
+def _number(text: str, option: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"{option} {text!r} is not a number") from None

@@ -1,0 +1,89 @@
+"""Which algorithm, over which transport, is the fastest; and where communication hides."""
+
+from dataclasses import dataclass
+
+from innet.model import all_reduce, iteration
+from innet.model.all_reduce import Slots
+from innet.model.links import Link
+
+ALGORITHMS = {
+    "d-sync": iteration.synchronous,
+    "pipe-sgd": iteration.pipelined,
+    "sync-easgd-3": iteration.elastic_overlapped,
+}
+"""Seconds of some iterations, from update, compute and communicate."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """What is trained: bytes of the model, seconds of a worker's iteration alone."""
+
+    size: float
+    compute: float
+    update: float = 0.0
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One algorithm over one transport, between so many workers. Seconds are of one iteration."""
+
+    workers: int
+    algorithm: str
+    transport: str
+    seconds: float
+    communicate: float
+    exposed: float
+    """Communication that nothing hides, seconds."""
+    efficiency: float
+    """An iteration alone over one here: the scaling efficiency of equation (7), from 0 to 1."""
+
+    @property
+    def hidden(self) -> bool:
+        """Whether communication costs nothing."""
+        return self.exposed <= 1e-12 * self.seconds
+
+
+def communication(
+    workers: int, training: Training, link: Link, slots: Slots, rack: int
+) -> dict[str, float]:
+    """Seconds of one all-reduce, by transport; in a hierarchy where one rack is too small."""
+    n = training.size
+    seconds = {
+        "server": all_reduce.server(workers, n, link),
+        "tree": all_reduce.tree(workers, n, link),
+        "ring": all_reduce.ring(workers, n, link),
+    }
+    if workers <= rack:
+        seconds["switch"] = all_reduce.switch(n, link, slots)
+    else:
+        seconds["hierarchy"] = all_reduce.hierarchy(n, link, slots)
+    return seconds
+
+
+def predictions(
+    workers: int, training: Training, link: Link, slots: Slots, rack: int = 32
+) -> list[Prediction]:
+    """All combinations, the fastest first; of equally fast ones the one that communicates less."""
+    alone = training.update + training.compute
+    found = [
+        Prediction(
+            workers, algorithm, transport, seconds, communicate, seconds - alone, alone / seconds
+        )
+        for transport, communicate in communication(workers, training, link, slots, rack).items()
+        for algorithm, model in ALGORITHMS.items()
+        for seconds in [model(1, training.update, training.compute, communicate)]
+    ]
+    return sorted(found, key=lambda one: (one.seconds, one.communicate))
+
+
+def hides_up_to(
+    transport: str, counts: list[int], training: Training, link: Link, slots: Slots, rack: int
+) -> int | None:
+    """The most workers of `counts` for which Pipe-SGD hides the transport's communication."""
+    hidden = [
+        one.workers
+        for workers in counts
+        for one in predictions(workers, training, link, slots, rack)
+        if one.transport == transport and one.algorithm == "pipe-sgd" and one.hidden
+    ]
+    return max(hidden, default=None)

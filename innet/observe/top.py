@@ -1,0 +1,234 @@
+"""``innet top``: jobs, workers and switches as they are, in tables that renew themselves."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Column, Table
+
+from innet.controller import innet_pb2 as pb
+from innet.controller import innet_pb2_grpc as rpc
+from innet.controller.client import translated
+from innet.controller.views import PATHS
+from innet.errors import NotFound
+from innet.observe.diagnosis import held_up
+from innet.observe.pace import Pace, Paces
+from innet.observe.sample import PORT_COUNTERS, Sample, View
+
+_TREE_COUNTERS = ("completed", "waiting", "raised", "pending")
+
+
+@dataclass(frozen=True)
+class Overview:
+    """All jobs, or in detail the one that was asked for, and the switches, at one moment."""
+
+    at: float
+    samples: tuple[Sample, ...]
+    switches: tuple[pb.Switch, ...]
+    detailed: bool = False
+
+
+def look(stub: rpc.ControllerStub, job: str = "") -> Overview:
+    """Ask the controller. Raises NotFound if there is no such job, or another ControllerError."""
+    at = time.monotonic()
+    switches = dict(_switches(stub))
+    jobs = [_job(stub, job)] if job else list(_jobs(stub))
+    samples = (Sample(at, each, switches.get(each.switch, pb.Switch())) for each in jobs)
+    return Overview(at, tuple(samples), tuple(switches.values()), bool(job))
+
+
+class Screen:
+    """What is shown; keeps what it needs of earlier moments."""
+
+    def __init__(self) -> None:
+        self._paces = Paces()
+        self._before: Overview | None = None
+
+    def show(self, now: Overview) -> RenderableType:
+        """The tables of a moment. Rates are there from the second moment on."""
+        for sample in now.samples:
+            self._paces.update(sample)
+        tables = [self._jobs(now.samples), self._switches(now)]
+        if now.detailed:
+            tables[1:1] = [self._members(sample) for sample in now.samples]
+            tables[2:2] = [self._tree(sample) for sample in now.samples if sample.job.tree]
+        self._before = now
+        return Group(*tables)
+
+    def _jobs(self, samples: Iterable[Sample]) -> Table:
+        table = _table(
+            "job", "switch", "path", "epoch", "workers", "quorum", "slots", "exchanges/s",
+            "chunks/s", "MB/s", "repeated/s", "round trip", "stuck",
+        )  # fmt: skip
+        for sample in samples:
+            job, progress = sample.job, [each.progress for each in sample.members.values()]
+            table.add_row(
+                job.name, job.switch, _path(job), str(job.epoch),
+                f"{len(job.joined)} of {job.workers}", f"{job.quorum} of {job.workers}",
+                str(job.slots), *_rates(self._paces.of_job(sample), job.lanes),
+                _milliseconds(max((each.round_trip_s for each in progress), default=0.0)),
+                _seconds(max((_stuck(each) for each in progress), default=0.0)),
+            )  # fmt: skip
+        return table
+
+    def _members(self, sample: Sample) -> Table:
+        table = _table(
+            "worker", "port", "address", "exchange", "chunks left", "exchanges/s", "chunks/s",
+            "MB/s", "repeated/s", "window", "round trip", "stuck", "heard",
+        )  # fmt: skip
+        for rank, member in sorted(sample.members.items()):
+            progress, address = member.progress, member.address
+            left = f"{progress.remaining} of {progress.chunks}" if progress.busy else "-"
+            where = f"{address.ip}:{address.udp_port}" if member.HasField("address") else "-"
+            table.add_row(
+                str(rank), str(member.port), where, str(progress.exchange), left,
+                *_rates(self._paces.of(sample.job.name, rank), sample.job.lanes),
+                str(progress.window), _milliseconds(progress.round_trip_s),
+                _seconds(_stuck(progress)), f"{member.silent_s:.1f} s ago",
+            )  # fmt: skip
+        return table
+
+    def _tree(self, sample: Sample) -> Table:
+        """What each of several switches does for a job, and what holds sums up there."""
+        table = _table("switch of the job", "sums go to", "workers", *_TREE_COUNTERS, "held up")
+        before = next((each for each in self._samples if each.job.name == sample.job.name), sample)
+        for each, said in zip(sample.job.tree, held_up(View(before, sample)), strict=True):
+            counters = [f"{getattr(each.counters, name):,}" for name in _TREE_COUNTERS]
+            table.add_row(
+                each.switch, ", ".join(each.parents) or "-",
+                ", ".join(map(str, each.workers)) or "-", *counters, said,
+            )  # fmt: skip
+        return table
+
+    @property
+    def _samples(self) -> tuple[Sample, ...]:
+        return self._before.samples if self._before else ()
+
+    def _switches(self, now: Overview) -> Table:
+        table = _table("switch", "controlled", "slots in use", "port", *PORT_COUNTERS)
+        for switch in now.switches:
+            taken = f"{switch.slots - switch.free_slots} of {switch.slots}"
+            reachable = "yes" if switch.reachable else "no"
+            ports = list(self._ports(switch, now.at)) or [["-"] * (1 + len(PORT_COUNTERS))]
+            for number, cells in enumerate(ports):
+                first = (switch.name, reachable, taken) if not number else ("", "", "")
+                table.add_row(*first, *cells)
+        return table
+
+    def _ports(self, switch: pb.Switch, at: float) -> Iterator[list[str]]:
+        """The ports that have counted something."""
+        before = self._counters_before(switch.name)
+        for port in switch.port_counters:
+            counts = [int(getattr(port, name)) for name in PORT_COUNTERS]
+            if any(counts):
+                earlier = before.get(port.port, pb.PortCounters())
+                yield [
+                    str(port.port),
+                    *(
+                        _count(count, count - int(getattr(earlier, name)), self._seconds_to(at))
+                        for name, count in zip(PORT_COUNTERS, counts, strict=True)
+                    ),
+                ]
+
+    def _counters_before(self, name: str) -> dict[int, pb.PortCounters]:
+        switches = self._before.switches if self._before else ()
+        return {
+            port.port: port
+            for switch in switches
+            if switch.name == name
+            for port in switch.port_counters
+        }
+
+    def _seconds_to(self, at: float) -> float | None:
+        return at - self._before.at if self._before else None
+
+
+def run(
+    take: Callable[[], Overview],
+    console: Console,
+    interval: float,
+    *,
+    once: bool,
+) -> None:
+    """Show moment after moment until Ctrl-C; with `once` a single one, for which two are taken."""
+    screen = Screen()
+    if once:
+        screen.show(take())
+        time.sleep(interval)
+        console.print(screen.show(take()))
+        return
+    with contextlib.ExitStack() as stack:
+        show: Callable[[RenderableType], object] = console.print
+        if console.is_terminal:
+            live = stack.enter_context(Live(console=console, screen=True, auto_refresh=False))
+            show = partial(live.update, refresh=True)
+        while True:
+            show(screen.show(take()))
+            time.sleep(interval)
+
+
+def _switches(stub: rpc.ControllerStub) -> Iterator[tuple[str, pb.Switch]]:
+    with translated("look at the switches"):
+        for listed in stub.ListSwitches(pb.ListSwitchesRequest()).switches:
+            yield listed.name, stub.GetSwitch(pb.GetSwitchRequest(name=listed.name))
+
+
+def _jobs(stub: rpc.ControllerStub) -> Iterator[pb.Job]:
+    with translated("look at the jobs"):
+        listed = stub.ListJobs(pb.ListJobsRequest()).jobs
+    for job in listed:
+        try:
+            yield _job(stub, job.name)
+        except NotFound:
+            continue  # deleted since it was listed
+
+
+def _job(stub: rpc.ControllerStub, name: str) -> pb.Job:
+    with translated(f"look at the job {name!r}"):
+        found: pb.Job = stub.GetJob(pb.GetJobRequest(name=name))
+    return found
+
+
+def _table(*names: str) -> Table:
+    return Table(*(Column(name, overflow="fold") for name in names))
+
+
+def _path(job: pb.Job) -> str:
+    path = PATHS[job.path]
+    return f"{path}: {job.reason}" if job.reason else path
+
+
+def _rates(pace: Pace | None, lanes: int) -> list[str]:
+    if pace is None:
+        return ["-"] * 4
+    again = f"{pace.retransmissions:.0f}"
+    if pace.packets and pace.retransmissions:
+        again += f" ({pace.retransmissions / pace.packets:.1%})"
+    return [
+        f"{pace.exchanges:.1f}",
+        f"{pace.chunks:,.0f}",
+        f"{pace.payload(lanes) / 1e6:.1f}",
+        again,
+    ]
+
+
+def _stuck(progress: pb.Progress) -> float:
+    return float(progress.stuck_s) if progress.busy else 0.0
+
+
+def _count(total: int, grown: int, seconds: float | None) -> str:
+    if not seconds or grown <= 0:
+        return f"{total:,}"
+    return f"{total:,} (+{grown / seconds:,.0f}/s)"
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.2f} ms"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s"

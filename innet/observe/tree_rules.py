@@ -1,0 +1,51 @@
+"""Rules about a switch below another, the first of which that fits is what holds sums up there."""
+
+from collections.abc import Iterator
+
+from innet.observe.cases import SwitchCase, ranks
+from innet.observe.findings import Severity
+from innet.observe.rules import Rule
+
+
+def _workers(it: SwitchCase) -> str:
+    return ranks([it.whole.workers[rank] for rank in sorted(it.below)])
+
+
+def _unheeded(it: SwitchCase) -> Iterator[str]:
+    seconds = it.whole.view.seconds
+    yield (
+        f"its counter `raised` has grown by {it.grown('raised')} in {seconds:.1f} s, `completed` by "
+        f"{it.grown('completed')}, `pending` by {it.grown('pending')}"
+    )
+    yield f"below it: {_workers(it)}"
+    yield from map(str, it.held_up + it.stalls)
+
+
+def _waited_for(it: SwitchCase) -> Iterator[str]:
+    yield f"below it: {_workers(it)}"
+    for stall in it.held_up:
+        missing = [it.whole.workers[rank] for rank in sorted(stall.missing & it.below)]
+        if missing:
+            yield f"there worker {stall.rank} waits for {ranks(missing)}"
+    yield from map(str, it.stalls)
+
+
+TREE_RULES: tuple[Rule[SwitchCase], ...] = (
+    Rule(
+        "uplink_silent",
+        Severity.PROBLEM,
+        lambda it: it.unheeded,
+        lambda it: f"{it.name} sends its sums up to {it.parents}, and gets no answer",
+        "the link between them is dead, or what is at its other end: look at its cable and at both "
+        "ports; `innet switch show` says where an uplink leads",
+        _unheeded,
+    ),
+    Rule(
+        "rack_missing",
+        Severity.WARNING,
+        lambda it: it.stalls,
+        lambda it: f"sums wait at {it.parents} for that of {it.name}",
+        "what is said of the workers below it is the cause; if nothing is, the link to it",
+        _waited_for,
+    ),
+)

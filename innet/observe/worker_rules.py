@@ -1,0 +1,206 @@
+"""Rules about one worker, the first of which that fits is the cause.
+
+The order is that of the way of a contribution: is the worker there, is it let in, do its packets come
+through, does it send any, is it slow.
+"""
+
+from collections.abc import Callable, Iterator
+
+from innet.observe.cases import STALLED_S, WorkerCase, ranks
+from innet.observe.findings import Severity
+from innet.observe.rules import Rule
+
+SILENT_SHARE = 2 / 3
+"""Of its lease: a worker that was silent for so long counts as silent. A heartbeat comes every third."""
+
+_NARROW = 8
+"""A window of one in so many of the job's slots, or less, is a narrow one."""
+
+
+def _grows(counter: str) -> Callable[[WorkerCase], Iterator[str]]:
+    def evidence(it: WorkerCase) -> Iterator[str]:
+        view, port = it.whole.view, it.member.port
+        grown, total = it.at_port(counter), getattr(view.now.ports[port], counter)
+        where = f"port {port} of {it.whole.job.switch}"
+        yield (
+            f"counter `{counter}` of {where} has grown by {grown} in {view.seconds:.1f} s, to {total}"
+        )
+
+    return evidence
+
+
+def _attached(it: WorkerCase) -> str:
+    address = it.member.address
+    return (
+        f"it is attached to port {it.member.port} of {it.at}, with address "
+        f"{address.ip}:{address.udp_port} ({address.mac})"
+    )
+
+
+def _unanswered(it: WorkerCase) -> Iterator[str]:
+    yield _attached(it)
+    yield f"it has asked for {it.progress.silent_s:.1f} s and got no answer"
+    if others := [each for each in it.whole.busy if not each.hears_nothing]:
+        yield f"the switch does answer {ranks(others)}"
+
+
+def _told_missing(it: WorkerCase) -> Iterator[str]:
+    told, seconds = it.whole.view.job_growth("pending"), it.whole.view.seconds
+    if told:
+        yield (
+            f"the switch's counter `pending` has grown by {told} in {seconds:.1f} s: that often it told "
+            "a worker that others are missing"
+        )
+
+
+def _narrow(it: WorkerCase) -> bool:
+    """Whether losses keep the window small; at the beginning it is so without any."""
+    small = 0 < it.progress.window * _NARROW <= it.whole.job.slots
+    getting_on = it.progress.busy and it.progress.stuck_s < STALLED_S
+    return small and getting_on and it.grown("retransmissions") > 0
+
+
+WORKER_RULES: tuple[Rule[WorkerCase], ...] = (
+    Rule(
+        "departed",
+        Severity.WARNING,
+        lambda it: not it.invited and it.has_been_there,
+        lambda it: f"worker {it.rank} has left the job",
+        "its own log says why; start all workers again, they begin together",
+    ),
+    Rule(
+        "not_joined",
+        Severity.WARNING,
+        lambda it: not it.invited and it.whole.view.now.members,
+        lambda it: f"worker {it.rank} has not joined",
+        "is it started, with RANK, INNET_JOB and INNET_TOKEN set? Its own log says how far it got",
+    ),
+    Rule(
+        "no_hello",
+        Severity.WARNING,
+        lambda it: it.invited and not it.joined,
+        lambda it: (
+            f"worker {it.rank} talks to the controller, but no hello packet of it has come through "
+            "the switch"
+        ),
+        "does its INNET_LINK lead to a port of the job's switch? With `host`: is there a route to the "
+        "switch's service address, and does UDP port 19790 pass?",
+        lambda it: [f"the switch's service address is {it.whole.switch.service.ip}"],
+    ),
+    Rule(
+        "silent",
+        Severity.WARNING,
+        lambda it: it.joined and it.member.silent_s >= SILENT_SHARE * it.whole.job.worker_lease_s,
+        lambda it: f"worker {it.rank} has sent no heartbeat for {it.member.silent_s:.1f} s",
+        "its process is stopped, or its machine is dead or cut off; when its lease has run out, it has "
+        "left the job",
+        lambda it: [_attached(it)],
+    ),
+    Rule(
+        "spoofed",
+        Severity.WARNING,
+        lambda it: it.at_port("spoofed"),
+        lambda it: f"at worker {it.rank}'s port come frames that pretend to be from the switch",
+        "something there has the switch's service address: change it, or add the switch with another "
+        "--service-ip",
+        _grows("spoofed"),
+    ),
+    Rule(
+        "refused",
+        Severity.WARNING,
+        lambda it: it.at_port("refused"),
+        lambda it: f"the switch refuses packets that come in at worker {it.rank}'s port",
+        "they are of another sender, job or epoch than the worker's: is there a second process, or one "
+        "that is left over? `innet capture` shows who sends what",
+        lambda it: [*_grows("refused")(it), _attached(it)],
+    ),
+    Rule(
+        "corrupted",
+        Severity.WARNING,
+        lambda it: it.at_port("corrupted"),
+        lambda it: f"packets of worker {it.rank} are damaged when they reach the switch",
+        "something on the way changes packets: replace the cable or card, and if there is address "
+        "translation on the way, take it away",
+        _grows("corrupted"),
+    ),
+    Rule(
+        "corrupted_results",
+        Severity.WARNING,
+        lambda it: it.grown("corrupted"),
+        lambda it: f"packets from the switch are damaged when they reach worker {it.rank}",
+        "something on the way changes packets: replace the cable or card",
+        lambda it: [
+            f"packets whose check did not fit: {it.grown('corrupted')} just now",
+            f"and {it.progress.corrupted} since it joined",
+        ],
+    ),
+    Rule(
+        "cut_off",
+        Severity.PROBLEM,
+        lambda it: it.hears_nothing and not it.whole.switch_silent and not it.unheeded,
+        lambda it: f"worker {it.rank} hears nothing from the switch: its link is dead",
+        "check its cable, its interface and the switch's port; UDP port 19790 has to pass both ways",
+        _unanswered,
+    ),
+    Rule(
+        "behind",
+        Severity.WARNING,
+        lambda it: it.stalls and it.progress.exchange < it.waited_for,
+        lambda it: (
+            f"worker {it.rank} is behind: it is at exchange {it.progress.exchange}, and others wait "
+            f"for it in exchange {it.waited_for}"
+        ),
+        "is it slower than the others, or does it lose results? `innet top` compares them",
+        lambda it: [
+            "it is in an all-reduce" if it.progress.busy else "it is not in an all-reduce",
+        ],
+    ),
+    Rule(
+        "idle",
+        Severity.WARNING,
+        lambda it: it.stalls and not it.progress.busy,
+        lambda it: (
+            f"worker {it.rank} is not in an all-reduce, and others wait for it in exchange "
+            f"{it.waited_for}"
+        ),
+        "its script does something else, or hangs: `py-spy dump --pid PID` there shows where. Do all "
+        "workers call all-reduce equally often?",
+        _told_missing,
+    ),
+    Rule(
+        "lost_on_the_way",
+        Severity.WARNING,
+        lambda it: it.stalls and it.grown("retransmissions"),
+        lambda it: f"contributions of worker {it.rank} get lost on their way to the switch",
+        "no counter at its port grows, so they do not get there: look at the error and drop counters "
+        "of its interface and of the switch's port",
+        lambda it: [
+            f"it has sent {it.grown('retransmissions')} packets again",
+            _attached(it),
+            *_told_missing(it),
+        ],
+    ),
+    Rule(
+        "loss",
+        Severity.WARNING,
+        lambda it: it.lossy and not it.whole.loss_everywhere,
+        lambda it: f"packets get lost between worker {it.rank} and the switch",
+        "look at its cable and its interface's drop counters; are its socket buffers large enough? "
+        "`innet doctor` there checks that",
+        lambda it: [it.repeats],
+    ),
+    Rule(
+        "congestion",
+        Severity.WARNING,
+        _narrow,
+        lambda it: (
+            f"congestion has shrunk worker {it.rank}'s window to {it.progress.window} of "
+            f"{it.whole.job.slots} chunks"
+        ),
+        "something shares its link or the switch; the window widens again when nothing gets lost",
+        lambda it: [
+            f"round trip: {it.progress.round_trip_s * 1e3:.2f} ms",
+            f"retransmissions: {it.progress.retransmissions} so far",
+        ],
+    ),
+)

@@ -1,0 +1,78 @@
+"""What a Tofino runs: the files that a compiler and its assembler make of the program.
+
+innet does not come with them, for p4c-barefoot alone ends at the assembly. An engineer names the folder.
+The names are those of p4lang/p4c's driver (``backends/tofino/bf-p4c/driver/barefoot.py``) and of the
+SDE's bf-p4c.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from innet.errors import UsageError
+
+_HOW = (
+    "p4c-barefoot and the assembler bfas make them of innet/p4/tna, or the SDE's bf-p4c: "
+    "docs/deploy-tofino.md has the commands"
+)
+
+
+@dataclass(frozen=True)
+class Binaries:
+    """The content of the files: ``bfrt.json``, ``pipe/context.json``, ``pipe/tofino.bin``."""
+
+    bfrt: bytes
+    context: bytes
+    binary: bytes
+
+
+def load(chip: str, folder: str, tables: Iterable[str]) -> Binaries:
+    """Read the files for a chip from a folder, of the program that has these tables.
+
+    Raises UsageError if there is no such folder, a file is missing or damaged, or it is another program.
+    """
+    if not folder:
+        raise UsageError(f"a {chip} needs its binary: name its folder with --artifact; {_HOW}")
+    wanted = {
+        "bfrt.json": _first(Path(folder), "bfrt.json", "bf-rt.json"),
+        "pipe/context.json": _first(Path(folder), "pipe/context.json"),
+        f"pipe/{chip}.bin": _first(Path(folder), f"pipe/{chip}.bin"),
+    }
+    if missing := [name for name, path in wanted.items() if not path]:
+        raise UsageError(f"{folder} has no {' and no '.join(missing)}: {_HOW}")
+    bfrt, context, binary = (_read(path) for path in wanted.values() if path)
+    _json(folder, "pipe/context.json", context)
+    if not binary:
+        raise UsageError(f"{folder}: pipe/{chip}.bin is empty: {_HOW}")
+    described = _json(folder, "bfrt.json", bfrt).get("tables")
+    known = {str(each.get("name")) for each in described or () if isinstance(each, dict)}
+    # BF-RT puts the pipeline's name in front, P4Info does not.
+    if strange := [each for each in tables if not known & {each, f"pipe.{each}"}]:
+        raise UsageError(
+            f"{folder} has another program: its bfrt.json has no table {strange[0]}, nor "
+            f"{len(strange) - 1} more; compile innet/p4/tna of this version of innet"
+        )
+    return Binaries(bfrt, context, binary)
+
+
+def _first(folder: Path, *names: str) -> Path | None:
+    return next((folder / each for each in names if (folder / each).is_file()), None)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as problem:
+        raise UsageError(f"cannot read {path}: {problem.strerror}") from None
+
+
+def _json(folder: str, name: str, content: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(content)
+    except ValueError as problem:
+        raise UsageError(f"{folder}: {name} is no JSON: {problem}") from None
+    if not isinstance(found, dict):
+        raise UsageError(f"{folder}: {name} is not what a compiler writes")
+    return found

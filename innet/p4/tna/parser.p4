@@ -1,0 +1,295 @@
+// From bits to headers and back.
+//
+// As on v1model, only what is addressed to INNET_UDP_PORT over unfragmented, option-less IPv4 is taken
+// for an innet packet. A parser state can look at 32 bits, so the lengths are matched one after the
+// other: there is a chain of states each for packets with lanes, without, and of any other length.
+
+#ifndef INNET_PARSER_P4
+#define INNET_PARSER_P4
+
+#include "metadata.p4"
+
+// What IPv4 and UDP say of an innet packet's length.
+const bit<16> BARE_UDP_LENGTH  = 8 + 24;
+const bit<16> BARE_IPV4_LENGTH = 20 + BARE_UDP_LENGTH;
+const bit<16> FULL_UDP_LENGTH  = BARE_UDP_LENGTH + 4 * LANES;
+const bit<16> FULL_IPV4_LENGTH = 20 + FULL_UDP_LENGTH;
+
+#define EXTRACT_IPV4                                     \
+    packet.extract(hdr.ipv4);                            \
+    ipv4_checksum.add(hdr.ipv4);                         \
+    meta.damaged = ipv4_checksum.verify();               \
+    meta.sender = hdr.ipv4.source;                       \
+    meta.target = hdr.ipv4.destination;
+
+#define HAS_UDP                                                                          \
+    (hdr.ipv4.version, hdr.ipv4.header_length, hdr.ipv4.flags, hdr.ipv4.fragment_offset, \
+     hdr.ipv4.protocol)
+
+#define PLAIN_UDP (4, 5, 0 &&& 1, 0, PROTOCOL_UDP)
+
+parser IngressParser(packet_in packet, out ingress_headers_t hdr, out ingress_metadata_t meta,
+                     out ingress_intrinsic_metadata_t standard) {
+    Checksum() ipv4_checksum;
+
+    state start {
+        packet.extract(standard);
+        packet.advance(PORT_METADATA_SIZE);
+        meta.form = FORM_NONE;
+        meta.damaged = false;
+        meta.refused = 0;
+        meta.worker = 0;
+        meta.age = AGE_NONE;
+        meta.fold = FOLD_NONE;
+        meta.outcome = OUTCOME_NONE;
+        transition select(standard.ingress_port) {
+            CPU_PORT: parse_packet_out;
+#if __TARGET_TOFINO__ == 1
+            RECIRCULATION_PORT(0) &&& 0x7f: parse_again;
+#endif
+            default: parse_ethernet;
+        }
+    }
+
+    state parse_packet_out {
+        packet.extract(hdr.packet_out);
+        transition parse_ethernet;
+    }
+
+#if __TARGET_TOFINO__ == 1
+    // Nothing comes this way but what the first pass has sent.
+    state parse_again {
+        packet.extract(hdr.bridge);
+        packet.extract(hdr.ethernet);
+        packet.extract(hdr.ipv4);
+        packet.extract(hdr.udp);
+        packet.extract(hdr.innet);
+        packet.extract(hdr.lanes);
+        meta.form = FORM_AGAIN;
+        transition accept;
+    }
+#endif
+
+    state parse_ethernet {
+        packet.extract(hdr.ethernet);
+        transition select(hdr.ethernet.ether_type) {
+            ETHERTYPE_ARP: look_at_arp;
+            ETHERTYPE_IPV4: measure;
+            ETHERTYPE_VLAN: parse_tag;
+            ETHERTYPE_QINQ: parse_tag;
+            default: accept;
+        }
+    }
+
+    // Of what is tagged the bridge must know who sent it, for hosts look behind some tags. Nobody needs
+    // more than two: a third is an error. The tags themselves stay payload.
+    state parse_tag {
+        transition select(packet.lookahead<bit<32>>()[15:0]) {
+            ETHERTYPE_ARP: find_arp_sender;
+            ETHERTYPE_IPV4: find_ipv4_sender;
+            ETHERTYPE_VLAN: parse_second_tag;
+            ETHERTYPE_QINQ: parse_second_tag;
+            default: accept;
+        }
+    }
+
+    state parse_second_tag {
+        transition select(packet.lookahead<bit<64>>()[15:0]) {
+            ETHERTYPE_ARP: find_arp_sender_behind_two;
+            ETHERTYPE_IPV4: find_ipv4_sender_behind_two;
+            ETHERTYPE_VLAN: reject;
+            ETHERTYPE_QINQ: reject;
+            default: accept;
+        }
+    }
+
+    state find_arp_sender {
+        meta.sender = packet.lookahead<bit<176>>()[31:0];
+        transition accept;
+    }
+
+    state find_ipv4_sender {
+        meta.sender = packet.lookahead<bit<160>>()[31:0];
+        transition accept;
+    }
+
+    state find_arp_sender_behind_two {
+        meta.sender = packet.lookahead<bit<208>>()[31:0];
+        transition accept;
+    }
+
+    state find_ipv4_sender_behind_two {
+        meta.sender = packet.lookahead<bit<192>>()[31:0];
+        transition accept;
+    }
+
+    state look_at_arp {
+        transition select(packet.lookahead<bit<32>>()) {
+            ARP_ETHERNET ++ ETHERTYPE_IPV4: look_for_question;
+            default: parse_arp;
+        }
+    }
+
+    state look_for_question {
+        transition select(packet.lookahead<bit<64>>()[15:0]) {
+            ARP_REQUEST: question;
+            default: parse_arp;
+        }
+    }
+
+    state question {
+        meta.form = FORM_QUESTION;
+        transition parse_arp;
+    }
+
+    state parse_arp {
+        packet.extract(hdr.arp);
+        meta.sender = hdr.arp.sender_ip;
+        meta.target = hdr.arp.target_ip;
+        transition accept;
+    }
+
+    state measure {
+        transition select(packet.lookahead<bit<32>>()[15:0]) {
+            FULL_IPV4_LENGTH: full_ipv4;
+            BARE_IPV4_LENGTH: bare_ipv4;
+            default: other_ipv4;
+        }
+    }
+
+    state full_ipv4 {
+        EXTRACT_IPV4
+        transition select HAS_UDP {
+            PLAIN_UDP: full_udp;
+            default: accept;
+        }
+    }
+
+    state bare_ipv4 {
+        EXTRACT_IPV4
+        transition select HAS_UDP {
+            PLAIN_UDP: bare_udp;
+            default: accept;
+        }
+    }
+
+    state other_ipv4 {
+        EXTRACT_IPV4
+        transition select HAS_UDP {
+            PLAIN_UDP: other_udp;
+            default: accept;
+        }
+    }
+
+    state full_udp {
+        packet.extract(hdr.udp);
+        transition select(hdr.udp.destination, hdr.udp.length) {
+            (INNET_UDP_PORT, FULL_UDP_LENGTH): full_innet;
+            (INNET_UDP_PORT, _): other_innet;
+            default: accept;
+        }
+    }
+
+    state bare_udp {
+        packet.extract(hdr.udp);
+        transition select(hdr.udp.destination, hdr.udp.length) {
+            (INNET_UDP_PORT, BARE_UDP_LENGTH): bare_innet;
+            (INNET_UDP_PORT, _): other_innet;
+            default: accept;
+        }
+    }
+
+    state other_udp {
+        packet.extract(hdr.udp);
+        transition select(hdr.udp.destination) {
+            INNET_UDP_PORT: other_innet;
+            default: accept;
+        }
+    }
+
+    state full_innet {
+        packet.extract(hdr.innet);
+        transition select(hdr.innet.version, hdr.innet.kind, hdr.innet.operation) {
+            (INNET_VERSION, KIND_CONTRIBUTION, OPERATION_SUM): parse_lanes;
+            (INNET_VERSION, KIND_CONTRIBUTION, OPERATION_MAX): parse_lanes;
+            default: accept;
+        }
+    }
+
+    state bare_innet {
+        packet.extract(hdr.innet);
+        transition select(hdr.innet.version, hdr.innet.kind, hdr.innet.operation) {
+            (INNET_VERSION, KIND_HELLO, 0): hello;
+            (INNET_VERSION, KIND_CLEAR, 0): clear;
+            default: accept;
+        }
+    }
+
+    state other_innet {
+        packet.extract(hdr.innet);
+        transition accept;
+    }
+
+    state parse_lanes {
+        packet.extract(hdr.lanes);
+        meta.form = FORM_CONTRIBUTION;
+        transition accept;
+    }
+
+    state hello {
+        meta.form = FORM_HELLO;
+        transition accept;
+    }
+
+    state clear {
+        meta.form = FORM_CLEAR;
+        transition accept;
+    }
+}
+
+control IngressDeparser(packet_out packet, inout ingress_headers_t hdr, in ingress_metadata_t meta,
+                        in ingress_intrinsic_metadata_for_deparser_t deparser) {
+    apply {
+        packet.emit(hdr);
+    }
+}
+
+parser EgressParser(packet_in packet, out egress_headers_t hdr, out egress_metadata_t meta,
+                    out egress_intrinsic_metadata_t standard) {
+    state start {
+        packet.extract(standard);
+        packet.extract(hdr.bridge);
+        transition select(hdr.bridge.purpose) {
+            PURPOSE_REPLY: parse_reply;
+            PURPOSE_COPY: parse_reply;
+            default: accept;
+        }
+    }
+
+    state parse_reply {
+        packet.extract(hdr.ethernet);
+        packet.extract(hdr.ipv4);
+        packet.extract(hdr.udp);
+        packet.extract(hdr.innet);
+        transition accept;
+    }
+}
+
+control EgressDeparser(packet_out packet, inout egress_headers_t hdr, in egress_metadata_t meta,
+                       in egress_intrinsic_metadata_for_deparser_t deparser) {
+    Checksum() ipv4_checksum;
+
+    apply {
+        // Only a frame that the switch itself addressed is parsed so far, and needs a new checksum.
+        if (hdr.ipv4.isValid()) {
+            hdr.ipv4.checksum = ipv4_checksum.update({
+                hdr.ipv4.version, hdr.ipv4.header_length, hdr.ipv4.type_of_service,
+                hdr.ipv4.total_length, hdr.ipv4.identification, hdr.ipv4.flags,
+                hdr.ipv4.fragment_offset, hdr.ipv4.time_to_live, hdr.ipv4.protocol,
+                hdr.ipv4.source, hdr.ipv4.destination });
+        }
+        packet.emit(hdr);
+    }
+}
+
+#endif

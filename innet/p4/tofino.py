@@ -1,0 +1,126 @@
+"""Drives p4c's Tofino backend: the program for Tofino 1 and Tofino 2, and what it takes of them."""
+
+import gzip
+import json
+import re
+import subprocess
+import tempfile
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from google.protobuf import text_format
+from p4.config.v1 import p4info_pb2
+
+from innet.errors import CompilerError
+from innet.p4.artifacts import digest, folder
+from innet.p4.compile import SOURCES, compiler_version, options, path_of, source_digests
+from innet.p4.report import Report
+
+COMPILER = "p4c-barefoot"
+LANES = 64
+"""Lanes per packet: two to a stateful ALU, four stateful ALUs to a stage."""
+
+
+class Chip(NamedTuple):
+    """A chip that the program is compiled for: its architecture, and the program's slots there."""
+
+    architecture: str
+    slots: int
+
+
+_RUN_ID = re.compile(r"^(  run_id: ).*$", re.MULTILINE)
+"""What differs between two runs of the compiler."""
+
+CHIPS = {"tofino": Chip("tna", 8192), "tofino2": Chip("t2na", 8192)}
+
+
+def compile_program(chip: str, slots: int, target: Path) -> list[Path]:
+    """Compile the program for a chip to `target`, a folder. Returns the files' paths.
+
+    They are the assembly, compressed, the P4Info and the report. Raises CompilerError if p4c-barefoot
+    is not there, fails, or needs more stages than the chip has.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        _run(
+            COMPILER, "--target", chip, "--arch", CHIPS[chip].architecture,
+            "--p4runtime-force-std-externs", *options(LANES, slots),
+            "-o", scratch, "--p4runtime-files", f"{scratch}/p4info.txtpb",
+            "tna/aggregate.p4",
+        )  # fmt: skip
+        return _keep(chip, Path(scratch), target)
+
+
+def _keep(chip: str, made: Path, target: Path) -> list[Path]:
+    """Of what the compiler has made, write down what is kept."""
+    text = _RUN_ID.sub(r'\1""', (made / "pipe/aggregate.bfa").read_text())
+    taken = Report.of(text)
+    if len(taken.stages) > taken.stages_available:  # which p4c-barefoot leaves to the assembler
+        raise CompilerError(
+            f"the program needs {len(taken.stages)} stages, {chip} has {taken.stages_available}"
+        )
+    files = {
+        "bfa.gz": gzip.compress(text.encode(), mtime=0),
+        "p4info.txtpb": (made / "p4info.txtpb").read_bytes(),
+        "report.json": taken.to_json().encode(),
+    }
+    target.mkdir(parents=True, exist_ok=True)
+    paths = [target / f"aggregate-{LANES}.{chip}.{kind}" for kind in files]
+    for path, content in zip(paths, files.values(), strict=True):
+        path.write_bytes(content)
+    return paths
+
+
+def compile_artifacts(target: Path) -> None:
+    """Compile the program for every chip to `target`, with the manifest."""
+    programs = {}
+    for chip, (_, slots) in CHIPS.items():
+        files = compile_program(chip, slots, target)
+        programs[chip] = {
+            "options": options(LANES, slots),
+            "sha256": {file.name: digest(file.read_bytes()) for file in files},
+        }
+    made = {
+        "compiler": compiler_version(COMPILER),
+        "sources": source_digests("tna"),
+        "programs": programs,
+    }
+    (target / "manifest.json").write_text(json.dumps(made, indent=2) + "\n")
+
+
+def report(chip: str) -> Report:
+    """What the program that innet comes with takes of a chip."""
+    return Report.from_json(_artifact(f"{chip}.report.json").read_text())
+
+
+def assembly(chip: str) -> str:
+    """The program that innet comes with, as p4c-barefoot put it for the assembler."""
+    return gzip.decompress(_artifact(f"{chip}.bfa.gz").read_bytes()).decode()
+
+
+def p4info(chip: str) -> p4info_pb2.P4Info:
+    """The program's schema for P4Runtime."""
+    return text_format.Parse(_artifact(f"{chip}.p4info.txtpb").read_text(), p4info_pb2.P4Info())
+
+
+def manifest() -> dict[str, Any]:
+    """Which sources, options and compiler the artifacts come from, and their digests."""
+    found: dict[str, Any] = json.loads((artifacts() / "manifest.json").read_text())
+    return found
+
+
+def artifacts() -> Traversable:
+    """Where the artifacts lie."""
+    return folder() / "tofino"
+
+
+def _artifact(kind: str) -> Traversable:
+    return artifacts() / f"aggregate-{LANES}.{kind}"
+
+
+def _run(compiler: str, *arguments: str) -> None:
+    # From the sources' folder, so that the paths that p4c writes are relative ones.
+    command = [path_of(compiler), *arguments]
+    done = subprocess.run(command, cwd=SOURCES, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise CompilerError(f"{compiler} failed:\n{done.stderr.strip()}")

@@ -1,0 +1,58 @@
+"""The parameter server: it sums gradients, or runs the optimizer as well, without any switch.
+
+After PHub and PBox (Luo et al., "Parameter Box", 2018). A server runs in a process of its own
+(``innet pbox serve``), several share a job's parameters, or one runs beside a worker in its process::
+
+    from innet import pbox
+
+    with pbox.Server(cores=2) as server:
+        client = pbox.connect(
+            [server.address], job="digits", rank=0, workers=1,
+            keys=[weights.size], initial=[weights], optimizer=pbox.Adam(lr=1e-3),
+        )
+        client.push_pull([gradient], [weights])  # weights are the new parameters now
+        client.close()
+
+It knows nothing of switches, controllers and agents.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from innet.pbox.client import Client, connect
+    from innet.pbox.optimizers import (
+        SGD,
+        Adadelta,
+        Adagrad,
+        Adam,
+        Momentum,
+        Nesterov,
+        Optimizer,
+        RMSProp,
+    )
+    from innet.pbox.server import Server
+
+__all__ = [
+    "SGD",
+    "Adadelta",
+    "Adagrad",
+    "Adam",
+    "Client",
+    "Momentum",
+    "Nesterov",
+    "Optimizer",
+    "RMSProp",
+    "Server",
+    "connect",
+]
+
+_HOME = {"Client": "client", "connect": "client", "Server": "server"}
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded on first use: the command `innet` knows this package, and most of its uses do not need it.
+    if name in __all__:
+        import importlib
+
+        return getattr(importlib.import_module(f"innet.pbox.{_HOME.get(name, 'optimizers')}"), name)
+    raise AttributeError(f"module 'innet.pbox' has no attribute {name!r}")

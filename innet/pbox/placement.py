@@ -1,0 +1,77 @@
+"""Which core of which server a chunk belongs to: a pure function, the same on both sides.
+
+As in PHub (Luo et al., "Parameter Box", 2018, section 2), keys are cut into chunks of 32 KB, and every
+chunk is one core's alone.
+"""
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from innet.errors import UsageError
+
+CHUNK_BYTES = 32 << 10
+FEWEST_CHUNK_BYTES, MOST_CHUNK_BYTES = 64, 4 << 20
+MOST_CHUNKS = 1 << 22
+FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The chunks of all keys, in the order of keys and offsets: arrays of one element per chunk.
+
+    `key`, and `offset` and `length` in floats within it; `core`, counted through all servers: the first
+    server's cores are 0, 1, ...
+    """
+
+    key: np.ndarray
+    offset: np.ndarray
+    length: np.ndarray
+    core: np.ndarray
+
+    def of_core(self, core: int) -> np.ndarray:
+        """The chunks of one core, ascending; their positions here are their numbers on the wire."""
+        return np.flatnonzero(self.core == core)
+
+
+def place(sizes: Sequence[int], cores: Sequence[int], chunk_bytes: int = CHUNK_BYTES) -> Placement:
+    """Cut keys of `sizes` floats into chunks, and give them to servers that have `cores` each.
+
+    The largest chunk is given first, always to the core that has least: no two cores differ by more than
+    one chunk. Where cores are equal, servers take turns. Raises UsageError.
+    """
+    length = _chunk_floats(chunk_bytes)
+    counts = [-(-size // length) for size in sizes]
+    if min(sizes, default=0) < 1:
+        raise UsageError("a key has at least one float, and a job at least one key")
+    if sum(counts) > MOST_CHUNKS:
+        raise UsageError(
+            f"{sum(counts)} chunks of {chunk_bytes} bytes: there can be {MOST_CHUNKS}, choose larger ones"
+        )
+    key = np.repeat(np.arange(len(sizes)), counts)
+    within = np.arange(len(key)) - np.repeat(np.cumsum(counts) - counts, counts)
+    offset = within * length
+    lengths = np.minimum(np.repeat(np.asarray(sizes, np.int64), counts) - offset, length)
+    return Placement(key, offset, lengths, _share(lengths, cores))
+
+
+def _chunk_floats(chunk_bytes: int) -> int:
+    if not FEWEST_CHUNK_BYTES <= chunk_bytes <= MOST_CHUNK_BYTES or chunk_bytes % FLOAT_BYTES:
+        raise UsageError(
+            f"chunks of {chunk_bytes} bytes: {FEWEST_CHUNK_BYTES} to {MOST_CHUNK_BYTES}, in float32"
+        )
+    return chunk_bytes // FLOAT_BYTES
+
+
+def _share(lengths: np.ndarray, cores: Sequence[int]) -> np.ndarray:
+    first = np.cumsum([0, *cores])
+    loads = [(0, core, server) for server, count in enumerate(cores) for core in range(count)]
+    heapq.heapify(loads)
+    chosen = np.empty(len(lengths), np.int64)
+    for chunk in np.argsort(-lengths, kind="stable"):
+        load, core, server = loads[0]
+        chosen[chunk] = first[server] + core
+        heapq.heapreplace(loads, (load + int(lengths[chunk]), core, server))
+    return chosen

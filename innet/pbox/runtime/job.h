@@ -1,0 +1,59 @@
+/* One job's part of one core: its chunks, and what its workers push and are owed. A core owns its jobs;
+ * no other thread touches them after they were handed over. */
+
+#ifndef INNET_PBOX_JOB_H
+#define INNET_PBOX_JOB_H
+
+#include "pbox.h"
+
+struct chunk {
+    u64 offset;     /* in floats, into every array of the job */
+    u64 step;       /* how often it was updated */
+    u64 since;      /* when the first of the present pushes came, ns */
+    double rate;    /* which it came with */
+    u64 pushed[MOST_WORKERS / 64]; /* whose gradients wait to be aggregated */
+    u32 length, arrived;
+};
+
+/* What Python reads while the core writes. */
+struct job_counts {
+    u64 updates, late, stale, most_stale;
+};
+
+struct connection;
+
+struct job {
+    u64 id;
+    u32 workers, quorum; /* so many pushes make an update; of an asynchronous job every one does */
+    bool asynchronous, mean, failed;
+    struct optimizer optimizer;
+    u64 patience; /* ns */
+    u32 chunks, waiting, gone_count; /* chunks with a push that waits; workers that have left */
+    struct chunk *chunk;
+    u64 floats, mapped_bytes;
+    float *memory, *parameters, *state[2], *pushed; /* `pushed` is one array of `floats` per worker */
+    u8 (*keys)[KEY_BYTES];
+    bool *gone;
+    struct connection **seat; /* by rank; NULL before a worker has come, and after */
+    struct job_counts *counts;
+    struct job *next;
+};
+
+struct job *job_new(u64 id, u32 workers, u32 quorum, bool asynchronous, bool mean,
+                    const struct optimizer *optimizer, double patience_s, u32 chunks, const u32 *lengths,
+                    const u8 *keys, struct job_counts *counts);
+void job_free(struct job *job);
+u64 job_bytes(u32 workers, u32 rule, u32 chunks, const u32 *lengths);
+
+static inline bool has_pushed(const struct chunk *chunk, u32 rank)
+{
+    return chunk->pushed[rank / 64] >> rank % 64 & 1;
+}
+
+/* Where a worker's gradient for a chunk is received. */
+static inline float *landing(const struct job *job, u32 rank, const struct chunk *chunk)
+{
+    return job->pushed + rank * job->floats + chunk->offset;
+}
+
+#endif

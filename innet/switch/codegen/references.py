@@ -1,0 +1,26 @@
+"""Which fields a part of the program mentions."""
+
+import dataclasses
+from collections.abc import Iterator
+
+from innet.switch import ir
+
+
+def fields_in(node: object) -> frozenset[ir.FieldRef]:
+    """All fields that stand anywhere in a part of the program."""
+    return frozenset(_mentioned(node))
+
+
+def _mentioned(node: object) -> Iterator[ir.FieldRef]:
+    """All fields that stand anywhere in a part of the program."""
+    if isinstance(node, ir.FieldRef):
+        yield node
+        if isinstance(node.header, ir.Element):
+            yield from _mentioned(node.header)
+    elif dataclasses.is_dataclass(node):
+        yield from _mentioned([getattr(node, each.name) for each in dataclasses.fields(node)])
+    elif isinstance(node, dict):
+        yield from _mentioned(list(node.values()))
+    elif isinstance(node, (tuple, list)):
+        for each in node:
+            yield from _mentioned(each)

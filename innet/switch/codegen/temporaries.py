@@ -1,0 +1,76 @@
+"""Which metadata need not travel with the packet: what an action sets before it looks at it.
+
+p4c puts the variables of actions into the metadata, and those that it made itself. In C they are
+variables of the action's function, and no packet clears or copies them.
+"""
+
+from collections.abc import Iterable
+
+from innet.switch import ir
+from innet.switch.codegen.references import fields_in
+
+_ELSEWHERE = (
+    "states", "ingress", "egress", "checksums", "calculations", "profiles", "meters", "field_lists",
+    "learn_lists",
+)  # fmt: skip
+
+
+def temporaries(program: ir.Program, kept: str) -> frozenset[ir.FieldRef]:
+    """Fields that only actions mention, each of which has set them by then, whatever way it takes.
+
+    Those of the header `kept` are what others look at.
+    """
+    candidates = {
+        ir.FieldRef(header.name, field.name)
+        for header in program.headers
+        if header.metadata and header.name != kept
+        for field in header.fields
+        if field.bits <= 128 and not field.varbit
+    }
+    candidates -= fields_in([getattr(program, part) for part in _ELSEWHERE])
+    bodies = [action.body for action in program.actions]
+    arguments = [arg for body in bodies for step in body for arg in step.args]
+    whole = {arg.name for arg in arguments if isinstance(arg, ir.Name)}
+    candidates = {each for each in candidates if each.header not in whole}
+    for body in bodies:
+        candidates -= _looked_at_too_early(body, candidates)
+    return frozenset(candidates)
+
+
+def _looked_at_too_early(
+    body: tuple[ir.Primitive, ...], candidates: set[ir.FieldRef]
+) -> set[ir.FieldRef]:
+    """Candidates that may be looked at before they are set."""
+    early: set[ir.FieldRef] = set()
+    at_step: list[frozenset[ir.FieldRef] | None] = [frozenset(), *(None for _ in body)]
+    for number, step in enumerate(body):
+        known = at_step[number]
+        if known is None:  # never reached
+            continue
+        target, looked_at = _effect(step)
+        early |= (looked_at & candidates) - known
+        if target in candidates and target is not None:
+            known |= {target}
+        for following in _following(step, number):
+            if following <= number:
+                return candidates & fields_in(body)
+            before = at_step[following]
+            at_step[following] = known if before is None else known & before
+    return early
+
+
+def _effect(step: ir.Primitive) -> tuple[ir.FieldRef | None, frozenset[ir.FieldRef]]:
+    """The field that a step sets in any case, and those that it may look at."""
+    match step:
+        case ir.Primitive("assign", (ir.FieldRef(str()) as target, value)):
+            return target, fields_in(value)
+    return None, fields_in(step.args)
+
+
+def _following(step: ir.Primitive, number: int) -> Iterable[int]:
+    match step:
+        case ir.Primitive("_jump", (ir.Const(target),)):
+            return (target,)
+        case ir.Primitive("_jump_if_zero", (_, ir.Const(target))):
+            return (number + 1, target)
+    return (number + 1,)

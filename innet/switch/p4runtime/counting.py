@@ -1,0 +1,55 @@
+"""Counters through P4Runtime: CounterEntry on one side, the engine's cells on the other."""
+
+from collections.abc import Iterator
+
+from p4.v1 import p4runtime_pb2 as p4rt
+
+from innet.switch.engine import Count, Engine
+from innet.switch.p4runtime.refusal import invalid
+from innet.switch.p4runtime.schema import Schema, indices
+
+_SIGN = 1 << 63
+
+
+class Counters:
+    """The indirect counters of one loaded program."""
+
+    def __init__(self, engine: Engine, schema: Schema) -> None:
+        self._engine, self._schema = engine, schema
+
+    def write(self, message: p4rt.CounterEntry) -> None:
+        """Set one cell, or without an index all of them. Raises Refusal."""
+        if not message.counter_id:
+            raise invalid("which counter? its id is missing")
+        counter = self._schema.counter(message.counter_id)
+        for index in indices(counter, message):
+            if message.HasField("data"):
+                self._engine.counter(counter.name, index, counted(message.data))
+
+    def read(self, wanted: p4rt.CounterEntry) -> Iterator[p4rt.CounterEntry]:
+        """The cells that `wanted` describes; id 0 stands for all counters. Raises Refusal."""
+        number = wanted.counter_id
+        for counter in [self._schema.counter(number)] if number else self._schema.counters.values():
+            for index in indices(counter, wanted):
+                count = self._engine.counter(counter.name, index)
+                cell = p4rt.CounterEntry(counter_id=counter.id, data=counter_data(count))
+                cell.index.index = index
+                yield cell
+
+
+def counter_data(count: Count) -> p4rt.CounterData:
+    """A count as P4Runtime sends it.
+
+    The switch counts in 64 bits without a sign, P4Runtime in 64 bits with one: as from BMv2, the bits
+    are the same, and 2**63 reads as -2**63.
+    """
+    return p4rt.CounterData(packet_count=_signed(count.packets), byte_count=_signed(count.bytes))
+
+
+def counted(data: p4rt.CounterData) -> Count:
+    """A count as P4Runtime sent it."""
+    return Count(data.packet_count % (2 * _SIGN), data.byte_count % (2 * _SIGN))
+
+
+def _signed(count: int) -> int:
+    return (count ^ _SIGN) - _SIGN

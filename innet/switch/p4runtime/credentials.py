@@ -1,0 +1,56 @@
+"""TLS for P4Runtime, with the files that simple_switch_grpc's options name."""
+
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from innet.errors import UsageError
+
+
+@dataclass(frozen=True)
+class TlsFiles:
+    """Files in PEM. With `asks_clients`, a client needs a certificate of the `authority`."""
+
+    certificate: Path
+    key: Path
+    authority: Path | None = None
+    asks_clients: bool = False
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """What a gRPC server needs of them. Raises UsageError if they are not what they should be."""
+        if self.asks_clients and not self.authority:
+            raise UsageError("--grpc-server-with-client-auth needs --grpc-server-cacert")
+        pair = _read(self.key), _read(self.certificate)
+        authority = _read(self.authority) if self.authority else None
+        self._check()
+        return grpc.ssl_server_credentials([pair], authority, self.asks_clients)
+
+    def _check(self) -> None:
+        """Say what is wrong with a file, which gRPC does not."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            context.load_cert_chain(self.certificate, self.key, _no_password)
+        except (ssl.SSLError, ValueError):
+            raise UsageError(
+                f"{self.certificate} and {self.key} are not a certificate in PEM and its key, "
+                "readable without a password"
+            ) from None
+        if not self.authority:
+            return
+        try:
+            context.load_verify_locations(self.authority)
+        except ssl.SSLError:
+            raise UsageError(f"{self.authority} is not a certificate in PEM") from None
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as problem:
+        raise UsageError(f"cannot read {path}: {problem.strerror}") from None
+
+
+def _no_password() -> str:
+    raise ValueError

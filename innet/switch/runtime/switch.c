@@ -1,0 +1,69 @@
+/* What everything else in the runtime needs of a switch: its lock, its clock, its numbers.
+ *
+ * One thread runs packets; it holds the lock for a round of them, or until somebody wants it. Control-plane calls take the same lock,
+ * so a lookup never sees half a change and no packet is lost for one. */
+
+#include "switch.h"
+
+#include <sched.h>
+
+void switch_create(struct sw *sw)
+{
+    pthread_mutexattr_t recursive; /* for rt_hold */
+    pthread_mutexattr_init(&recursive);
+    pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&sw->lock, &recursive);
+    pthread_mutexattr_destroy(&recursive);
+    clock_gettime(CLOCK_MONOTONIC, &sw->started);
+}
+
+void switch_destroy(struct sw *sw) { pthread_mutex_destroy(&sw->lock); }
+
+u64 now_ns(const struct sw *sw)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (u64)((now.tv_sec - sw->started.tv_sec) * 1000000000 + now.tv_nsec
+                 - sw->started.tv_nsec);
+}
+
+u64 rt_now_us(const struct sw *sw) { return now_ns(sw) / 1000; }
+
+/* Between these two, no packet is processed, and all changes made are one to the packets. A mutex goes
+ * to whoever comes first, which under load is the packet loop: it looks here whether somebody waits. */
+void rt_hold(struct sw *sw)
+{
+    __atomic_add_fetch(&sw->waiting, 1, __ATOMIC_RELAXED);
+    pthread_mutex_lock(&sw->lock);
+    __atomic_sub_fetch(&sw->waiting, 1, __ATOMIC_RELAXED);
+}
+
+void rt_release(struct sw *sw) { pthread_mutex_unlock(&sw->lock); }
+
+bool lock_wanted(const struct sw *sw) { return __atomic_load_n(&sw->waiting, __ATOMIC_RELAXED); }
+
+void packet_lock(struct sw *sw)
+{
+    while (lock_wanted(sw))
+        sched_yield();
+    pthread_mutex_lock(&sw->lock);
+}
+
+void rt_set_priority_queues(struct sw *sw, u32 queues) { sw->priority_queues = queues; }
+
+/* Frames are counted from 0, and the copies of each from 1. Only a program that traces asks. */
+u64 rt_frame_number(struct sw *sw)
+{
+    sw->copy_number = 0;
+    return sw->frame_number++;
+}
+
+u32 rt_copy_number(struct sw *sw) { return ++sw->copy_number; }
+
+void rt_drops(struct sw *sw, u64 *counts, u32 reasons)
+{
+    rt_hold(sw);
+    for (u32 i = 0; i < reasons && i < DROPS; i++)
+        counts[i] = sw->dropped[i];
+    rt_release(sw);
+}

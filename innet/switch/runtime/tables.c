@@ -1,0 +1,451 @@
+/* What packets look up and the control plane writes: table entries and bundles of actions, counters,
+ * registers. */
+
+#include "switch.h"
+
+#include <stdlib.h>
+
+/* ---- creation ---------------------------------------------------------------------------------- */
+
+void tables_create(struct sw *sw)
+{
+    sw->tables = calloc(program.tables + 1, sizeof *sw->tables);
+    for (u32 i = 0; i < program.tables; i++) {
+        sw->tables[i].key_bytes = program.key_bytes[i];
+        sw->tables[i].miss.action = program.default_action[i];
+        sw->tables[i].miss.args = calloc(1, sizeof(u64));
+    }
+    sw->counters = calloc(program.counters + 1, sizeof *sw->counters);
+    for (u32 i = 0; i < program.counters; i++)
+        sw->counters[i] = calloc(program.counter_size[i] + 1, sizeof **sw->counters);
+    sw->state = aligned_alloc(64, (program.state_bytes + 127) / 64 * 64);
+    memset(sw->state, 0, (program.state_bytes + 127) / 64 * 64);
+}
+
+static void free_entry(struct entry *entry)
+{
+    free(entry->args);
+    free(entry->meter);
+    free(entry->key);
+    free(entry);
+}
+
+static void clear_table(struct table *table)
+{
+    for (u32 i = 0; i < table->ids; i++)
+        if (table->by_id[i])
+            free_entry(table->by_id[i]);
+    for (u32 i = 0; i < table->group_count; i++) {
+        free(table->groups[i].bucket);
+        free(table->groups[i].mask);
+    }
+    free(table->by_id);
+    for (u32 level = 0; level < RT_ID_LEVELS; level++)
+        free(table->free_ids[level]);
+    free(table->groups);
+    free(table->miss.args);
+}
+
+static void free_calls(struct bundle *bundle)
+{
+    for (u32 i = 0; i < bundle->count; i++)
+        free(bundle->calls[i].args);
+    free(bundle->calls);
+}
+
+void tables_destroy(struct sw *sw)
+{
+    for (u32 i = 0; i < program.tables; i++)
+        clear_table(&sw->tables[i]);
+    for (u32 i = 0; i < program.counters; i++)
+        free(sw->counters[i]);
+    for (u32 i = 0; i < sw->bundle_count; i++)
+        if (sw->bundles[i]) {
+            free_calls(sw->bundles[i]);
+            free(sw->bundles[i]);
+        }
+    free(sw->bundles);
+    free(sw->tables);
+    free(sw->counters);
+    free(sw->state);
+}
+
+/* ---- lookup ------------------------------------------------------------------------------------ */
+
+/* Keys are padded with zeros to whole 64-bit words. */
+static inline u32 hash_key(const u8 *key, const u8 *mask, u32 bytes)
+{
+    u64 hash = 0x9e3779b97f4a7c15u;
+    for (u32 i = 0; i < bytes; i += 8) {
+        u64 word, keep;
+        memcpy(&word, key + i, 8);
+        memcpy(&keep, mask + i, 8);
+        hash = (hash ^ (word & keep)) * 0xff51afd7ed558ccdu;
+        hash ^= hash >> 32;
+    }
+    return (u32)hash;
+}
+
+static inline bool same_key(const struct entry *entry, const u8 *key, const u8 *mask, u32 bytes)
+{
+    for (u32 i = 0; i < bytes; i += 8) {
+        u64 word, keep, wanted;
+        memcpy(&word, key + i, 8);
+        memcpy(&keep, mask + i, 8);
+        memcpy(&wanted, entry->key + i, 8);
+        if ((word & keep) != wanted)
+            return false;
+    }
+    return true;
+}
+
+/* Compares a component of two keys: a number in memory or, if it is too wide, an array of bytes. */
+static int compare_component(const u8 *a, const u8 *b, const struct span *span)
+{
+    u128 left = 0, right = 0;
+    if (span->bytes > sizeof left)
+        return memcmp(a + span->first, b + span->first, span->bytes);
+    memcpy(&left, a + span->first, span->bytes);
+    memcpy(&right, b + span->first, span->bytes);
+    return left < right ? -1 : left > right;
+}
+
+/* Whether all components that are matched by a range lie in the entry's. */
+static bool in_bounds(const struct entry *entry, const u8 *key, const struct span *spans, u32 count)
+{
+    for (u32 i = 0; i < count; i++)
+        if (compare_component(key, entry->low, &spans[i]) < 0
+            || compare_component(key, entry->high, &spans[i]) > 0)
+            return false;
+    return true;
+}
+
+/* The matching entry of highest priority, or NULL. Of equal ones it is the one of the lowest id. */
+RT_INLINE struct entry *look_up(struct sw *sw, u32 table_id, const u8 *key, u32 bytes,
+                                const struct span *spans, u32 span_count)
+{
+    struct table *table = &sw->tables[table_id];
+    struct entry *best = NULL;
+    for (u32 i = 0; i < table->group_count; i++) {
+        struct group *group = &table->groups[i];
+        if (best && best->priority > group->top_priority)
+            break; /* groups are in order of their best entry */
+        u32 hash = hash_key(key, group->mask, bytes);
+        for (struct entry *e = group->bucket[hash & (group->buckets - 1)]; e; e = e->next)
+            if (e->hash == hash && same_key(e, key, group->mask, bytes)
+                && in_bounds(e, key, spans, span_count)
+                && (!best || e->priority > best->priority
+                    || (e->priority == best->priority && e->id < best->id)))
+                best = e;
+    }
+    if (best) {
+        best->last_hit = sw->now;
+        table->hits++;
+    }
+    return best;
+}
+
+struct entry *rt_lookup(struct sw *sw, u32 table, const u8 *key)
+{
+    return look_up(sw, table, key, program.key_bytes[table], layout.spans[table],
+                   layout.span_count[table]);
+}
+
+/* The same, for keys of one and of two words without ranges, which most are. */
+struct entry *rt_lookup_8(struct sw *sw, u32 table, const u8 *key)
+{
+    return look_up(sw, table, key, 8, NULL, 0);
+}
+
+struct entry *rt_lookup_16(struct sw *sw, u32 table, const u8 *key)
+{
+    return look_up(sw, table, key, 16, NULL, 0);
+}
+
+/* ---- action profiles --------------------------------------------------------------------------- */
+
+static struct bundle *find_bundle(const struct sw *sw, u32 id)
+{
+    return id < sw->bundle_count ? sw->bundles[id] : NULL;
+}
+
+static struct bundle *make_bundle(struct sw *sw, u32 id)
+{
+    if (id >= sw->bundle_count) {
+        u32 more = id * 2 + 8;
+        sw->bundles = realloc(sw->bundles, more * sizeof *sw->bundles);
+        for (u32 i = sw->bundle_count; i < more; i++)
+            sw->bundles[i] = NULL;
+        sw->bundle_count = more;
+    }
+    if (!sw->bundles[id])
+        sw->bundles[id] = calloc(1, sizeof **sw->bundles);
+    return sw->bundles[id];
+}
+
+/* Set what entries with this bundle choose of: for each call an action and its `words` of arguments,
+ * which stand one behind the other. The ids are small. */
+void rt_set_bundle(struct sw *sw, u32 id, u32 count, const u32 *actions, const u32 *words,
+                   const u64 *args)
+{
+    rt_hold(sw);
+    struct bundle *bundle = make_bundle(sw, id);
+    free_calls(bundle);
+    bundle->count = count;
+    bundle->calls = calloc(count + 1, sizeof *bundle->calls);
+    for (u32 i = 0; i < count; i++) {
+        bundle->calls[i] = (struct call){actions[i], calloc(words[i] + 1, sizeof *args)};
+        memcpy(bundle->calls[i].args, args, words[i] * sizeof *args);
+        args += words[i];
+    }
+    rt_release(sw);
+}
+
+/* No entry has it any more. */
+void rt_remove_bundle(struct sw *sw, u32 id)
+{
+    rt_hold(sw);
+    free_calls(sw->bundles[id]);
+    free(sw->bundles[id]);
+    sw->bundles[id] = NULL;
+    rt_release(sw);
+}
+
+/* ---- entries ----------------------------------------------------------------------------------- */
+
+struct entry *find_entry(struct sw *sw, u32 table, u32 id)
+{
+    return id == ~0u ? &sw->tables[table].miss : sw->tables[table].by_id[id];
+}
+
+static void link_entry(struct group *group, struct entry *entry)
+{
+    struct entry **bucket = &group->bucket[entry->hash & (group->buckets - 1)];
+    entry->next = *bucket;
+    *bucket = entry;
+}
+
+static void grow_group(struct group *group)
+{
+    u32 old = group->buckets;
+    struct entry **bucket = group->bucket;
+    group->buckets = old ? old * 2 : 4;
+    group->bucket = calloc(group->buckets, sizeof *group->bucket);
+    for (u32 i = 0; i < old; i++)
+        for (struct entry *e = bucket[i], *next; e; e = next) {
+            next = e->next;
+            link_entry(group, e);
+        }
+    free(bucket);
+}
+
+static int by_top_priority(const void *a, const void *b)
+{
+    u32 left = ((const struct group *)a)->top_priority, right = ((const struct group *)b)->top_priority;
+    return left < right ? 1 : left > right ? -1 : 0;
+}
+
+static struct group *find_group(struct table *table, const u8 *mask)
+{
+    for (u32 i = 0; i < table->group_count; i++)
+        if (!memcmp(table->groups[i].mask, mask, table->key_bytes))
+            return &table->groups[i];
+    table->groups = realloc(table->groups, (table->group_count + 1) * sizeof *table->groups);
+    struct group *group = &table->groups[table->group_count++];
+    *group = (struct group){.mask = malloc(table->key_bytes + 1)};
+    memcpy(group->mask, mask, table->key_bytes);
+    return group;
+}
+
+static void give_id(struct table *table, u32 id)
+{
+    bool was_empty = true;
+    for (u32 level = 0; was_empty && level < RT_ID_LEVELS; level++, id /= 64) {
+        u64 *word = &table->free_ids[level][id / 64];
+        was_empty = !*word;
+        *word |= (u64)1 << id % 64;
+    }
+}
+
+static void grow_ids(struct table *table)
+{
+    u32 old = table->ids, words = old, old_words = old;
+    table->ids = words = old ? old * 2 : 64;
+    table->by_id = realloc(table->by_id, table->ids * sizeof *table->by_id);
+    memset(table->by_id + old, 0, (table->ids - old) * sizeof *table->by_id);
+    for (u32 level = 0; level < RT_ID_LEVELS; level++) {
+        words = (words + 63) / 64;
+        old_words = (old_words + 63) / 64;
+        table->free_ids[level] = realloc(table->free_ids[level], words * sizeof(u64));
+        memset(table->free_ids[level] + old_words, 0, (words - old_words) * sizeof(u64));
+    }
+    for (u32 id = old; id < table->ids; id++)
+        give_id(table, id);
+}
+
+/* The lowest id that is free, as in BMv2. */
+static u32 take_id(struct table *table)
+{
+    if (!table->ids || !table->free_ids[RT_ID_LEVELS - 1][0])
+        grow_ids(table);
+    u32 id = 0;
+    for (u32 level = RT_ID_LEVELS; level-- > 0;)
+        id = id * 64 + (u32)__builtin_ctzll(table->free_ids[level][id]);
+    bool is_empty = true;
+    for (u32 level = 0, at = id; is_empty && level < RT_ID_LEVELS; level++, at /= 64) {
+        u64 *word = &table->free_ids[level][at / 64];
+        *word &= ~((u64)1 << at % 64);
+        is_empty = !*word;
+    }
+    return id;
+}
+
+static u64 *copy_args(const u64 *args, u32 words)
+{
+    u64 *copy = calloc(words + 1, sizeof *copy);
+    memcpy(copy, args, words * sizeof *copy);
+    return copy;
+}
+
+/* Keys and masks have the table's key_bytes; where its spans are, they are lower and upper bounds. */
+static void set_key(struct entry *entry, u32 table, const u8 *key, const u8 *mask)
+{
+    u32 bytes = program.key_bytes[table];
+    entry->key = malloc(bytes * 4 + 1);
+    entry->mask = entry->key + bytes;
+    entry->low = entry->mask + bytes;
+    entry->high = entry->low + bytes;
+    memcpy(entry->low, key, bytes);
+    memcpy(entry->high, mask, bytes);
+    memcpy(entry->mask, mask, bytes);
+    for (u32 i = 0; i < layout.span_count[table]; i++)
+        memset(entry->mask + layout.spans[table][i].first, 0, layout.spans[table][i].bytes);
+    for (u32 i = 0; i < bytes; i++)
+        entry->key[i] = key[i] & entry->mask[i];
+    entry->hash = hash_key(key, entry->mask, bytes);
+}
+
+/* Returns the new entry's id. In a table with a profile it is the bundle, not the action, that counts;
+ * otherwise the bundle is ~0. */
+u32 rt_insert(struct sw *sw, u32 table_id, const u8 *key, const u8 *mask, u32 priority, u32 action,
+              const u64 *args, u32 words, u32 bundle)
+{
+    rt_hold(sw);
+    struct table *table = &sw->tables[table_id];
+    struct entry *entry = calloc(1, sizeof *entry);
+    set_key(entry, table_id, key, mask);
+    entry->bundle = find_bundle(sw, bundle);
+    entry->action = action;
+    entry->priority = priority;
+    entry->args = copy_args(args, words);
+    entry->last_hit = now_ns(sw);
+    entry->id = take_id(table);
+    table->by_id[entry->id] = entry;
+    struct group *group = find_group(table, entry->mask);
+    if (group->used == group->buckets)
+        grow_group(group);
+    group->used++;
+    link_entry(group, entry);
+    if (priority > group->top_priority)
+        group->top_priority = priority;
+    qsort(table->groups, table->group_count, sizeof *table->groups, by_top_priority);
+    rt_release(sw);
+    return entry->id;
+}
+
+static void drop_group(struct table *table, struct group *group)
+{
+    free(group->bucket);
+    free(group->mask);
+    size_t after = (size_t)(table->groups + table->group_count - (group + 1));
+    memmove(group, group + 1, after * sizeof *group);
+    table->group_count--;
+}
+
+void rt_remove(struct sw *sw, u32 table_id, u32 id)
+{
+    rt_hold(sw);
+    struct table *table = &sw->tables[table_id];
+    struct entry *entry = table->by_id[id];
+    struct group *group = find_group(table, entry->mask);
+    struct entry **link = &group->bucket[entry->hash & (group->buckets - 1)];
+    while (*link != entry)
+        link = &(*link)->next;
+    *link = entry->next;
+    table->by_id[id] = NULL;
+    give_id(table, id);
+    free_entry(entry);
+    if (--group->used == 0)
+        drop_group(table, group);
+    rt_release(sw);
+}
+
+/* `id` is an entry's, or ~0 for what happens on a miss. */
+void rt_set_action(struct sw *sw, u32 table, u32 id, u32 action, const u64 *args, u32 words,
+                   u32 bundle)
+{
+    rt_hold(sw);
+    struct entry *entry = find_entry(sw, table, id);
+    free(entry->args);
+    entry->bundle = find_bundle(sw, bundle);
+    entry->action = action;
+    entry->args = copy_args(args, words);
+    rt_release(sw);
+}
+
+/* ---- counts and registers ---------------------------------------------------------------------- */
+
+static void exchange_count(struct sw *sw, struct count *count, struct count *with, bool set)
+{
+    rt_hold(sw);
+    if (set)
+        *count = *with;
+    else
+        *with = *count;
+    rt_release(sw);
+}
+
+void rt_entry_count(struct sw *sw, u32 table_id, u32 id, struct count *with, bool set)
+{
+    struct table *table = &sw->tables[table_id];
+    exchange_count(sw, id == ~0u ? &table->miss.hits : &table->by_id[id]->hits, with, set);
+}
+
+void rt_counter(struct sw *sw, u32 counter, u32 index, struct count *with, bool set)
+{
+    exchange_count(sw, &sw->counters[counter][index], with, set);
+}
+
+/* Nanoseconds since a packet matched the entry last, or since it was made. */
+u64 rt_entry_idle(struct sw *sw, u32 table, u32 id)
+{
+    rt_hold(sw);
+    u64 now = now_ns(sw), last = sw->tables[table].by_id[id]->last_hit;
+    rt_release(sw);
+    return now > last ? now - last : 0;
+}
+
+struct table_counts { u64 hits, misses; };
+
+void rt_table_counts(struct sw *sw, u32 table, struct table_counts *counts)
+{
+    rt_hold(sw);
+    *counts = (struct table_counts){sw->tables[table].hits, sw->tables[table].misses};
+    rt_release(sw);
+}
+
+u32 rt_register_bytes(u32 number) { return program.registers[number].bytes; }
+
+/* Reads or sets cells of a register, little-endian as in memory. */
+void rt_register(struct sw *sw, u32 number, u32 first, u32 count, u8 *values, bool set)
+{
+    const struct cells *cells = &program.registers[number];
+    u8 *at = (u8 *)sw->state + cells->first + first * cells->stride;
+    rt_hold(sw);
+    for (u32 i = 0; i < count; i++, at += cells->stride, values += cells->bytes)
+        if (set)
+            memcpy(at, values, cells->bytes);
+        else
+            memcpy(values, at, cells->bytes);
+    rt_release(sw);
+}

@@ -1,0 +1,27 @@
+/* Runs of 32-bit words in network byte order. Blocks of a constant size, in functions of which it is known
+ * that what they read is not what they write, are what compilers make vectors of. */
+
+#include "runtime.h"
+
+enum { BLOCK = 16 };
+
+static inline void swap_words(u8 *restrict to, const u8 *restrict from, u32 n)
+{
+    for (u32 i = 0; i < n; i++) {
+        u32 word;
+        memcpy(&word, from + 4 * i, 4);
+        word = __builtin_bswap32(word);
+        memcpy(to + 4 * i, &word, 4);
+    }
+}
+
+static inline void swap_run(u8 *restrict to, const u8 *restrict from, u32 n)
+{
+    for (; n >= BLOCK; n -= BLOCK, to += 4 * BLOCK, from += 4 * BLOCK)
+        swap_words(to, from, BLOCK);
+    swap_words(to, from, n);
+}
+
+void rt_load32(u32 *restrict to, const u8 *restrict p, u32 n) { swap_run((u8 *)to, p, n); }
+
+void rt_store32(u8 *restrict p, const u32 *restrict from, u32 n) { swap_run(p, (const u8 *)from, n); }

@@ -1,0 +1,285 @@
+"""Mutual TLS: a folder of PEM files says who a process is, and whom it believes.
+
+``ca.pem`` is the authority of controllers, switches and administrators, ``workers-ca.pem``, which only
+the controller has, that of workers. Beside them lie ``ROLE.pem`` and ``ROLE-key.pem``; a certificate
+names its role as the URI ``innet:ROLE`` among its subject alternative names. `innet certificates` makes
+all of it, and any other authority may.
+"""
+
+import contextlib
+import socket
+import ssl
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from innet.errors import NotAuthorized, UsageError
+
+CONTROLLER, SWITCH, ADMIN, WORKER = "controller", "switch", "admin", "worker"
+AUTHORITY, WORKERS_AUTHORITY = "ca", "workers-ca"
+INSECURE = "insecure:"
+"""In front of a switch's address: without TLS, though the controller has certificates."""
+
+_SERVERS = (CONTROLLER, SWITCH)
+_URI = "innet:"
+_DOUBTFUL_AFTER, _ANSWER_WITHIN = 0.5, 1.0
+# Of OpenSSL's x509_vfy.h.
+_EXPIRED, _OTHER_NAME, _OTHER_IP = 10, 62, 64
+
+
+def certificate_path(folder: Path, name: str) -> Path:
+    """Where the certificate of a role or an authority lies."""
+    return folder / f"{name}.pem"
+
+
+def key_path(folder: Path, name: str) -> Path:
+    """Where its private key lies."""
+    return folder / f"{name}-key.pem"
+
+
+def authorities(folder: Path, role: str) -> list[Path]:
+    """Whose certificates a role believes: of servers the first's only."""
+    names = [AUTHORITY, WORKERS_AUTHORITY] if role == CONTROLLER else [AUTHORITY]
+    return [certificate_path(folder, name) for name in names]
+
+
+def files(folder: Path, role: str) -> list[Path]:
+    """All that a role needs of a folder."""
+    return [*authorities(folder, role), certificate_path(folder, role), key_path(folder, role)]
+
+
+def role_uri(role: str) -> str:
+    """A role as certificates name it."""
+    return _URI + role
+
+
+def roles(auth_context: Mapping[str, Any]) -> list[str]:
+    """The roles of a client, from gRPC's ``ServicerContext.auth_context()``."""
+    uris = [uri.decode(errors="replace") for uri in auth_context.get("peer_uri", ())]
+    return [uri.removeprefix(_URI) for uri in uris if uri.startswith(_URI)]
+
+
+@dataclass(frozen=True)
+class Identity:
+    """The files that say who a process is; `authorities` are those whose clients a server takes.
+
+    A client believes servers of the first authority only. Nothing is read before it is needed.
+    """
+
+    certificate: Path
+    key: Path
+    authorities: tuple[Path, ...]
+    expires: datetime
+
+    def channel_credentials(self) -> grpc.ChannelCredentials:
+        """For a client."""
+        return grpc.ssl_channel_credentials(
+            self.authorities[0].read_bytes(), self.key.read_bytes(), self.certificate.read_bytes()
+        )
+
+    def server_credentials(self) -> grpc.ServerCredentials:
+        """For a server that asks every client for a certificate.
+
+        Files that are replaced while it serves count from the next connection on.
+        """
+        newest = self._contents()
+
+        def renewed() -> grpc.ServerCertificateConfiguration | None:
+            nonlocal newest
+            with contextlib.suppress(OSError):  # what is being replaced may be away for a moment
+                if (contents := self._contents()) != newest:
+                    newest = contents
+                    return _configuration(*contents)
+            return None
+
+        return grpc.dynamic_ssl_server_credentials(
+            _configuration(*newest), renewed, require_client_authentication=True
+        )
+
+    def _contents(self) -> tuple[bytes, bytes, bytes]:
+        authorities = b"\n".join(path.read_bytes() for path in self.authorities)
+        return self.key.read_bytes(), self.certificate.read_bytes(), authorities
+
+
+def load(folder: Path, role: str) -> Identity:
+    """The identity that a folder has for a role, after a check that it can be used.
+
+    Raises UsageError if a file is missing or not what it should be, and NotAuthorized if the
+    certificate has expired.
+    """
+    for path in files(folder, role):
+        _check_readable(path)
+    believed = authorities(folder, role)
+    for path in believed:
+        _check_authority(path)
+    certificate, key = certificate_path(folder, role), key_path(folder, role)
+    ends = str(_examine(certificate, key, server=role in _SERVERS)["notAfter"])
+    expires = datetime.fromtimestamp(ssl.cert_time_to_seconds(ends), UTC)
+    return Identity(certificate, key, tuple(believed), expires)
+
+
+def channel(
+    address: str, identity: Identity | None, options: Sequence[tuple[str, int]] = ()
+) -> grpc.Channel:
+    """A channel to `address`: with an identity over TLS, without one in plain text."""
+    if identity:
+        return grpc.secure_channel(address, identity.channel_credentials(), options)
+    return grpc.insecure_channel(address, options)
+
+
+def await_ready(
+    made: grpc.Channel, address: str, identity: Identity | None, timeout: float, advice: str
+) -> None:
+    """Wait until a :func:`channel` is connected.
+
+    Raises TimeoutError if it is not within `timeout` seconds, and NotAuthorized if TLS is the reason:
+    the message is the rest of a sentence about the server. `advice` is what to do if only one side uses
+    TLS.
+    """
+    ready = grpc.channel_ready_future(made)
+    doubtful = min(timeout, _DOUBTFUL_AFTER)
+    for wait in (doubtful, timeout - doubtful):
+        with contextlib.suppress(grpc.FutureTimeoutError):
+            ready.result(wait)
+            return
+        if why := _obstacle(address, identity, advice):
+            raise NotAuthorized(why)
+    raise TimeoutError
+
+
+def _obstacle(address: str, identity: Identity | None, advice: str) -> str | None:
+    """Why TLS keeps this process from a server; None if it does not. gRPC does not say."""
+    host = "localhost" if address.startswith("unix:") else address.rpartition(":")[0].strip("[]")
+    try:
+        with _connected(address) as sock:
+            if identity is None:
+                return _takes_only_tls(sock, advice)
+            return _refusal(sock, host, identity, advice)
+    except (OSError, ValueError):  # nobody there, or an address that only gRPC understands
+        return None
+
+
+def _takes_only_tls(sock: socket.socket, advice: str) -> str | None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        context.wrap_socket(sock).close()
+    except ssl.SSLError:
+        return None
+    return f"speaks only TLS: {advice}"
+
+
+def _refusal(sock: socket.socket, host: str, identity: Identity, advice: str) -> str | None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.set_alpn_protocols(["h2"])
+    context.load_verify_locations(identity.authorities[0])
+    context.load_cert_chain(identity.certificate, identity.key)
+    try:
+        with context.wrap_socket(sock, server_hostname=host) as secured:
+            # With TLS 1.3 the client is done before the server has looked at its certificate.
+            # gRPC's servers speak first, or close the connection without a word.
+            refused = not secured.recv(1)
+    except ssl.SSLCertVerificationError as problem:
+        return _distrust(problem, host, identity)
+    except ssl.SSLError as problem:
+        if "ALERT" not in (problem.reason or ""):
+            return f"does not speak TLS: {advice}"
+        refused = True
+    except ConnectionError:
+        refused = True
+    if refused:
+        return (
+            f"refuses {identity.certificate}: it has to be for this use, and of an authority "
+            "that the other side believes"
+        )
+    return None
+
+
+def _distrust(problem: ssl.SSLCertVerificationError, host: str, identity: Identity) -> str:
+    if problem.verify_code == _EXPIRED:
+        return "has a certificate that has expired: make a new one, as with `innet certificates`"
+    if problem.verify_code in (_OTHER_NAME, _OTHER_IP):
+        return (
+            f"has a certificate for other names than {host}: make one for this name, "
+            f"as with `innet certificates FOLDER --host {host}`"
+        )
+    return (
+        f"has a certificate that {identity.authorities[0]} does not stand for "
+        f"({problem.verify_message}): are both sides' files of the same authority?"
+    )
+
+
+def _connected(address: str) -> socket.socket:
+    if address.startswith("unix:"):
+        sock = socket.socket(socket.AF_UNIX)
+        sock.settimeout(_ANSWER_WITHIN)
+        sock.connect(address.removeprefix("unix:"))
+        return sock
+    host, _, port = address.rpartition(":")
+    return socket.create_connection((host.strip("[]"), int(port)), _ANSWER_WITHIN)
+
+
+def _configuration(key: bytes, certificate: bytes, authorities: bytes) -> Any:
+    return grpc.ssl_server_certificate_configuration([(key, certificate)], authorities)
+
+
+def _check_readable(path: Path) -> None:
+    try:
+        path.read_bytes()
+    except FileNotFoundError:
+        raise UsageError(
+            f"there is no {path}: copy it from where the certificates were made, "
+            "or make some with `innet certificates`"
+        ) from None
+    except OSError as problem:
+        raise UsageError(f"cannot read {path}: {problem.strerror}") from None
+
+
+def _check_authority(path: Path) -> None:
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
+    except ssl.SSLError:
+        raise UsageError(f"{path} is not a certificate in PEM") from None
+
+
+def _examine(certificate: Path, key: Path, *, server: bool) -> Mapping[str, object]:
+    """What a certificate says, after it was verified as a server's or a client's.
+
+    OpenSSL verifies what it meets in a handshake: it is shown to ourselves, and believed as its own
+    authority, so that what is verified are its dates and its use.
+    """
+    ends = [ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)]
+    ends[1].check_hostname = False
+    for end in ends:
+        _show(end, certificate, key)
+        end.verify_mode = ssl.CERT_NONE
+    ends[server].verify_mode = ssl.CERT_REQUIRED
+    ends[server].verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    ends[server].load_verify_locations(certificate)
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    talk = [ends[0].wrap_bio(there, back, server_side=True), ends[1].wrap_bio(back, there)]
+    try:
+        for each in (1, 0, 1, 0):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                talk[each].do_handshake()
+    except ssl.SSLCertVerificationError as problem:
+        raise NotAuthorized(
+            f"{certificate} cannot be used: {problem.verify_message}; make a new one, "
+            "as with `innet certificates`"
+        ) from None
+    return talk[server].getpeercert() or {}
+
+
+def _show(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
+    def refuse() -> str:
+        raise UsageError(f"{key} is encrypted: a key has to be readable without a password")
+
+    try:
+        context.load_cert_chain(certificate, key, refuse)
+    except ssl.SSLError:
+        raise UsageError(f"{certificate} and {key} are no certificate in PEM and its key") from None

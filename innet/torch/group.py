@@ -1,0 +1,191 @@
+"""The process group: all-reduces through the switch, everything else over Gloo underneath."""
+
+import atexit
+import concurrent.futures
+import contextlib
+import os
+import weakref
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import (  # type: ignore[attr-defined]
+    PrefixStore,
+    ProcessGroup,
+    ProcessGroupGloo,
+    ReduceOp,
+    Store,
+)
+
+from innet.errors import AgentClosed
+from innet.host.agent import metrics_address
+from innet.host.ddp import chained, submit
+from innet.host.tensors import How
+from innet.torch import seats
+from innet.torch.counts import GLOO, SWITCH, count
+from innet.torch.meeting import meet
+from innet.torch.routes import how_by_switch
+from innet.torch.work import SwitchWork
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+NAME = "innet"
+
+# What the switch does not do. Names differ between versions of PyTorch.
+_OVER_GLOO = """
+    broadcast reduce gather scatter send recv recv_anysource monitored_barrier
+    allgather allgather_coalesced _allgather_base all_gather_single
+    all_gather_single_coalesced allgather_into_tensor_coalesced
+    reduce_scatter _reduce_scatter_base reduce_scatter_single
+    reduce_scatter_single_coalesced reduce_scatter_tensor_coalesced
+    alltoall alltoall_base all_to_all_single
+""".split()
+
+
+class InnetGroup(ProcessGroup):
+    """A process group of the backend ``innet``.
+
+    Raises what :func:`innet.torch.seats.take` does, on every rank.
+    """
+
+    def __init__(
+        self, store: Store, rank: int, size: int, timeout: timedelta, *, first: bool = False
+    ) -> None:
+        super().__init__(rank, size)  # type: ignore[call-arg]
+        store = meet(store, rank, size, timeout)
+        self._gloo = ProcessGroupGloo(PrefixStore("gloo", store), rank, size, timeout)
+        # A plain group in which Gloo is the backend: that is what PyTorch's own looks like.
+        self._below = ProcessGroup(store, rank, size)
+        for group in (self, self._below):
+            group._set_default_backend(ProcessGroup.BackendType.GLOO)  # noqa: SLF001
+            for device in ("cpu", "cuda"):
+                group._register_backend(  # noqa: SLF001 - as PyTorch does it
+                    torch.device(device), ProcessGroup.BackendType.GLOO, self._gloo
+                )
+        self._gloo._set_sequence_number_for_group()  # noqa: SLF001
+        self._last: Future[None] | None = None
+        self._open = contextlib.ExitStack()
+        with contextlib.ExitStack() as stack:
+            if address := metrics_address(os.environ):
+                from innet.host.metrics import exposed_too
+                from innet.torch.metrics import COLLECTOR
+
+                stack.enter_context(exposed_too(COLLECTOR, address))
+            place = seats.Place(store, self._gloo, rank, size, timeout, first)
+            self._seat = seats.take(place, os.environ)
+            stack.callback(self._seat.leave)
+            self._open = stack.pop_all()
+        _groups.add(self)
+
+    def getBackendName(self) -> str:  # noqa: N802 - PyTorch's
+        """The name it is registered under."""
+        return NAME
+
+    def allreduce(
+        self, tensors: torch.Tensor | Sequence[torch.Tensor], opts: Any = None, *more: Any
+    ) -> dist.Work:
+        """Combine tensors in place, through the switch if it can, and else over Gloo."""
+        return self._reduce("allreduce", tensors, opts, *more)
+
+    def allreduce_coalesced(
+        self, tensors: Sequence[torch.Tensor], opts: Any = None, *more: Any
+    ) -> dist.Work:
+        """The same for several tensors at once."""
+        return self._reduce("allreduce_coalesced", tensors, opts, *more)
+
+    def barrier(self, *arguments: Any, **more: Any) -> dist.Work:
+        """Over Gloo, after what was begun before through the switch."""
+        if self._last:
+            concurrent.futures.wait([self._last])
+        count("barrier", GLOO, "collective")
+        return self._below.barrier(*arguments, **more)
+
+    def shutdown(self) -> None:
+        """Give everything back. What is under way is abandoned: it fails with AgentClosed."""
+        self._open.close()
+
+    def abort(self) -> None:
+        """The same; what goes over Gloo fails as well."""
+        self.shutdown()
+        self._gloo.abort()
+
+    def _reduce(
+        self, name: str, tensors: torch.Tensor | Sequence[torch.Tensor], opts: Any, *more: Any
+    ) -> dist.Work:
+        listed = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        how, reason = None, self._seat.reason
+        if not reason:
+            how, reason = how_by_switch(listed, _operation(opts))
+        if how is None:
+            count(name, GLOO, reason)
+            arguments = () if opts is None else (opts, *more)
+            return getattr(self._below, name)(listed, *arguments)  # type: ignore[no-any-return]
+        count(name, SWITCH)
+        return self._reduce_by_switch(listed, how)
+
+    def _reduce_by_switch(self, tensors: list[torch.Tensor], how: How) -> dist.Work:
+        if self._seat.agent is None:
+            raise AgentClosed("the process group is destroyed: create another")
+        flat = tensors[0].detach()
+        if len(tensors) > 1:
+            flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+
+        def fill(result: torch.Tensor) -> None:
+            parts = result.reshape(-1).split([tensor.numel() for tensor in tensors])
+            for tensor, part in zip(tensors, parts, strict=True):
+                # Past autograd's book-keeping, as all backends write their results.
+                tensor.data.copy_(part.view(tensor.shape))
+            if result.is_cuda:
+                torch.cuda.current_stream(result.device).synchronize()
+
+        self._last = chained(submit(self._seat.agent, flat, how), fill)
+        return SwitchWork(self._last, tensors)
+
+
+def _over_gloo(name: str) -> Callable[..., Any]:
+    def carry(self: InnetGroup, *arguments: Any, **more: Any) -> Any:
+        count(name.strip("_"), GLOO, "collective")
+        return getattr(self._below, name)(*arguments, **more)
+
+    carry.__name__ = name
+    carry.__doc__ = f"PyTorch's ``{name}``, over Gloo."
+    return carry
+
+
+for _name in _OVER_GLOO:
+    if hasattr(ProcessGroup, _name):
+        setattr(InnetGroup, _name, _over_gloo(_name))
+
+
+def _operation(opts: Any) -> Any:
+    """Of an all-reduce's options, or of the operation itself, which may stand in their place."""
+    return ReduceOp.SUM if opts is None else getattr(opts, "reduceOp", opts)
+
+
+def register() -> None:
+    """Make the backend known to PyTorch."""
+    dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
+
+
+def _create(options: Any, _: Any) -> InnetGroup:
+    """What PyTorch calls for every group."""
+    return InnetGroup(
+        options.store,
+        options.group_rank,
+        options.group_size,
+        options.timeout,
+        first=not dist.is_initialized(),
+    )
+
+
+_groups: "weakref.WeakSet[InnetGroup]" = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """A script that does not destroy its groups leaves its jobs all the same."""
+    for group in list(_groups):
+        group.shutdown()

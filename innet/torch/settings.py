@@ -1,0 +1,58 @@
+"""What the environment says to the backend."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from innet import environment as names
+from innet.errors import UsageError
+from innet.host.links import own_links
+from innet.host.quantizers.choice import Choice
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where the controller is, and what to ask it for.
+
+    `job` and `token` are those of a job that is there already; it is for the first group. `switch` and
+    `slots` are for jobs that are created: empty stands for the only switch, 0 for the default.
+    `links` are those of this process.
+    """
+
+    controller: str
+    job: str
+    token: str
+    switch: str
+    slots: int
+    links: tuple[str, ...]
+    tls: Path | None
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str]) -> "Settings":
+        """From variables such as ``INNET_CONTROLLER``. Raises UsageError, which says what to do."""
+        controller = environment.get(names.CONTROLLER, "")
+        if not controller:
+            raise UsageError(
+                "the backend innet has no controller: set INNET_CONTROLLER=HOST:PORT, or, to try it "
+                "on one machine, start the script with `innet rack --workers N -- torchrun ...`"
+            )
+        slots = environment.get("INNET_SLOTS", "") or "0"
+        if not slots.isdecimal():
+            raise UsageError(f"INNET_SLOTS is {slots!r}: it has to be a power of two")
+        quantizer = environment.get("INNET_QUANTIZER") or "int32"
+        if Choice.read(quantizer).feedback:
+            raise UsageError(
+                f"INNET_QUANTIZER is {quantizer}, which keeps what is left of a tensor for its next "
+                "sum, and a process group is not told which is which: choose one without feedback, or "
+                'register the hook, model.register_comm_hook((agent, "int8+feedback"), innet.ddp_hook)'
+            )
+        tls = environment.get(names.TLS, "")
+        return cls(
+            controller=controller,
+            job=environment.get(names.JOB, ""),
+            token=environment.get(names.TOKEN, ""),
+            switch=environment.get("INNET_SWITCH", ""),
+            slots=int(slots),
+            links=tuple(own_links(environment)),
+            tls=Path(tls) if tls else None,
+        )

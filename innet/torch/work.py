@@ -1,0 +1,66 @@
+"""What the caller of a collective waits for."""
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.distributed import Work
+
+from innet.errors import TimedOut
+from innet.host.ddp import torch_future
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+_NO_TIMEOUT = timedelta(0)
+
+
+class SwitchWork(Work):
+    """An all-reduce through the switch. When it is done its `tensors` hold the result."""
+
+    def __init__(self, reduction: "Future[None]", tensors: list[torch.Tensor]) -> None:
+        super().__init__()
+        self._reduction = reduction
+        self._tensors = tensors
+
+    def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
+        """Wait until the tensors hold the result; by default as long as the group's timeout.
+
+        Raises TimedOut after `timeout`, while the all-reduce goes on, and otherwise what
+        :meth:`innet.Agent.all_reduce` raises.
+        """
+        seconds = timeout.total_seconds()
+        try:
+            self._reduction.result(seconds if seconds > 0 else None)
+        except TimeoutError:
+            raise TimedOut(
+                f"the all-reduce is not done after {seconds:g} s: it goes on, and can be waited for "
+                "again"
+            ) from None
+        return True
+
+    def synchronize(self) -> None:
+        """Wait, as :meth:`wait` does."""
+        self.wait()
+
+    def is_completed(self) -> bool:
+        """Whether it is over, well or not."""
+        return self._reduction.done()
+
+    def is_success(self) -> bool:
+        """Whether it has ended well."""
+        return self._reduction.done() and self._reduction.exception() is None
+
+    def exception(self) -> BaseException | None:
+        """What it has failed with; None while it has not."""
+        return self._reduction.exception() if self._reduction.done() else None
+
+    def result(self) -> list[torch.Tensor]:
+        """The tensors, as soon as they hold the result."""
+        self.wait()
+        return self._tensors
+
+    def get_future(self) -> Any:
+        """A future of the list of tensors."""
+        tensors = self._tensors
+        return torch_future(self._reduction, tensors[0].device, lambda _: tensors)

@@ -1,0 +1,250 @@
+"""The elastic-averaging family with a centre at a server: Original, Async, MEASGD, Hogwild, Sync 1."""
+
+from abc import abstractmethod
+from functools import partial
+from typing import TYPE_CHECKING
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from innet.errors import UsageError
+from innet.training.algorithm import Algorithm, momentum, rate
+from innet.training.elastic import (
+    ElasticServer,
+    HogwildElasticServer,
+    RoundRobinServer,
+    SyncElasticServer,
+    pull_of,
+)
+from innet.training.packing import Packing
+from innet.training.server import Server
+from innet.training.transports.base import Transport
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+_COMMON_PULL = 0.9
+
+
+class Elastic(Algorithm):
+    """What the family has in common. A worker's model is its own, and the centre is the result.
+
+    `rho` is ρ; by default all workers together pull the centre by 0.9 of the way at once, ρ = 0.9 / (ηP),
+    as the authors of EASGD suggest (Zhang, Choromanska and LeCun, 2015, section 5). :meth:`centres`
+    and :meth:`load_centre` say what was learned.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        transport: Transport,
+        *,
+        rho: float | None = None,
+        packing: Packing = "packed",
+    ) -> None:
+        self.check(optimizer)
+        step = rate(optimizer)
+        self.rho = _COMMON_PULL / (step * transport.workers) if rho is None else rho
+        if self.rho <= 0:
+            raise UsageError(
+                f"rho={self.rho}: the centre and the workers have to attract each other"
+            )
+        super().__init__(model, optimizer, transport, packing)
+        self.seen = [segment.values() for segment in self.segments]
+        """The centre as this worker saw it last, of every segment."""
+
+    def check(self, optimizer: Optimizer) -> None:
+        """Raise UsageError if the optimizer does not fit: equation (1) has no momentum."""
+        if momentum(optimizer):
+            raise UsageError(
+                f"{type(self).__name__} has no momentum: use async-measgd, or momentum=0"
+            )
+
+    @property
+    def strength(self) -> float:
+        """ηρ, with the η of the moment."""
+        return rate(self.optimizer) * self.rho
+
+    @abstractmethod
+    def centres(self) -> list[Tensor]:
+        """The centre, of every segment."""
+
+    def load_centre(self) -> None:
+        """Let the model be the centre, to evaluate or to keep it; after :meth:`close` too."""
+        for segment, centre in zip(self.segments, self.centres(), strict=True):
+            segment.set_values(centre)
+
+    def move(self, weights: list[Tensor], centres: list[Tensor]) -> None:
+        """(1), or (5) and (6), with the optimizer's step, for W and C of before."""
+        pulls = [
+            pull_of(weight, centre, self.strength)
+            for weight, centre in zip(weights, centres, strict=True)
+        ]
+        self.optimizer.step()
+        for segment, pull in zip(self.segments, pulls, strict=True):
+            segment.add_values(-pull)
+
+
+class ServedEASGD(Elastic):
+    """With the centre at a server. Workers give their weights before a pass, and move after it."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        transport: Transport,
+        *,
+        rho: float | None = None,
+        packing: Packing = "packed",
+    ) -> None:
+        super().__init__(model, optimizer, transport, rho=rho, packing=packing)
+        self._last: list[Tensor] | None = None
+        self._weights: list[Tensor] = []
+        self._coming: list[Future[Tensor]] = []
+        self.clients = [
+            transport.connect(segment.size, partial(self.server, segment.values()))
+            for segment in self.segments
+        ]
+
+    @abstractmethod
+    def server(self, initial: Tensor) -> Server:
+        """The server that keeps the centre of a segment with these values."""
+
+    def begin(self) -> None:
+        """Give W, and let C come beside the forward and backward pass (section 5.1, steps 1 and 2).
+
+        Without it, `update` does so: the weights are the same then, and so is what follows from them.
+        """
+        self._exchange()
+
+    def update(self) -> None:
+        """Get C, move."""
+        self._exchange()
+        with self.waiting():
+            self.seen = self._settle()
+        with self.updating():
+            self.move(self._weights, self.seen)
+
+    def _exchange(self) -> None:
+        """Push W and pull C in the background, once a step."""
+        if self._coming:
+            return
+        with self.updating():
+            self._weights = [segment.values() for segment in self.segments]
+            self._coming = [
+                client.submit(weight, self.strength)
+                for client, weight in zip(self.clients, self._weights, strict=True)
+            ]
+
+    def _settle(self) -> list[Tensor]:
+        """What comes, when it is there."""
+        coming, self._coming = self._coming, []
+        return [future.result() for future in coming]
+
+    def centres(self) -> list[Tensor]:
+        """The centre as the servers have it; after `close` as they had it then."""
+        if self._last:
+            return self._last
+        for future in self._coming:  # one question at a time on a connection
+            future.result()
+        return [client.pull() for client in self.clients]
+
+    def close(self) -> None:
+        """Leave the servers. The centre that the worker knows from then on is the present one."""
+        if self._last is None:
+            self._settle()
+            self._last = self.centres()
+            for client in self.clients:
+                client.close()
+
+
+class AsyncEASGD(ServedEASGD):
+    """First come, first served; equations (1) and (2).
+
+    With `one_at_a_time` the master exchanges weights with one worker, then with the next (section 1);
+    else their ways overlap, and only the update has a lock.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        transport: Transport,
+        *,
+        rho: float | None = None,
+        one_at_a_time: bool = False,
+        packing: Packing = "packed",
+    ) -> None:
+        self._one_at_a_time = one_at_a_time
+        super().__init__(model, optimizer, transport, rho=rho, packing=packing)
+
+    def server(self, initial: Tensor) -> Server:
+        """With a lock."""
+        return ElasticServer(initial, self.transport.workers, one_at_a_time=self._one_at_a_time)
+
+
+class AsyncMEASGD(AsyncEASGD):
+    """With momentum at the workers: equations (5), (6) and (2)."""
+
+    def check(self, optimizer: Optimizer) -> None:
+        """Raise UsageError if the optimizer does not fit."""
+        if not momentum(optimizer):
+            raise UsageError(
+                "async-measgd needs an optimizer with momentum, such as SGD(momentum=0.9)"
+            )
+
+
+class HogwildEASGD(ServedEASGD):
+    """Async EASGD without a lock at the centre: all workers exchange weights with it as they come."""
+
+    def server(self, initial: Tensor) -> Server:
+        """Without a lock."""
+        return HogwildElasticServer(initial, self.transport.workers)
+
+
+class OriginalEASGD(ServedEASGD):
+    """Round robin (Algorithm 1): a worker's iteration begins when the one before it is done.
+
+    `begin` waits for the turn, so that workers compute one after the other: Original EASGD* of table 3.
+    Without it they compute while others have their turn, and only the exchanges are in order; the
+    gradients, which do not depend on it, are the same.
+    """
+
+    _at_turn = False
+
+    def server(self, initial: Tensor) -> Server:
+        """In turns."""
+        return RoundRobinServer(initial, self.transport.workers)
+
+    def begin(self) -> None:
+        """Line 11: wait for the turn, and get the centre."""
+        with self.waiting():
+            self.seen = [client.pull() for client in self.clients]
+        self._at_turn = True
+
+    def update(self) -> None:
+        """Lines 13 to 15."""
+        if not self._at_turn:
+            self.begin()
+        self._at_turn = False
+        with self.updating():
+            weights = [segment.values() for segment in self.segments]
+            self.move(weights, self.seen)
+        with self.waiting():
+            for client, weight in zip(self.clients, weights, strict=True):
+                client.push(weight, self.strength)
+
+
+class SyncEASGD1(ServedEASGD):
+    """All at once, with the centre at a server (Algorithm 2); equations (1) and (2).
+
+    The paper's master reduces and broadcasts in a tree; this one has a thread for each worker.
+    """
+
+    def server(self, initial: Tensor) -> Server:
+        """For all at once."""
+        return SyncElasticServer(initial, self.transport.workers)
+
+    def begin(self) -> None:
+        """Nothing: that the exchange runs beside the pass is Sync EASGD3's."""

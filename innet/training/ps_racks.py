@@ -1,0 +1,74 @@
+"""Synchronous SGD at a parameter server above the racks, whose switches sum what goes up to it.
+
+The hybrid of Luo et al., "Parameter Box: High Performance Parameter Servers for Efficient Distributed
+Deep Neural Network Training" (2018), section 3 and figure 5: gradients are aggregated inside a rack by
+its switch, and a single stream goes up from there.
+"""
+
+from dataclasses import fields
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from innet import pbox
+from innet.errors import UsageError
+from innet.host.parameters import RackedParameters
+from innet.training.algorithm import Algorithm, rate
+from innet.training.transports.base import Transport
+from innet.training.transports.switch import SwitchTransport
+
+_BETAS = ("beta1", "beta2")
+_WITHOUT = ("amsgrad", "centered", "dampening", "maximize")
+
+
+class PSRacks(Algorithm):
+    """The server updates once it has the gradients of all, and shares the updated parameters.
+
+    `optimizer` says which rule, and its learning rate may change from step to step; its own state is not
+    used. The transport has to be a SwitchTransport, of a job whose topmost switch keeps parameters.
+    """
+
+    def __init__(self, model: nn.Module, optimizer: Optimizer, transport: Transport) -> None:
+        if not isinstance(transport, SwitchTransport):
+            raise UsageError(
+                "the server is above switches: use SwitchTransport(agent), or ps-sync elsewhere"
+            )
+        rule = served(optimizer)
+        super().__init__(model, optimizer, transport, "packed")
+        [self._segment] = self.segments
+        values = self._segment.values().numpy()
+        self._parameters = RackedParameters(transport.agent, [values], rule)
+
+    def update(self) -> None:
+        """Push the gradient, pull the parameters."""
+        self._parameters.lr = rate(self.optimizer)
+        with self.waiting():
+            self._parameters.step([self._segment.gradients().numpy()])
+        with self.updating():
+            [values] = self._parameters.values
+            self._segment.set_values(torch.from_numpy(values))
+
+
+def served(optimizer: Optimizer) -> pbox.Optimizer:
+    """The server's rule that is a torch optimizer's. Raises UsageError if there is none."""
+    if len(optimizer.param_groups) != 1:
+        raise UsageError(
+            "the server has one rule for all parameters: the optimizer has several groups"
+        )
+    [group] = optimizer.param_groups
+    if beyond := [name for name in _WITHOUT if group.get(name)]:
+        raise UsageError(f"the server's optimizers have no {', '.join(beyond)}")
+    kind = type(optimizer).__name__
+    if kind == "SGD":
+        kind = "Nesterov" if group["nesterov"] else "Momentum" if group["momentum"] else "SGD"
+    name = {"RMSprop": "RMSProp"}.get(kind, kind)
+    if name not in pbox.optimizers.BY_NAME or (name == "RMSProp" and group["momentum"]):
+        raise UsageError(
+            f"the server has {', '.join(pbox.optimizers.BY_NAME)}, and not this {kind}"
+        )
+    rule = pbox.optimizers.BY_NAME[name]
+    names = [field.name for field in fields(rule)]
+    settings: dict[str, Any] = {**group, **dict(zip(_BETAS, group.get("betas", ()), strict=False))}
+    return rule(**{each: float(settings[each]) for each in names})

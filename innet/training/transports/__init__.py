@@ -1,0 +1,1 @@
+"""Networks under the training algorithms: threads, a process group, the innet agent; ring and tree."""

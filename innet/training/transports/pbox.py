@@ -1,0 +1,185 @@
+"""Over parameter servers of their own, ``innet pbox serve``: the algorithms with gradients and a centre.
+
+Every vector is a job on the servers. What a job does with the gradients is said by the algorithm's own
+server (:meth:`innet.training.server.Server.rule`), which is made, asked, and never called.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from innet import pbox
+from innet.errors import UsageError
+from innet.pbox.placement import CHUNK_BYTES
+from innet.training.server import Rule, Server, only_group
+from innet.training.transports.base import Background, Client, Transport
+
+
+class PBoxTransport(Transport):
+    """Between the workers of a job on parameter servers; `addresses` are the servers', HOST:PORT.
+
+    `job` is a name that no other training on these servers has, and `token` what only its workers know.
+    For PS-Sync, async SGD (with momentum, and Hogwild's), n-softsync with n = 1 or all, and what takes
+    means. Servers cut a vector into chunks, and update one chunk after the other: asynchronous
+    workers may see a centre of which one chunk is newer than another. `timeout` is in seconds; chunks of
+    `chunk_bytes` are updated, and answered, one by one.
+
+    Raises what :func:`innet.pbox.connect` raises.
+    """
+
+    def __init__(
+        self,
+        addresses: str | Sequence[str],
+        *,
+        job: str,
+        rank: int,
+        workers: int,
+        token: str = "",
+        timeout: float = 600.0,
+        chunk_bytes: int = CHUNK_BYTES,
+    ) -> None:
+        self.rank, self.workers = rank, workers
+        self._addresses, self._job, self._token, self._timeout = addresses, job, token, timeout
+        self._chunk_bytes = chunk_bytes
+        self._background = Background(f"innet-pbox-{rank}")
+        self._jobs = 0
+        self._means: dict[int, pbox.Client] = {}
+        self._open: list[pbox.Client] = []
+
+    def all_reduce(self, vector: Tensor) -> Future[Tensor]:
+        """The servers' mean; every size of vector is a job."""
+        return self._background.run(self._mean, vector)
+
+    def broadcast(self, vector: Tensor) -> Tensor:
+        """Worker 0's vector is what a job begins with."""
+        copy = vector.clone()
+        joined = self._join(
+            vector.numel(),
+            optimizer=pbox.SGD(),
+            initial=[vector.numpy()] if not self.rank else None,
+        )
+        with joined as client:
+            client.pull([copy.numpy()])
+            self._leave_together(client, vector.numel())
+        return copy
+
+    def connect(self, size: int, make: Callable[[], Server]) -> Client:
+        """A client of a job that does what the server would that `make` makes."""
+        server = make()
+        rule = server.rule()
+        client = self._join(
+            size,
+            optimizer=optimizer_of(rule),
+            initial=[server.centre.numpy()] if not self.rank else None,
+            mode="async" if rule.asynchronous else "sync",
+        )
+        return _Client(client, size, self._background)
+
+    def close(self, *, abandon: bool = False) -> None:
+        """Leave the jobs."""
+        self._background.close(abandon=abandon)
+        for client in self._open:
+            client.close()
+
+    def _mean(self, vector: Tensor) -> Tensor:
+        size = vector.numel()
+        if size not in self._means:
+            self._means[size] = self._join(size)
+        mean = torch.empty_like(vector)
+        self._means[size].push_pull([vector.numpy()], [mean.numpy()])
+        return mean
+
+    def _leave_together(self, client: pbox.Client, size: int) -> None:
+        """A step of nothing, so that no worker ends the job before the others have come."""
+        client.lr = 0.0
+        nothing = torch.zeros(size).numpy()
+        client.push_pull([nothing])
+
+    def _join(self, size: int, **options: Any) -> pbox.Client:
+        number, self._jobs = self._jobs, self._jobs + 1
+        client = pbox.connect(
+            self._addresses, job=f"{self._job}-{number}", rank=self.rank, workers=self.workers,
+            keys=[size], token=self._token, timeout=self._timeout, chunk_bytes=self._chunk_bytes,
+            **options,
+        )  # fmt: skip
+        self._open.append(client)
+        return client
+
+
+class _Client:
+    """A worker's seat at one job."""
+
+    def __init__(self, client: pbox.Client, size: int, background: Background) -> None:
+        self._client, self._size, self._background = client, size, background
+
+    def pull(self) -> Tensor:
+        """The centre."""
+        centre = torch.empty(self._size)
+        self._client.pull([centre.numpy()])
+        return centre
+
+    def push_pull(self, vector: Tensor, rate: float) -> Tensor:
+        """Push the gradient, wait for the update, and have the centre."""
+        centre = torch.empty(self._size)
+        self._client.lr = rate
+        self._client.push_pull([vector.numpy()], [centre.numpy()])
+        return centre
+
+    def submit(self, vector: Tensor, rate: float) -> Future[Tensor]:
+        """The same in the communication thread."""
+        return self._background.run(lambda given: self.push_pull(given, rate), vector)
+
+    def push(self, vector: Tensor, rate: float) -> None:
+        """The same, for these servers always answer."""
+        self.push_pull(vector, rate)
+
+    def close(self) -> None:
+        """Leave the job."""
+        self._client.close()
+
+
+def optimizer_of(rule: Rule) -> pbox.Optimizer:
+    """The servers' optimizer that does what a torch optimizer does. Raises UsageError."""
+    given = only_group(rule.like)
+    kind = type(rule.like).__name__
+    common = {"lr": float(given["lr"]), "weight_decay": float(given.get("weight_decay", 0.0))}
+    found: pbox.Optimizer | None = None
+    if isinstance(rule.like, torch.optim.SGD):
+        speed = float(given["momentum"])
+        named = pbox.Nesterov if given["nesterov"] else pbox.Momentum
+        found = named(**common, momentum=speed) if speed else pbox.SGD(**common)
+    elif type(rule.like) is torch.optim.Adam:  # not AdamW, which decays weights differently
+        first, second = map(float, given["betas"])
+        found = pbox.Adam(**common, beta1=first, beta2=second, eps=float(given["eps"]))
+    elif isinstance(rule.like, torch.optim.Adagrad):
+        found = pbox.Adagrad(**common, lr_decay=float(given["lr_decay"]), eps=float(given["eps"]))
+    elif isinstance(rule.like, torch.optim.RMSprop):
+        found = pbox.RMSProp(**common, alpha=float(given["alpha"]), eps=float(given["eps"]))
+    elif isinstance(rule.like, torch.optim.Adadelta):
+        found = pbox.Adadelta(**common, rho=float(given["rho"]), eps=float(given["eps"]))
+    if found is None:
+        raise UsageError(
+            f"the parameter servers have no {kind}: see docs/pbox.md for those they have"
+        )
+    _check_plain(rule.like, given)
+    return found
+
+
+def _check_plain(like: Optimizer, given: dict[str, Any]) -> None:
+    """Raise UsageError for options that the servers do not have."""
+    unknown = [
+        name
+        for name in ("dampening", "maximize", "amsgrad", "centered", "initial_accumulator_value")
+        if given.get(name)
+    ]
+    if isinstance(like, torch.optim.RMSprop) and given["momentum"]:
+        unknown.append("momentum")
+    if unknown:
+        raise UsageError(f"the parameter servers know no {', '.join(unknown)}: leave it out")
+    if not math.isfinite(float(given["lr"])):
+        raise UsageError(f"the step size is {given['lr']}")

@@ -1,0 +1,277 @@
+"""Workers that are processes, over torch.distributed with Gloo."""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from innet.errors import InnetError, PeerFailed, UsageError
+from innet.training.codecs import PLAIN, Codec, Mirror, mirrored
+from innet.training.server import Server
+from innet.training.transports.base import Background, Client, Transport
+from innet.training.transports.threads import DirectClient
+
+_log = logging.getLogger("innet")
+_MESSAGES, _REQUESTS = 1, 2  # tags; a server has two of its own, from _REQUESTS on
+_REQUEST_BYTES = 16
+_PULL, _PUSH_PULL, _PUSH, _GOT, _LEAVE = range(5)
+
+
+class ProcessGroupTransport(Transport):
+    """Over a Gloo group of its own of all ranks. Parameter servers live in worker 0's process.
+
+    What workers push to a server travels by the `codec`, and what it answers as differences to the answer
+    before (:class:`innet.training.codecs.Mirror`): parameters bear less than gradients do. Means and
+    messages travel as they are. `timeout` is in seconds.
+    """
+
+    def __init__(self, timeout: float = 600.0, codec: Codec = PLAIN) -> None:
+        if not dist.is_initialized():
+            raise UsageError("there is no process group: call torch.distributed.init_process_group")
+        self.rank, self.workers = dist.get_rank(), dist.get_world_size()
+        self._group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout))
+        self._background = Background("innet-communication")
+        self._sent: deque[tuple[dist.Work, Tensor]] = deque()
+        self._serving: list[threading.Thread] = []
+        self._servers = 0
+        self._codec = codec
+
+    def all_reduce(self, vector: Tensor) -> Future[Tensor]:
+        """Gloo's sum, divided by the number of workers."""
+        return self._background.run(self._mean, vector)
+
+    def broadcast(self, vector: Tensor) -> Tensor:
+        """Gloo's broadcast."""
+        copy = vector.clone()
+        with _translated():
+            dist.broadcast(copy, 0, group=self._group)
+        return copy
+
+    def send(self, to: int, message: Tensor) -> None:
+        """Gloo's isend. A message is kept until Gloo is done with it."""
+        while self._sent and self._sent[0][0].is_completed():
+            self._sent.popleft()
+        with _translated():
+            work = dist.isend(message, to, group=self._group, tag=_MESSAGES)
+            if work is None:
+                raise AssertionError
+            self._sent.append((work, message))
+
+    def receive(self, source: int, size: int) -> Tensor:
+        """Gloo's receive."""
+        return _received(self._group, source, _MESSAGES, size)
+
+    def expect(self, source: int, size: int) -> Callable[[], Tensor]:
+        """Gloo's irecv: whoever has something to send is told, and sends it without being asked."""
+        message = torch.empty(size, dtype=torch.uint8)
+        with _translated():
+            work = dist.irecv(message, source, group=self._group, tag=_MESSAGES)
+            if work is None:
+                raise AssertionError
+
+        def wait() -> Tensor:
+            with _translated():
+                work.wait()
+            return message
+
+        return wait
+
+    def connect(self, size: int, make: Callable[[], Server]) -> Client:
+        """A client: direct in worker 0, which has a thread for each of the others."""
+        del size
+        tag, self._servers = _REQUESTS + 2 * self._servers, self._servers + 1
+        server = make()
+        if dist.get_rank():
+            return _RemoteClient(self._group, tag, server, self._codec, self._background)
+        self._start(server, tag, range(1, self.workers), first=0)
+        return DirectClient(server, 0, self._background)
+
+    def close(self, *, abandon: bool = False) -> None:
+        """Wait for messages under way, and for the workers to leave the servers here."""
+        self._background.close(abandon=abandon)
+        if abandon:
+            return
+        for thread in self._serving:
+            thread.join()
+        with _translated():
+            while self._sent:
+                self._sent.popleft()[0].wait()
+
+    def _mean(self, vector: Tensor) -> Tensor:
+        total = vector.clone()
+        with _translated():
+            dist.all_reduce(total, group=self._group)
+        return total / self.workers
+
+    def _start(self, server: Server, tag: int, ranks: Iterable[int], first: int) -> None:
+        """Serve these ranks, of which `first` would be worker 0."""
+        ways = {rank: mirrored(self._codec, server.centre) for rank in ranks}
+        for rank, answers in ways.items():
+            thread = threading.Thread(
+                target=self._serve,
+                args=(server, rank, rank - first, tag, answers),
+                name=f"innet-server-{rank}",
+                daemon=True,  # of a script that fails, the others will never say that they leave
+            )
+            thread.start()
+            self._serving.append(thread)
+
+    def _serve(
+        self, server: Server, rank: int, worker: int, tag: int, answers: Codec | Mirror
+    ) -> None:
+        size = server.centre.numel()
+        try:
+            while True:
+                kind, rate = self._request(rank, tag)
+                if kind == _LEAVE:
+                    return
+                with server.conversation:
+                    if kind == _PULL:
+                        answer = server.pull(worker)
+                    else:
+                        vector = self._codec.decode(
+                            _received(self._group, rank, tag, self._codec.size(size))
+                        )
+                        if kind == _PUSH:
+                            server.push(worker, vector, rate)
+                            continue
+                        answer = server.push_pull(worker, vector, rate)
+                    with _translated():
+                        dist.send(answers.encode(answer), rank, group=self._group, tag=tag + 1)
+                    if server.one_at_a_time:
+                        self._request(rank, tag)  # the worker says that it has the answer
+        except InnetError as problem:
+            _log.warning("the parameter server lost worker %d: %s", worker, problem)
+            server.fail()
+        finally:
+            server.leave(worker)
+
+    def _request(self, rank: int, tag: int) -> tuple[int, float]:
+        kind, rate = _received(self._group, rank, tag, _REQUEST_BYTES).view(torch.float64).tolist()
+        return int(kind), rate
+
+
+class ServerNodeTransport(ProcessGroupTransport):
+    """The same with a node for the parameter servers alone: rank 0, and rank r + 1 is worker r.
+
+    It is for the algorithms with parameter servers. The node makes the algorithm as the workers do, from
+    the parameters that all begin with, and closes it: then it serves until all have left. It takes no
+    steps, and nothing is averaged.
+    """
+
+    def __init__(self, timeout: float = 600.0, codec: Codec = PLAIN) -> None:
+        super().__init__(timeout, codec)
+        if self.workers < 2:
+            raise UsageError("a process group of one: there is no worker beside the servers' node")
+        self.rank, self.workers = self.rank - 1, self.workers - 1
+
+    @property
+    def serves(self) -> bool:
+        """Whether this is the servers' node."""
+        return self.rank < 0
+
+    def all_reduce(self, vector: Tensor) -> Future[Tensor]:
+        """None: the servers' node has nothing to give. Raises UsageError."""
+        del vector
+        raise UsageError(
+            "ServerNodeTransport has parameter servers only: use ProcessGroupTransport"
+        )
+
+    def connect(self, size: int, make: Callable[[], Server]) -> Client:
+        """A client; at the servers' node one that does nothing."""
+        if not self.serves:
+            return super().connect(size, make)
+        tag, self._servers = _REQUESTS + 2 * self._servers, self._servers + 1
+        server = make()
+        self._start(server, tag, range(1, self.workers + 1), first=1)
+        return _Idle(server, self.rank, self._background)
+
+
+class _Idle(DirectClient):
+    """At the servers' node: no worker, so nobody's turn is waited for, and nobody leaves."""
+
+    def pull(self) -> Tensor:
+        """The centre as it is."""
+        return self._server.centre.clone()
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+class _RemoteClient:
+    """A client of the server in worker 0's process. `server` is what that began as."""
+
+    def __init__(
+        self,
+        group: dist.ProcessGroup,
+        tag: int,
+        server: Server,
+        codec: Codec,
+        background: Background,
+    ) -> None:
+        self._group, self._tag = group, tag
+        self._acknowledges = server.one_at_a_time
+        self._codec, self._answers = codec, mirrored(codec, server.centre)
+        self._size = codec.size(server.centre.numel())
+        self._background = background
+
+    def pull(self) -> Tensor:
+        """The centre."""
+        self._request(_PULL, 0.0)
+        return self._answer()
+
+    def push_pull(self, vector: Tensor, rate: float) -> Tensor:
+        """Send the vector to the server, and wait for its answer."""
+        self._send(_PUSH_PULL, vector, rate)
+        return self._answer()
+
+    def submit(self, vector: Tensor, rate: float) -> Future[Tensor]:
+        """The same in the communication thread."""
+        return self._background.run(lambda given: self.push_pull(given, rate), vector)
+
+    def push(self, vector: Tensor, rate: float) -> None:
+        """Send the vector to the server."""
+        self._send(_PUSH, vector, rate)
+
+    def close(self) -> None:
+        """Leave."""
+        self._request(_LEAVE, 0.0)
+
+    def _send(self, kind: int, vector: Tensor, rate: float) -> None:
+        self._request(kind, rate)
+        with _translated():
+            dist.send(self._codec.encode(vector), 0, group=self._group, tag=self._tag)
+
+    def _request(self, kind: int, rate: float) -> None:
+        request = torch.tensor([kind, rate], dtype=torch.float64).view(torch.uint8)
+        with _translated():
+            dist.send(request, 0, group=self._group, tag=self._tag)
+
+    def _answer(self) -> Tensor:
+        message = _received(self._group, 0, self._tag + 1, self._size)
+        if self._acknowledges:
+            self._request(_GOT, 0.0)
+        return self._answers.decode(message)
+
+
+def _received(group: dist.ProcessGroup, source: int, tag: int, size: int) -> Tensor:
+    """A message, uint8 (size,)."""
+    message = torch.empty(size, dtype=torch.uint8)
+    with _translated():
+        dist.recv(message, source, group=group, tag=tag)
+    return message
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as problem:  # all that PyTorch has for a broken connection
+        raise PeerFailed(f"the process group failed: {problem}") from problem

@@ -1,0 +1,189 @@
+"""Workers that are threads of one process."""
+
+import queue
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from innet.errors import PeerFailed, UsageError
+from innet.training.server import WITHIN, Server
+from innet.training.transports.base import Background, Client, Transport
+
+_LOOK = (
+    0.05  # how soon a worker that waits for a message learns that another has failed, in seconds
+)
+
+
+class Hub:
+    """What the threads share."""
+
+    def __init__(self, workers: int) -> None:
+        if workers < 1:
+            raise UsageError(f"{workers} workers: there has to be one at least")
+        self.workers = workers
+        self.changed = threading.Condition()
+        self.failed = False
+        self.calls: dict[int, dict[int, Tensor]] = defaultdict(dict)
+        self.done: dict[int, Tensor] = {}
+        self.messages: dict[tuple[int, int], queue.SimpleQueue[Tensor]] = {
+            (source, to): queue.SimpleQueue() for source in range(workers) for to in range(workers)
+        }
+        self.servers: list[Server] = []
+
+    def fail(self) -> None:
+        """A worker broke down: whoever waits for another gets PeerFailed."""
+        with self.changed:
+            self.failed = True
+            servers = list(self.servers)
+            self.changed.notify_all()
+        for server in servers:
+            server.fail()
+
+    def meet(self, call: int, rank: int, vector: Tensor) -> Tensor:
+        """The mean of the vectors of all workers' `call`-th call; summed in the order of ranks."""
+        with self.changed:
+            here = self.calls[call]
+            here[rank] = vector
+            if len(here) == self.workers:
+                if len({each.shape for each in here.values()}) > 1:
+                    self.failed = True
+                    self.changed.notify_all()
+                    raise UsageError("the workers reduce vectors of different sizes")
+                total = here[0].clone()
+                for other in range(1, self.workers):
+                    total += here[other]
+                self.done[call] = total / self.workers
+                here.clear()
+                self.changed.notify_all()
+            self.wait_until(lambda: call in self.done)
+            mean = self.done[call].clone()
+            here[rank] = vector
+            if len(here) == self.workers:  # all have it
+                del self.calls[call], self.done[call]
+            return mean
+
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Wait, with the lock held. Raises PeerFailed."""
+        done = self.changed.wait_for(lambda: self.failed or condition(), WITHIN)
+        if self.failed or not done:
+            raise PeerFailed("another worker broke down, or has been silent for too long")
+
+
+class ThreadTransport(Transport):
+    """One thread's end. Get them from :func:`run` or :func:`group`."""
+
+    def __init__(self, hub: Hub, rank: int) -> None:
+        self.hub, self.rank, self.workers = hub, rank, hub.workers
+        self._background = Background(f"innet-communication-{rank}")
+        self._calls = 0
+        self._servers = 0
+
+    def all_reduce(self, vector: Tensor) -> Future[Tensor]:
+        """The mean, summed in the order of the ranks."""
+        call, self._calls = self._calls, self._calls + 1
+        return self._background.run(lambda given: self.hub.meet(call, self.rank, given), vector)
+
+    def broadcast(self, vector: Tensor) -> Tensor:
+        """Through the messages' queues."""
+        if self.rank:
+            return self.receive(0, 4 * vector.numel()).view(torch.float32)
+        for to in range(1, self.workers):
+            self.send(to, vector.clone().view(torch.uint8))
+        return vector.clone()
+
+    def send(self, to: int, message: Tensor) -> None:
+        """Into the other thread's queue."""
+        self.hub.messages[self.rank, to].put(message)
+
+    def receive(self, source: int, size: int) -> Tensor:
+        """Out of this thread's queue."""
+        while not self.hub.failed:
+            try:
+                message = self.hub.messages[source, self.rank].get(timeout=_LOOK)
+            except queue.Empty:
+                continue
+            if message.numel() != size:
+                raise UsageError(f"a message of {message.numel()} bytes where {size} were due")
+            return message
+        raise PeerFailed(f"no message of worker {source}: a worker broke down")
+
+    def connect(self, size: int, make: Callable[[], Server]) -> Client:
+        """A client of a server that all threads share."""
+        del size
+        with self.hub.changed:
+            number, self._servers = self._servers, self._servers + 1
+            if self.rank == 0:
+                self.hub.servers.append(make())
+                self.hub.changed.notify_all()
+            self.hub.wait_until(lambda: len(self.hub.servers) > number)
+            return DirectClient(self.hub.servers[number], self.rank, self._background)
+
+    def close(self, *, abandon: bool = False) -> None:
+        """End the communication thread."""
+        self._background.close(abandon=abandon)
+
+
+class DirectClient:
+    """A client in the server's own process."""
+
+    def __init__(self, server: Server, rank: int, background: Background) -> None:
+        self._server, self._rank, self._background = server, rank, background
+
+    def pull(self) -> Tensor:
+        """The centre, a copy."""
+        return self._server.pull(self._rank)
+
+    def push_pull(self, vector: Tensor, rate: float) -> Tensor:
+        """Call the server."""
+        with self._server.conversation:
+            return self._server.push_pull(self._rank, vector, rate)
+
+    def submit(self, vector: Tensor, rate: float) -> Future[Tensor]:
+        """Call the server from the communication thread."""
+        return self._background.run(lambda given: self.push_pull(given, rate), vector)
+
+    def push(self, vector: Tensor, rate: float) -> None:
+        """Call the server."""
+        self._server.push(self._rank, vector, rate)
+
+    def close(self) -> None:
+        """Leave."""
+        self._server.leave(self._rank)
+
+
+def group(workers: int) -> list[ThreadTransport]:
+    """The ends of a network between so many threads."""
+    hub = Hub(workers)
+    return [ThreadTransport(hub, rank) for rank in range(workers)]
+
+
+def run(workers: int, work: Callable[[Transport], Any]) -> list[Any]:
+    """Let `work(transport)` run in so many threads. Returns what they return, by rank.
+
+    When one fails the others are told, and its error is raised.
+    """
+    ends = group(workers)
+
+    def watched(end: ThreadTransport) -> Any:
+        try:
+            return work(end)
+        except BaseException:
+            end.hub.fail()
+            raise
+        finally:
+            end.close()
+
+    with ThreadPoolExecutor(workers, thread_name_prefix="innet-worker") as pool:
+        running = [pool.submit(watched, end) for end in ends]
+    problems = [problem for each in running if (problem := each.exception())]
+    for problem in problems:
+        if not isinstance(problem, PeerFailed):  # who failed first, not who was told of it
+            raise problem
+    if problems:
+        raise problems[0]
+    return [each.result() for each in running]

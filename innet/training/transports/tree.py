@@ -1,0 +1,81 @@
+"""Tree reduction: about 2 log P messages deep, instead of P (You et al., section 6.1.1).
+
+Also for groups of replicas within a node (section 6.2): the replicas' vectors are summed in a tree, the
+first of the replicas takes the sum to the network between the nodes, and it comes back down the tree.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+
+import torch
+from torch import Tensor
+
+from innet.training.server import Server
+from innet.training.transports.base import Background, Client, Transport
+
+
+class Tree(Transport):
+    """A binomial tree over the messages of another transport, which is closed with it.
+
+    `between`, which replica 0 of every node has to give, is the network between the nodes, with one
+    end a node. Nodes have to have the same number of replicas.
+    """
+
+    def __init__(self, over: Transport, between: Transport | None = None) -> None:
+        self._over, self._between = over, between
+        self.rank, self.workers = over.rank, over.workers
+        self._background = Background(f"innet-tree-{over.rank}")
+
+    def all_reduce(self, vector: Tensor) -> Future[Tensor]:
+        """The mean: up the tree, between the nodes, down the tree."""
+        return self._background.run(self._mean, vector)
+
+    def broadcast(self, vector: Tensor) -> Tensor:
+        """The first node's first replica's, down the tree."""
+        if self._between and not self.rank:
+            vector = self._between.broadcast(vector)
+        return self._down(vector)
+
+    def connect(self, size: int, make: Callable[[], Server]) -> Client:
+        """The other transport's."""
+        return self._over.connect(size, make)
+
+    def close(self, *, abandon: bool = False) -> None:
+        """End the communication thread, and the other transports'."""
+        self._background.close(abandon=abandon)
+        self._over.close(abandon=abandon)
+        if self._between:
+            self._between.close(abandon=abandon)
+
+    def _mean(self, vector: Tensor) -> Tensor:
+        mean = self._up(vector) / self.workers
+        if self._between and not self.rank:
+            mean = self._between.all_reduce(mean).result()
+        return self._down(mean)
+
+    def _up(self, vector: Tensor) -> Tensor:
+        """The sum of the ranks below; at rank 0 of all. Rank r hands on to r without its lowest bit."""
+        total = vector.clone()
+        bit = 1
+        while bit < self.workers and not self.rank & bit:
+            if self.rank + bit < self.workers:
+                total += self._receive(self.rank + bit, vector.numel())
+            bit *= 2
+        if self.rank:
+            self._over.send(self.rank & (self.rank - 1), total.clone().view(torch.uint8))
+        return total
+
+    def _down(self, vector: Tensor) -> Tensor:
+        """Rank 0's vector, back along the same edges."""
+        lowest = self.rank & -self.rank if self.rank else 1 << (self.workers - 1).bit_length()
+        if self.rank:
+            vector = self._receive(self.rank - lowest, vector.numel())
+        bit = lowest // 2
+        while bit:
+            if self.rank + bit < self.workers:
+                self._over.send(self.rank + bit, vector.clone().view(torch.uint8))
+            bit //= 2
+        return vector.clone()
+
+    def _receive(self, source: int, elements: int) -> Tensor:
+        return self._over.receive(source, 4 * elements).view(torch.float32)

@@ -1,0 +1,115 @@
+"""The work on every word of a batch of packets: compiled C where there is a compiler, else numpy.
+
+Both do the same, bit for bit. The C takes a tenth of the time: numpy goes through memory once for every
+step, and slowly through words in network byte order.
+"""
+
+import ctypes
+import sys
+from functools import cache
+from importlib import resources
+
+import numpy as np
+import numpy.typing as npt
+
+from innet.errors import CompilerError
+from innet.native import compile_library
+from innet.wire.records import Records
+
+FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fPIC", "-shared")
+_SOURCES = ("batch.c", "words.h")
+
+Chunks = npt.NDArray[np.int32]
+Indices = npt.NDArray[np.int64]
+Sums = npt.NDArray[np.uint64]
+
+
+@cache
+def compiled() -> ctypes.CDLL | None:
+    """The C, or None where it cannot be compiled."""
+    if sys.byteorder != "little":
+        return None
+    folder = resources.files("innet.wire")
+    sources = {name: (folder / name).read_bytes() for name in _SOURCES}
+    try:
+        library = ctypes.CDLL(str(compile_library(FLAGS, sources.values(), lambda: sources)))
+    except (CompilerError, OSError):
+        return None
+    pointer, size = ctypes.c_void_p, ctypes.c_size_t
+    library.innet_word_sums.argtypes = (pointer, size, size, size, pointer, pointer)
+    library.innet_store_lanes.argtypes = (pointer, size, size, size, pointer, pointer)
+    library.innet_load_lanes.argtypes = (pointer, size, size, size, pointer, pointer, pointer)
+    return library
+
+
+def word_sums(records: Records, weights: Sums) -> Sums:
+    """Σₖ weight(k) · word(k) modulo 2⁶⁴ of every packet, (packets,).
+
+    The words are the header's and the lanes', big-endian, of 32 bits; there are as many `weights`.
+    """
+    start = _offset(records, "version")
+    if library := compiled():
+        if start + 4 * len(weights) > records.dtype.itemsize or not weights.flags.c_contiguous:
+            raise AssertionError(f"{len(weights)} weights for {records.dtype}")
+        sums = np.empty(len(records), np.uint64)
+        library.innet_word_sums(
+            records.ctypes.data + start, records.strides[0], len(records), len(weights),
+            weights.ctypes.data, sums.ctypes.data,
+        )  # fmt: skip
+        return sums
+    words: npt.NDArray[np.uint32] = records.view(_as_words(records.dtype))["words"]
+    return np.asarray(words.astype(np.uint64) @ weights)
+
+
+def store_lanes(records: Records, chunks: Chunks, which: Indices) -> None:
+    """Write the rows `which`, one for each packet, of `chunks`, (chunks, lanes) int32, to the lanes."""
+    if not (library := compiled()):
+        records["lanes"] = chunks[which]
+        return
+    _check(records, chunks, which, None)
+    library.innet_store_lanes(
+        records.ctypes.data + _offset(records, "lanes"), records.strides[0], len(which),
+        chunks.shape[1], chunks.ctypes.data, which.ctypes.data,
+    )  # fmt: skip
+
+
+def load_lanes(records: Records, positions: Indices, chunks: Chunks, which: Indices) -> None:
+    """Write the lanes of the packets at `positions` to the rows `which` of `chunks`."""
+    if not (library := compiled()):
+        chunks[which] = records["lanes"][positions]
+        return
+    _check(records, chunks, which, positions)
+    library.innet_load_lanes(
+        records.ctypes.data + _offset(records, "lanes"), records.strides[0], len(which),
+        chunks.shape[1], positions.ctypes.data, chunks.ctypes.data, which.ctypes.data,
+    )  # fmt: skip
+
+
+def _check(records: Records, chunks: Chunks, which: Indices, positions: Indices | None) -> None:
+    """What C takes for granted of memory; raises AssertionError where it is not so."""
+    packets, rows = len(records), len(chunks)
+    places = np.arange(packets) if positions is None else positions
+    in_order = all(each.flags.c_contiguous for each in (chunks, which, places))
+    types = chunks.dtype == np.int32 and which.dtype == places.dtype == np.int64
+    shapes = len(which) == len(places) and records["lanes"].shape[1:] == chunks.shape[1:]
+    if not (in_order and types and shapes and chunks.ndim == 2):
+        raise AssertionError(f"not as C expects it: {records.dtype}, {chunks.dtype} {chunks.shape}")
+    if len(which) and not (
+        0 <= which.min() <= which.max() < rows and 0 <= places.min() <= places.max() < packets
+    ):
+        raise AssertionError(f"{which} or {places} are outside of {rows} rows, {packets} packets")
+
+
+def _offset(records: Records, field: str) -> int:
+    fields = records.dtype.fields
+    return fields[field][1] if fields else 0
+
+
+@cache
+def _as_words(dtype: np.dtype[np.void]) -> np.dtype[np.void]:
+    """The same packets, with header and lanes as one row of big-endian words."""
+    start = dtype.fields["version"][1] if dtype.fields else 0
+    row = (">u4", ((dtype.itemsize - start) // 4,))
+    return np.dtype(
+        {"names": ["words"], "formats": [row], "offsets": [start], "itemsize": dtype.itemsize}
+    )

@@ -1,0 +1,41 @@
+"""Folders of certificates that are not as they should be."""
+
+import shutil
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from innet import tls
+from innet.certificates import make
+
+
+def mixed(tmp_path: Path, authorities: Path, rest: Path) -> Path:
+    """A folder that believes one authority, and has certificates of another."""
+    path = tmp_path / "mixed"
+    shutil.copytree(rest, path)
+    for name in ("ca.pem", "workers-ca.pem"):
+        shutil.copy(authorities / name, path)
+    return path
+
+
+def expired(tmp_path: Path, folder: Path) -> Path:
+    """A folder with the same authorities, but certificates whose time is over."""
+    path = tmp_path / "expired"
+    shutil.copytree(folder, path)
+    make(path, [], timedelta(seconds=-1))
+    return path
+
+
+def forget_roles(folder: Path) -> None:
+    """Renew all certificates with roles that innet does not know."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tls, "role_uri", lambda role: f"https://example.com/{role}")
+        make(folder, [])
+
+
+def unchecked(folder: Path, role: str) -> tls.Identity:
+    """What a folder has for a role, whatever it is."""
+    certificate, key = tls.certificate_path(folder, role), tls.key_path(folder, role)
+    authorities = tuple(tls.authorities(folder, role))
+    return tls.Identity(certificate, key, authorities, datetime.max.replace(tzinfo=UTC))

@@ -1,0 +1,17 @@
+"""A folder as a compiler and an assembler leave it for a Tofino. No chip would run its binary."""
+
+import json
+import random
+from pathlib import Path
+
+from innet.p4 import tofino
+
+
+def make(folder: Path, chip: str = "tofino") -> Path:
+    """Write it: the names of the tables are the program's, the rest stands for what it would be."""
+    (folder / "pipe").mkdir(parents=True)
+    tables = [{"name": f"pipe.{each.preamble.name}"} for each in tofino.p4info(chip).tables]
+    (folder / "bfrt.json").write_text(json.dumps({"tables": tables}))
+    (folder / "pipe/context.json").write_text(json.dumps({"program_name": "aggregate"}))
+    (folder / f"pipe/{chip}.bin").write_bytes(random.Random(1).randbytes(50_000))
+    return folder

@@ -1,0 +1,199 @@
+"""A rack as its operator runs it: switch, controller and workers are processes that can be killed.
+
+What is killed can be started again as it was: with the same command, at the same addresses.
+"""
+
+import contextlib
+import itertools
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from innet.controller import innet_pb2 as pb
+from innet.controller.client import connect, translated
+from innet.demo.rack import command, free_tcp_port, free_udp_ports
+
+WITHIN = 60.0
+"""Seconds after which whatever a test waits for counts as never coming."""
+
+STEPS = Path(__file__).with_name("steps.py")
+
+
+class Server:
+    """A server process, which says on its standard output that it serves."""
+
+    def __init__(self, name: str, arguments: Sequence[str], folder: Path) -> None:
+        self._arguments, self._log = arguments, folder / f"{name}.log"
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait until it serves."""
+        with self._log.open("a") as log:
+            self._process = subprocess.Popen(
+                self._arguments, stdout=subprocess.PIPE, stderr=log, text=True
+            )
+        assert self._process.stdout
+        assert self._process.stdout.readline(), self._log.read_text()
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self._process:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+
+class Worker:
+    """A training process, and what it has said so far."""
+
+    def __init__(self, rank: int, arguments: Sequence[str], environment: dict[str, str]) -> None:
+        self.rank = rank
+        self.steps: list[dict[str, Any]] = []
+        self.end: dict[str, Any] = {}
+        self._said = threading.Condition()
+        self._process = subprocess.Popen(
+            [sys.executable, str(STEPS), *arguments],
+            env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        self._problem = ""
+        self._running = True
+        self._readers = [threading.Thread(target=each) for each in (self._read, self._read_errors)]
+        for reader in self._readers:
+            reader.start()
+
+    def wait_for_step(self, number: int) -> None:
+        """Return when the step is done."""
+        with self._said:
+            self._said.wait_for(lambda: self.done > number or not self._running, WITHIN)
+        assert self.done > number, f"worker {self.rank} is at step {self.done}: {self._problem}"
+
+    def wait_for_path(self, path: str) -> None:
+        """Return when a step's sums have gone this way last."""
+        with self._said:
+            found = self._said.wait_for(lambda: self.steps[-1]["path"] == path, WITHIN)
+        assert found, f"worker {self.rank} is at step {self.done}, by {self.steps[-1]}"
+
+    def wait_for_end(self) -> str:
+        """Return the parameters' digest at the end."""
+        with self._said:
+            self._said.wait_for(lambda: not self._running, WITHIN)
+        assert self.end, f"worker {self.rank} is at step {self.done}: {self._problem}"
+        return str(self.end["parameters"])
+
+    @property
+    def done(self) -> int:
+        """How many steps are done."""
+        return len(self.steps)
+
+    @property
+    def digests(self) -> dict[int, str]:
+        """What the parameters were after some of the steps."""
+        return {each["step"]: each["parameters"] for each in self.steps if each["parameters"]}
+
+    def longest_step(self, since: float, until: float) -> float:
+        """The longest time between two steps that are done, of those that touch the interval."""
+        times = [each["at"] for each in self.steps]
+        pairs = itertools.pairwise(times)
+        return max(after - before for before, after in pairs if after > since and before < until)
+
+    def kill(self) -> None:
+        """kill -9."""
+        self._process.kill()
+        self._process.wait()
+        for reader in self._readers:
+            reader.join()
+
+    def _read(self) -> None:
+        assert self._process.stdout
+        with self._process.stdout as lines:
+            for line in lines:
+                said = json.loads(line)
+                with self._said:
+                    if "end" in said:
+                        self.end = said
+                    else:
+                        self.steps.append(said)
+                    self._said.notify_all()
+        with self._said:
+            self._running = False
+            self._said.notify_all()
+
+    def _read_errors(self) -> None:
+        assert self._process.stderr
+        with self._process.stderr as lines:
+            self._problem = lines.read()
+
+
+@dataclass
+class Cluster:
+    """Switch, controller, and a job for each training."""
+
+    switch: Server
+    controller: Server
+    address: str
+    links: list[str]
+    _jobs: list[str] = field(default_factory=list)
+
+    @contextlib.contextmanager
+    def training(self, steps: int, *, group: bool, **job: int) -> Iterator[list[Worker]]:
+        """One worker per port trains, in a job of their own; `job` are fields of its request."""
+        name = f"training-{len(self._jobs)}"
+        self._jobs.append(name)
+        count = len(self.links)
+        request = pb.CreateJobRequest(name=name, switch="tor", workers=count, slots=64, **job)
+        channel, stub = connect(self.address)
+        with contextlib.closing(channel), translated("create the job"):
+            token = stub.CreateJob(request).token
+        environment = {
+            "INNET_CONTROLLER": self.address, "INNET_JOB": name, "INNET_TOKEN": token,
+            "INNET_LINK": " ".join(self.links), "INNET_TLS": "",
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_tcp_port()),
+            "WORLD_SIZE": str(count),
+        }  # fmt: skip
+        arguments = [str(steps), *(["group"] if group else [])]
+        workers = [
+            Worker(rank, arguments, {**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)})
+            for rank in range(count)
+        ]
+        try:
+            yield workers
+        finally:
+            for worker in workers:
+                worker.kill()
+
+
+@contextlib.contextmanager
+def cluster(workers: int, folder: Path) -> Iterator[Cluster]:
+    """Start switch and controller; the controller keeps its state in the folder."""
+    ports = free_udp_ports(2 * workers)
+    pairs = list(zip(ports[:workers], ports[workers:], strict=True))
+    cables = [
+        f"-i{number}@udp:127.0.0.1:{near}/127.0.0.1:{far}"
+        for number, (near, far) in enumerate(pairs, start=1)
+    ]
+    p4runtime, address = (f"127.0.0.1:{free_tcp_port()}" for _ in range(2))
+    switch_arguments = ["--no-p4", "--grpc-server-addr", p4runtime, *cables]
+    controller_arguments = ["controller", "--address", address, "--state", str(folder / "state")]
+    switch = Server("switch", [*command("innet.switch.cli"), *switch_arguments], folder)
+    controller = Server("controller", [*command("innet.cli"), *controller_arguments], folder)
+    try:
+        switch.start()
+        controller.start()
+        channel, stub = connect(address)
+        request = pb.AddSwitchRequest(
+            name="tor", grpc_address=p4runtime, ports=range(1, workers + 1)
+        )
+        with contextlib.closing(channel), translated("add the switch"):
+            stub.AddSwitch(request)
+        links = [f"udp:127.0.0.1:{far}/127.0.0.1:{near}" for near, far in pairs]
+        yield Cluster(switch, controller, address, links)
+    finally:
+        controller.kill()
+        switch.kill()

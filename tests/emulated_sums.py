@@ -1,0 +1,47 @@
+"""A worker on an emulated host: sums without end, each checked, until a test says that it is enough.
+
+``python emulated_sums.py FOLDER``: says "begun" after the first. If a sum cannot be made it says why, in
+a word.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import innet
+from innet.errors import AllReduceError
+from innet.host.seat import Patience
+
+SIZE = 20_000
+PATIENCE = Patience(switch=8.0, workers=20.0)
+
+
+def say(what: str) -> None:
+    sys.stdout.write(what + "\n")
+    sys.stdout.flush()
+
+
+def main(folder: Path) -> None:
+    rank, workers = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    own = np.arange(SIZE, dtype=np.int32)
+    with innet.join(patience=PATIENCE) as agent:
+        step = 0
+        enough = np.zeros(1, np.int32)
+        while not enough[0]:
+            try:
+                total = agent.all_reduce(own + step * (rank + 1), op="sum")
+                enough = agent.all_reduce(np.int32([(folder / "enough").exists()]), op="sum")
+            except AllReduceError as problem:
+                say(f"error {type(problem).__name__}")
+                return
+            assert np.array_equal(total, workers * own + step * workers * (workers + 1) // 2)
+            step += 1
+            if step == 1:
+                say("begun")
+    say("exact")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,114 @@
+"""One worker's end of a cable; the test is the switch at the other end, and the controller."""
+
+import contextlib
+import socket
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from switches import receive, udp_socket
+
+from innet.controller import innet_pb2 as pb
+from innet.host.bell import Bell
+from innet.host.link import Link, open_link
+from innet.host.seat import Epoch, Path, Seat
+from innet.wire.check import intact, seal
+from innet.wire.frames import ENCAPSULATION_BYTES, SOURCE_IP, SOURCE_PORT, Address
+from innet.wire.layout import Kind
+from innet.wire.records import Records, packet_dtype
+
+LANES, WITHIN = 64, 30.0
+FRAME = packet_dtype(LANES, ENCAPSULATION_BYTES)
+SERVICE = Address("02:00:00:00:00:fe", "10.255.255.254")
+SERVICE_IP = int.from_bytes(SERVICE.ip_bytes)
+SEAT = Seat(job=7, rank=0, workers=3, fewest=3, lanes=LANES)
+EPOCH = Epoch(9, Path.SWITCH, first_slot=16, slots=4)
+CHUNKS = np.arange(2 * LANES, dtype=np.int32).reshape(2, LANES)
+
+
+@dataclass
+class Switch:
+    """The test's end of the worker's cable."""
+
+    sock: socket.socket
+    link: Link
+    bell: Bell
+    in_the_end: contextlib.ExitStack
+    """What to do before the cable is taken away: who still waits at it would keep it."""
+
+    def take(self) -> Records:
+        """The next contribution."""
+        packet = np.frombuffer(receive(self.sock), FRAME).copy()
+        ip, port = packet["encapsulation"][0].tobytes()[26:30], self.sock.getpeername()[1]
+        assert intact(packet, int.from_bytes(ip), port).all()
+        return packet
+
+    def take_chunk(self, which: int) -> Records:
+        """A contribution to this slot of the job, whatever is sent before."""
+        while (packet := self.take())["slot"] != EPOCH.first_slot + which:
+            pass
+        return packet
+
+    def answer(self, packet: Records, kind: Kind, workers: int = 0b111) -> None:
+        """Send a contribution back as a reply that names these workers."""
+        packet["kind"], packet["workers"] = kind, workers
+        packet["count"] = workers.bit_count() if kind == Kind.RESULT else 0
+        self.send(packet)
+
+    def send(self, packet: Records) -> None:
+        """Send what the worker takes for the switch's."""
+        frame = packet.view(np.uint8)
+        frame[SOURCE_IP] = np.frombuffer(SERVICE.ip_bytes, np.uint8)
+        frame[SOURCE_PORT] = np.frombuffer(SERVICE.udp_port.to_bytes(2), np.uint8)
+        seal(packet, SERVICE_IP, SERVICE.udp_port)
+        self.sock.send(packet.tobytes())
+
+
+@contextlib.contextmanager
+def cabled() -> Iterator[Switch]:
+    """A worker's link, and a socket in the place of its switch."""
+    with (
+        contextlib.closing(Bell()) as bell,
+        udp_socket() as sock,
+        udp_socket() as probe,
+    ):
+        (ip, port), (_, here) = probe.getsockname(), sock.getsockname()
+        probe.close()
+        sock.connect((ip, port))
+        link = open_link(f"udp:{ip}:{port}/{ip}:{here}", SERVICE, LANES, bell)
+        with contextlib.closing(link), contextlib.ExitStack() as in_the_end:
+            yield Switch(sock, link, bell, in_the_end)
+
+
+@dataclass
+class Controller:
+    """What the test says as the controller, and what it hears."""
+
+    bell: Bell
+    epoch: Epoch | None = None
+    recover: pb.Recover | None = None
+    ended: str = ""
+    gone: Mapping[int, str] = field(default_factory=dict)
+    readies: list[tuple[int, int]] = field(default_factory=list)
+    troubles: list[tuple[int, str]] = field(default_factory=list)
+
+    def departed(self) -> Mapping[int, str]:
+        return self.gone
+
+    def ready(self, epoch: int, exchange: int) -> None:
+        self.readies.append((epoch, exchange))
+
+    def trouble(self, epoch: int, reason: str) -> None:
+        self.troubles.append((epoch, reason))
+
+    def say_recover(self, epoch: int, reason: str = "the test says so") -> None:
+        self.recover = pb.Recover(epoch=epoch, reason=reason)
+        self.bell.ring()
+
+    def say_resume(self, epoch: Epoch) -> None:
+        self.epoch, self.recover = epoch, None
+        self.bell.ring()
+
+    def say_departed(self, rank: int, reason: str = "it has left the job") -> None:
+        self.gone = {**self.gone, rank: reason}
+        self.bell.ring()

@@ -1,0 +1,39 @@
+"""Run several examples in one process group, and write what they say: for tests/test_examples.py.
+
+``torchrun run_examples.py BACKEND STEPS FILE NAME...``; every rank writes FILE.RANK.
+"""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+sys.path.append(str(Path(__file__).parents[1] / "examples"))
+
+import common
+
+import innet.torch
+
+
+def main(backend: str, steps: str, file: str, *names: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group(backend)
+    rank = dist.get_rank()
+    said = {}
+    for name in names:
+        before = innet.torch.carried()
+        losses = importlib.import_module(name).train(int(steps))
+        after = innet.torch.carried()
+        ways = {"/".join(way): number - before.get(way, 0) for way, number in after.items()}
+        said[name] = {"losses": losses, "ways": ways}
+    _, labels = common.digits()
+    said["labels"] = common.total(torch.bincount(labels[rank::3], minlength=10) << 40)
+    Path(f"{file}.{rank}").write_text(json.dumps(said))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,32 @@
+"""Runs the tests of a worker's compiled C once more, compiled with sanitizers: any error ends it.
+
+``python tests/sanitized_worker.py``, with the address sanitizer's library preloaded.
+"""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from innet.host import fastpath
+from innet.wire import batch
+
+FLAGS = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+"""What is added to the compiler's flags."""
+
+_TESTS = ("test_batch.py", "test_fastpath.py", "test_link.py")
+
+
+def main() -> int:
+    """Run those that have to do with C."""
+    plain = fastpath.flags
+    fastpath.flags = lambda: [*plain(), *FLAGS]
+    batch.FLAGS = (*batch.FLAGS, *FLAGS)
+    here = Path(__file__).parent
+    others = "not sanitizers and not numpy and not no_compiled_steps"
+    options = ["-q", "-x", "-p", "no:cacheprovider", "-k", others]
+    return int(pytest.main([*options, *(str(here / name) for name in _TESTS)]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

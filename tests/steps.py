@@ -1,0 +1,70 @@
+"""A worker that trains a small network step by step, and says when each step was done.
+
+``python steps.py STEPS [group]``: with ``group`` the workers form a process group, and fall back to it.
+After every step one JSON line: its number, the time, the path of its sums, and now and then what the
+parameters are.
+"""
+
+import hashlib
+import json
+import os
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import innet
+
+REPORT_EVERY = 50
+
+
+def main(steps: int, *, group: bool) -> None:
+    """Train on random data that every worker makes from the rank and the step, so that runs agree."""
+    torch.set_num_threads(1)
+    if group:
+        dist.init_process_group("gloo")
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 8))
+    parameters = list(model.parameters())
+    teacher = torch.randn(32, 8)
+    rank = int(os.environ["RANK"])
+    with innet.join(fallback=dist.group.WORLD if group else None) as agent:
+        for step in range(steps):
+            data = torch.randn(16, 32, generator=torch.Generator().manual_seed(step * 64 + rank))
+            loss = nn.functional.mse_loss(model(data), data @ teacher)
+            gradients = torch.autograd.grad(loss, parameters)
+            mean = agent.all_reduce(torch.cat([each.reshape(-1) for each in gradients]))
+            descend(parameters, mean)
+            digest = digest_of(parameters) if step % REPORT_EVERY == 0 else ""
+            assert agent.epoch
+            path = agent.epoch.path.name
+            say(step=step, at=time.monotonic(), loss=loss.item(), path=path, parameters=digest)
+        say(end=True, parameters=digest_of(parameters))
+
+
+def descend(parameters: list[nn.Parameter], gradient: torch.Tensor) -> None:
+    """One step of gradient descent."""
+    sizes = [each.numel() for each in parameters]
+    with torch.no_grad():
+        for each, part in zip(parameters, gradient.split(sizes), strict=True):
+            each.sub_(part.reshape(each.shape), alpha=0.05)
+
+
+def digest_of(parameters: list[nn.Parameter]) -> str:
+    """All bits of the parameters, in short."""
+    digest = hashlib.sha256()
+    for each in parameters:
+        digest.update(each.detach().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def say(**facts: object) -> None:
+    """Tell the test something."""
+    sys.stdout.write(json.dumps(facts) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), group=sys.argv[2:] == ["group"])

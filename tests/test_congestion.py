@@ -1,0 +1,109 @@
+"""The congestion window: what shrinks it, what does not, and how far it goes."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from innet.host.congestion import CongestionWindow
+
+
+@dataclass
+class Path:
+    """Drives a window through round trips over a path with these properties."""
+
+    window: CongestionWindow
+    loss: float = 0.0  # by chance, of every chunk
+    carries: int = 10**9  # chunks that are under way or queue without a loss
+    seed: int = 1
+    now: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.chance = np.random.default_rng(self.seed)
+
+    def round_trips(self, count: int, *, limited: bool = True) -> list[int]:
+        """The window's size after each of the next round trips."""
+        sizes = []
+        for _ in range(count):
+            size = self.window.size
+            sent_at, self.now = self.now, self.now + 1.0
+            if limited:
+                self.window.limits()
+            lost = max(0, size - self.carries) + int(self.chance.binomial(size, self.loss))
+            self.window.delivered(size, lost, sent_at, self.now)
+            sizes.append(self.window.size)
+        return sizes
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3, 16, 100, 1024])
+def test_without_a_sign_it_grows_to_all_slots_and_no_further(slots: int):
+    sizes = Path(CongestionWindow(slots)).round_trips(8)
+    assert sizes == sorted(sizes)
+    assert sizes[-1] == slots
+
+
+@pytest.mark.parametrize("loss", [0.001, 0.01, 0.02])
+@pytest.mark.parametrize("slots", [16, 128, 1024])
+def test_losses_by_chance_do_not_shrink_it(loss: float, slots: int):
+    sizes = Path(CongestionWindow(slots), loss).round_trips(500)
+    assert min(sizes[10:]) == slots
+
+
+@pytest.mark.parametrize("carries", [10, 40, 100])
+def test_a_queue_that_overflows_shrinks_it_to_what_gets_through(carries: int):
+    sizes = Path(CongestionWindow(128), carries=carries).round_trips(200)
+    settled = sizes[20:]
+    assert max(settled) <= carries * 8 / 7 + 4
+    assert min(settled) >= 0.6 * carries
+
+
+def test_it_grows_back_when_there_is_room_again():
+    path = Path(CongestionWindow(128), carries=20)
+    assert path.round_trips(50)[-1] < 30
+    path.carries = 10**9
+    assert path.round_trips(128)[-1] == 128
+
+
+def test_a_window_that_is_not_used_up_does_not_grow():
+    path = Path(CongestionWindow(128))
+    assert set(path.round_trips(50, limited=False)) == {32}
+
+
+def test_one_round_trip_shrinks_it_once():
+    window = CongestionWindow(128)
+    Path(window).round_trips(10)
+    window.delivered(60, 60, 10.0, 11.0)
+    once = window.size
+    window.delivered(60, 60, 10.5, 12.0)  # sent before the window shrank
+    assert once == window.size == int(0.7 * 128)
+
+
+def test_a_few_losses_among_a_few_results_are_chance():
+    window = CongestionWindow(4)
+    for now in range(10):
+        window.delivered(4, 3, now, now + 1)
+    assert window.size == 4
+
+
+def test_silence_leaves_the_least_from_which_it_grows_quickly():
+    path = Path(CongestionWindow(128))
+    path.round_trips(10)
+    path.window.silence()
+    assert path.window.size == 4
+    assert path.round_trips(4)[-1] == 64
+
+
+@given(
+    st.integers(1, 300),
+    st.lists(st.tuples(st.integers(0, 300), st.booleans()), max_size=60),
+)
+def test_it_never_leaves_its_bounds(slots: int, rounds: list[tuple[int, bool]]):
+    window = CongestionWindow(slots)
+    for now, (lost, silent) in enumerate(rounds):
+        window.limits()
+        if silent:
+            window.silence()
+        window.delivered(300, lost, now, now + 1)
+        assert min(4, slots) <= window.size <= slots

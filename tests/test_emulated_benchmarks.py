@@ -1,0 +1,80 @@
+"""What the benchmarks in emulated networks measure: bytes on links, and sums that were checked."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from benchmarks.emulated.network import Case, Network, Outcome, measure
+from innet.emulation import requirements
+
+MIB = 1 << 20
+WITHIN = 60
+
+
+@pytest.fixture(autouse=True)
+def able() -> None:
+    if why := requirements.missing():
+        pytest.skip(why)
+
+
+@pytest.fixture(scope="module")
+def two_racks() -> Sequence[Outcome]:
+    cases = [Case(over, MIB // 2, 2) for over in ("innet int32", "central PS", "sharded PS")]
+    return measure(Console(quiet=True), Network(2, 2, 100_000_000, server=True), cases)
+
+
+def test_a_rack_sends_up_what_one_worker_would(two_racks: Sequence[Outcome]) -> None:
+    ours, central, _ = two_racks
+    # Frames are a fifteenth more than the vector; some are sent again on a busy machine.
+    assert 0.9 < ours.uplink_up_bytes / ours.up_bytes < 1.2
+    assert 1.06 < ours.uplink_up_bytes / ours.case.nbytes < 1.3
+    assert 1.9 < central.uplink_up_bytes / central.up_bytes < 2.1
+
+
+def test_of_a_server_on_every_host_a_part_stays_at_home(two_racks: Sequence[Outcome]) -> None:
+    _, central, sharded = two_racks
+    # Of four servers one is the worker's own; three others' workers send it a quarter each.
+    assert 1.4 < sharded.up_bytes / central.up_bytes < 1.6
+
+
+def test_no_link_carries_more_than_its_rate(two_racks: Sequence[Outcome]) -> None:
+    for each in two_racks:
+        burst = 15_000 * 8 / (each.step_s * each.network.rate)
+        assert each.frame_share <= 1 + burst
+        assert each.uplink_share <= 1 + burst
+
+
+def test_what_is_ended_leaves_no_process(tmp_path: Path) -> None:
+    mark = f"INNET_MARK={tmp_path}"
+    run = [sys.executable, "-m", "benchmarks.hierarchy", "--quick", "--only", "workers"]
+    with subprocess.Popen(
+        run, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env={**os.environ, "INNET_MARK": str(tmp_path)},
+    ) as process:  # fmt: skip
+        assert process.stdout
+        assert "hosts" in process.stdout.readline()
+        deadline = time.monotonic() + WITHIN
+        while len(marked(mark)) < 5:
+            assert time.monotonic() < deadline
+        process.send_signal(signal.SIGTERM)
+        process.stdout.read()
+    assert process.returncode
+    assert not marked(mark)
+
+
+def marked(mark: str) -> list[str]:
+    found = []
+    for each in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if mark.encode() in each.read_bytes():
+                found.append(each.parent.name)
+        except OSError:
+            continue
+    return found

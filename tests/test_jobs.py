@@ -1,0 +1,793 @@
+"""The rules of a job, without switch, stream or clock: whatever happens, in whatever order.
+
+A model of workers that make exchanges, of a switch that holds entries, and of what gets lost when one of
+them or the controller dies. In it every result is the same for all workers, nobody is ever asked for
+what he does not have, and once things calm down everybody is at work again.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import event, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from innet.controller import innet_pb2 as pb
+from innet.controller.agreement import Detour, first_exchange
+from innet.controller.jobs import Dismiss, Job, Tell
+from innet.controller.values import Attachment, JobSpec, Place
+from innet.errors import AlreadyExists, ControllerError, NotFound, UsageError
+from innet.wire.frames import Address
+
+LEASE = 3.0
+INVITATION = pb.Invitation(lanes=64, lease_s=LEASE)
+PLACE = Place(0, 0, 8)
+SWITCH, FALLBACK = pb.PATH_SWITCH, pb.PATH_FALLBACK
+
+
+def spec(workers: int = 2, quorum: int = 0, fewest: int = 0, lease_s: float = 3600.0) -> JobSpec:
+    quorum = quorum or workers
+    return JobSpec("job", "tor", 1, workers, quorum, fewest or quorum, 8, lease_s, b"", 1)
+
+
+def where(rank: int, port: int = 0) -> Attachment:
+    return Attachment(port or rank + 1, Address("02:00:00:00:00:01", "10.0.0.1", 4000 + rank))
+
+
+class Told:
+    """What the workers of a job are told, by nonce."""
+
+    def __init__(
+        self, workers: int = 2, quorum: int = 0, place: Place | None = PLACE, fewest: int = 0
+    ) -> None:
+        self.job = Job(spec(workers, quorum, fewest), 7, INVITATION, 0.0, place)
+        self.now = 0.0
+        self.last: list[Tell | Dismiss] = []
+
+    def do(self, name: str, *arguments, **named) -> list[Tell | Dismiss]:
+        """Something happens now."""
+        self.last = getattr(self.job, name)(*arguments, now=self.now, **named) or []
+        return self.last
+
+    def join(self, rank: int, *, fallback: bool = False) -> None:
+        self.do("join", rank, 100 + rank, fallback=fallback)
+
+    def seat(self, *ranks: int, fallback: bool = False) -> None:
+        """Workers join, say hello, and the switch does all that it is asked for."""
+        for rank in ranks:
+            self.join(rank, fallback=fallback)
+            self.do("hello", 100 + rank, where(rank))
+            self.settle()
+
+    def settle(self) -> list[Tell | Dismiss]:
+        """The switch holds what it should."""
+        said = []
+        for _ in range(2):
+            wanted = self.job.wanted(self.now)
+            if wanted and wanted.clear:
+                said += self.do("cells_cleared", wanted.epoch)
+            elif wanted and not any(self.job._problems.values()):
+                said += self.do("entries_held", wanted.epoch, [*wanted.workers])
+        self.last = said
+        return said
+
+    def said(self, rank: int) -> list[str]:
+        """The kinds of what a worker was told last."""
+        return [
+            each.event.WhichOneof("event") if isinstance(each, Tell) else "end"
+            for each in self.last
+            if each.nonce == 100 + rank
+        ]
+
+    def resume(self, rank: int) -> pb.Resume:
+        """The terms that a worker was told last."""
+        [found] = [
+            each.event.resume
+            for each in self.last
+            if each.nonce == 100 + rank and isinstance(each, Tell) and each.event.HasField("resume")
+        ]
+        return found
+
+
+def working(workers: int = 2, quorum: int = 0, *, fallback: bool = False) -> Told:
+    """A job whose workers all sum in the switch."""
+    told = Told(workers, quorum)
+    told.do("switch_changed", None)
+    told.seat(*range(workers), fallback=fallback)
+    assert told.job.path == SWITCH
+    return told
+
+
+def test_a_worker_begins_as_soon_as_the_switch_lets_it_in():
+    told = Told()
+    told.do("switch_changed", None)
+    told.join(0)
+    assert told.said(0) == ["invitation"]
+    told.do("hello", 100, where(0))
+    assert told.said(0) == ["admission"]
+    told.settle()
+    assert told.said(0) == ["resume"]
+    assert told.resume(0) == pb.Resume(epoch=told.job.epoch, path=SWITCH, slots=8)
+
+
+def test_nobody_is_let_in_before_the_cells_are_cleared():
+    told = Told()
+    told.do("switch_changed", None)
+    told.join(0)
+    told.do("hello", 100, where(0))
+    wanted = told.job.wanted(0.0)
+    assert (wanted.clear, wanted.workers) == (True, {})
+    told.do("cells_cleared", wanted.epoch)
+    wanted = told.job.wanted(0.0)
+    assert (wanted.clear, [*wanted.workers]) == (False, [0])
+
+
+def test_a_lost_switch_sends_all_to_the_fallback_and_back_again():
+    told = working(fallback=True)
+    before = told.job.epoch
+    told.do("switch_changed", "no switch answers")
+    assert told.said(0) == told.said(1) == ["recover"]
+    assert not told.job.wanted(0.0).workers
+    told.do("ready", 100, before + 1, 4)
+    assert not told.last
+    told.do("ready", 101, before + 1, 5)
+    for rank in (0, 1):
+        resume = told.resume(rank)
+        assert (resume.path, resume.exchange, resume.shared) == (FALLBACK, 4, True)
+        assert (resume.reason, resume.slots) == ("no switch answers", 8)
+    assert not told.do("switch_changed", None)
+    told.settle()  # the cells are cleared meanwhile
+    assert told.said(0) == told.said(1) == ["recover"]
+    for rank in (0, 1):
+        told.do("ready", 100 + rank, before + 2, 9)
+    assert not told.job.wanted(0.0).clear
+    told.settle()
+    assert told.resume(0) == pb.Resume(epoch=before + 2, path=SWITCH, slots=8, exchange=9)
+
+
+def test_a_switch_that_does_not_clear_the_cells_stops_nobody():
+    told = working(fallback=True)
+    told.do("trouble", 100, told.job.epoch, "silence")
+    for rank in (0, 1):
+        told.do("ready", 100 + rank, told.job.epoch, 3)
+    told.now = 2.0
+    for nonce in (100, 101):
+        told.do("heartbeat", nonce, pb.Progress())
+    assert not told.do("tick")
+    assert told.job.wanted(told.now).clear
+    assert told.job.path == FALLBACK
+    told.do("switch_changed", "it does not answer")
+    assert not told.job.wanted(told.now).clear
+    told.do("switch_changed", None)
+    assert told.job.wanted(told.now).clear  # what was cleared before does not count
+
+
+def test_an_answer_about_an_epoch_that_is_over_changes_nothing():
+    told = working()
+    epoch = told.job.epoch
+    told.do("trouble", 100, epoch, "silence")
+    assert not told.do("ready", 100, epoch, 3)
+    assert told.job.workers[0].ready is None
+
+
+def test_without_a_fallback_the_workers_wait_for_the_switch():
+    told = working()
+    told.do("switch_changed", "no switch answers")
+    for rank in (0, 1):
+        told.do("ready", 100 + rank, told.job.epoch, 4)
+    assert told.job.path == pb.PATH_NONE
+    assert told.job.reason(0.0) == "no switch answers, and worker 0, 1 has no fallback"
+    told.do("switch_changed", None)
+    assert not told.last  # they are ready: there is nothing to recover from
+    told.settle()
+    assert told.resume(1).exchange == 4
+
+
+def test_a_job_without_slots_sums_over_the_fallback_until_it_has_some():
+    told = Told(place=None)
+    told.do("switch_changed", None)
+    told.seat(0, fallback=True)
+    assert not told.last
+    told.join(1, fallback=True)
+    told.do("hello", 101, where(1))
+    assert told.resume(0).reason == "no slots are free for the job yet"
+    assert told.resume(1).path == FALLBACK
+    told.do("place_given", PLACE)
+    told.settle()
+    for rank in (0, 1):
+        told.do("ready", 100 + rank, told.job.epoch, 1)
+    told.settle()
+    assert told.resume(0).path == SWITCH
+
+
+def test_who_has_no_fallback_waits_for_slots():
+    told = Told(place=None)
+    told.do("switch_changed", None)
+    told.seat(0, 1)
+    assert told.job.path == pb.PATH_NONE
+    told.do("place_given", PLACE)
+    told.settle()
+    assert told.resume(0).path == told.resume(1).path == SWITCH
+
+
+def test_trouble_makes_a_detour_over_the_fallback_which_grows():
+    told = working(fallback=True)
+    for seconds in (1.0, 2.0, 4.0):
+        told.do("trouble", 100, told.job.epoch, "silence")
+        for rank in (0, 1):
+            told.do("ready", 100 + rank, told.job.epoch, 3)
+        assert told.resume(0).reason == "worker 0: silence"
+        told.now += 0.9 * seconds
+        told.do("heartbeat", 100, pb.Progress())
+        told.do("heartbeat", 101, pb.Progress())
+        assert not told.do("tick")
+        told.now += 0.2 * seconds
+        told.do("heartbeat", 100, pb.Progress())
+        told.do("heartbeat", 101, pb.Progress())
+        told.do("tick")
+        told.settle()
+        assert told.said(0) == ["recover"]
+        for rank in (0, 1):
+            told.do("ready", 100 + rank, told.job.epoch, 3)
+        told.settle()
+        assert told.resume(0).path == SWITCH
+
+
+def test_after_a_calm_time_a_detour_is_short_again():
+    detour = Detour()
+    detour.begin("once", 0.0, 10.0, strict=False)
+    detour.begin("again", 11.0, 12.0, strict=False)
+    assert detour.reason(13.9, can_fall_back=True) == "again"
+    assert detour.reason(14.1, can_fall_back=True) is None
+    detour.begin("after an hour", 20.0, 3620.0, strict=False)
+    assert detour.reason(3620.9, can_fall_back=True) == "after an hour"
+    assert detour.reason(3621.1, can_fall_back=True) is None
+
+
+def test_trouble_without_a_fallback_tries_the_switch_again():
+    told = working()
+    told.do("trouble", 101, told.job.epoch, "silence")
+    for rank in (0, 1):
+        told.do("ready", 100 + rank, told.job.epoch, 3)
+    told.settle()
+    assert told.resume(0).path == SWITCH
+
+
+def test_what_a_switch_refuses_is_tried_again_later():
+    told = working()
+    told.do("entries_refused", told.job.epoch, "the table is full")
+    for rank in (0, 1):
+        told.do("ready", 100 + rank, told.job.epoch, 3)
+    assert told.job.path == pb.PATH_NONE
+    assert "the table is full" in told.job.reason(told.now)
+    told.now += 1.1
+    told.do("tick")
+    told.settle()
+    assert told.resume(0).path == SWITCH
+
+
+def test_trouble_about_an_epoch_that_is_over_changes_nothing():
+    told = working()
+    assert not told.do("trouble", 100, told.job.epoch - 1, "silence")
+    told.do("trouble", 100, told.job.epoch, "silence")
+    assert not told.do("trouble", 101, told.job.epoch, "silence")
+
+
+def test_who_does_not_answer_within_its_lease_has_left():
+    told = working(3)
+    told.do("switch_changed", "no switch answers")
+    told.do("ready", 100, told.job.epoch, 0)
+    told.now = 2.9
+    for nonce in (100, 101, 102):
+        told.do("heartbeat", nonce, pb.Progress())
+    assert not told.do("tick")
+    told.now = 3.1
+    told.do("tick")
+    assert told.said(1) == ["departure", "end"]
+    assert told.said(0) == ["departure", "departure"]
+    assert "has not stopped for a new epoch within 3 s" in told.job.departed[1]
+
+
+def test_who_is_silent_for_a_lease_has_left_and_is_told_so():
+    told = working()
+    told.now = 2.0
+    told.do("heartbeat", 100, pb.Progress(exchange=3))
+    told.now = 3.1
+    told.do("tick")
+    assert told.said(1) == ["departure", "end"]
+    assert told.said(0) == ["departure"]
+    assert told.job.departed == {1: "it was silent for 3 s"}
+    assert [*told.job.wanted(told.now).workers] == [0]
+
+
+def test_nobody_was_silent_while_the_controller_stood_still():
+    told = working()
+    told.now = 100.0
+    told.job.excuse(99.0)
+    assert not told.do("tick")
+    told.now = 102.5
+    told.do("tick")
+    assert not told.job.workers
+
+
+def test_a_new_generation_begins_when_all_of_the_last_have_left():
+    told = working()
+    epoch = told.job.epoch
+    told.do("leave", 100, "it has left the job")
+    assert told.said(1) == ["departure"]
+    told.do("join", 0, 200, fallback=False)
+    assert not told.last
+    told.do("leave", 101, "it has left the job")
+    [invitation] = told.last
+    assert invitation.nonce == 200
+    assert told.job.epoch != epoch
+    assert not told.job.departed
+    told.do("hello", 200, where(0))
+    told.settle()
+    [resume] = told.last
+    assert resume.event.resume.exchange == 0
+
+
+def test_two_who_wait_for_one_seat_do_not_both_get_it():
+    told = working()
+    told.do("leave", 100, "gone")
+    for nonce in (200, 201):
+        told.do("join", 0, nonce, fallback=False)
+    told.do("leave", 101, "gone")
+    first, second = told.last
+    assert (first.nonce, second.nonce) == (200, 201)
+    assert isinstance(second, Dismiss)
+    assert isinstance(second.problem, AlreadyExists)
+
+
+def test_who_says_hello_too_late_for_a_generation_gets_into_the_next():
+    told = Told(3)
+    told.do("switch_changed", None)
+    told.seat(0, 1)
+    told.join(2)
+    told.do("leave", 100, "gone")
+    assert not told.do("hello", 102, where(2))
+    assert 2 not in [each.rank for each in told.job.admitted]
+    told.do("leave", 101, "gone")
+    assert told.do("hello", 102, where(2))
+    told.settle()
+    assert told.resume(2).exchange == 0
+
+
+def test_a_seat_has_to_exist_and_to_be_free():
+    told = working()
+    with pytest.raises(UsageError, match="rank 2: the job has 2 workers, from 0 on"):
+        told.join(2)
+    with pytest.raises(AlreadyExists, match="has a worker 1 already"):
+        told.join(1)
+    with pytest.raises(NotFound, match="this worker's stay in the job 'job' is over"):
+        told.do("rejoin", 555, fallback=False)
+
+
+def test_two_workers_at_one_address_cannot_be_told_apart():
+    told = Told()
+    told.do("switch_changed", None)
+    told.seat(0)
+    told.join(1)
+    told.do("hello", 101, where(0))
+    [end] = told.last
+    assert isinstance(end.problem, AlreadyExists)
+    assert "worker 0 has this very address" in str(end.problem)
+    assert [each.rank for each in told.job.admitted] == [0]
+
+
+def test_a_worker_that_has_moved_begins_a_new_epoch_where_it_is_now():
+    told = working()
+    told.do("hello", 101, where(1, port=9))
+    assert told.said(0) == told.said(1) == ["recover"]
+    for rank in (0, 1):
+        told.do("ready", 100 + rank, told.job.epoch, 3)
+    told.settle()
+    assert told.job.wanted(0.0).workers[1].port == 9
+
+
+def test_a_worker_whose_stream_broke_goes_on_as_if_nothing_had_been():
+    told = working()
+    epoch = told.job.epoch
+    told.do("rejoin", 100, fallback=False)
+    assert told.said(0) == ["invitation", "admission", "resume"]
+    assert not told.said(1)
+    assert told.resume(0).epoch == epoch
+    told.do("trouble", 101, epoch, "silence")
+    told.do("rejoin", 100, fallback=False)
+    assert told.said(0) == ["invitation", "admission", "recover"]
+
+
+def test_workers_that_cannot_be_where_they_say_end_their_generation():
+    told = working()
+    told.do("trouble", 100, told.job.epoch, "silence")
+    told.do("ready", 100, told.job.epoch, 3)
+    told.do("ready", 101, told.job.epoch, 5)
+    told.settle()
+    assert {type(each.problem) for each in told.last} == {ControllerError}
+    assert "exchanges 3 to 5, which cannot be" in str(told.last[0].problem)
+    assert not told.job.workers
+
+
+@pytest.mark.parametrize(
+    ("exchanges", "in_step", "sharable", "first"),
+    [
+        ([3, 3], True, True, (3, False)),
+        ([3, 4], True, True, (3, True)),
+        ([4, 3], True, True, (3, True)),
+        ([3, 7, 5], False, False, (7, False)),
+        ([3, 7, 5], False, True, (6, True)),
+        ([7, 7], False, True, (7, False)),
+        ([0, 0], False, True, (0, False)),
+    ],
+)
+def test_an_epoch_begins_where_everybody_can_go_along(exchanges, in_step, sharable, first):
+    assert first_exchange(exchanges, in_step=in_step, sharable=sharable) == first
+
+
+def test_a_quorum_begins_when_all_are_there_and_goes_on_without_some():
+    told = Told(3, quorum=2)
+    told.do("switch_changed", None)
+    told.seat(0, 1)
+    assert not told.last
+    told.seat(2)
+    assert [told.said(rank) for rank in range(3)] == [["resume"]] * 3
+    told.do("leave", 102, "killed")
+    assert told.said(0) == told.said(1) == ["departure"]
+    assert told.job.path == SWITCH
+    told.do("trouble", 100, told.job.epoch, "silence")
+    told.do("ready", 100, told.job.epoch, 9)
+    told.do("ready", 101, told.job.epoch, 4)
+    told.settle()
+    # Both make the quorum that is left, so that the one can share with the other.
+    assert (told.resume(1).exchange, told.resume(1).shared) == (8, True)
+    told.do("leave", 100, "killed")
+    assert told.job.ending
+
+
+def test_who_is_left_goes_on_in_a_new_epoch_until_there_are_too_few():
+    told = Told(4, fewest=2)
+    told.do("switch_changed", None)
+    told.seat(0, 1, 2, 3)
+    assert told.job.wanted(0.0).quorum == 4
+    before = told.job.epoch
+    told.do("leave", 103, "killed")
+    assert told.said(0) == told.said(1) == told.said(2) == ["departure", "recover"]
+    for rank, exchange in enumerate((5, 6, 5)):
+        told.do("ready", 100 + rank, before + 1, exchange)
+    told.settle()
+    assert told.job.wanted(0.0).quorum == 3
+    assert (told.resume(0).exchange, told.resume(0).shared) == (5, True)
+    told.do("leave", 102, "killed")
+    for rank in range(2):
+        told.do("ready", 100 + rank, before + 2, 9)
+    told.settle()
+    assert told.job.wanted(0.0).quorum == 2
+    told.do("leave", 101, "killed")
+    assert told.said(0) == ["departure"]
+    assert told.job.ending
+    # Who is alone gets no sums of its own.
+    assert told.job.wanted(0.0).quorum == 2
+
+
+def test_a_quorum_on_the_fallback_cannot_go_on_there_without_one():
+    told = working(3, quorum=2, fallback=True)
+    told.do("switch_changed", "no switch answers")
+    for rank in range(3):
+        told.do("ready", 100 + rank, told.job.epoch, 5)
+    assert told.resume(0).path == FALLBACK
+    told.do("leave", 102, "killed")
+    assert told.said(0) == ["departure", "recover"]
+    for rank in range(2):
+        told.do("ready", 100 + rank, told.job.epoch, 5)
+    assert told.job.path == pb.PATH_NONE
+    told.do("switch_changed", None)
+    told.settle()
+    assert told.resume(0).path == SWITCH
+
+
+def test_a_job_that_nobody_is_in_expires():
+    job = Job(spec(lease_s=60), 7, INVITATION, 0.0, PLACE)
+    assert not job.expired(60.0)
+    assert job.expired(60.1)
+    job.join(0, 100, 60.1, fallback=False)
+    assert not job.expired(1000.0)
+    job.leave(100, "gone", 1000.0)
+    assert not job.expired(1060.0)
+    assert job.expired(1060.1)
+
+
+def test_epochs_begin_again_after_the_last():
+    job = Job(spec(), 0xFFFF, INVITATION, 0.0, PLACE)
+    job.join(0, 100, 0.0, fallback=False)
+    assert job.epoch == 1
+
+
+@dataclass
+class Model:
+    """A worker as it is at its own end: `number` is the exchange that it has not finished."""
+
+    nonce: int
+    inbox: deque = field(default_factory=deque)
+    connected: bool = True
+    number: int = 0
+    resume: pb.Resume | None = None
+    stopped: bool = True
+    results: dict[int, object] = field(default_factory=dict)
+
+    @property
+    def exchange(self) -> int:
+        """The one that it takes part in next: the shared one also if it has its result."""
+        if self.resume.shared and self.number == self.resume.exchange + 1 and self.owes:
+            return self.resume.exchange
+        return self.number
+
+    owes: bool = False
+
+
+class Epochs(RuleBasedStateMachine):
+    """Three workers, of which all make the quorum."""
+
+    WORKERS = 3
+    ranks = st.integers(0, WORKERS - 1)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.job = Job(spec(self.WORKERS), 7, INVITATION, 0.0, PLACE)
+        self.models: dict[int, Model] = {}
+        self.nonces = 100
+        self.reachable = False
+        self.entries: tuple[int, frozenset[int]] = (0, frozenset())
+        self.contributed: dict[tuple[int, int], set[int]] = {}
+        self.done: dict[tuple[int, int], object] = {}
+        self.terms: dict[int, pb.Resume] = {}
+
+    def perform(self, actions: list[Tell | Dismiss]) -> None:
+        models = {model.nonce: (rank, model) for rank, model in self.models.items()}
+        for action in actions:
+            if action.nonce not in models:
+                continue
+            rank, model = models[action.nonce]
+            if isinstance(action, Dismiss):
+                self.models.pop(rank, None)
+            elif model.connected:
+                model.inbox.append(action.event)
+
+    @initialize(fallbacks=st.sampled_from([{0, 1, 2}, {0, 1, 2}, {0, 2}, set()]))
+    def begin_at_work(self, fallbacks: set[int]) -> None:
+        self.switch(lost=False)
+        for rank in range(self.WORKERS):
+            self.join(rank, rank in fallbacks)
+        self.calm_down()
+
+    @rule(rank=ranks, fallback=st.booleans())
+    def join(self, rank: int, fallback: bool) -> None:
+        if not (rank not in self.models):
+            return
+        self.nonces += 1
+        self.models[rank] = Model(self.nonces)
+        self.perform(self.job.join(rank, self.nonces, self.now, fallback=fallback))
+
+    @rule(rank=ranks, moved=st.booleans())
+    def hello(self, rank: int, moved: bool) -> None:
+        if not (rank in self.models and self.reachable):
+            return
+        at = where(rank, port=rank + 1 + 10 * moved)
+        self.perform(self.job.hello(self.models[rank].nonce, at, self.now))
+
+    @rule()
+    def settle(self) -> None:
+        """The switch comes to hold what it should, and clears what it should."""
+        if not (self.reachable):
+            return
+        wanted = self.job.wanted(self.now)
+        assert not (wanted.clear and wanted.workers)
+        self.entries = (wanted.epoch, frozenset(wanted.workers))
+        if wanted.clear:
+            self.perform(self.job.cells_cleared(wanted.epoch, self.now))
+        else:
+            self.perform(self.job.entries_held(*self.entries, self.now))
+
+    @rule(lost=st.booleans())
+    def switch(self, lost: bool) -> None:
+        """The switch goes away, with all that it held or not, or comes back."""
+        self.reachable = not self.reachable
+        if lost and not self.reachable:
+            self.entries = (0, frozenset())
+        problem = None if self.reachable else "no switch answers"
+        self.perform(self.job.switch_changed(problem, self.now))
+
+    @rule(some=st.sets(ranks, min_size=1))
+    def attend(self, some: set[int]) -> None:
+        """Workers take in what they were told."""
+        for rank in sorted(some):
+            while rank in self.models and self.models[rank].inbox:
+                self.handle(rank)
+
+    def handle(self, rank: int) -> None:
+        model = self.models[rank]
+        said = model.inbox.popleft()
+        if said.HasField("recover"):
+            model.stopped = True
+            if model.connected:
+                ready = self.job.ready(model.nonce, said.recover.epoch, model.number, self.now)
+                self.perform(ready)
+        elif said.HasField("departure") and said.departure.rank == rank:
+            del self.models[rank]
+        elif said.HasField("resume"):
+            self.begin(model, said.resume)
+
+    def begin(self, model: Model, resume: pb.Resume) -> None:
+        assert self.terms.setdefault(resume.epoch, resume) == resume
+        if model.resume and model.resume.epoch == resume.epoch:
+            return
+        assert model.number in (resume.exchange, resume.exchange + resume.shared)
+        model.resume, model.stopped = resume, False
+        model.owes = model.number > resume.exchange
+
+    @rule(mute=st.sets(ranks, max_size=1), deaf=st.sets(ranks))
+    def work(self, mute: set[int], deaf: set[int]) -> None:
+        """Workers take part in their exchanges, but for some; some do not get the results yet."""
+        for rank in sorted(self.models.keys() - mute):
+            self.contribute(rank)
+        for rank in sorted(self.models.keys() - deaf):
+            self.finish(rank)
+
+    def contribute(self, rank: int) -> None:
+        model = self.models[rank]
+        if model.stopped:
+            return
+        epoch, number = model.resume.epoch, model.exchange
+        if model.resume.path == SWITCH and (
+            self.entries[0] != epoch or rank not in self.entries[1]
+        ):
+            return
+        have = self.contributed.setdefault((epoch, number), set())
+        have.add(rank)
+        if len(have) == self.WORKERS and (epoch, number) not in self.done:
+            known = {
+                each.results[number] for each in self.models.values() if number in each.results
+            }
+            shared = model.resume.shared and number == model.resume.exchange
+            assert len(known) == shared
+            event("shared" if shared else "summed")
+            self.done[epoch, number] = known.pop() if shared else (epoch, number)
+
+    def finish(self, rank: int) -> None:
+        model = self.models[rank]
+        if model.stopped:
+            return
+        number = model.exchange
+        result = self.done.get((model.resume.epoch, number))
+        if not result or rank not in self.contributed[model.resume.epoch, number]:
+            return
+        model.owes = False
+        if number == model.number:
+            model.results = {number: result}
+            model.number += 1
+
+    @rule(rank=ranks)
+    def trouble(self, rank: int) -> None:
+        model = self.models.get(rank)
+        if not (model and model.connected and model.resume):
+            return
+        self.perform(self.job.trouble(model.nonce, model.resume.epoch, "silence", self.now))
+
+    @rule(
+        deaf=st.sets(ranks, min_size=1, max_size=2),
+        by=st.sampled_from(["trouble", "switch", "move", "restart"]),
+        steps=st.lists(st.sampled_from(["attend", "settle", "work"]), min_size=3, max_size=8),
+    )
+    def disturb(self, deaf: set[int], by: str, steps: list[str]) -> None:
+        """In the middle of an exchange something happens, and then they go on."""
+        self.work(set(), deaf)
+        if by == "trouble":
+            self.trouble(min(deaf))
+        elif by == "switch":
+            self.switch(lost=True)
+        elif by == "move":
+            self.hello(min(deaf), moved=True)
+        else:
+            self.restart()
+            self.switch(lost=False)
+            for rank in range(self.WORKERS):
+                self.rejoin(rank)
+        for step in steps:
+            if step == "attend":
+                self.attend(set(range(self.WORKERS)))
+            elif step == "settle":
+                self.settle()
+            else:
+                self.work(set(), set())
+
+    @rule(rank=ranks)
+    def die(self, rank: int) -> None:
+        model = self.models.get(rank)
+        if not (model and model.connected):
+            return
+        del self.models[rank]
+        self.perform(self.job.leave(model.nonce, "it died", self.now))
+
+    @rule()
+    def restart(self) -> None:
+        """The controller is killed, and comes back with its state."""
+        self.job = Job.restored(self.job.record(), INVITATION, self.now)
+        self.reachable = False
+        seated = {each.nonce for each in self.job.workers.values()}
+        for rank, model in list(self.models.items()):
+            model.connected = False
+            model.inbox.clear()
+            if model.nonce not in seated:  # it waited for a seat
+                del self.models[rank]
+
+    @rule(rank=ranks)
+    def rejoin(self, rank: int) -> None:
+        model = self.models.get(rank)
+        if not (model and not model.connected):
+            return
+        model.connected = True
+        try:
+            self.perform(self.job.rejoin(model.nonce, self.now, fallback=True))
+        except NotFound:
+            del self.models[rank]
+
+    @rule(seconds=st.sampled_from([0.5, 2.0, 4.0]), silent=st.sets(ranks))
+    def wait(self, seconds: float, silent: set[int]) -> None:
+        """Time passes; the workers live, but for some that are silent."""
+        self.now += seconds
+        for rank, model in self.models.items():
+            if model.connected and rank not in silent:
+                self.job.heartbeat(model.nonce, pb.Progress(), self.now)
+        self.perform(self.job.tick(self.now))
+
+    @invariant()
+    def everybody_has_the_same_results(self) -> None:
+        if not self.models:
+            return
+        for number in {number for model in self.models.values() for number in model.results}:
+            found = {m.results[number] for m in self.models.values() if number in m.results}
+            assert len(found) <= 1
+
+    @invariant()
+    def the_switch_is_to_hold_what_is_agreed_upon(self) -> None:
+        wanted = self.job.wanted(self.now)
+        if self.job.path == SWITCH:
+            assert wanted.workers.keys() == {each.rank for each in self.job.admitted}
+            assert wanted.epoch == self.job.epoch == self.job.terms.epoch
+        else:
+            assert not wanted.workers
+
+    @invariant()
+    def a_restart_would_lose_nothing(self) -> None:
+        again = Job.restored(self.job.record(), INVITATION, self.now)
+        assert again.place == self.job.place
+        assert {each.nonce for each in again.workers.values()} == {
+            each.nonce for each in self.job.workers.values()
+        }
+        if self.job.terms:
+            assert again.record() == self.job.record()
+
+    @precondition(lambda self: self.models)
+    @rule()
+    def calm_down(self) -> None:
+        """When all that can answer does, and the switch is there, everybody comes to work."""
+        if not self.reachable:
+            self.switch(lost=True)
+        for rank in range(self.WORKERS):
+            if rank in self.models and not self.models[rank].connected:
+                self.rejoin(rank)
+        for _ in range(40):
+            for rank, model in list(self.models.items()):
+                self.perform(self.job.hello(model.nonce, where(rank), self.now))
+            self.attend(set(range(self.WORKERS)))
+            self.settle()
+            self.wait(0.5, set())
+        for worker in self.job.admitted:
+            model = self.models[worker.rank]
+            assert self.job.ending or (model.resume.epoch == self.job.epoch and not model.stopped)
+
+
+TestEpochs = Epochs.TestCase
+TestEpochs.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)

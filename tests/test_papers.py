@@ -1,0 +1,105 @@
+"""The papers' experiments: what they make of runs, and one that is run."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.papers import easgd_figure_8, fixed_batch, phub_figure_3, pipe_sgd_figure_4
+from benchmarks.papers.common import Net, Run, Spec, read, run, write
+from benchmarks.papers.report import Table, show
+from benchmarks.papers.worker import network
+from innet.emulation import requirements
+from innet.errors import UsageError
+
+
+def made(spec: Spec, seconds: float, curve: tuple[float, ...] = (0.1, 0.9)) -> Run:
+    """A run that took so long, with accuracies at equal distances."""
+    points = [(seconds * (at + 1) / len(curve), right) for at, right in enumerate(curve)]
+    given = {"label": spec.label, "steps": spec.steps, "batch": spec.batch}
+    parts = dict.fromkeys(("forward", "backward", "updating", "busy", "compressing"), seconds / 10)
+    return Run(
+        accuracy=curve[-1], seconds=seconds, median_step=seconds / spec.steps, waiting=seconds / 2,
+        curve=points, spec=given, label=spec.label, **parts,
+    )  # fmt: skip
+
+
+def test_a_goal_is_reached_when_the_next_look_agrees():
+    run = made(Spec("d-sync", ""), 5.0, (0.9, 0.1, 0.9, 0.9, 0.1))
+    assert run.reached(0.8) == 3.0
+    assert run.reached(0.95) is None
+    assert made(Spec("d-sync", ""), 2.0, (0.1, 0.9)).reached(0.8) == 2.0
+
+
+def test_tables_are_pasted_into_documents(capsys):
+    show([Table(["", "ms"], [["ring", "1.5"], ["switch", "1.0"]])], markdown=True)
+    assert capsys.readouterr().out.split("\n")[:4] == [
+        "|  | ms |", "|---|---|", "| ring | 1.5 |", "| switch | 1.0 |",
+    ]  # fmt: skip
+
+
+def test_speedups_are_of_medians_over_the_seeds(tmp_path):
+    took = {"PS-Sync": (40.0, 44.0, 60.0), "D-Sync": (11.0, 10.0, 12.0), "Pipe-SGD+T": (5.5,) * 3}
+    runs = [made(Spec("d-sync", label), one) for label, all_ in took.items() for one in all_]
+    write(tmp_path, runs, Net())
+    rows = {row[0]: row for row in pipe_sgd_figure_4.table(read(tmp_path)).rows}
+    assert rows["Pipe-SGD+T"][2:5] == ["5.5", "2.00", "8.00"]
+    assert rows["D-Sync"][3:5] == ["1.00", "4.00"]
+
+
+def test_who_does_not_reach_the_goal_has_no_speedup():
+    specs = {spec.label: spec for spec in easgd_figure_8.SPECS}
+    runs = [
+        made(specs["Original EASGD*"], 20.0, (0.1, 0.9)),
+        made(specs["Async SGD"], 10.0, (0.1, 0.2)),
+        made(specs["Sync EASGD3, switch"], 4.0, (0.1, 0.9)),
+    ]
+    rows = {row[0]: row for row in easgd_figure_8.table(runs, 0.85).rows}
+    assert rows["Sync EASGD3, switch"][4] == "5.0"
+    assert rows["Async SGD"][2:6] == [""] * 4
+    assert easgd_figure_8.shares(runs).rows[0] == ["Original EASGD*", "50%", "20%", "10%"]
+
+
+def test_samples_a_second_are_of_the_baseline():
+    runs = [
+        made(Spec("ps-sync", f"{kind}, 103 KB, 1 ms", steps=10), seconds)
+        for kind, seconds in ((phub_figure_3.BASELINE, 2.0), ("PBox", 1.6), ("switch", 1.0))
+    ]
+    [row] = phub_figure_3.table(phub_figure_3.rates(runs)).rows
+    assert row == ["103 KB, 1 ms", "160", "200", "320", "1.25", "2.00"]
+
+
+def test_the_batch_is_the_same_however_many_share_it():
+    runs = [made(Spec("d-sync", "1 worker"), 16.0)]
+    runs += [made(Spec("d-sync", f"4 {over}"), 8.0) for over in fixed_batch.SCALING]
+    [row] = fixed_batch.scaling(runs).rows
+    assert row[:3] == ["4", "32", "40 (2.00)"]
+    assert int(row[0]) * int(row[1]) == fixed_batch.BATCH
+
+
+def test_networks_have_the_layers_that_their_names_say():
+    sizes = [sum(each.numel() for each in network(kind).parameters()) for kind in ("cnn", "mlp-20")]
+    assert sizes == [25_730, 64 * 20 + 20 + 20 * 20 + 20 + 20 * 10 + 10]
+    assert len(list(network("mlp-20-7").parameters())) == 2 * 8
+    with pytest.raises(UsageError, match="mlp-WIDTH-HIDDEN"):
+        network("mlp-wide")
+
+
+@pytest.mark.timeout(120)
+def test_both_kinds_of_servers_train_the_same_and_codes_cost_little():
+    """Two workers and a server, each on a host of its own."""
+    if why := requirements.missing():
+        pytest.skip(why)
+    common = Spec("ps-sync", "", over="server", steps=8, looks=4, batch=64)
+    plain, quantized, pbox = run(
+        [
+            replace(common, label="plain"),
+            replace(common, label="Q", codec="Q"),
+            replace(common, label="pbox", over="pbox"),
+        ],
+        Net(workers=2, rate="100mbit"),
+    )
+    assert [each.label for each in (plain, quantized, pbox)] == ["plain", "Q", "pbox"]
+    for other, within in ((pbox, 0.003), (quantized, 0.05)):
+        for (_, mine), (_, its) in zip(plain.curve, other.curve, strict=True):
+            assert math.isclose(mine, its, abs_tol=within)

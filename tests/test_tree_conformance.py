@@ -1,0 +1,244 @@
+"""The P4 program does below a parent, and above other switches, what the model of it does."""
+
+import random
+import re
+from itertools import count
+
+import numpy as np
+import pytest
+from aggregation_rack import (
+    EPOCH,
+    FIRST_SLOT,
+    LANES,
+    NAMES,
+    SERVICE,
+    SLOT_PREFIX,
+    Job,
+    aggregation_rack,
+    number,
+    station,
+)
+from p4runtime_client import group
+from tree_model import Reply, Shape, Tree, first_state
+
+from innet.wire.check import intact, seal
+from innet.wire.frames import ENCAPSULATION_BYTES, Address, encapsulation
+from innet.wire.layout import Kind, Operation
+from innet.wire.records import blank, packet_bytes, packet_dtype
+
+SHAPE = Shape(((0, 1), (2, 3, 4)), 2, 7)
+"""The switch is that of the first rack."""
+
+BELOW, TOP = 21, 22
+"""A job whose sums go up from here, and one whose sums come up to here."""
+
+UPLINK, TOTAL, ELSEWHERE = 3, 5, 0b11100
+HERE = Address("02:00:00:01:00:07", "10.255.252.7")
+"""Under which address the parent knows this switch."""
+
+WALKS, LONGEST = 8, 250
+
+
+@pytest.fixture(scope="module")
+def rack():
+    with aggregation_rack(3) as running:
+        slots = {"epoch": EPOCH, "slot": (FIRST_SLOT, SLOT_PREFIX)}
+        link = {"parent": number(SERVICE.ip_bytes), "address": number(HERE.ip_bytes)}
+        up = {"mac": number(HERE.mac_bytes), "address": number(HERE.ip_bytes), "port": UPLINK}
+        place = {"group": BELOW, "job_index": BELOW}
+        running.controller.insert(
+            *(group(job, (1, 1), (2, 2)) for job in (BELOW, TOP)),
+            NAMES.entry("uplinks", {"port": UPLINK, **link}, "descend"),
+            NAMES.entry("trees", {"job": BELOW, **slots}, "below",
+                        total=TOTAL, elsewhere=ELSEWHERE, **up, **place),
+            NAMES.entry("trees", {"job": TOP, **slots}, "top", total=TOTAL),
+        )  # fmt: skip
+        for rank in (0, 1):
+            running.admit(BELOW, rank, 3)
+            running.admit(TOP, rank, 2, bits=(0b00011, ELSEWHERE)[rank])
+        yield running
+
+
+def answer(for_job: Job, kind: Kind, sequence: int, workers: int, value, **changes) -> bytes:
+    """What the parent says, to this switch."""
+    source, target = changes.pop("source", SERVICE), changes.pop("target", HERE)
+    packet = blank(1, LANES, kind, encapsulation(source, target, packet_bytes(LANES)))
+    fields = {"job": for_job.job, "epoch": EPOCH, "slot": for_job.slot, "sequence": sequence}
+    fields |= {"operation": Operation.SUM, "count": TOTAL, "workers": workers}
+    for name, content in {**fields, **changes}.items():
+        packet[name] = content
+    packet["lanes"] = value
+    seal(packet, source.ip_number, source.udp_port)
+    return packet.tobytes()
+
+
+def raised(job: Job) -> np.void:
+    """The sum that comes out at the uplink next."""
+    frame = job.rack.receive(UPLINK)
+    assert frame[26:34] == HERE.ip_bytes + SERVICE.ip_bytes
+    packet = np.frombuffer(frame, packet_dtype(LANES, ENCAPSULATION_BYTES))
+    assert intact(packet, HERE.ip_number, HERE.udp_port)
+    assert (packet["kind"], packet["job"], packet["epoch"]) == (Kind.CONTRIBUTION, job.job, EPOCH)
+    return packet[0]
+
+
+# -- side by side with the model -----------------------------------------------------------------
+
+
+def test_the_switch_of_a_rack_and_the_model_agree(rack):
+    said = set()
+    for walk in range(WALKS):
+        said |= walk_together(rack, random.Random(walk), FIRST_SLOT + 2 * walk)
+    assert said == {"UP", Kind.RESULT, Kind.PENDING, Kind.STALE}
+
+
+def walk_together(rack, choice: random.Random, first_slot: int) -> set:
+    """Walk through the model at random, and have the switch follow. Returns what it has said."""
+    tree, state, said = Tree(SHAPE), first_state(SHAPE), set()
+    jobs = [Job(rack, BELOW, TOTAL, first_slot + slot) for slot in range(SHAPE.slots)]
+    for _ in range(LONGEST):
+        what = choice.random()
+        answers = sorted((each for each in state.answers if each.rack == 0), key=repr)
+        if what < 0.35:
+            worker, slot = choice.choice(SHAPE.racks[0]), choice.randrange(SHAPE.slots)
+            use = choice.randrange(state.progress[worker][slot] + 1)
+            if use < SHAPE.size.uses(slot):
+                state, reply = tree.contribute(state, worker, slot, use)
+                jobs[slot].send(worker, use + 1, value(worker, SHAPE.size.chunk(slot, use)))
+                said |= check(jobs[slot], use + 1, worker, reply)
+        elif what < 0.45 and answers:
+            packet = choice.choice(answers)
+            job = jobs[packet.slot]
+            state, reply = tree.answer(state, packet)
+            contents = bitmap(packet.members), total(packet.total)
+            rack.send(UPLINK, answer(job, Kind.RESULT, packet.sequence, *contents))
+            said |= check(job, packet.sequence, None, reply)
+        elif what < 0.5:  # the parent waits for others, or says what it never should
+            slot, sequence = choice.randrange(SHAPE.slots), choice.randint(1, 4)
+            kind = choice.choice((Kind.PENDING, Kind.PENDING, Kind.STALE))
+            cell = state.below[0][slot][sequence % 2]
+            _, reply = tree.child(0).hear(cell, kind, sequence, frozenset({0, 1, 3}), ())
+            rack.send(UPLINK, answer(jobs[slot], kind, sequence, 0b1011, 0))
+            said |= check(jobs[slot], sequence, None, reply)
+        else:
+            others = [
+                after
+                for what, after in tree.steps(state)
+                if after != state and not re.search("worker [01]'s|rack=0.* below", what)
+            ]
+            state = choice.choice(others) if others else state
+    assert max(map(max, state.progress)) > 1, "the walk did not get anywhere"
+    return said
+
+
+def check(job: Job, sequence: int, worker: int | None, reply: Reply | None) -> set:
+    """The switch says what the model says, and nothing else."""
+    if reply and reply.kind is None:
+        packet = raised(job)
+        assert (packet["slot"], packet["sequence"]) == (job.slot, sequence)
+        np.testing.assert_array_equal(packet["lanes"], total(reply.total))
+    for each in sorted(reply.to) if reply else []:
+        members = bitmap(reply.members)
+        match reply.kind:
+            case Kind.RESULT:
+                job.assert_result(each, sequence, total(reply.total), members)
+            case Kind.PENDING:
+                below = worker is not None
+                job.assert_pending(each, sequence, members | (ELSEWHERE if below else 0))
+            case Kind.STALE:
+                job.assert_stale(each, sequence)
+    job.rack.assert_quiet(*((UPLINK, 1, 2) if worker is None else (worker + 1, UPLINK)))
+    return {reply.kind or "UP"} if reply else set()
+
+
+def value(worker: int, chunk: int) -> int:
+    """What a worker contributes to a chunk: numbers whose sums are hardly ever alike."""
+    return random.Random(worker * 100 + chunk).randrange(1 << 27)
+
+
+def total(contributions) -> int:
+    return sum(value(*each) for each in contributions)
+
+
+def bitmap(workers) -> int:
+    return sum(1 << worker for worker in workers)
+
+
+# -- who is heard --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def job(rack):
+    """A job whose sum of chunk 1 has gone up."""
+    made = Job(rack, BELOW, TOTAL, next(_single))
+    made.send(0, 1, 7)
+    made.send(1, 1, 8, flags=1 << 14)
+    packet = raised(made)
+    assert packet["flags"] == 1 << 14
+    np.testing.assert_array_equal(packet["lanes"], 15)
+    return made
+
+
+_single = count(FIRST_SLOT + 3000)
+
+
+@pytest.mark.parametrize("port", [1, 2])
+def test_a_result_is_heard_at_the_uplink_only(job, port):
+    drops = job.rack.dropped(port)
+    job.rack.send(port, answer(job, Kind.RESULT, 1, 0b11111, 99))
+    job.rack.assert_quiet(port, 1, 2)
+    job.rack.assert_dropped(port, drops, spoofed=1)
+
+
+@pytest.mark.parametrize(
+    ("change", "drop"),
+    [
+        ({"source": station(3)}, {}),  # not from the parent: bridged like any frame
+        ({"target": SERVICE}, {"spoofed": 1}),
+        ({"epoch": EPOCH + 1}, {"refused": 1}),
+        ({"job": TOP}, {"refused": 1}),
+        ({"slot": 5}, {"refused": 1}),
+        ({"kind": Kind.CONTRIBUTION}, {"refused": 1}),
+        ({"kind": Kind.HELLO}, {"refused": 1}),
+    ],
+    ids=str,
+)
+def test_other_answers_change_nothing(job, change, drop):
+    drops = job.rack.dropped(UPLINK)
+    before = job.counts()
+    frame = answer(job, change.pop("kind", Kind.RESULT), 1, 0b11111, 99, **change)
+    job.rack.send(UPLINK, frame)
+    if change.get("source"):
+        assert job.rack.receive(1) == job.rack.receive(2)
+    job.rack.assert_quiet(UPLINK, 1, 2)
+    job.rack.assert_dropped(UPLINK, drops, **drop)
+    job.assert_counted(before)
+
+
+def test_a_damaged_answer_is_dropped_and_the_right_one_counts(job):
+    frame = bytearray(answer(job, Kind.RESULT, 1, 0b11111, 99, flags=1))
+    frame[-1] ^= 1
+    drops = job.rack.dropped(UPLINK)
+    job.rack.send(UPLINK, bytes(frame))
+    job.rack.assert_quiet(UPLINK, 1, 2)
+    job.rack.assert_dropped(UPLINK, drops, corrupted=1)
+    job.rack.send(UPLINK, answer(job, Kind.RESULT, 1, 0b11111, 99, flags=1))
+    for worker in (0, 1):
+        job.assert_result(worker, 1, 99, 0b11111, flags=1)
+    job.rack.send(UPLINK, answer(job, Kind.RESULT, 1, 0b11111, 98))  # late, and another
+    job.rack.assert_quiet(UPLINK, 1, 2)
+    job.send(0, 1, 7)
+    job.assert_result(0, 1, 99, 0b11111, flags=1)
+
+
+# -- above other switches ------------------------------------------------------------------------
+
+
+def test_a_switch_below_stands_for_all_its_workers(rack):
+    job = Job(rack, TOP, TOTAL, next(_single))
+    job.send(0, 1, 10)
+    job.send(0, 1, 10)
+    job.assert_pending(0, 1, 0b00011)
+    job.send(1, 1, 5)
+    for below in (0, 1):
+        job.assert_result(below, 1, 15, 0b11111)

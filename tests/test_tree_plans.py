@@ -1,0 +1,93 @@
+"""Which switches a job needs, and what each does: whatever the links are, every slot's sum is whole."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from innet.controller.trees import Fabric, shares
+from innet.controller.values import Attachment, Place, Uplink
+from innet.wire.frames import Address
+
+
+def links(**parents: str) -> dict[str, tuple[Uplink, ...]]:
+    """Uplinks, as in ``low="one two"``, at ports of their own."""
+    ports = iter(range(1, 500))
+    return {
+        name: tuple(Uplink(parent, next(ports), next(ports)) for parent in above.split())
+        for name, above in parents.items()
+    }
+
+
+RACKS = links(top="", a="top", b="top", a1="a", a2="a", b1="b", other="")
+SHARED = links(one="", two="", three="", x="one two three", y="one two three")
+
+
+def at(*switches: str) -> dict[int, Attachment]:
+    """A worker at each."""
+    return {
+        rank: Attachment(400, Address("02:00:00:00:00:01", "10.0.0.1", 4000 + rank), switch)
+        for rank, switch in enumerate(switches)
+    }
+
+
+def test_a_fabric_is_what_is_below_and_who_shares_slots_with_it():
+    assert [*Fabric.below("a", RACKS).uplinks] == ["a", "a1", "a2"]
+    assert [*Fabric.below("top", RACKS).uplinks] == ["top", "a", "a1", "a2", "b", "b1"]
+    assert [*Fabric.below("two", SHARED).uplinks] == ["two", "one", "three", "x", "y"]
+    assert Fabric.below("x", SHARED).single
+    assert Fabric.below("other", RACKS).single
+
+
+@pytest.mark.parametrize(
+    ("workers", "top", "switches"),
+    [
+        (["a1", "a2"], "a", {"a", "a1", "a2"}),
+        (["a1", "b1"], "top", {"top", "a", "a1", "b", "b1"}),
+        (["a1", "a"], "a", {"a", "a1"}),
+        (["b1"], "b1", {"b1"}),
+        (["top", "top"], "top", {"top"}),
+    ],
+)
+def test_sums_go_up_to_the_lowest_switch_that_is_above_all(workers, top, switches):
+    [tree] = Fabric.below("top", RACKS).trees(workers)
+    assert tree.top == top
+    assert {*tree.switches} == switches
+
+
+def test_there_is_no_way_between_switches_with_nothing_above_both():
+    fabric = Fabric.below("two", SHARED)
+    assert not fabric.trees(["one", "two"])
+    assert len(fabric.trees(["x", "y"])) == 3
+    [only] = fabric.trees(["x", "two"])  # the others have no worker at `two`
+    assert only.top == "two"
+
+
+@given(
+    st.lists(st.sampled_from(["x", "y"]), min_size=1, max_size=32)
+    | st.lists(st.sampled_from(["top", "a", "b", "a1", "a2", "b1"]), min_size=1, max_size=32),
+    st.integers(0, 5),
+)
+def test_every_slot_has_one_top_where_all_workers_are(workers, size):
+    shared = {*workers} <= {"x", "y"}
+    fabric = Fabric.below("one", SHARED) if shared else Fabric.below("top", RACKS)
+    place, places = Place(0, 1 << 6, 1 << size), at(*workers)
+    does = shares(fabric.trees(workers), place, places)
+    everybody = (1 << len(workers)) - 1
+    for slot in range(place.first_slot, place.first_slot + place.slots):
+        here = {
+            switch: share
+            for switch, each in does.items()
+            for share in each
+            if share.first_slot <= slot < share.first_slot + share.slots
+        }
+        assert all(share.first_slot % share.slots == 0 for share in here.values())
+        [top] = [switch for switch, share in here.items() if not share.uplink]
+        assert here[top].members == everybody
+        for switch, share in here.items():
+            bits = [each.members for each in share.contributors]
+            assert sum(bits) == share.members > 0
+            assert len({each.instance for each in share.contributors}) == len(bits)
+            if share.uplink:
+                above = here[share.uplink.parent].contributors
+                [mine] = [each for each in above if each.where.port == share.uplink.parent_port]
+                assert mine.members == share.members, switch

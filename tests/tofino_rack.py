@@ -1,0 +1,153 @@
+"""A rack around a Tofino that is executed in Python: the compiled assembly behind a P4Runtime server.
+
+The controller and the agents are the real ones, and so are the cables made of UDP.
+"""
+
+import contextlib
+import selectors
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from chip_server import Chip, one, serving
+from p4.v1 import p4runtime_pb2 as p4rt
+from racks import Rack
+from tofino_switch import TofinoSwitch
+
+from innet.controller import innet_pb2 as pb
+from innet.controller.client import connect, translated
+from innet.controller.server import ControllerServer
+from innet.demo.rack import free_udp_ports
+from innet.p4 import tofino
+from innet.p4.artifacts import Artifact
+
+CPU_PORTS = {"tofino": 192, "tofino2": 0}
+
+
+class ModelChip(Chip):
+    """A chip that forwards packets: between cables, by port, and to and from the controller."""
+
+    def __init__(self, chip: str, cables: dict[int, socket.socket]) -> None:
+        super().__init__(self._packet_out, self._load)
+        self._cpu = CPU_PORTS[chip]
+        self._model = TofinoSwitch(tofino.assembly(chip), self._cpu)
+        self._cables = cables
+        self._lock = threading.Lock()
+        tables = [table for pipe in self._pipes for table in pipe.tables.values()]
+        self._constant = {id(table): list(table.entries) for table in tables}
+        self._tables = tables
+
+    @property
+    def _pipes(self):
+        return self._model._ingress, self._model._egress
+
+    def receive(self, port: int, frame: bytes) -> None:
+        """A frame comes in."""
+        for packet in self._pass(port, frame):
+            self.packet_in(packet)
+
+    def _packet_out(self, packet: p4rt.PacketOut) -> list[p4rt.PacketIn]:
+        values = {each.metadata_id: int.from_bytes(each.value, "big") for each in packet.metadata}
+        header = (values[1] << 7 | values[2]).to_bytes(2, "big")
+        return self._pass(self._cpu, header + packet.payload)
+
+    def _pass(self, port: int, frame: bytes) -> list[p4rt.PacketIn]:
+        found = []
+        with self._lock:
+            outputs = self._model.send(port, frame)
+        for to, made in outputs:
+            if to == self._cpu:
+                packet, header = p4rt.PacketIn(payload=made[2:]), int.from_bytes(made[:2], "big")
+                packet.metadata.add(metadata_id=1, value=(header >> 7).to_bytes(2, "big"))
+                packet.metadata.add(metadata_id=2, value=bytes([header & 0x7F]))
+                found.append(packet)
+            elif to in self._cables:
+                with contextlib.suppress(ConnectionRefusedError):  # nobody is there yet
+                    self._cables[to].send(made)
+        return found
+
+    def _load(self) -> None:
+        """Put what is held into the model's tables."""
+        program = Artifact(64, 8192, b"", self.info)
+        with self._lock:
+            for table in self._tables:
+                table.entries[:] = self._constant[id(table)]
+            self._model._groups.clear()
+            for entity in self.held.values():
+                self._model.insert(entity, program)
+
+    def _cells(self, cell: p4rt.CounterEntry) -> dict[int, int]:
+        name = one(self.info.counters, cell.counter_id).preamble.alias
+        return self._model._ingress.counters[name]
+
+    def count(self, cell: p4rt.CounterEntry) -> int:
+        return self._cells(cell)[cell.index.index]
+
+    def set_count(self, cell: p4rt.CounterEntry, count: int) -> None:
+        self._cells(cell)[cell.index.index] = count
+
+
+@contextlib.contextmanager
+def tofino_rack(folder: Path, kind: str, ports: Sequence[int]) -> Iterator[tuple[Rack, ModelChip]]:
+    """Start one, with cables at these ports, and its controller. `folder` is the chip's binary."""
+    with contextlib.ExitStack() as stack:
+        chip, address, links = stack.enter_context(model_chip(kind, ports))
+        server = ControllerServer("127.0.0.1:0")
+        stack.callback(server.close)
+        channel, stub = connect(f"127.0.0.1:{server.port}")
+        stack.callback(channel.close)
+        request = pb.AddSwitchRequest(
+            name="tor", grpc_address=address, device_id=1, ports=ports, target=kind,
+            artifact=str(folder),
+        )  # fmt: skip
+        with translated("add the switch"):
+            stub.AddSwitch(request)
+        yield Rack(None, f"127.0.0.1:{server.port}", stub, links), chip
+
+
+@contextlib.contextmanager
+def model_chip(kind: str, ports: Sequence[int]) -> Iterator[tuple[ModelChip, str, list[str]]]:
+    """Start a chip with cables at these ports. Yields it, its address, and the cables' other ends."""
+    with contextlib.ExitStack() as stack:
+        cables, links = {}, []
+        far = free_udp_ports(len(ports))
+        for port, there in zip(ports, far, strict=True):
+            near = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+            # The model takes milliseconds for a packet. What waits long at its ports had better be lost.
+            near.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            near.bind(("127.0.0.1", 0))
+            near.connect(("127.0.0.1", there))
+            cables[port] = near
+            links.append(f"udp:127.0.0.1:{there}/127.0.0.1:{near.getsockname()[1]}")
+        chip = ModelChip(kind, cables)
+        address = stack.enter_context(serving(chip))
+        stack.enter_context(_forwarding(chip, cables))
+        yield chip, address, links
+
+
+@contextlib.contextmanager
+def _forwarding(chip: ModelChip, cables: dict[int, socket.socket]) -> Iterator[None]:
+    """Take what comes in at the cables, until the end."""
+    wake, woken = socket.socketpair()
+    with wake, woken, selectors.DefaultSelector() as selector:
+        selector.register(woken, selectors.EVENT_READ, None)
+        for port, cable in cables.items():
+            cable.setblocking(False)
+            selector.register(cable, selectors.EVENT_READ, port)
+
+        def forward() -> None:
+            while True:
+                for key, _ in selector.select():
+                    if key.data is None:
+                        return
+                    with contextlib.suppress(BlockingIOError, ConnectionRefusedError):
+                        chip.receive(key.data, key.fileobj.recv(1 << 12))
+
+        thread = threading.Thread(target=forward)
+        thread.start()
+        try:
+            yield
+        finally:
+            wake.send(b"x")
+            thread.join()

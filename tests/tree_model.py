@@ -1,0 +1,263 @@
+"""The slot protocol over two levels of switches, small enough to visit every state of it.
+
+Every rack has a switch that waits for its workers and for one contribution more, the answer of the switch
+above. As in :mod:`slot_model`, what was sent once may arrive at any time, any number of times, or never.
+Where the model `loses`, what is on its way between the switches can also be lost for good, so that
+it shows what brings it again; that takes many more states.
+
+Two variants show what a part is for: one without comparing sequence numbers of answers, and one that
+does not raise a sum again.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from slot_model import Cell, FalseAlarm, Size, Sum, Workers, WrongSum
+
+from innet.wire.layout import Kind
+
+Cells = tuple[tuple[Cell, Cell], ...]
+"""[slot][copy]"""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The workers of every rack, and how much there is to explore."""
+
+    racks: tuple[tuple[int, ...], ...]
+    slots: int
+    chunks: int
+
+    @property
+    def size(self) -> Size:
+        """The same without racks."""
+        return Size(sum(map(len, self.racks)), self.slots, self.chunks)
+
+    def rack_of(self, worker: int) -> int:
+        """Where a worker is."""
+        return next(rack for rack, workers in enumerate(self.racks) if worker in workers)
+
+
+@dataclass(frozen=True)
+class Packet:
+    """On its way between the switches: a rack's sum, or the result for a rack."""
+
+    rack: int
+    slot: int
+    sequence: int
+    members: Workers
+    total: Sum
+
+
+@dataclass(frozen=True)
+class TreeState:
+    """Everything that the future depends on.
+
+    `progress[worker][slot]` is how many of the slot's results the worker has taken; `raised` and
+    `answers` are on their way up and down, `results` those that the racks' switches have ever sent.
+    """
+
+    progress: tuple[tuple[int, ...], ...]
+    below: tuple[Cells, ...]
+    above: Cells
+    raised: frozenset[Packet] = frozenset()
+    answers: frozenset[Packet] = frozenset()
+    results: frozenset[Packet] = frozenset()
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a switch of a rack says: UP to the parent, or a kind to one worker or to all."""
+
+    kind: Kind | None  # None: the sum goes up
+    to: Workers
+    members: Workers = frozenset()
+    total: Sum = ()
+
+
+@dataclass(frozen=True)
+class Child:
+    """The switch of a rack: the table `decision_below` of innet/p4/v1model/aggregation.p4."""
+
+    workers: Workers
+    compares: bool = True
+    raises_again: bool = True
+
+    def contribute(
+        self, cell: Cell, worker: int, sequence: int, chunk: int
+    ) -> tuple[Cell, Reply | None]:
+        """A worker's contribution arrives."""
+        one = frozenset({worker})
+        if sequence < cell.sequence:
+            return cell, Reply(Kind.STALE, one)
+        if sequence > cell.sequence:
+            cell = Cell(sequence, missing=len(self.workers) + 1)
+        elif cell.missing == 0:
+            return cell, Reply(Kind.RESULT, one, cell.arrived, cell.total)
+        elif worker in cell.arrived:
+            if cell.missing > 1:
+                return cell, Reply(Kind.PENDING, one, cell.arrived)
+            return cell, self._up(cell) if self.raises_again else None
+        cell = cell.plus(worker, chunk)
+        return cell, self._up(cell) if cell.missing == 1 else None
+
+    def hear(
+        self, cell: Cell, kind: Kind, sequence: int, members: Workers, total: Sum
+    ) -> tuple[Cell, Reply | None]:
+        """An answer of the parent arrives."""
+        if (self.compares and sequence != cell.sequence) or cell.missing != 1:
+            return cell, None
+        if kind == Kind.RESULT:
+            cell = replace(cell, arrived=members, missing=0, total=total)
+        return cell, Reply(kind, self.workers, members, total)
+
+    def _up(self, cell: Cell) -> Reply:
+        return Reply(None, frozenset(), cell.arrived, cell.total)
+
+
+def first_state(shape: Shape) -> TreeState:
+    """Before the first packet."""
+    cells = ((Cell(), Cell()),) * shape.slots
+    return TreeState(((0,) * shape.slots,) * shape.size.workers, (cells,) * len(shape.racks), cells)
+
+
+def finished(shape: Shape, state: TreeState) -> bool:
+    """Every worker has every result."""
+    size = shape.size
+    return all(
+        done == size.uses(slot) for progress in state.progress for slot, done in enumerate(progress)
+    )
+
+
+@dataclass(frozen=True)
+class Tree:
+    """All that may happen in such a tree."""
+
+    shape: Shape
+    loses: bool = False
+    compares: bool = True
+    raises_again: bool = True
+
+    def child(self, rack: int) -> Child:
+        """A rack's switch."""
+        return Child(frozenset(self.shape.racks[rack]), self.compares, self.raises_again)
+
+    def steps(self, state: TreeState) -> Iterator[tuple[str, TreeState]]:
+        """What may happen next, and what comes of it. Raises Violation."""
+        yield from self._contributions(state)
+        for packet in state.raised:
+            yield f"{packet} arrives above", self.arrive_above(state, packet)
+            if self.loses:
+                yield f"{packet} is lost", replace(state, raised=state.raised - {packet})
+        for packet in state.answers:
+            yield f"{packet} arrives below", self.answer(state, packet)[0]
+            if self.loses:
+                yield f"{packet} is lost", replace(state, answers=state.answers - {packet})
+        yield from self._results(state)
+
+    def _contributions(self, state: TreeState) -> Iterator[tuple[str, TreeState]]:
+        size = self.shape.size
+        for worker, progress in enumerate(state.progress):
+            for slot, done in enumerate(progress):
+                for use in range(min(done + 1, size.uses(slot))):
+                    what = (
+                        f"worker {worker}'s contribution to chunk {size.chunk(slot, use)} arrives"
+                    )
+                    yield what, self.contribute(state, worker, slot, use)[0]
+
+    def contribute(
+        self, state: TreeState, worker: int, slot: int, use: int
+    ) -> tuple[TreeState, Reply | None]:
+        """A worker's contribution arrives at its switch."""
+        rack, sequence = self.shape.rack_of(worker), use + 1
+        cell, reply = self.child(rack).contribute(
+            state.below[rack][slot][sequence % 2],
+            worker,
+            sequence,
+            self.shape.size.chunk(slot, use),
+        )
+        if reply and reply.kind == Kind.STALE and use == state.progress[worker][slot]:
+            raise FalseAlarm(f"worker {worker} hears that it is left behind in slot {slot}")
+        return self._after(state, rack, slot, sequence, cell, reply), reply
+
+    def answer(self, state: TreeState, packet: Packet) -> tuple[TreeState, Reply | None]:
+        """A result of the switch above arrives at a rack's."""
+        rack, slot, sequence = packet.rack, packet.slot, packet.sequence
+        cell, reply = self.child(rack).hear(
+            state.below[rack][slot][sequence % 2],
+            Kind.RESULT,
+            sequence,
+            packet.members,
+            packet.total,
+        )
+        return self._after(state, rack, slot, sequence, cell, reply), reply
+
+    def _after(
+        self, state: TreeState, rack: int, slot: int, sequence: int, cell: Cell, reply: Reply | None
+    ) -> TreeState:
+        cells = _changed(state.below[rack], slot, sequence % 2, cell)
+        state = replace(state, below=(*state.below[:rack], cells, *state.below[rack + 1 :]))
+        if reply and reply.kind in {None, Kind.RESULT}:
+            packet = Packet(rack, slot, sequence, reply.members, reply.total)
+            if reply.kind is None:
+                return replace(state, raised=state.raised | {packet})
+            return replace(state, results=state.results | {packet})
+        return state
+
+    def arrive_above(self, state: TreeState, packet: Packet) -> TreeState:
+        """A rack's sum arrives at the switch above, for which a rack is one contributor."""
+        rack, slot, copy = packet.rack, packet.slot, packet.sequence % 2
+        cell, workers = state.above[slot][copy], frozenset(self.shape.racks[rack])
+        if packet.sequence < cell.sequence:
+            mine = state.below[rack][slot][copy]
+            if mine.sequence == packet.sequence and mine.missing == 1:
+                raise FalseAlarm(f"the workers of rack {rack} hear that they are left behind")
+            return state
+        if packet.sequence > cell.sequence:
+            cell = Cell(packet.sequence, missing=len(self.shape.racks))
+        elif cell.missing == 0:
+            return replace(state, answers=state.answers | {_to(packet, cell)})
+        elif workers <= cell.arrived:
+            return state  # and says PENDING
+        cell = Cell(
+            cell.sequence,
+            cell.arrived | workers,
+            cell.missing - 1,
+            tuple(sorted((*cell.total, *packet.total))),
+        )
+        state = replace(state, above=_changed(state.above, slot, copy, cell))
+        if cell.missing:
+            return state
+        down = {replace(_to(packet, cell), rack=each) for each in range(len(self.shape.racks))}
+        return replace(state, answers=state.answers | down)
+
+    def _results(self, state: TreeState) -> Iterator[tuple[str, TreeState]]:
+        """A result arrives at a worker whose chunk it answers."""
+        everybody = frozenset(range(self.shape.size.workers))
+        for packet in state.results:
+            for worker in self.shape.racks[packet.rack]:
+                done = state.progress[worker][packet.slot]
+                if done + 1 != packet.sequence:
+                    continue
+                chunk = self.shape.size.chunk(packet.slot, done)
+                what = f"worker {worker} takes a result for chunk {chunk}"
+                exact = tuple((member, chunk) for member in sorted(everybody))
+                if packet.total != exact or packet.members != everybody:
+                    raise WrongSum(f"{what}, which is the sum of {packet.total}")
+                yield what, taken(state, worker, packet.slot)
+
+
+def taken(state: TreeState, worker: int, slot: int) -> TreeState:
+    """A worker has one more of a slot's results."""
+    mine = state.progress[worker]
+    mine = (*mine[:slot], mine[slot] + 1, *mine[slot + 1 :])
+    return replace(state, progress=(*state.progress[:worker], mine, *state.progress[worker + 1 :]))
+
+
+def _to(packet: Packet, cell: Cell) -> Packet:
+    return replace(packet, members=cell.arrived, total=cell.total)
+
+
+def _changed(cells: Cells, slot: int, copy: int, cell: Cell) -> Cells:
+    pair = (cell, cells[slot][1]) if copy == 0 else (cells[slot][0], cell)
+    return (*cells[:slot], pair, *cells[slot + 1 :])
