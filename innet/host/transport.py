@@ -27,7 +27,7 @@ from innet.wire.layout import Kind, Operation
 from innet.wire.records import Records, blank
 
 # Of the smoothed round trip:
-_REORDERING = 1.0  # how much later a chunk may be sent and still overtake another
+_REORDERING = 1.0  # how much later a chunk may be sent and still overtake another; in C as well
 _TOO_SOON = 0.5  # what comes sooner after a repetition was not brought about by it
 _SLOWEST_REMINDER = 0.5  # seconds
 _DEPARTURE_SETTLES = 1.0  # seconds, after which no answer is under way that was sent before it

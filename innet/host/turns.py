@@ -23,8 +23,8 @@ class Terms:
     `most` chunks may be under way. If nothing comes, the turn ends at `until`. While there is more to
     send than `most`, `pause` lets packets come together. A turn ends when a chunk has its result that
     was sent after `round_began`, if packets were lost or the window is not `steady`, and after `batches`.
-    `too_soon` and `reordering` are the window's. `owed_since`: since when the switch owes an answer, or
-    infinity.
+    `too_soon` and `reordering` are the window's; a turn of many batches raises `reordering` to the round
+    trips that it sees, as queues fill. `owed_since`: since when the switch owes an answer, or infinity.
     """
 
     most: int
