@@ -41,22 +41,26 @@ def main(network: str, epochs: int) -> None:
 
     (images, labels), test = digits()
     optimizer = torch.optim.SGD(replica.parameters(), lr=_LEARNING_RATE, momentum=_MOMENTUM)
+    together = workers * _BATCH
+    whole = len(images) // together * together  # whole steps only, so that all workers make as many
+    total = epochs * (whole // together)
+    # Down to zero from the middle on: at a rate that stays high, the last bits of the sums decide where a
+    # training ends.
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min(1.0, 2 - 2 * step / total)
+    )
     shuffler = torch.Generator().manual_seed(SEED)
-    steps = 0
     for epoch in range(epochs):
         order = torch.randperm(len(images), generator=shuffler)
-        # Whole steps only, so that all workers make as many.
-        for batch in order[: len(order) // (workers * _BATCH) * workers * _BATCH].split(
-            workers * _BATCH
-        ):
+        for batch in order[:whole].split(together):
             mine = batch[rank::workers]
             optimizer.zero_grad()
             loss = nn.functional.cross_entropy(replica(images[mine]), labels[mine])
             loss.backward()
             optimizer.step()
-            steps += 1
+            schedule.step()
         say(epoch=epoch + 1, loss=loss.item())
-    say(**summary(model, (images, labels), test, steps, agent))
+    say(**summary(model, (images, labels), test, total, agent))
     if agent:
         agent.close()
     dist.barrier()
