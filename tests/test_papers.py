@@ -1,11 +1,18 @@
-"""The papers' experiments: what they make of runs, and one that is run."""
+"""The papers' experiments: what they make of runs, and two that are run."""
 
+import json
 import math
 from dataclasses import replace
 
 import pytest
 
-from benchmarks.papers import easgd_figure_8, fixed_batch, phub_figure_3, pipe_sgd_figure_4
+from benchmarks.papers import (
+    easgd_figure_8,
+    fixed_batch,
+    phub_figure_3,
+    pipe_sgd_figure_4,
+    weak_scaling,
+)
 from benchmarks.papers.common import Net, Run, Spec, read, run, write
 from benchmarks.papers.report import Table, show
 from benchmarks.papers.worker import network
@@ -77,12 +84,30 @@ def test_the_batch_is_the_same_however_many_share_it():
     assert int(row[0]) * int(row[1]) == fixed_batch.BATCH
 
 
+def test_quick_has_the_settings_of_four_workers_with_two():
+    def labels(trainings):
+        return [spec.label for net, specs in trainings for spec in specs if net.workers <= 4]
+
+    given = [each.replace("4 ", "2 ") for each in labels(fixed_batch.trainings("all"))]
+    assert set(labels(fixed_batch.quick_trainings("all"))) == set(given)
+
+
 def test_networks_have_the_layers_that_their_names_say():
     sizes = [sum(each.numel() for each in network(kind).parameters()) for kind in ("cnn", "mlp-20")]
     assert sizes == [25_730, 64 * 20 + 20 + 20 * 20 + 20 + 20 * 10 + 10]
     assert len(list(network("mlp-20-7").parameters())) == 2 * 8
     with pytest.raises(UsageError, match="mlp-WIDTH-HIDDEN"):
         network("mlp-wide")
+
+
+def test_quick_measures_draws_and_says_what_that_is_worth(tmp_path, capsys):
+    if why := requirements.missing():
+        pytest.skip(why)
+    weak_scaling.main(tmp_path, quick=True)
+    steps = json.loads((tmp_path / "result.json").read_text())["steps"]
+    assert {over: list(hosts) for over, hosts in steps.items()} == {"switch": ["2"], "ring": ["2"]}
+    assert (tmp_path / "figure.png").stat().st_size
+    assert "figures mean nothing" in capsys.readouterr().out
 
 
 @pytest.mark.timeout(120)

@@ -1,6 +1,7 @@
 """What the timing models are calibrated with, on a host: ``python -m benchmarks.papers.calibration``.
 
-Takes a part, the number of repetitions, and a folder, in which every host writes what it has measured.
+Takes parts, with commas between them, the number of repetitions, and a folder, in which every host writes
+what it has measured.
 """
 
 import json
@@ -146,8 +147,8 @@ def _sum(agent: Agent, count: int) -> Tensor:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measure a part."""
-    part, repeats, folder = arguments[0], int(arguments[1]), Path(arguments[2])
+    """Measure them, one after the other."""
+    chosen, repeats, folder = arguments[0].split(","), int(arguments[1]), Path(arguments[2])
     torch.set_num_threads(1)
     with innet.join() as agent:
         agent.all_reduce(torch.zeros(1, dtype=torch.int32), "sum")  # when it is done, all are there
@@ -157,7 +158,7 @@ def main(arguments: Sequence[str]) -> None:
             "server": lambda: server(repeats),
             "chunks": lambda: chunks(agent, repeats),
         }
-        found = parts[part]()
+        found = {name: value for part in chosen for name, value in parts[part]().items()}
         dist.destroy_process_group()
     (folder / f"{os.environ['RANK']}.json").write_text(json.dumps(found))
 

@@ -4,6 +4,7 @@ Every worker is a process on a host of its own, behind a link whose rate is capp
 communication takes the time that the link takes. `worker` is what runs there. Needs root and Mininet.
 """
 
+import importlib.metadata
 import json
 import os
 import platform
@@ -36,6 +37,12 @@ class Net:
     slots: int = 128
     queue: str = "500ms"
     server_rate: str = ""
+
+    @classmethod
+    def quick(cls, *, server: bool = False) -> "Net":
+        """As few hosts as make a network, for `--quick`; with a server, where settings may need one."""
+        rate = "100mbit"
+        return cls(workers=2, rate=rate, server_rate=rate if server else "")
 
     @property
     def racks(self) -> list[dict[str, Any]]:
@@ -112,7 +119,11 @@ class Run:
 
 
 def run(specs: Sequence[Spec], net: Net) -> list[Run]:
-    """Train all, in an emulation for each rate of a server's link, and one without. Raises InnetError."""
+    """Train all, in an emulation for each rate of a server's link, and one without. Raises InnetError.
+
+    If the net has a `server_rate`, all are trained in that one; where there is no server, its host is one
+    more worker.
+    """
     found: list[Run] = []
     for rate in sorted({_server_rate(spec, net) for spec in specs}, reverse=True):
         chosen = [spec for spec in specs if _server_rate(spec, net) == rate]
@@ -122,6 +133,8 @@ def run(specs: Sequence[Spec], net: Net) -> list[Run]:
 
 def _server_rate(spec: Spec, net: Net) -> str:
     """Of the link of the host that is there for a server; empty where there is none."""
+    if net.server_rate:
+        return net.server_rate
     return (spec.server_rate or net.rate) if spec.over in ("server", "pbox") else ""
 
 
@@ -183,11 +196,9 @@ def write(output: Path, runs: Sequence[Run], net: Net) -> None:
 
 def machine() -> dict[str, Any]:
     """What the figures depend on."""
-    import torch
-
     return {
         "processors": os.cpu_count(),
         "load": os.getloadavg()[0],
         "python": platform.python_version(),
-        "torch": torch.__version__,
+        "torch": importlib.metadata.version("torch"),
     }

@@ -31,10 +31,10 @@ def main(
     quick: Quick = False,
 ) -> None:
     """Run all, and write what was measured."""
-    net = Net(workers=2, rate="50mbit") if quick else Net()
+    net = Net.quick() if quick else Net()
     runs = read(output) if add or show_only else []
     if not show_only:
-        common = Spec("d-sync", "", model=MODEL, seed=seed, steps=10 if quick else 200, rate=0.1)
+        common = Spec("d-sync", "", model=MODEL, seed=seed, steps=3 if quick else 200, rate=0.1)
         runs += run(
             [
                 replace(common, label=f"{over}, {packing}", over=over, options={"packing": packing})
@@ -45,7 +45,7 @@ def main(
         )
         write(output, runs, net)
     _draw(runs, output / "figure.png")
-    show([table(runs)], markdown=markdown)
+    show([table(runs)], markdown=markdown, quick=quick)
 
 
 def table(runs: list[Run]) -> Table:

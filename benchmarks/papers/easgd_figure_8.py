@@ -62,11 +62,11 @@ def main(
     quick: Quick = False,
 ) -> None:
     """Run all, and write what was measured."""
-    net = Net(workers=2, rate="50mbit") if quick else Net()
+    net = Net.quick(server=True) if quick else Net()
     runs = read(output) if add or show_only else []
     if not show_only:
         chosen = [s for s in SPECS if part in ("all", "server" if s.over == "server" else "others")]
-        steps = 10 if quick else 50
+        steps = 3 if quick else 50
         runs += run(
             [
                 replace(each, seed=seed, steps=steps, rate=rate / 10 if each.momentum else rate)
@@ -76,7 +76,7 @@ def main(
         )
         write(output, runs, net)
     _draw(runs, output)
-    show([table(runs, goal), shares(runs)], markdown=markdown)
+    show([table(runs, goal), shares(runs)], markdown=markdown, quick=quick)
 
 
 def table(runs: list[Run], goal: float) -> Table:

@@ -14,9 +14,10 @@ would share its processors.
 
 import math
 import statistics
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -59,37 +60,55 @@ def main(
     quick: Quick = False,
 ) -> None:
     """Run all, and write what was measured."""
-    net = Net(rate="50mbit" if quick else "20mbit")
     runs = read(output) if add or show_only else []
     if not show_only:
-        common: dict[str, Any] = {"seed": seed, "sample_ms": SAMPLE_MS, "rate": RATE}
-        taken = dict.fromkeys(STEPS, 4) if quick else STEPS
-        if part in ("scaling", "all"):
-            for workers in WORKERS[: 2 if quick else None]:
-                common["steps"] = taken["scaling"]
-                specs = [replace(spec, **common) for spec in _scaled(workers)]
-                runs += run(specs, replace(net, workers=workers))
-                write(output, runs, net)
-        if part == "algorithms" or (part == "all" and not quick):
-            workers = 2 if quick else 4
-            common["steps"] = taken["algorithms"]
-            specs = [
-                replace(spec, label=label, batch=BATCH // workers, **common)
-                for label, spec in ALGORITHMS.items()
-            ]
-            runs += run(specs, replace(net, workers=workers))
+        for net, specs in (quick_trainings if quick else trainings)(part):
+            runs += run([replace(each, seed=seed) for each in specs], net)
             write(output, runs, net)
     if any(label not in ALGORITHMS for label in by_label(runs)):
         _draw(runs, output / "figure.png")
-    show([scaling(runs), algorithms(runs)], markdown=markdown)
+    show([scaling(runs), algorithms(runs)], markdown=markdown, quick=quick)
+
+
+def trainings(part: str) -> list[tuple[Net, list[Spec]]]:
+    """What is trained in which net."""
+    found = []
+    if part in ("scaling", "all"):
+        found += [(Net(workers), _scaled(workers)) for workers in WORKERS]
+    if part in ("algorithms", "all"):
+        found.append((Net(4), _algorithms(4)))
+    return found
+
+
+def quick_trainings(part: str) -> list[tuple[Net, list[Spec]]]:
+    """The same, small: one worker alone, and all else together."""
+    alone, others = replace(Net.quick(), workers=1), Net.quick(server=True)
+    found: dict[Net, list[Spec]] = {}
+    if part in ("scaling", "all"):
+        found = {alone: _scaled(1), others: _scaled(2)}
+    if part in ("algorithms", "all"):
+        found.setdefault(others, []).extend(_algorithms(2))
+    return [
+        (net, [replace(spec, steps=4, sample_ms=0.1) for spec in specs])
+        for net, specs in found.items()
+    ]
 
 
 def _scaled(workers: int) -> list[Spec]:
     """One worker needs no network: it is the same over each."""
-    specs = {_ALONE: SCALING["ring"]} if workers == 1 else SCALING
+    specs = {f"{workers} {over}": spec for over, spec in SCALING.items()}
+    return _specs("scaling", {_ALONE: SCALING["ring"]} if workers == 1 else specs, workers)
+
+
+def _algorithms(workers: int) -> list[Spec]:
+    return _specs("algorithms", ALGORITHMS, workers)
+
+
+def _specs(part: str, named: Mapping[str, Spec], workers: int) -> list[Spec]:
+    steps, batch = STEPS[part], BATCH // workers
     return [
-        replace(spec, label=f"{workers} {over}" if workers > 1 else over, batch=BATCH // workers)
-        for over, spec in specs.items()
+        replace(spec, label=label, steps=steps, batch=batch, sample_ms=SAMPLE_MS, rate=RATE)
+        for label, spec in named.items()
     ]
 
 

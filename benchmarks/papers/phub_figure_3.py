@@ -47,18 +47,18 @@ def main(
     quick: Quick = False,
 ) -> None:
     """Train all three over each kind, and write what was measured."""
-    net = Net(workers=2, rate="50mbit") if quick else Net()
+    net = Net.quick(server=True) if quick else Net()
     runs = read(output) if show_only else []
     if not show_only:
         specs = [
-            replace(spec, label=f"{kind}, {name}", seed=seed, steps=4 if quick else 40, **network)
+            replace(spec, label=f"{kind}, {name}", seed=seed, steps=3 if quick else 40, **network)
             for name, network in list(NETWORKS.items())[: 1 if quick else None]
             for kind, spec in kinds(net).items()
         ]
         runs = run(specs, net)
         write(output, runs, net)
     _draw(rates(runs), output / "figure.png")
-    show([table(rates(runs))], markdown=markdown)
+    show([table(rates(runs))], markdown=markdown, quick=quick)
 
 
 def rates(runs: list[Run]) -> dict[str, dict[str, float]]:

@@ -68,16 +68,16 @@ def main(
     quick: Quick = False,
 ) -> None:
     """Run all, and write what was measured."""
-    net = Net(workers=2, rate="50mbit") if quick else Net(rate=rate)
+    net = Net.quick(server=True) if quick else Net(rate=rate)
     runs = read(output) if add or show_only else []
     if not show_only:
-        steps = 10 if quick else _STEPS
+        steps = 3 if quick else _STEPS
         chosen = [spec for spec in SPECS if part in ("all", spec.over)]
         common = {"seed": seed, "steps": steps, "sample_ms": sample_ms}
         runs += run([replace(spec, **common) for spec in chosen], net)
         write(output, runs, net)
     _draw(runs, output / "figure.png")
-    show([table(runs)], markdown=markdown)
+    show([table(runs)], markdown=markdown, quick=quick)
 
 
 def table(runs: list[Run]) -> Table:

@@ -18,7 +18,9 @@ Show = Annotated[bool, typer.Option("--show", help="Only show what is in the fol
 Markdown = Annotated[
     bool, typer.Option("--markdown", help="Print tables as the documents have them.")
 ]
-Quick = Annotated[bool, typer.Option("--quick", help="Small, to see that it works: seconds.")]
+Quick = Annotated[
+    bool, typer.Option("--quick", help="Few hosts, settings and steps: whether it works.")
+]
 
 
 @dataclass(frozen=True)
@@ -29,8 +31,8 @@ class Table:
     rows: Sequence[Sequence[str]]
 
 
-def show(tables: Sequence[Table], *, markdown: bool = False) -> None:
-    """Print tables, for a terminal or for a document."""
+def show(tables: Sequence[Table], *, markdown: bool = False, quick: bool = False) -> None:
+    """Print tables, for a terminal or for a document; with `quick`, what they are worth."""
     for each in tables:
         if markdown:
             first, *lines = (f"| {' | '.join(line)} |" for line in (each.headings, *each.rows))
@@ -40,3 +42,5 @@ def show(tables: Sequence[Table], *, markdown: bool = False) -> None:
         for row in each.rows:
             drawn.add_row(*row)
         Console(width=150).print(drawn)
+    if quick:
+        typer.echo("This is --quick, which shows whether it works: the figures mean nothing.")

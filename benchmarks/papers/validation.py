@@ -40,6 +40,7 @@ CODECS = {"": 1.0, "T": 1 / 2, "Q": 1 / 4}
 BURST = 15_000.0
 """Bytes that an emulated link carries at once after a rest (innet/emulation/network.py)."""
 _MBIT = 1e6
+_REPEATS = 9
 _NEAR = 0.2
 """How far off a prediction may be."""
 
@@ -116,10 +117,10 @@ def fitted(given: dict[str, Any], workers: int) -> dict[str, Link]:
     }
 
 
-def calibrate(net: Net, part: str, repeats: int) -> dict[str, Any]:
-    """What an emulation measures: seconds, medians over repetitions of the slowest host's."""
+def calibrate(net: Net, parts: Sequence[str], repeats: int) -> dict[str, Any]:
+    """What one emulation measures: seconds, medians over repetitions of the slowest host's."""
     with tempfile.TemporaryDirectory() as folder:
-        emulate(net, "benchmarks.papers.calibration", [part, repeats, folder])
+        emulate(net, "benchmarks.papers.calibration", [",".join(parts), repeats, folder])
         found = [json.loads(each.read_text()) for each in Path(folder).glob("*.json")]
     return _slowest(found)
 
@@ -136,18 +137,18 @@ def _slowest(found: Sequence[Any]) -> Any:
     return first
 
 
-def simulated(net: Net, repeats: int) -> list[Row]:
-    """All-reduces of integers through the switch, simulated and measured."""
-    measured = calibrate(net, "chunks", repeats)["chunks"]
+def simulated(net: Net, measured: Sequence[dict[str, Any]]) -> list[Row]:
+    """All-reduces of integers through the switch, simulated, beside what was measured there."""
     seconds = {each["chunks"]: each["seconds"] for each in measured}
     rate = float(net.rate.removesuffix("mbit")) * _MBIT
     line = Line(rate, seconds[1] / 2, burst=BURST)
     slots = Slots(slots=net.slots)
+    hosts = net.workers + bool(net.server_rate)
     return [
         Row(
             "simulator",
-            f"{count} chunks, {net.workers} hosts, {net.rate}",
-            simulate(Scenario(net.workers, 4.0 * slots.lanes * count, line, slots)).seconds,
+            f"{count} chunks, {hosts} hosts, {net.rate}",
+            simulate(Scenario(hosts, 4.0 * slots.lanes * count, line, slots)).seconds,
             seconds[count],
         )
         for count in CHUNKS
@@ -171,21 +172,28 @@ def main(
         raise typer.BadParameter(f"there is no {file}: nothing was measured yet")
     rows = [Row(**each) for each in json.loads(file.read_text())["rows"]]
     _draw(rows, output / f"{part}.png")
-    show([table(rows)], markdown=markdown)
+    show([table(rows)], markdown=markdown, quick=quick)
 
 
 def measured(part: str, *, quick: bool) -> dict[str, Any]:
     """What the calibration says, and each setting predicted and measured."""
-    net = Net(workers=2) if quick else Net()
-    repeats = 2 if quick else 9
-    rows: list[Row] = []
+    net = Net.quick(server=True) if quick else Net()
+    chunks: dict[Net, Any] = {}
     given: dict[str, Any] = {}
+    if quick:
+        given = calibrate(net, ["chunks", "links", "server"], repeats=1)
+        chunks[net] = given.pop("chunks")
+    else:
+        if part != "formulas":
+            for each in (net, replace(net, workers=8, rate="10mbit")):
+                chunks[each] = calibrate(each, ["chunks"], _REPEATS)["chunks"]
+        if part != "simulator":
+            given = calibrate(net, ["links"], _REPEATS)
+            given |= calibrate(replace(net, server_rate=net.rate), ["server"], _REPEATS)
+    rows: list[Row] = []
     if part != "formulas":
-        rows += simulated(net, repeats)
-        rows += [] if quick else simulated(replace(net, workers=8, rate="10mbit"), repeats)
+        rows += [row for each, sums in chunks.items() for row in simulated(each, sums)]
     if part != "simulator":
-        given = calibrate(net, "links", repeats)
-        given |= calibrate(replace(net, server_rate=net.rate), "server", repeats)
         rows += formulas(net, given, steps=4 if quick else 30)
     return {"machine": machine(), "calibration": given, "rows": [asdict(row) for row in rows]}
 

@@ -69,7 +69,7 @@ class Row:
     paper: float | None
 
 
-COUNTS = (2, 4, 8)
+NETS = tuple(Net(workers, rate="2mbit") for workers in (2, 4, 8))
 """Emulated hosts."""
 
 
@@ -100,16 +100,16 @@ def simulated(model: Model) -> list[Row]:
     return rows
 
 
-def measured(counts: Sequence[int], steps: int, rate: str) -> dict[str, dict[int, float]]:
+def measured(nets: Sequence[Net], steps: int) -> dict[str, dict[int, float]]:
     """Seconds of a step, over the ring and through the switch."""
     found: dict[str, dict[int, float]] = {"switch": {}, "ring": {}}
-    for workers in counts:
+    for net in nets:
         specs = [
             Spec("sync-easgd-3", over, over=over, model="mlp-64", steps=steps, looks=1, batch=8)
             for over in found
         ]
-        for each in run(specs, Net(workers=workers, rate=rate)):
-            found[each.label][workers] = each.step
+        for each in run(specs, net):
+            found[each.label][net.workers] = each.step
     return found
 
 
@@ -119,8 +119,7 @@ def main(
     """Measure, simulate, and write both."""
     file = output / "result.json"
     if not show_only:
-        counts = COUNTS[:1] if quick else COUNTS
-        steps = measured(counts, 3 if quick else 20, "20mbit" if quick else "2mbit")
+        steps = measured([Net.quick()] if quick else NETS, steps=3 if quick else 20)
         rows = [row for model in MODELS[: 1 if quick else 2] for row in simulated(model)]
         output.mkdir(parents=True, exist_ok=True)
         result = {"machine": machine(), "steps": steps, "simulated": [asdict(row) for row in rows]}
@@ -132,7 +131,7 @@ def main(
     }
     rows = [Row(**each) for each in found["simulated"]]
     _draw(times, rows, output / "figure.png")
-    show([on_hosts(times), in_models(rows)], markdown=markdown)
+    show([on_hosts(times), in_models(rows)], markdown=markdown, quick=quick)
 
 
 def on_hosts(times: dict[str, dict[int, float]]) -> Table:
