@@ -23,6 +23,10 @@ FORMATS = {
     "lanes": " ".join(f"lane_{n:02x}:32" for n in range(64)),
 }
 NONE, CONTRIBUTION, HELLO, CLEAR, AGAIN, QUESTION = range(6)
+RESULT, PENDING, STALE = 8, 9, 10
+FULL = {1: CONTRIBUTION, 2: RESULT, 3: PENDING, 6: STALE}
+"""The forms of what has lanes, by kind."""
+
 REPLY, COPY = 2, 3
 INGRESS = "bridge packet_out packet_in ethernet arp ipv4 udp innet lanes".split()
 EGRESS = "bridge ethernet ipv4 udp innet".split()
@@ -122,6 +126,10 @@ class TofinoSwitch:
         )
         name = next(n for n in table.actions if n.rpartition(".")[2] == called.preamble.alias)
         table.entries.append((wanted, table.actions[name].handle, values))
+
+    def count(self, counter: str, index: int) -> int:
+        """What a counter's cell has counted."""
+        return self._ingress.counters[counter][index]
 
     def send(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
         """What comes out for a frame, as (port, frame), sorted."""
@@ -234,12 +242,15 @@ class TofinoSwitch:
         if udp["destination"] != 19790:
             return
         innet = packet.extract("innet")
-        said = (innet["version"], innet["kind"], innet["operation"])
-        if (ipv4["total_length"], udp["length"]) == (308, 288) and said in {(2, 1, 1), (2, 1, 2)}:
+        version, kind, operation = innet["version"], innet["kind"], innet["operation"]
+        lengths = ipv4["total_length"], udp["length"]
+        if version != 2:
+            return
+        if lengths == (308, 288) and (kind in {3, 6} or (kind in {1, 2} and operation in {1, 2})):
             packet.extract("lanes")
-            packet["meta.form"] = CONTRIBUTION
-        elif (ipv4["total_length"], udp["length"]) == (52, 32) and said in {(2, 4, 0), (2, 5, 0)}:
-            packet["meta.form"] = HELLO if innet["kind"] == 4 else CLEAR
+            packet["meta.form"] = FULL[kind]
+        elif lengths == (52, 32) and kind in {4, 5} and not operation:
+            packet["meta.form"] = HELLO if kind == 4 else CLEAR
 
 
 def _with_checksum(header: bytes) -> bytes:
