@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from aggregation_rack import LANES, SERVICE
 from contributions import BELOW
-from tofino_switch import TofinoSwitch, TooShortError
+from tofino_parser import TooShortError
+from tofino_switch import TofinoSwitch
 
 from innet.p4 import tofino
 from innet.p4.artifacts import artifact

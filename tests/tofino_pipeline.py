@@ -2,8 +2,8 @@
 
 Executed are the match-action stages: tables with their constant entries, gateways, actions, hashes to
 an index, and the programs of the stateful ALUs, on the containers that the compiler chose. All tables
-of a stage read what the stage began with. Parser and deparser are left to the caller, who sets and gets
-fields by name.
+of a stage read what the stage began with. Parser and deparser are left to the caller, who gets fields by
+name; `tofino_parser` is the parser.
 """
 
 import re

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from tofino_parser import Parser, TooShortError
 from tofino_pipeline import Pipe
 
 from innet.p4.artifacts import Artifact
@@ -31,10 +32,6 @@ REPLY, COPY = 2, 3
 INGRESS = "bridge packet_out packet_in ethernet arp ipv4 udp innet lanes".split()
 EGRESS = "bridge ethernet ipv4 udp innet".split()
 RECIRCULATION = 68
-
-
-class TooShortError(Exception):
-    """A frame ends inside of a header: Tofino's parser drops it."""
 
 
 @dataclass
@@ -87,7 +84,9 @@ class TofinoSwitch:
 
     def __init__(self, assembly: str, cpu_port: int) -> None:
         self._ingress, self._egress = Pipe(assembly, "ingress"), Pipe(assembly, "egress")
-        self._end = 12 if "target: Tofino\n" in assembly else 20
+        self._parser = Parser(assembly, "ingress")
+        first = "target: Tofino\n" in assembly
+        self._end, self._metadata = (12, 16) if first else (20, 32)
         self._cpu_port = cpu_port
         self._groups: dict[int, list[tuple[int, int]]] = {}
 
@@ -134,8 +133,11 @@ class TofinoSwitch:
     def send(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
         """What comes out for a frame, as (port, frame), sorted."""
         packet = Vector(self._ingress, frame)
-        packet["ig_intr_md.ingress_port"] = port
         self._parse(packet, port)
+        # The port begins what the chip puts in front of a frame; of the rest nobody reads anything.
+        front = port.to_bytes(2, "big").ljust(self._metadata, b"\0")
+        packet.phv, parsed = self._parser.run(front + frame)
+        assert parsed - len(front) == len(frame) - len(packet.payload)
         before = dict(packet.phv)
         self._ingress.run(packet.phv)
         if self._told(packet, before, "ig_intr_md_for_dprsr.drop_ctl"):
@@ -195,7 +197,7 @@ class TofinoSwitch:
         return packet.phv[container] >> low & (1 << high - low + 1) - 1
 
     def _parse(self, packet: Vector, port: int) -> None:
-        """What parser.p4 says."""
+        """What parser.p4 says, for the fields that are in no container."""
         if port & 127 == RECIRCULATION:
             for header in "bridge ethernet ipv4 udp innet lanes".split():
                 packet.extract(header)
