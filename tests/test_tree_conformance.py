@@ -242,6 +242,20 @@ def test_other_answers_change_nothing(job, change, drop):
     job.assert_counted(before)
 
 
+def test_a_result_that_nobody_waits_for_yet_changes_nothing(rack):
+    job = Job(rack, BELOW, TOTAL, next(_single))
+    job.send(0, 1, 7)
+    before = job.counts()
+    for kind in (Kind.RESULT, Kind.PENDING, Kind.STALE):
+        rack.send(UPLINK, answer(job, kind, 1, 0b11111, 99, flags=2))
+    rack.assert_quiet(UPLINK, 1, 2)
+    job.assert_counted(before, ignored=3)
+    job.send(1, 1, 8)
+    packet = raised(job)
+    assert packet["flags"] == 0
+    np.testing.assert_array_equal(packet["lanes"], 15)
+
+
 def test_a_result_is_heard_at_no_other_uplink(job):
     drops, before = job.rack.dropped(OTHER_UPLINK), job.counts()
     job.rack.send(OTHER_UPLINK, answer(job, Kind.RESULT, 1, 0b11111, 99))
@@ -301,7 +315,7 @@ def test_a_switch_between_others_does_both(rack):
         packet = raised(job)
         np.testing.assert_array_equal(packet["lanes"], 15)
         assert packet["flags"] == 1
-        job.send(0, 1, 10)
+        job.send(0, 1, 10, flags=4)  # the cell's count, whatever is said again
     assert raised(job)["sequence"] == 1
     rack.send(UPLINK, answer(job, Kind.RESULT, 1, 0b11111, 22, flags=3))
     for below in (0, 1):
