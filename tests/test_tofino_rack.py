@@ -56,13 +56,17 @@ def test_agents_sum_through_the_compiled_program(kind: str, tmp_path: Path):
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("kind", PORTS)
-def test_two_racks_below_a_chip_sum_as_one(kind: str, tmp_path: Path):
-    folder, (one, other) = make(tmp_path / "built", kind), PORTS[kind]
-    up = other + 4
-    racks, down = {"left": (one, other), "right": (one,)}, {"left": one, "right": other}
+@pytest.mark.parametrize(
+    "kinds", [("tofino", "tofino"), ("tofino2", "tofino2"), ("tofino2", "tofino")]
+)
+def test_two_racks_below_a_chip_sum_as_one(kinds: tuple[str, str], tmp_path: Path):
+    for kind in {*kinds}:
+        make(tmp_path / kind, kind)
+    down = dict(zip(("left", "right"), PORTS[kinds[0]], strict=True))
+    one, other = PORTS[kinds[1]]
+    up, racks = other + 4, {"left": (one, other), "right": (one,)}
     with (
-        tofino_tree(folder, kind, racks, up, down) as forest,
+        tofino_tree(tmp_path, kinds, racks, up, down) as forest,
         forest.workers("top", ["left", "left", "right"], slots=2) as agents,
     ):
         vectors = integers(1, 3, 300)

@@ -109,12 +109,17 @@ def tofino_rack(folder: Path, kind: str, ports: Sequence[int]) -> Iterator[tuple
 
 @contextlib.contextmanager
 def tofino_tree(
-    folder: Path, kind: str, racks: Mapping[str, Sequence[int]], up: int, down: Mapping[str, int]
+    folder: Path,
+    kinds: tuple[str, str],
+    racks: Mapping[str, Sequence[int]],
+    up: int,
+    down: Mapping[str, int],
 ) -> Iterator[Forest]:
     """Start chips below another one, ``top``, and a controller that has added them all.
 
-    `racks` has the ports of each chip below for workers, `down` the port of ``top`` that a cable leads to
-    from its port `up`.
+    `kinds` are that of ``top`` and that of the others, whose binaries are in `folder`. `racks` has the
+    ports of each chip below for workers, `down` the port of ``top`` that a cable leads to from its port
+    `up`.
     """
     plan, cables = Plan(links={}), {"top": {}, **{name: free_cables(racks[name]) for name in racks}}
     for name, port in down.items():
@@ -123,15 +128,19 @@ def tofino_tree(
         [(near, far)] = free_cables([up]).values()
         cables[name][up], cables["top"][port] = (near, far), (far, near)
     with contextlib.ExitStack() as stack:
-        chips = {name: stack.enter_context(model_chip(kind, each)) for name, each in cables.items()}
+        kind = {name: kinds[name != "top"] for name in cables}
+        chips = {
+            name: stack.enter_context(model_chip(kind[name], each)) for name, each in cables.items()
+        }
         server = ControllerServer("127.0.0.1:0")
         stack.callback(server.close)
         channel, stub = connect(f"127.0.0.1:{server.port}")
         stack.callback(channel.close)
         for name, (_, address, _) in chips.items():
             request = pb.AddSwitchRequest(
-                name=name, grpc_address=address, device_id=1, ports=cables[name], target=kind,
-                artifact=str(folder), uplinks=plan.uplinks.get(name, ()),
+                name=name, grpc_address=address, device_id=1, ports=cables[name],
+                target=kind[name], artifact=str(folder / kind[name]),
+                uplinks=plan.uplinks.get(name, ()),
             )  # fmt: skip
             with translated("add the switch"):
                 stub.AddSwitch(request)
