@@ -63,7 +63,7 @@ _CPU_PORT = 510
 _SOON = [("grpc.initial_reconnect_backoff_ms", 20), ("grpc.max_reconnect_backoff_ms", 50)]
 _AGGREGATION = {f"aggregate-{lanes}": lanes for lanes in SLOTS}
 _TREE = "tree-64"
-"""The program of aggregate-64, below a parent. (Tofino's has no such role, and has the other vectors.)"""
+"""The program of aggregate-64, below a parent."""
 
 Output = tuple[int, bytes]
 

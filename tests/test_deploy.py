@@ -22,7 +22,15 @@ from innet.controller.names import Names
 from innet.controller.store import Store
 from innet.controller.targets import pipeline_pb2
 from innet.controller.targets.choice import TARGETS, find
-from innet.controller.values import Attachment, Place, SwitchRecord, Wanted
+from innet.controller.values import (
+    Attachment,
+    Contributor,
+    Place,
+    Share,
+    SwitchRecord,
+    Uplink,
+    Wanted,
+)
 from innet.errors import SwitchError, UsageError
 from innet.p4 import tofino
 from innet.p4.artifacts import artifact
@@ -243,11 +251,11 @@ def test_a_jobs_counters_are_cells_of_one_counter(folder: Path):
     with driven(folder, server) as switch:
         names, place = Names(tofino.p4info("tofino")), Place(3, 0, 64)
         counter = names.counter("outcomes", 0).counter_entry.counter_id
-        for outcome in range(8):
+        for outcome in range(16):
             server.counters[counter, outcome * 256 + 3] = 100 + outcome
         counted = switch.counters(place)
         assert [*counted] == [*COUNTERS]
-        assert [*counted.values()] == [101, 102, 103, 104, 105, 0, 0]
+        assert [*counted.values()] == [101, 102, 103, 104, 105, 108, 109]
         switch.reset_counters(place)
         assert set(switch.counters(place).values()) == {0}
         assert server.counters[counter, 7 * 256 + 3] == 107
@@ -266,6 +274,23 @@ def test_workers_in_a_pipe_that_no_clear_reaches_are_refused(chip, good, bad, fo
         assert [*refused] == [1]
         assert f"worker 1 is at port {bad}, in pipe {bad >> 7}" in refused[1]
         assert len(server.held) == 3 + 4  # those of the other job
+
+
+def test_so_are_switches_above_and_below(folder: Path):
+    below, above = Contributor(0b11, 33 + 4, worker(4, 1)), Uplink("top", 8, 1)
+    near = Contributor(0b11, 33 + 132, worker(132, 1))
+    server = Chip()
+    with driven(folder, server, ports=(132, 4, 8)) as switch:
+        for share, said in (
+            (Share(64, 64, (near, below), None, 4), "a switch below is at port 4, in pipe 0"),
+            (Share(64, 64, (near,), above, 4), "the parent 'top' is at port 8, in pipe 0"),
+        ):
+            wanted = Wanted(1, Place(1, 64, 64), 7, 2, {}, shares=(share,))
+            assert said in switch.hold([wanted])[1]
+            assert len(server.held) == 3
+        there = Share(64, 64, (near,), Uplink("top", 128, 1), 4)
+        assert switch.hold([Wanted(1, Place(1, 64, 64), 7, 2, {}, shares=(there,))]) == {}
+        assert len(server.held) == 3 + 4  # group, worker, replica, tree
 
 
 def test_the_server_of_these_tests_refuses_what_the_program_does_not_take(folder: Path):
@@ -363,15 +388,22 @@ def test_a_controller_whose_chips_binary_is_gone_says_so(tmp_path: Path):
     )
 
 
-def test_a_tofino_is_in_no_tree(tmp_path: Path, folder: Path):
-    server = Chip()
-    with serving(server) as address, running_switch(2) as below, started() as (_, controller):
+def test_what_seals_and_what_does_not_are_not_in_one_tree(folder: Path):
+    with serving(Chip()) as address, running_switch(2) as soft, started() as (_, controller):
         to = ("--controller", controller)
-        chip = ("--target", "tofino", "--artifact", str(folder), "--device-id", "1")
-        added = run("innet", "switch", "add", "top", address, *chip, "--ports", "128,132", *to)
-        assert added.returncode == 0, added.stderr
-        refuse("'top' is a tofino, whose program knows no trees", "innet", "switch", "add", "leaf",
-               below.address, "--ports", "1-2", "--uplink", "top:2:128", *to)  # fmt: skip
+        chip = (address, "--target", "tofino", "--artifact", str(folder), "--device-id", "1")
+        chip += ("--ports", "128,132")
+        other = (soft.address, "--ports", "1-2")
+        why = "one of them seals what it sends, and takes nothing from the other"
+        for above, below, link, said in (
+            (chip, other, "top:2:128", "'leaf' is a bmv2 and its parent 'top' a tofino"),
+            (other, chip, "top:128:2", "'leaf' is a tofino and its parent 'top' a bmv2"),
+        ):
+            added = run("innet", "switch", "add", "top", *above, *to)
+            assert added.returncode == 0, added.stderr
+            words = ("switch", "add", "leaf", *below, "--uplink", link, *to)
+            refuse(f"{said}: {why}", "innet", *words)
+            assert run("innet", "switch", "remove", "top", *to).returncode == 0
 
 
 def test_every_target_has_a_name_and_tables_of_its_program(folder: Path):

@@ -133,6 +133,36 @@ def test_the_program_fits_the_chip(chip: str):
 
 
 @pytest.mark.parametrize("chip", tofino.CHIPS)
+def test_the_parser_chooses_where_the_source_does(chip: str):
+    assert tofino.selects(tofino.assembly(chip))
+    for gress in ("ingress", "egress"):
+        states = parser_states(tofino.assembly(chip), gress)
+        assert len(states) > 1
+        for name, (matched, transitions) in states.items():
+            assert len(transitions) == len(set(transitions)), f"{name} cannot choose"
+            assert bool(matched) == (transitions != ["*"]), name
+    wanted = {"0x0806", "0x0800", "0x8100", "0x88a8", "0x****"}  # the EtherTypes, and all others
+    assert wanted in [
+        set(transitions)
+        for _, transitions in parser_states(tofino.assembly(chip), "ingress").values()
+    ]
+
+
+def parser_states(assembly: str, gress: str) -> dict[str, tuple[str, list[str]]]:
+    """What each state of a parser matches, and the patterns of its transitions."""
+    [text] = re.findall(rf"^parser {gress}:\n((?: .*\n)+)", assembly, re.MULTILINE)
+    found = {}
+    for name, body in re.findall(r"^    (\S+):\n((?:      .*\n)+)", text, re.MULTILINE):
+        matched = "".join(re.findall(r"^      match: (.*)$", body, re.MULTILINE))
+        found[name] = matched, re.findall(r"^      (\*|0[xb][\da-f*]+):$", body, re.MULTILINE)
+    return found
+
+
+def test_an_assembly_whose_parser_chooses_nothing_is_known():
+    assert not tofino.selects(ASSEMBLY)
+
+
+@pytest.mark.parametrize("chip", tofino.CHIPS)
 def test_every_lane_has_a_cell_in_each_copy_of_each_slot(chip: str):
     slots = tofino.CHIPS[chip].slots
     assert slots >= 8192
@@ -140,18 +170,14 @@ def test_every_lane_has_a_cell_in_each_copy_of_each_slot(chip: str):
     assert sizes == [str(2 * slots)] * (tofino.LANES // 2)  # two lanes to a register
 
 
-PARENTS = ("uplinks", "trees")
-"""The tables of the role below a parent, which Tofino's program does not have yet."""
-
-
 @pytest.mark.parametrize("chip", tofino.CHIPS)
 def test_the_controller_finds_the_tables_of_the_other_target(chip: str):
     text = (tofino.artifacts() / f"aggregate-{tofino.LANES}.{chip}.p4info.txtpb").read_text()
     ours = _described(text_format.Parse(text, p4info_pb2.P4Info()))
     for name, wanted in _described(artifact(64).p4info).items():
-        if name not in {*OUTCOMES, *PARENTS}:  # outcomes are one counter here
+        if name not in OUTCOMES:  # which are one counter here
             assert ours[name] == wanted, name
-    assert ours["outcomes"] == 8 * 256
+    assert ours["outcomes"] == 16 * 256
 
 
 def _described(info: p4info_pb2.P4Info) -> dict[str, object]:
@@ -168,7 +194,7 @@ def _described(info: p4info_pb2.P4Info) -> dict[str, object]:
             ]
             for ref in table.action_refs
         }
-        described[_last(table.preamble.name)] = (fields, called)
+        described[_last(table.preamble.name)] = (fields, called, table.size)
     for counter in info.counters:
         described[_last(counter.preamble.name)] = counter.size
     return described
@@ -184,7 +210,12 @@ def test_compiling_gives_the_committed_program(chip: str, tmp_path: Path):
     wanted = tofino.manifest()["compiler"]
     if not shutil.which(tofino.COMPILER) or p4c.compiler_version(tofino.COMPILER) != wanted:
         pytest.skip(f"the compiler that made it, {wanted}, is not on the PATH")
-    made = tofino.compile_program(chip, tofino.CHIPS[chip].slots, tmp_path)
+    try:
+        made = tofino.compile_program(chip, tofino.CHIPS[chip].slots, tmp_path)
+    except CompilerError as problem:
+        if "pull request" not in str(problem):
+            raise
+        pytest.skip(str(problem))
     for file in made:
         assert file.read_bytes() == (tofino.artifacts() / file.name).read_bytes()
 

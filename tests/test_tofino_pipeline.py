@@ -4,7 +4,9 @@ import differential
 import numpy as np
 import pytest
 from aggregation_rack import LANES, SERVICE
-from tofino_switch import TofinoSwitch, TooShortError
+from contributions import BELOW
+from tofino_parser import TooShortError
+from tofino_switch import TofinoSwitch
 
 from innet.p4 import tofino
 from innet.p4.artifacts import artifact
@@ -14,12 +16,17 @@ from innet.wire.layout import Flag, Kind
 from innet.wire.records import packet_dtype
 
 CPU_PORT = {"tofino": 192, "tofino2": 0}
+FEWEST = {f"aggregate-{LANES}": 20, f"tree-{LANES}": 7}
+"""The recorded vectors, and more than so many packets come out in each scenario: a sum goes up alone."""
+
+SEALED = {Kind.CONTRIBUTION, Kind.RESULT, Kind.PENDING, Kind.STALE}
 
 
 @pytest.mark.parametrize("chip", ["tofino", "tofino2"])
 @pytest.mark.parametrize("number", range(differential.RECORDED_SCENARIOS))
-def test_recorded_packets_come_out_as_they_came_out_of_bmv2(chip: str, number: int):
-    _, scenarios = differential.recorded(f"aggregate-{LANES}")
+@pytest.mark.parametrize("name", FEWEST)
+def test_recorded_packets_come_out_as_they_came_out_of_bmv2(chip: str, name: str, number: int):
+    _, scenarios = differential.recorded(name)
     given, wanted = scenarios[number]
     switch = TofinoSwitch(tofino.assembly(chip), CPU_PORT[chip])
     for update in given.updates:
@@ -36,27 +43,33 @@ def test_recorded_packets_come_out_as_they_came_out_of_bmv2(chip: str, number: i
         for (_, made), (_, meant) in zip(got, expected, strict=True):
             same(made, meant)
             compared += 1
-    assert compared > 20
+    assert compared > FEWEST[name]
 
 
 def corrupted(frame: bytes) -> bool:
-    """Whether this is a contribution whose check does not fit."""
+    """Whether this is a contribution, or a parent's answer, whose check does not fit."""
     dtype = packet_dtype(LANES, ENCAPSULATION_BYTES)
     if len(frame) < dtype.itemsize:
         return False
     packet = np.frombuffer(frame, dtype, 1)
     source, port = int.from_bytes(frame[26:30], "big"), int.from_bytes(frame[34:36], "big")
-    return packet["kind"][0] == Kind.CONTRIBUTION and not intact(packet, source, port)[0]
+    return packet["kind"][0] in SEALED and not intact(packet, source, port)[0]
 
 
 def same(made: bytes, meant: bytes) -> None:
-    """Alike but for the check, and for an overflow that BMv2 has seen in the sums."""
-    if meant[26:30] != SERVICE.ip_bytes or len(meant) < 322:
+    """Alike but for the check, and for an overflow that BMv2 has seen in the sums.
+
+    Where jobs share a slot, as no controller lets them, BMv2 does not know who is in a sum that has not
+    been up.
+    """
+    if meant[26:30] not in {SERVICE.ip_bytes, BELOW.ip_bytes} or len(meant) < 322:
         assert made == meant
         return
     assert made[:52] == meant[:52]
     flags, wanted = (int.from_bytes(each[52:54], "big") for each in (made, meant))
     assert flags in {wanted, wanted & ~int(Flag.OVERFLOW)}
-    assert made[54:62] == meant[54:62]
+    assert made[54:58] == meant[54:58]
+    if meant[43] != Kind.RESULT or any(meant[58:62]):
+        assert made[58:62] == meant[58:62]  # else two jobs have met in a slot: a result of nobody
     assert made[62:66] == bytes(4)
     assert made[66:] == meant[66:]

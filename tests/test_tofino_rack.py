@@ -16,9 +16,11 @@ from chip_files import make
 from commands import run, serving
 from p4.v1 import p4runtime_pb2 as p4rt
 from racks import WITHIN, means, random_vectors
-from tofino_rack import CPU_PORTS, model_chip, tofino_rack
+from tofino_rack import CPU_PORTS, free_cables, model_chip, tofino_rack, tofino_tree
 from tofino_switch import TofinoSwitch
+from trees import integers, sums
 
+from innet.controller import innet_pb2 as pb
 from innet.controller.names import Names, group
 from innet.host import membership
 from innet.host.transport import Patience
@@ -53,6 +55,38 @@ def test_agents_sum_through_the_compiled_program(kind: str, tmp_path: Path):
         assert chip.errors == []
 
 
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "kinds", [("tofino", "tofino"), ("tofino2", "tofino2"), ("tofino2", "tofino")]
+)
+def test_two_racks_below_a_chip_sum_as_one(kinds: tuple[str, str], tmp_path: Path):
+    for kind in {*kinds}:
+        make(tmp_path / kind, kind)
+    down = dict(zip(("left", "right"), PORTS[kinds[0]], strict=True))
+    one, other = PORTS[kinds[1]]
+    up, racks = other + 4, {"left": (one, other), "right": (one,)}
+    with (
+        tofino_tree(tmp_path, kinds, racks, up, down) as forest,
+        forest.workers("top", ["left", "left", "right"], slots=2) as agents,
+    ):
+        vectors = integers(1, 3, 300)
+        for result in sums(agents, vectors):
+            np.testing.assert_array_equal(result, vectors.sum(axis=0))
+        job = forest.show()
+        assert job.path == pb.PATH_SWITCH
+        tree = {each.switch: each.counters for each in job.tree}
+        assert tree["left"].raised > 0
+        assert tree["right"].raised > 0
+        assert tree["top"].raised == 0
+        # More where an epoch began anew, because the model was slow.
+        assert min(each.completed for each in tree.values()) >= agents[0].traffic.chunks
+        for agent in agents:
+            assert agent.traffic.corrupted == 0
+            assert agent.fallbacks == {}
+        for name in racks:
+            assert [each.found for each in forest.switch(name).uplinks] == [""]
+
+
 @pytest.mark.timeout(240)
 def test_who_expects_seals_takes_nothing_from_a_tofino(tmp_path: Path, monkeypatch):
     opened = membership.open_link
@@ -84,7 +118,7 @@ def test_who_expects_seals_takes_nothing_from_a_tofino(tmp_path: Path, monkeypat
 def test_the_commands_of_the_document_lead_to_a_sum(tmp_path: Path):
     folder = make(tmp_path / "built")
     with (
-        model_chip("tofino", PORTS["tofino"]) as (chip, address, links),
+        model_chip("tofino", free_cables(PORTS["tofino"])) as (chip, address, links),
         serving() as (_, controller),
     ):
         to = {"INNET_CONTROLLER": controller}

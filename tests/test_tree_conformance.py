@@ -2,6 +2,7 @@
 
 import random
 import re
+from functools import partial
 from itertools import count
 
 import numpy as np
@@ -18,6 +19,7 @@ from aggregation_rack import (
     number,
     station,
 )
+from chip_rack import chip_rack
 from p4runtime_client import group
 from tree_model import Reply, Shape, Tree, first_state
 
@@ -29,33 +31,58 @@ from innet.wire.records import blank, packet_bytes, packet_dtype
 SHAPE = Shape(((0, 1), (2, 3, 4)), 2, 7)
 """The switch is that of the first rack."""
 
-BELOW, TOP = 21, 22
-"""A job whose sums go up from here, and one whose sums come up to here."""
+BELOW, TOP, MIDDLE = 21, 22, 23
+"""A job whose sums go up from here, one whose sums come up to here, and one of which both is so."""
 
 UPLINK, TOTAL, ELSEWHERE = 3, 5, 0b11100
+OTHER_UPLINK = 4
+"""Another link to the parent, which no job uses."""
+
+FURTHER = 0b10000
+"""Who is elsewhere in the third job."""
+
 HERE = Address("02:00:00:01:00:07", "10.255.252.7")
 """Under which address the parent knows this switch."""
 
 WALKS, LONGEST = 8, 250
 
 
+SWITCHES = {
+    "innet-switch": aggregation_rack,
+    **{chip: partial(chip_rack, chip=chip) for chip in ("tofino", "tofino2")},
+}
+DAMAGED = {"innet-switch": -1, "tofino": 22, "tofino2": 22}
+"""Where damage is seen: in the last lane, or, without checks, in the time to live."""
+
+
+@pytest.fixture(scope="module", params=SWITCHES)
+def kind(request):
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def rack():
-    with aggregation_rack(3) as running:
+def rack(kind):
+    with SWITCHES[kind](OTHER_UPLINK) as running:
         slots = {"epoch": EPOCH, "slot": (FIRST_SLOT, SLOT_PREFIX)}
         link = {"parent": number(SERVICE.ip_bytes), "address": number(HERE.ip_bytes)}
         up = {"mac": number(HERE.mac_bytes), "address": number(HERE.ip_bytes), "port": UPLINK}
         place = {"group": BELOW, "job_index": BELOW}
         running.controller.insert(
-            *(group(job, (1, 1), (2, 2)) for job in (BELOW, TOP)),
-            NAMES.entry("uplinks", {"port": UPLINK, **link}, "descend"),
+            *(group(job, (1, 1), (2, 2)) for job in (BELOW, TOP, MIDDLE)),
+            *(
+                NAMES.entry("uplinks", {"port": port, **link}, "descend")
+                for port in (UPLINK, OTHER_UPLINK)
+            ),
             NAMES.entry("trees", {"job": BELOW, **slots}, "below",
                         total=TOTAL, elsewhere=ELSEWHERE, **up, **place),
             NAMES.entry("trees", {"job": TOP, **slots}, "top", total=TOTAL),
+            NAMES.entry("trees", {"job": MIDDLE, **slots}, "below",
+                        total=TOTAL, elsewhere=FURTHER, group=MIDDLE, job_index=MIDDLE, **up),
         )  # fmt: skip
         for rank in (0, 1):
             running.admit(BELOW, rank, 3)
             running.admit(TOP, rank, 2, bits=(0b00011, ELSEWHERE)[rank])
+            running.admit(MIDDLE, rank, 3, bits=(0b00011, 0b01100)[rank])
         yield running
 
 
@@ -206,18 +233,52 @@ def test_a_result_is_heard_at_the_uplink_only(job, port):
 def test_other_answers_change_nothing(job, change, drop):
     drops = job.rack.dropped(UPLINK)
     before = job.counts()
-    frame = answer(job, change.pop("kind", Kind.RESULT), 1, 0b11111, 99, **change)
+    frame = answer(job, **{"kind": Kind.RESULT, **change}, sequence=1, workers=0b11111, value=99)
     job.rack.send(UPLINK, frame)
     if change.get("source"):
-        assert job.rack.receive(1) == job.rack.receive(2)
+        assert len({job.rack.receive(port) for port in (1, 2, OTHER_UPLINK)}) == 1
     job.rack.assert_quiet(UPLINK, 1, 2)
     job.rack.assert_dropped(UPLINK, drops, **drop)
     job.assert_counted(before)
 
 
-def test_a_damaged_answer_is_dropped_and_the_right_one_counts(job):
+def test_a_result_that_nobody_waits_for_yet_changes_nothing(rack):
+    job = Job(rack, BELOW, TOTAL, next(_single))
+    job.send(0, 1, 7)
+    before = job.counts()
+    for kind in (Kind.RESULT, Kind.PENDING, Kind.STALE):
+        rack.send(UPLINK, answer(job, kind, 1, 0b11111, 99, flags=2))
+    rack.assert_quiet(UPLINK, 1, 2)
+    job.assert_counted(before, ignored=3)
+    job.send(1, 1, 8)
+    packet = raised(job)
+    assert packet["flags"] == 0
+    np.testing.assert_array_equal(packet["lanes"], 15)
+
+
+def test_a_result_is_heard_at_no_other_uplink(job):
+    drops, before = job.rack.dropped(OTHER_UPLINK), job.counts()
+    job.rack.send(OTHER_UPLINK, answer(job, Kind.RESULT, 1, 0b11111, 99))
+    job.rack.assert_quiet(OTHER_UPLINK, 1, 2, UPLINK)
+    job.rack.assert_dropped(OTHER_UPLINK, drops, refused=1)
+    job.assert_counted(before)
+    job.rack.send(UPLINK, answer(job, Kind.RESULT, 1, 0b11111, 98))
+    for worker in (0, 1):
+        job.assert_result(worker, 1, 98, 0b11111)
+
+
+def test_what_else_the_parent_sends_to_this_switch_is_dropped(kind, job):
+    drops, frame = job.rack.dropped(UPLINK), bytearray(answer(job, Kind.RESULT, 1, 0b11111, 99))
+    frame[36:38] = (9).to_bytes(2, "big")  # of another protocol
+    job.rack.send(UPLINK, bytes(frame))
+    job.rack.assert_quiet(UPLINK, 1, 2)
+    counted = {"innet-switch": "spoofed"}.get(kind, "refused")
+    job.rack.assert_dropped(UPLINK, drops, **{counted: 1})
+
+
+def test_a_damaged_answer_is_dropped_and_the_right_one_counts(kind, job):
     frame = bytearray(answer(job, Kind.RESULT, 1, 0b11111, 99, flags=1))
-    frame[-1] ^= 1
+    frame[DAMAGED[kind]] ^= 1
     drops = job.rack.dropped(UPLINK)
     job.rack.send(UPLINK, bytes(frame))
     job.rack.assert_quiet(UPLINK, 1, 2)
@@ -242,3 +303,22 @@ def test_a_switch_below_stands_for_all_its_workers(rack):
     job.send(1, 1, 5)
     for below in (0, 1):
         job.assert_result(below, 1, 15, 0b11111)
+
+
+def test_a_switch_between_others_does_both(rack):
+    job = Job(rack, MIDDLE, TOTAL, next(_single))
+    job.send(0, 1, 10)
+    job.send(0, 1, 10)
+    job.assert_pending(0, 1, 0b00011 | FURTHER)
+    job.send(1, 1, 5, flags=1)
+    for _ in range(2):  # the first is lost
+        packet = raised(job)
+        np.testing.assert_array_equal(packet["lanes"], 15)
+        assert packet["flags"] == 1
+        job.send(0, 1, 10, flags=4)  # the cell's count, whatever is said again
+    assert raised(job)["sequence"] == 1
+    rack.send(UPLINK, answer(job, Kind.RESULT, 1, 0b11111, 22, flags=3))
+    for below in (0, 1):
+        job.assert_result(below, 1, 22, 0b11111, flags=3)
+    job.send(1, 1, 5)
+    job.assert_result(1, 1, 22, 0b11111, flags=3)

@@ -2,8 +2,8 @@
 
 Executed are the match-action stages: tables with their constant entries, gateways, actions, hashes to
 an index, and the programs of the stateful ALUs, on the containers that the compiler chose. All tables
-of a stage read what the stage began with. Parser and deparser are left to the caller, who sets and gets
-fields by name.
+of a stage read what the stage began with. Parser and deparser are left to the caller, who gets fields by
+name; `tofino_parser` is the parser.
 """
 
 import re
@@ -103,6 +103,10 @@ class Pipe:
                     table = self.tables[name.removesuffix("$tind")]
                     table.actions, table.default = _actions(body)
             self.order += [self.tables[name] for _, name in sorted(logical)]
+            if moves := re.search(r"^  always_run_action:\n((?:    - .*\n)+)", text, re.MULTILINE):
+                instructions = re.findall(r"^    - (.*)$", moves[1], re.MULTILINE)
+                run = Action(instructions=instructions)
+                self.order.append(Table("", int(stage), "action", actions={"": run}, always=True))
         self.first = self.order[0].name
 
     # -- fields and containers -------------------------------------------------------------------
@@ -185,7 +189,7 @@ class Pipe:
         for at, operand in parts:
             key |= _get(phv, self.place(operand.strip(), table.stage)) << int(at) - least
         rows = re.findall(
-            r"^ *(0[xb][\da-f*]+|miss):\n((?: +(?:next|run_table|action) ?:.*\n?)+)",
+            r"^ *(0[xbo][\da-f*]+|miss):\n((?: +(?:next|run_table|action) ?:.*\n?)+)",
             text,
             re.MULTILINE,
         )
@@ -288,13 +292,18 @@ class Pipe:
         part = re.fullmatch(r"([\w$]+?)(?:_\d)?(?:\.(\d+)-\d+)?", name)
         if part and part[1] in values:
             return values[part[1]] >> int(part[2] or 0) >> int(low or 0)
-        if name.startswith("$data") and "$constants" in action.aliases:
+        if name.startswith("$data"):
             constants = action.aliases["$constants"]
-            packed = re.findall(r"(\w+?)_\d: \$data0\((\d+)\.\.\d+\)", constants)
-            if parts := [(each, at) for each, at in packed if each in values]:
-                return sum(values[each] << int(at) for each, at in parts)
-            found = re.findall(r"\$data0\((\d+)\.\.\d+\), \$constant\d+: (\d+)", constants)
-            return sum(int(value) << int(at) for at, value in found)
+            fields, number = rf"{re.escape(name)}\((\d+)\.\.\d+\)", r"\$constant\d+: (\d+)"
+            packed = [
+                (values[each], at)
+                for each, at in re.findall(rf"(\w+?)_\d: {fields}", constants)
+                if each in values
+            ]
+            packed += [
+                (int(value), at) for at, value in re.findall(f"{fields}, {number}", constants)
+            ]
+            return sum(value << int(at) for value, at in packed)
         if name.startswith("$constant"):
             [value] = re.findall(re.escape(name) + r": (\d+)", action.aliases["$constants"])
             return int(value)
@@ -423,14 +432,15 @@ def _table(table: Table, body: str) -> Table:
         table.miss = after[1]
     table.actions, table.default = _actions(body)
     table.entries = list(_entries(body, [name for _, name in table.keys]))
-    # The index is the hash group that the hash distribution unit takes.
-    if unit := re.search(r"^    hash_dist:\n      \d+: \{ hash: (\d+)", body, re.MULTILINE):
+    # The index is of the hash group that the hash distribution unit takes: one of three times 16 bits.
+    if unit := re.search(r"^    hash_dist:\n      (\d+): \{ hash: (\d+)", body, re.MULTILINE):
+        first = int(unit[1]) % 3 * 16
         group = re.search(
-            rf"^      hash group {unit[1]}:\n        table: \[(\d+)\]", body, re.MULTILINE
+            rf"^      hash group {unit[2]}:\n        table: \[(\d+)\]", body, re.MULTILINE
         )
         bits = re.search(rf"^      hash {group[1]}:\n((?:        \d.*\n)+)", body, re.MULTILINE)
         table.hashes["index"] = {
-            int(low): each
+            int(low) - first: each
             for low, each in re.findall(r"^ +(\d+)(?:\.\.\d+)?: (\S+)$", bits[1], re.MULTILINE)
         }
     return table
@@ -509,10 +519,9 @@ def _put(phv: dict[str, int], bits: Bits, value: int) -> None:
 
 def _fits(key: int, pattern: str) -> bool:
     """Whether a number fits a constant of a gateway, in which some digits may be anything."""
-    width = {"0x": 4, "0b": 1}[pattern[:2]]
+    width = {"0x": 4, "0o": 3, "0b": 1}[pattern[:2]]
     digits = pattern[2:][::-1]
-    base = 16 if width == 4 else 2
     return all(
-        digit == "*" or key >> width * n & (1 << width) - 1 == int(digit, base)
+        digit == "*" or key >> width * n & (1 << width) - 1 == int(digit, 1 << width)
         for n, digit in enumerate(digits)
     ) and not key >> width * len(digits)

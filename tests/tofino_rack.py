@@ -7,13 +7,14 @@ import contextlib
 import selectors
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from chip_server import Chip, one, serving
 from p4.v1 import p4runtime_pb2 as p4rt
 from racks import Rack
 from tofino_switch import TofinoSwitch
+from trees import Forest, Plan
 
 from innet.controller import innet_pb2 as pb
 from innet.controller.client import connect, translated
@@ -92,7 +93,7 @@ class ModelChip(Chip):
 def tofino_rack(folder: Path, kind: str, ports: Sequence[int]) -> Iterator[tuple[Rack, ModelChip]]:
     """Start one, with cables at these ports, and its controller. `folder` is the chip's binary."""
     with contextlib.ExitStack() as stack:
-        chip, address, links = stack.enter_context(model_chip(kind, ports))
+        chip, address, links = stack.enter_context(model_chip(kind, free_cables(ports)))
         server = ControllerServer("127.0.0.1:0")
         stack.callback(server.close)
         channel, stub = connect(f"127.0.0.1:{server.port}")
@@ -107,23 +108,76 @@ def tofino_rack(folder: Path, kind: str, ports: Sequence[int]) -> Iterator[tuple
 
 
 @contextlib.contextmanager
-def model_chip(kind: str, ports: Sequence[int]) -> Iterator[tuple[ModelChip, str, list[str]]]:
-    """Start a chip with cables at these ports. Yields it, its address, and the cables' other ends."""
+def tofino_tree(
+    folder: Path,
+    kinds: tuple[str, str],
+    racks: Mapping[str, Sequence[int]],
+    up: int,
+    down: Mapping[str, int],
+) -> Iterator[Forest]:
+    """Start chips below another one, ``top``, and a controller that has added them all.
+
+    `kinds` are that of ``top`` and that of the others, whose binaries are in `folder`. `racks` has the
+    ports of each chip below for workers, `down` the port of ``top`` that a cable leads to from its port
+    `up`.
+    """
+    plan, cables = Plan(links={}), {"top": {}, **{name: free_cables(racks[name]) for name in racks}}
+    for name, port in down.items():
+        plan.links[name] = [_link(ends) for ends in cables[name].values()]
+        plan.uplinks[name] = [pb.Uplink(parent="top", port=up, parent_port=port)]
+        [(near, far)] = free_cables([up]).values()
+        cables[name][up], cables["top"][port] = (near, far), (far, near)
     with contextlib.ExitStack() as stack:
-        cables, links = {}, []
-        far = free_udp_ports(len(ports))
-        for port, there in zip(ports, far, strict=True):
+        kind = {name: kinds[name != "top"] for name in cables}
+        chips = {
+            name: stack.enter_context(model_chip(kind[name], each)) for name, each in cables.items()
+        }
+        server = ControllerServer("127.0.0.1:0")
+        stack.callback(server.close)
+        channel, stub = connect(f"127.0.0.1:{server.port}")
+        stack.callback(channel.close)
+        for name, (_, address, _) in chips.items():
+            request = pb.AddSwitchRequest(
+                name=name, grpc_address=address, device_id=1, ports=cables[name],
+                target=kind[name], artifact=str(folder / kind[name]),
+                uplinks=plan.uplinks.get(name, ()),
+            )  # fmt: skip
+            with translated("add the switch"):
+                stub.AddSwitch(request)
+        yield Forest(f"127.0.0.1:{server.port}", stub, plan, {}, None, [server])
+        assert [error for chip, *_ in chips.values() for error in chip.errors] == []
+
+
+def free_cables(ports: Iterable[int]) -> dict[int, tuple[int, int]]:
+    """A cable at each of these ports: the UDP ports of its two ends."""
+    ends = iter(free_udp_ports(2 * len(numbers := [*ports])))
+    return {port: (next(ends), next(ends)) for port in numbers}
+
+
+def _link(ends: tuple[int, int]) -> str:
+    """What an agent takes for a cable."""
+    near, far = ends
+    return f"udp:127.0.0.1:{far}/127.0.0.1:{near}"
+
+
+@contextlib.contextmanager
+def model_chip(
+    kind: str, ends: Mapping[int, tuple[int, int]]
+) -> Iterator[tuple[ModelChip, str, list[str]]]:
+    """Start a chip with these cables. Yields it, its address, and the cables' other ends as links."""
+    with contextlib.ExitStack() as stack:
+        cables = {}
+        for port, (here, there) in ends.items():
             near = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
             # The model takes milliseconds for a packet. What waits long at its ports had better be lost.
             near.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            near.bind(("127.0.0.1", 0))
+            near.bind(("127.0.0.1", here))
             near.connect(("127.0.0.1", there))
             cables[port] = near
-            links.append(f"udp:127.0.0.1:{there}/127.0.0.1:{near.getsockname()[1]}")
         chip = ModelChip(kind, cables)
         address = stack.enter_context(serving(chip))
         stack.enter_context(_forwarding(chip, cables))
-        yield chip, address, links
+        yield chip, address, [_link(each) for each in ends.values()]
 
 
 @contextlib.contextmanager

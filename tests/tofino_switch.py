@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from tofino_parser import Parser, TooShortError
 from tofino_pipeline import Pipe
 
 from innet.p4.artifacts import Artifact
@@ -23,14 +24,14 @@ FORMATS = {
     "lanes": " ".join(f"lane_{n:02x}:32" for n in range(64)),
 }
 NONE, CONTRIBUTION, HELLO, CLEAR, AGAIN, QUESTION = range(6)
+RESULT, PENDING, STALE = 8, 9, 10
+FULL = {1: CONTRIBUTION, 2: RESULT, 3: PENDING, 6: STALE}
+"""The forms of what has lanes, by kind."""
+
 REPLY, COPY = 2, 3
 INGRESS = "bridge packet_out packet_in ethernet arp ipv4 udp innet lanes".split()
 EGRESS = "bridge ethernet ipv4 udp innet".split()
 RECIRCULATION = 68
-
-
-class TooShortError(Exception):
-    """A frame ends inside of a header: Tofino's parser drops it."""
 
 
 @dataclass
@@ -83,7 +84,9 @@ class TofinoSwitch:
 
     def __init__(self, assembly: str, cpu_port: int) -> None:
         self._ingress, self._egress = Pipe(assembly, "ingress"), Pipe(assembly, "egress")
-        self._end = 12 if "target: Tofino\n" in assembly else 20
+        self._parser = Parser(assembly, "ingress")
+        first = "target: Tofino\n" in assembly
+        self._end, self._metadata = (12, 16) if first else (20, 32)
         self._cpu_port = cpu_port
         self._groups: dict[int, list[tuple[int, int]]] = {}
 
@@ -123,11 +126,18 @@ class TofinoSwitch:
         name = next(n for n in table.actions if n.rpartition(".")[2] == called.preamble.alias)
         table.entries.append((wanted, table.actions[name].handle, values))
 
+    def count(self, counter: str, index: int) -> int:
+        """What a counter's cell has counted."""
+        return self._ingress.counters[counter][index]
+
     def send(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
         """What comes out for a frame, as (port, frame), sorted."""
         packet = Vector(self._ingress, frame)
-        packet["ig_intr_md.ingress_port"] = port
         self._parse(packet, port)
+        # The port begins what the chip puts in front of a frame; of the rest nobody reads anything.
+        front = port.to_bytes(2, "big").ljust(self._metadata, b"\0")
+        packet.phv, parsed = self._parser.run(front + frame)
+        assert parsed - len(front) == len(frame) - len(packet.payload)
         before = dict(packet.phv)
         self._ingress.run(packet.phv)
         if self._told(packet, before, "ig_intr_md_for_dprsr.drop_ctl"):
@@ -187,7 +197,7 @@ class TofinoSwitch:
         return packet.phv[container] >> low & (1 << high - low + 1) - 1
 
     def _parse(self, packet: Vector, port: int) -> None:
-        """What parser.p4 says."""
+        """What parser.p4 says, for the fields that are in no container."""
         if port & 127 == RECIRCULATION:
             for header in "bridge ethernet ipv4 udp innet lanes".split():
                 packet.extract(header)
@@ -234,12 +244,15 @@ class TofinoSwitch:
         if udp["destination"] != 19790:
             return
         innet = packet.extract("innet")
-        said = (innet["version"], innet["kind"], innet["operation"])
-        if (ipv4["total_length"], udp["length"]) == (308, 288) and said in {(2, 1, 1), (2, 1, 2)}:
+        version, kind, operation = innet["version"], innet["kind"], innet["operation"]
+        lengths = ipv4["total_length"], udp["length"]
+        if version != 2:
+            return
+        if lengths == (308, 288) and (kind in {3, 6} or (kind in {1, 2} and operation in {1, 2})):
             packet.extract("lanes")
-            packet["meta.form"] = CONTRIBUTION
-        elif (ipv4["total_length"], udp["length"]) == (52, 32) and said in {(2, 4, 0), (2, 5, 0)}:
-            packet["meta.form"] = HELLO if innet["kind"] == 4 else CLEAR
+            packet["meta.form"] = FULL[kind]
+        elif lengths == (52, 32) and kind in {4, 5} and not operation:
+            packet["meta.form"] = HELLO if kind == 4 else CLEAR
 
 
 def _with_checksum(header: bytes) -> bytes:

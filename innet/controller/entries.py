@@ -1,7 +1,7 @@
 """What the aggregation program holds in its tables, for itself and for its jobs.
 
 The only module of the controller that knows the tables of ``innet/p4/v1model``, and of ``innet/p4/tna``,
-which has the same but for `uplinks` and `trees`.
+which has the same.
 """
 
 from collections.abc import Iterable

@@ -79,7 +79,7 @@ def check_links(record: SwitchRecord, switches: Switches) -> None:
         if link.parent not in switches:
             raise NotFound(f"there is no switch {link.parent!r}: add parents first")
         parent = switches[link.parent].record
-        _check_targets(record, parent)
+        _check_seals(record, parent)
         for port, owner in (link.port, record), (link.parent_port, parent):
             if port not in owner.ports:
                 raise UsageError(
@@ -102,13 +102,12 @@ def check_links(record: SwitchRecord, switches: Switches) -> None:
             )
 
 
-def _check_targets(*both: SwitchRecord) -> None:
-    for each in both:
-        if not find(each.target).in_trees:
-            raise UsageError(
-                f"{each.name!r} is a {each.target}, whose program knows no trees: "
-                "it can neither have an uplink nor be a parent"
-            )
+def _check_seals(record: SwitchRecord, parent: SwitchRecord) -> None:
+    if find(record.target).seals != find(parent.target).seals:
+        raise UsageError(
+            f"{record.name!r} is a {record.target} and its parent {parent.name!r} a {parent.target}: "
+            "one of them seals what it sends, and takes nothing from the other, which does not"
+        )
 
 
 def _check_free(link: Uplink, record: SwitchRecord, switches: Switches) -> None:

@@ -39,7 +39,7 @@ def compile_program(chip: str, slots: int, target: Path) -> list[Path]:
     """Compile the program for a chip to `target`, a folder. Returns the files' paths.
 
     They are the assembly, compressed, the P4Info and the report. Raises CompilerError if p4c-barefoot
-    is not there, fails, or needs more stages than the chip has.
+    is not there, fails, loses what the parser selects by, or needs more stages than the chip has.
     """
     with tempfile.TemporaryDirectory() as scratch:
         _run(
@@ -54,6 +54,10 @@ def compile_program(chip: str, slots: int, target: Path) -> list[Path]:
 def _keep(chip: str, made: Path, target: Path) -> list[Path]:
     """Of what the compiler has made, write down what is kept."""
     text = _RUN_ID.sub(r'\1""', (made / "pipe/aggregate.bfa").read_text())
+    if not selects(text):
+        raise CompilerError(
+            f"this {COMPILER} loses what a parser selects by: use one with p4lang/p4c's pull request 5753"
+        )
     taken = Report.of(text)
     if len(taken.stages) > taken.stages_available:  # which p4c-barefoot leaves to the assembler
         raise CompilerError(
@@ -69,6 +73,12 @@ def _keep(chip: str, made: Path, target: Path) -> list[Path]:
     for path, content in zip(paths, files.values(), strict=True):
         path.write_bytes(content)
     return paths
+
+
+def selects(assembly: str) -> bool:
+    """Whether parser states choose between their transitions."""
+    parsers, _, _ = assembly.partition("\nstage ")
+    return bool(re.search(r"^ +match: \[", parsers, re.MULTILINE))
 
 
 def compile_artifacts(target: Path) -> None:

@@ -25,7 +25,6 @@ class Bmv2:
         "workers", "replicas", "bridge", "service", "own_addresses", "uplinks", "trees",
     )  # fmt: skip
     first_device: int = 0
-    in_trees: bool = True
     seals: bool = True
     clears_at_once: int = 1024
     port_rule: str = f"numbers below {CPU_PORT}"

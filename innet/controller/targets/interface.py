@@ -49,10 +49,6 @@ class Target(Protocol):
         """The lowest device id that its P4Runtime server takes."""
 
     @property
-    def in_trees(self) -> bool:
-        """Whether it can be below another switch, or above one."""
-
-    @property
     def seals(self) -> bool:
         """Whether what it sends to workers has its check (docs/slot-protocol.md)."""
 

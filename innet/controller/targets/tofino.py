@@ -3,7 +3,7 @@
 What the program itself does otherwise is in docs/tofino.md.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,7 +16,9 @@ from innet.controller.values import Wanted
 from innet.errors import UsageError
 from innet.p4 import binaries, tofino
 
-_OUTCOMES = {"waiting": 1, "completed": 2, "answered": 3, "pending": 4, "stale": 5}
+_OUTCOMES = {
+    "waiting": 1, "completed": 2, "answered": 3, "pending": 4, "stale": 5, "raised": 8, "ignored": 9
+}  # fmt: skip
 """OUTCOME_* of innet/p4/tna/metadata.p4, which the counter `outcomes` is indexed by."""
 
 _JOBS = 256  # of innet/p4/shared/constants.p4
@@ -61,8 +63,9 @@ class Tofino:
     chip: str
     packing: Packing
     first_device: int
-    tables: tuple[str, ...] = ("workers", "replicas", "bridge", "service", "own_addresses")
-    in_trees: bool = False
+    tables: tuple[str, ...] = (
+        "workers", "replicas", "bridge", "service", "own_addresses", "uplinks", "trees",
+    )  # fmt: skip
     seals: bool = False
     clears_at_once: int = 128
 
@@ -97,11 +100,11 @@ class Tofino:
         """Each pipe has registers of its own, and clears come from the CPU port into one of them."""
         cpu = PORTS[self.chip].cpu
         first, last = _pipe(cpu) << _PORT_BITS, (_pipe(cpu) + 1 << _PORT_BITS) - 1
-        for rank, where in sorted(job.workers.items()):
-            if _pipe(where.port) != _pipe(cpu):
+        for who, port in _whereabouts(job):
+            if _pipe(port) != _pipe(cpu):
                 return (
-                    f"worker {rank} is at port {where.port}, in pipe {_pipe(where.port)}: of this chip "
-                    f"only pipe {_pipe(cpu)}, with the CPU port, can sum; attach it to one of the ports "
+                    f"{who} is at port {port}, in pipe {_pipe(port)}: of this chip only pipe "
+                    f"{_pipe(cpu)}, with the CPU port, can sum; attach it to one of the ports "
                     f"{first} to {last}"
                 )
         return None
@@ -109,6 +112,17 @@ class Tofino:
     def describe(self, device_config: bytes) -> list[str]:
         """The files that are packed."""
         return self.packing.describe(device_config)
+
+
+def _whereabouts(job: Wanted) -> Iterator[tuple[str, int]]:
+    """Everybody whose packets change a job's cells, and at which port: workers, and switches."""
+    for rank, where in sorted(job.workers.items()):
+        yield f"worker {rank}", where.port
+    for share in job.shares:
+        for each in share.contributors:
+            yield "a switch below", each.where.port  # of workers it has been said
+        if share.uplink:
+            yield f"the parent {share.uplink.parent!r}", share.uplink.port
 
 
 def _pipe(port: int) -> int:

@@ -26,7 +26,26 @@ control IngressPipeline(inout ingress_headers_t hdr, inout ingress_metadata_t me
     @name("spoofed")   Counter<bit<32>, bit<9>>(512, CounterType_t.PACKETS) spoofed;
     @name("corrupted") Counter<bit<32>, bit<9>>(512, CounterType_t.PACKETS) corrupted;
 
+    action descend() {
+        meta.above = 1;
+        meta.worker = hdr.innet.workers;
+    }
+
+    // The links to parents: at which port, from whom, and under which address this switch is known there.
+    @name("uplinks")
+    table uplinks {
+        key = {
+            standard.ingress_port: exact @name("port");
+            meta.sender: exact @name("parent");
+            meta.target: exact @name("address");
+        }
+        actions = { descend; NoAction; }
+        const default_action = NoAction;
+        size = 16;
+    }
+
     action serve(bit<48> mac) {
+        meta.mine = 1;
         meta.my_mac = mac;
     }
 
@@ -41,7 +60,6 @@ control IngressPipeline(inout ingress_headers_t hdr, inout ingress_metadata_t me
 
     action expose() {
         spoofed.count(standard.ingress_port);
-        deparser.drop_ctl = 1;
     }
 
     // The addresses of the table `service`, again: does somebody else send in the switch's name?
@@ -80,24 +98,28 @@ control IngressPipeline(inout ingress_headers_t hdr, inout ingress_metadata_t me
                 hdr.packet_out.setInvalid();
             }
         } else if (meta.form != FORM_AGAIN) {
-            if (!own_addresses.apply().hit) {
-                if (service.apply().hit) {
-                    if (hdr.arp.isValid()) {
-                        arp_responder.apply(hdr, meta, standard, deparser, traffic);
-                    } else if (!hdr.innet.isValid()) {
-                        deparser.drop_ctl = 1;
-                    } else if (meta.damaged) {
-                        corrupted.count(standard.ingress_port);
-                        deparser.drop_ctl = 1;
-                    } else if (meta.form == FORM_HELLO) {
-                        to_controller();
+            // What is given no port is dropped. All switches of a tree have one address, so a parent's
+            // answers are found before anybody is accused of sending in this switch's name.
+            if (!uplinks.apply().hit) {
+                if (!own_addresses.apply().hit) {
+                    if (service.apply().hit) {
+                        if (hdr.arp.isValid()) {
+                            arp_responder.apply(hdr, meta, standard, traffic);
+                        } else if (hdr.innet.isValid() && !meta.damaged) {
+                            if (meta.form == FORM_HELLO) {
+                                to_controller();
+                            } else {
+                                admission.apply(hdr, meta, standard);
+                            }
+                        }
                     } else {
-                        admission.apply(hdr, meta, standard);
+                        bridge.apply(hdr, traffic);
                     }
-                } else {
-                    bridge.apply(hdr, traffic);
                 }
             }
+        }
+        if (hdr.innet.isValid() && meta.damaged && (meta.mine == 1 || meta.above == 1)) {
+            corrupted.count(standard.ingress_port);
         }
         meta.cell = hdr.innet.slot[14:0] ++ hdr.innet.sequence[0:0];
         aggregation.apply(hdr, meta, standard, deparser, traffic);

@@ -8,7 +8,6 @@
 // Answers "who has the switch's address?", so that hosts need no static ARP entry.
 control ArpResponder(inout ingress_headers_t hdr, in ingress_metadata_t meta,
                      in ingress_intrinsic_metadata_t standard,
-                     inout ingress_intrinsic_metadata_for_deparser_t deparser,
                      inout ingress_intrinsic_metadata_for_tm_t traffic) {
     action answer() {
         hdr.arp.operation = ARP_REPLY;
@@ -24,8 +23,6 @@ control ArpResponder(inout ingress_headers_t hdr, in ingress_metadata_t meta,
     apply {
         if (meta.form == FORM_QUESTION) {
             answer();
-        } else {
-            deparser.drop_ctl = 1;
         }
     }
 }

@@ -1,8 +1,9 @@
 // The lanes: two to a stateful ALU, which starts, adds, takes the maximum or reads, once per packet.
 //
-// On Tofino 1 a stateful ALU returns one word. A packet that completes a chunk gets the low lane of
-// every pair on its first pass, and the high one on a second. A stateful ALU also has room for four
-// programs, not five: to read the low lane is to add zeros, which `decision` puts in for the packet's own.
+// On Tofino 1 a stateful ALU returns one word. A packet that goes out with the cell's lanes gets the low
+// one of every pair on its first pass, and the high one on a second. A stateful ALU also has room for
+// four programs, not five: to read the low lane is to add zeros, which the truth tables put in for the
+// packet's own.
 
 #ifndef INNET_LANES_P4
 #define INNET_LANES_P4

@@ -10,7 +10,7 @@
 header bridge_t {
     bit<8>  purpose;  // PURPOSE_*
     bit<7>  padding;
-    bit<9>  port;     // where the frame came in
+    bit<9>  port;     // where the frame came in; PURPOSE_AGAIN: where it goes in the end
     bit<16> group;    // PURPOSE_AGAIN_ALL: multicast group of the job's workers
 }
 
@@ -29,15 +29,26 @@ struct ingress_headers_t {
 struct ingress_metadata_t {
     bit<32> sender;          // who sent it, as it says: an IPv4 source, or the sender of an ARP
     bit<32> target;          // whom it asks for: an IPv4 destination, or the target of an ARP
+    bit<1>  mine;            // ... and that is this switch
     bit<48> my_mac;
+    bit<1>  above;           // it comes from a parent of this switch, to this switch's address there
     bit<4>  form;            // FORM_*
     bool    damaged;         // the IPv4 header's checksum does not fit
     bit<1>  refused;         // an innet packet for this switch that nothing allows
 
-    bit<32> worker;          // its one bit in the bitmaps; 0 if it may not contribute
+    bit<1>  admitted;        // a contribution of a worker that the table knows
+    bit<32> worker;          // its bits in the bitmaps; of a parent's answer, who is in it
     bit<8>  quorum;          // contributions that complete a chunk
     bit<16> group;           // multicast group of the job's workers
     bit<8>  job_index;       // which of the JOBS counters is the job's
+
+    bit<1>  below;           // the sum of this slot goes up to a parent
+    bit<9>  uplink;          // ... out of this port
+    bit<9>  astray;          // 0 if this packet has come in there
+    bit<48> uplink_mac;      // ... in this name
+    bit<32> uplink_address;
+    bit<8>  total;           // how many workers a result is of
+    bit<32> elsewhere;       // bitmap: those who are not below this switch
 
     bit<16> cell;            // slot and copy: the index into every register
     bit<4>  age;             // AGE_*
@@ -76,8 +87,14 @@ const bit<4> FORM_NONE         = 0;
 const bit<4> FORM_CONTRIBUTION = 1;
 const bit<4> FORM_HELLO        = 2;
 const bit<4> FORM_CLEAR        = 3;  // only the controller's are heard
-const bit<4> FORM_AGAIN        = 4;  // a result on its second way through the ingress
+const bit<4> FORM_AGAIN        = 4;  // a result, or a sum, on its second way through the ingress
 const bit<4> FORM_QUESTION     = 5;  // none of innet's: an ARP request
+const bit<4> FORM_RESULT       = 8;  // these three only from a parent
+const bit<4> FORM_PENDING      = 9;
+const bit<4> FORM_STALE        = 10;
+
+// The bit that a parent's answers have in common.
+#define IS_ANSWER(form) form[3:3] == 1
 
 // How the packet's sequence number compares with the one that its cell holds: a stateful ALU's
 // predicate, one-hot.
@@ -93,15 +110,17 @@ const bit<4> FOLD_COMBINE = 2;  // both become their sum, or their maximum
 const bit<4> FOLD_READ    = 3;  // the packet takes the cell's lanes
 const bit<4> FOLD_FINISH  = 4;  // ... those that the first pass could not return
 
-// What becomes of a contribution.
+// What becomes of a contribution, or of a parent's answer.
 const bit<4> OUTCOME_NONE      = 0;
 const bit<4> OUTCOME_WAITING   = 1;
 const bit<4> OUTCOME_COMPLETED = 2;  // the result, to every worker of the job
 const bit<4> OUTCOME_ANSWERED  = 3;  // the result, to this worker
 const bit<4> OUTCOME_PENDING   = 4;  // who has arrived so far, to this worker
 const bit<4> OUTCOME_STALE     = 5;  // that the slot has gone on, to this worker
-const bit<4> OUTCOME_DELIVERED = 6;  // a result, behind its second pass
+const bit<4> OUTCOME_DELIVERED = 6;  // a result, or a sum, behind its second pass
 const bit<4> OUTCOME_OVERTAKEN = 7;  // the slot has gone on between its two passes
+const bit<4> OUTCOME_RAISED    = 8;  // the sum of those below this switch, to the parent
+const bit<4> OUTCOME_IGNORED   = 9;  // a parent's answer that nobody waits for
 
 // What the egress does with a frame.
 const bit<8> PURPOSE_FORWARD   = 0;  // nothing

@@ -38,7 +38,12 @@ parser IngressParser(packet_in packet, out ingress_headers_t hdr, out ingress_me
         meta.form = FORM_NONE;
         meta.damaged = false;
         meta.refused = 0;
+        meta.mine = 0;
+        meta.above = 0;
+        meta.admitted = 0;
         meta.worker = 0;
+        meta.below = 0;
+        meta.elsewhere = 0;
         meta.age = AGE_NONE;
         meta.fold = FOLD_NONE;
         meta.outcome = OUTCOME_NONE;
@@ -210,8 +215,12 @@ parser IngressParser(packet_in packet, out ingress_headers_t hdr, out ingress_me
     state full_innet {
         packet.extract(hdr.innet);
         transition select(hdr.innet.version, hdr.innet.kind, hdr.innet.operation) {
-            (INNET_VERSION, KIND_CONTRIBUTION, OPERATION_SUM): parse_lanes;
-            (INNET_VERSION, KIND_CONTRIBUTION, OPERATION_MAX): parse_lanes;
+            (INNET_VERSION, KIND_CONTRIBUTION, OPERATION_SUM): contribution;
+            (INNET_VERSION, KIND_CONTRIBUTION, OPERATION_MAX): contribution;
+            (INNET_VERSION, KIND_RESULT, OPERATION_SUM): result;
+            (INNET_VERSION, KIND_RESULT, OPERATION_MAX): result;
+            (INNET_VERSION, KIND_PENDING, _): pending;
+            (INNET_VERSION, KIND_STALE, _): stale;
             default: accept;
         }
     }
@@ -230,9 +239,28 @@ parser IngressParser(packet_in packet, out ingress_headers_t hdr, out ingress_me
         transition accept;
     }
 
+    state contribution {
+        meta.form = FORM_CONTRIBUTION;
+        transition parse_lanes;
+    }
+
+    state result {
+        meta.form = FORM_RESULT;
+        transition parse_lanes;
+    }
+
+    state pending {
+        meta.form = FORM_PENDING;
+        transition parse_lanes;
+    }
+
+    state stale {
+        meta.form = FORM_STALE;
+        transition parse_lanes;
+    }
+
     state parse_lanes {
         packet.extract(hdr.lanes);
-        meta.form = FORM_CONTRIBUTION;
         transition accept;
     }
 

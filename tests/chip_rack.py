@@ -1,0 +1,82 @@
+"""An aggregation rack whose switch is the program compiled for a Tofino, executed in Python."""
+
+import contextlib
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from aggregation_rack import FLOOD_GROUP, NAMES, PROGRAM, SERVICE, AggregationRack, number
+from p4.v1 import p4runtime_pb2 as p4rt
+from p4runtime_client import group
+from tofino_switch import TofinoSwitch
+
+from innet.controller.names import Names
+from innet.controller.targets.choice import find
+from innet.p4 import tofino
+from innet.wire.check import seal
+from innet.wire.frames import ENCAPSULATION_BYTES
+from innet.wire.records import packet_dtype
+
+CPU_PORTS = {"tofino": 192, "tofino2": 0}
+
+
+class ChipController:
+    """What a rack asks of a controller, with the ids of v1model's program."""
+
+    def __init__(self, chip: str, model: TofinoSwitch) -> None:
+        self._target, self._names, self._model = find(chip), Names(tofino.p4info(chip)), model
+
+    def insert(self, *entities: p4rt.Entity) -> None:
+        for each in entities:
+            self._model.insert(each, PROGRAM)
+
+    def count(self, *cells: p4rt.Entity) -> list[int]:
+        return [self._count(each.counter_entry) for each in cells]
+
+    def _count(self, cell: p4rt.CounterEntry) -> int:
+        [name] = [
+            each.preamble.alias
+            for each in PROGRAM.p4info.counters
+            if each.preamble.id == cell.counter_id
+        ]
+        index = cell.index.index
+        outcomes = self._target.job_cells(self._names, index)
+        if name in outcomes:
+            name, index = "outcomes", outcomes[name].counter_entry.index.index
+        return self._model.count(name, index)
+
+
+@dataclass(frozen=True)
+class ChipRack(AggregationRack):
+    """What comes out of a port waits there. A chip seals nothing: the rack does, as its tests expect."""
+
+    waiting: dict[int, deque[bytes]] = field(default_factory=lambda: defaultdict(deque))
+
+    def send(self, port: int, frame: bytes) -> None:
+        for to, made in self.switch.send(port, frame):
+            self.waiting[to].append(made)
+
+    def receive(self, port: int) -> bytes:
+        frame = self.waiting[port].popleft()
+        dtype = packet_dtype(PROGRAM.lanes, ENCAPSULATION_BYTES)
+        if len(frame) < dtype.itemsize:
+            return frame
+        packet = np.frombuffer(frame, dtype).copy()
+        if not packet["check"][0]:
+            seal(packet, number(frame[26:30]), number(frame[34:36]))
+        return packet.tobytes()
+
+
+@contextlib.contextmanager
+def chip_rack(ports: int, chip: str) -> Iterator[ChipRack]:
+    """As `aggregation_rack` of a software switch."""
+    model = TofinoSwitch(tofino.assembly(chip), CPU_PORTS[chip])
+    controller = ChipController(chip, model)
+    service = {"address": number(SERVICE.ip_bytes)}
+    controller.insert(
+        group(FLOOD_GROUP, *((port, 1) for port in range(1, ports + 1))),
+        NAMES.entry("service", service, "serve", mac=number(SERVICE.mac_bytes)),
+        NAMES.entry("own_addresses", service, "expose"),
+    )
+    yield ChipRack(model, controller)

@@ -1,0 +1,118 @@
+"""The parser that p4c-barefoot made of a program: states, what they match, extract and set.
+
+Executed is what decides and what gets into containers. What the deparser of Tofino 2 takes straight out
+of the packet (CLOTs) is left to the caller.
+"""
+
+import re
+from dataclasses import dataclass, field
+
+Load = tuple[str, int, int]
+"""What goes where, out of these bytes: the first, and behind the last; from where the parser is."""
+
+
+class TooShortError(Exception):
+    """A frame ends inside of what a state reads: Tofino's parser drops it."""
+
+
+@dataclass
+class Transition:
+    """What a state does if its registers fit the pattern; `checked` is a header and its error's bit."""
+
+    pattern: str
+    next: str = "end"
+    shift: int = 0
+    extracts: list[Load] = field(default_factory=list)
+    loads: list[Load] = field(default_factory=list)
+    constants: list[tuple[str, int]] = field(default_factory=list)
+    checked: tuple[int, int, str, int] | None = None
+
+
+class Parser:
+    """One direction's parser."""
+
+    def __init__(self, assembly: str, gress: str) -> None:
+        [text] = re.findall(rf"^parser {gress}:\n((?: .*\n)+)", assembly, re.MULTILINE)
+        text = re.sub(r" *#.*", "", text)
+        self._start = re.search(r"^  start: (\S+)", text, re.MULTILINE)[1]
+        self._or = set(_words(re.search(r"^  bitwise_or: \[(.*)\]", text, re.MULTILINE)[1]))
+        self._states: dict[str, tuple[list[str], list[Transition]]] = {}
+        for name, body in re.findall(r"^    (\S+):\n((?:      .*\n|\n)*)", text, re.MULTILINE):
+            matched = re.search(r"^      match: \[(.*)\]", body, re.MULTILINE)
+            parts = re.split(r"^      (\*|0[xb][\da-f*]+):\n", body, flags=re.MULTILINE)[1:]
+            rows = [_transition(*each) for each in zip(*[iter(parts)] * 2, strict=True)]
+            self._states[name] = _words(matched[1]) if matched else [], rows
+
+    def run(self, packet: bytes) -> tuple[dict[str, int], int]:
+        """The header vector, by container, and how many bytes of the packet are parsed."""
+        phv: dict[str, int] = {}
+        registers: dict[str, bytes] = {}
+        at, state = 0, self._start
+        while state != "end":
+            names, rows = self._states[state]
+            bits = "".join(f"{byte:08b}" for each in names for byte in registers[each])
+            taken = next(each for each in rows if _fits(bits, each.pattern))
+
+            def read(first: int, behind: int, at: int = at) -> bytes:
+                if at + behind > len(packet):
+                    raise TooShortError
+                return packet[at + first : at + behind]
+
+            for container, first, behind in taken.extracts:
+                self._write(phv, container, int.from_bytes(read(first, behind), "big"))
+            for container, value in taken.constants:
+                self._write(phv, container, value)
+            if taken.checked:
+                first, behind, container, bit = taken.checked
+                phv[container] = phv.get(container, 0) | _wrong(read(first, behind)) << bit
+            registers |= {each: read(*where) for each, *where in taken.loads}
+            read(0, taken.shift)
+            at, state = at + taken.shift, taken.next
+        return phv, at
+
+    def _write(self, phv: dict[str, int], container: str, value: int) -> None:
+        phv[container] = value | (phv.get(container, 0) if container in self._or else 0)
+
+
+def _transition(pattern: str, body: str) -> Transition:
+    made = Transition(pattern)
+    for line in body.splitlines():
+        if put := re.match(r"        (\d+)(?:\.\.(\d+))?: ([TMD]?[WHB]\d+)$", line):
+            made.extracts.append((put[3], int(put[1]), int(put[2] or put[1]) + 1))
+        elif put := re.match(r"        ([TMD]?[WHB]\d+): (\d+)$", line):
+            made.constants.append((put[1], int(put[2])))
+        elif put := re.match(r"        load: \{(.*)\}", line):
+            for name, first, last in re.findall(r"(\w+) : (\d+)(?:\.\.(\d+))?", put[1]):
+                made.loads.append((name, int(first), int(last or first) + 1))
+        elif told := re.match(r"        (shift|next): (\S+)$", line):
+            setattr(made, told[1], int(told[2]) if told[1] == "shift" else told[2])
+    if "type: VERIFY" in body:
+        parts = re.search(r"mask: \[(.*)\]", body)[1]
+        covered = [int(each) for each in re.findall(r"\d+", parts)]
+        into = re.search(r"dest: (\w+)\((\d+)\)", body)
+        made.checked = min(covered), max(covered) + 1, into[1], int(into[2])
+    return made
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text)
+
+
+def _fits(bits: str, pattern: str) -> bool:
+    """Whether registers fit a pattern, in which some digits may be anything."""
+    if pattern == "*":
+        return True
+    width = {"0x": 4, "0b": 1}[pattern[:2]]
+    wanted = "".join(
+        "*" * width if digit == "*" else f"{int(digit, 1 << width):0{width}b}"
+        for digit in pattern[2:]
+    )
+    return all(want in {"*", bit} for bit, want in zip(bits, wanted, strict=True))
+
+
+def _wrong(header: bytes) -> bool:
+    """Whether the Internet checksum over a header is not what it should be."""
+    total = sum(int.from_bytes(header[at : at + 2], "big") for at in range(0, len(header), 2))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total != 0xFFFF
