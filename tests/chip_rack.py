@@ -18,8 +18,6 @@ from innet.wire.check import seal
 from innet.wire.frames import ENCAPSULATION_BYTES
 from innet.wire.records import packet_dtype
 
-CPU_PORTS = {"tofino": 192, "tofino2": 0}
-
 
 class ChipController:
     """What a rack asks of a controller, with the ids of v1model's program."""
@@ -71,7 +69,7 @@ class ChipRack(AggregationRack):
 @contextlib.contextmanager
 def chip_rack(ports: int, chip: str) -> Iterator[ChipRack]:
     """As `aggregation_rack` of a software switch."""
-    model = TofinoSwitch(tofino.assembly(chip), CPU_PORTS[chip])
+    model = TofinoSwitch(chip)
     controller = ChipController(chip, model)
     service = {"address": number(SERVICE.ip_bytes)}
     controller.insert(

@@ -16,7 +16,7 @@ from chip_files import make
 from commands import run, serving
 from p4.v1 import p4runtime_pb2 as p4rt
 from racks import WITHIN, means, random_vectors
-from tofino_rack import CPU_PORTS, free_cables, model_chip, tofino_rack, tofino_tree
+from tofino_rack import free_cables, model_chip, tofino_rack, tofino_tree
 from tofino_switch import TofinoSwitch
 from trees import integers, sums
 
@@ -158,7 +158,7 @@ def test_the_commands_of_the_document_lead_to_a_sum(tmp_path: Path):
 
 @pytest.mark.parametrize("kind", PORTS)
 def test_a_clear_from_a_workers_port_changes_nothing(kind: str):
-    switch = TofinoSwitch(tofino.assembly(kind), CPU_PORTS[kind])
+    switch = TofinoSwitch(kind)
     program = Artifact(64, 8192, b"", tofino.p4info(kind))
     for entity in two_workers(Names(program.p4info)):
         switch.insert(entity, program)

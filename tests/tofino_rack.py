@@ -20,10 +20,7 @@ from innet.controller import innet_pb2 as pb
 from innet.controller.client import connect, translated
 from innet.controller.server import ControllerServer
 from innet.demo.rack import free_udp_ports
-from innet.p4 import tofino
 from innet.p4.artifacts import Artifact
-
-CPU_PORTS = {"tofino": 192, "tofino2": 0}
 
 
 class ModelChip(Chip):
@@ -31,8 +28,7 @@ class ModelChip(Chip):
 
     def __init__(self, chip: str, cables: dict[int, socket.socket]) -> None:
         super().__init__(self._packet_out, self._load)
-        self._cpu = CPU_PORTS[chip]
-        self._model = TofinoSwitch(tofino.assembly(chip), self._cpu)
+        self._model = TofinoSwitch(chip)
         self._cables = cables
         self._lock = threading.Lock()
         tables = [table for pipe in self._pipes for table in pipe.tables.values()]
@@ -51,14 +47,14 @@ class ModelChip(Chip):
     def _packet_out(self, packet: p4rt.PacketOut) -> list[p4rt.PacketIn]:
         values = {each.metadata_id: int.from_bytes(each.value, "big") for each in packet.metadata}
         header = (values[1] << 7 | values[2]).to_bytes(2, "big")
-        return self._pass(self._cpu, header + packet.payload)
+        return self._pass(self._model.cpu_port, header + packet.payload)
 
     def _pass(self, port: int, frame: bytes) -> list[p4rt.PacketIn]:
         found = []
         with self._lock:
             outputs = self._model.send(port, frame)
         for to, made in outputs:
-            if to == self._cpu:
+            if to == self._model.cpu_port:
                 packet, header = p4rt.PacketIn(payload=made[2:]), int.from_bytes(made[:2], "big")
                 packet.metadata.add(metadata_id=1, value=(header >> 7).to_bytes(2, "big"))
                 packet.metadata.add(metadata_id=2, value=bytes([header & 0x7F]))

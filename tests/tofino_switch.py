@@ -6,7 +6,10 @@ from typing import Any
 from tofino_parser import Parser, TooShortError
 from tofino_pipeline import Pipe
 
+from innet.p4 import tofino
 from innet.p4.artifacts import Artifact
+
+CPU_PORTS = {"tofino": 192, "tofino2": 0}
 
 FORMATS = {
     "bridge": "purpose:8 padding:7 port:9 group:16",
@@ -82,12 +85,12 @@ class Vector:
 class TofinoSwitch:
     """The program at work: `insert` entries as P4Runtime has them, `send` frames."""
 
-    def __init__(self, assembly: str, cpu_port: int) -> None:
+    def __init__(self, chip: str) -> None:
+        assembly = tofino.assembly(chip)
         self._ingress, self._egress = Pipe(assembly, "ingress"), Pipe(assembly, "egress")
         self._parser = Parser(assembly, "ingress")
-        first = "target: Tofino\n" in assembly
-        self._end, self._metadata = (12, 16) if first else (20, 32)
-        self._cpu_port = cpu_port
+        self._end, self._metadata = (12, 16) if chip == "tofino" else (20, 32)
+        self.cpu_port = CPU_PORTS[chip]
         self._groups: dict[int, list[tuple[int, int]]] = {}
 
     def insert(self, entity: Any, program: Artifact) -> None:
@@ -203,7 +206,7 @@ class TofinoSwitch:
                 packet.extract(header)
             packet["meta.form"] = AGAIN
             return
-        if port == self._cpu_port:
+        if port == self.cpu_port:
             packet.extract("packet_out")
         kind = packet.extract("ethernet")["ether_type"]
         if kind == 0x0806:

@@ -32,7 +32,7 @@ from innet.host.integers import Bitmaps, Flags, Integers, Reduction
 from innet.host.turns import BATCHES, Terms, Turn
 from innet.host.window import Window
 from innet.native import compile_library
-from innet.wire.check import base, weights
+from innet.wire.check import bases, weights
 from innet.wire.layout import HEADER, HEADER_BYTES, VERSION, Kind
 from innet.wire.records import Records
 
@@ -188,7 +188,7 @@ class Format:
         self._weights = weights(words) if sealed else np.zeros(words, np.uint64)
         self.native = _Format(
             dtype.itemsize, front, words - HEADER_BYTES // 4, words,
-            at(self._weights, np.uint64, words), base(ip, port) if sealed else 0, len(told),
+            at(self._weights, np.uint64, words), int(bases(ip, port)[0]) if sealed else 0, len(told),
             (_size * 2)(*(place for place, _ in told)),
             (_size * 2)(*(len(wanted) for _, wanted in told)),
             (ctypes.c_uint8 * 8)(*b"".join(wanted for _, wanted in told)),

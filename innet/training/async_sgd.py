@@ -32,7 +32,7 @@ class AsyncSGD(Centred):
     ) -> None:
         self._staleness_aware, self._one_at_a_time = staleness_aware, one_at_a_time
         self.check(optimizer)
-        super().__init__(model, optimizer, transport, packing)
+        super().__init__(model, optimizer, transport, packing=packing)
 
     def check(self, optimizer: Optimizer) -> None:
         """Raise UsageError if the optimizer does not fit."""
@@ -63,16 +63,6 @@ class AsyncMSGD(AsyncSGD):
 
 class HogwildSGD(Centred):
     """Async SGD without a lock (Recht et al., 2011; You et al., section 3.2)."""
-
-    def __init__(
-        self,
-        model: nn.Module,
-        optimizer: Optimizer,
-        transport: Transport,
-        *,
-        packing: Packing = "packed",
-    ) -> None:
-        super().__init__(model, optimizer, transport, packing)
 
     def server(self, initial: Tensor) -> Server:
         """Without a lock."""

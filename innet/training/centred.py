@@ -21,7 +21,12 @@ class Centred(Algorithm):
     """
 
     def __init__(
-        self, model: nn.Module, optimizer: Optimizer, transport: Transport, packing: Packing
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        transport: Transport,
+        *,
+        packing: Packing = "packed",
     ) -> None:
         only_group(optimizer)
         super().__init__(model, optimizer, transport, packing)

@@ -26,7 +26,7 @@ class SoftsyncSGD(Centred):
         packing: Packing = "packed",
     ) -> None:
         self._n = n
-        super().__init__(model, optimizer, transport, packing)
+        super().__init__(model, optimizer, transport, packing=packing)
 
     def server(self, initial: Tensor) -> Server:
         """In batches of n."""
@@ -46,7 +46,7 @@ class BackupWorkers(Centred):
         packing: Packing = "packed",
     ) -> None:
         self._backups = backups
-        super().__init__(model, optimizer, transport, packing)
+        super().__init__(model, optimizer, transport, packing=packing)
 
     def server(self, initial: Tensor) -> Server:
         """With backups."""

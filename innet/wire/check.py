@@ -44,9 +44,7 @@ def checks(records: Records, source_ip: Words, source_port: Words) -> Checks:
     """
     start = records.dtype.fields["version"][1] if records.dtype.fields else 0
     words = (records.dtype.itemsize - start) // 4
-    ips, ports = (np.atleast_1d(np.asarray(each, np.uint64)) for each in (source_ip, source_port))
-    source = np.uint64(weight(1)) * ips + np.uint64(weight(2)) * ports + np.uint64(weight(0))
-    total = word_sums(records, weights(words)) + source
+    total = word_sums(records, weights(words)) + bases(source_ip, source_port)
     return (total >> np.uint64(32)).astype(np.uint32)
 
 
@@ -60,9 +58,11 @@ def intact(records: Records, source_ip: Words, source_port: Words) -> npt.NDArra
     return np.asarray(records["check"] == checks(records, source_ip, source_port))
 
 
-def base(source_ip: int, source_port: int) -> int:
-    """What the sender's address adds to the sum of a packet's weighted words."""
-    return (weight(0) + weight(1) * source_ip + weight(2) * source_port) % _MODULUS
+def bases(source_ip: Words, source_port: Words) -> npt.NDArray[np.uint64]:
+    """What senders' addresses add to the sums of their packets' weighted words, (1,) or (packets,)."""
+    ips, ports = (np.atleast_1d(np.asarray(each, np.uint64)) for each in (source_ip, source_port))
+    sums: npt.NDArray[np.uint64] = np.uint64(weight(1)) * ips + np.uint64(weight(2)) * ports
+    return sums + np.uint64(weight(0))
 
 
 @cache
