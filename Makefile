@@ -27,9 +27,14 @@ test: $(VENV)/.dev system lint
 
 soak: $(VENV)/.dev
 	INNET_SOAK_ELEMENTS=100000000 INNET_FUZZ_PACKETS=1000000 INNET_FUZZ_MESSAGES=1000000 \
-		INNET_FUZZ_PROGRAMS=all INNET_KILLS=20 INNET_KILL_WITHIN=1 \
+		INNET_FUZZ_STATES=2000000 INNET_FUZZ_TOPOLOGIES=200000 INNET_FUZZ_PROGRAMS=all \
+		INNET_FUZZ_NAMES=20 INNET_FUZZ_SIZES=20000 \
+		INNET_KILLS=20 INNET_KILL_WITHIN=1 INNET_PAUSE=60 \
 		$(BIN)/python -m pytest --capture=no --verbose tests/test_never_a_wrong_sum.py \
-		tests/test_kill.py tests/test_fuzz_agent.py tests/test_fuzz_controller.py tests/test_switch_fuzz.py
+		tests/test_overwriting_while_parts_die.py tests/test_kill.py tests/test_pauses.py \
+		tests/test_fuzz_agent.py tests/test_fuzz_controller.py tests/test_fuzz_state.py \
+		tests/test_fuzz_topology.py tests/test_switch_fuzz.py tests/test_switch_names.py \
+		tests/test_switch_sizes.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""Sums in a tree of switches beside Gloo's ring and parameter servers, in a network emulated in Mininet.
+"""Sums in a tree of switches beside Gloo's ring and parameter servers, in an emulated network.
 
 Run as root, with Mininet installed::
 
@@ -7,12 +7,12 @@ Run as root, with Mininet installed::
 
 Parts:
 
-* ``peers``: two racks of four hosts, 100 Mbit/s: the same sums over all that there is.
+* ``peers``: two racks of four hosts, 100 Mbit/s, with the same sums over all peers.
 * ``slow``: the same with a quarter of the rate and of the vector.
-* ``uplink``: what crosses a rack's link to the spine, with sums in the rack and without.
-* ``workers``: hosts that only exchange, ever more of them in one rack.
+* ``uplink``: the bytes on a rack's link to the spine, with sums in the rack and without.
+* ``workers``: hosts that only exchange, more and more of them in one rack.
 
-All hosts and switches share the machine's processors. Where these are the limit, and not the links,
+All hosts and switches share the machine's processors. If these are the limit, and not the links,
 "frames of the link" is well below 100 % for every peer.
 """
 
@@ -27,21 +27,21 @@ from benchmarks.emulated.report import command, compare
 MBIT = 1_000_000
 MIB = 1 << 20
 FEW_MBIT = 5
-"""A rate at which two cores carry 16 hosts."""
+"""A rate at which two cores can carry 16 hosts."""
 
 
 def peers(console: Console, quick: bool) -> Sequence[Outcome]:
-    """At 100 Mbit/s."""
+    """Compare all peers at 100 Mbit/s."""
     return _peers(console, 100, 1 if quick else 16, 1 if quick else 3)
 
 
 def slow(console: Console, quick: bool) -> Sequence[Outcome]:
-    """Where the links are the limit for sure."""
+    """Compare all peers at a rate so low that the links are certainly the limit."""
     return _peers(console, 25, 1 if quick else 4, 1 if quick else 3)
 
 
 def uplink(console: Console, quick: bool) -> Sequence[Outcome]:
-    """Bytes from a rack to its parent."""
+    """Measure the bytes from a rack to its parent."""
     found = []
     table = Table("hosts per rack", "over", "up the uplink, MB", "down, MB", "up, of one vector")
     table.add_column("up, of the server's")
@@ -65,7 +65,7 @@ def uplink(console: Console, quick: bool) -> Sequence[Outcome]:
 
 
 def workers(console: Console, quick: bool) -> Sequence[Outcome]:
-    """A step's time as hosts are added, which compute nothing: PBox's ZeroComputeEngine."""
+    """Time a step of hosts that compute nothing, PBox's ZeroComputeEngine, as hosts are added."""
     found: list[Outcome] = []
     table = Table("hosts", "step, s", "of two hosts'", "frames of the link")
     table.title = f"one rack, {FEW_MBIT} Mbit/s"
@@ -82,7 +82,7 @@ def workers(console: Console, quick: bool) -> Sequence[Outcome]:
 
 
 def _peers(console: Console, mbit: int, mib: int, steps: int) -> Sequence[Outcome]:
-    # A central server takes many times as long as the others, and the same time every time.
+    # A central server takes many times as long as the others, and always the same time.
     cases = [
         Case("innet int32", mib * MIB, steps + 2),
         Case("Gloo", mib * MIB, steps),

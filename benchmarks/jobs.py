@@ -1,13 +1,13 @@
-"""What one job costs another: throughput beside a job that is stuck, and beside one that floods.
+"""The effect of one job on another: throughput beside a stuck job and beside a flooding station.
 
 No root is needed::
 
     python -m benchmarks.jobs
 
-Two jobs share a switch on this machine. The first one's all-reduces are timed alone, then while a worker
-of the second job is stuck and the others wait for it, then while a station at another port
-sends, as fast as it can, what the switch has to refuse. Rounds of the three alternate, so that whatever
-else changes on the machine changes for all.
+Two jobs share a switch on this machine. The first one's all-reduces are timed in three situations:
+alone, while a worker of the second job is stuck and the others wait for it, and while a station at
+another port sends packets that the switch must refuse, as fast as it can. Rounds of the three
+alternate, so other changes on the machine affect all alike.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ SITUATIONS = ("alone", "beside a stuck job", "beside a flood")
 
 
 def timed(agents: list[Agent], vectors: np.ndarray, all_reduces: int) -> float:
-    """Bytes of one worker's vector that are reduced in a second."""
+    """Return the bytes of one worker's vector that are reduced in a second."""
     started = time.perf_counter()
     for _ in range(all_reduces):
         for future in [agent.submit(mine) for agent, mine in zip(agents, vectors, strict=True)]:
@@ -50,7 +50,7 @@ def timed(agents: list[Agent], vectors: np.ndarray, all_reduces: int) -> float:
 
 @contextlib.contextmanager
 def job(rack: Rack, name: str, links: tuple[str, ...]) -> Iterator[list[Agent]]:
-    """The agents of a job of their own."""
+    """Yield the agents of a separate job."""
     channel, stub = connect(rack.controller)
     with contextlib.closing(channel), contextlib.ExitStack() as stack:
         request = pb.CreateJobRequest(name=name, switch="tor", workers=len(links))
@@ -64,11 +64,11 @@ def job(rack: Rack, name: str, links: tuple[str, ...]) -> Iterator[list[Agent]]:
 
 @contextlib.contextmanager
 def stuck(rack: Rack, links: tuple[str, ...], vector: np.ndarray) -> Iterator[None]:
-    """A job of which all workers but one wait for that one."""
+    """Run a job in which all workers but one wait for that one."""
     with job(rack, "stuck", links) as agents:
         waiting = [agent.submit(vector) for agent in agents[1:]]
         while any(agent.progress().missing != 1 for agent in agents[1:]):
-            time.sleep(0.01)  # until the switch has said that worker 0 is missing
+            time.sleep(0.01)  # until the switch has reported that worker 0 is missing
         yield
         late = agents[0].submit(vector)
         for each in [*waiting, late]:
@@ -77,7 +77,7 @@ def stuck(rack: Rack, links: tuple[str, ...], vector: np.ndarray) -> Iterator[No
 
 @contextlib.contextmanager
 def flood(link: Link, packets: int) -> Iterator[None]:
-    """Contributions of nobody's, as many as the sender's core makes."""
+    """Send contributions that belong to no job, as many as the sender's core can make."""
     batch = blank(packets, LANES, Kind.CONTRIBUTION, link.encapsulation)
     ended = threading.Event()
 
@@ -106,7 +106,7 @@ def main(
     found: dict[str, list[float]] = {each: [] for each in SITUATIONS}
     with local_rack(6, LANES) as rack, job(rack, "measured", rack.links[:2]) as agents:
         noise = open_link(rack.links[5], Address("02:00:00:00:00:fe", "10.255.255.254"), LANES)
-        timed(agents, vectors, all_reduces)  # so that timers and window are in their stride
+        timed(agents, vectors, all_reduces)  # lets timers and window settle
         for _ in track(range(rounds), "measuring", console=console, transient=True):
             found["alone"].append(timed(agents, vectors, all_reduces))
             with stuck(rack, rack.links[2:5], vectors[0]):

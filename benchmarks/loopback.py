@@ -1,13 +1,13 @@
-"""All-reduce through a switch on this machine beside Gloo's, in the same processes, size by size.
+"""All-reduce through a switch on this machine and over Gloo, in the same processes, size by size.
 
 No root is needed::
 
     python -m benchmarks.loopback
 
-Workers, switch and controller are processes of one machine, joined by cables made of UDP, and Gloo
-goes over the loopback interface. Rounds of the two alternate, so that whatever else changes on the
-machine changes for both; the table has medians of the slowest worker. ``--profile`` says afterwards
-where the agent of rank 0 spends its time in the largest all-reduce.
+Workers, switch and controller are processes of one machine, joined by cables made of UDP. Gloo uses
+the loopback interface. Rounds of the two alternate, so other changes on the machine affect both
+alike. The table has medians of the slowest worker. ``--profile`` shows afterwards where the agent
+of rank 0 spends its time in the largest all-reduce.
 """
 
 import contextlib
@@ -92,7 +92,7 @@ def main(
 
 
 def work(sizes: str, *, profile: bool = False) -> None:
-    """One worker; rank 0 prints the times of the slowest as JSON, and the profile, if wanted."""
+    """Run one worker. Rank 0 prints the slowest worker's times as JSON, and the profile if wanted."""
     profiler = cProfile.Profile()
     if profile and os.environ["RANK"] == "0":
         serve = Agent._serve  # noqa: SLF001 - a thread's profiler has to be started in it
@@ -123,7 +123,7 @@ def work(sizes: str, *, profile: bool = False) -> None:
 
 
 def timed(tensor: torch.Tensor, group: dist.ProcessGroup | None) -> float:
-    """Seconds that an all-reduce takes, begun by all at once."""
+    """Return the seconds of an all-reduce that all workers begin at once."""
     values = tensor.clone()
     dist.barrier()
     started = time.perf_counter()

@@ -1,12 +1,12 @@
-"""What packet loss costs: the goodput of an all-reduce over cables of bounded rate.
+"""The cost of packet loss: the goodput of an all-reduce over cables of bounded rate.
 
 No root is needed::
 
     python -m benchmarks.loss
 
-A rack on this machine, with cables that carry so many bits a second each way and lose packets at
-random, both ways alike. Goodput is the bytes of one worker's vector over the time from its submission
-to the last worker's result, the median of several rounds.
+The benchmark runs a rack on this machine. Its cables have a bounded rate each way, and lose packets
+at random in both directions. Goodput is the bytes of one worker's vector over the time from its
+submission to the last worker's result. The table has the median of several rounds.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ LOSSES = (0.0, 0.001, 0.01, 0.05)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was measured at one rate of loss: goodputs in bytes a second, one for each round."""
+    """The measurements at one rate of loss: goodputs in bytes per second, one for each round."""
 
     loss: float
     goodputs: list[float]
@@ -44,7 +44,7 @@ class Outcome:
 
     @property
     def median(self) -> float:
-        """The median goodput."""
+        """Return the median goodput."""
         return statistics.median(self.goodputs)
 
 
@@ -52,7 +52,7 @@ class Outcome:
 def workers(
     count: int, lanes: int, slots: int, line: Line, seed: int
 ) -> Iterator[tuple[list[Agent], Wiring]]:
-    """The agents of one job, behind cables of bounded rate."""
+    """Yield the agents of one job, behind cables of bounded rate."""
     with contextlib.ExitStack() as stack:
         rack = stack.enter_context(local_rack(count, lanes, slots))
         wiring = stack.enter_context(faulty(rack.links, seed, line=line))
@@ -68,7 +68,7 @@ def workers(
 def measure(
     agents: list[Agent], wiring: Wiring, loss: float, elements: int, rounds: int
 ) -> Outcome:
-    """Reduce as often as `rounds`, at one rate of loss."""
+    """Make `rounds` all-reduces at one rate of loss."""
     wiring.chance(Faults(drop=loss))
     vectors = np.random.default_rng(1).standard_normal((len(agents), elements), np.float32)
     before = wiring.total(), sum(agent.traffic.retransmissions for agent in agents)
@@ -103,7 +103,7 @@ def main(
     console = Console()
     line = Line(rate=mbits * 1e6 / 8, queue=queue)
     with workers(count, lanes, slots, line, seed) as (agents, wiring):
-        measure(agents, wiring, 0.0, elements, 1)  # so that timers and window are in their stride
+        measure(agents, wiring, 0.0, elements, 1)  # lets timers and window settle
         found = [
             measure(agents, wiring, loss, elements, rounds)
             for loss in track(LOSSES, "measuring", console=console, transient=True)

@@ -1,19 +1,19 @@
-"""How fast a parameter server aggregates, optimizes in the same pass, and exchanges with workers.
+"""Speed of a parameter server: aggregation, the optimizer in the same pass, and exchanges.
 
 No root is needed::
 
     python -m benchmarks.pbox
 
-Three measurements, all of them on this machine:
+There are three measurements, all on this machine:
 
-- adding up what workers have pushed, with the server's C on one core, against numpy's ``add`` of the same
-  arrays on one core;
-- a step of every optimizer in the pass that adds, against a pass that adds and another that optimizes,
-  on one core as well;
-- exchanges of workers that compute nothing with a server in a process of its own, over loopback, and
-  beside it what the same bytes take through sockets alone.
+- Adding up the workers' gradients, with the server's C on one core, against numpy's ``add`` of the
+  same arrays on one core.
+- A step of every optimizer in the same pass as the sum, against one pass for the sum and another
+  for the optimizer, also on one core.
+- Exchanges of workers that compute nothing with a server in a process of its own, over loopback,
+  against the same bytes through bare sockets.
 
-Rounds of what is compared alternate, so that whatever else changes on the machine changes for both.
+Rounds of the compared things alternate, so other changes on the machine affect both alike.
 """
 
 import contextlib
@@ -44,14 +44,14 @@ CHUNK = CHUNK_BYTES // 4
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """What it takes of this thread's CPU: others on the machine do not count."""
+    """Return the CPU seconds of this thread. Other work on the machine does not count."""
     began = time.thread_time()
     work()
     return time.thread_time() - began
 
 
 def alternate(works: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """CPU seconds of each, round by round; a first round is not counted."""
+    """Return the CPU seconds of each, round by round. A first round is not counted."""
     found: dict[str, list[float]] = {name: [] for name in works}
     for number in range(rounds + 1):
         for name, work in works.items():
@@ -62,7 +62,7 @@ def alternate(works: dict[str, Callable[[], object]], rounds: int) -> dict[str, 
 
 
 class Arrays:
-    """Gradients of workers, parameters and optimizer states, and the C over them, chunk by chunk."""
+    """Workers' gradients, parameters and optimizer states, and the C code over them, chunk by chunk."""
 
     def __init__(self, workers: int, floats: int) -> None:
         chance = np.random.default_rng(1)
@@ -71,13 +71,13 @@ class Arrays:
         self.states = np.ones((2, floats), np.float32)
 
     def add_with_numpy(self) -> None:
-        """The sum, one array after the other."""
+        """Add with numpy, one array after the other."""
         np.add(self.pushed[0], self.pushed[1], out=self.sum)
         for each in self.pushed[2:]:
             np.add(self.sum, each, out=self.sum)
 
     def add_chunks_with_numpy(self) -> None:
-        """The same, chunk by chunk: the partial sums stay in the cache."""
+        """Add with numpy chunk by chunk, so that the partial sums stay in the cache."""
         for at in range(0, len(self.sum), CHUNK):
             part = self.sum[at : at + CHUNK]
             np.add(self.pushed[0][at : at + CHUNK], self.pushed[1][at : at + CHUNK], out=part)
@@ -85,15 +85,15 @@ class Arrays:
                 np.add(part, each[at : at + CHUNK], out=part)
 
     def add(self) -> None:
-        """The sum, with the server's C."""
+        """Add with the server's C."""
         self._update(native.OptimizerRecord(), self.sum, self.pushed)
 
     def one_pass(self, rule: str) -> None:
-        """Aggregation and optimizer in one pass, as a server does it."""
+        """Run aggregation and optimizer in one pass, as a server does it."""
         self._update(_record(rule), self.parameters, self.pushed)
 
     def two_passes(self, rule: str) -> None:
-        """All of the sum, and then all of the optimizer."""
+        """Run the whole sum, and then the whole optimizer."""
         self.add()
         self._update(_record(rule), self.parameters, [self.sum])
 
@@ -119,7 +119,7 @@ def _record(rule: str) -> native.OptimizerRecord:
 
 @contextlib.contextmanager
 def serving(cores: int) -> Iterator[tuple[str, int]]:
-    """A server in a process of its own: its address, and the process."""
+    """Run a server in a process of its own. Yield its address and the process id."""
     command = [str(Path(sys.executable).with_name("innet")), "pbox", "serve"]
     command += ["--address", "127.0.0.1:0", "--cores", str(cores)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
@@ -131,13 +131,13 @@ def serving(cores: int) -> Iterator[tuple[str, int]]:
 
 
 def cpu_seconds(process: int) -> float:
-    """What a process has used so far."""
+    """Return the CPU seconds that a process has used so far."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def through_sockets(workers: int, nbytes: int, steps: int) -> float:
-    """Bytes per second of as many connections over loopback that carry as much each way, and no more."""
+    """Return the bytes per second of bare connections over loopback that carry as much each way."""
     pairs = [_pair() for _ in range(workers)]
     threads = [
         threading.Thread(target=work, args=(end, nbytes * steps))

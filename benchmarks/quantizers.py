@@ -1,14 +1,14 @@
-"""What each way to send gradients costs: bytes on the wire, and accuracy on handwritten digits.
+"""Costs of each quantizer and codec: bytes on the wire, and accuracy on handwritten digits.
 
 No root is needed::
 
     python -m benchmarks.quantizers
 
-Bytes are those of whole frames, headers and retransmissions included, each way, of an all-reduce through
-a switch on this machine. Accuracy is that of the demo's model, trained by workers that are threads: they
-call the reducers of the host agent, and their integers are added by numpy instead of the switch. That the
-bits are the same is checked by a training that goes through the switch. Codecs are summed along a ring,
-encoded anew at every hop.
+Bytes are those of whole frames each way, with headers and retransmissions, of an all-reduce through
+a switch on this machine. Accuracy is that of the demo's model. Its workers are threads: they call
+the host agent's reducers, and numpy adds their integers instead of the switch. One training goes
+through the switch, to check that the bits are the same. Codecs are summed along a ring, and encoded
+anew at every hop.
 """
 
 import contextlib
@@ -48,11 +48,11 @@ QUANTIZERS = (
     "int8+stochastic+feedback", "strom:0.0002",
 )  # fmt: skip
 LANES = 256
-_BATCH = 16  # of a worker
+_BATCH = 16  # per worker
 _TEST_SHARE = 5
 
 Sum = Callable[[Sequence[Floats]], Floats]
-"""The workers' gradients in, their mean out."""
+"""A function from the workers' gradients to their mean."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Outcome:
 
 
 class Room:
-    """All workers in one process: what each contributes is added when all have come."""
+    """All workers in one process. Contributions are added when all workers have come."""
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
@@ -75,7 +75,7 @@ class Room:
     def meet(
         self, rank: int, chunks: Integers, operation: Operation, flags: Flags, inspect: Inspect
     ) -> Reduction:
-        """One exchange, as the switch would make it."""
+        """Make one exchange, as the switch would."""
         self._lanes[rank], self._flags[rank] = chunks, flags
         self._barrier.wait()
         combine = np.sum if operation == Operation.SUM else np.max
@@ -89,7 +89,7 @@ class Room:
 
 
 class Desk:
-    """What a reducer takes for its exchanges: one worker's place in the room."""
+    """The exchanges of one worker in the room, as a reducer needs them."""
 
     def __init__(self, room: Room, rank: int) -> None:
         self._room, self._rank = room, rank
@@ -110,7 +110,7 @@ class Desk:
 
 @contextlib.contextmanager
 def in_process(name: str, workers: int) -> Iterator[Sum]:
-    """Workers that are threads, with reducers of their own."""
+    """Yield a sum of workers that are threads, with reducers of their own."""
     choice, room = Choice.read(name), Room(workers)
     reducers = [
         Reducer(Desk(room, rank), Seat(1, rank, workers, workers, LANES), choice)  # type: ignore[arg-type]
@@ -132,7 +132,7 @@ def in_process(name: str, workers: int) -> Iterator[Sum]:
 
 
 def through_switch(agents: Sequence[Agent], name: str) -> Sum:
-    """The same by a switch."""
+    """Return the same sum through a switch."""
 
     def reduce(gradients: Sequence[Floats]) -> Floats:
         running = [
@@ -146,7 +146,7 @@ def through_switch(agents: Sequence[Agent], name: str) -> Sum:
 
 
 def along_ring(name: str) -> Sum:
-    """Every segment starts at another worker, and is encoded at every hop; so is its sum."""
+    """Return a sum along a ring: each segment starts at another worker and is encoded at every hop."""
     code = codec(name)
 
     def reduce(gradients: Sequence[Floats]) -> Floats:
@@ -165,12 +165,12 @@ def along_ring(name: str) -> Sum:
 
 
 def in_floats(gradients: Sequence[Floats]) -> Floats:
-    """What all others are compared with."""
+    """Return the float32 mean, with which all others are compared."""
     return np.asarray(np.mean(gradients, axis=0, dtype=np.float32))
 
 
 def train(reduce: Sum, workers: int, epochs: int, seed: int) -> Outcome:
-    """The demo's model on scikit-learn's digits; `seed` decides on all that is random."""
+    """Train the demo's model on scikit-learn's digits; `seed` decides all random choices."""
     data = load_digits()
     images = torch.tensor(data.data / 16, dtype=torch.float32)
     labels = torch.tensor(data.target)
@@ -207,7 +207,7 @@ def _gradient(model: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> F
 
 @contextlib.contextmanager
 def switched(workers: int) -> Iterator[list[Agent]]:
-    """The agents of a job on a switch of this machine."""
+    """Yield the agents of a job on a switch of this machine."""
     with contextlib.ExitStack() as stack:
         rack = stack.enter_context(local_rack(workers, LANES))
         yield [
@@ -217,7 +217,10 @@ def switched(workers: int) -> Iterator[list[Agent]]:
 
 
 def bytes_per_element(agents: Sequence[Agent], name: str, elements: int) -> float:
-    """What a worker sends for each, in whole frames; it receives as much, but for what is lost."""
+    """Return the bytes of whole frames that a worker sends per element.
+
+    It receives as many, except for lost packets.
+    """
     before = sum(agent.traffic.bytes_sent for agent in agents)
     vectors = np.random.default_rng(1).standard_normal((len(agents), elements), np.float32)
     through_switch(agents, name)(list(vectors))
@@ -227,7 +230,7 @@ def bytes_per_element(agents: Sequence[Agent], name: str, elements: int) -> floa
 
 @dataclass(frozen=True)
 class Row:
-    """Of the table. `accuracies`: one for each seed. `wire`: bytes per element each way."""
+    """A row of the table. `accuracies`: one for each seed. `wire`: bytes per element each way."""
 
     name: str
     accuracies: list[float]
@@ -235,7 +238,7 @@ class Row:
 
 
 def accuracies(name: str, workers: int, epochs: int, seeds: Sequence[int]) -> list[float]:
-    """By seed. `name` is a quantizer's, a codec's, or ``float32``."""
+    """Return the accuracy by seed. `name` is a quantizer, a codec, or ``float32``."""
     found = []
     for seed in seeds:
         if name == "float32":

@@ -8,10 +8,10 @@ Run as root, with Mininet installed::
 Parts:
 
 * ``rates``: 16 MiB of float32 at 100 Mbit/s, by quantizers of 32, 16 and 8 bits.
-* ``slow``: a quarter of it at 25 Mbit/s.
+* ``slow``: a quarter of the vector at 25 Mbit/s.
 * ``sizes``: vectors of 4 B to 64 MiB at 100 Mbit/s.
 
-All hosts and the switch share the machine's processors. Where these are the limit, and not the links,
+All hosts and the switch share the machine's processors. If these are the limit, and not the links,
 "frames of the link" is well below 100 % for every peer.
 """
 
@@ -31,17 +31,17 @@ SIZES = (4, 64, KIB, 16 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB)
 
 
 def rates(console: Console, quick: bool) -> Sequence[Outcome]:
-    """At 100 Mbit/s."""
+    """Compare quantizers at 100 Mbit/s."""
     return _rates(console, 100, 1 if quick else 16, 2 if quick else 5)
 
 
 def slow(console: Console, quick: bool) -> Sequence[Outcome]:
-    """Where the links are the limit for sure."""
+    """Compare quantizers at a rate so low that the links are certainly the limit."""
     return _rates(console, 25, 1 if quick else 4, 2 if quick else 5)
 
 
 def sizes(console: Console, quick: bool) -> Sequence[Outcome]:
-    """From one element on."""
+    """Compare vectors of all sizes, from one element on."""
     some = SIZES[:5] if quick else SIZES
     repeated = {size: max(1, min(30, 8 * MIB // size)) for size in some}
     cases = [

@@ -1,14 +1,14 @@
-"""How fast the embedded switch is, beside BMv2: the same JSON, entries, veth pairs and traffic.
+"""Speed of the embedded switch beside BMv2: the same JSON, entries, veth pairs and traffic.
 
 Run as root, with simple_switch_grpc on the PATH::
 
     python -m benchmarks.switch
 
-Two workers send contributions through two veth pairs, each with at most a window of them unanswered,
-and every pair of contributions becomes a sum that goes to both. What counts is contributions per
-second while that lasts, with the window that suits the switch best (a larger one may overflow its
-queues, and then something is lost), and the time until a lone contribution of a one-worker job is
-answered.
+Two workers send contributions through two veth pairs, each with at most a window of unanswered
+ones. Every pair of contributions becomes a sum that goes to both workers. Two figures are measured.
+One is the contributions per second, with the window that suits the switch best; a larger one may
+overflow its queues and lose packets. The other is the time until a lone contribution of a
+one-worker job is answered.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ from rich.table import Table
 
 from innet.controller.aggregation import AggregationSwitch
 from innet.controller.values import Attachment, Place, SwitchRecord, Wanted
-from innet.errors import InnetError
+from innet.errors import InnetError, UsageError
 from innet.p4.artifacts import artifact
 from innet.switch.engine import Engine
 from innet.wire.check import seal
@@ -59,9 +59,9 @@ _GIVE_UP = 1.0
 
 
 class Station:
-    """One worker: a ring of contributions that one system call sends, and a count of answers.
+    """A worker: a ring of contributions that one system call sends, and a count of answers.
 
-    Their lanes are zero, so that sealing them again takes no more than their headers.
+    The lanes are zero, so only the headers count in a new check.
     """
 
     def __init__(self, namespace: str, own: Address, records: Records) -> None:
@@ -97,30 +97,30 @@ class Station:
         self._socket.send(b"")
 
     def wait(self, answers: int) -> None:
-        """Return when so many answers have come since the beginning. Raises InnetError."""
+        """Return when `answers` answers have come since the beginning. Raises InnetError."""
         deadline = time.monotonic() + _GIVE_UP
         while self.answers < answers:
-            # The kernel counts what comes, and forgets the count when it is read.
+            # The kernel counts received packets, and resets the count when it is read.
             statistics = self._socket.getsockopt(_SOL_PACKET, _STATISTICS, 8)
             self.answers += struct.unpack("II", statistics)[0]
             if time.monotonic() > deadline:
                 raise InnetError(f"{answers - self.answers} answers are missing")
 
     def close(self) -> None:
-        """Give the socket back."""
+        """Close the socket."""
         self._socket.close()
 
 
 @dataclass(frozen=True)
 class Bench:
-    """A switch that runs the aggregation program, and the rack that it is in."""
+    """A switch that runs the aggregation program, and its rack."""
 
     rack: namespaces.Rack
     switch: AggregationSwitch
     lanes: int
 
     def stations(self, number: int, window: int, workers: int) -> list[Station]:
-        """The workers of a new job, which is then the only one; each with a ring of contributions."""
+        """Return the workers of a new job, which replaces the last one."""
         own = [
             Address(f"02:00:00:00:00:0{rank + 1}", f"10.0.0.{rank + 1}", 4000 + number)
             for rank in range(workers)
@@ -138,23 +138,23 @@ class Bench:
 
 
 def best_throughput(bench: Bench, seconds: float) -> tuple[float, int]:
-    """Contributions per second that two workers get through, and the window that this takes."""
+    """Return two workers' highest rate of contributions per second, and the window for it."""
     found = []
     for number, window in enumerate(WINDOWS, start=1):
-        with contextlib.suppress(InnetError):  # lost some
+        with contextlib.suppress(InnetError):  # some were lost
             found.append((throughput(bench, number, window, seconds), window))
     return max(found)
 
 
 def throughput(bench: Bench, number: int, window: int, seconds: float) -> float:
-    """Contributions per second, with one window. Raises InnetError if something is lost."""
+    """Return the contributions per second with one window. Raises InnetError if something is lost."""
     stations = bench.stations(number, window, 2)
     halves = slice(0, window // 2), slice(window // 2, window)
     sent, started = 0, time.perf_counter()
     for sequence in range(1, 1 << 30):
         for half in halves:
             for station in stations:
-                # The other half is still under way, so that the switch is never idle.
+                # The other half is still in flight, so the switch is never idle.
                 station.wait(max(0, sent - window // 2))
                 station.send(half, sequence)
             sent += window // 2
@@ -167,11 +167,11 @@ def throughput(bench: Bench, number: int, window: int, seconds: float) -> float:
 
 
 def latency(bench: Bench, times: int) -> float:
-    """Median seconds from a lone contribution to its result."""
+    """Return the median seconds from a lone contribution to its result."""
     [station] = bench.stations(0, WINDOWS[0], 1)
     took = []
     for number in range(times):
-        use, slot = divmod(number, WINDOWS[0])  # a ring is sent in order
+        use, slot = divmod(number, WINDOWS[0])  # the ring is sent in order
         started = time.perf_counter()
         station.send(slice(slot, slot + 1), use + 1)
         station.wait(number + 1)
@@ -181,7 +181,7 @@ def latency(bench: Bench, times: int) -> float:
 
 
 def pipeline(lanes: int, seconds: float) -> float:
-    """Contributions per second that the compiled program answers in one thread, without ports."""
+    """Return the contributions per second that the program answers in one thread, without ports."""
     engine, number, group = Engine(artifact(lanes).json), 1, 2
     own = Address("02:00:00:00:00:01", "10.0.0.1", 4000)
     mac = int.from_bytes(SERVICE.mac_bytes)
@@ -203,7 +203,7 @@ def pipeline(lanes: int, seconds: float) -> float:
 
 
 def _enter(engine: Engine, table: str, key: list[int], action: str, args: list[int]) -> None:
-    """Add an exact entry by the last parts of the names."""
+    """Add an exact entry. Names are the last parts of the full ones."""
     layout = next(each for each in engine.program.tables if each.name.endswith(f".{table}"))
     names = {each.id: each.name for each in engine.program.actions}
     number = next(each for each in layout.actions if names[each].endswith(f".{action}"))
@@ -218,7 +218,7 @@ def main(
 ) -> None:
     """Compare the embedded switch with BMv2 over veth pairs."""
     if reason := namespaces.unavailable():
-        raise SystemExit(reason)
+        raise UsageError(reason)
     console = Console()
     have = {name: start for name, start in SWITCHES.items() if shutil.which(start[0])}
     table = Table("lanes", "switch", "window", "contributions/s", "ratio", "lone packet, us",
@@ -248,7 +248,7 @@ def main(
 
 @contextlib.contextmanager
 def running(rack: namespaces.Rack, start: list[str], lanes: int) -> Iterator[Bench]:
-    """A switch in the rack, with the aggregation program."""
+    """Run a switch in the rack, with the aggregation program."""
     with tempfile.TemporaryDirectory() as folder:
         address = f"unix:{folder}/p4runtime"
         command = [
@@ -271,7 +271,7 @@ def running(rack: namespaces.Rack, start: list[str], lanes: int) -> Iterator[Ben
 
 
 def _contributions(own: Address, job: Wanted, lanes: int) -> Records:
-    """One to every slot of the job, without sequence number and check."""
+    """Return a contribution to every slot of the job, without sequence number and check."""
     prefix = encapsulation(own, SERVICE, packet_bytes(lanes))
     records = blank(job.place.slots, lanes, Kind.CONTRIBUTION, prefix)
     records["operation"], records["job"], records["epoch"] = Operation.SUM, job.job, EPOCH

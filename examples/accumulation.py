@@ -1,4 +1,4 @@
-"""Gradients of several small batches, summed locally with no_sync() and all-reduced once."""
+"""Gradient accumulation: no_sync() sums several small batches locally, then one all-reduce follows."""
 
 import contextlib
 

@@ -1,11 +1,11 @@
-"""All-reduce integers over and over, and check every sum.
+"""All-reduces of integers, over and over, with a check of every sum.
 
-Made for `innet emulate`, which runs it on every host of a cluster:
+Written for `innet emulate`, which runs it on every host of a cluster:
 
     sudo innet emulate topologies/one-rack.yaml -- python examples/all_reduce.py
 
-It takes everything from the environment, so it runs wherever a worker can join a job. With `--over gloo`
-the same vectors go over PyTorch's Gloo instead.
+All settings come from the environment, so it runs wherever a worker can join a job. With `--over
+gloo` the same vectors go over PyTorch's Gloo instead.
 """
 
 import argparse
@@ -30,9 +30,9 @@ def main() -> None:
     rank, workers = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     elements = int(options.mib * (1 << 20)) // 4
     if options.over == "gloo":
-        import torch  # noqa: F401 - it takes its time, in which a worker would be silent
+        import torch  # noqa: F401 - now, for a joined worker must not be silent during a slow import
 
-    with innet.join() as agent:  # also with Gloo: the switches then know where the hosts are
+    with innet.join() as agent:  # with Gloo as well, so that the switches learn where the hosts are
         reduce = partial(agent.all_reduce, op="sum") if options.over == "innet" else over_gloo()
         for step in range(options.steps):
             vectors = [vector(step, each, elements) for each in range(workers)]
@@ -46,13 +46,13 @@ def main() -> None:
 
 
 def vector(step: int, rank: int, elements: int) -> np.ndarray:
-    """What a worker contributes: any other worker can make it too."""
+    """Return the contribution of a worker; every other worker can compute it too."""
     chance = np.random.default_rng([SEED, step, rank])
     return chance.integers(-(1 << 24), 1 << 24, elements, np.int32)
 
 
 def over_gloo() -> Callable[[np.ndarray], np.ndarray]:
-    """An all-reduce over a process group of all workers."""
+    """Return a function that all-reduces over a Gloo process group of all workers."""
     import torch
     import torch.distributed as dist
 

@@ -1,7 +1,7 @@
 """Mixed precision with a gradient scaler: if one worker's gradient overflows, all skip the step.
 
-In step 3 worker 0 meets an infinity. In the all-reduced gradient everybody sees that it is not
-finite, so every scaler skips the step and lowers its scale alike.
+In step 3 worker 0 meets an infinity. Every worker sees in the all-reduced gradient that it is not
+finite. So every scaler skips the step and lowers its scale by the same factor.
 """
 
 import torch

@@ -22,7 +22,7 @@ def network() -> nn.Module:
 
 
 def train(steps: int) -> list[float]:
-    # Buckets of 8 KiB, so that several are under way while the backward pass goes on.
+    # Buckets of 8 KiB, so that several are in flight during the backward pass.
     model = DistributedDataParallel(network(), bucket_cap_mb=8 / 1024)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     losses = []

@@ -1,8 +1,10 @@
-"""What the examples share: arguments, data, and how they start and end.
+"""Shared parts of the examples: arguments, data, process group.
+
+Train over Gloo:
 
     torchrun --nproc-per-node 2 examples/ddp.py --backend gloo
 
-trains over Gloo, and on one machine, through a switch that is started for it:
+Train on one machine through a switch that the command starts:
 
     innet rack --workers 2 -- torchrun --nproc-per-node 2 examples/ddp.py --backend innet
 """
@@ -43,13 +45,13 @@ def run(train: Train) -> None:
 
 
 def digits() -> tuple[torch.Tensor, torch.Tensor]:
-    """Scikit-learn's handwritten digits: float32 (1797, 1, 8, 8), int64 (1797,)."""
+    """Return scikit-learn's handwritten digits: float32 (1797, 1, 8, 8), int64 (1797,)."""
     data = load_digits()
     return torch.tensor(data.images / 16, dtype=torch.float32)[:, None], torch.tensor(data.target)
 
 
 def batches(steps: int, size: int = BATCH) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """This worker's share of so many batches of digits."""
+    """Yield this worker's part of each of `steps` batches of digits."""
     images, labels = digits()
     shuffled = torch.Generator().manual_seed(SEED)
     for _ in range(steps):
@@ -59,33 +61,33 @@ def batches(steps: int, size: int = BATCH) -> Iterator[tuple[torch.Tensor, torch
 
 
 def classifier() -> nn.Sequential:
-    """A small network for the digits, the same on all workers."""
+    """Return a small network for the digits, the same on all workers."""
     torch.manual_seed(SEED)
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
 
 
 def text(window: int) -> torch.Tensor:
-    """innet's own documents as windows of `window` bytes, int64 (n, window)."""
+    """Return innet's own documents as windows of `window` bytes, int64 (n, window)."""
     content = b"".join(path.read_bytes() for path in sorted(TEXTS.glob("*.md")))
     letters = torch.frombuffer(bytearray(content), dtype=torch.uint8).long()
     return letters[: len(letters) // window * window].view(-1, window)
 
 
 def mean(loss: torch.Tensor) -> float:
-    """The mean of all workers' losses."""
+    """Return the mean of all workers' losses."""
     everybodys = loss.detach().clone()
     dist.all_reduce(everybodys, dist.ReduceOp.AVG)
     return everybodys.item()
 
 
 def total(counts: torch.Tensor) -> list[int]:
-    """The exact sum of all workers' counts, int64."""
+    """Return the exact sum of all workers' counts, int64."""
     everybodys = counts.clone()
     dist.all_reduce(everybodys)
     return everybodys.tolist()
 
 
 def digest(model: nn.Module) -> str:
-    """A fingerprint of the parameters: equal if every bit is."""
+    """Return a digest of the parameters: two models have the same only if every bit is equal."""
     content = b"".join(each.detach().numpy().tobytes() for each in model.parameters())
     return hashlib.sha256(content).hexdigest()

@@ -1,4 +1,4 @@
-"""DistributedDataParallel, as in every tutorial. The gradients go the backend's way."""
+"""DistributedDataParallel, as in every tutorial. The backend all-reduces the gradients."""
 
 import torch
 from common import batches, classifier, mean, run

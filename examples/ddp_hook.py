@@ -1,4 +1,4 @@
-"""Gradients through the switch, while another backend does the rest: a communication hook.
+"""A communication hook: gradients go through the switch, another backend carries everything else.
 
     innet rack --workers 2 -- torchrun --nproc-per-node 2 examples/ddp_hook.py
 

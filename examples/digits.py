@@ -1,15 +1,15 @@
-"""Train on scikit-learn's handwritten digits with DistributedDataParallel, summing in the switch.
+"""DistributedDataParallel training on scikit-learn's handwritten digits, with sums in the switch.
 
-Three lines are innet's, marked as such; the rest is what a script for torchrun looks like anyway. It
-needs a controller that is in charge of a switch, and a job with as many workers as processes, whose
-token the creation says:
+Three lines are innet's and marked as such. The rest is an ordinary script for torchrun. It needs a
+controller with a switch, and a job with as many workers as processes. `innet job create` prints the
+job's token:
 
     innet job create digits --switch tor --workers 2
     export INNET_CONTROLLER=10.0.0.1:9600 INNET_JOB=digits INNET_TOKEN=...
     torchrun --nproc-per-node 2 examples/digits.py
 
-A worker reaches the switch through its host's network. Where the switch is `innet-switch` on cables
-made of UDP, INNET_LINK names the cables' ends, one for each local rank:
+A worker reaches the switch through its host's network. If the switch is `innet-switch` on cables
+made of UDP, INNET_LINK names the workers' ends of the cables, one for each local rank:
 
     export INNET_LINK="udp:127.0.0.1:8001/127.0.0.1:9001 udp:127.0.0.1:8002/127.0.0.1:9002"
 """

@@ -1,7 +1,7 @@
 """fully_shard (FSDP2) on CPUs: every worker keeps a part of every parameter.
 
-Parameters are gathered and gradients are reduced and scattered, which is not the switch's work: Gloo
-carries them underneath. What is all-reduced beside, as the losses here, goes through the switch.
+FSDP2 all-gathers parameters and reduce-scatters gradients. The switch does neither: Gloo carries
+both. The all-reduces of the script itself, here those of the losses, go through the switch.
 """
 
 import torch

@@ -1,10 +1,11 @@
-"""Let a parameter server above racks take steps with everybody's gradients, and check every one of them.
+"""Training steps of a parameter server above the racks, with a check of every step.
 
-Made for `innet emulate`, with a topology that has a server on top:
+Written for `innet emulate`, with a topology that has a server on top:
 
     sudo innet emulate topologies/two-racks-pbox.yaml -- python examples/parameters.py
 
-It takes everything from the environment, so it runs wherever a worker can join a job of such a kind.
+All settings come from the environment, so it runs wherever a worker can join a job with such a
+server.
 """
 
 import argparse
@@ -47,7 +48,7 @@ def main() -> None:
 
 
 def vector(step: int, rank: int, elements: int) -> np.ndarray:
-    """A worker's gradient of a step, or, of step 0, the parameters to begin with."""
+    """Return a worker's gradient of a step; step 0 gives the initial parameters."""
     chance = np.random.default_rng([SEED, step, rank])
     return chance.standard_normal(elements, np.float32)
 

@@ -1,4 +1,4 @@
-"""A small language model, byte by byte, that learns from innet's own documents."""
+"""A small language model on bytes, trained on innet's own documents."""
 
 import torch
 import torch.distributed as dist
@@ -13,7 +13,7 @@ BATCH = 16
 
 
 class Model(nn.Module):
-    """Predicts the byte that follows, at every place."""
+    """A model that predicts the next byte at every position."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class Model(nn.Module):
         self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(WINDOW))
 
     def forward(self, letters: torch.Tensor) -> torch.Tensor:
-        """int64 (batch, WINDOW) to scores, (batch, WINDOW, 256)."""
+        """Map int64 (batch, WINDOW) to scores, (batch, WINDOW, 256)."""
         found = self.letters(letters) + self.places(torch.arange(letters.shape[1]))
         return self.out(self.layers(found, mask=self.mask, is_causal=True))
 

@@ -1,4 +1,4 @@
-"""ZeroRedundancyOptimizer: every worker keeps the optimizer's state of a part of the parameters."""
+"""ZeroRedundancyOptimizer: every worker keeps the optimizer state of a part of the parameters."""
 
 import torch
 from common import batches, classifier, mean, run
@@ -9,7 +9,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 def train(steps: int) -> list[float]:
     model = DistributedDataParallel(classifier())
-    # The gradients are all-reduced; the updated parameters are broadcast by who has their state.
+    # Gradients are all-reduced. The worker that holds a parameter's state broadcasts the updated
+    # parameter.
     optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=1e-3)
     losses = []
     for images, labels in batches(steps):

@@ -1,6 +1,6 @@
-"""innet: data-parallel training whose gradient sums are made in the top-of-rack switch.
+"""innet: data-parallel training whose gradients are summed in the top-of-rack switch.
 
-Three lines put it under a PyTorch script::
+Three lines add it to a PyTorch script::
 
     import innet
     agent = innet.join(fallback=torch.distributed.group.WORLD)
@@ -28,7 +28,7 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    # Loaded on first use: the switch and the controller run where PyTorch is not installed.
+    # Import on first use: the switch and the controller run without PyTorch.
     if name in _HOME:
         import importlib
 

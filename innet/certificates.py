@@ -1,8 +1,8 @@
-"""A certificate authority for development: one call makes all that innet's links need.
+"""Certificates for development: two authorities, and a certificate and key for each role.
 
-Two authorities, in fact. Switches believe whoever has a certificate of the first, since all that
-BMv2 asks of a client is a certificate; workers' certificates are of the second, which only the
-controller believes. A worker therefore cannot program a switch.
+BMv2 lets every client program it that has a certificate of an authority that it trusts. Workers'
+certificates are therefore signed by a second authority, which only the controller trusts. So a worker
+cannot program a switch.
 """
 
 import ipaddress
@@ -25,13 +25,13 @@ YEAR = timedelta(days=365)
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 _AUTHORITY_VALID = 10 * YEAR
-_CLOCKS_DIFFER = timedelta(hours=1)  # a certificate is made on one machine and used on another
+_CLOCKS_DIFFER = timedelta(hours=1)  # between the machines that make and use a certificate
 _SERVER, _CLIENT = ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """What the certificate of a role says, and who says it."""
+    """The contents of a role's certificate, and the authority that signs it."""
 
     role: str
     authority: str
@@ -54,7 +54,11 @@ class _Authority:
 
 @dataclass(frozen=True)
 class Made:
-    """What was made: whether the authorities are new, and the hosts of controller and switches."""
+    """The result of :func:`make`.
+
+    `new` tells whether the authorities are new. `hosts` are the names and addresses in the servers'
+    certificates.
+    """
 
     new: bool
     hosts: list[str]
@@ -65,11 +69,11 @@ def make(
 ) -> Made:
     """Make a certificate and a private key for every role, in `folder`.
 
-    `hosts` are names and IP addresses under which controller and switches are reached; this machine's
-    own are always among them. Authorities that are there already sign again, for the hosts that they
-    signed for and more, and what they signed before stays valid; `force` makes new ones.
+    `hosts` are names and IP addresses of the controller and the switches. Loopback is always added.
+    Authorities that the folder has already are used again. The new certificates then cover the old hosts
+    and the new ones, and the old certificates stay valid. `force` makes new authorities.
 
-    Raises UsageError if the folder cannot be written, or what is there cannot be used.
+    Raises UsageError if the folder cannot be written, or its authorities cannot be used.
     """
     names = (tls.AUTHORITY, tls.WORKERS_AUTHORITY)
     parts = [path(folder, name) for name in names for path in (tls.certificate_path, tls.key_path)]
@@ -153,7 +157,7 @@ def _builder(
     issuer_key: ec.EllipticCurvePublicKey,
     valid: timedelta,
 ) -> x509.CertificateBuilder:
-    """What all certificates have."""
+    """Return a builder with the fields that all certificates have."""
     now = datetime.now(UTC)
     return (
         x509.CertificateBuilder()
@@ -194,7 +198,7 @@ def _general_name(host: str) -> x509.GeneralName:
 
 
 def _hosts_of(path: Path) -> list[str]:
-    """The hosts that a certificate is for; none if there is no certificate."""
+    """Return the hosts that a certificate is for; none if there is no certificate."""
     try:
         certificate = x509.load_pem_x509_certificate(path.read_bytes())
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -221,7 +225,7 @@ def _store(
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
-    """Replace a file at once, so that who reads it meanwhile has the old one or the new one."""
+    """Replace a file atomically: a reader gets either the old content or the new one."""
     new = path.with_name(path.name + ".new")
     new.unlink(missing_ok=True)
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:

@@ -2,27 +2,28 @@
 
 import contextlib
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Column, Table
 
 from innet import commands, logs, tls
+from innet.console import console, say
 from innet.controller import defaults
 from innet.controller import innet_pb2 as pb
 from innet.controller import innet_pb2_grpc as rpc
 from innet.controller.client import DEFAULT_ADDRESS, connect, translated
-from innet.controller.views import PATHS
-from innet.errors import UsageError
+from innet.controller.views import PATHS, misplaced
+from innet.errors import InnetError, UsageError
 from innet.model.cli import app as model
 from innet.observe.roles import Role
 from innet.parent.cli import parent
 from innet.pbox.cli import app as pbox
+from innet.private_file import private_file
 
 if TYPE_CHECKING:
     from innet.controller.registry import Registry
@@ -31,11 +32,13 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Sums gradients in the switch. Start with [b]innet demo[/b].",
+    help="Sum gradients in the switch. Start with [b]innet demo[/b].",
 )
-switches = typer.Typer(no_args_is_help=True, help="The switches that the controller programs.")
-jobs = typer.Typer(no_args_is_help=True, help="The jobs whose gradients the switches sum.")
-p4 = typer.Typer(no_args_is_help=True, help="The P4 program.")
+switches = typer.Typer(
+    no_args_is_help=True, help="Manage the switches that the controller programs."
+)
+jobs = typer.Typer(no_args_is_help=True, help="Manage the jobs whose gradients the switches sum.")
+p4 = typer.Typer(no_args_is_help=True, help="Compile the P4 program, and look at its resources.")
 app.add_typer(switches, name="switch")
 app.add_typer(jobs, name="job")
 app.add_typer(p4, name="p4")
@@ -46,7 +49,7 @@ pbox.command()(parent)
 ControllerAddress = Annotated[
     str,
     typer.Option(
-        "--controller", envvar="INNET_CONTROLLER", help="Where the controller serves, HOST:PORT."
+        "--controller", envvar="INNET_CONTROLLER", help="The controller's address, HOST:PORT."
     ),
 ]
 TlsFolder = Annotated[
@@ -54,27 +57,26 @@ TlsFolder = Annotated[
     typer.Option(
         "--tls",
         envvar="INNET_TLS",
-        help="Use TLS, with ca.pem, admin.pem, admin-key.pem of this folder.",
+        help="Use TLS, with ca.pem, admin.pem and admin-key.pem from this folder.",
     ),
 ]
 Target = Annotated[
-    str, typer.Option(help="What it is: bmv2, tofino, tofino2, tofino-sde or tofino2-sde.")
+    str, typer.Option(help="The kind of switch: bmv2, tofino, tofino2, tofino-sde or tofino2-sde.")
 ]
-Ports = Annotated[str, typer.Option(help="Its ports, as in [b]1-4,7[/b].")]
-DeviceId = Annotated[int, typer.Option(min=0, help="Its P4Runtime device id.")]
+Ports = Annotated[str, typer.Option(help="The ports to use, as in [b]1-4,7[/b].")]
+DeviceId = Annotated[int, typer.Option(min=0, help="The switch's P4Runtime device id.")]
 Lanes = Annotated[int, typer.Option(help="Integers per packet: 64 or 256.")]
-ServiceIp = Annotated[str, typer.Option(help="The address under which workers will reach it.")]
-ServiceMac = Annotated[str, typer.Option(help="Its MAC address.")]
+ServiceIp = Annotated[str, typer.Option(help="The IPv4 address at which workers reach the switch.")]
+ServiceMac = Annotated[str, typer.Option(help="The MAC address of the service address.")]
 ArtifactFolder = Annotated[
     str,
     typer.Option(
         metavar="DIR",
-        help="Of a Tofino: the folder, on the machine of who speaks to the switch, with bfrt.json, "
-        "pipe/context.json and pipe/tofino.bin.",
+        help="For a Tofino: a folder with bfrt.json, "
+        "pipe/context.json and pipe/tofino.bin, on the machine that sends them to the switch.",
     ),
 ]
-# A pipe has no edge: what reads it gets every value in one piece.
-_out = Console(soft_wrap=True, width=None if sys.stdout.isatty() else 1000)
+_out = console(soft_wrap=True)
 
 
 @app.command()
@@ -85,17 +87,17 @@ def demo(
     quantizer: Annotated[
         str,
         typer.Option(
-            help="What gradients become on the wire: int32, int16, int8, strom:TAU; "
-            "may have +stochastic and +feedback behind it."
+            help="The format of gradients on the wire: int32, int16, int8 or strom:TAU, "
+            "with +stochastic and +feedback behind it if wanted."
         ),
     ] = "int32",
 ) -> None:
     """Train on handwritten digits through a P4 switch on this machine, and compare with Gloo.
 
-    Starts a controller and an embedded switch, joined to the workers by cables made of UDP: no
-    privileges are needed. The exit code is 1 if the two trainings differ by more than they may.
+    Starts a controller and an embedded switch. UDP cables join it to the workers, so no privileges are
+    needed. The exit code is 1 if the two trainings differ by more than the tolerance.
     """
-    import sklearn  # noqa: F401 - what the workers need had better be missing here
+    import sklearn  # noqa: F401 - a missing package should fail here, not in the workers
     import torch  # noqa: F401
 
     from innet.demo import comparison
@@ -106,20 +108,19 @@ def demo(
 @app.command(context_settings={"ignore_unknown_options": True})
 def rack(
     command: Annotated[
-        list[str], typer.Argument(help="What to run, after [b]--[/b]; torchrun, for one.")
+        list[str], typer.Argument(help="The command to run, after [b]--[/b]; for example torchrun.")
     ],
     workers: Annotated[int, typer.Option(min=1, max=32, help="Worker processes.")],
     lanes: Lanes = 256,
-    slots: Annotated[int, typer.Option(min=1, help="Chunks under way at once.")] = 128,
+    slots: Annotated[int, typer.Option(min=1, help="Chunks in flight at once.")] = 128,
     cables: Annotated[
-        int, typer.Option(min=1, help="Process groups that a worker can have at the same time.")
+        int, typer.Option(min=1, help="Links per worker; every process group needs one.")
     ] = 4,
 ) -> None:
     """Run a training script in a rack on this machine, and exit with its code.
 
-    Starts a controller and an embedded switch, joined to the workers by cables made of UDP, and tells
-    the command of them in its environment: [b]innet rack --workers 4 -- torchrun --nproc-per-node 4
-    train.py[/b]
+    Starts a controller and an embedded switch. UDP cables join it to the workers. The command finds both
+    through its environment: [b]innet rack --workers 4 -- torchrun --nproc-per-node 4 train.py[/b]
     """
     from innet.demo import running
 
@@ -129,52 +130,59 @@ def rack(
 @app.command()
 def controller(
     address: Annotated[
-        str, typer.Option(help="Where to serve, HOST:PORT; port 0 picks a free one.")
+        str, typer.Option(help="The address to serve at, HOST:PORT; port 0 picks a free port.")
     ] = DEFAULT_ADDRESS,
     tls_folder: Annotated[
         Path | None,
         typer.Option(
             "--tls",
-            help="Use TLS, with ca.pem, workers-ca.pem, controller.pem, controller-key.pem of this "
-            "folder, to everybody and to every switch.",
+            help="Use TLS for all clients and switches, with ca.pem, workers-ca.pem, "
+            "controller.pem and controller-key.pem from this folder.",
         ),
     ] = None,
     insecure: Annotated[
         bool,
         typer.Option(
-            "--insecure", help="Serve other machines too without TLS: anybody may do all."
+            "--insecure",
+            help="Serve other machines without TLS. Anyone who connects may do everything.",
         ),
     ] = False,
     state: Annotated[
         Path | None,
         typer.Option(
-            help="Keep switches, jobs and workers in this file, for a controller that follows; "
-            "without it they are kept in memory."
+            help="Keep switches, jobs and workers in this file, for the next controller; "
+            "without it they are only in memory."
         ),
     ] = None,
     lease: Annotated[
         float,
-        typer.Option(min=0.1, help="Seconds after which a worker that is silent has left its job."),
+        typer.Option(
+            min=0.1,
+            help="Seconds without an answer from a worker's machine after which the worker has left. Its "
+            "process may be silent for longer.",
+        ),
     ] = defaults.WORKER_LEASE_S,
     most_slots_per_job: Annotated[
         int,
-        typer.Option(min=0, help="Refuse jobs that ask for more slots; 0: as many as there are."),
+        typer.Option(min=0, help="Refuse jobs that ask for more slots than this; 0: no limit."),
     ] = 0,
     most_jobs: Annotated[
-        int, typer.Option(min=0, help="Refuse more jobs than that at a time; 0: as many as fit.")
+        int, typer.Option(min=0, help="Refuse more jobs than this at a time; 0: no limit.")
     ] = 0,
     metrics_address: Annotated[
         str,
         typer.Option(
-            "--metrics-addr", metavar="HOST:PORT", help="Serve [b]/metrics[/b] for Prometheus here."
+            "--metrics-addr",
+            metavar="HOST:PORT",
+            help="Serve [b]/metrics[/b] for Prometheus at this address.",
         ),
     ] = "",
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more details.")] = False,
 ) -> None:
     """Run the controller, until Ctrl-C.
 
-    When it serves it prints one line to standard output, [b]controller HOST:PORT[/b]. With
-    --metrics-addr a second line says [b]Metrics HOST:PORT[/b].
+    When it is ready, it prints [b]controller HOST:PORT[/b] to standard output. With --metrics-addr it
+    also prints [b]Metrics HOST:PORT[/b].
     """
     from innet.controller.registry import Policy
     from innet.controller.server import ControllerServer
@@ -188,17 +196,19 @@ def controller(
         metrics = metrics_address and stack.enter_context(
             _metrics(server.registry, metrics_address)
         )
-        stop = commands.StopRequest()  # from before the controller says that it serves
-        typer.echo(f"controller {commands.served_address(address, server.port)}")
+        stop = commands.StopRequest()  # before the line below: a signal counts from there on
+        say(f"controller {commands.served_address(address, server.port)}")
         if metrics:
-            typer.echo(f"Metrics {metrics}")
+            say(f"Metrics {metrics}")
         stop.wait()
 
 
 @switches.command("add")
 def switch_add(
-    name: Annotated[str, typer.Argument(help="What to call it.")],
-    grpc_address: Annotated[str, typer.Argument(help="Its P4Runtime service, HOST:PORT.")],
+    name: Annotated[
+        str, typer.Argument(help="A new name: letters, digits, [b].[/b], [b]_[/b] and [b]-[/b].")
+    ],
+    grpc_address: Annotated[str, typer.Argument(help="The switch's P4Runtime address, HOST:PORT.")],
     ports: Ports,
     device_id: DeviceId = 0,
     lanes: Lanes = defaults.LANES,
@@ -208,8 +218,8 @@ def switch_add(
         list[str] | None,
         typer.Option(
             metavar="PARENT:PORT:PARENT_PORT",
-            help="It is below another switch: by which of its ports, and at which of the parent's. "
-            "Several parents, with this option again, share its slots.",
+            help="Attach it below another switch: the parent, this switch's port, the parent's port. "
+            "Give the option again for more parents, which share the slots.",
         ),
     ] = None,
     target: Target = "bmv2",
@@ -217,16 +227,17 @@ def switch_add(
     insecure: Annotated[
         bool,
         typer.Option(
-            "--insecure", help="Speak to it without TLS, though the controller has --tls."
+            "--insecure",
+            help="Connect to the switch without TLS, although the controller has --tls.",
         ),
     ] = False,
     address: ControllerAddress = DEFAULT_ADDRESS,
     tls_folder: TlsFolder = None,
 ) -> None:
-    """Take charge of a switch: give it the aggregation program and an address of its own.
+    """Add a switch: give it the aggregation program and its service address.
 
-    The switch is BMv2's [b]simple_switch_grpc[/b] or [b]innet-switch[/b], started with --no-p4, or with
-    --target a Tofino: docs/deploy-tofino.md.
+    The switch is BMv2's [b]simple_switch_grpc[/b] or [b]innet-switch[/b], started with --no-p4. For a
+    Tofino, give --target; see docs/deploy-tofino.md.
     """
     from innet.wire.layout import UDP_PORT
 
@@ -246,11 +257,13 @@ def switch_add(
     _out.print(
         f"switch {added.name}: {added.slots} slots of {added.lanes} lanes, at {added.service.ip}"
     )
+    if problems := _uplink_problems(added):
+        raise InnetError(problems)
 
 
 @app.command()
 def deploy(
-    grpc_address: Annotated[str, typer.Argument(help="The switch's P4Runtime service, HOST:PORT.")],
+    grpc_address: Annotated[str, typer.Argument(help="The switch's P4Runtime address, HOST:PORT.")],
     ports: Ports,
     target: Target = "bmv2",
     artifact: ArtifactFolder = "",
@@ -262,18 +275,27 @@ def deploy(
         bool,
         typer.Option(
             "--dry-run",
-            help="Reach nobody: show what a switch would be sent that has no program yet.",
+            help="Connect to nothing. Show the requests for a switch without a program.",
+        ),
+    ] = False,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force",
+            help="Deploy to a switch that a controller manages, too. Its jobs leave the switch until the "
+            "controller has put its entries back.",
         ),
     ] = False,
     tls_folder: Annotated[
         Path | None,
-        typer.Option("--tls", help="Use TLS, with the controller's files of this folder."),
+        typer.Option("--tls", help="Use TLS, with the controller's files from this folder."),
     ] = None,
 ) -> None:
     """Give a switch the program and an address, and show every P4Runtime request.
 
-    As [b]innet switch add[/b] does, but without a controller; one that comes later takes the switch
-    over as it is.
+    This does the same as [b]innet switch add[/b], but without a controller. A controller that is started
+    later takes the switch over as it is. A switch that a controller manages, or that still holds entries
+    of jobs, is refused.
     """
     from innet.controller.deploy import deploy as send
     from innet.wire.layout import UDP_PORT
@@ -289,10 +311,8 @@ def deploy(
         artifact=artifact,
     )
     identity = tls.load(tls_folder, tls.CONTROLLER) if tls_folder else None
-    send(request, identity, typer.echo, dry_run=dry_run)
-    typer.echo(
-        f"{grpc_address}: nothing was sent" if dry_run else f"{grpc_address} runs the program"
-    )
+    send(request, identity, say, dry_run=dry_run, force=force)
+    say(f"{grpc_address}: nothing was sent" if dry_run else f"{grpc_address} runs the program")
 
 
 @switches.command("list")
@@ -315,11 +335,11 @@ def switch_list(address: ControllerAddress = DEFAULT_ADDRESS, tls_folder: TlsFol
 
 @switches.command("show")
 def switch_show(
-    name: Annotated[str, typer.Argument(help="The switch.")],
+    name: Annotated[str, typer.Argument(help="The switch's name.")],
     address: ControllerAddress = DEFAULT_ADDRESS,
     tls_folder: TlsFolder = None,
 ) -> None:
-    """Show a switch, with the packets that it did not let in, by the port they came in at."""
+    """Show a switch, and the packets that it refused, by ingress port."""
     with _controller(address, tls_folder) as stub, translated("show the switch"):
         switch = stub.GetSwitch(pb.GetSwitchRequest(name=name))
     table = Table(show_header=False)
@@ -341,13 +361,30 @@ def switch_show(
     _out.print(counters)
 
 
-@switches.command("remove")
-def switch_remove(
-    name: Annotated[str, typer.Argument(help="The switch.")],
+@switches.command("set")
+def switch_set(
+    name: Annotated[str, typer.Argument(help="The switch's name.")],
+    ports: Ports,
     address: ControllerAddress = DEFAULT_ADDRESS,
     tls_folder: TlsFolder = None,
 ) -> None:
-    """Let go of a switch that no job uses. It goes on as a bridge."""
+    """Replace the list of a switch's ports. Its jobs go on.
+
+    Ports that a worker or another switch uses must stay in the list.
+    """
+    request = pb.SetSwitchPortsRequest(name=name, ports=parse_ports(ports))
+    with _controller(address, tls_folder) as stub, translated("change the switch"):
+        switch = stub.SetSwitchPorts(request)
+    _out.print(f"switch {switch.name}: ports {', '.join(map(str, switch.ports))}")
+
+
+@switches.command("remove")
+def switch_remove(
+    name: Annotated[str, typer.Argument(help="The switch's name.")],
+    address: ControllerAddress = DEFAULT_ADDRESS,
+    tls_folder: TlsFolder = None,
+) -> None:
+    """Remove a switch that no job uses. It goes on as a bridge."""
     with _controller(address, tls_folder) as stub, translated("remove the switch"):
         stub.RemoveSwitch(pb.RemoveSwitchRequest(name=name))
     _out.print(f"switch {name} removed")
@@ -355,49 +392,58 @@ def switch_remove(
 
 @jobs.command("create")
 def job_create(
-    name: Annotated[str, typer.Argument(help="What to call it.")],
-    switch: Annotated[str, typer.Option(help="The switch that sums.")],
-    workers: Annotated[int, typer.Option(min=0, help="How many workers, 1 to 32.")],
+    name: Annotated[
+        str, typer.Argument(help="A new name: letters, digits, [b].[/b], [b]_[/b] and [b]-[/b].")
+    ],
+    switch: Annotated[str, typer.Option(help="The switch that sums, or the top of a tree.")],
+    workers: Annotated[int, typer.Option(min=0, help="The number of workers, 1 to 32.")],
     slots: Annotated[
         int,
-        typer.Option(min=0, help=f"Chunks under way at once, a power of two; 0: {defaults.SLOTS}."),
+        typer.Option(min=0, help=f"Chunks in flight at once, a power of two; 0: {defaults.SLOTS}."),
     ] = 0,
     quorum: Annotated[
-        int, typer.Option(min=0, help="Workers whose contributions make a sum; 0: all of them.")
+        int, typer.Option(min=0, help="Contributions that make a sum; 0: those of all workers.")
     ] = 0,
     fewest: Annotated[
-        int, typer.Option(min=0, help="Go on while so many workers are left; 0: the quorum.")
+        int,
+        typer.Option(min=0, help="Workers that must be left for the job to go on; 0: the quorum."),
     ] = 0,
     queue: Annotated[
-        bool, typer.Option("--queue", help="Where no slots are free, wait for them.")
+        bool, typer.Option("--queue", help="Wait for slots if none are free.")
     ] = False,
     lease: Annotated[
-        int, typer.Option(min=0, help="Seconds without a worker that end the job; 0: an hour.")
+        int,
+        typer.Option(
+            min=0, help="Delete the job after so many seconds without a worker; 0: an hour."
+        ),
     ] = 0,
     token_file: Annotated[
         Path | None,
-        typer.Option(help="Write the workers' token to this file, for the owner's eyes only."),
+        typer.Option(help="Write the workers' token to this new file, which only you can read."),
     ] = None,
     address: ControllerAddress = DEFAULT_ADDRESS,
     tls_folder: TlsFolder = None,
 ) -> None:
-    """Reserve slots on a switch for a job, and get the token that its workers need."""
+    """Create a job: reserve slots of a switch, and print the token that its workers need."""
     request = pb.CreateJobRequest(
         name=name, switch=switch, workers=workers, slots=slots, quorum=quorum,
         fewest=fewest, queue=queue, lease_s=lease,
     )  # fmt: skip
     with contextlib.ExitStack() as stack:
-        secret = stack.enter_context(_private_file(token_file)) if token_file else None
+        secret = stack.enter_context(private_file(token_file)) if token_file else None
         stub = stack.enter_context(_controller(address, tls_folder))
         stack.enter_context(translated("create the job"))
         answer = stub.CreateJob(request)
         if secret:
-            secret.truncate()
             secret.write(answer.token + "\n")
-    job = answer.job
+    job, token = answer.job, quote(answer.token)
+    if token_file:
+        token = f'"$(cat {quote(str(token_file))})"'
     _out.print(f"job {job.name}: {job.workers} workers, {_slots(job)}, {job.lanes} lanes")
-    token = f"INNET_TOKEN=$(cat {token_file})" if token_file else f"INNET_TOKEN={answer.token}"
-    _out.print(f"workers find it with INNET_CONTROLLER={address} INNET_JOB={job.name} {token}")
+    _out.print(
+        f"workers find it with INNET_CONTROLLER={quote(address)} INNET_JOB={quote(job.name)} "
+        f"INNET_TOKEN={token}"
+    )
 
 
 @jobs.command("list")
@@ -416,11 +462,11 @@ def job_list(address: ControllerAddress = DEFAULT_ADDRESS, tls_folder: TlsFolder
 
 @jobs.command("show")
 def job_show(
-    name: Annotated[str, typer.Argument(help="The job.")],
+    name: Annotated[str, typer.Argument(help="The job's name.")],
     address: ControllerAddress = DEFAULT_ADDRESS,
     tls_folder: TlsFolder = None,
 ) -> None:
-    """Show a job, with what the switch has counted for it, and how far its workers are."""
+    """Show a job, its counters in the switch, and the progress of its workers."""
     with _controller(address, tls_folder) as stub, translated("show the job"):
         job = stub.GetJob(pb.GetJobRequest(name=name))
     table = Table(show_header=False)
@@ -459,15 +505,20 @@ def job_show(
                 str(progress.retransmissions),
             )  # fmt: skip
         _out.print(members)
+    if job.departures:
+        left = _table("left", "rank", "why")
+        for each in job.departures:
+            left.add_row(f"{each.ago_s:.0f} s ago", str(each.rank), each.reason)
+        _out.print(left)
 
 
 @jobs.command("delete")
 def job_delete(
-    name: Annotated[str, typer.Argument(help="The job.")],
+    name: Annotated[str, typer.Argument(help="The job's name.")],
     address: ControllerAddress = DEFAULT_ADDRESS,
     tls_folder: TlsFolder = None,
 ) -> None:
-    """End a job: its workers get an error, its slots are free again."""
+    """End a job. Its workers get an error, and its slots are free again."""
     with _controller(address, tls_folder) as stub, translated("delete the job"):
         stub.DeleteJob(pb.DeleteJobRequest(name=name))
     _out.print(f"job {name} deleted")
@@ -475,22 +526,25 @@ def job_delete(
 
 @app.command()
 def certificates(
-    folder: Annotated[Path, typer.Argument(help="Where to put them.")],
+    folder: Annotated[Path, typer.Argument(help="The folder for the certificates.")],
     host: Annotated[
         list[str],
         typer.Option(
-            help="A name or IP address of the controller or a switch, as often as needed."
+            help="A name or IP address of the controller or a switch. Give one option for each."
         ),
     ] = [],  # noqa: B006  (typer copies it)
-    days: Annotated[int, typer.Option(min=1, help="How long they are valid.")] = 365,
+    days: Annotated[
+        int, typer.Option(min=1, help="Days for which the certificates are valid.")
+    ] = 365,
     force: Annotated[
-        bool, typer.Option("--force", help="Make new authorities: every machine needs new files.")
+        bool,
+        typer.Option("--force", help="Make new authorities. Every machine then needs new files."),
     ] = False,
 ) -> None:
-    """Make an authority and certificates for TLS on all links; again, to renew them.
+    """Make two authorities and certificates for TLS on all links, or renew the certificates.
 
-    For a rack of your own. An organization's authority can make them as well: SECURITY.md says what
-    they have to contain.
+    This is for a rack of your own. An organization's authority can make them as well: SECURITY.md says
+    what they have to contain.
     """
     from innet.certificates import make
 
@@ -514,17 +568,19 @@ def certificates(
 @p4.command("compile")
 def p4_compile(
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder for the compiler's files.")
+        Path | None, typer.Option("--output", "-o", help="The folder for the compiled program.")
     ] = None,
     lanes: Lanes = 64,
-    slots: Annotated[int, typer.Option(min=1, max=65536, help="Slots of the switch.")] = 8192,
+    slots: Annotated[
+        int, typer.Option(min=1, max=65536, help="The number of slots in the switch.")
+    ] = 8192,
     target: Annotated[
-        str, typer.Option(help="For which switch: v1model, tofino or tofino2.")
+        str, typer.Option(help="The architecture: v1model, tofino or tofino2.")
     ] = "v1model",
 ) -> None:
-    """Compile the P4 program with p4c-bm2-ss, or p4c-barefoot, which has to be on the PATH.
+    """Compile the P4 program with p4c-bm2-ss, or p4c-barefoot, which must be on the PATH.
 
-    Without --output, remake the programs that innet comes with, and their manifest.
+    Without --output, compile the programs that are installed with innet again, and their manifest.
     """
     from innet.p4 import compile as bmv2
     from innet.p4 import tofino
@@ -557,10 +613,10 @@ def p4_compile(
 @p4.command("report")
 def p4_report(
     source: Annotated[
-        Path | None, typer.Option("--from", help="An assembly by p4c-barefoot, a .bfa file.")
+        Path | None, typer.Option("--from", help="An assembly file (.bfa) from p4c-barefoot.")
     ] = None,
 ) -> None:
-    """Show what the program takes of a Tofino 1 and of a Tofino 2, as p4c-barefoot laid it out."""
+    """Show the resources that the program uses on Tofino 1 and 2, as p4c-barefoot placed it."""
     from innet.p4 import report, tofino
 
     if source:
@@ -569,33 +625,39 @@ def p4_report(
         found = [tofino.report(chip) for chip in tofino.CHIPS]
     for each in found:
         for line in report.lines(each):
-            typer.echo(line)
-        typer.echo()
+            say(line)
+        say()
 
 
 @app.command(context_settings={"ignore_unknown_options": True})
 def emulate(
-    topology: Annotated[Path, typer.Argument(help="A YAML file: see docs/topologies.md.")],
+    topology: Annotated[
+        Path, typer.Argument(help="A topology in YAML. docs/topologies.md describes it.")
+    ],
     command: Annotated[
         list[str] | None,
-        typer.Argument(help="What to run on every host, after [b]--[/b].", metavar="-- COMMAND"),
+        typer.Argument(
+            help="The command to run on every host, after [b]--[/b].", metavar="-- COMMAND"
+        ),
     ] = None,
     prompt: Annotated[
-        bool, typer.Option("--cli", help="Then leave Mininet's prompt, until [b]exit[/b].")
+        bool,
+        typer.Option("--cli", help="Open Mininet's prompt at the end, until you type [b]exit[/b]."),
     ] = False,
     plot: Annotated[
-        Path | None, typer.Option(help="Draw the links' use over time: a PNG, SVG or PDF file.")
+        Path | None,
+        typer.Option(help="Draw the use of the links over time into a PNG, SVG or PDF file."),
     ] = None,
     report: Annotated[
-        Path | None, typer.Option("--json", help="Write the report to this file.")
+        Path | None, typer.Option("--json", help="Write the report to this JSON file.")
     ] = None,
 ) -> None:
-    """Run a command on every host of a cluster, emulated in Mininet. Needs root.
+    """Run a command on every host of a cluster that is emulated in Mininet. Needs root.
 
-    The hosts' processes find torchrun's environment variables, and innet's. The exit code is 1 if one
-    of them fails: the others are stopped then. Nothing of the network is left at the end.
+    The command's processes get the environment variables of torchrun and of innet. If one of them fails,
+    the others are stopped, and the exit code is 1. At the end the network is removed.
     """
-    import pydantic  # noqa: F401 - what the emulation needs had better be missing here
+    import pydantic  # noqa: F401 - a missing package should fail here, not in the emulation
     import yaml  # noqa: F401
 
     from innet.emulation import run
@@ -606,35 +668,41 @@ def emulate(
 @app.command()
 def capture(
     interface: Annotated[
-        str, typer.Argument(help="A network interface; [b]lo[/b] for cables made of UDP.")
+        str, typer.Argument(help="A network interface; [b]lo[/b] for UDP cables.")
     ] = "",
     read: Annotated[
         Path | None, typer.Option(help="Read this capture file instead of an interface.")
     ] = None,
-    count: Annotated[int, typer.Option(min=0, help="Stop after so many packets; 0: never.")] = 0,
-    full: Annotated[bool, typer.Option("--full", help="All fields, not one line each.")] = False,
+    count: Annotated[
+        int, typer.Option(min=0, help="Stop after this number of packets; 0: never.")
+    ] = 0,
+    full: Annotated[
+        bool, typer.Option("--full", help="Show all fields of each packet instead of one line.")
+    ] = False,
 ) -> None:
-    """Show innet packets as they pass, one line each. Needs root, except with --read."""
+    """Show innet packets, one line each. Needs root, except with --read."""
     from innet import watch
 
     if bool(interface) == bool(read):
         raise UsageError("name an interface, or a file with --read")
-    watch.show(interface or None, read, count, full=full, write=typer.echo)
+    watch.show(interface or None, read, count, full=full, write=say)
 
 
 @app.command()
 def doctor(
-    job: Annotated[str, typer.Argument(help="The job; without one, this machine is checked.")] = "",
-    role: Annotated[Role, typer.Option(help="What this machine is for.")] = Role.WORKER,
+    job: Annotated[
+        str, typer.Argument(help="The job to diagnose; without one, check this machine.")
+    ] = "",
+    role: Annotated[Role, typer.Option(help="The role of this machine.")] = Role.WORKER,
     interval: Annotated[
-        float, typer.Option(min=0.1, help="Seconds between the two looks at the job.")
+        float, typer.Option(min=0.1, help="Seconds between the two samples of the job.")
     ] = 1.0,
     address: ControllerAddress = DEFAULT_ADDRESS,
     tls_folder: TlsFolder = None,
 ) -> None:
-    """Find out what holds a job up, or what a machine lacks.
+    """Find the reason why a job is stuck, or check this machine.
 
-    The exit code is 0 if all is well, and 1 if something has to be done.
+    The exit code is 0 if all is well, and 1 if there is a problem or a warning.
     """
     from innet.observe import checklist, diagnosis, report, sample
 
@@ -653,20 +721,19 @@ def doctor(
 
 @app.command()
 def top(
-    job: Annotated[str, typer.Option(help="Only this job, with a line for every worker.")] = "",
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds from look to look.")] = 2.0,
-    once: Annotated[
-        bool, typer.Option("--once", help="Look for one interval, print, and end.")
-    ] = False,
+    job: Annotated[
+        str, typer.Option(help="Show only this job, with a line for every worker.")
+    ] = "",
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between updates.")] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Print one update and end.")] = False,
     address: ControllerAddress = DEFAULT_ADDRESS,
     tls_folder: TlsFolder = None,
 ) -> None:
     """Watch jobs, their workers, and switches, until Ctrl-C."""
     from innet.observe import top as live
 
-    console = Console(width=None if sys.stdout.isatty() else 1000)
     with _controller(address, tls_folder) as stub:
-        live.run(lambda: live.look(stub, job), console, interval, once=once)
+        live.run(lambda: live.look(stub, job), console(), interval, once=once)
 
 
 def _metrics(registry: "Registry", address: str) -> contextlib.AbstractContextManager[str]:
@@ -677,7 +744,7 @@ def _metrics(registry: "Registry", address: str) -> contextlib.AbstractContextMa
 
 
 def parse_ports(text: str) -> list[int]:
-    """``1-4,7`` as [1, 2, 3, 4, 7]. Raises UsageError."""
+    """Parse a list of ports: ``1-4,7`` gives [1, 2, 3, 4, 7]. Raises UsageError."""
     ports: list[int] = []
     for part in text.split(","):
         first, dash, last = part.partition("-")
@@ -689,11 +756,28 @@ def parse_ports(text: str) -> list[int]:
 
 
 def _uplink(text: str) -> pb.Uplink:
-    """``PARENT:PORT:PARENT_PORT``."""
+    """Parse ``PARENT:PORT:PARENT_PORT``. Raises UsageError."""
     parent, *ports = text.rsplit(":", 2)
     if len(ports) < 2 or not all(port.isdecimal() for port in ports):
         raise UsageError(f"{text!r} is no uplink: write PARENT:PORT:PARENT_PORT, as in spine:5:1")
     return pb.Uplink(parent=parent, port=int(ports[0]), parent_port=int(ports[1]))
+
+
+def _uplink_problems(switch: pb.Switch) -> str:
+    """Return an error text for misplaced uplinks, and warn of uplinks whose probe has not arrived."""
+    for link in switch.uplinks:
+        if not link.probed:
+            _out.print(
+                f"warning: what was sent out of port {link.port} has not come out at port "
+                f"{link.parent_port} of {link.parent} yet: is the cable there?"
+            )
+    wrong = [said for link in switch.uplinks if (said := misplaced(switch.name, link))]
+    if not wrong:
+        return ""
+    remedy = (
+        "the switch was added; move the cables, or remove the switch and add it with other ports"
+    )
+    return f"{'; '.join(wrong)}: {remedy}"
 
 
 def _slots(job: pb.Job) -> str:
@@ -707,20 +791,8 @@ def _path(job: pb.Job) -> str:
     return f"{path}: {job.reason}" if job.reason else path
 
 
-@contextlib.contextmanager
-def _private_file(path: Path) -> Iterator[IO[str]]:
-    """A file to write to that nobody else can read. Raises UsageError."""
-    try:
-        number = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
-    except OSError as problem:
-        raise UsageError(f"cannot write to {path}: {problem.strerror}") from None
-    with os.fdopen(number, "w") as file:
-        os.fchmod(number, 0o600)  # it may have been there before
-        yield file
-
-
 def _table(*names: str) -> Table:
-    """A table with these columns, in which nothing is cut off."""
+    """Return a table with these columns that folds long values instead of cutting them."""
     return Table(*(Column(name, overflow="fold") for name in names))
 
 

@@ -3,35 +3,40 @@
 ::
 
     InnetError
-    ├── UsageError             the input is wrong; nothing was done           (exit code 2)
+    ├── UsageError             the input is wrong; nothing was done               (2)
     │   ├── NotFound               no switch or job has this name
     │   ├── AlreadyExists          the name, or the seat, is taken
     │   ├── UnsupportedTensor      a dtype or layout that the agent cannot sum
     │   └── UnsupportedProgram     a P4 program that the embedded switch cannot run
-    ├── PeerFailed             another worker of a training is gone, or broke down
+    ├── PeerFailed             another worker of a training has died or failed
     ├── SumOverflow            an exact sum is too large for its dtype; the job goes on
     ├── CompilerError          p4c or the C compiler is missing or failed
-    ├── ControllerError        the controller refused, or cannot be reached
-    │   ├── NotAuthorized          a token or a certificate is missing, or another's
+    ├── IncompleteInstallation one of innet's own files is missing
+    ├── ControllerError        the controller refused, or cannot be reached       (2)
+    │   ├── NotAuthorized          a token or a certificate is missing or wrong
     │   ├── NoCapacity             slots or a quota are used up
-    │   ├── ControllerUnreachable                                             (exit code 2)
-    │   └── SwitchError            a switch refused what the controller sent
+    │   ├── ControllerUnreachable  nothing answers at the controller's address    (3)
+    │   └── SwitchError            a switch refused what the controller sent      (2)
+    │       └── SwitchOffline          nothing answers at the switch's address    (3)
     ├── AllReduceError         an all-reduce did not finish; no tensor was changed
-    │   ├── AgentClosed            the agent was closed, here
+    │   ├── AgentClosed            this process closed the agent
     │   ├── JobEnded               the controller has ended the job, or the worker's lease
     │   ├── LeftBehind             the quorum went on without this worker
     │   ├── LinkFailed             the worker's own network refused to send or receive
-    │   ├── TimedOut               the caller's own timeout is over; the all-reduce goes on
-    │   ├── SwitchUnreachable      the switch no longer answers
+    │   ├── TimedOut               the caller's own timeout has passed; the all-reduce goes on
+    │   ├── SwitchUnreachable      the switch no longer answers                   (3)
     │   ├── WorkersMissing         the switch answers, other workers do not contribute
     │   └── WorkersDisagree        the workers called all-reduce with different sizes or quantizers
-    └── ParameterServerError   a push or pull did not finish; the client has to be made anew
-        ├── ClientClosed           the client was closed, here
-        ├── ServerLost             a parameter server cannot be reached, or no longer answers
+    └── ParameterServerError   a push or pull did not finish; make a new client
+        ├── ClientClosed           this process closed the client
+        ├── ServerLost             a parameter server does not answer             (3)
         └── WorkerLost             another worker has left, or keeps the others waiting
 
-Messages give the value seen and what to do about it.
+Messages give the value seen and the remedy. A number is the exit code of a command that ends with the
+error; all others end with 1.
 """
+
+_REFUSED, _UNREACHABLE = 2, 3
 
 
 class InnetError(Exception):
@@ -43,7 +48,7 @@ class InnetError(Exception):
 class UsageError(InnetError):
     """The input is wrong, and nothing was done."""
 
-    exit_code = 2
+    exit_code = _REFUSED
 
 
 class NotFound(UsageError):
@@ -63,39 +68,49 @@ class UnsupportedProgram(UsageError):
 
 
 class PeerFailed(InnetError):
-    """Another worker of a training is gone, or broke down."""
+    """Another worker of a training has died or failed."""
 
 
 class SumOverflow(InnetError):
-    """An exact sum is too large for its dtype. All workers are told, and the job goes on."""
+    """An exact sum is too large for its dtype. All workers get this error, and the job goes on."""
 
 
 class CompilerError(InnetError):
     """A compiler is missing, or failed."""
 
 
+class IncompleteInstallation(InnetError):
+    """One of innet's own files, such as a C source, is missing."""
+
+
 class ControllerError(InnetError):
     """The controller refused a request."""
 
+    exit_code = _REFUSED
+
 
 class ControllerUnreachable(ControllerError):
-    """Nobody answers at the controller's address."""
+    """Nothing answers at the controller's address."""
 
-    exit_code = 2
+    exit_code = _UNREACHABLE
 
 
 class NotAuthorized(ControllerError):
-    """A token or a certificate is missing, or belongs to somebody else."""
-
-    exit_code = 2
+    """A token or a certificate is missing, or is not valid for the request."""
 
 
 class NoCapacity(ControllerError):
-    """Slots, or what a quota allows, are used up."""
+    """No slots are free, or a quota is used up."""
 
 
 class SwitchError(ControllerError):
     """A switch refused what the controller sent, or cannot be reached."""
+
+
+class SwitchOffline(SwitchError):
+    """Nothing answers at the switch's address."""
+
+    exit_code = _UNREACHABLE
 
 
 class AllReduceError(InnetError):
@@ -103,7 +118,7 @@ class AllReduceError(InnetError):
 
 
 class AgentClosed(AllReduceError):
-    """The agent was closed in this process."""
+    """The agent was closed in this process, or belongs to the parent of this forked process."""
 
 
 class LinkFailed(AllReduceError):
@@ -111,19 +126,21 @@ class LinkFailed(AllReduceError):
 
 
 class JobEnded(AllReduceError):
-    """The controller has ended the job, or the worker's lease has run out."""
+    """The controller has ended the job, or has dropped this worker because its machine was silent."""
 
 
 class LeftBehind(AllReduceError):
-    """The other workers' quorum went on without this worker."""
+    """A quorum of the other workers went on without this one."""
 
 
 class TimedOut(AllReduceError):
-    """The caller has waited as long as it wanted to; the all-reduce goes on."""
+    """The caller's timeout has passed; the all-reduce goes on."""
 
 
 class SwitchUnreachable(AllReduceError):
     """The switch stopped answering."""
+
+    exit_code = _UNREACHABLE
 
 
 class WorkersMissing(AllReduceError):
@@ -135,15 +152,17 @@ class WorkersDisagree(AllReduceError):
 
 
 class ParameterServerError(InnetError):
-    """A push or pull did not finish: some parameters may have arrived. The client is of no more use."""
+    """A push or pull did not finish: some parameters may have arrived. Make a new client."""
 
 
 class ClientClosed(ParameterServerError):
-    """The client was closed in this process."""
+    """The client was closed in this process, or belongs to the parent of this forked process."""
 
 
 class ServerLost(ParameterServerError):
     """A parameter server cannot be reached, or no longer answers."""
+
+    exit_code = _UNREACHABLE
 
 
 class WorkerLost(ParameterServerError):

@@ -1,4 +1,4 @@
-"""Serving numbers to Prometheus, the same way everywhere."""
+"""The HTTP server for Prometheus, the same for every process."""
 
 import contextlib
 from collections.abc import Iterator
@@ -11,9 +11,10 @@ from innet.errors import UsageError
 
 @contextlib.contextmanager
 def serve(collector: Collector, address: str, setting: str) -> Iterator[str]:
-    """Serve ``/metrics`` at `HOST:PORT`; port 0 picks a free one. Gives HOST:PORT.
+    """Serve ``/metrics`` at `HOST:PORT` while the block runs, and yield the real HOST:PORT.
 
-    Raises UsageError; `setting` is where the user has given the address.
+    Port 0 picks a free one. Raises UsageError if the address cannot be served; `setting` is the option or
+    variable that the user gave it in.
     """
     host, _, port = address.rpartition(":")
     if not (host and port.isdecimal() and int(port) < 1 << 16):

@@ -1,8 +1,8 @@
-"""Answering what is no message at all.
+"""A gRPC interceptor that refuses requests that cannot be parsed.
 
-gRPC for Python keeps a call on which it could not parse a request for ever, and with it a stream of the
-connection, of which there are so many. So nothing may fail there; what could not be parsed is refused
-as everything else is.
+When gRPC for Python fails to parse a request, it never ends the call. The call then holds one of the
+connection's streams, whose number is limited. So parsing never fails here: the handler gets a marker
+instead of the request and refuses it with INVALID_ARGUMENT.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,10 +17,10 @@ _WHY = "what was sent is no message of this service"
 
 
 class ParsingInterceptor(grpc.ServerInterceptor):
-    """Lets no request fail to be parsed."""
+    """An interceptor that lets no request fail while it is parsed."""
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
-        """Make a method's handler see what could not be parsed."""
+        """Return a method's handler that refuses requests that could not be parsed."""
         handler = continuation(details)
         if handler is None:  # no such method
             return None

@@ -1,19 +1,19 @@
-"""What a worker's link and a switch's port both ask of the kernel for a socket."""
+"""Socket options that a worker's link and a switch's port share."""
 
 import contextlib
 import socket
 
 UDP_SEGMENT, UDP_GRO = 103, 104
-"""Linux's names for cutting one buffer into datagrams of equal size, and for handing many over as one."""
+"""Linux's options to cut one buffer into datagrams of equal size, and to join many into one."""
 
 SOCKET_BUFFER_BYTES = 8 << 20
-"""Room for bursts that a socket asks for, each way."""
+"""Size of a socket's send buffer, and of its receive buffer: room for bursts."""
 
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
 
 
 def enlarge_buffers(sock: socket.socket) -> None:
-    """Room for bursts, beyond the system's limit where privileges allow."""
+    """Enlarge a socket's buffers, beyond the system's limit if privileges allow."""
     for option, forced in (
         (socket.SO_SNDBUF, _SO_SNDBUFFORCE),
         (socket.SO_RCVBUF, _SO_RCVBUFFORCE),
@@ -25,6 +25,6 @@ def enlarge_buffers(sock: socket.socket) -> None:
 
 
 def join_datagrams(sock: socket.socket) -> None:
-    """Take many datagrams with one call; where the kernel cannot, they come one by one."""
+    """Let one call receive many datagrams. If the kernel cannot, they come one by one."""
     with contextlib.suppress(OSError):
         sock.setsockopt(socket.SOL_UDP, UDP_GRO, 1)

@@ -1,9 +1,9 @@
-"""Mutual TLS: a folder of PEM files says who a process is, and whom it believes.
+"""Mutual TLS: a folder of PEM files with a process's certificate and the authorities that it trusts.
 
-``ca.pem`` is the authority of controllers, switches and administrators, ``workers-ca.pem``, which only
-the controller has, that of workers. Beside them lie ``ROLE.pem`` and ``ROLE-key.pem``; a certificate
-names its role as the URI ``innet:ROLE`` among its subject alternative names. `innet certificates` makes
-all of it, and any other authority may.
+``ca.pem`` is the authority of controllers, switches and administrators. ``workers-ca.pem`` is the
+authority of workers; only the controller has it. ``ROLE.pem`` and ``ROLE-key.pem`` are a role's
+certificate and its key. A certificate names its role as the URI ``innet:ROLE`` among its subject
+alternative names. `innet certificates` makes all of these files; any other authority can make them too.
 """
 
 import contextlib
@@ -22,52 +22,56 @@ from innet.errors import NotAuthorized, UsageError
 CONTROLLER, SWITCH, ADMIN, WORKER = "controller", "switch", "admin", "worker"
 AUTHORITY, WORKERS_AUTHORITY = "ca", "workers-ca"
 INSECURE = "insecure:"
-"""In front of a switch's address: without TLS, though the controller has certificates."""
+"""Prefix of a switch's address: use no TLS, although the controller has certificates."""
 
 _SERVERS = (CONTROLLER, SWITCH)
 _URI = "innet:"
 _DOUBTFUL_AFTER, _ANSWER_WITHIN = 0.5, 1.0
-# Of OpenSSL's x509_vfy.h.
+# From OpenSSL's x509_vfy.h.
 _EXPIRED, _OTHER_NAME, _OTHER_IP = 10, 62, 64
 
 
 def certificate_path(folder: Path, name: str) -> Path:
-    """Where the certificate of a role or an authority lies."""
+    """Return the path of a role's or an authority's certificate."""
     return folder / f"{name}.pem"
 
 
 def key_path(folder: Path, name: str) -> Path:
-    """Where its private key lies."""
+    """Return the path of a role's or an authority's private key."""
     return folder / f"{name}-key.pem"
 
 
 def authorities(folder: Path, role: str) -> list[Path]:
-    """Whose certificates a role believes: of servers the first's only."""
+    """Return the certificates of the authorities that a role trusts.
+
+    The controller trusts both authorities, every other role only the first.
+    """
     names = [AUTHORITY, WORKERS_AUTHORITY] if role == CONTROLLER else [AUTHORITY]
     return [certificate_path(folder, name) for name in names]
 
 
 def files(folder: Path, role: str) -> list[Path]:
-    """All that a role needs of a folder."""
+    """Return all files of a folder that a role needs."""
     return [*authorities(folder, role), certificate_path(folder, role), key_path(folder, role)]
 
 
 def role_uri(role: str) -> str:
-    """A role as certificates name it."""
+    """Return a role's URI, as certificates have it."""
     return _URI + role
 
 
 def roles(auth_context: Mapping[str, Any]) -> list[str]:
-    """The roles of a client, from gRPC's ``ServicerContext.auth_context()``."""
+    """Return a client's roles, from gRPC's ``ServicerContext.auth_context()``."""
     uris = [uri.decode(errors="replace") for uri in auth_context.get("peer_uri", ())]
     return [uri.removeprefix(_URI) for uri in uris if uri.startswith(_URI)]
 
 
 @dataclass(frozen=True)
 class Identity:
-    """The files that say who a process is; `authorities` are those whose clients a server takes.
+    """The files that identify a process, and when its certificate expires.
 
-    A client believes servers of the first authority only. Nothing is read before it is needed.
+    A server accepts clients of all `authorities`, a client only servers of the first. The files are read
+    when they are needed.
     """
 
     certificate: Path
@@ -76,21 +80,21 @@ class Identity:
     expires: datetime
 
     def channel_credentials(self) -> grpc.ChannelCredentials:
-        """For a client."""
+        """Return the credentials of a client."""
         return grpc.ssl_channel_credentials(
             self.authorities[0].read_bytes(), self.key.read_bytes(), self.certificate.read_bytes()
         )
 
     def server_credentials(self) -> grpc.ServerCredentials:
-        """For a server that asks every client for a certificate.
+        """Return the credentials of a server that asks every client for a certificate.
 
-        Files that are replaced while it serves count from the next connection on.
+        If the files are replaced while it serves, new connections use the new files.
         """
         newest = self._contents()
 
         def renewed() -> grpc.ServerCertificateConfiguration | None:
             nonlocal newest
-            with contextlib.suppress(OSError):  # what is being replaced may be away for a moment
+            with contextlib.suppress(OSError):  # a file may be missing while it is replaced
                 if (contents := self._contents()) != newest:
                     newest = contents
                     return _configuration(*contents)
@@ -106,10 +110,10 @@ class Identity:
 
 
 def load(folder: Path, role: str) -> Identity:
-    """The identity that a folder has for a role, after a check that it can be used.
+    """Check the files of a folder for a role, and return the identity.
 
-    Raises UsageError if a file is missing or not what it should be, and NotAuthorized if the
-    certificate has expired.
+    Raises UsageError if a file is missing or is no certificate or key, and NotAuthorized if the
+    certificate has expired or is not for the role's use.
     """
     for path in files(folder, role):
         _check_readable(path)
@@ -125,7 +129,7 @@ def load(folder: Path, role: str) -> Identity:
 def channel(
     address: str, identity: Identity | None, options: Sequence[tuple[str, int]] = ()
 ) -> grpc.Channel:
-    """A channel to `address`: with an identity over TLS, without one in plain text."""
+    """Return a channel to `address`: over TLS with an identity, in plain text without one."""
     if identity:
         return grpc.secure_channel(address, identity.channel_credentials(), options)
     return grpc.insecure_channel(address, options)
@@ -136,9 +140,9 @@ def await_ready(
 ) -> None:
     """Wait until a :func:`channel` is connected.
 
-    Raises TimeoutError if it is not within `timeout` seconds, and NotAuthorized if TLS is the reason:
-    the message is the rest of a sentence about the server. `advice` is what to do if only one side uses
-    TLS.
+    Raises TimeoutError if that takes more than `timeout` seconds, and NotAuthorized if TLS prevents it.
+    The error's message completes a sentence that begins with the server. `advice` is a part of it if only
+    one side uses TLS.
     """
     ready = grpc.channel_ready_future(made)
     doubtful = min(timeout, _DOUBTFUL_AFTER)
@@ -152,14 +156,14 @@ def await_ready(
 
 
 def _obstacle(address: str, identity: Identity | None, advice: str) -> str | None:
-    """Why TLS keeps this process from a server; None if it does not. gRPC does not say."""
+    """Return the reason why TLS prevents a connection, or None. gRPC does not report it."""
     host = "localhost" if address.startswith("unix:") else address.rpartition(":")[0].strip("[]")
     try:
         with _connected(address) as sock:
             if identity is None:
                 return _takes_only_tls(sock, advice)
             return _refusal(sock, host, identity, advice)
-    except (OSError, ValueError):  # nobody there, or an address that only gRPC understands
+    except (OSError, ValueError):  # no server, or an address that only gRPC understands
         return None
 
 
@@ -181,8 +185,8 @@ def _refusal(sock: socket.socket, host: str, identity: Identity, advice: str) ->
     context.load_cert_chain(identity.certificate, identity.key)
     try:
         with context.wrap_socket(sock, server_hostname=host) as secured:
-            # With TLS 1.3 the client is done before the server has looked at its certificate.
-            # gRPC's servers speak first, or close the connection without a word.
+            # With TLS 1.3 the client's handshake ends before the server has checked its certificate.
+            # A gRPC server sends first; if it refuses the client, it closes the connection.
             refused = not secured.recv(1)
     except ssl.SSLCertVerificationError as problem:
         return _distrust(problem, host, identity)
@@ -248,10 +252,10 @@ def _check_authority(path: Path) -> None:
 
 
 def _examine(certificate: Path, key: Path, *, server: bool) -> Mapping[str, object]:
-    """What a certificate says, after it was verified as a server's or a client's.
+    """Verify a certificate as a server's or a client's, and return its contents.
 
-    OpenSSL verifies what it meets in a handshake: it is shown to ourselves, and believed as its own
-    authority, so that what is verified are its dates and its use.
+    OpenSSL verifies certificates only in a handshake. So this function makes a handshake with itself, and
+    trusts the certificate as its own authority. What remains to be verified are its dates and its use.
     """
     ends = [ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)]
     ends[1].check_hostname = False

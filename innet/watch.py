@@ -1,4 +1,4 @@
-"""Showing a live exchange: innet packets from an interface or a capture file, through Scapy."""
+"""The capture of innet packets from an interface or a file, through Scapy, for `innet capture`."""
 
 from collections.abc import Callable, Iterator
 from ipaddress import IPv4Address
@@ -33,7 +33,7 @@ def show(
     full: bool,
     write: Callable[[str], object],
 ) -> None:
-    """Give every innet packet, as text, to `write`, until `count` packets or Ctrl-C.
+    """Write every innet packet as text, until `count` packets (0: without limit) or Ctrl-C.
 
     Raises UsageError if the source cannot be opened.
     """
@@ -57,15 +57,15 @@ def show(
 
 def _listen(interface: str) -> Any:
     source = conf.L2listen(iface=interface)
-    if interface == "lo":  # where everything would be seen twice, on its way out and in
+    if interface == "lo":  # where each packet would be seen twice, on its way out and in
         source.ins.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
     return source
 
 
 def innet_frames(packet: Any) -> Iterator[Any]:
-    """The frames with an innet header in `packet`: itself, or those that a cable of UDP carries.
+    """Yield the frames with an innet header: `packet` itself, or the frames in a UDP cable's datagram.
 
-    The kernel shows what it passes on as one batch as one datagram: frames of equal size in a row.
+    The kernel shows a batch of datagrams as one: frames of equal size, one after the other.
     """
     if Innet in packet:
         yield packet
@@ -81,7 +81,7 @@ def innet_frames(packet: Any) -> Iterator[Any]:
 
 
 def describe(frame: Any) -> str:
-    """A frame in one line."""
+    """Return a frame as one line of text."""
     ip, udp = frame[IP], frame[UDP]
     verdict = _verdict(frame)
     return f"{ip.src}:{udp.sport} > {ip.dst}:{udp.dport}  {frame[Innet].mysummary()}{verdict}"
@@ -90,13 +90,13 @@ def describe(frame: Any) -> str:
 def _verdict(frame: Any) -> str:
     if _intact(frame):
         return ""
-    # A Tofino sends 0, and no frame says which switch it is from.
+    # A Tofino sends 0 as check, and the frame does not tell its kind of switch.
     unsealed = not frame[Innet].check and frame[Innet].kind in _FROM_SWITCHES
     return "  CORRUPTED, if the switch seals" if unsealed else "  CORRUPTED"
 
 
 def _intact(frame: Any) -> bool:
-    """Whether all of the packet is there, and its check fits."""
+    """Return whether the packet is complete and its check is right."""
     payload = bytes(frame[Innet])[: frame[UDP].len - _UDP_BYTES]
     lanes, rest = divmod(len(payload) - HEADER_BYTES, LANE_BYTES)
     if lanes < 0 or rest:

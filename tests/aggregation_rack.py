@@ -21,7 +21,7 @@ NAMES = Names(PROGRAM.p4info)
 SERVICE = Address("02:00:00:00:00:fe", "10.0.0.254")
 FLOOD_GROUP = 1
 EPOCH, FIRST_SLOT, SLOT_PREFIX = 5, 4096, 4
-"""What the workers of every job may touch: 4096 slots, in this epoch."""
+"""The limits of every job's workers: 4096 slots, in this epoch."""
 
 OUTCOMES = ("waiting", "completed", "answered", "pending", "stale", "raised", "ignored")
 """The counters of a job."""
@@ -31,13 +31,13 @@ DROPS = ("refused", "corrupted", "spoofed")
 
 
 def station(port: int) -> Address:
-    """Who is at a port."""
+    """Return the address of the station at a port."""
     return Address(f"02:00:00:00:00:{port:02x}", f"10.0.0.{port}", 20_000 + port)
 
 
 @dataclass(frozen=True)
 class AggregationRack:
-    """The switch, and the controller that is in charge of it."""
+    """The switch and the controller in charge of it."""
 
     switch: Switch
     controller: Controller
@@ -47,19 +47,20 @@ class AggregationRack:
         self.switch.hosts[port - 1].send(frame)
 
     def receive(self, port: int) -> bytes:
-        """The next frame that comes out of a port."""
+        """Return the next frame that comes out of a port."""
         return receive(self.switch.hosts[port - 1])
 
     def ask(self, port: int) -> bytes:
-        """Ask for the service's address; what comes out of the port next is the answer."""
+        """Ask for the service's address, and return the next frame out of the port."""
         self.send(port, bytes(arp_request(port, SERVICE.ip)))
         return self.receive(port)
 
     def assert_quiet(self, *ports: int) -> None:
-        """Nothing has come out of these ports for what the first of them has sent.
+        """Assert that nothing has come out of these ports for the first port's frames.
 
-        A port's frames are worked on one after the other, and so are those that come later at
-        other ports: what the switch had to say would come before its answers to a question now.
+        The switch handles a port's frames in order, and frames that arrive later at other ports
+        after them. So an answer to the first port's frames would come before the answers to this
+        method's requests.
         """
         for port in ports:
             answer = Ether(self.ask(port))
@@ -67,12 +68,12 @@ class AggregationRack:
             assert answer[ARP].psrc == SERVICE.ip
 
     def dropped(self, port: int) -> dict[str, int]:
-        """The counters of a port."""
+        """Return the counters of a port."""
         cells = [NAMES.counter(name, port) for name in DROPS]
         return dict(zip(DROPS, self.controller.count(*cells), strict=True))
 
     def assert_dropped(self, port: int, before: Mapping[str, int], **more: int) -> None:
-        """The port's counters have grown by this and no more."""
+        """Assert that the port's counters have grown by these numbers and no more."""
         assert self.dropped(port) == {name: before[name] + more.get(name, 0) for name in DROPS}
 
     def admit(self, job: int, rank: int, quorum: int, bits: int = 0) -> None:
@@ -90,19 +91,19 @@ class AggregationRack:
 
 
 class Job:
-    """One job of the switch, and a slot of it for each test."""
+    """A job of the switch, with a slot for each test."""
 
     def __init__(self, rack: AggregationRack, job: int, quorum: int, slot: int) -> None:
         self.rack, self.job, self.quorum, self.slot = rack, job, quorum, slot
 
     def send(self, worker: int, sequence: int, value, operation=Operation.SUM, **changes) -> None:
-        """A worker's contribution: `value` is one number or one for every lane."""
+        """Send a worker's contribution: `value` is one number or one for every lane."""
         self.rack.send(worker + 1, self.contribution(worker, sequence, value, operation, **changes))
 
     def contribution(
         self, worker: int, sequence: int, value, operation=Operation.SUM, **changes
     ) -> bytes:
-        """The frame that :meth:`send` sends."""
+        """Return the frame that :meth:`send` sends."""
         source = changes.pop("source", station(worker + 1))
         prefix = encapsulation(source, SERVICE, packet_bytes(LANES))
         packet = blank(1, LANES, Kind.CONTRIBUTION, prefix)
@@ -114,7 +115,7 @@ class Job:
         return packet.tobytes()
 
     def receive(self, worker: int) -> np.void:
-        """What the switch says to the worker next."""
+        """Return the next packet from the switch to the worker."""
         frame = self.rack.receive(worker + 1)
         answer = np.frombuffer(frame, packet_dtype(LANES, ENCAPSULATION_BYTES))
         assert intact(answer, SERVICE.ip_number, SERVICE.udp_port)
@@ -123,7 +124,7 @@ class Job:
     def assert_result(
         self, worker: int, sequence: int, value, workers: int, flags: int = 0
     ) -> None:
-        """The worker gets the result next; `workers` is the bitmap of those who are in it."""
+        """Assert that the worker's next packet is the result; `workers` is the contributors' bitmap."""
         answer = self.receive(worker)
         assert answer["kind"] == Kind.RESULT
         assert (answer["slot"], answer["sequence"]) == (self.slot, sequence)
@@ -132,19 +133,19 @@ class Job:
         np.testing.assert_array_equal(answer["lanes"], np.broadcast_to(value, LANES))
 
     def assert_pending(self, worker: int, sequence: int, workers: int) -> None:
-        """The worker is told next that the chunk waits for others than those of the bitmap."""
+        """Assert that the worker's next packet says PENDING with this bitmap of contributors."""
         answer = self.receive(worker)
         assert (answer["kind"], answer["sequence"]) == (Kind.PENDING, sequence)
         assert answer["workers"] == workers
 
     def assert_stale(self, worker: int, sequence: int) -> None:
-        """The worker is told next that the slot has gone on."""
+        """Assert that the worker's next packet says that the slot has moved on."""
         answer = self.receive(worker)
         assert (answer["kind"], answer["sequence"]) == (Kind.STALE, sequence)
         assert answer["slot"] == self.slot
 
     def assert_counted(self, before: Mapping[str, int], **more: int) -> None:
-        """The job's counters have grown by this and no more."""
+        """Assert that the job's counters have grown by these numbers and no more."""
         assert self.counts() == {name: before[name] + more.get(name, 0) for name in OUTCOMES}
 
     def counts(self) -> dict[str, int]:
@@ -153,7 +154,7 @@ class Job:
 
 
 def arp_request(port: int, target: str) -> Ether:
-    """A question for an IP address, from a port's station to everybody."""
+    """Return a broadcast ARP request for an IP address, from a port's station."""
     asking = station(port)
     arp = ARP(op="who-has", hwsrc=asking.mac, psrc=asking.ip, pdst=target)
     return Ether(src=asking.mac, dst="ff:ff:ff:ff:ff:ff") / arp
@@ -174,5 +175,5 @@ def aggregation_rack(ports: int) -> Iterator[AggregationRack]:
 
 
 def number(raw: bytes) -> int:
-    """Bytes in network order as a number."""
+    """Return the number in these bytes, most significant first."""
     return int.from_bytes(raw, "big")

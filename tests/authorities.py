@@ -1,4 +1,4 @@
-"""Folders of certificates that are not as they should be."""
+"""Folders with faulty certificates."""
 
 import shutil
 from datetime import UTC, datetime, timedelta
@@ -11,7 +11,7 @@ from innet.certificates import make
 
 
 def mixed(tmp_path: Path, authorities: Path, rest: Path) -> Path:
-    """A folder that believes one authority, and has certificates of another."""
+    """Return a folder that trusts one authority, and has certificates of another."""
     path = tmp_path / "mixed"
     shutil.copytree(rest, path)
     for name in ("ca.pem", "workers-ca.pem"):
@@ -20,7 +20,7 @@ def mixed(tmp_path: Path, authorities: Path, rest: Path) -> Path:
 
 
 def expired(tmp_path: Path, folder: Path) -> Path:
-    """A folder with the same authorities, but certificates whose time is over."""
+    """Return a folder with the same authorities, but with expired certificates."""
     path = tmp_path / "expired"
     shutil.copytree(folder, path)
     make(path, [], timedelta(seconds=-1))
@@ -35,7 +35,7 @@ def forget_roles(folder: Path) -> None:
 
 
 def unchecked(folder: Path, role: str) -> tls.Identity:
-    """What a folder has for a role, whatever it is."""
+    """Return the identity of a role in a folder, without any check."""
     certificate, key = tls.certificate_path(folder, role), tls.key_path(folder, role)
     authorities = tuple(tls.authorities(folder, role))
     return tls.Identity(certificate, key, authorities, datetime.max.replace(tzinfo=UTC))

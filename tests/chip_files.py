@@ -1,4 +1,4 @@
-"""A folder as a compiler and an assembler leave it for a Tofino. No chip would run its binary."""
+"""A folder with the files that a compiler and an assembler make for a Tofino, but no working binary."""
 
 import json
 import random
@@ -8,7 +8,7 @@ from innet.p4 import tofino
 
 
 def make(folder: Path, chip: str = "tofino") -> Path:
-    """Write it: the names of the tables are the program's, the rest stands for what it would be."""
+    """Write the folder. The names of the tables are the program's, and the rest is a placeholder."""
     (folder / "pipe").mkdir(parents=True)
     tables = [{"name": f"pipe.{each.preamble.name}"} for each in tofino.p4info(chip).tables]
     (folder / "bfrt.json").write_text(json.dumps({"tables": tables}))

@@ -20,7 +20,7 @@ from innet.wire.records import packet_dtype
 
 
 class ChipController:
-    """What a rack asks of a controller, with the ids of v1model's program."""
+    """The controller that a rack needs. It takes entities with the ids of v1model's program."""
 
     def __init__(self, chip: str, model: TofinoSwitch) -> None:
         self._target, self._names, self._model = find(chip), Names(tofino.p4info(chip)), model
@@ -47,7 +47,10 @@ class ChipController:
 
 @dataclass(frozen=True)
 class ChipRack(AggregationRack):
-    """What comes out of a port waits there. A chip seals nothing: the rack does, as its tests expect."""
+    """A rack whose outgoing frames wait in queues.
+
+    A chip computes no checks. The rack adds them, because its tests expect them.
+    """
 
     waiting: dict[int, deque[bytes]] = field(default_factory=lambda: defaultdict(deque))
 
@@ -68,7 +71,7 @@ class ChipRack(AggregationRack):
 
 @contextlib.contextmanager
 def chip_rack(ports: int, chip: str) -> Iterator[ChipRack]:
-    """As `aggregation_rack` of a software switch."""
+    """Start the rack, as `aggregation_rack` does with a software switch."""
     model = TofinoSwitch(chip)
     controller = ChipController(chip, model)
     service = {"address": number(SERVICE.ip_bytes)}

@@ -1,7 +1,7 @@
-"""A P4Runtime server for tests, as strict as a chip's: it refuses what its program would not take.
+"""A P4Runtime server for tests. Like a chip's, it refuses requests that do not fit its program.
 
-It keeps what is written, as Stratum does: per program, with device ids from 1 on. Packet-outs go to
-`forward`, which says what packet-ins come of them.
+It keeps the entries of its program, as Stratum does. Device ids start at 1. Packet-outs go to
+`forward`, which returns the resulting packet-ins.
 """
 
 import contextlib
@@ -23,11 +23,11 @@ Forward = Callable[[p4rt.PacketOut], list[p4rt.PacketIn]]
 
 
 class Invalid(Exception):
-    """What no program with this P4Info would take."""
+    """A request that no program with this P4Info would accept."""
 
 
 def echo(packet: p4rt.PacketOut) -> list[p4rt.PacketIn]:
-    """What the program does with a CLEAR: it comes back, from the CPU port."""
+    """Return the program's answer to a CLEAR: the same packet, from the CPU port."""
     made = p4rt.PacketIn(payload=packet.payload)
     made.metadata.add(metadata_id=1, value=b"\xc0")
     made.metadata.add(metadata_id=2, value=b"\0")
@@ -35,7 +35,7 @@ def echo(packet: p4rt.PacketOut) -> list[p4rt.PacketIn]:
 
 
 class Chip(p4runtime_pb2_grpc.P4RuntimeServicer):
-    """The server; `requests` are all that came, in order, and `held` what is held of them."""
+    """The server. `requests` are all requests in order, and `held` the entities that it holds."""
 
     def __init__(self, forward: Forward = echo, changed: Callable[[], None] = lambda: None) -> None:
         self.requests: list[Any] = []
@@ -88,7 +88,7 @@ class Chip(p4runtime_pb2_grpc.P4RuntimeServicer):
         yield answer
 
     def StreamChannel(self, requests, context):  # noqa: N802
-        responses = self._tell
+        self._tell = responses = queue.SimpleQueue()  # this stream's client gets the messages
         with futures.ThreadPoolExecutor(1) as pool:
             context.add_callback(lambda: responses.put(None))
             pool.submit(self._listen, requests, responses)
@@ -233,14 +233,14 @@ class Chip(p4runtime_pb2_grpc.P4RuntimeServicer):
 
 
 def one(things: Any, number: int) -> Any:
-    """The thing of a P4Info with this id."""
+    """Return the item of a P4Info with this id."""
     found = [each for each in things if each.preamble.id == number]
     require(len(found) == 1, f"no such id: {number}")
     return found[0]
 
 
 def fits(value: bytes, bits: int, name: str) -> None:
-    """A canonical byte string of at most so many bits."""
+    """Raise Invalid unless `value` is a canonical byte string of at most so many bits."""
     require(value, f"{name} has no value")
     require(number(value) < 1 << bits, f"{name} has {bits} bits, not those of {value.hex()}")
     require(len(value) == 1 or value[0], f"{name}: {value.hex()} is not the shortest string")
@@ -271,7 +271,7 @@ def serving(chip: Chip) -> Iterator[str]:
 
 
 def without_election(requests: list[Any]) -> list[str]:
-    """Requests as text, but for the election id, which is the time."""
+    """Return the requests as text, without the election id, which is the time."""
     found = []
     for each in requests:
         copy = type(each)()

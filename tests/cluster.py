@@ -1,6 +1,6 @@
-"""A rack as its operator runs it: switch, controller and workers are processes that can be killed.
+"""A rack as an operator runs it: switch, controller and workers are processes that can be killed.
 
-What is killed can be started again as it was: with the same command, at the same addresses.
+A killed process can be started again with the same command, at the same addresses.
 """
 
 import contextlib
@@ -20,13 +20,13 @@ from innet.controller.client import connect, translated
 from innet.demo.rack import command, free_tcp_port, free_udp_ports
 
 WITHIN = 60.0
-"""Seconds after which whatever a test waits for counts as never coming."""
+"""Seconds after which a test stops waiting."""
 
 STEPS = Path(__file__).with_name("steps.py")
 
 
 class Server:
-    """A server process, which says on its standard output that it serves."""
+    """A server process, which prints a line on standard output once it serves."""
 
     def __init__(self, name: str, arguments: Sequence[str], folder: Path) -> None:
         self._arguments, self._log = arguments, folder / f"{name}.log"
@@ -42,7 +42,7 @@ class Server:
         assert self._process.stdout.readline(), self._log.read_text()
 
     def kill(self) -> None:
-        """kill -9."""
+        """Kill it as ``kill -9`` does."""
         if self._process:
             self._process.kill()
             self._process.communicate()
@@ -50,7 +50,7 @@ class Server:
 
 
 class Worker:
-    """A training process, and what it has said so far."""
+    """A training process, and its output so far."""
 
     def __init__(self, rank: int, arguments: Sequence[str], environment: dict[str, str]) -> None:
         self.rank = rank
@@ -75,7 +75,7 @@ class Worker:
         assert self.done > number, f"worker {self.rank} is at step {self.done}: {self._problem}"
 
     def wait_for_path(self, path: str) -> None:
-        """Return when a step's sums have gone this way last."""
+        """Return when the last step was summed on this path."""
         with self._said:
             found = self._said.wait_for(lambda: self.steps[-1]["path"] == path, WITHIN)
         assert found, f"worker {self.rank} is at step {self.done}, by {self.steps[-1]}"
@@ -89,22 +89,22 @@ class Worker:
 
     @property
     def done(self) -> int:
-        """How many steps are done."""
+        """Return the number of finished steps."""
         return len(self.steps)
 
     @property
     def digests(self) -> dict[int, str]:
-        """What the parameters were after some of the steps."""
+        """Return the parameters' digests after some of the steps."""
         return {each["step"]: each["parameters"] for each in self.steps if each["parameters"]}
 
     def longest_step(self, since: float, until: float) -> float:
-        """The longest time between two steps that are done, of those that touch the interval."""
+        """Return the longest time between two finished steps that overlaps the interval."""
         times = [each["at"] for each in self.steps]
         pairs = itertools.pairwise(times)
         return max(after - before for before, after in pairs if after > since and before < until)
 
     def kill(self) -> None:
-        """kill -9."""
+        """Kill it as ``kill -9`` does."""
         self._process.kill()
         self._process.wait()
         for reader in self._readers:
@@ -133,7 +133,7 @@ class Worker:
 
 @dataclass
 class Cluster:
-    """Switch, controller, and a job for each training."""
+    """A switch, a controller, and a job for each training."""
 
     switch: Server
     controller: Server
@@ -143,7 +143,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def training(self, steps: int, *, group: bool, **job: int) -> Iterator[list[Worker]]:
-        """One worker per port trains, in a job of their own; `job` are fields of its request."""
+        """Train with one worker per port, in a job of their own. `job` are fields of its request."""
         name = f"training-{len(self._jobs)}"
         self._jobs.append(name)
         count = len(self.links)
@@ -171,7 +171,7 @@ class Cluster:
 
 @contextlib.contextmanager
 def cluster(workers: int, folder: Path) -> Iterator[Cluster]:
-    """Start switch and controller; the controller keeps its state in the folder."""
+    """Start switch and controller. The controller keeps its state in the folder."""
     ports = free_udp_ports(2 * workers)
     pairs = list(zip(ports[:workers], ports[workers:], strict=True))
     cables = [

@@ -12,16 +12,16 @@ BIN = Path(sys.executable).parent
 
 
 def run(command: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run one of innet's commands to its end, which comes within a bounded time."""
+    """Run one of innet's commands to its end, within a bounded time."""
     return subprocess.run(
         [str(BIN / command), *arguments],
         env={**os.environ, **environment},
-        capture_output=True, text=True, timeout=110, check=False,
+        capture_output=True, text=True, timeout=250, check=False,
     )  # fmt: skip
 
 
 def refuse(why: str, command: str, *arguments: str, code: int = 2) -> None:
-    """The command says in one line what is wrong, and ends."""
+    """Check that the command ends with an error of one line."""
     done = run(command, *arguments)
     assert (done.returncode, done.stdout) == (code, "")
     [line] = done.stderr.splitlines()
@@ -31,7 +31,7 @@ def refuse(why: str, command: str, *arguments: str, code: int = 2) -> None:
 
 @contextlib.contextmanager
 def serving(*options: str) -> Iterator[tuple["subprocess.Popen[str]", str]]:
-    """``innet controller`` at a free port, in a process group of its own, and its address."""
+    """Run ``innet controller`` at a free port, in its own process group. Yield its address, too."""
     command = [str(BIN / "innet"), "controller", "--address", "127.0.0.1:0", *options]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True

@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""The fixtures that all tests share."""
 
 import os
 import signal
@@ -14,50 +14,52 @@ from tiny_programs import program
 from innet.certificates import make
 from innet.p4.artifacts import artifact
 
-# Without a GPU Triton's interpreter runs its kernels, which it has to know before it is imported.
+# Without a GPU, Triton's interpreter runs its kernels. Triton has to know this before it is
+# imported.
 if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
-# A shell's background jobs, and all that they start, ignore Ctrl-C; the tests send it to what they start.
+# A shell's background jobs and their children ignore Ctrl-C, but the tests send it to their
+# processes.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The same examples in every run, and none that fails because the machine is busy.
+# Every run uses the same examples, and none fails because the machine is busy.
 settings.register_profile("innet", deadline=None, derandomize=True)
 settings.load_profile("innet")
 
 
 @pytest.fixture(scope="module")
 def switch() -> Iterator[Switch]:
-    """A switch with one port and no program."""
+    """Start a switch with one port and no program."""
     with running_switch(1) as one:
         yield one
 
 
 @pytest.fixture(scope="module")
 def controller(switch: Switch) -> Iterator[Controller]:
-    """The controller that is in charge of it."""
+    """Connect the primary controller of the switch."""
     with Controller(switch.address, 1) as primary:
         yield primary
 
 
 @pytest.fixture
 def router(controller: Controller) -> Controller:
-    """The same, and the switch has just begun to run the router."""
+    """Load the router, and return the primary controller."""
     controller.configure(program("router"))
     return controller
 
 
 @pytest.fixture
 def bridge(controller: Controller) -> Controller:
-    """The same, with the aggregation program."""
+    """Load the aggregation program, and return the primary controller."""
     controller.configure(artifact(64))
     return controller
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """Certificates that are as they should be."""
+    """Make valid certificates."""
     path = tmp_path_factory.mktemp("tls")
     make(path, [])
     return path
@@ -65,7 +67,7 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def foreign(tmp_path_factory) -> Path:
-    """The same, of other authorities."""
+    """Make valid certificates of other authorities."""
     path = tmp_path_factory.mktemp("foreign")
     make(path, [])
     return path

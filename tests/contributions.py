@@ -1,7 +1,7 @@
 """Packets of workers to the switch that runs the aggregation program, drawn at random.
 
-Three jobs share three slots: their packets come in any order, again, late and damaged, with lanes that
-overflow, and sometimes in another's name.
+Three jobs share three slots. Their packets come in any order, repeated, late and damaged. Some have
+lanes that overflow, and some have another worker's addresses.
 """
 
 import random
@@ -34,25 +34,25 @@ WORKERS = {2: PORTS[:3], 3: PORTS[2:], 4: PORTS}
 """The jobs, and the ports of their workers."""
 
 QUORUM = {2: 3, 3: 2, 4: 2}
-"""Of how many workers' contributions a job's results are."""
+"""The number of contributions in a job's results."""
 
 UPLINK, UPLINK_JOB, TOP_JOB = PORTS[-1], 5, 6
-"""Where a parent is; a job whose sums go there, and one in which those at two ports stand for many."""
+"""The parent's port, a job with a parent, and a job in which two ports stand for many workers."""
 
 BELOW = Address("02:00:00:01:00:07", "10.255.252.7")
-"""Under which address the parent knows this switch."""
+"""The address under which the parent knows this switch."""
 
 EXTREMES = (0, 1, -1, (1 << 31) - 1, -(1 << 31))
 
 
 def rack_scenario(seed: int, packets: int, lanes: int = LANES) -> Scenario:
-    """The jobs at work, beside ordinary, forged and damaged traffic."""
+    """Return a scenario of the jobs, with ordinary, forged and damaged traffic in between."""
     chance, program = random.Random(seed), artifact(lanes)
     updates = [p4rt.Update(type=p4rt.Update.INSERT, entity=each) for each in _entities(program)]
     others = scenario(program, seed, 50).packets
     made = Scenario(updates)
     for sent in range(packets):
-        about = 1 + sent // 40  # where the workers are
+        about = 1 + sent // 40  # the workers' present sequence number
         port = chance.choice(PORTS)
         kind = chance.random()
         if kind < 0.75:
@@ -70,7 +70,7 @@ def rack_scenario(seed: int, packets: int, lanes: int = LANES) -> Scenario:
 
 
 def tree_scenario(seed: int, packets: int, lanes: int = LANES) -> Scenario:
-    """A job whose sums go up, with answers that come down, or do not fit; and a parent's job."""
+    """Return a scenario of a job below a parent, with right and wrong answers, and of a parent's job."""
     chance, program = random.Random(seed), artifact(lanes)
     entities = [*_entities(program), *_tree_entities(program)]
     updates = [p4rt.Update(type=p4rt.Update.INSERT, entity=each) for each in entities]
@@ -90,7 +90,7 @@ def tree_scenario(seed: int, packets: int, lanes: int = LANES) -> Scenario:
 
 
 def _answer(chance: random.Random, about: int, lanes: int) -> bytes:
-    """What the parent says."""
+    """Return an answer of the parent."""
     frame = contribution(chance, UPLINK, about, lanes, jobs=(UPLINK_JOB,))
     target = BELOW if chance.random() < 0.95 else SERVICE
     size = packet_bytes(lanes)
@@ -107,7 +107,10 @@ def _answer(chance: random.Random, about: int, lanes: int) -> bytes:
 def contribution(
     chance: random.Random, port: int, about: int, lanes: int = LANES, jobs: Sequence[int] = ()
 ) -> bytes:
-    """One packet of the worker at a port, for a job that may be another's, of about this sequence."""
+    """Return a packet of the worker at a port, with about this sequence number.
+
+    Its job may be another worker's.
+    """
     jobs = jobs or [*WORKERS, *(job for job in WORKERS if port in WORKERS[job])]
     source = station(port)
     packet = blank(1, lanes, Kind.CONTRIBUTION, encapsulation(source, SERVICE, packet_bytes(lanes)))
@@ -138,7 +141,7 @@ def _change(chance: random.Random, packet: Records) -> None:
 
 
 def _forged(chance: random.Random, port: int, about: int, lanes: int) -> bytes:
-    """What another worker would send, or the switch itself; some in a VLAN or two."""
+    """Return a packet in another worker's name or the switch's, sometimes in one or two VLANs."""
     source = chance.choice((SERVICE, SERVICE, *map(station, PORTS)))
     frame = bytearray(contribution(chance, port, about, lanes))
     frame[26:30] = source.ip_bytes
@@ -148,7 +151,7 @@ def _forged(chance: random.Random, port: int, about: int, lanes: int) -> bytes:
 
 
 def _entities(program: Artifact) -> list[p4rt.Entity]:
-    """What the controller would write for the jobs."""
+    """Return the entries that the controller would write for the jobs."""
     names = Names(program.p4info)
     service = {"address": number(SERVICE.ip_bytes)}
     made = [
@@ -171,7 +174,7 @@ def _entities(program: Artifact) -> list[p4rt.Entity]:
 
 
 def _tree_entities(program: Artifact) -> list[p4rt.Entity]:
-    """What the controller would write for the two jobs that several switches sum."""
+    """Return the entries that the controller would write for the two jobs of several switches."""
     names = Names(program.p4info)
     link = {"port": UPLINK, "parent": number(SERVICE.ip_bytes), "address": number(BELOW.ip_bytes)}
     made = [names.entry("uplinks", link, "descend")]

@@ -1,4 +1,4 @@
-"""Frames and messages that nobody in his right mind would send, and such that are almost right."""
+"""Frames and messages that are random, or almost right."""
 
 import random
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ _DEEPEST = 5
 
 
 def frame(chance: random.Random, good: Sequence[bytes]) -> bytes:
-    """A frame of 0 to 65507 bytes: random, or a good one that is cut, extended or changed."""
+    """Return a frame of 0 to 65507 bytes: random, or a good one that is cut, extended or changed."""
     kind = chance.random()
     if kind < 0.1:
         return chance.randbytes(chance.choice((0, 1, 13, 14, chance.randrange(1600))))
@@ -33,20 +33,20 @@ def frame(chance: random.Random, good: Sequence[bytes]) -> bytes:
 
 
 class Messages:
-    """Random protobuf messages; where numbers are wanted, `numbers` are likely ones."""
+    """Random protobuf messages, with `numbers` as likely values of numeric fields."""
 
     def __init__(self, chance: random.Random, numbers: Sequence[int]) -> None:
         self._chance, self._numbers = chance, numbers
 
     def fill(self, message: Any, depth: int = 0) -> Any:
-        """Give random content to random fields. Returns the message."""
+        """Give random content to random fields. Return the message."""
         for field in message.DESCRIPTOR.fields:
             if self._chance.random() < (0.6 if depth < _DEEPEST else 0.1):
                 self._set(message, field, depth)
         return message
 
     def spoil(self, message: Any) -> Any:
-        """Change, add or leave out some fields, somewhere inside. Returns the message."""
+        """Change, add or remove some fields, somewhere inside. Return the message."""
         for _ in range(self._chance.randint(1, 3)):
             inner = self._chance.choice([*_inside(message)])
             if not inner.DESCRIPTOR.fields:
@@ -101,7 +101,7 @@ class Messages:
 
 
 def _inside(message: Any) -> list[Any]:
-    """The message and all those in it."""
+    """Return the message and all messages inside it."""
     found = [message]
     for field, value in message.ListFields():
         if field.message_type and not field.message_type.GetOptions().map_entry:

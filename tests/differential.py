@@ -1,8 +1,8 @@
 """The same program, entries and packets through BMv2 and through the embedded switch.
 
-BMv2's packets travel over its own gRPC service, one call for each packet: the call ends when the
-packet, with all that became of it, has left the switch, so nothing has to be waited for. The embedded
-switch runs in this process, on socket pairs.
+BMv2's packets travel over its own gRPC service, with one call for each packet. The call ends when
+the packet and all its effects have left the switch, so no waiting is needed. The embedded switch
+runs in this process, on socket pairs.
 
 ``python tests/differential.py record [PROGRAM...]`` records what BMv2 does in ``vectors/``, from which
 :func:`replay` can compare the embedded switch to it where there is no BMv2.
@@ -54,16 +54,16 @@ NOT_COMPARABLE = {
 """Programs whose packets the two switches need not treat alike, and why."""
 
 NOT_RECORDED = "aggregate-256"
-"""What is only compared live: its vectors would be long, and aggregate-64 is the same program."""
+"""A program that is only compared live: its vectors would be long, and it equals aggregate-64."""
 
 WHOLE = frozenset({"parse_stack"})
-"""Programs that read headers which a damaged packet may lack: BMv2 has an earlier packet's then."""
+"""Programs that read headers which damaged packets lack. BMv2 then reads those of an earlier packet."""
 
 _CPU_PORT = 510
 _SOON = [("grpc.initial_reconnect_backoff_ms", 20), ("grpc.max_reconnect_backoff_ms", 50)]
 _AGGREGATION = {f"aggregate-{lanes}": lanes for lanes in SLOTS}
 _TREE = "tree-64"
-"""The program of aggregate-64, below a parent."""
+"""The program of aggregate-64 with a parent."""
 
 Output = tuple[int, bytes]
 
@@ -72,18 +72,18 @@ class Target(Protocol):
     """A switch that runs a program."""
 
     def write(self, update: p4rt.Update) -> bool:
-        """Carry out an update. Returns whether the switch did."""
+        """Carry out an update. Returns whether the switch accepted it."""
 
     def read(self, entity: p4rt.Entity) -> list[p4rt.Entity]:
-        """All entities that `entity` describes."""
+        """Return all entities that `entity` describes."""
 
     def send(self, port: int, frame: bytes) -> list[Output]:
-        """Send a packet. Returns all that comes out of the switch for it, sorted."""
+        """Send a packet. Returns all of the switch's output for it, sorted."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a switch did: which updates it took, what came out for each packet, and its counters."""
+    """A switch's results: the accepted updates, the output for each packet, and the counters."""
 
     accepted: list[bool]
     outputs: list[list[Output]]
@@ -91,14 +91,14 @@ class Outcome:
 
 
 def names() -> list[str]:
-    """All programs that both switches should run alike, and of which there are vectors."""
+    """Return the programs that both switches should run alike, and that have vectors."""
     small = sorted(path.name.split(".")[0] for path in FOLDER.glob("*.p4info.txtpb"))
     names = [*_AGGREGATION, _TREE, *small]
     return [name for name in names if name not in {*NOT_COMPARABLE, NOT_RECORDED}]
 
 
 def load(name: str) -> Program:
-    """A compiled program by name."""
+    """Return a compiled program by name."""
     if name in _AGGREGATION or name == _TREE:
         made = artifact(_AGGREGATION.get(name, 64))
         return Program(made.json, made.p4info)
@@ -106,8 +106,8 @@ def load(name: str) -> Program:
 
 
 def draw(name: str, seed: int, packets: int) -> Scenario:
-    """A random scenario of a program."""
-    if name in _AGGREGATION:  # of random packets hardly one is a worker's
+    """Return a random scenario of a program."""
+    if name in _AGGREGATION:  # hardly any random packet is a worker's
         return rack_scenario(seed, packets, _AGGREGATION[name])
     if name == _TREE:
         return tree_scenario(seed, packets)
@@ -115,14 +115,14 @@ def draw(name: str, seed: int, packets: int) -> Scenario:
 
 
 def carry_out(target: Target, given: Scenario, info: p4info_pb2.P4Info) -> Outcome:
-    """Do all that the scenario says."""
+    """Carry out a scenario."""
     accepted = [target.write(update) for update in given.updates]
     outputs = [target.send(port, frame) for port, frame in given.packets]
     return Outcome(accepted, outputs, counters(target, info))
 
 
 def counters(target: Target, info: p4info_pb2.P4Info) -> list[str]:
-    """All cells of all counters that have counted something, as text."""
+    """Return all cells of all counters that have counted something, as text."""
     wanted = []
     for each in info.counters:
         wanted.append(p4rt.Entity())
@@ -144,10 +144,10 @@ def counters(target: Target, info: p4info_pb2.P4Info) -> list[str]:
 
 
 def _normalize(entry: p4rt.TableEntry, table: Any) -> None:
-    """Leave what tells entries apart, where both switches say it in the same way."""
+    """Keep only the fields that identify an entry, in a form that both switches share."""
     entry.ClearField("action")
     if table.has_initial_entries:
-        entry.ClearField("priority")  # of P4's priorities each switch makes others for P4Runtime
+        entry.ClearField("priority")  # each switch makes other priorities of P4's
         entry.ClearField("is_const")
     full = {each.id: (1 << each.bitwidth) - 1 for each in table.match_fields}
     kept = [
@@ -163,7 +163,7 @@ def _normalize(entry: p4rt.TableEntry, table: Any) -> None:
 
 
 def differences(given: Scenario, wanted: Outcome, got: Outcome) -> list[str]:
-    """What is not the same, in words."""
+    """Return the differences of two outcomes, in words."""
     found = []
     for update, left, right in zip(given.updates, wanted.accepted, got.accepted, strict=True):
         if left != right:
@@ -194,7 +194,7 @@ def _show(outputs: list[Output]) -> str:
 
 
 class _P4Runtime:
-    """What both switches have in common: the entries are written and read through P4Runtime."""
+    """The common part of both switches: entries are written and read through P4Runtime."""
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
@@ -223,7 +223,7 @@ class _Embedded(_P4Runtime):
     def send(self, port: int, frame: bytes) -> list[Output]:
         self._far[port].send(frame)
         self._sent[port] += 1
-        # The count changes only after all that a packet causes has been sent, as a reader sees it.
+        # A reader sees the count change only after all of a packet's effects have been sent.
         while self.engine.port_counts(port).inward.packets < self._sent[port]:
             pass
         return sorted((port, frame) for port in PORTS for frame in _waiting(self._far[port]))
@@ -237,7 +237,7 @@ def _waiting(sock: socket.socket) -> Iterator[bytes]:
 
 @contextlib.contextmanager
 def embedded(given: Program) -> Iterator[Target]:
-    """The embedded switch, in this process."""
+    """Run the embedded switch in this process."""
     with contextlib.ExitStack() as stack:
         far, near = {}, []
         for number in PORTS:
@@ -262,7 +262,7 @@ def embedded(given: Program) -> Iterator[Target]:
 
 
 def _packet_message() -> Any:
-    """BMv2's messages for a packet, which are the same for both directions."""
+    """Return BMv2's message type for a packet, which both directions use."""
     kinds = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name="bmv2_packet.proto", package="bmv2_packet")
     fields = file.message_type.add(name="Packet").field
@@ -289,7 +289,7 @@ class _Bmv2(_P4Runtime):
         )
 
     def send(self, port: int, frame: bytes) -> list[Output]:
-        # The switch ends the stream when it has no packet any more.
+        # The switch ends the stream when it has no more packets.
         answers = self._stream(iter([_Packet(port=port, packet=frame)]), timeout=20)
         outputs = [(answer.port, answer.packet) for answer in answers]
         return sorted(output for output in outputs if output[0] in PORTS)
@@ -297,7 +297,7 @@ class _Bmv2(_P4Runtime):
 
 @contextlib.contextmanager
 def bmv2(given: Program) -> Iterator[Target]:
-    """BMv2, as a process of its own."""
+    """Run BMv2 as a process of its own."""
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         control, data = f"unix:{folder}/control", f"unix:{folder}/data"
@@ -316,7 +316,7 @@ def bmv2(given: Program) -> Iterator[Target]:
 
 
 def available() -> bool:
-    """Whether there is a BMv2 here."""
+    """Return whether BMv2 is installed."""
     return shutil.which(BMV2) is not None
 
 
@@ -338,7 +338,7 @@ _FORMAT = (
 
 
 def record(name: str) -> None:
-    """Write down what BMv2 does in some random scenarios."""
+    """Record BMv2's behaviour in some random scenarios."""
     running = load(name)
     texts = []
     for given in telling_scenarios(name):
@@ -353,7 +353,7 @@ def record(name: str) -> None:
 
 
 def telling_scenarios(name: str) -> list[Scenario]:
-    """Of some scenarios the few with most answers: in others hardly a packet survives."""
+    """Return the few scenarios with the most answers, because in others hardly a packet survives."""
     running = load(name)
     answers = []
     for seed in range(1, 13):
@@ -373,7 +373,7 @@ def _lines(given: Scenario, outcome: Outcome) -> Iterator[Any]:
 
 
 def recorded(name: str) -> tuple[str, list[tuple[Scenario, Outcome]]]:
-    """A recorded vector: the digest of the program's JSON; what was done, and what BMv2 did."""
+    """Return a recorded vector: the digest of the program's JSON, and each scenario with its outcome."""
     head, *scenarios = json.loads((VECTORS / f"{name}.json").read_text())
     return head["program"], [_parse(lines) for lines in scenarios]
 
@@ -395,7 +395,7 @@ def _parse(lines: list[Any]) -> tuple[Scenario, Outcome]:
 
 
 def replay(name: str) -> list[str]:
-    """Do what a recorded vector says. Returns the differences, in words."""
+    """Repeat the scenarios of a recorded vector. Returns the differences, in words."""
     running = load(name)
     digest, scenarios = recorded(name)
     if digest != hashlib.sha256(running.json).hexdigest():

@@ -1,7 +1,7 @@
-"""Trains, saves every step, and may die once: for tests/test_torchrun.py.
+"""A worker that trains, saves every step, and may die once, for tests/test_torchrun.py.
 
-``torchrun elastic_worker.py FOLDER [STEP]``; rank 1 dies before that step. What torchrun starts again
-goes on from the last step that was saved.
+``torchrun elastic_worker.py FOLDER [STEP]``; rank 1 dies before that step. After a restart by
+torchrun it goes on from the last saved step.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""A worker on an emulated host: sums without end, each checked, until a test says that it is enough.
+"""A worker on an emulated host that computes sums and checks each, until a test ends it.
 
-``python emulated_sums.py FOLDER``: says "begun" after the first. If a sum cannot be made it says why, in
-a word.
+``python emulated_sums.py FOLDER`` prints "begun" after the first sum. If a sum fails, it prints the
+reason in one word.
 """
 
 import os

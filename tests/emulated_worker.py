@@ -1,6 +1,7 @@
-"""A worker on an emulated host: reduces what a test expects, and writes what it got to a folder.
+"""A worker on an emulated host: reduces vectors that a test expects, and writes the results to a folder.
 
-``python emulated_worker.py FOLDER``, in an environment that has a worker's rank, job and controller.
+``python emulated_worker.py FOLDER``, in an environment that has a worker's rank, job and
+controller.
 """
 
 import os
@@ -16,13 +17,13 @@ SEED = 21
 
 
 def integers(rank: int) -> list[np.ndarray]:
-    """What a worker contributes to exact sums, int32."""
+    """Return a worker's int32 contributions to exact sums."""
     chance = np.random.default_rng([SEED, rank])
     return [chance.integers(-(1 << 26), 1 << 26, size, np.int32) for size in SIZES]
 
 
 def floats(rank: int) -> np.ndarray:
-    """What a worker contributes to a mean, float32; the workers' are of different magnitudes."""
+    """Return a worker's float32 contribution to a mean. Workers' magnitudes differ."""
     chance = np.random.default_rng([SEED, rank, 1])
     return chance.standard_normal(3_000, np.float32) * np.float32(100.0 ** (rank % 3 - 1))
 

@@ -1,11 +1,11 @@
-"""How a job goes on after a failure (docs/epochs.md), small enough to visit every state of it.
+"""A model of a job's epochs (docs/epochs.md), small enough to visit every state of it.
 
-As in `slot_model`, nothing that was ever sent is gone: the contributions and the results of every
-epoch may arrive at any time, in any number. The controller begins a new epoch whenever it likes, and may
-find the switch then as it was, or out of reach, or rebooted.
+As in `slot_model`, no packet ever disappears: the contributions and the results of every epoch may
+arrive at any time, any number of times. The controller may begin a new epoch at any time. It may
+then find the switch unchanged, out of reach, or rebooted.
 
-What workers end up with must be the same everywhere, bit by bit. So a sum is modelled as what went into
-it *and* the epoch in which it was made: made again, it counts as another.
+All workers must end with the same results, bit by bit. A sum is therefore modelled as its
+contributions *and* the epoch in which it was made. A repeated sum counts as a different one.
 """
 
 from collections.abc import Iterator
@@ -17,16 +17,16 @@ from slot_model import NOBODY, FalseAlarm, Violation, Workers, WrongSum
 
 
 class Flaw(Enum):
-    """What a protocol may do without, and should not."""
+    """A part of the protocol that the model leaves out."""
 
-    CONTRIBUTIONS_OF_ANY_EPOCH = auto()  # count in the switch
-    RESULTS_OF_ANY_EPOCH = auto()  # are taken by the workers
+    CONTRIBUTIONS_OF_ANY_EPOCH = auto()  # the switch counts them
+    RESULTS_OF_ANY_EPOCH = auto()  # workers accept them
     CELLS_ARE_NOT_CLEARED = auto()
-    NOTHING_IS_SHARED = auto()  # what some have finished is done again
+    NOTHING_IS_SHARED = auto()  # workers repeat an exchange that others have finished
 
 
 class Path(Enum):
-    """How the workers of an epoch sum."""
+    """The way in which the workers of an epoch sum."""
 
     SWITCH = auto()
     FALLBACK = auto()
@@ -34,9 +34,9 @@ class Path(Enum):
 
 @dataclass(frozen=True)
 class Job:
-    """How much there is to explore: each exchange is of `chunks` chunks, all through one slot.
+    """The size of the model: each exchange has `chunks` chunks, all in one slot.
 
-    A result of the switch takes `quorum` contributions; 0 means: of all workers.
+    A result of the switch takes `quorum` contributions, where 0 means those of all workers.
     """
 
     workers: int
@@ -48,7 +48,7 @@ class Job:
 
     @property
     def needed(self) -> int:
-        """How many contributions make a result of the switch."""
+        """Return the number of contributions in a result of the switch."""
         return self.quorum or self.workers
 
 
@@ -57,7 +57,7 @@ class Unequal(Violation):
 
 
 class TooFarApart(Violation):
-    """A new epoch finds workers further apart than an exchange, which are all needed."""
+    """A new epoch finds workers more than one exchange apart, although all of them are needed."""
 
 
 class Total(NamedTuple):
@@ -68,12 +68,12 @@ class Total(NamedTuple):
 
 
 Content = Total | tuple[int, int] | None
-"""A contribution: a worker's own numbers to (exchange, chunk), or a result that it has, or has not."""
+"""A contribution: own numbers for (exchange, chunk), a result to share, or None for no result."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One copy of the slot: who has contributed what, and the result, once there is one."""
+    """One copy of the slot: the contributions by worker, and the result, once there is one."""
 
     sequence: int = 0
     contents: tuple[tuple[int, Content], ...] = ()
@@ -82,7 +82,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Resume:
-    """How an epoch begins. If the first exchange is shared, `holders` are those who have its result."""
+    """The start of an epoch. If its first exchange is shared, `holders` have that exchange's result."""
 
     path: Path
     exchange: int
@@ -90,15 +90,15 @@ class Resume:
 
     @property
     def shared(self) -> bool:
-        """Whether the first exchange only passes a result on."""
+        """Return whether the first exchange only passes a result on."""
         return bool(self.holders)
 
 
 @dataclass(frozen=True)
 class Worker:
-    """Where a worker is: in its epoch it has taken the results of `done` chunks.
+    """A worker's progress: in its epoch it has accepted the results of `done` chunks.
 
-    `results` are those of all exchanges that it has finished; `taken` those of the present one.
+    `results` are those of all exchanges that it has finished, and `taken` those of the present one.
     """
 
     epoch: int = 0
@@ -111,11 +111,12 @@ class Worker:
 
 @dataclass(frozen=True)
 class State:
-    """Everything that the future depends on.
+    """The whole state of the model.
 
-    `resumes` is what the controller has said, by epoch, or None if it waits for the workers; `started`
-    is by epoch and worker how many chunks it has ever sent; `sent` are the results (epoch, number,
-    content) of the switch, which admits the contributions of the epoch `admits`.
+    `resumes` holds by epoch the controller's `Resume`, or None while the controller waits for the
+    workers. `started` is the number of chunks ever sent, by epoch and worker. `sent` are the
+    switch's results (epoch, number, content). The switch admits only contributions of the epoch
+    `admits`.
     """
 
     workers: tuple[Worker, ...]
@@ -127,32 +128,32 @@ class State:
 
     @property
     def epoch(self) -> int:
-        """The present epoch."""
+        """Return the present epoch."""
         return len(self.resumes) - 1
 
     def with_worker(self, number: int, worker: Worker) -> "State":
-        """The state with one worker changed."""
+        """Return the state with one worker changed."""
         return replace(self, workers=(*self.workers[:number], worker, *self.workers[number + 1 :]))
 
     def with_started(self, epoch: int, number: int, count: int) -> "State":
-        """The state when a worker has sent so many chunks in an epoch."""
+        """Return the state after a worker has sent so many chunks in an epoch."""
         row = self.started[epoch]
         row = (*row[:number], max(count, row[number]), *row[number + 1 :])
         return replace(self, started=(*self.started[:epoch], row, *self.started[epoch + 1 :]))
 
 
 def start(job: Job) -> State:
-    """All workers have joined, and the controller is about to say how the first epoch begins."""
+    """Return the state in which all workers have joined, but no epoch has begun."""
     return State((Worker(),) * job.workers, (None,), ((0,) * job.workers,))
 
 
 def over(job: Job, state: State) -> bool:
-    """Whether every worker has all results, or an error."""
+    """Return whether every worker has all results, or an error."""
     return all(each.ended or len(each.results) == job.exchanges for each in state.workers)
 
 
 def steps(job: Job, state: State) -> Iterator[tuple[str, State]]:
-    """Everything that may happen next, and what comes of it. Raises Violation."""
+    """Yield all possible next steps, each with the state after it. Raises Violation."""
     yield from _epochs(job, state)
     yield from _resumes(job, state)
     yield from _arrivals(job, state)
@@ -167,7 +168,7 @@ def steps(job: Job, state: State) -> Iterator[tuple[str, State]]:
 
 
 def _epochs(job: Job, state: State) -> Iterator[tuple[str, State]]:
-    """A new epoch begins."""
+    """Yield the ways in which a new epoch can begin."""
     if state.epoch + 1 < job.epochs:
         after = replace(
             state,
@@ -182,7 +183,7 @@ def _epochs(job: Job, state: State) -> Iterator[tuple[str, State]]:
 
 
 def _resumes(job: Job, state: State) -> Iterator[tuple[str, State]]:
-    """All workers are ready, and the controller says how the epoch begins."""
+    """Yield the controller's possible `Resume` messages, if all workers are ready."""
     present = [each for each in state.workers if not each.ended]
     if state.resumes[-1] or not present or any(each.epoch < state.epoch for each in present):
         return
@@ -215,7 +216,7 @@ def _agreement(job: Job, state: State, path: Path) -> Resume:
 
 
 def _arrivals(job: Job, state: State) -> Iterator[tuple[str, State]]:
-    """A contribution of any epoch arrives at the switch."""
+    """Yield the arrivals of contributions of any epoch at the switch."""
     for epoch, resume in enumerate(state.resumes):
         if resume is None or resume.path != Path.SWITCH or state.admits is None:
             continue
@@ -248,7 +249,7 @@ def _contribute(job: Job, state: State, epoch: int, number: int, chunk: int) -> 
 
 
 def _content(job: Job, state: State, epoch: int, number: int, chunk: int) -> Content:
-    """What a worker contributes as its n-th chunk of an epoch."""
+    """Return a worker's n-th contribution of an epoch."""
     resume = state.resumes[epoch]
     assert resume
     turn, place = divmod(chunk, job.chunks)
@@ -259,7 +260,7 @@ def _content(job: Job, state: State, epoch: int, number: int, chunk: int) -> Con
 
 
 def _combined(epoch: int, contents: tuple[tuple[int, Content], ...]) -> Content:
-    """The maximum of results that some have; or the sum of the workers' own numbers."""
+    """Return the maximum of the shared results, or else the sum of the workers' own numbers."""
     shared = {each for _, each in contents if each is None or isinstance(each, Total)}
     if shared:
         return max(shared - {None}, default=None)
@@ -270,7 +271,7 @@ def _combined(epoch: int, contents: tuple[tuple[int, Content], ...]) -> Content:
 
 
 def _messages(job: Job, state: State, number: int, worker: Worker) -> Iterator[tuple[str, State]]:
-    """A worker hears from the controller, in order."""
+    """Yield the next messages of the controller that a worker can receive, in order."""
     if worker.epoch < state.epoch:
         after = replace(worker, epoch=worker.epoch + 1, running=False, done=0, taken=())
         yield (
@@ -288,7 +289,7 @@ def _messages(job: Job, state: State, number: int, worker: Worker) -> Iterator[t
 
 
 def _go_on(job: Job, state: State, number: int) -> State:
-    """The worker sends its next chunk, if there is one."""
+    """Return the state after a worker has sent its next chunk, if there is one."""
     worker = state.workers[number]
     resume = state.resumes[worker.epoch]
     assert resume
@@ -298,7 +299,7 @@ def _go_on(job: Job, state: State, number: int) -> State:
 
 
 def _results(job: Job, state: State, number: int, worker: Worker) -> Iterator[tuple[str, State]]:
-    """A worker takes a result."""
+    """Yield the results that a worker can accept."""
     if not worker.running or state.started[worker.epoch][number] <= worker.done:
         return
     for epoch, chunk, content in sorted(state.sent, key=repr):
@@ -335,7 +336,7 @@ def _take(job: Job, state: State, number: int, content: Content, needed: int) ->
 
 
 def _finish(state: State, number: int, worker: Worker, exchange: int) -> Worker:
-    """The worker has a whole exchange, which has to be what everybody else has."""
+    """Return the worker after a whole exchange. Raises Unequal if another one has a different result."""
     for other, each in enumerate(state.workers):
         if len(each.results) > exchange and each.results[exchange] != worker.taken:
             raise Unequal(
@@ -349,7 +350,7 @@ def _finish(state: State, number: int, worker: Worker, exchange: int) -> Worker:
 
 
 def _ends(job: Job, state: State, number: int, worker: Worker) -> Iterator[tuple[str, State]]:
-    """A worker hears that the quorum has gone on, or that too few are left for one."""
+    """Yield a worker's possible ends: it is left behind, or too few workers are left for a quorum."""
     ended = state.with_worker(number, replace(worker, ended=True))
     outstanding = state.started[worker.epoch][number] > worker.done
     if worker.running and outstanding and state.admits == worker.epoch:

@@ -1,9 +1,9 @@
-"""A stretch of cable on which packets get lost, come twice, late or damaged, or have to queue.
+"""A stretch of cable that loses, duplicates, delays, damages or queues packets.
 
-It lies in a UDP cable between an agent and its switch, and belongs to neither: all it sees is frames.
-Faults happen by chance, with a seed, or by a script to the n-th packet. Every packet meets its own
-fate, also where many travel as one (``UDP_GRO``). A process of its own carries the packets, so that
-the tests' threads and the cable do not wait for each other.
+It lies in a UDP cable between an agent and its switch, and belongs to neither. It sees only frames.
+Faults happen at random, with a seed, or by a script to the n-th packet. Every packet is treated
+separately, even where many travel as one (``UDP_GRO``). A process of its own carries the packets,
+so that the tests' threads and the cable do not wait for each other.
 """
 
 import contextlib
@@ -36,21 +36,21 @@ _MOST_SEGMENTS, _MOST_BYTES = 64, 65_000
 _MOST_HELD, _RECENT = 4096, 256
 _DATAGRAMS_PER_TURN, _MOST_WAITING = 16, 10_000
 _HEADERS = ENCAPSULATION_BYTES + HEADER_BYTES
-_LOOK_EVERY = 0.0005  # seconds, at a line of bounded rate
+_LOOK_EVERY = 0.0005  # seconds, on a line of bounded rate
 _STOPS_WITHIN = 10.0
 
 
-# -- what can happen to a packet -----------------------------------------------------------------
+# -- faults of a packet --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Flip:
-    """Invert some bits, counted from the frame's first; beyond its end they count from the start."""
+    """Inverted bits, counted from the frame's first; beyond its end they count from the start."""
 
     bits: tuple[int, ...]
 
     def __call__(self, frame: bytes) -> bytes:
-        """The damaged frame."""
+        """Return the damaged frame."""
         damaged = bytearray(frame)
         for bit in self.bits if frame else ():
             damaged[bit // 8 % len(frame)] ^= 0x80 >> bit % 8
@@ -59,13 +59,13 @@ class Flip:
 
 @dataclass(frozen=True)
 class Overwrite:
-    """Put other bytes in the place of some; the frame's size stays."""
+    """Bytes that replace others; the frame's size stays."""
 
     at: int
     content: bytes
 
     def __call__(self, frame: bytes) -> bytes:
-        """The damaged frame."""
+        """Return the damaged frame."""
         return (frame[: self.at] + self.content + frame[self.at + len(self.content) :])[
             : len(frame)
         ]
@@ -73,13 +73,13 @@ class Overwrite:
 
 @dataclass(frozen=True)
 class Resize:
-    """Cut a frame off after `size` bytes, or lengthen it to as many by repeating `filling`."""
+    """A frame cut off after `size` bytes, or lengthened to that size by repeating `filling`."""
 
     size: int
     filling: bytes = b"\0"
 
     def __call__(self, frame: bytes) -> bytes:
-        """The damaged frame."""
+        """Return the damaged frame."""
         lacking = max(0, self.size - len(frame))
         return (frame + self.filling * lacking)[: self.size]
 
@@ -91,9 +91,10 @@ UNTIL_RELEASED = sys.maxsize
 
 @dataclass(frozen=True)
 class Copy:
-    """One copy of a packet that comes out at the other end.
+    """A copy of a packet that comes out at the other end.
 
-    `after` so many later packets of its direction have gone in, or when the test releases it.
+    It comes out after `after` later packets of its direction have gone in, or when the test
+    releases it.
     """
 
     after: int = 0
@@ -101,7 +102,7 @@ class Copy:
 
 
 Fate = tuple[Copy, ...]
-"""All the copies of one packet that come out."""
+"""All copies of one packet that come out."""
 
 LOST: Fate = ()
 TWICE: Fate = (Copy(), Copy())
@@ -111,16 +112,16 @@ AGAIN_LATE: Fate = (Copy(), Copy(UNTIL_RELEASED))
 
 
 def damaged(damage: Damage) -> Fate:
-    """The packet comes out at once, but not as it was."""
+    """Return the fate of a packet that comes out at once, damaged."""
     return (Copy(damage=damage),)
 
 
 @dataclass(frozen=True)
 class Faults:
-    """How likely it is, for every packet by itself, that it
+    """The probability of each fault, for every packet independently.
 
-    is lost, comes out twice, and, for every copy, that it is overtaken by a few packets, is delayed
-    by up to 10,000 packets, is damaged.
+    A packet may be lost or come out twice. Every copy may be overtaken by a few packets, delayed by
+    up to 10,000 packets, or damaged.
     """
 
     drop: float = 0.0
@@ -131,13 +132,13 @@ class Faults:
 
     @classmethod
     def all(cls, chance: float) -> "Faults":
-        """Everything at once, equally likely."""
+        """Return all faults with the same probability."""
         return cls(chance, chance, chance, chance, chance)
 
 
 @dataclass(frozen=True)
 class Line:
-    """What a direction can carry: bytes of frames a second, and bytes that may wait for their turn."""
+    """The capacity of a direction: bytes of frames per second, and bytes that may wait in the queue."""
 
     rate: float
     queue: int
@@ -145,33 +146,33 @@ class Line:
 
 @dataclass
 class Counts:
-    """What has happened to the packets of one direction so far."""
+    """The numbers of packets in one direction so far, by fate."""
 
-    packets: int = 0  # that have gone in
-    scripted: int = 0  # whose fate was in the script
+    packets: int = 0  # gone in
+    scripted: int = 0  # with a fate from the script
     dropped: int = 0
     duplicated: int = 0
     reordered: int = 0
     delayed: int = 0
     corrupted: int = 0
     crowded_out: int = 0  # the queue was full
-    sent: int = 0  # copies that have come out
-    held: int = 0  # copies that are still inside
+    sent: int = 0  # copies that came out
+    held: int = 0  # copies still inside
 
     @property
     def faults(self) -> dict[str, int]:
-        """Those that happen by chance, by the names of :class:`Faults`."""
+        """Return the random faults, by the names of :class:`Faults`."""
         names = "dropped duplicated reordered delayed corrupted".split()
         return dict(zip(asdict(Faults()), (getattr(self, name) for name in names), strict=True))
 
 
-# -- how a test speaks with the cables -----------------------------------------------------------
+# -- the test's control of the cables ------------------------------------------------------------
 
 
 class Wiring:
     """Some cables with faults. `links` are their near ends, for agents.
 
-    What a test asks for holds for packets that are sent later, and counts have those sent before.
+    A test's requests apply to packets sent later. Its counts include all packets sent before.
     """
 
     def __init__(self, links: list[str], control: Connection) -> None:
@@ -179,23 +180,23 @@ class Wiring:
         self._control = control
 
     def script(self, cable: int, direction: int, fates: Mapping[int, Fate]) -> None:
-        """Decide over the next packets of a direction, counted from 0."""
+        """Set the fates of the next packets of a direction, counted from 0."""
         self._ask("script", cable, direction, dict(fates))
 
     def chance(self, faults: Faults) -> None:
-        """Let faults be as likely as this from now on, on all cables, both ways."""
+        """Set the probability of faults from now on, on all cables, in both directions."""
         self._ask("chance", faults)
 
     def cut(self, cable: int) -> None:
-        """Let nothing through any more, either way, until the cable is mended."""
+        """Let nothing through in either direction, until the cable is mended."""
         self._ask("chance", Faults(drop=1.0), cable)
 
     def mend(self, cable: int) -> None:
-        """Let a cable be as good as new."""
+        """Repair a cable."""
         self._ask("chance", Faults(), cable)
 
     def release(self) -> None:
-        """Let everything out that is held."""
+        """Release all held packets."""
         self._ask("release")
 
     def inject(self, cable: int, direction: int, packets: Sequence[bytes]) -> None:
@@ -203,17 +204,17 @@ class Wiring:
         self._ask("inject", cable, direction, packets)
 
     def recent(self, cable: int, direction: int) -> list[bytes]:
-        """The last packets that have gone in, up to 256."""
+        """Return the last packets that have gone in, up to 256."""
         found: list[bytes] = self._ask("recent", cable, direction)
         return found
 
     def counts(self, cable: int, direction: int) -> Counts:
-        """What has happened on one cable in one direction."""
+        """Return the counts of one cable in one direction."""
         found: Counts = self._ask("counts", cable, direction)
         return found
 
     def total(self) -> Counts:
-        """What has happened on all of them, both ways."""
+        """Return the counts of all cables in both directions, added up."""
         each = [
             asdict(self.counts(cable, direction))
             for cable in range(len(self.links))
@@ -234,9 +235,9 @@ def faulty(
     down: Faults | None = None,
     line: Line | None = None,
 ) -> Iterator[Wiring]:
-    """Lengthen free cables by a stretch with faults; with `line`, one of bounded rate each way.
+    """Lengthen free cables by a stretch with faults; `line` bounds the rate of each direction.
 
-    The seed decides which packets something happens to, and what.
+    The seed decides about the faults of each packet.
     """
     ends = [parse_endpoints(link) for link in links]
     agents = free_udp_ports(len(links))
@@ -257,7 +258,7 @@ def faulty(
                 for agent, port in zip(agents, inner, strict=True)
             ]
             yield Wiring(near, ours)
-            ours.close()  # that is how it learns that it is over
+            ours.close()  # this tells the process to end
             assert process.wait(_STOPS_WITHIN) == 0
         finally:
             process.kill()
@@ -267,7 +268,7 @@ def faulty(
 
 
 class Queue:
-    """The line's end where packets wait: they leave at its rate, and what finds no room is lost."""
+    """The queue before a line: packets leave at the line's rate, and are lost if there is no room."""
 
     def __init__(self, line: Line) -> None:
         self._line = line
@@ -276,7 +277,7 @@ class Queue:
         self._free_at = 0.0
 
     def put(self, packet: bytes, now: float) -> bool:
-        """Append a packet. Returns False if there is no room for it."""
+        """Append a packet. Return False if there is no room for it."""
         if self._bytes + len(packet) > self._line.queue:
             return False
         self._free_at = max(self._free_at, now) + len(packet) / self._line.rate
@@ -285,7 +286,7 @@ class Queue:
         return True
 
     def take(self, now: float) -> list[bytes]:
-        """The packets that have been sent by now."""
+        """Return the packets that have been sent by now."""
         taken = []
         while self._waiting and self._waiting[0][0] <= now:
             taken.append(self._waiting.popleft()[1])
@@ -294,13 +295,13 @@ class Queue:
 
     @property
     def busy(self) -> bool:
-        """Whether anything waits."""
+        """Return whether any packet waits."""
         return bool(self._waiting)
 
 
 @dataclass
 class Way:
-    """One direction of a cable."""
+    """A direction of a cable."""
 
     source: socket.socket
     target: socket.socket
@@ -314,17 +315,17 @@ class Way:
     _order: "count[int]" = field(default_factory=count)
 
     def script(self, fates: dict[int, Fate]) -> None:
-        """Decide over packets, counted from the next one."""
+        """Set the fates of packets, counted from the next one."""
         self._script = {self.counts.packets + number: fate for number, fate in fates.items()}
 
     def forward(self, most: int) -> None:
-        """Take what has come."""
+        """Take the packets that have come."""
         with contextlib.suppress(BlockingIOError):
             for _ in range(most):
                 self.arrive(_receive(self.source))
 
     def arrive(self, packets: list[bytes]) -> None:
-        """Packets go in."""
+        """Take in packets, by the queue if there is one."""
         if self.queue:
             now = time.monotonic()
             for packet in packets:
@@ -334,16 +335,16 @@ class Way:
 
     @property
     def busy(self) -> bool:
-        """Whether packets wait in the queue."""
+        """Return whether packets wait in the queue."""
         return self.queue is not None and self.queue.busy
 
     def leave_queue(self) -> None:
-        """What is due of the queue goes on."""
+        """Move the packets on that are due to leave the queue."""
         if self.queue and (packets := self.queue.take(time.monotonic())):
             self.travel(packets)
 
     def travel(self, packets: list[bytes]) -> None:
-        """Packets meet their fate; what comes out now is sent."""
+        """Apply faults to packets, and send the copies that come out now."""
         self.recent.extend(packets)
         out: list[bytes] = []
         for packet in packets:
@@ -363,7 +364,7 @@ class Way:
         self.send(out)
 
     def fate(self, size: int) -> Fate:
-        """What chance does to a packet."""
+        """Return a random fate for a packet."""
         happens, faults, counts = self.chance.random, self.faults, self.counts
         if happens() < faults.drop:
             counts.dropped += 1
@@ -375,7 +376,7 @@ class Way:
         return tuple(Copy(self.after(), self.damage(size)) for _ in range(copies))
 
     def after(self) -> int:
-        """By how many packets a copy is late."""
+        """Return by how many packets a copy is late."""
         if self.chance.random() < self.faults.delay:
             self.counts.delayed += 1
             return int(10 ** self.chance.uniform(1, 4))
@@ -385,12 +386,12 @@ class Way:
         return 0
 
     def damage(self, size: int) -> Damage | None:
-        """What damage a copy takes."""
+        """Return random damage for a copy, or None."""
         chance = self.chance
         if chance.random() >= self.faults.corrupt:
             return None
         self.counts.corrupted += 1
-        within = chance.choice((_HEADERS, max(1, size)))  # the headers are small, but matter
+        within = chance.choice((_HEADERS, max(1, size)))  # the headers are small, but important
         match chance.randrange(5):
             case 0:
                 return Flip((chance.randrange(8 * within),))
@@ -405,7 +406,7 @@ class Way:
                 return Resize(size + chance.randint(1, 1000), chance.randbytes(7))
 
     def release(self) -> None:
-        """Send what is held, the earliest first."""
+        """Send the held packets, the earliest first."""
         held, self._held = sorted(self._held), []
         self.send([packet for *_, packet in held])
 
@@ -438,10 +439,10 @@ def carry(control: int) -> None:
 
 
 def _carry(connection: Connection, ways: list[Way]) -> None:
-    """Until the connection is closed; then raises EOFError."""
+    """Carry packets until the connection is closed; then raise EOFError."""
     sources = {way.source: way for way in ways}
     while True:
-        # Poll and epoll round up to milliseconds, which is too coarse for a line.
+        # Poll and epoll round up to milliseconds, which is too coarse for a line's rate.
         soon = _LOOK_EVERY if any(way.busy for way in ways) else None
         ready, _, _ = select.select([connection, *sources], (), (), soon)
         for each in ready:
@@ -455,7 +456,7 @@ def _carry(connection: Connection, ways: list[Way]) -> None:
 
 def _answer(ways: list[Way], question: str, *arguments: Any) -> Any:
     for way in ways:
-        way.forward(_MOST_WAITING)  # what was sent before the question comes first
+        way.forward(_MOST_WAITING)  # packets sent before the request come first
     match question, *arguments:
         case "script", cable, direction, fates:
             return ways[2 * cable + direction].script(fates)
@@ -484,10 +485,10 @@ def _socket(local: tuple[str, int], remote: tuple[str, int]) -> socket.socket:
 
 
 def _receive(sock: socket.socket) -> list[bytes]:
-    """The packets of the next datagram, or of many that came as one. Raises BlockingIOError."""
+    """Return the packets of the next datagram, or of many joined into one. Raises BlockingIOError."""
     try:
         content, ancillary, _, _ = sock.recvmsg(1 << 16, 64, socket.MSG_DONTWAIT)
-    except ConnectionRefusedError:  # nobody is there yet, or any more: lost
+    except ConnectionRefusedError:  # nobody listens, so the packet is lost
         return []
     for level, kind, data in ancillary:
         if (level, kind) == (socket.SOL_UDP, UDP_GRO):

@@ -1,10 +1,14 @@
-"""A job behind cables with faults, whose sums are compared with exact ones, element by element."""
+"""A job behind cables with faults, whose sums are compared with exact ones, element by element.
+
+Its callers overwrite inputs and results as soon as they may.
+"""
 
 import contextlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from callers import submit
 from faults import Faults, Wiring, faulty
 from racks import Rack
 
@@ -15,25 +19,25 @@ if TYPE_CHECKING:
 
 
 _WITHIN = 4 * 3600.0
-"""Seconds. A sum that does not go on ends by the agents' patience; one that does may take long."""
+"""Seconds. A sum that makes no progress ends by the agents' timeouts; one that does may take long."""
 
 
 class FaultyJob:
-    """The workers of a job, and integers for them to sum."""
+    """A job's workers, and integers for them to sum."""
 
     def __init__(self, name: str, agents: Sequence[Agent], wiring: Wiring, seed: int) -> None:
         self.name, self.agents, self.wiring, self.seed = name, agents, wiring, seed
         self.chance = np.random.default_rng(seed)
 
     def sum(self, *sizes: int, kind: str = "small") -> None:
-        """Sum random vectors of these sizes, all under way at once. Every element has to be right."""
+        """Sum random vectors of these sizes, all in flight at once. Check every element."""
         for each in [self.submit(size, kind) for size in sizes]:
             each.check()
 
     def submit(self, size: int, kind: str = "small") -> "Sum":
         """Begin to sum one random vector per worker.
 
-        ``small`` int32 cannot leave 32 bits together; ``large`` ones might, but their sum does not;
+        The sums of ``small`` int32 cannot leave 32 bits. Those of ``large`` ones might, but do not.
         ``long`` is int64.
         """
         shape, dtype = (len(self.agents), size), np.int64 if kind == "long" else np.int32
@@ -47,19 +51,19 @@ class FaultyJob:
 
 
 class Sum:
-    """A sum under way."""
+    """A sum in flight."""
 
     def __init__(self, job: FaultyJob, vectors: np.ndarray) -> None:
         self._job = job
         self._dtype = vectors.dtype
         self._exact = vectors.sum(axis=0, dtype=np.int64)
         self._results: list[Future[Any]] = [
-            agent.submit(vector, op="sum")
+            submit(agent, vector, op="sum")
             for agent, vector in zip(job.agents, vectors, strict=True)
         ]
 
     def check(self) -> None:
-        """All workers have to get the exact sum."""
+        """Check that all workers get the exact sum."""
         for rank, future in enumerate(self._results):
             result = future.result(_WITHIN)
             assert result.dtype == self._dtype
@@ -75,7 +79,7 @@ class Sum:
 def faulty_job(
     tor: Rack, workers: int, slots: int, seed: int, faults: Faults | None = None, **more: Any
 ) -> Iterator[FaultyJob]:
-    """A job of a rack, with faults as likely as this on all of its workers' cables.
+    """Yield a job of a rack, with these faults on all of its workers' cables.
 
     `more` are fields of the job's request.
     """
@@ -88,7 +92,7 @@ def faulty_job(
 
 @contextlib.contextmanager
 def joined(tor: Rack, name: str, wiring: Wiring) -> Iterator[list[Agent]]:
-    """One generation of a job's workers, each at the near end of a cable."""
+    """Join one generation of a job's workers, each at the near end of a cable."""
     with contextlib.ExitStack() as stack:
         yield [
             stack.enter_context(tor.join(name, rank, link))

@@ -1,4 +1,4 @@
-"""Two hosts and an InnetSwitch in Mininet: prints the loss of pings, in percent, and who answers."""
+"""Two hosts and an InnetSwitch in Mininet: prints the loss of pings in percent, and who answers."""
 
 import sys
 from functools import partial

@@ -1,4 +1,4 @@
-"""Parts of a rack that die and come back where they were, and connections that break."""
+"""Parts of a rack that can be killed and restarted at the same addresses, and breakable connections."""
 
 import contextlib
 import signal
@@ -19,9 +19,9 @@ from innet.demo.rack import free_tcp_port, free_udp_ports
 
 
 class Mortal:
-    """A process that says where it serves. When it was killed it can be started again.
+    """A process that prints its address. After it was killed it can be started again.
 
-    What it logs goes to the file `log`, or where this process's goes.
+    It logs to the file `log`, or to the log of this process.
     """
 
     def __init__(self, *command: str, log: Path | None = None) -> None:
@@ -30,7 +30,7 @@ class Mortal:
         self.start()
 
     def start(self) -> None:
-        """Return when it serves."""
+        """Start it, and return when it serves."""
         with contextlib.ExitStack() as stack:
             log = stack.enter_context(self._log.open("a")) if self._log else None
             self.process = subprocess.Popen(
@@ -39,24 +39,24 @@ class Mortal:
         assert self.process.stdout.readline(), "it did not start"
 
     def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
-        """Kill it, without a warning or, with SIGTERM, with one."""
+        """Send it a signal, by default SIGKILL, and wait for its end."""
         self.process.send_signal(number)
         self.process.wait()
         self.process.stdout.close()
 
     def stop(self) -> None:
-        """Ask it to end, which it does within a bounded time."""
+        """Ask it to end, and check that it does so within a bounded time."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGCONT)
             self.process.terminate()
             try:
-                assert self.process.wait(STOPS_WITHIN) == 0
+                assert self.process.wait(STOPS_WITHIN) == 128 + signal.SIGTERM
             finally:
                 self.kill()
 
 
 class MortalSwitch(Mortal):
-    """innet-switch with cables made of UDP; `links` are the workers' ends."""
+    """innet-switch with cables made of UDP. `links` are the workers' ends."""
 
     def __init__(self, ports: int) -> None:
         numbers = free_udp_ports(2 * ports)
@@ -92,14 +92,14 @@ class Forwarder:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
-        """Break all connections; new ones are possible."""
+        """Break all connections. New ones are possible."""
         with self._lock:
             ends, self._ends = self._ends, []
         for end in ends:
             _shut(end)
 
     def close(self) -> None:
-        """Break all connections, and take no more."""
+        """Break all connections, and accept no more."""
         _shut(self._server)
         self.cut()
 
@@ -139,7 +139,7 @@ def _shut(sock: socket.socket) -> None:
 
 @contextlib.contextmanager
 def mortal_switch(ports: int) -> Iterator[MortalSwitch]:
-    """A switch that can be killed; in the end it stops cleanly, if it lives."""
+    """Run a switch that can be killed. If it is alive at the end, it has to stop cleanly."""
     switch = MortalSwitch(ports)
     try:
         yield switch
@@ -149,7 +149,7 @@ def mortal_switch(ports: int) -> Iterator[MortalSwitch]:
 
 @contextlib.contextmanager
 def rack_of(switch: MortalSwitch, address: str = "", **more) -> Iterator[Rack]:
-    """A rack with this switch, reached at its own address or another.
+    """Yield a rack with this switch, reached at its own address or another.
 
     `more` are arguments of :class:`ControllerServer`.
     """
@@ -161,7 +161,7 @@ def rack_of(switch: MortalSwitch, address: str = "", **more) -> Iterator[Rack]:
 
 @contextlib.contextmanager
 def serving_rack(controller: str, switch: MortalSwitch) -> Iterator[Rack]:
-    """A rack of a controller that serves already."""
+    """Yield a rack of a controller that already serves."""
     channel, stub = connect(controller)
     with contextlib.closing(channel):
         yield Rack(switch, controller, stub, list(switch.links))

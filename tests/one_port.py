@@ -1,4 +1,4 @@
-"""A program that runs on one port of this process: for what a packet alone can show."""
+"""A program that runs on one port of this process, for tests that only need packets."""
 
 import contextlib
 import socket
@@ -13,19 +13,19 @@ ANSWERS_WITHIN = 10.0
 
 
 class OnePort:
-    """A running engine; port 1 leads here."""
+    """A running engine with port 1 connected to this object."""
 
     def __init__(self, engine: Engine, cable: socket.socket) -> None:
         self.engine, self._cable = engine, cable
 
     def ask(self, *frames: bytes) -> list[bytes]:
-        """Send frames, and return as many that come back. Raises TimeoutError."""
+        """Send frames, and return the same number of frames that come back. Raises TimeoutError."""
         for frame in frames:
             self._cable.send(frame)
         return [self._cable.recv(1 << 16) for _ in frames]
 
     def lose(self, *frames: bytes) -> None:
-        """Send frames of which none comes back."""
+        """Send frames of which none should come back."""
         for frame in frames:
             self._cable.send(frame)
 
@@ -42,5 +42,5 @@ def running(name: str, seed: int | None = None) -> Iterator[OnePort]:
 
 
 def action(engine: Engine, name: str) -> int:
-    """The number of an action, of those called `name` that of the first table."""
+    """Return the number of the action called `name` that the first table has."""
     return next(each.id for each in engine.program.actions if each.name.rpartition(".")[2] == name)

@@ -34,17 +34,17 @@ class Switch:
     link: Link
     bell: Bell
     in_the_end: contextlib.ExitStack
-    """What to do before the cable is taken away: who still waits at it would keep it."""
+    """Callbacks before the cable is removed: a thread that still waits for it would keep it open."""
 
     def take(self) -> Records:
-        """The next contribution."""
+        """Return the next contribution."""
         packet = np.frombuffer(receive(self.sock), FRAME).copy()
         ip, port = packet["encapsulation"][0].tobytes()[26:30], self.sock.getpeername()[1]
         assert intact(packet, int.from_bytes(ip), port).all()
         return packet
 
     def take_chunk(self, which: int) -> Records:
-        """A contribution to this slot of the job, whatever is sent before."""
+        """Return a contribution to this slot of the job; skip earlier packets."""
         while (packet := self.take())["slot"] != EPOCH.first_slot + which:
             pass
         return packet
@@ -56,7 +56,7 @@ class Switch:
         self.send(packet)
 
     def send(self, packet: Records) -> None:
-        """Send what the worker takes for the switch's."""
+        """Send packets that look like the switch's."""
         frame = packet.view(np.uint8)
         frame[SOURCE_IP] = np.frombuffer(SERVICE.ip_bytes, np.uint8)
         frame[SOURCE_PORT] = np.frombuffer(SERVICE.udp_port.to_bytes(2), np.uint8)
@@ -66,7 +66,7 @@ class Switch:
 
 @contextlib.contextmanager
 def cabled() -> Iterator[Switch]:
-    """A worker's link, and a socket in the place of its switch."""
+    """Yield a worker's link, and a socket in the place of its switch."""
     with (
         contextlib.closing(Bell()) as bell,
         udp_socket() as sock,
@@ -82,13 +82,15 @@ def cabled() -> Iterator[Switch]:
 
 @dataclass
 class Controller:
-    """What the test says as the controller, and what it hears."""
+    """The controller: the test sets its messages, and reads the worker's."""
 
     bell: Bell
     epoch: Epoch | None = None
     recover: pb.Recover | None = None
     ended: str = ""
     gone: Mapping[int, str] = field(default_factory=dict)
+    waiting_for: frozenset[int] = frozenset()
+    connected: bool = True
     readies: list[tuple[int, int]] = field(default_factory=list)
     troubles: list[tuple[int, str]] = field(default_factory=list)
 

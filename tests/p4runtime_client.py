@@ -1,4 +1,4 @@
-"""A P4Runtime controller for tests: names instead of ids, and every answer as it came."""
+"""A P4Runtime controller for tests, with names instead of ids and unchanged answers."""
 
 import queue
 import threading
@@ -13,14 +13,14 @@ from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 from p4.v1 import p4runtime_pb2_grpc
 
-WITHIN = 30.0
-"""Seconds that any answer may take; compiling a program is part of some."""
+WITHIN = 90.0
+"""The most seconds that an answer may take. Some include the compilation of a program."""
 
 COMMIT = p4rt.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT
 
 
 class Controller:
-    """One client of one switch, with an open stream. Arbitrates if it is given an election id."""
+    """One client of one switch, with an open stream. With an election id it arbitrates."""
 
     def __init__(self, address: str, election: int | None = None, device: int = 0) -> None:
         self.device, self.election = device, election or 0
@@ -38,14 +38,14 @@ class Controller:
 
     def __exit__(self, *_: object) -> None:
         self._outbox.put(None)
-        self._listener.join(WITHIN)  # then the switch has forgotten this client
+        self._listener.join(WITHIN)  # afterwards the switch has forgotten this client
         self._channel.close()
 
     def send(self, message: p4rt.StreamMessageRequest) -> None:
         self._outbox.put(message)
 
     def hear(self) -> p4rt.StreamMessageResponse:
-        """The stream's next message. Raises grpc.RpcError if the stream has ended."""
+        """Return the stream's next message. Raises grpc.RpcError if the stream has ended."""
         message = self._inbox.get(timeout=WITHIN)
         if isinstance(message, Exception):
             raise message
@@ -88,7 +88,7 @@ class Controller:
         return [entity for answer in answers for entity in answer.entities]
 
     def count(self, *cells: p4rt.Entity) -> list[int]:
-        """Packets counted in cells of counters."""
+        """Return the packets counted in cells of counters."""
         return [each.counter_entry.data.packet_count for each in self.read(*cells)]
 
     def _listen(self) -> None:
@@ -116,7 +116,7 @@ class Names:
         priority: int = 0,
         **params: int,
     ) -> p4rt.Entity:
-        """A table entry; lpm fields are (value, length), ternary (value, mask), range (low, high)."""
+        """Return an entry. Matches are lpm (value, length), ternary (value, mask), range (low, high)."""
         layout = self.table(table)
         entity = p4rt.Entity()
         entry = entity.table_entry
@@ -138,7 +138,7 @@ class Names:
         return entity
 
     def counter(self, name: str, index: int | None = None) -> p4rt.Entity:
-        """One cell of an indirect counter, or all of them."""
+        """Return one cell of an indirect counter, or all of them."""
         found = next(each for each in self.info.counters if each.preamble.alias == name)
         entity = p4rt.Entity()
         entity.counter_entry.counter_id = found.preamble.id
@@ -157,7 +157,7 @@ class Names:
 
 
 def group(number: int, *replicas: tuple[int, int]) -> p4rt.Entity:
-    """A multicast group of (port, instance) copies."""
+    """Return a multicast group of (port, instance) copies."""
     entity = p4rt.Entity()
     message = entity.packet_replication_engine_entry.multicast_group_entry
     message.multicast_group_id = number
@@ -175,14 +175,14 @@ def encode(value: int) -> bytes:
 
 
 def refusal(call: Callable[..., Any], *arguments: Any) -> tuple[grpc.StatusCode, str]:
-    """How the switch refuses a call: the status code and the message."""
+    """Return the status code and the message of a refused call."""
     with pytest.raises(grpc.RpcError) as problem:
         call(*arguments)
     return problem.value.code(), problem.value.details()
 
 
 def update_errors(call: Callable[..., Any], *arguments: Any) -> list[tuple[int, str]]:
-    """Code and message for every update of a write that is refused."""
+    """Return the code and the message for every update of a refused write."""
     with pytest.raises(grpc.RpcError) as problem:
         call(*arguments)
     assert problem.value.code() == grpc.StatusCode.UNKNOWN

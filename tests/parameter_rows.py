@@ -1,4 +1,4 @@
-"""Results of the aggregation program that ask a server above racks for something, as frames."""
+"""Frames with results of the aggregation program that ask a server above racks for something."""
 
 import struct
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ DTYPE = packet_dtype(LANES, FRONT)
 def result(
     ask: int, operation: Operation, lanes: Sequence[int], count: int = 1, **fields: int
 ) -> bytes:
-    """A sealed result of so many workers; `fields` are other ones of the packet."""
+    """Return a sealed result of `count` workers. `fields` are other fields of the packet."""
     front = encapsulation(SERVICE, RACK, packet_bytes(LANES))
     packets = blank(1, LANES, Kind.RESULT, front)
     packets["flags"], packets["operation"], packets["lanes"] = ask, operation, lanes
@@ -36,7 +36,7 @@ def result(
 
 
 def lanes(**header: int) -> np.ndarray:
-    """A chunk's lanes with nothing but this in its header."""
+    """Return a chunk's lanes with only this header."""
     made = np.zeros(LANES, np.int32)
     for name, value in header.items():
         made[getattr(wire, name.upper())] = value
@@ -44,14 +44,14 @@ def lanes(**header: int) -> np.ndarray:
 
 
 def describe(nonce: int = 5, chunks: int = 3, rule: int = 1, **fields: int) -> bytes:
-    """A new beginning."""
+    """Return a frame that begins a job anew."""
     row = lanes(nonce=nonce, count=chunks, rule=rule)
     row[wire.HEADER_LANES :][:8] = np.frombuffer(struct.pack(">4d", 0.5, 0, 0, 0), ">i4")
     return result(Ask.DESCRIBE, Operation.MAX, row, **fields)
 
 
 def begin(values: np.ndarray, chunk: int = 0, nonce: int = 5, **fields: int) -> bytes:
-    """A row of parameters."""
+    """Return a frame with a row of parameters."""
     row = lanes(nonce=nonce, chunk=chunk)
     row[wire.HEADER_LANES :] = values.astype(np.float32).view(np.int32)
     return result(Ask.BEGIN, Operation.MAX, row, **fields)
@@ -61,7 +61,7 @@ def step(
     sums: np.ndarray, number: int = 1, chunk: int = 0, nonce: int = 5, *, rate: float = 1.0,
     scale: int = 0, count: int = 1, **fields: int,
 ) -> bytes:  # fmt: skip
-    """A row of gradients, summed over so many workers."""
+    """Return a frame with a row of gradients, summed over `count` workers."""
     row = lanes(nonce=nonce, chunk=chunk, step=number, scale=scale)
     row[wire.RATE : wire.RATE + 4] = np.frombuffer(struct.pack(">d", rate), ">u2")
     row *= count
@@ -70,11 +70,11 @@ def step(
 
 
 def read(frame: bytes) -> np.void:
-    """A frame's packet."""
+    """Return a frame's packet."""
     return np.frombuffer(frame, DTYPE)[0]
 
 
 def floats(frame: bytes) -> np.ndarray:
-    """The parameters in a frame."""
+    """Return the parameters in a frame."""
     row = read(frame)["lanes"][wire.HEADER_LANES :].astype(np.int32)
     return row.view(np.float32)

@@ -1,7 +1,7 @@
-"""Lets all kinds of frames leave a server above racks, right ones, damaged ones, and noise.
+"""A fuzzer that sends correct frames, damaged frames and noise out of a server above racks.
 
-``python tests/parameters_fuzz.py SEED FRAMES``, with the address sanitizer's library preloaded, does so
-with C that was compiled with sanitizers: any error ends it.
+``python tests/parameters_fuzz.py SEED FRAMES``, with the address sanitizer's library preloaded,
+runs it with C code that was compiled with sanitizers. Any error ends it.
 """
 
 import ctypes
@@ -16,11 +16,11 @@ from parameter_rows import SERVICE_NUMBER, WIDTH, begin, describe, step
 from innet.parent import native
 
 FLAGS = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-"""What is added to the compiler's flags."""
+"""The flags added to the compiler's flags."""
 
 
 def frame(chance: random.Random, numbers: np.random.Generator) -> bytes:
-    """A frame with some fields right and some not."""
+    """Return a frame in which some fields are right and some are not."""
     edge = (0, 1, 2, 3, -1, 1 << 26, (1 << 31) - 1, -(1 << 31))
     right = chance.random() < 0.7
     chunk, nonce, job = chance.choice((0, 1, 2) if right else edge), 5 + (not right), 7
@@ -39,7 +39,7 @@ def frame(chance: random.Random, numbers: np.random.Generator) -> bytes:
 
 
 def run(seed: int, frames: int) -> dict[str, int]:
-    """Returns what the server has counted in the end."""
+    """Send the frames, and return the server's final counts."""
     chance, numbers = random.Random(seed), np.random.default_rng(seed)
     libc = ctypes.CDLL(None)
     libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, (ctypes.c_size_t,)
@@ -51,7 +51,7 @@ def run(seed: int, frames: int) -> dict[str, int]:
             left = frame(chance, numbers)
             if chance.random() < 0.3:
                 left = damage.frame(chance, good)
-            # So that the frame ends where its memory does.
+            # The frame ends where its memory ends.
             room = libc.malloc(len(left))
             ctypes.memmove(room, left, len(left))
             function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32)(
@@ -63,7 +63,7 @@ def run(seed: int, frames: int) -> dict[str, int]:
 
 
 def main(seed: str, frames: str) -> None:
-    """Run it with sanitizers."""
+    """Run the fuzzer with sanitizers."""
     native.FLAGS = (*native.FLAGS, *FLAGS)
     Path("/dev/stdout").write_text(f"clean: {run(int(seed), int(frames))}\n")
 

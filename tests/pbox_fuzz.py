@@ -1,7 +1,7 @@
-"""Sends a parameter server what no worker sends, beside a job that has to go on as if nothing were.
+"""A fuzzer for a parameter server, beside a job that must go on undisturbed.
 
-``python tests/pbox_fuzz.py SEED ROUNDS``, with the address sanitizer's library preloaded, runs it with a
-server that was compiled with sanitizers: any error ends it.
+``python tests/pbox_fuzz.py SEED ROUNDS``, with the address sanitizer's library preloaded, runs it
+with a server that was compiled with sanitizers. Any error ends it.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ WITHIN = 30.0
 
 
 class Healthy(threading.Thread):
-    """One worker of the job that goes on; `problem` is what went wrong."""
+    """A worker of the job that must go on. `problem` is the error that stopped it."""
 
     def __init__(self, address: str, rank: int, ended: threading.Event) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Healthy(threading.Thread):
         self.steps, self.problem = 0, None
 
     def run(self) -> None:
-        """Until worker 0 pushes a NaN: so both end after the same step."""
+        """Push until worker 0 pushes a NaN, so that both workers end after the same step."""
         try:
             with pbox.connect(
                 self._address, job="healthy", rank=self._rank, workers=2, keys=[FLOATS],
@@ -57,7 +57,7 @@ class Healthy(threading.Thread):
 
 
 def frame(chance: random.Random, *, hello: bytes = b"") -> bytes:
-    """A frame with some fields right and some not, or no frame at all."""
+    """Return a frame in which some fields are right and some are not, or no frame at all."""
     if chance.random() < 0.1:
         return chance.randbytes(chance.randrange(1, 200))
     odd = chance.choice([0, 1, 2**31, 2**32 - 1, chance.getrandbits(32)])
@@ -75,7 +75,7 @@ def frame(chance: random.Random, *, hello: bytes = b"") -> bytes:
 
 
 def registration(chance: random.Random, number: int) -> Registration:
-    """A small job of its own for a worker that will not behave."""
+    """Return the registration of a small job for a worker that will misbehave."""
     asynchronous = chance.random() < 0.4
     workers = chance.choice([1, 2, 3])
     return Registration(
@@ -87,7 +87,7 @@ def registration(chance: random.Random, number: int) -> Registration:
 
 
 def misbehave(address: str, chance: random.Random, number: int) -> None:
-    """A worker that has joined, and then sends anything, and reads or does not."""
+    """Join a job, then send anything, and read the answers or not."""
     links, places = open_links([address], registration(chance, number), WITHIN)
     with contextlib.suppress(OSError):
         for place in places:
@@ -100,7 +100,7 @@ def misbehave(address: str, chance: random.Random, number: int) -> None:
 
 
 def knock(address: tuple[str, int], chance: random.Random) -> None:
-    """Somebody at a core's port who has not joined."""
+    """Connect to a core without having joined a job."""
     with socket.create_connection(address, WITHIN) as sock, contextlib.suppress(OSError):
         odd = chance.choice([16, 15, 0, 2**32 - 1])
         hello = HEADER.pack(
@@ -115,7 +115,7 @@ def knock(address: tuple[str, int], chance: random.Random) -> None:
 
 
 def talk(address: tuple[str, int], chance: random.Random, number: int) -> None:
-    """Somebody at the control port: damaged JSON, wrong values, lengths that are none."""
+    """Send damaged JSON, wrong values and false lengths to the control port."""
     with socket.create_connection(address, WITHIN) as sock, contextlib.suppress(OSError):
         hello = json.dumps({"pbox": chance.choice([1, 1, 1, 2, None])}).encode()
         values = registration(chance, number).message()
@@ -137,7 +137,7 @@ def talk(address: tuple[str, int], chance: random.Random, number: int) -> None:
 
 
 def run(seed: int, rounds: int) -> int:
-    """Do all of it. Gives how many connections the cores have refused; raises what went wrong."""
+    """Run all rounds. Return how many connections the cores have refused; raise any error."""
     chance = random.Random(seed)
     ended = threading.Event()
     with pbox.Server(cores=1, memory_bytes=1 << 26) as server:

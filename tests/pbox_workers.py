@@ -12,7 +12,7 @@ WITHIN = 30.0
 def together(
     addresses: list[str], workers: int, what: Callable[..., Any], **options: Any
 ) -> list[Any]:
-    """Let every worker call ``what(client)`` at once; gives the results by rank. Raises an error."""
+    """Let every worker call ``what(client)`` at once. Return the results by rank, or raise an error."""
 
     def work(rank: int) -> Any:
         given = {"job": "test", "timeout": WITHIN, **options}

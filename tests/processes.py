@@ -1,4 +1,4 @@
-"""Processes that form a process group, and do what a test tells them."""
+"""Processes that form a process group, and run functions for a test."""
 
 import contextlib
 import multiprocessing
@@ -14,7 +14,7 @@ WITHIN = 60.0
 
 
 class Group:
-    """Some processes of one PyTorch process group."""
+    """The processes of a PyTorch process group."""
 
     def __init__(self, processes: list[BaseProcess], ends: list[Connection]) -> None:
         self.processes, self._ends = processes, ends
@@ -25,7 +25,7 @@ class Group:
             self._ends[rank].send((what, arguments))
 
     def results(self, ranks: Any = None, within: float = WITHIN) -> list[Any]:
-        """What came of it, in so many seconds; exceptions as well."""
+        """Return the results or exceptions, within so many seconds."""
         found = []
         for rank in self._ranks(ranks):
             assert self._ends[rank].poll(within), f"process {rank} has not finished"
@@ -33,7 +33,7 @@ class Group:
         return found
 
     def run(self, what: Callable[..., Any], *arguments: Any, within: float = WITHIN) -> list[Any]:
-        """Both. Raises what was raised in a process."""
+        """Call a function in all processes, and return the results. Raise a process's exception."""
         self.start(what, *arguments)
         found = self.results(within=within)
         for each in found:
@@ -54,8 +54,8 @@ def process_group(
 ) -> Iterator[Group]:
     """Start processes; each calls `prepare` when it is in the group.
 
-    Without a backend they are told where the others are, and form no group. `environments` are more
-    variables for each.
+    Without a backend they get each other's addresses, and form no group. `environments` are
+    additional variables for each process.
     """
     context = multiprocessing.get_context("spawn")
     port = free_tcp_port()
@@ -102,5 +102,5 @@ def _serve(
             what, arguments = commands.recv()
             try:
                 commands.send(what(rank, *arguments))
-            except Exception as problem:  # noqa: BLE001 - it is the test's
+            except Exception as problem:  # noqa: BLE001 - the test gets it
                 commands.send(problem)

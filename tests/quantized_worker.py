@@ -1,4 +1,4 @@
-"""What processes of a group do with quantizers, for test_quantized_all_reduce; it imports little."""
+"""Functions of a group's processes for test_quantized_all_reduce; the module imports little."""
 
 import numpy as np
 import torch
@@ -15,16 +15,16 @@ LANES = 256
 
 
 def prepared() -> None:
-    """Nothing is needed but the group."""
+    """Do nothing: the group is enough."""
 
 
 def ready(rank: int) -> int:
-    """Answers when the process has started."""
+    """Return once the process has started."""
     return rank
 
 
 def sum_packed(rank: int, name: str, vectors: np.ndarray) -> np.ndarray:
-    """All-reduce as a worker does whose switch has gone: the packed integers over Gloo."""
+    """All-reduce as a worker without a switch does: the packed integers over Gloo."""
     quantizer = Choice.read(name).bind(len(vectors))
     fallback = ProcessGroupFallback(dist.group.WORLD)
     rows = quantizer.rows(vectors[rank], LANES)
@@ -38,7 +38,7 @@ def sum_packed(rank: int, name: str, vectors: np.ndarray) -> np.ndarray:
 
 
 def train_replica(rank: int, controller: str, job: str, token: str, link: str) -> tuple[bytes, int]:
-    """DistributedDataParallel, with a hook that has a quantizer of its own."""
+    """Train with DistributedDataParallel and a hook that has a quantizer of its own."""
     torch.manual_seed(1)
     model = DistributedDataParallel(torch.nn.Linear(100, 300))
     with innet.join(controller, job, rank, link, token=token) as agent:

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 WITHIN = 60.0
-"""Seconds after which whatever a test waits for counts as never coming."""
+"""Seconds after which a test stops waiting."""
 
 PATIENCE = Patience(switch=20.0, workers=WITHIN)
 
 
 @dataclass(frozen=True)
 class Rack:
-    """A running rack; `links` are those of its ports that nobody has, `tokens` those of its jobs."""
+    """A running rack. `links` are those of its free ports, `tokens` those of its jobs."""
 
     switch: Switch
     controller: str
@@ -37,13 +37,13 @@ class Rack:
 
     @property
     def free_slots(self) -> int:
-        """Slots of the switch that no job has."""
+        """Return the number of the switch's slots that no job has."""
         [switch] = self.stub.ListSwitches(pb.ListSwitchesRequest()).switches
         return switch.free_slots
 
     @contextlib.contextmanager
     def job(self, workers: int, slots: int = 32, **more: Any) -> Iterator[str]:
-        """A job, which is deleted in the end unless it was before. Yields its name.
+        """Create a job, which is deleted in the end unless it was before. Yield its name.
 
         `more` are fields of the request.
         """
@@ -61,12 +61,12 @@ class Rack:
             self.stub.DeleteJob(pb.DeleteJobRequest(name=job))
 
     def show(self, job: str) -> pb.Job:
-        """A job, with the switch's counters."""
+        """Return a job, with the switch's counters."""
         with translated("show the job"):
             return self.stub.GetJob(pb.GetJobRequest(name=job))
 
     def join(self, job: str, rank: int, link: str = "", **more: Any) -> Agent:
-        """Take a seat; without a link at the free port with the rank's number.
+        """Join as a worker, by default at the free port with the rank's number.
 
         `more` are arguments of :func:`innet.host.agent.join`.
         """
@@ -75,7 +75,7 @@ class Rack:
 
     @contextlib.contextmanager
     def cables(self, count: int) -> Iterator[list[str]]:
-        """The links of some ports, for nobody else meanwhile."""
+        """Reserve some ports and yield their links."""
         taken = [self.links.pop() for _ in range(count)]
         try:
             yield taken
@@ -84,7 +84,7 @@ class Rack:
 
     @contextlib.contextmanager
     def workers(self, count: int, slots: int = 32, **more: Any) -> Iterator[list[Agent]]:
-        """All the agents of a job of their own. `more` are fields of the job's request."""
+        """Yield all agents of a job of their own. `more` are fields of the job's request."""
         with (
             self.job(count, slots, **more) as job,
             self.cables(count) as links,
@@ -117,7 +117,7 @@ def rack(ports: int, lanes: int = 64, **more: Any) -> Iterator[Rack]:
 
 
 def free_cables(switch: Switch) -> list[str]:
-    """Let go of the far ends of the switch's cables. Returns them as links for agents."""
+    """Close the far ends of the switch's cables. Return them as links for agents."""
     links = []
     for host in switch.hosts:
         (near_ip, near_port), (far_ip, far_port) = host.getsockname(), host.getpeername()
@@ -127,18 +127,18 @@ def free_cables(switch: Switch) -> list[str]:
 
 
 def means(agents: Sequence[Agent], *vectors: Any) -> list[Any]:
-    """What every worker gets: all reduce at once, each its own one of `vectors`."""
+    """Return every worker's result: all reduce at once, each its own one of `vectors`."""
     running = [agent.submit(vector) for agent, vector in zip(agents, vectors, strict=True)]
     return [future.result(WITHIN) for future in running]
 
 
 def problem(future: "Future[Any]") -> BaseException:
-    """The error that an all-reduce ends with, and it has to end."""
+    """Return the error that an all-reduce ends with. It has to end with one."""
     found = future.exception(WITHIN)
     assert found, "the all-reduce has finished"
     return found
 
 
 def random_vectors(seed: int, count: int, elements: int) -> list[np.ndarray]:
-    """Standard normal float32 vectors, the same for the same seed."""
+    """Return standard normal float32 vectors, the same for the same seed."""
     return list(np.random.default_rng(seed).standard_normal((count, elements), np.float32))

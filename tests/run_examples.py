@@ -1,4 +1,4 @@
-"""Run several examples in one process group, and write what they say: for tests/test_examples.py.
+"""A run of several examples in one process group, with their output, for tests/test_examples.py.
 
 ``torchrun run_examples.py BACKEND STEPS FILE NAME...``; every rank writes FILE.RANK.
 """
@@ -35,8 +35,9 @@ def main(backend: str, steps: str, file: str, *names: str) -> None:
     Path(f"{file}.{rank}").write_text(json.dumps(said))
     dist.destroy_process_group()
     if backend == "gloo":
-        # Its threads outlive the group as long as a DDP module holds it, and one that still drops a
-        # tensor when the interpreter ends aborts the process. How Gloo ends is not what is compared.
+        # Gloo's threads outlive the group as long as a DDP module holds it. A thread that still
+        # drops a tensor when the interpreter ends aborts the process. The end of Gloo is not under
+        # test here.
         os._exit(0)
 
 

@@ -1,6 +1,7 @@
-"""Runs programs, compiled with sanitizers, on entries and packets of all kinds: any error ends it.
+"""A test run of programs with sanitizers, on entries and packets of all kinds: any error ends it.
 
-``python tests/sanitized.py SEED PACKETS PROGRAM...``, with the address sanitizer's library preloaded.
+``python tests/sanitized.py SEED PACKETS PROGRAM...``, with the address sanitizer's library
+preloaded.
 """
 
 import random
@@ -14,7 +15,7 @@ import scenarios
 from innet.switch import build
 
 FLAGS = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-"""What is added to the compiler's flags."""
+"""Additional compiler flags."""
 
 
 def run(name: str, seed: int, packets: int) -> None:
@@ -27,7 +28,7 @@ def run(name: str, seed: int, packets: int) -> None:
         good = [frame for _, frame in given.packets]
         for _ in range(packets):
             target.send(chance.choice(scenarios.PORTS), damage.frame(chance, good) or b"\0")
-        # These frames end where their memory does, or a byte before.
+        # The memory of these frames ends with the frame, or a byte earlier.
         for frame in (damage.frame(chance, good) for _ in range(packets)):
             for size in {len(frame), chance.randrange(len(frame) + 1)}:
                 target.engine.exercise(chance.choice(scenarios.PORTS), frame[:size], 1)

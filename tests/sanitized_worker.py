@@ -1,4 +1,4 @@
-"""Runs the tests of a worker's compiled C once more, compiled with sanitizers: any error ends it.
+"""Another run of the tests of a worker's C code, compiled with sanitizers: any error ends it.
 
 ``python tests/sanitized_worker.py``, with the address sanitizer's library preloaded.
 """
@@ -12,13 +12,13 @@ from innet.host import fastpath
 from innet.wire import batch
 
 FLAGS = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-"""What is added to the compiler's flags."""
+"""Additional compiler flags."""
 
 _TESTS = ("test_batch.py", "test_fastpath.py", "test_link.py")
 
 
 def main() -> int:
-    """Run those that have to do with C."""
+    """Run the tests that use C."""
     plain = fastpath.flags
     fastpath.flags = lambda: [*plain(), *FLAGS]
     batch.FLAGS = (*batch.FLAGS, *FLAGS)

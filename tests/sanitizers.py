@@ -1,4 +1,4 @@
-"""Where the C compiler has its sanitizers."""
+"""The C compiler's sanitizers."""
 
 import subprocess
 import tempfile
@@ -11,7 +11,7 @@ from innet.native import find_compiler
 
 
 def sanitizer(flags: Sequence[str]) -> str:
-    """The address sanitizer's library, to be preloaded. Skips if the compiler has none."""
+    """Return the path of the address sanitizer's library, to preload. Skip if the compiler has none."""
     compiler = find_compiler()
     question = [compiler, "-print-file-name=libasan.so"]
     library = subprocess.run(question, capture_output=True, text=True, check=True).stdout.strip()

@@ -1,7 +1,7 @@
-"""Random table entries and packets for any program, made from what its compiler said about it.
+"""Random table entries and packets for any program, made from its compiler's output.
 
-Entries come out of the P4Info, packets out of the parser: they take their values from one small
-pool, so that many packets match an entry. What is drawn depends on the program and the seed alone.
+Entries come from the P4Info and packets from the parser. They take their values from one small
+pool, so that many packets match an entry. The result depends only on the program and the seed.
 """
 
 import json
@@ -29,14 +29,14 @@ Json = dict[str, Any]
 
 @dataclass
 class Scenario:
-    """What is done to a switch: first the updates, one by one, then the packets, one by one."""
+    """A scenario for a switch: first the updates, one by one, then the packets, one by one."""
 
     updates: list[p4rt.Update] = field(default_factory=list)
     packets: list[tuple[int, bytes]] = field(default_factory=list)
 
 
 def scenario(program: Program, seed: int, packets: int, *, whole: bool = False) -> Scenario:
-    """Random entries, and so many random packets of at least one byte; if `whole`, none is damaged."""
+    """Return random entries and packets of at least one byte. With `whole`, no packet is damaged."""
     chance = random.Random(seed)
     document = json.loads(program.json)
     values = Values(chance, set(_constants(document)))
@@ -48,7 +48,7 @@ def scenario(program: Program, seed: int, packets: int, *, whole: bool = False) 
 
 
 class Values:
-    """Numbers of any width: few of each width, and those that the program itself mentions."""
+    """Numbers of any width: a few of each width, and those that the program itself mentions."""
 
     def __init__(self, chance: random.Random, constants: set[int]) -> None:
         self._chance = chance
@@ -56,13 +56,13 @@ class Values:
         self._hot: dict[int, list[int]] = {}
 
     def draw(self, bits: int) -> int:
-        """A number of this width, most often one of those that are drawn again and again."""
+        """Return a number of this width, usually one of those that are drawn repeatedly."""
         if self._chance.random() < 0.1:
             return self._chance.getrandbits(bits)
         return self._chance.choice(self.hot(bits))
 
     def hot(self, bits: int) -> list[int]:
-        """The numbers of this width that are drawn again and again."""
+        """Return the numbers of this width that are drawn repeatedly."""
         if bits not in self._hot:
             self._hot[bits] = self._choose(bits)
         return self._hot[bits]
@@ -80,7 +80,7 @@ class Values:
 
 
 def _constants(node: Any) -> Iterator[int]:
-    """All numbers that a compiled program mentions."""
+    """Yield all numbers that a compiled program mentions."""
     if isinstance(node, dict):
         if node.get("type") == "hexstr":
             yield abs(int(node["value"], 16))
@@ -99,7 +99,7 @@ Aim = dict[tuple[str, str], tuple[int, int]]
 
 
 def _tables(document: Json) -> dict[str, list[tuple[str, str]]]:
-    """The key fields of every table."""
+    """Return the key fields of every table."""
     pipelines = document["pipelines"]
     return {
         table["name"]: [tuple(key["target"]) for key in table["key"]]
@@ -109,7 +109,7 @@ def _tables(document: Json) -> dict[str, list[tuple[str, str]]]:
 
 
 def _aims(updates: list[p4rt.Update], info: Any, document: Json) -> Iterator[Aim]:
-    """What the entries match that the updates insert."""
+    """Yield the matches of the entries that the updates insert."""
     keys = _tables(document)
     tables = {each.preamble.id: each for each in info.tables}
     for update in updates:
@@ -137,7 +137,7 @@ def _component(match: p4rt.FieldMatch, bits: int) -> tuple[int, int]:
 
 
 def _constant_aims(document: Json) -> Iterator[Aim]:
-    """What the entries match that are part of the program."""
+    """Yield the matches of the program's own entries."""
     keys = _tables(document)
     for pipeline in document["pipelines"]:
         for table in pipeline["tables"]:
@@ -151,7 +151,7 @@ def _constant_component(part: Json) -> tuple[int, int]:
         return int(part["start"], 16), -1
     if part["match_type"] == "exact":
         return int(part["key"], 16), -1
-    # Of a prefix the rest is zeros, as good as other bits.
+    # Behind a prefix the bits are zeros, which are as good as others.
     return int(part["key"], 16), int(part.get("mask", "-1"), 16)
 
 
@@ -184,12 +184,12 @@ class _Entries:
         for profile in self._info.action_profiles:
             yield from self._members(profile)
         for table in self._info.tables:
-            # BMv2 takes the entries of the program for constant, whatever the program says.
+            # BMv2 treats all entries of the program as constant, whatever the program says.
             if not table.is_const_table and not table.has_initial_entries:
                 yield from self._table(table)
 
     def _members(self, profile: Any) -> Iterator[p4rt.Update]:
-        """Members of all the actions that its tables have, and groups of members."""
+        """Yield members of all the actions of its tables, and groups of members."""
         tables = [each for each in self._info.tables if each.preamble.id in profile.table_ids]
         references = [each for table in tables for each in table.action_refs]
         for number in MEMBERS:
@@ -253,7 +253,7 @@ class _Entries:
         return call
 
     def _match(self, entry: p4rt.TableEntry, field: Any) -> None:
-        """Add a component to the entry's match, unless it is to match anything."""
+        """Add a component to the entry's match, unless it should match anything."""
         bits, kind = field.bitwidth, field.match_type
         value, full = self._values.draw(bits), (1 << bits) - 1
         if kind == field.EXACT:
@@ -276,7 +276,7 @@ class _Entries:
                 component.value, component.mask = encode(value & mask), encode(mask)
         else:
             low, high = sorted((value, self._values.draw(bits)))
-            # BMv2 takes 0 to 255 for all that a field may hold, however wide it is.
+            # BMv2 takes a range from 0 to 255 for a match on anything, whatever the field's width.
             if low or set(encode(high)) != {0xFF}:
                 component = entry.match.add(field_id=field.id).range
                 component.low, component.high = encode(low), encode(high)
@@ -290,7 +290,7 @@ def _insert(entity: p4rt.Entity) -> p4rt.Update:
 
 
 class _Bits:
-    """A frame as it grows: a number, and where in it each header's fields stand."""
+    """A frame that is being built: a number, and the places of each header's fields in it."""
 
     def __init__(self) -> None:
         self.value = self.length = 0
@@ -302,7 +302,7 @@ class _Bits:
         self.length += bits
 
     def write(self, at: int, bits: int, value: int, mask: int) -> None:
-        """Set the bits of a place that `mask` selects."""
+        """Set the bits of a field that `mask` selects."""
         shift = self.length - at - bits
         if shift >= 0:
             self.value = self.value & ~(mask << shift) | (value & mask) << shift
@@ -312,7 +312,7 @@ class _Bits:
 
 
 class Frames:
-    """Frames that take a way through a program's parser, and frames that almost do."""
+    """Frames that take a path through a program's parser, and frames that almost do."""
 
     def __init__(
         self,
@@ -336,13 +336,13 @@ class Frames:
         self._start = parser["init_state"]
         self._states = {each["name"]: each for each in parser["parse_states"]}
         self._sums = [*_sums(document)]
-        # A program that never asks what the parser found reads, of headers that are not there, what
-        # BMv2 still has of an earlier packet.
+        # If a program never checks which headers were parsed, BMv2 reads the missing ones from an
+        # earlier packet.
         used = json.dumps([document["pipelines"], document["actions"]])
         self._whole = whole or not ('"parser_error"' in used or '"$valid$"' in used)
 
     def frame(self) -> bytes:
-        """One frame: most are good, some are cut short, changed or random."""
+        """Return one frame. Most are good, and some are cut short, changed or random."""
         kind = 1.0 if self._whole else self._chance.random()
         if kind < 0.06:
             return self._chance.randbytes(self._chance.randint(1, 120))
@@ -387,7 +387,7 @@ class Frames:
             bits.append(self._values.draw(width) if width else 0, width)
 
     def _follow(self, bits: _Bits, state: Json) -> str | None:
-        """Choose where to go next, and make the keys say so."""
+        """Choose the next state, and set the keys accordingly."""
         ways = state["transitions"]
         chosen: Json = self._chance.choice(ways[:-1] * 3 + ways)
         if chosen["type"] == "hexstr":
@@ -433,7 +433,7 @@ class Frames:
 
 
 def _sums(document: Json) -> Iterator[tuple[tuple[str, str], list[tuple[str, str]]]]:
-    """The checksums that are verified: the field, and the fields that it is of."""
+    """Yield each verified checksum: its field, and the fields that it covers."""
     calculations = {each["name"]: each for each in document.get("calculations", [])}
     for each in document.get("checksums", []):
         calculation = calculations[each["calculation"]]

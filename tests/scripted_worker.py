@@ -1,4 +1,4 @@
-"""A worker that does what a test tells it: it speaks the Join stream, and sends packets of its own."""
+"""A worker controlled by a test: it speaks the Join stream, and sends packets of its own."""
 
 import contextlib
 import queue
@@ -19,14 +19,14 @@ from innet.wire.layout import HEADER_BYTES, Kind, Operation
 from innet.wire.records import blank, packet_bytes, packet_dtype
 
 WITHIN = 20.0
-"""Seconds after which what a test waits for counts as never coming."""
+"""Seconds after which a test stops waiting."""
 
 LANES = 64
 _HELLO_EVERY = 0.05
 
 
 class ScriptedWorker:
-    """One worker at a link of a rack. It asks to join when it is made, and says no more."""
+    """One worker at a link of a rack. It asks to join when it is made, and sends nothing more."""
 
     def __init__(self, stub: Any, link: str, job: str, rank: int, token: str, **join: Any) -> None:
         near, far = (_endpoint(end) for end in link.removeprefix("udp:").split("/"))
@@ -39,6 +39,7 @@ class ScriptedWorker:
         self.address = Address(mac, *near)
         self._join = pb.JoinRequest(job=job, rank=rank, token=token, **join)
         self.admission = self.resume = None
+        self.waiting_for: list[int] = []
         self.open()
 
     def __enter__(self) -> Self:
@@ -58,12 +59,12 @@ class ScriptedWorker:
 
     @property
     def job(self) -> str:
-        """Which one it is in."""
+        """Return the name of its job."""
         return self._join.job
 
     @property
     def nonce(self) -> int:
-        """That of this stay."""
+        """Return the nonce of its invitation."""
         return self._join.nonce
 
     def say(self, **message: Any) -> None:
@@ -75,7 +76,7 @@ class ScriptedWorker:
         self.say(heartbeat=pb.Heartbeat(progress=pb.Progress(**progress)))
 
     def ready(self, exchange: int, epoch: int | None = None) -> None:
-        """Say that the worker has stopped."""
+        """Send Ready: the worker has stopped."""
         self.say(ready=pb.Ready(epoch=self.epoch if epoch is None else epoch, exchange=exchange))
 
     def trouble(self, reason: str = "silence") -> None:
@@ -83,14 +84,16 @@ class ScriptedWorker:
         self.say(trouble=pb.Trouble(epoch=self.resume.epoch, reason=reason))
 
     def hear(self, kind: str, within: float = WITHIN) -> Any:
-        """The next event, which has to be of this kind. Raises the error that the stream ends with."""
+        """Return the next event, which has to be of this kind. Raise the error that the stream ends
+        with.
+        """
         event = self.next_event(within)
         assert event is not None, f"the stream has ended, without {kind}"
         assert event.WhichOneof("event") == kind, event
         return getattr(event, kind)
 
     def next_event(self, within: float = WITHIN) -> pb.JoinEvent | None:
-        """The next event, or None at the end. Raises the stream's error, or TimeoutError."""
+        """Return the next event, or None at the end. Raise the stream's error, or TimeoutError."""
         try:
             event = self._heard.get(timeout=within)
         except queue.Empty:
@@ -102,22 +105,22 @@ class ScriptedWorker:
         return event
 
     def come_back(self) -> "queue.SimpleQueue[pb.JoinEvent | Exception | None]":
-        """Join again with the nonce of this stay. Returns what is still to be heard of before."""
+        """Join again with the same nonce. Return the queue with the rest of the earlier stream."""
         before = self._heard
         self.open()
         return before
 
     def hear_last(self) -> None:
-        """The stream ends, without an error."""
+        """Check that the stream ends without an error."""
         event = self.next_event()
         assert event is None, event
 
     def quiet(self) -> bool:
-        """Nothing has come that was not heard."""
+        """Return whether all events have been taken."""
         return self._heard.empty()
 
     def invited(self) -> pb.Invitation:
-        """The invitation, of which the nonce is kept."""
+        """Return the invitation, and keep its nonce."""
         invitation = self.hear("invitation")
         self._join.nonce = invitation.nonce
         service = invitation.service
@@ -132,20 +135,20 @@ class ScriptedWorker:
         self._send(hello)
 
     def admitted(self) -> pb.Admission:
-        """Say hello until the admission is there."""
+        """Send hellos until the admission is there, and return it."""
         while True:
             self.say_hello()
             with contextlib.suppress(TimeoutError):
                 return self.hear("admission", _HELLO_EVERY)
 
     def settle(self) -> pb.Resume:
-        """From the invitation to the first epoch's terms."""
+        """Go from the invitation to the first epoch's terms, and return these."""
         self.invited()
         self.admitted()
         return self.hear("resume")
 
     def contribute(self, slot: int, sequence: int, value: int) -> None:
-        """Send a contribution to one of the job's slots; `value` is in every lane."""
+        """Send a contribution to one of the job's slots, with `value` in every lane."""
         prefix = encapsulation(self.address, self.service, packet_bytes(LANES))
         packet = blank(1, LANES, Kind.CONTRIBUTION, prefix)
         packet["operation"], packet["job"] = Operation.SUM, self.admission.job_id
@@ -154,14 +157,14 @@ class ScriptedWorker:
         self._send(packet)
 
     def result(self) -> np.void:
-        """The next packet from the switch."""
+        """Return the next packet from the switch."""
         [packet] = np.frombuffer(
             self._cable.recv(1 << 16), packet_dtype(LANES, ENCAPSULATION_BYTES)
         )
         return packet
 
     def leave(self) -> None:
-        """Say that there is nothing more to say."""
+        """Close the worker's direction of the stream."""
         self._said.put(None)
 
     def vanish(self) -> None:
@@ -182,26 +185,28 @@ class ScriptedWorker:
         elif event.HasField("recover"):
             self.epoch = event.recover.epoch
 
-    @staticmethod
-    def _listen(call: Any, heard: "queue.SimpleQueue[Any]") -> None:
+    def _listen(self, call: Any, heard: "queue.SimpleQueue[Any]") -> None:
         try:
             with translated("join"):
                 for event in call:
-                    heard.put(event)
+                    if event.HasField("waiting"):  # it comes at any time, and needs no answer
+                        self.waiting_for = [*event.waiting.ranks]
+                    else:
+                        heard.put(event)
             heard.put(None)
         except InnetError as problem:
             heard.put(problem)
 
 
 def scripted(tor: Rack, job: str, rank: int, port: int = 0, **join: Any) -> ScriptedWorker:
-    """A worker at a port, by default the one behind that with the rank's number."""
+    """Make a worker at a port, by default port rank + 1."""
     token = join.pop("token", tor.tokens[job])
     return ScriptedWorker(tor.stub, tor.links[(port or rank + 1) - 1], job, rank, token, **join)
 
 
 @contextlib.contextmanager
 def beating(*workers: ScriptedWorker, **progress: Any) -> Iterator[None]:
-    """The workers send heartbeats meanwhile."""
+    """Let the workers send heartbeats meanwhile."""
     over = threading.Event()
 
     def beat() -> None:

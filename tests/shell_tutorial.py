@@ -1,6 +1,7 @@
-"""p4runtime-shell's operations, one after the other, on a switch of their own.
+"""A tour of p4runtime-shell's operations on a switch of their own.
 
-A process of its own: the shell's module keeps one connection for all. Prints "done" at the end.
+It runs as a separate process, because the shell's module has one connection for all. It prints
+"done" at the end.
 """
 
 import tempfile
@@ -201,7 +202,7 @@ def it_programs_groups_and_clone_sessions(switch: Switch) -> None:
     known = entry("bridge", "to_port", port="1")
     known.match["destination"] = HOSTS[1]
     known.insert()
-    for sender in switch.hosts:  # a copy for each: from the group, then from the session
+    for sender in switch.hosts:  # each gets a copy: first from the group, then from the session
         sender.send(frame())
         for host in switch.hosts:
             assert receive(host) == frame()
@@ -265,7 +266,7 @@ def main() -> None:
     config = sh.FwdPipeConfig(str(FOLDER / "tutorial.p4info.txtpb"), str(FOLDER / "tutorial.json"))
     with running_switch(2, "--device-id", str(DEVICE)) as switch:
         sh.setup(DEVICE, switch.address, (0, 1), config=config, verbose=False)
-        sh.global_options["canonical_bytestrings"] = True  # what is read equals what is written
+        sh.global_options["canonical_bytestrings"] = True  # reads then equal writes
         for each in STEPS:
             print(each.__name__, flush=True)  # noqa: T201
             each(switch)

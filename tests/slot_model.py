@@ -1,13 +1,14 @@
 """The slot protocol as a state machine small enough to visit every state of it.
 
-The network loses, repeats, reorders and delays without bound, which makes it simple: what was sent
-once may arrive at any time, any number of times, or never. So nothing needs to be kept in flight. The
-contributions that can arrive are those of all chunks that a worker has ever started; the results that
-can arrive are those that the switch has ever sent; and what it calls stale once, it always will.
+The network loses, repeats, reorders and delays without bound, which makes it simple. A packet that
+was sent once may arrive at any time, any number of times, or never. So the model keeps no packets
+in flight. The contributions that can arrive are those of all chunks that a worker has ever started.
+The results that can arrive are those that the switch has ever sent. A contribution that is stale
+once stays stale.
 
-A sum is modelled as the multiset of contributions that went into it, so that a wrong one shows
-whatever the numbers are. Two variants: `Protocol` is ours; `AlternatingBit` is the same without
-sequence numbers, as SwitchML (Sapio et al., NSDI 2021, algorithms 3 and 4) has it.
+A sum is modelled as the multiset of its contributions, so that a wrong sum shows whatever the
+numbers are. There are two variants. `Protocol` is innet's. `AlternatingBit` has no sequence
+numbers, as in SwitchML (Sapio et al., NSDI 2021, algorithms 3 and 4).
 """
 
 from collections import deque
@@ -20,7 +21,7 @@ from typing import TypeVar
 from innet.wire.layout import Kind
 
 Sum = tuple[tuple[int, int], ...]
-"""Contributions (worker, chunk) that were added up, sorted; one may stand twice."""
+"""The contributions (worker, chunk) in a sum, sorted. One of them may be there twice."""
 
 Workers = frozenset[int]
 
@@ -29,9 +30,9 @@ NOBODY: Workers = frozenset()
 
 @dataclass(frozen=True)
 class Size:
-    """How much there is to explore: chunk c goes through slot c mod slots.
+    """The size of the model: chunk c goes through slot c mod slots.
 
-    A result takes the contributions of `quorum` workers; 0 means: of all.
+    A result takes the contributions of `quorum` workers, where 0 means all workers.
     """
 
     workers: int
@@ -41,15 +42,15 @@ class Size:
 
     @property
     def needed(self) -> int:
-        """How many contributions make a result."""
+        """Return the number of contributions in a result."""
         return self.quorum or self.workers
 
     def chunk(self, slot: int, use: int) -> int:
-        """The chunk of a slot's n-th use, counted from 0."""
+        """Return the chunk of a slot's n-th use, counted from 0."""
         return use * self.slots + slot
 
     def uses(self, slot: int) -> int:
-        """How often a slot is used."""
+        """Return how often a slot is used."""
         return len(range(slot, self.chunks, self.slots))
 
 
@@ -63,7 +64,7 @@ class Cell:
     total: Sum = ()
 
     def plus(self, worker: int, chunk: int) -> "Cell":
-        """The cell with one more contribution."""
+        """Return the cell with one more contribution."""
         return replace(
             self,
             arrived=self.arrived | {worker},
@@ -74,9 +75,9 @@ class Cell:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the switch sends back for a contribution, and to whom.
+    """The switch's answer to a contribution, and the workers that get it.
 
-    `members` are those who are in a result, or who have contributed to what is pending.
+    `members` are the workers in a result, or those that have contributed to a pending chunk.
     """
 
     kind: Kind
@@ -87,7 +88,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Sent:
-    """A result on its way: what it says of itself, and what it is the sum of."""
+    """A result that was sent: its slot, tag and members, and the contributions in its sum."""
 
     slot: int
     tag: int
@@ -97,11 +98,11 @@ class Sent:
 
 @dataclass(frozen=True)
 class State:
-    """Everything that the future depends on.
+    """The whole state of the model.
 
-    `progress[worker][slot]` is how many of the slot's results the worker has taken; `cells` is
-    [slot][copy]; `results` are those that the switch has sent. Who has `ended` has done so with an
-    error.
+    `progress[worker][slot]` is the number of the slot's results that the worker has accepted.
+    `cells` is [slot][copy]. `results` are all results that the switch has sent. The workers in
+    `ended` have ended with an error.
     """
 
     progress: tuple[tuple[int, ...], ...]
@@ -110,35 +111,35 @@ class State:
     ended: Workers = NOBODY
 
     def with_cell(self, slot: int, copy: int, cell: Cell) -> "State":
-        """The state with one cell changed."""
+        """Return the state with one cell changed."""
         pair = (cell, self.cells[slot][1]) if copy == 0 else (self.cells[slot][0], cell)
         return replace(self, cells=(*self.cells[:slot], pair, *self.cells[slot + 1 :]))
 
 
 class Violation(Exception):
-    """What must not be reachable has been reached; the message says how."""
+    """The model has reached a forbidden state. The message gives the steps to it."""
 
 
 class WrongSum(Violation):
-    """A worker took a result that is not its chunk's sum of those who it says are in it."""
+    """A worker accepted a result that is not the sum of its members' contributions to the chunk."""
 
 
 class FalseAlarm(Violation):
-    """A worker was told that it is left behind by a quorum that has not gone on."""
+    """A worker was told that it is left behind by a quorum that has not moved on."""
 
 
 class Variant(Interface):
-    """What distinguishes protocols: how uses of a slot are tagged, and what the switch does."""
+    """A protocol: the tags of a slot's uses, and the switch's reaction to contributions."""
 
     size: Size
 
     def tag(self, use: int) -> int:
-        """What a packet says about which use of its slot it belongs to."""
+        """Return the tag by which a packet identifies the use of its slot."""
 
     def contribute(
         self, state: State, worker: int, slot: int, use: int
     ) -> tuple[State, Answer | None]:
-        """The switch takes a contribution."""
+        """Let a contribution arrive at the switch."""
 
 
 @dataclass(frozen=True)
@@ -148,13 +149,13 @@ class Protocol:
     size: Size
 
     def tag(self, use: int) -> int:
-        """A sequence number, from 1 on."""
+        """Return a sequence number, from 1 on."""
         return use + 1
 
     def contribute(
         self, state: State, worker: int, slot: int, use: int
     ) -> tuple[State, Answer | None]:
-        """One row of the table `decision`."""
+        """Apply one row of the table `decision`."""
         sequence, chunk = self.tag(use), self.size.chunk(slot, use)
         copy, this = sequence % 2, frozenset({worker})
         cell = state.cells[slot][copy]
@@ -175,18 +176,18 @@ class Protocol:
 
 @dataclass(frozen=True)
 class AlternatingBit:
-    """The same with one bit in place of the sequence number, and all workers in every result."""
+    """A variant with one bit in place of the sequence number, and all workers in every result."""
 
     size: Size
 
     def tag(self, use: int) -> int:
-        """Which of the two copies."""
+        """Return the index of the copy."""
         return use % 2
 
     def contribute(
         self, state: State, worker: int, slot: int, use: int
     ) -> tuple[State, Answer | None]:
-        """A worker's bit in one copy makes room for its bit in the other."""
+        """Take a contribution. A worker's bit in one copy clears its bit in the other."""
         copy, chunk = self.tag(use), self.size.chunk(slot, use)
         everybody = frozenset(range(self.size.workers))
         cell, other = state.cells[slot][copy], state.cells[slot][1 - copy]
@@ -203,12 +204,12 @@ class AlternatingBit:
 
 
 def start(size: Size) -> State:
-    """Before the first packet."""
+    """Return the state before the first packet."""
     return State(((0,) * size.slots,) * size.workers, ((Cell(), Cell()),) * size.slots)
 
 
 def finished(size: Size, state: State) -> Workers:
-    """The workers that have every result."""
+    """Return the workers that have every result."""
     return frozenset(
         worker
         for worker, progress in enumerate(state.progress)
@@ -217,19 +218,19 @@ def finished(size: Size, state: State) -> Workers:
 
 
 def over(size: Size, state: State) -> bool:
-    """Whether every worker has every result, or knows that it will not have it."""
+    """Return whether every worker has every result, or an error."""
     return finished(size, state) | state.ended == frozenset(range(size.workers))
 
 
 def steps(variant: Variant, state: State) -> Iterator[tuple[str, State]]:
-    """Everything that may happen next, and what comes of it. Raises Violation."""
+    """Yield all possible next steps, each with the state after it. Raises Violation."""
     yield from _arrivals(variant, state)
     yield from _results(variant, state)
     yield from _ends(variant, state)
 
 
 def _arrivals(variant: Variant, state: State) -> Iterator[tuple[str, State]]:
-    """A contribution arrives at the switch."""
+    """Yield the arrivals of contributions at the switch."""
     size = variant.size
     for worker, progress in enumerate(state.progress):
         for slot, done in enumerate(progress):
@@ -242,7 +243,7 @@ def _arrivals(variant: Variant, state: State) -> Iterator[tuple[str, State]]:
 def arrive(
     variant: Variant, state: State, worker: int, slot: int, use: int
 ) -> tuple[State, Answer | None]:
-    """The state when a contribution has arrived, and what the switch says."""
+    """Return the state after a contribution's arrival, and the switch's answer."""
     state, answer = variant.contribute(state, worker, slot, use)
     if answer and answer.kind == Kind.RESULT:
         sent = Sent(slot, variant.tag(use), answer.members, answer.total)
@@ -251,7 +252,7 @@ def arrive(
 
 
 def _results(variant: Variant, state: State) -> Iterator[tuple[str, State]]:
-    """A result arrives at a worker whose chunk it answers."""
+    """Yield the arrivals of results at workers whose chunks they answer."""
     size = variant.size
     for sent in state.results:
         for worker in _waiting(variant, state, sent.slot, sent.tag):
@@ -264,7 +265,7 @@ def _results(variant: Variant, state: State) -> Iterator[tuple[str, State]]:
 
 
 def _ends(variant: Variant, state: State) -> Iterator[tuple[str, State]]:
-    """A worker hears that it is left behind, or that too few are left for any result."""
+    """Yield the workers' possible ends: left behind, or too few workers left for any result."""
     size = variant.size
     for worker, slot in product(range(size.workers), range(size.slots)):
         use = state.progress[worker][slot]
@@ -283,7 +284,7 @@ def _ends(variant: Variant, state: State) -> Iterator[tuple[str, State]]:
 
 
 def _waiting(variant: Variant, state: State, slot: int, tag: int) -> list[int]:
-    """The workers to whom an answer with this tag means something."""
+    """Return the workers that wait for an answer with this tag."""
     return [
         worker
         for worker, progress in enumerate(state.progress)
@@ -307,12 +308,12 @@ Graph = dict[S, frozenset[S]]
 
 
 def explore(variant: Variant) -> Graph[State]:
-    """All that can happen. Raises Violation, with a shortest way to it."""
+    """Return all reachable states. Raises Violation, with a shortest way to it."""
     return reachable(start(variant.size), lambda state: steps(variant, state))
 
 
 def reachable(first: S, following: Callable[[S], Iterable[tuple[str, S]]]) -> Graph[S]:
-    """Every state that can come of the first one. Raises Violation, with a shortest way to it."""
+    """Return every state that is reachable from `first`. Raises Violation, with a shortest way to it."""
     came: dict[S, tuple[S, str] | None] = {first: None}
     graph: Graph[S] = {}
     waiting = deque([first])
@@ -331,7 +332,7 @@ def reachable(first: S, following: Callable[[S], Iterable[tuple[str, S]]]) -> Gr
 
 
 def stuck(graph: Graph[S], good: Callable[[S], bool]) -> set[S]:
-    """States from which no way leads to a good one."""
+    """Return the states from which no way leads to a good one."""
     before: dict[S, list[S]] = {state: [] for state in graph}
     for state, following in graph.items():
         for each in following:

@@ -1,8 +1,8 @@
-"""A worker that trains a small network step by step, and says when each step was done.
+"""A worker that trains a small network step by step, and prints the time of each step.
 
-``python steps.py STEPS [group]``: with ``group`` the workers form a process group, and fall back to it.
-After every step one JSON line: its number, the time, the path of its sums, and now and then what the
-parameters are.
+``python steps.py STEPS [group]``; with ``group`` the workers form a process group, and use it as
+the fallback. After every step the worker prints a JSON line: the step's number, the time, the path
+of its sums, and sometimes a digest of the parameters.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ REPORT_EVERY = 50
 
 
 def main(steps: int, *, group: bool) -> None:
-    """Train on random data that every worker makes from the rank and the step, so that runs agree."""
+    """Train on random data that every worker derives from rank and step, so that all runs agree."""
     torch.set_num_threads(1)
     if group:
         dist.init_process_group("gloo")
@@ -35,8 +35,11 @@ def main(steps: int, *, group: bool) -> None:
             data = torch.randn(16, 32, generator=torch.Generator().manual_seed(step * 64 + rank))
             loss = nn.functional.mse_loss(model(data), data @ teacher)
             gradients = torch.autograd.grad(loss, parameters)
-            mean = agent.all_reduce(torch.cat([each.reshape(-1) for each in gradients]))
+            flat = torch.cat([each.reshape(-1) for each in gradients])
+            mean = agent.all_reduce(flat)
+            flat.fill_(torch.nan)  # no other worker may get the caller's later values
             descend(parameters, mean)
+            mean.fill_(torch.nan)
             digest = digest_of(parameters) if step % REPORT_EVERY == 0 else ""
             assert agent.epoch
             path = agent.epoch.path.name
@@ -45,7 +48,7 @@ def main(steps: int, *, group: bool) -> None:
 
 
 def descend(parameters: list[nn.Parameter], gradient: torch.Tensor) -> None:
-    """One step of gradient descent."""
+    """Take one step of gradient descent."""
     sizes = [each.numel() for each in parameters]
     with torch.no_grad():
         for each, part in zip(parameters, gradient.split(sizes), strict=True):
@@ -53,7 +56,7 @@ def descend(parameters: list[nn.Parameter], gradient: torch.Tensor) -> None:
 
 
 def digest_of(parameters: list[nn.Parameter]) -> str:
-    """All bits of the parameters, in short."""
+    """Return a short digest of all bits of the parameters."""
     digest = hashlib.sha256()
     for each in parameters:
         digest.update(each.detach().numpy().tobytes())
@@ -61,7 +64,7 @@ def digest_of(parameters: list[nn.Parameter]) -> str:
 
 
 def say(**facts: object) -> None:
-    """Tell the test something."""
+    """Print a message for the test."""
     sys.stdout.write(json.dumps(facts) + "\n")
     sys.stdout.flush()
 

@@ -1,6 +1,7 @@
-"""Real switches for tests: ``innet-switch`` as a process of its own, its ports cables made of UDP."""
+"""Real switches for tests: ``innet-switch`` as a separate process, with cables made of UDP as ports."""
 
 import contextlib
+import signal
 import socket
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from innet.demo.rack import free_udp_ports
 
 COMMAND = str(Path(sys.executable).with_name("innet-switch"))
 STOPS_WITHIN = 10.0
+STOPPED = {128 + signal.SIGINT, 128 + signal.SIGTERM}
 ANSWERS_WITHIN = 10.0
 
 
@@ -26,9 +28,10 @@ class Switch:
 
 @contextlib.contextmanager
 def running_switch(ports: int, *arguments: str, program: Path | None = None) -> Iterator[Switch]:
-    """Start a switch; in the end it has to stop cleanly within a bounded time.
+    """Start a switch, and require a clean and quick stop in the end.
 
-    P4Runtime is served at a free address. Without a compiled program it waits for P4Runtime's.
+    P4Runtime is served at a free address. Without a compiled program the switch waits for P4Runtime
+    to bring one.
     """
     with contextlib.ExitStack() as stack:
         hosts = [stack.enter_context(udp_socket()) for _ in range(ports)]
@@ -41,7 +44,7 @@ def running_switch(ports: int, *arguments: str, program: Path | None = None) -> 
 
 
 def udp_socket() -> socket.socket:
-    """A socket at a port of 127.0.0.1 of its own; waiting for a datagram is bounded."""
+    """Return a socket at a free port of 127.0.0.1, with a limit on the wait for a datagram."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     sock.bind(("127.0.0.1", 0))
     sock.settimeout(ANSWERS_WITHIN)
@@ -49,26 +52,26 @@ def udp_socket() -> socket.socket:
 
 
 def receive(sock: socket.socket) -> bytes:
-    """The next frame. Raises TimeoutError if none comes."""
+    """Return the next frame. Raises TimeoutError if none comes."""
     return sock.recv(1 << 16)
 
 
 @contextlib.contextmanager
 def _process(command: list[str]) -> Iterator[subprocess.Popen[str]]:
-    # In a process group of its own, so that a test can see that nothing of it is left.
+    # The process group of its own lets a test see that nothing of the switch remains.
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
         try:
             yield process
             process.terminate()
-            assert process.wait(STOPS_WITHIN) == 0
+            assert process.wait(STOPS_WITHIN) in STOPPED
         finally:
             process.kill()
 
 
 def _address(process: subprocess.Popen[str]) -> str:
-    """Where the switch serves P4Runtime: it says so when it is ready."""
+    """Return the P4Runtime address, which the switch prints when it is ready."""
     said = process.stdout.readline()
     assert said.startswith("P4Runtime "), f"the switch did not start: {said!r}"
     return said.split()[1]

@@ -1,4 +1,4 @@
-"""How a worker's stay ends: with the script, whatever ends it."""
+"""The end of a worker's membership: it ends with the script, whatever ends the script."""
 
 import os
 import signal
@@ -10,13 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from racks import WITHIN, Rack, rack
 
-from innet.errors import AgentClosed, LinkFailed, WorkersMissing
+from innet.errors import AgentClosed, AllReduceError, LinkFailed, WorkersMissing
 
 ONES = np.ones(1000, np.float32)
 
-# A worker that is in the middle of an all-reduce, which cannot finish, when something happens to it.
+# A worker that something happens to in the middle of an all-reduce, which cannot finish.
 WORKER = """
 import sys
 import numpy as np
@@ -47,7 +48,7 @@ def test_a_script_that_fails_ends_and_the_others_learn_it(tor: Rack, then: str):
             if then == "future.result()":
                 worker.send_signal(signal.SIGINT)
             assert worker.wait(WITHIN) != 0
-        # To the maximum it has contributed, to the sum it cannot.
+        # It has contributed to the maximum. It cannot contribute to the sum.
         with pytest.raises(WorkersMissing, match="worker 0"):
             other.all_reduce(ONES)
 
@@ -70,9 +71,29 @@ def test_leaving_a_with_block_by_an_error_does_not_wait_for_the_others(tor: Rack
             agent.submit(ONES)
 
 
+class Unreadable(torch.Tensor):
+    """A tensor that fails when it is read, as if there were no memory for a copy."""
+
+    def detach(self) -> torch.Tensor:
+        raise MemoryError("no memory")
+
+
+def test_a_tensor_that_cannot_be_read_spoils_the_seat_and_never_a_sum(tor: Rack):
+    with tor.job(2) as job, tor.join(job, 0) as first, tor.join(job, 1) as second:
+        missing = torch.ones(1000).as_subclass(Unreadable)
+        broken = [first.submit(missing), first.submit(ONES)]
+        others = [second.submit(ONES), second.submit(2 * ONES)]
+        assert isinstance(broken[0].exception(WITHIN), MemoryError)
+        # Otherwise the second vector of one worker and the first of the other would be added.
+        with pytest.raises(AllReduceError, match=r"no memory.*join the job again"):
+            broken[1].result(WITHIN)
+        for other in others:
+            assert isinstance(other.exception(WITHIN), WorkersMissing)
+
+
 def test_a_link_that_fails_spoils_the_seat_and_never_a_sum(tor: Rack):
     with tor.job(2) as job, tor.join(job, 0) as first, tor.join(job, 1) as second:
-        with Path(os.devnull).open() as nothing:  # no socket
+        with Path(os.devnull).open() as nothing:  # not a socket
             os.dup2(nothing.fileno(), first._link._socket.fileno())
         with ThreadPoolExecutor(1) as pool:
             other = pool.submit(second.all_reduce, ONES)

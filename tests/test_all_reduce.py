@@ -1,4 +1,4 @@
-"""Tensors go in at the workers, and what comes out of the switch is their mean."""
+"""All-reduces through the switch: workers contribute tensors, and get their exact or bounded result."""
 
 import contextlib
 from collections.abc import Iterator
@@ -24,7 +24,8 @@ SPECIAL = (np.nan, np.inf, -np.inf)
 
 @pytest.fixture(scope="module")
 def tor() -> Iterator[Rack]:
-    # As many ports as are in use at once. On a busy machine 32 workers in one process are often silent.
+    # As many ports as are in use at once. 32 workers in one process on a busy machine are often
+    # silent, so leases are long.
     with rack(37, LANES, policy=Policy(lease_s=30.0)) as running:
         yield running
 
@@ -43,13 +44,13 @@ def agents(tor: Rack, request: pytest.FixtureRequest) -> Iterator[list[Agent]]:
 
 @st.composite
 def recipes(draw) -> tuple[int, int, int, int, int]:
-    """For :func:`gradients`: elements, range of exponents, how many are not finite, and a seed."""
+    """Draw arguments of :func:`gradients`: elements, exponents, number not finite, and a seed."""
     low, high = sorted(draw(st.tuples(st.integers(-149, 128), st.integers(-149, 128))))
     return draw(st.integers(0, 300)), low, high, draw(st.integers(0, 2)), draw(st.integers(0, 999))
 
 
 def gradients(workers: int, recipe: tuple[int, int, int, int, int]) -> np.ndarray:
-    """(workers, elements) float32 of log-uniform magnitudes, some of them not finite."""
+    """Return (workers, elements) float32 of log-uniform magnitudes, some of them not finite."""
     elements, low, high, specials, seed = recipe
     rng = np.random.default_rng(seed)
     exponents = rng.integers(low, high, (workers, elements), endpoint=True)
@@ -61,7 +62,7 @@ def gradients(workers: int, recipe: tuple[int, int, int, int, int]) -> np.ndarra
 
 
 def assert_within_the_stated_bound(block: np.ndarray, got: np.ndarray) -> None:
-    """`innet.host.quantize` states the bound. `block`: (workers, up to LANES)."""
+    """Check the bound that `innet.host.quantize` states. `block` is (workers, up to LANES)."""
     workers, two = len(block), Fraction(2)
     _, exponent = frexp(float(np.abs(block).max()))
     step = max(two ** (exponent + (workers - 1).bit_length() - 31), two**-126)
@@ -72,7 +73,7 @@ def assert_within_the_stated_bound(block: np.ndarray, got: np.ndarray) -> None:
 
 
 @given(recipes())
-@example((65, 128, 128, 0, 0))  # sums that float32 does not hold
+@example((65, 128, 128, 0, 0))  # sums beyond float32
 @example((65, -149, -120, 0, 0))  # denormal numbers
 @example((300, -149, 128, 2, 0))
 @example((0, 0, 0, 0, 0))
@@ -149,21 +150,21 @@ def test_what_cannot_be_summed_is_refused_before_anything_is_sent(pair, tensor, 
 
 
 def sums(agents: list[Agent], vectors: np.ndarray) -> list[np.ndarray]:
-    """What every worker gets when all sum at once."""
+    """Return the results of all workers, which sum at the same time."""
     running = [agent.submit(mine, "sum") for agent, mine in zip(agents, vectors, strict=True)]
     return [future.result(60) for future in running]
 
 
 @st.composite
 def integers(draw) -> tuple[np.dtype, int, int, int]:
-    """For :func:`integer_vectors`: dtype, elements, bits that are used, and a seed."""
+    """Draw arguments of :func:`integer_vectors`: dtype, elements, used bits, and a seed."""
     dtype = np.dtype(draw(st.sampled_from([np.int32, np.int64])))
     bits = draw(st.integers(1, dtype.itemsize * 8))
     return dtype, draw(st.integers(0, 300)), bits, draw(st.integers(0, 999))
 
 
 def integer_vectors(workers: int, recipe: tuple[np.dtype, int, int, int]) -> np.ndarray:
-    """(workers, elements) of so many bits, a quarter of them the largest or the smallest there are."""
+    """Return (workers, elements) of so many bits, a quarter of them the largest or smallest possible."""
     dtype, elements, bits, seed = recipe
     rng = np.random.default_rng(seed)
     low, high = -(1 << bits - 1), (1 << bits - 1) - 1
@@ -264,7 +265,7 @@ def test_workers_that_disagree_about_the_size_are_all_told(tor: Rack, sizes: tup
             assert str(error) == (
                 f"this worker reduces {size} elements, others between {min(sizes)} and {max(sizes)}"
             )
-        for agent in agents:  # they are out of step: nothing may be summed any more
+        for agent in agents:  # the workers' calls differ, so nothing may be summed any more
             assert isinstance(problem(agent.submit(np.ones(5, np.float32))), WorkersDisagree)
 
 
@@ -298,7 +299,7 @@ def test_losses_repetitions_and_overtaking_on_the_way_change_nothing(tor: Rack):
                 assert min(counts.dropped, counts.duplicated, counts.reordered) > 10
             traffic = agent.traffic
             assert traffic.retransmissions > 10
-            # Of an exchange that a new epoch has interrupted more was sent, and more is completed.
+            # An exchange that a new epoch has interrupted adds to the sent and completed chunks.
             assert traffic.packets_sent >= traffic.chunks + traffic.retransmissions
         counters = tor.show(job).counters
         assert counters.completed >= agents[0].traffic.chunks

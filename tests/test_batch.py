@@ -19,7 +19,7 @@ SMALLEST, LARGEST = -(2**31), 2**31 - 1
 
 @pytest.fixture(params=["C", "numpy"])
 def which_code(request, monkeypatch) -> str:
-    """The test runs with the one and with the other."""
+    """Run the test with compiled code and without."""
     if request.param == "numpy":
         monkeypatch.setattr(batch, "compiled", lambda: None)
     elif not batch.compiled():

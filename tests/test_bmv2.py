@@ -37,10 +37,10 @@ ALL_REDUCE = Path(__file__).with_name("all_reduce.py")
 
 @dataclass(frozen=True)
 class Network:
-    """A running switch without a program, and its workers' places.
+    """A running switch without a program, and the places of its workers.
 
-    `address` is where the switch serves P4Runtime; `links` are the workers', as ``join`` takes them;
-    a command that starts with ``at[rank]`` runs where the worker is.
+    `address` is where the switch serves P4Runtime, and `links` are the workers' links for ``join``.
+    A command that starts with ``at[rank]`` runs at the worker's place.
     """
 
     address: str
@@ -53,8 +53,8 @@ Start = Callable[[Path], contextlib.AbstractContextManager[Network]]
 
 @contextlib.contextmanager
 def cables(folder: Path) -> Iterator[Network]:
-    """The embedded switch on cables made of UDP, which need no privileges."""
-    own = f"127.{1 + secrets.randbelow(254)}.{secrets.randbelow(256)}"  # all its ports are free
+    """Run the embedded switch on cables made of UDP, which need no privileges."""
+    own = f"127.{1 + secrets.randbelow(254)}.{secrets.randbelow(256)}"  # its ports are all free
     near = [f"{own}.1:{9000 + number}" for number in range(1, WORKERS + 1)]
     far = [f"{own}.2:{8000 + number}" for number in range(1, WORKERS + 1)]
     ports = [f"udp:{a}/{b}" for a, b in zip(near, far, strict=True)]
@@ -65,14 +65,14 @@ def cables(folder: Path) -> Iterator[Network]:
 
 @contextlib.contextmanager
 def innet_switch(folder: Path) -> Iterator[Network]:
-    """The embedded switch on network interfaces."""
+    """Run the embedded switch on network interfaces."""
     with on_interfaces([str(INNET_SWITCH)], folder) as network:
         yield network
 
 
 @contextlib.contextmanager
 def bmv2(folder: Path) -> Iterator[Network]:
-    """BMv2's simple_switch on network interfaces."""
+    """Run BMv2's simple_switch on network interfaces."""
     if not shutil.which(BMV2):
         pytest.skip(f"there is no {BMV2} (BMv2) on the PATH")
     with on_interfaces([BMV2], folder) as network:
@@ -95,7 +95,7 @@ def on_interfaces(command: list[str], folder: Path) -> Iterator[Network]:
 def running_switch(
     at: list[str], command: list[str], ports: list[str], folder: Path
 ) -> Iterator[str]:
-    """A switch, started with the options that both switches take. Yields its P4Runtime address."""
+    """Start a switch with options that both switches take. Yields its P4Runtime address."""
     address = f"unix:{folder}/p4runtime"
     interfaces = [f"--interface={number}@{port}" for number, port in enumerate(ports, start=1)]
     target = ["--grpc-server-addr", address, "--cpu-port", "510", "--drop-port", "511"]
@@ -120,7 +120,7 @@ def running(
 
 @contextlib.contextmanager
 def serving(folder: Path) -> Iterator[tuple[str, rpc.ControllerStub]]:
-    """A controller in this process: its address, which namespaces do not hide, and a client."""
+    """Run a controller in this process. Yields its address, visible in all namespaces, and a client."""
     address = f"unix:{folder}/controller"
     server = ControllerServer(address)
     channel, stub = connect(address)
@@ -132,7 +132,7 @@ def serving(folder: Path) -> Iterator[tuple[str, rpc.ControllerStub]]:
 
 
 def gradients(rank: int) -> list[np.ndarray]:
-    """Vectors of one worker that a switch, or the way there, could get wrong."""
+    """Return vectors of one worker that a switch or a network could get wrong."""
     rng = np.random.default_rng([20, rank])
     whole, tiny, small, large, spoilt = rng.standard_normal((5, 5_000), np.float32)
     spoilt[[17, 2_000 + rank, 4_999]] = [np.nan, np.inf, -np.inf]
@@ -144,14 +144,14 @@ def gradients(rank: int) -> list[np.ndarray]:
         whole[:65],
         np.ldexp(tiny, -140),  # denormals
         small * np.float32(1000.0 ** (rank - 1)),
-        np.ldexp(large.clip(-1, 1), exponents),  # blocks and workers differ
+        np.ldexp(large.clip(-1, 1), exponents),  # blocks and workers differ in size
         np.full(257, np.finfo(np.float32).max * (-1) ** rank, np.float32),
         spoilt,
     ]
 
 
 def exact_mean(vectors: tuple[np.ndarray, ...], lanes: int) -> np.ndarray:
-    """What the switch must make of one vector of each worker."""
+    """Return the expected result for one vector of each worker."""
     parts = [blocks(vector, lanes) for vector in vectors]
     own = [block_exponents(part) for part in parts]
     agreed, workers = np.max(own, axis=0), len(parts)
@@ -164,7 +164,7 @@ def exact_mean(vectors: tuple[np.ndarray, ...], lanes: int) -> np.ndarray:
 
 
 def chunks(elements: int, lanes: int) -> int:
-    """How many chunks an all-reduce takes: four words and the exponents, then the blocks."""
+    """Return the chunks of an all-reduce: those of four words and the exponents, then the blocks."""
     vector = -(-elements // lanes)
     return -(-(vector + 4) // lanes) + vector
 
@@ -172,7 +172,7 @@ def chunks(elements: int, lanes: int) -> int:
 def all_reduce(
     network: Network, controller: str, token: str, folder: Path, given: list[list[np.ndarray]]
 ) -> list[list[np.ndarray]]:
-    """Let a process at each worker's place reduce its vectors. Returns each worker's means."""
+    """Run a process at each worker's place that reduces its vectors. Returns each worker's means."""
     with contextlib.ExitStack() as stack:
         workers = []
         for rank, vectors in enumerate(given):
@@ -190,7 +190,7 @@ def all_reduce(
 
 
 def open_job(stub: rpc.ControllerStub, network: Network, lanes: int) -> str:
-    """Returns the token that its workers need."""
+    """Open a job. Returns the token that its workers need."""
     ports = range(1, WORKERS + 1)
     stub.AddSwitch(
         pb.AddSwitchRequest(name="tor", grpc_address=network.address, ports=ports, lanes=lanes)
@@ -217,7 +217,7 @@ def test_every_worker_gets_the_exact_sum_and_the_switch_made_it(
         counters = stub.GetJob(pb.GetJobRequest(name="job")).counters
     assert_exact(means, given, lanes)
     needed = sum(chunks(vector.size, lanes) for vector in given[0])
-    # BMv2 on a busy machine may be silent for so long that the workers begin an exchange again.
+    # BMv2 on a busy machine may be silent so long that the workers repeat an exchange.
     again = counters.completed - needed
     assert again == 0 or (start is bmv2 and again > 0)
     assert counters.waiting >= counters.completed * (WORKERS - 1)
@@ -269,7 +269,7 @@ def python(script: str, *arguments: str) -> list[str]:
 
 @contextlib.contextmanager
 def listening(command: list[str]) -> Iterator[IO[str]]:
-    """A command that has said that it listens. Yields what else it says."""
+    """Start a command and wait until it listens. Yields the rest of its output."""
     with running(command, stdout=subprocess.PIPE) as process:
         assert process.stdout
         assert process.stdout.readline() == "listening\n"
@@ -277,7 +277,7 @@ def listening(command: list[str]) -> Iterator[IO[str]]:
 
 
 def fetch(network: Network, rank: int, other: int) -> bytes:
-    """What a worker gets that fetches something from another one over TCP."""
+    """Return the bytes that a worker fetches from another one over TCP."""
     with listening([*network.at[other], *python(SERVE)]):
         command = [*network.at[rank], *python(FETCH, f"10.0.0.{other + 1}")]
         return subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout

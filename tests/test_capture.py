@@ -1,4 +1,4 @@
-"""``innet capture`` shows what passes, from capture files here."""
+"""``innet capture`` shows innet packets, here from capture files."""
 
 import re
 from pathlib import Path
@@ -18,7 +18,7 @@ from innet.wire.records import packet_dtype
 
 
 def write_capture(file: Path) -> None:
-    """Five innet packets, plain and in cables made of UDP, among others; two of them corrupted."""
+    """Write five innet packets among others, plain and in UDP cables. Two of them are corrupted."""
     header = {"operation": Operation.SUM, "job": 3, "epoch": 5, "slot": 1, "sequence": 2}
     header["flags"] = Flag.OVERFLOW
     there = IP(src="10.0.0.1", dst="10.255.255.254") / UDP(sport=50_000, dport=UDP_PORT)
@@ -46,7 +46,7 @@ def write_capture(file: Path) -> None:
 
 
 def seal_for(packet: Packet, lanes: Lanes) -> None:
-    """Give a packet the check that it must have with these lanes."""
+    """Give a packet the right check for these lanes."""
     record = np.frombuffer(bytes(packet[Innet] / lanes), packet_dtype(len(lanes.lanes))).copy()
     source = Address(packet.src, packet[IP].src, packet[UDP].sport)
     seal(record, source.ip_number, source.udp_port)

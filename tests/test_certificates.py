@@ -1,4 +1,4 @@
-"""The folder of certificates: what `innet certificates` makes, and what is said if it is amiss."""
+"""The folder of certificates: the files that `innet certificates` makes, and errors in them."""
 
 import re
 import shutil
@@ -22,7 +22,7 @@ EXPIRED = timedelta(seconds=-1)
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Certificates, made anew for one test."""
+    """Return the folder with new certificates for one test."""
     make(tmp_path / "tls", ["rack.example", "10.0.0.7"])
     return tmp_path / "tls"
 

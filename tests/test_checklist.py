@@ -1,14 +1,23 @@
-"""What `innet doctor` says about a machine."""
+"""The checks of a machine by `innet doctor`."""
 
 import os
 import re
 import shutil
 import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from commands import BIN, run, serving
+from racks import rack
 
+from innet.certificates import make
+from innet.controller import innet_pb2 as pb
+from innet.controller.client import connect
+from innet.observe import interfaces
 from innet.observe.checklist import CHECKS, check
 from innet.observe.findings import Finding, Severity
 from innet.observe.roles import Role
@@ -47,9 +56,10 @@ def test_a_folder_without_certificates_is_a_problem(tmp_path: Path):
 @pytest.mark.parametrize(
     ("name", "changes", "severity", "words"),
     [
-        ("job", {}, Severity.GOOD, "train, as worker 3"),
+        ("job", {}, Severity.NOTE, "train, as worker 3; without the controller nobody can say"),
         ("job", {"INNET_TOKEN": ""}, Severity.NOTE, "not set: INNET_TOKEN;"),
         ("job", {"RANK": "one"}, Severity.PROBLEM, "RANK is 'one'"),
+        ("job", {"RANK": str(1 << 32)}, Severity.PROBLEM, "RANK is '4294967296'"),
         ("quantizer", {}, Severity.GOOD, "int32 by numpy, on the CPU"),
         ("quantizer", {"INNET_QUANTIZER": "int8"}, Severity.GOOD, "int8 by numpy, on the CPU"),
         ("quantizer", {"INNET_QUANTIZER": "int7"}, Severity.PROBLEM, "quantizer 'int7': it has to"),
@@ -67,12 +77,95 @@ def test_variables_are_checked(name: str, changes: dict, severity: Severity, wor
     assert (finding.severity, finding.what[: len(words)]) == (severity, words)
 
 
+@pytest.fixture(scope="module")
+def job() -> Iterator[dict[str, str]]:
+    """Yield the environment of a job's worker."""
+    with rack(2) as tor, tor.job(2) as name:
+        yield {
+            "INNET_CONTROLLER": tor.controller, "INNET_JOB": name, "INNET_TOKEN": tor.tokens[name],
+            "RANK": "1", "INNET_LINK": "host",
+        }  # fmt: skip
+
+
+def test_a_worker_that_may_join_is_told_so_and_takes_no_seat(job: dict[str, str]):
+    for _ in range(2):
+        finding = found("job", **job)
+        assert (finding.severity, finding.what) == (
+            Severity.GOOD, f"{job['INNET_JOB']}, as worker 1, which may join",
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "words", "remedy"),
+    [
+        ({"INNET_TOKEN": "wrong"}, "the token is not the job", "innet job create"),
+        ({"RANK": "70"}, "rank 70: the job has 2 workers", "set RANK"),
+        ({"INNET_JOB": "nowhere"}, "there is no job 'nowhere'", "innet job list"),
+    ],
+)
+def test_a_worker_that_could_not_join_is_a_problem(
+    job: dict[str, str], changes: dict[str, str], words: str, remedy: str
+):
+    finding = found("job", **{**job, **changes})
+    assert finding.severity == Severity.PROBLEM
+    assert words in finding.what
+    assert remedy in finding.remedy
+
+
+def test_a_seat_that_is_taken_is_worth_knowing(job: dict[str, str]):
+    channel, stub = connect(job["INNET_CONTROLLER"])
+    request = pb.JoinRequest(job=job["INNET_JOB"], rank=1, token=job["INNET_TOKEN"])
+    leave = threading.Event()
+
+    def messages() -> Iterator[pb.WorkerMessage]:
+        yield pb.WorkerMessage(join=request)
+        leave.wait(60)
+
+    with channel:
+        stay = stub.Join(messages())
+        assert next(stay).HasField("invitation")
+        finding = found("job", **job)
+        leave.set()
+    assert finding.severity == Severity.NOTE
+    assert "which is in the job already" in finding.what
+
+
+def test_a_cable_needs_no_way_through_the_network(job: dict[str, str]):
+    cable = {**job, "INNET_LINK": "udp:127.0.0.1:1/127.0.0.1:2"}
+    for name in ("service address", "offloads", "fallback"):
+        assert found(name, **cable).severity == Severity.NOTE
+
+
+def test_a_certificate_that_ends_soon_is_a_warning(tmp_path: Path):
+    for days, severity in ((1, Severity.WARNING), (60, Severity.GOOD)):
+        make(tmp_path / str(days), [], timedelta(days=days))
+        assert found("certificates", INNET_TLS=str(tmp_path / str(days))).severity == severity
+
+
+ROUTES = """Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT
+eth0\t00000000\t0100000A\t0003\t0\t0\t100\t00000000\t0\t0\t0
+eth1\t0000010A\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0
+eth2\t0000010A\t00000000\t0000\t0\t0\t0\t00FFFFFF\t0\t0\t0
+"""
+
+
+@pytest.mark.skipif(sys.byteorder != "little", reason="the kernel writes its own byte order")
+@pytest.mark.parametrize(("ip", "gateway"), [("192.0.2.1", "10.0.0.1"), ("10.1.0.254", "")])
+def test_a_way_over_a_gateway_is_told_from_one_in_the_subnet(
+    tmp_path: Path, monkeypatch, ip: str, gateway: str
+):
+    table = tmp_path / "route"
+    table.write_text(ROUTES)
+    monkeypatch.setattr(interfaces, "_ROUTES", table)
+    assert interfaces.gateway_to(ip) == gateway
+
+
 def test_the_command_prints_a_line_for_every_check_and_its_exit_code_says_whether_all_is_well():
     with serving() as (_, address):
         done = run("innet", "doctor", "--controller", address, **WELL)
     assert done.stderr == ""
     for name in ("controller", "job", "link", "segmentation", "socket buffers", "PyTorch"):
-        assert re.search(rf"^(good|note|warning) +{name} ", done.stdout, re.MULTILINE), name
+        assert re.search(rf"^(good|note|warning|problem) +{name} ", done.stdout, re.MULTILINE), name
     wrong = "warning " in done.stdout or "problem " in done.stdout
     assert done.returncode == wrong
 
@@ -91,7 +184,7 @@ def test_without_privileges_ports_are_cables_and_buffers_are_what_the_system_all
     command = ["setpriv", "--bounding-set", caps, "--inh-caps", caps, "--", str(BIN / "innet")]
     done = subprocess.run(
         [*command, "doctor", "--role", "switch"],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=200, check=False,
     )  # fmt: skip
     assert done.returncode == 1
     assert re.search(r"^warning +interfaces +no raw sockets", done.stdout, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""The command ``innet``, run as a user runs it: what it prints, and the code it ends with."""
+"""The command ``innet``, run as a user runs it: its output, and its exit code."""
 
 import os
 import re
@@ -9,13 +9,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 from commands import refuse, run, serving
 from racks import PATIENCE, WITHIN, free_cables
 from switches import Switch, running_switch
 
+from innet import commands, errors
 from innet.cli import parse_ports
+from innet.controller import innet_pb2 as pb
+from innet.controller import limits
+from innet.controller.status import code_of, error_of
 from innet.errors import UsageError
 from innet.host.agent import join
+from innet.private_file import private_file
 
 
 @pytest.fixture(scope="module")
@@ -65,9 +71,7 @@ def test_switches_and_jobs_are_added_shown_and_deleted(switch: Switch, controlle
 
 
 def test_a_token_is_written_to_a_file_for_its_owner_only(controller: str, tmp_path: Path):
-    path = tmp_path / "token"
-    path.write_text("a longer text that was there before, and is not the token of the job")
-    path.chmod(0o644)
+    path = tmp_path / "a token"
     create = ["job", "create", "secret", "--switch", "tor", "--workers", "1", "--quorum", "1"]
     done = run("innet", *create, "--token-file", str(path), "--controller", controller)
     assert done.returncode == 0, done.stderr
@@ -75,7 +79,7 @@ def test_a_token_is_written_to_a_file_for_its_owner_only(controller: str, tmp_pa
     token = path.read_text().strip()
     assert len(token) >= 32
     assert token not in done.stdout
-    assert f"INNET_TOKEN=$(cat {path})" in done.stdout
+    assert f"INNET_TOKEN=\"$(cat '{path}')\"" in done.stdout
     assert run("innet", "job", "delete", "secret", "--controller", controller).returncode == 0
 
 
@@ -85,6 +89,46 @@ def test_no_job_is_created_whose_token_cannot_be_written(controller: str, tmp_pa
     why = f"cannot write to {path}: No such file or directory"
     refuse(why, "innet", *create, "--token-file", str(path), "--controller", controller)
     refuse("no job 'secret'", "innet", "job", "show", "secret", "--controller", controller)
+
+
+def test_nothing_is_left_of_a_token_file_when_no_job_is_created(controller: str, tmp_path: Path):
+    path = tmp_path / "token"
+    create = ["job", "create", "secret", "--switch", "nowhere", "--workers", "1"]
+    options = ["--token-file", str(path), "--controller", controller]
+    refuse("no switch 'nowhere'", "innet", *create, *options)
+    assert not os.path.lexists(path)
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_no_token_is_written_to_what_is_there_already(tmp_path: Path, link: bool):
+    """Anybody may have made it: a file would stay theirs, and a link leads where they want."""
+    other, path = tmp_path / "other", tmp_path / "token"
+    other.write_text("of somebody else")
+    (path.symlink_to if link else path.hardlink_to)(other)
+    with pytest.raises(UsageError, match="is there already"), private_file(path):
+        pass
+    assert other.read_text() == "of somebody else"
+    assert path.exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["$(touch pwn)", "a b", "[/x]", "-rf", "..", "x;y", "größe", "", "a" * 65]
+)
+def test_a_name_that_means_something_to_a_shell_is_refused(name: str):
+    for request, check in (
+        (pb.CreateJobRequest(name=name, switch="tor", workers=1), limits.check_job),
+        (pb.AddSwitchRequest(name=name, grpc_address="a:1", ports=[1]), limits.check_switch),
+        (pb.JoinRequest(job=name), limits.check_join),
+    ):
+        with pytest.raises(
+            UsageError, match=r"is no name for a (job|switch): write 1 to 64 letters"
+        ):
+            check(request)
+
+
+@pytest.mark.parametrize("name", ["a", "job-1", "resnet50_v1.5", "_", "7", "a" * 64])
+def test_usual_names_are_taken(name: str):
+    limits.check_job(pb.CreateJobRequest(name=name, switch="tor", workers=1))
 
 
 def test_a_switch_is_removed_and_can_be_added_again(switch: Switch):
@@ -99,11 +143,11 @@ def test_a_switch_is_removed_and_can_be_added_again(switch: Switch):
             add = f"switch add tor {own.address} --ports 1"
             create = "job create j --switch tor --workers 1"
             innet(add)
-            assert "32 slots: a job may have 16 at most" in innet(f"{create} --slots 32", code=1)
+            assert "32 slots: a job may have 16 at most" in innet(f"{create} --slots 32", code=2)
             assert "slots 0 to 15 of tor" in innet(create)
             more = "job create more --switch tor --workers 1"
-            assert "there are 1 jobs, and no more are allowed" in innet(more, code=1)
-            assert "the switch 'tor' is in use: delete 'j' first" in innet("switch remove tor", 1)
+            assert "there are 1 jobs, and no more are allowed" in innet(more, code=2)
+            assert "the switch 'tor' is in use: delete 'j' first" in innet("switch remove tor", 2)
             innet("job delete j")
             assert innet("switch remove tor") == "switch tor removed\n"
             assert "tor" not in innet("switch list")
@@ -132,9 +176,65 @@ def test_what_the_controller_cannot_do_ends_with_code_2(controller: str, argumen
     refuse(why, "innet", *arguments.split(), "--controller", controller)
 
 
-def test_a_controller_that_is_not_there_ends_with_code_2():
-    why = "no controller answers at 127.0.0.1:1: start one with `innet controller`"
-    refuse(why, "innet", "switch", "list", "--controller", "127.0.0.1:1")
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        (
+            "innet switch list --controller 127.0.0.1:1",
+            "no controller answers at 127.0.0.1:1: start",
+        ),
+        (
+            "innet doctor job --controller 127.0.0.1:1",
+            "no controller answers at 127.0.0.1:1: start",
+        ),
+        ("innet deploy 127.0.0.1:1 --ports 1", "no switch answers at 127.0.0.1:1"),
+        ("innet switch add new 127.0.0.1:1 --ports 1 --controller CONTROLLER", "no switch answers"),
+    ],
+)
+def test_whatever_cannot_be_reached_ends_with_code_3(controller: str, command: str, why: str):
+    refuse(why, *command.replace("CONTROLLER", controller).split(), code=3)
+
+
+@pytest.mark.parametrize(
+    ("code", "problems"),
+    [
+        (2, [UsageError, errors.ControllerError, errors.NotAuthorized, errors.SwitchError]),
+        (2, [errors.NotFound, errors.NoCapacity, errors.UnsupportedProgram]),
+        (3, [errors.ControllerUnreachable, errors.SwitchOffline, errors.SwitchUnreachable]),
+        (3, [errors.ServerLost]),
+        (1, [errors.InnetError, errors.CompilerError, errors.JobEnded]),
+    ],
+)
+def test_the_same_cause_gives_the_same_exit_code_wherever_the_error_comes_from(
+    code: int, problems: list[type[errors.InnetError]]
+):
+    for kind in problems:
+        # A client raises the error that the controller raised.
+        for problem in (kind("why"), error_of(code_of(kind("why")), "why")):
+            if type(problem) is kind:
+                assert problem.exit_code == code
+        with pytest.raises(SystemExit) as end:
+            commands.run(raising(kind("why")), [])
+        assert end.value.code == code
+
+
+def raising(problem: BaseException) -> typer.Typer:
+    """Return an app whose command ends with this error."""
+    app = typer.Typer()
+
+    @app.command()
+    def fail() -> None:
+        raise problem
+
+    return app
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_gives_128_and_its_number(number: signal.Signals):
+    for problem in (commands.Stopped(number), KeyboardInterrupt()):
+        with pytest.raises(SystemExit) as end:
+            commands.run(raising(problem), [])
+        assert end.value.code == (128 + number if isinstance(problem, SystemExit) else 130)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +278,7 @@ def test_the_controller_stops_when_told_even_with_workers(number: signal.Signals
         with join(address, "job", 0, link, token=token, patience=PATIENCE) as agent:
             assert agent.all_reduce(np.ones(100, np.float32)).tolist() == [1.0] * 100
             process.send_signal(number)
-            assert process.wait(WITHIN) == 0
+            assert process.wait(WITHIN) == 128 + number
             assert "Traceback" not in process.stderr.read()
             with pytest.raises(ProcessLookupError):
                 os.killpg(process.pid, 0)

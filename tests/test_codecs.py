@@ -1,4 +1,4 @@
-"""Every codec keeps the bound that its docstring states."""
+"""Codecs: every one keeps the bound in its docstring."""
 
 from fractions import Fraction
 
@@ -75,7 +75,7 @@ def test_dynamic_tree_has_256_values():
     values = sorted(value_of(code) for code in range(256))
     assert len(set(values)) == 256
     assert (values[-1], value_of(0)) == (1.0, 0.0)
-    # Sign, one zero, the one, and 5 bits of which the middle of the last cell counts.
+    # Sign, one zero, the one, and 5 bits. The value is the middle of the last cell.
     assert value_of(0b1_01_11111) == pytest.approx(-(0.1 + 0.9 * 31.5 / 32) / 10)
     assert value_of(0b0_0000001) == pytest.approx(0.55e-6)
     assert -values[0] == values[-2]
@@ -110,7 +110,7 @@ def test_bytes_per_element(name: str, each: int):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_with_a_residual_nothing_is_lost_for_long(name: str):
-    """All that was sent differs from all that there was by the last residual."""
+    """All sent values differ from all given values by the last residual only."""
     keeping, rng = WithResidual(codec(name)), np.random.default_rng(2)
     sent, given_ones = np.zeros(50), np.zeros(50)
     for _ in range(300):

@@ -1,4 +1,4 @@
-"""The congestion window: what shrinks it, what does not, and how far it goes."""
+"""The congestion window: the causes of shrinking and growing, and the limits."""
 
 from dataclasses import dataclass
 
@@ -12,11 +12,11 @@ from innet.host.congestion import CongestionWindow
 
 @dataclass
 class Path:
-    """Drives a window through round trips over a path with these properties."""
+    """A path with these properties; it drives a window through round trips."""
 
     window: CongestionWindow
-    loss: float = 0.0  # by chance, of every chunk
-    carries: int = 10**9  # chunks that are under way or queue without a loss
+    loss: float = 0.0  # of every chunk, at random
+    carries: int = 10**9  # chunks in flight or queued without loss
     seed: int = 1
     now: float = 0.0
 
@@ -24,7 +24,7 @@ class Path:
         self.chance = np.random.default_rng(self.seed)
 
     def round_trips(self, count: int, *, limited: bool = True) -> list[int]:
-        """The window's size after each of the next round trips."""
+        """Return the window's size after each of the next round trips."""
         sizes = []
         for _ in range(count):
             size = self.window.size

@@ -1,4 +1,4 @@
-"""The controller's service, asked over gRPC, in charge of a real switch."""
+"""The controller's service, called over gRPC, in charge of a real switch."""
 
 import contextlib
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from innet.errors import (
     InnetError,
     NoCapacity,
     NotFound,
-    SwitchError,
+    SwitchOffline,
     UsageError,
 )
 
@@ -34,7 +34,7 @@ def tor() -> Iterator[Rack]:
 
 @contextlib.contextmanager
 def refused(kind: type[InnetError], why: str) -> Iterator[None]:
-    """The controller says no, with this very class of error."""
+    """Check that the controller refuses, with exactly this class of error."""
     with pytest.raises(kind, match=why) as caught, translated("do it"):
         yield
     assert caught.type is kind
@@ -70,7 +70,7 @@ def test_a_switch_runs_the_program_for_the_lanes_that_were_asked_for():
 
 
 def test_a_switch_that_is_not_there_is_an_error_and_not_kept(tor: Rack):
-    with refused(SwitchError, r"no switch answers at 127\.0\.0\.1:1: is it running"):
+    with refused(SwitchOffline, r"no switch answers at 127\.0\.0\.1:1: is it running"):
         add_switch(tor, "ghost", "127.0.0.1:1")
     with refused(NotFound, "no switch 'ghost'; there is: tor"):
         create(tor, switch="ghost")
@@ -175,18 +175,15 @@ def test_a_job_without_a_number_of_slots_has_the_usual_one(tor: Rack):
 
 def test_jobs_that_queue_get_slots_in_the_order_of_their_creation(tor: Rack):
     with tor.job(2, SLOTS // 2) as first, tor.job(2, SLOTS // 2) as second:
-        large = create(tor, "large", slots=SLOTS, queue=True)
-        small = create(tor, "small", slots=8, queue=True)
-        assert (large.slots, small.slots) == (0, 0)
-        with refused(NoCapacity, "2 jobs wait for slots of this switch already"):
-            create(tor, slots=8)
+        older = create(tor, "older", slots=SLOTS // 2, queue=True)
+        newer = create(tor, "newer", slots=SLOTS // 2, queue=True)
+        assert (older.slots, newer.slots) == (0, 0)
         tor.delete(first)
-        assert tor.show("small").slots == 0  # it is not its turn
+        assert (tor.show("older").slots, tor.show("newer").slots) == (SLOTS // 2, 0)
         tor.delete(second)
-        assert (tor.show("large").slots, tor.show("small").slots) == (SLOTS, 0)
-    tor.delete("large")
-    assert tor.show("small").slots == 8
-    tor.delete("small")
+        assert tor.show("newer").slots == SLOTS // 2
+    tor.delete("older")
+    tor.delete("newer")
     assert tor.free_slots == SLOTS
 
 
@@ -199,7 +196,7 @@ def test_a_job_that_waits_for_slots_can_be_deleted(tor: Rack):
 
 
 def test_as_many_workers_are_promised_entries_as_the_tables_have_room_for(tor: Rack):
-    jobs = [create(tor, f"job {number}", workers=32, slots=1) for number in range(128)]
+    jobs = [create(tor, f"job-{number}", workers=32, slots=1) for number in range(128)]
     with refused(NoCapacity, "the switch's tables have room for 4096 workers, and 4096 are"):
         create(tor, workers=1, slots=1)
     for job in jobs:
@@ -209,7 +206,7 @@ def test_as_many_workers_are_promised_entries_as_the_tables_have_room_for(tor: R
 
 
 def test_as_many_jobs_have_slots_as_can_be_counted_apart(tor: Rack):
-    jobs = [create(tor, f"job {number}", workers=1, slots=1) for number in range(256)]
+    jobs = [create(tor, f"job-{number}", workers=1, slots=1) for number in range(256)]
     with refused(NoCapacity, "the switch has 256 jobs, no more can be counted"):
         create(tor, workers=1, slots=1)
     for job in jobs:
@@ -230,10 +227,10 @@ def test_what_the_operator_allows_is_not_exceeded():
 
 def test_a_switch_is_removed_when_no_job_uses_it_and_can_be_added_again():
     with rack(1) as tor:
-        create(tor, "a job")
-        with refused(ControllerError, "the switch 'tor' is in use: delete 'a job' first"):
+        create(tor, "a-job")
+        with refused(ControllerError, "the switch 'tor' is in use: delete 'a-job' first"):
             tor.stub.RemoveSwitch(pb.RemoveSwitchRequest(name="tor"))
-        tor.delete("a job")
+        tor.delete("a-job")
         tor.stub.RemoveSwitch(pb.RemoveSwitchRequest(name="tor"))
         with refused(NotFound, "no switch 'tor'; there is: none"):
             tor.stub.GetSwitch(pb.GetSwitchRequest(name="tor"))
@@ -243,8 +240,8 @@ def test_a_switch_is_removed_when_no_job_uses_it_and_can_be_added_again():
 
 
 def test_an_error_names_no_more_jobs_than_fit(tor: Rack):
-    jobs = [create(tor, f"job {number:02}", workers=1, slots=1).name for number in range(25)]
-    with refused(NotFound, "there is: job 00, .*, job 19 and 5 more$"):
+    jobs = [create(tor, f"job-{number:02}", workers=1, slots=1).name for number in range(25)]
+    with refused(NotFound, "there is: job-00, .*, job-19 and 5 more$"):
         tor.show("nowhere")
     with refused(UsageError, r"no name for a job"):
         tor.show("x" * 10_000)

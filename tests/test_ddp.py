@@ -1,4 +1,4 @@
-"""examples/digits.py, a user's own script, runs as its docstring says, also without a switch."""
+"""examples/digits.py runs as its docstring says, also without a switch."""
 
 import ast
 import contextlib
@@ -19,7 +19,7 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 
 
 def train() -> tuple[float, str]:
-    """Run the script in a rack. Returns the accuracy and the parameters' digest, which all share."""
+    """Run the script in a rack. Return the accuracy and the parameters' digest of all workers."""
     with local_rack(WORKERS, slots=32) as rack:
         done = subprocess.run(
             [*TORCHRUN, str(WORKERS), str(DIGITS)],
@@ -54,7 +54,7 @@ def test_three_lines_of_it_are_innets():
 
 
 def start(rack: Rack, stack: contextlib.ExitStack) -> "list[subprocess.Popen[str]]":
-    """The script's processes as torchrun would start them, after their first epoch."""
+    """Start the script's processes as torchrun would; return after their first epoch."""
     common = {"MASTER_ADDR": "127.0.0.1", "WORLD_SIZE": str(WORKERS), "OMP_NUM_THREADS": "1"}
     common["MASTER_PORT"] = str(free_tcp_port())
     workers = []
@@ -76,7 +76,7 @@ def test_when_the_switch_dies_it_goes_on_and_ends_with_the_same_bits():
 
 
 def output_of(worker: "subprocess.Popen[str]") -> tuple[tuple[float, str], str]:
-    """What a process has said in the end, and what it has complained about."""
+    """Return a finished process's output and error output."""
     said, errors = worker.communicate(timeout=WITHIN)
     assert worker.returncode == 0, errors
     [(_, accuracy, parameters)] = SAID.findall(said)

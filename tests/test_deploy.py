@@ -1,4 +1,4 @@
-"""What a switch would be sent is what it is sent, and valid for the program that it runs."""
+"""A deployment sends the requests of its dry run, and they are valid for the switch's program."""
 
 import contextlib
 import struct
@@ -88,14 +88,15 @@ def test_the_requests_of_a_dry_run_are_those_that_arrive(monkeypatch):
     assert without_election(rehearsed) == without_election(arrived)
     assert shown == sent
     kinds = [type(each).__name__ for each in arrived]
+    asks = ["StreamMessageRequest", "GetForwardingPipelineConfigRequest"]
     assert kinds == [
-        "StreamMessageRequest", "GetForwardingPipelineConfigRequest",
-        "SetForwardingPipelineConfigRequest", "ReadRequest", "WriteRequest",
+        *asks,  # the test for another controller
+        *asks, "SetForwardingPipelineConfigRequest", "ReadRequest", "WriteRequest",
     ]  # fmt: skip
 
 
 def recording(monkeypatch, servicer: type, requests: list[Any]) -> None:
-    """Keep what a server is sent, before it does anything with it."""
+    """Record the messages that a server receives, before it handles them."""
     methods = "GetForwardingPipelineConfig SetForwardingPipelineConfig Write Read".split()
     for name in methods:
         method = getattr(servicer, name)
@@ -120,7 +121,7 @@ def recording(monkeypatch, servicer: type, requests: list[Any]) -> None:
 
 @contextlib.contextmanager
 def embedded():
-    """The embedded switch, in this process, without ports."""
+    """Serve the embedded switch, in this process, without ports. Yields its address."""
     with tempfile.TemporaryDirectory() as folder:
         service = P4RuntimeService(0)
         service.device = Device([], 510, 511, lambda _: None)
@@ -273,7 +274,7 @@ def test_workers_in_a_pipe_that_no_clear_reaches_are_refused(chip, good, bad, fo
         refused = switch.hold([make_others, fine])
         assert [*refused] == [1]
         assert f"worker 1 is at port {bad}, in pipe {bad >> 7}" in refused[1]
-        assert len(server.held) == 3 + 4  # those of the other job
+        assert len(server.held) == 3 + 4  # the other job's entries
 
 
 def test_so_are_switches_above_and_below(folder: Path):
@@ -323,7 +324,7 @@ def test_the_server_of_these_tests_refuses_what_the_program_does_not_take(folder
         require(number(b"\1") == 2, "not")
 
 
-# -- what is given wrongly ---------------------------------------------------------------------------
+# -- wrong arguments ---------------------------------------------------------------------------
 
 
 def dry(*options: str) -> tuple[str, ...]:

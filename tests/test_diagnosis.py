@@ -1,4 +1,4 @@
-"""What `innet doctor` concludes from what the controller says."""
+"""The findings of `innet doctor` for made-up samples."""
 
 import copy
 from collections.abc import Callable
@@ -22,7 +22,7 @@ SECONDS = 1.0
 
 
 def progress(exchange: int = 42, **changes) -> pb.Progress:
-    """A worker in the middle of an exchange that goes well."""
+    """Return the progress of a worker in the middle of an exchange without problems."""
     fields = {
         "busy": True, "chunks": CHUNKS, "remaining": 100, "stuck_s": 0.001, "chunk": 291,
         "slot": 3, "sequence": 55, "packets_sent": 10_000, "packets_received": 9_900,
@@ -55,10 +55,11 @@ def healthy() -> tuple[pb.Job, pb.Switch]:
 
 @dataclass
 class Situation:
-    """Two moments of a job that runs well; tests spoil them with `now`, `both` and `gets_on`."""
+    """Two samples of a job that runs well. Tests spoil them with `now`, `both` and `gets_on`."""
 
     before: tuple[pb.Job, pb.Switch]
     after: tuple[pb.Job, pb.Switch]
+    others: tuple[pb.Switch, ...] = ()
 
     @classmethod
     def well(cls) -> "Situation":
@@ -66,7 +67,7 @@ class Situation:
 
     @property
     def view(self) -> View:
-        return View(Sample(10.0, *self.before), Sample(10.0 + SECONDS, *self.after))
+        return View(Sample(10.0, *self.before), Sample(10.0 + SECONDS, *self.after, self.others))
 
     @property
     def job(self) -> pb.Job:
@@ -77,18 +78,18 @@ class Situation:
         return self.after[1]
 
     def says(self, rank: int, **changes) -> None:
-        """A worker says something else, before and now."""
+        """Change a worker's progress in both samples."""
         for job, _ in (self.before, self.after):
             for name, value in changes.items():
                 setattr(job.members[rank].progress, name, value)
 
     def stalls(self, *ranks: int, lacking: int = 0, **changes) -> None:
-        """Workers have waited for long, at one chunk, for those in the bitmap `lacking`."""
+        """Let workers wait for long at one chunk, for those in the bitmap `lacking`."""
         for rank in ranks:
             self.says(rank, stuck_s=12.3, missing=lacking, **changes)
 
     def racks(self, **growth: int) -> None:
-        """The job's switch is above two racks; counters of the right one grow."""
+        """Put the job's switch above two racks, and let counters of the right one grow."""
         for job, _ in (self.before, self.after):
             job.tree.add(switch="tor")
             job.tree.add(switch="left", parents=["tor"], workers=[0])
@@ -99,19 +100,19 @@ class Situation:
             setattr(self.job.tree[2].counters, name, by)
 
     def counts(self, port: int, **growth: int) -> None:
-        """Counters of a port grow."""
+        """Let counters of a port grow."""
         for name, by in growth.items():
             counters = self.switch.port_counters[port - 1]
             setattr(counters, name, getattr(counters, name) + by)
 
     def works(self, rank: int, **growth: int) -> None:
-        """A worker's own counters grow."""
+        """Let a worker's own counters grow."""
         for name, by in growth.items():
             found = self.job.members[rank].progress
             setattr(found, name, getattr(found, name) + by)
 
     def without(self, rank: int, *, from_the_start: bool = True) -> None:
-        """A worker is not there."""
+        """Remove a worker."""
         for job, _ in (self.before, self.after) if from_the_start else (self.after,):
             kept = [each for each in job.members if each.rank != rank]
             del job.members[:]
@@ -130,7 +131,7 @@ def all_text(finding: Finding) -> str:
 
 Spoil = Callable[[Situation], None]
 CASES: dict[str, tuple[Spoil, str, Severity, list[str]]] = {}
-"""By rule and variant: what happens, who the finding is about, how urgent it is, what it says."""
+"""By rule and variant: how to spoil the samples, and the finding's subject, severity and words."""
 
 
 def case(name: str, subject: str, severity: Severity, *words: str) -> Callable[[Spoil], Spoil]:
@@ -153,9 +154,13 @@ def _(it: Situation) -> None:
     it.without(2)
 
 
-@case("departed/just now", "worker 1", Severity.PROBLEM, "worker 1 has left the job")
+@case(
+    "departed/just now", "worker 1", Severity.PROBLEM, "worker 1 has left the job",
+    "worker 1 left 12 s ago: its process has ended",
+)  # fmt: skip
 def _(it: Situation) -> None:
     it.without(1, from_the_start=False)
+    it.job.departures.add(rank=1, ago_s=12.0, reason="its process has ended")
 
 
 @case("departed/with a quorum", "worker 2", Severity.WARNING, "worker 2 has left the job")
@@ -182,6 +187,51 @@ def _(it: Situation) -> None:
     it.job.members[1].silent_s = 2.5
 
 
+@case(
+    "silent/waited for",
+    "worker 1",
+    Severity.PROBLEM,
+    "have waited 7.5 s for it",
+    "interpreter lock",
+)
+def _(it: Situation) -> None:
+    it.job.members[1].silent_s = 60.0
+    it.job.waiting_for.append(1)
+    it.job.waiting_s = 7.5
+
+
+@case(
+    "unreachable", "worker 1", Severity.WARNING, "the machine of worker 1", "not answered for 4.0 s"
+)
+def _(it: Situation) -> None:
+    it.job.members[1].silent_s = it.job.members[1].unreachable_s = 4.0
+
+
+@case("unreachable/disconnected", "worker 1", Severity.WARNING, "its connection is lost")
+def _(it: Situation) -> None:
+    it.job.members[1].disconnected = True
+
+
+@case("waited_for", "worker 2", Severity.PROBLEM, "the others wait for worker 2", "py-spy", "6.0 s")
+def _(it: Situation) -> None:
+    """Let an epoch begin while a worker is in its script: the switch is not to blame."""
+    it.job.waiting_for.append(2)
+    it.job.waiting_s = 6.0
+    for job, _ in (it.before, it.after):
+        job.path, job.epoch = pb.PATH_NONE, 8
+
+
+@case(
+    "outage",
+    "job train",
+    Severity.WARNING,
+    "hears no worker",
+    "network of the controller's machine",
+)
+def _(it: Situation) -> None:
+    it.job.outage = True
+
+
 @case("spoofed", "worker 0", Severity.WARNING, "pretend to be from the switch", "--service-ip")
 def _(it: Situation) -> None:
     it.counts(1, spoofed=4)
@@ -202,6 +252,13 @@ def _(it: Situation) -> None:
     it.stalls(0, 2, lacking=0b010, chunk=17, slot=5, sequence=9)
     it.stalls(1, silent_s=12.0)
     it.counts(2, refused=99)
+
+
+@case("offload", "worker 0", Severity.WARNING, "port 1 of tor", "`ethtool -K IFACE tx off`",
+      "`refused` of port 1 of tor has grown by 30", "20 of them (2.0%)", "10.0.0.0:20000")  # fmt: skip
+def _(it: Situation) -> None:
+    it.works(0, packets_sent=1000, chunks_done=980, retransmissions=20)
+    it.counts(1, refused=30)
 
 
 @case("corrupted", "worker 2", Severity.WARNING, "damaged when they reach the switch", "by 3 in")
@@ -270,7 +327,7 @@ def _(it: Situation) -> None:
     it.works(1, retransmissions=30, packets_sent=30)
 
 
-@case("loss", "worker 1", Severity.WARNING, "between worker 1 and the switch", "20 of 1000", "2.0%")
+@case("loss", "worker 1", Severity.WARNING, "between worker 1 and the switch", "20 of them (2.0%)")
 def _(it: Situation) -> None:
     for rank in range(WORKERS):
         it.works(rank, packets_sent=1000, chunks_done=980)
@@ -281,6 +338,41 @@ def _(it: Situation) -> None:
 def _(it: Situation) -> None:
     for rank in range(WORKERS):
         it.works(rank, packets_sent=1000, chunks_done=980, retransmissions=20)
+
+
+@case("wrong_uplink", "switch right", Severity.PROBLEM, "the uplink at port 5 of right was said to "
+      "lead to port 2 of tor, and leads to port 1 of tor", "move the cables")  # fmt: skip
+def _(it: Situation) -> None:
+    it.racks()
+    link = pb.Uplink(parent="tor", port=5, parent_port=2, found="port 1 of tor", probed=True)
+    it.others = (pb.Switch(name="right", reachable=True, uplinks=[link]),)
+
+
+@case("switch_down/in a rack", "switch right", Severity.PROBLEM, "the switch right is down",
+      "10.0.9.2:9559", "right does not answer", "start it again")  # fmt: skip
+def _(it: Situation) -> None:
+    it.racks()
+    it.others = (pb.Switch(name="right", grpc_address="10.0.9.2:9559"),)
+    for job, _ in (it.before, it.after):
+        job.path, job.reason = pb.PATH_NONE, "right does not answer"
+
+
+@case(
+    "switch_unreachable/in a rack",
+    "switch right",
+    Severity.WARNING,
+    "cannot reach the switch right",
+)
+def _(it: Situation) -> None:
+    it.racks()
+    it.others = (pb.Switch(name="right", grpc_address="10.0.9.2:9559"),)
+
+
+@case("corrupted/in a rack", "worker 1", Severity.WARNING, "at port 2 of right", "by 3 in 1.0 s")
+def _(it: Situation) -> None:
+    it.racks()
+    counters = pb.PortCounters(port=2, corrupted=3)
+    it.others = (pb.Switch(name="right", reachable=True, port_counters=[counters]),)
 
 
 @case("congestion", "worker 2", Severity.WARNING, "window to 4 of 32 chunks", "0.20 ms")
@@ -300,6 +392,13 @@ def _(it: Situation) -> None:
 @case("switch_down/between epochs", "job train", Severity.PROBLEM, "tor is down")
 def _(it: Situation) -> None:
     it.switch.reachable = False
+    it.job.path = pb.PATH_NONE
+
+
+@case("switch_taken", "job train", Severity.PROBLEM, "another controller", "which started later")
+def _(it: Situation) -> None:
+    it.switch.reachable, it.switch.taken = False, True
+    it.switch.problem = "the switch has another controller, which started later"
     it.job.path = pb.PATH_NONE
 
 
@@ -402,6 +501,51 @@ def _(it: Situation) -> None:
 def _(it: Situation) -> None:
     for _, switch in (it.before, it.after):
         switch.port_counters[1].refused, switch.port_counters[1].spoofed = 800, 1
+
+
+def test_repetitions_that_came_too_soon_are_no_losses():
+    """On a busy host 1.5 % are repeated, and the switch answers those packets as well."""
+    it = Situation.well()
+    for rank in range(WORKERS):
+        it.works(
+            rank,
+            packets_sent=1000,
+            packets_received=1000 - SLOTS,
+            chunks_done=985,
+            retransmissions=15,
+        )
+    assert not [each for each in diagnose(it.view) if each.rule == "loss"]
+
+
+def test_an_overloaded_switch_is_not_blamed_for_packets_that_it_cannot_read():
+    it = Situation.well()
+    for rank in range(WORKERS):
+        it.works(rank, packets_sent=1000, chunks_done=980, retransmissions=20)
+        it.counts(rank + 1, **{"corrupted" if rank else "refused": 30})
+    assert {each.rule for each in diagnose(it.view)} == {"offload", "corrupted"}
+
+
+def test_nobody_hears_a_switch_that_is_down():
+    it = Situation.well()
+    it.switch.reachable = False
+    it.job.path = pb.PATH_NONE
+    assert "not missing its answers" not in all_text(found_by(it)["switch_down", "job train"])
+
+
+def test_a_killed_leaf_is_named_and_no_worker_is_blamed_for_it():
+    it = Situation.well()
+    CASES["switch_down/in a rack"][0](it)
+    assert [each.rule for each in diagnose(it.view) if each.severity == Severity.PROBLEM] == [
+        "switch_down"
+    ]
+
+
+@pytest.mark.parametrize("counter", ["refused", "corrupted", "spoofed"])
+@pytest.mark.parametrize("port", [1, 4])
+def test_findings_about_ports_name_switch_and_port_in_their_first_line(counter: str, port: int):
+    it = Situation.well()
+    it.counts(port, **{counter: 5})
+    assert [each for each in diagnose(it.view) if f"port {port} of tor" in each.what]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -518,7 +662,7 @@ def test_a_rack_that_waits_for_another_is_not_taken_for_one_that_is_not_answered
     assert set(found_by(situation)) == {("idle", "worker 0"), ("rack_missing", "switch left")}
 
 
-# ---- whatever is said ---------------------------------------------------------------------------
+# ---- arbitrary samples -------------------------------------------------------------------------
 
 SMALL = st.integers(0, 5)
 PROGRESS = st.builds(

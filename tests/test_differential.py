@@ -1,4 +1,4 @@
-"""The embedded switch does with any program what BMv2, p4c's reference switch, does with it."""
+"""The embedded switch behaves like BMv2, p4c's reference switch, for any program."""
 
 import os
 
@@ -9,7 +9,7 @@ from p4runtime_client import Names
 from scenarios import Scenario
 
 SEEDS = int(os.environ.get("INNET_DIFFERENTIAL_SEEDS", "1"))
-"""How many random scenarios of each program go through both switches."""
+"""The number of random scenarios of each program that go through both switches."""
 
 PACKETS = 100
 

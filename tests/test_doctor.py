@@ -1,4 +1,4 @@
-"""`innet doctor` and `innet top` look at a real rack in which something is wrong."""
+"""`innet doctor` and `innet top` in a real rack with a fault."""
 
 import contextlib
 import re
@@ -30,13 +30,13 @@ WORKERS, LANES, ELEMENTS = 3, 64, 10_000
 VECTOR = np.ones(ELEMENTS, np.float32)
 LONG = Patience(switch=WITHIN, workers=WITHIN)
 A_STALL = "4"
-"""Seconds from look to look: who was held up at the first is a stall at the second."""
+"""Seconds between samples: a worker held up in the first one is a stall in the second."""
 NO_FAULTS, DEAD = Faults(), Faults(drop=1.0)
 
 
 @dataclass
 class Scene:
-    """A job, whose worker 1 has a cable that can be broken."""
+    """A job whose worker 1 has a cable that can be broken."""
 
     tor: Rack
     name: str
@@ -44,7 +44,7 @@ class Scene:
     cable: Wiring
 
     def doctor(self, interval: str = "1") -> str:
-        """What the command says."""
+        """Return the command's output."""
         address = self.tor.controller
         done = run("innet", "doctor", self.name, "--interval", interval, "--controller", address)
         assert done.stderr == ""
@@ -55,7 +55,7 @@ class Scene:
 
 @pytest.fixture(scope="module")
 def tor() -> Iterator[Rack]:
-    # On a busy machine a heartbeat may be late: that is not what these tests are about.
+    # On a busy machine a heartbeat may be late; these tests are not about that.
     with rack(WORKERS + 1, LANES, policy=Policy(lease_s=6.0)) as running:
         yield running
 
@@ -119,7 +119,7 @@ def test_a_worker_whose_link_is_dead_is_told_from_one_that_does_nothing(scene: S
 
 
 def test_a_worker_whose_packets_are_refused_is_found_with_the_counter_that_says_so(scene: Scene):
-    """They come with the epoch of an earlier generation, and nothing else of the worker's does."""
+    """They carry the epoch of an earlier generation, and are right in all else."""
     frames = [frame for frame in scene.cable.recent(0, UP) if _is_contribution(frame)]
     scene.cable.chance(DEAD)
     running = [agent.submit(VECTOR) for agent in scene.agents]
@@ -228,7 +228,7 @@ def _is_contribution(frame: bytes) -> bool:
 
 
 def _outdated(frames: list[bytes], link: str) -> list[bytes]:
-    """The same contributions in another epoch, with checks that fit."""
+    """Return the same contributions in another epoch, with correct checks."""
     packets = np.frombuffer(b"".join(frames), packet_dtype(LANES, ENCAPSULATION_BYTES)).copy()
     packets["epoch"] -= 7
     source = frame_address(parse_endpoints(link)[0])
@@ -237,7 +237,7 @@ def _outdated(frames: list[bytes], link: str) -> list[bytes]:
 
 
 def _wait_for_finding(scene: Scene, before, rule: str) -> Finding:
-    """The finding of a rule that is a problem, once it is one."""
+    """Return the finding of a rule, once it is a problem."""
     while True:
         found = diagnose(View(before, take(scene.tor.stub, scene.name)))
         for finding in found:

@@ -1,4 +1,4 @@
-"""What the benchmarks in emulated networks measure: bytes on links, and sums that were checked."""
+"""The measurements of the benchmarks in emulated networks: bytes on links, and checked sums."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ from benchmarks.emulated.network import Case, Network, Outcome, measure
 from innet.emulation import requirements
 
 MIB = 1 << 20
-WITHIN = 60
+WITHIN = 200
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +32,7 @@ def two_racks() -> Sequence[Outcome]:
 
 def test_a_rack_sends_up_what_one_worker_would(two_racks: Sequence[Outcome]) -> None:
     ours, central, _ = two_racks
-    # Frames are a fifteenth more than the vector; some are sent again on a busy machine.
+    # Frames are a fifteenth larger than the vector; some are sent again on a busy machine.
     assert 0.9 < ours.uplink_up_bytes / ours.up_bytes < 1.2
     assert 1.06 < ours.uplink_up_bytes / ours.case.nbytes < 1.3
     assert 1.9 < central.uplink_up_bytes / central.up_bytes < 2.1
@@ -40,7 +40,7 @@ def test_a_rack_sends_up_what_one_worker_would(two_racks: Sequence[Outcome]) -> 
 
 def test_of_a_server_on_every_host_a_part_stays_at_home(two_racks: Sequence[Outcome]) -> None:
     _, central, sharded = two_racks
-    # Of four servers one is the worker's own; three others' workers send it a quarter each.
+    # One of the four servers is the worker's own; the other three workers each send it a quarter.
     assert 1.4 < sharded.up_bytes / central.up_bytes < 1.6
 
 
@@ -66,7 +66,8 @@ def test_what_is_ended_leaves_no_process(tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
         process.stdout.read()
     assert process.returncode
-    assert not marked(mark)
+    while marked(mark):  # a process that was killed needs a processor to end
+        assert time.monotonic() < deadline
 
 
 def marked(mark: str) -> list[str]:

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,13 +19,13 @@ from test_bmv2 import exact_mean
 
 from innet.emulation import requirements
 from innet.emulation.plan import plan
-from innet.emulation.run import remove_leftovers
+from innet.emulation.run import FOLDERS, remove_leftovers
 from innet.emulation.topology import load
 
 INNET = Path(sys.executable).with_name("innet")
 WORKER = Path(__file__).with_name("emulated_worker.py")
 ENDLESS = Path(__file__).with_name("emulated_sums.py")
-WITHIN = 100
+WITHIN = 250
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +42,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 def one_rack(folder: Path, hosts: int = 2, kind: str = "embedded", link: str = "{}") -> Path:
-    """A topology file. 64 lanes and few slots are what BMv2 keeps up with."""
+    """Write a topology file. BMv2 can handle its 64 lanes and few slots."""
     file = folder / "rack.yaml"
     file.write_text(f"""
 lanes: 64
@@ -68,7 +67,7 @@ def emulate(topology: Path, *options: str, run: list[str]) -> "subprocess.Comple
 
 @contextlib.contextmanager
 def running(topology: Path, *options: str, run: list[str]) -> Iterator["subprocess.Popen[str]"]:
-    """An emulation whose output can be read while it runs."""
+    """Run an emulation whose output can be read meanwhile."""
     with subprocess.Popen(
         command(topology, *options, run=run),
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
@@ -80,17 +79,17 @@ def running(topology: Path, *options: str, run: list[str]) -> Iterator["subproce
 
 
 def left() -> set[str]:
-    """What an emulation could leave outside of its processes and their namespaces."""
+    """Return the possible leftovers of emulations outside of their processes and namespaces."""
     names = re.compile(r"(h\d+|tor|ctl)-eth\d+")
     interfaces = {each.name for each in Path("/sys/class/net").iterdir()}
     # A folder names the process that made it.
-    folders = Path(tempfile.gettempdir()).glob("innet-emulate-*")
-    dead = {each.name for each in folders if not Path("/proc", each.name.split("-")[2]).exists()}
+    folders = FOLDERS.iterdir() if FOLDERS.exists() else ()
+    dead = {each.name for each in folders if not Path("/proc", each.name.split("-")[0]).exists()}
     return {each for each in interfaces if names.fullmatch(each)} | dead
 
 
 class Trace:
-    """What of this very emulation is there: looked for by the mark that its processes carry."""
+    """The processes and namespaces of this very emulation, found by a mark in their environment."""
 
     def __init__(self, folder: Path) -> None:
         self._mark = str(folder).encode()
@@ -111,16 +110,16 @@ class Trace:
         return found - _namespaces("self")
 
     def set_link(self, interface: str, state: str) -> None:
-        """Put an interface, in whatever namespace, "up" or "down"."""
+        """Set an interface, in whatever namespace, "up" or "down"."""
         self._ip(interface, "link", "set", interface, state)
 
     def frames(self, interface: str) -> int:
-        """How many an interface has received."""
+        """Return how many frames an interface has received."""
         [link] = json.loads(self._ip(interface, "-j", "-s", "link", "show", interface))
         return int(link["stats64"]["rx"]["packets"])
 
     def _ip(self, interface: str, *words: str) -> str:
-        """What ip says in the namespace of the process that was given the interface to use."""
+        """Return the output of ip in the namespace of the process whose command names the interface."""
         for each in self.processes():
             with contextlib.suppress(OSError):
                 if interface.encode() in Path("/proc", each, "cmdline").read_bytes():
@@ -146,7 +145,7 @@ def _namespaces(process: str) -> set[str]:
 
 @pytest.fixture
 def trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Trace]:
-    """Marks the processes of this test; when it is over, none may be there, nor anything else."""
+    """Mark the processes of this test. At its end there must be no process, nor anything else."""
     before = left()
     made = Trace(tmp_path)
     with monkeypatch.context() as patch:
@@ -222,11 +221,11 @@ def test_a_link_between_racks_that_is_cut_costs_no_sum_or_all_hear_of_it(
         trace.set_link(uplink, "down")
         if mended:
             asked = trace.frames("tor2-eth1")
-            while trace.frames("tor2-eth1") < asked + 10:  # its host repeats what has no answer
+            while trace.frames("tor2-eth1") < asked + 10:  # its host retransmits
                 assert emulation.poll() is None
             trace.set_link(uplink, "up")
             before = trace.frames(uplink)
-            while trace.frames(uplink) < before + 1000:  # the sums go on
+            while trace.frames(uplink) < before + 1000:  # the sums continue
                 assert emulation.poll() is None
             (tmp_path / "enough").touch()
         said = emulation.stdout.read()
@@ -260,7 +259,7 @@ def test_switches_of_both_kinds_sum_together(spine: str, tor: str, tmp_path: Pat
 
 
 def assert_exact(folder: Path, workers: int, lanes: int) -> None:
-    """Every worker has the sums that integers have, and the bits of the mean that they give."""
+    """Check that every worker has the integers' sums, and the exact bits of their mean."""
     wanted = [np.sum(each, axis=0) for each in zip(*map(integers, range(workers)), strict=True)]
     mean = exact_mean(tuple(map(floats, range(workers))), lanes)
     for rank in range(workers):
@@ -274,7 +273,7 @@ def test_the_report_has_the_kernels_numbers_and_the_plot_is_made(tmp_path: Path,
     report, plot = tmp_path / "report.json", tmp_path / "plot.png"
     file = one_rack(tmp_path, 2, link="{rate: 10mbit, cap: htb}")
     ping = "ping -q -c 5 -i 0.05 -s 1000 $MASTER_ADDR"
-    # What the second host reads last is what its link has carried: nobody sends any more.
+    # The second host's last reading is its link's traffic: nobody sends any more.
     script = f"test $RANK = 0 || {ping}; ip -j -s link show dev $GLOO_SOCKET_IFNAME"
     done = emulate(file, "--json", str(report), "--plot", str(plot), run=["sh", "-c", script])
     assert done.returncode == 0, done.stdout + done.stderr
@@ -288,6 +287,41 @@ def test_the_report_has_the_kernels_numbers_and_the_plot_is_made(tmp_path: Path,
     }  # fmt: skip
     assert counted["tx"]["bytes"] >= 5 * 1042
     assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_file_that_the_page_prints_runs(tmp_path: Path, trace: Trace):
+    report, file = tmp_path / "report.json", tmp_path / "page.yaml"
+    rack, whole = re.findall(
+        r"```yaml\n(.*?)```", Path("docs/topologies.md").read_text(), re.DOTALL
+    )
+    assert rack in Path("topologies/one-rack.yaml").read_text()
+    file.write_text(whole)
+    mean = "import numpy, innet; print(innet.join().all_reduce(numpy.full(1, 7, 'float32')))"
+    done = emulate(file, "--json", str(report), run=[sys.executable, "-c", mean])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count(" | [7.]\n") == 6
+    rates = {each["link"]: each["rate"] for each in json.loads(report.read_text())["links"]}
+    assert rates.pop("tor2-spine") == 1_000_000_000
+    assert rates.pop("ctl-spine") is None
+    assert set(rates.values()) == {100_000_000}
+    assert {"alice-tor2", "bob-tor2"} < set(rates)
+
+
+def test_a_cap_that_tc_warns_of_holds_and_one_that_it_refuses_is_an_error(
+    tmp_path: Path, trace: Trace, monkeypatch: pytest.MonkeyPatch
+):
+    tc = tmp_path / "bin" / "tc"
+    tc.parent.mkdir()
+    monkeypatch.setenv("PATH", f"{tc.parent}:{os.environ['PATH']}")
+    tc.write_text("#!/bin/sh\necho Warning: this is big. >&2\n")
+    tc.chmod(0o755)
+    file = one_rack(tmp_path, link="{rate: 1gbit, cap: htb}")
+    assert emulate(file, run=["true"]).returncode == 0
+    tc.write_text("#!/bin/sh\necho Error: this is wrong. >&2\nexit 2\n")
+    refused = emulate(file, run=["true"])
+    assert refused.returncode == 1
+    [line] = refused.stderr.splitlines()
+    assert re.match("error: cannot cap .* with 'tc qdisc add .*: Error: this is wrong.", line)
 
 
 def test_a_host_that_fails_stops_the_others_and_is_named(tmp_path: Path, trace: Trace):
@@ -317,7 +351,7 @@ def test_nothing_is_left_of_an_emulation_that_is_killed(tmp_path: Path, trace: T
         trace.await_end(inside)
     assert trace.processes() == []
     [folder] = left() - before  # of sockets: the next emulation removes it
-    remove_leftovers()
+    remove_leftovers(FOLDERS)
     assert folder not in left()
 
 
@@ -325,7 +359,7 @@ LONG = ["sh", "-c", "echo begun; sleep 1000 & exec sleep 1000"]
 
 
 def await_hosts(emulation: "subprocess.Popen[str]", count: int) -> None:
-    """Return when the command runs on so many hosts."""
+    """Return when the command runs on this many hosts."""
     seen = 0
     while seen < count:
         line = emulation.stdout.readline()

@@ -1,4 +1,4 @@
-"""Every state of a job that goes from epoch to epoch, with old packets under way for ever."""
+"""Every state of a job over several epochs, while old packets stay under way for ever."""
 
 import pytest
 from epoch_model import Flaw, Job, Unequal, over, start, steps
@@ -16,7 +16,7 @@ WRONG = {
 
 
 def explore(job: Job) -> Graph:
-    """All that can happen. Raises Violation."""
+    """Return all reachable states. Raises Violation."""
     return reachable(start(job), lambda state: steps(job, state))
 
 

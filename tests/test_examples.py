@@ -1,4 +1,4 @@
-"""The examples train over innet as they do over Gloo, started by torchrun as a user would."""
+"""The examples, started by torchrun as a user would: they train over innet as they do over Gloo."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from innet.demo.rack import local_rack, spawned
 FOLDER = Path(__file__).parents[1] / "examples"
 WITHIN = 200.0
 
-# PyTorch's start alone takes a busy machine long.
+# On a busy machine PyTorch's start alone takes long.
 pytestmark = pytest.mark.timeout(2 * WITHIN)
 WORKERS = 2
 STEPS = 5
@@ -21,13 +21,13 @@ PARAMETERS = 64 * 128 + 128 + 128 * 10 + 10  # of the network for the digits
 TOGETHER = ["ddp", "cnn", "zero", "fsdp2", "accumulation", "amp", "transformer"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
 
-# The switch's sums are float32's to within a few units in the last place. Only bfloat16, which rounds
-# at the third digit, makes more of that.
+# The switch's sums agree with float32's to a few units in the last place. Only bfloat16 magnifies
+# that, since it rounds at the third digit.
 MOST_APART = dict.fromkeys(TOGETHER, 1e-5) | {"amp": 5e-3}
 
 
 def torchrun(*arguments: str, **environment: str) -> str:
-    """What the workers say."""
+    """Run a script with torchrun, and return its workers' output."""
     command = [*TORCHRUN, str(WORKERS), *arguments]
     with spawned(command, {**environment, "OMP_NUM_THREADS": "1"}) as process:
         said, errors = process.communicate(timeout=WITHIN)
@@ -36,7 +36,7 @@ def torchrun(*arguments: str, **environment: str) -> str:
 
 
 def trained(backend: str, file: Path, **environment: str) -> list[dict[str, Any]]:
-    """What every rank says of every example."""
+    """Return the output of every rank for every example."""
     driver = str(Path(__file__).parent / "run_examples.py")
     torchrun(driver, backend, str(STEPS), str(file), *TOGETHER, **environment)
     return [json.loads(Path(f"{file}.{rank}").read_text()) for rank in range(WORKERS)]

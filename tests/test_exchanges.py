@@ -1,4 +1,4 @@
-"""A worker's half of docs/epochs.md: the test is the controller, the switch, and the other workers."""
+"""A worker's half of docs/epochs.md; the test plays the controller, the switch, and the other workers."""
 
 import threading
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ NO_SWITCH = Epoch(12, Path.FALLBACK, EPOCH.first_slot, EPOCH.slots, reason="no s
 
 
 class Others:
-    """The other workers, when there is no switch: the test says what comes of an exchange."""
+    """The other workers when there is no switch; the test decides the result of an exchange."""
 
     def __init__(self) -> None:
         self.workers = SEAT.workers
@@ -46,7 +46,7 @@ class Others:
         raise AssertionError((tensor, mean))
 
     def take(self) -> tuple[tuple[int, int], np.ndarray, Operation, np.ndarray, Future]:
-        """What the worker wants to sum with the others."""
+        """Return the worker's next contribution to a sum with the others."""
         assert self._asked.acquire(timeout=WITHIN)
         return self._calls.pop(0)
 
@@ -72,18 +72,18 @@ class Worker:
         return self.pool.submit(self.exchanges.all_reduce, chunks, operation, flags, **more)
 
     def attend(self) -> None:
-        """What an agent does between two exchanges."""
+        """Do the same as an agent between two exchanges."""
         self.pool.submit(self.exchanges.attend).result(WITHIN)
 
     def finish(self, chunks: np.ndarray = CHUNKS, **more) -> Reduction:
-        """An exchange in which the switch returns what it gets."""
+        """Finish an exchange in which the switch returns the worker's own chunks."""
         running = self.start(chunks, **more)
         for slot in range(len(chunks)):
             self.switch.answer(self.take(slot), Kind.RESULT)
         return running.result(WITHIN)
 
     def take(self, slot: int) -> np.ndarray:
-        """The contribution to a slot in the present epoch, whatever comes before it."""
+        """Return the contribution to a slot in the present epoch; skip earlier packets."""
         epoch = self.controller.epoch
         while True:
             packet = self.switch.take_chunk(slot)
@@ -91,7 +91,7 @@ class Worker:
                 return packet
 
     def heard(self, count: int) -> list[tuple[int, int]]:
-        """The first `count` times that it said it was ready."""
+        """Return the first `count` messages that the worker is ready."""
         while len(self.controller.readies) < count:
             self.attend()
         return self.controller.readies
@@ -111,7 +111,7 @@ def worker(switch: Switch) -> Worker:
 
 
 def wait_for_ready(worker: Worker, count: int = 1) -> list[tuple[int, int]]:
-    """While an exchange is under way."""
+    """Wait for `count` such messages while an exchange is under way."""
     while len(worker.controller.readies) < count:
         threading.Event().wait(0.001)
     return worker.controller.readies
@@ -153,7 +153,7 @@ def test_a_new_epoch_breaks_an_exchange_off_and_it_is_done_again_whole(worker: W
     worker.controller.say_recover(10)
     assert wait_for_ready(worker) == [(10, 0)]
     worker.controller.say_resume(replace(EPOCH, number=10, first_slot=16))
-    worker.switch.answer(late, Kind.RESULT)  # of the epoch before: counts for nothing
+    worker.switch.answer(late, Kind.RESULT)  # of the previous epoch: does not count
     for slot in range(2):
         packet = worker.take(slot)
         assert packet["sequence"] == 1
@@ -188,7 +188,7 @@ def test_who_has_the_result_gives_it_with_its_flags_and_its_members(worker: Work
 
 @pytest.mark.parametrize("busy", [True, False])
 def test_who_lacks_the_result_takes_it_from_those_who_have_it(worker: Worker, *, busy: bool):
-    """Also who has not begun the exchange, as where a quorum did without its contribution."""
+    """It takes it too if it has not begun the exchange, since a quorum did without its contribution."""
     shared = replace(EPOCH, number=10, shared=True)
     if busy:
         running = worker.start()
@@ -353,13 +353,31 @@ def test_an_epoch_that_does_not_come_is_waited_for_only_so_long(switch: Switch):
     failure(running, SwitchUnreachable, "after an epoch was over (the switch's connection has")
 
 
+def test_the_patience_with_the_switch_is_not_for_workers_that_are_waited_for(switch: Switch):
+    worker = Worker(switch, patience=Patience(switch=0.1, workers=1.0))
+    worker.controller.say_resume(EPOCH)
+    worker.attend()
+    worker.controller.waiting_for = frozenset({1})
+    worker.controller.say_recover(10, "the switch has restarted")
+    failure(worker.start(), WorkersMissing, "has waited 1 s for worker 1: are they stuck")
+
+
+def test_the_patience_with_the_switch_is_not_for_a_controller_that_is_out_of_reach(switch: Switch):
+    worker = Worker(switch, patience=Patience(switch=0.1, workers=1.0))
+    worker.controller.say_resume(EPOCH)
+    worker.attend()
+    worker.controller.connected = False
+    worker.controller.say_recover(10, "the switch has restarted")
+    failure(worker.start(), SwitchUnreachable, "has not gone on for 1.")
+
+
 def test_no_answer_is_trouble_and_only_the_controller_ends_the_epoch(worker: Worker):
     running = worker.start()
     while not worker.controller.troubles:
         assert not running.done()
     [(epoch, reason)] = worker.controller.troubles
     assert epoch == EPOCH.number
-    assert reason.startswith("the switch has not answered for 0.")
+    assert reason.startswith("the switch has not answered for 1.")
     worker.controller.say_recover(10)
     assert wait_for_ready(worker) == [(10, 0)]
     worker.controller.say_resume(replace(EPOCH, number=10))
@@ -369,7 +387,7 @@ def test_no_answer_is_trouble_and_only_the_controller_ends_the_epoch(worker: Wor
 
 
 def test_a_controller_that_goes_back_on_a_new_epoch_is_asked_for_one(worker: Worker):
-    """It has forgotten that it wanted one, and the exchange was broken off."""
+    """The controller has forgotten the new epoch, and the exchange was broken off."""
     running = worker.start()
     worker.take(0)
     worker.controller.say_recover(10)

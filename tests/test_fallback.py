@@ -1,4 +1,4 @@
-"""Processes sum over their process group what the switch cannot, with the switch's results."""
+"""The fallback: processes sum over their process group instead, with the switch's results."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SIZE, LANES = 3, 8
 MINE: dict[str, Any] = {}
-"""A process's own."""
+"""The fallback of each process."""
 
 
 def make_fallback() -> None:
@@ -39,7 +39,7 @@ def fallback() -> ProcessGroupFallback:
 
 
 def given(seed: int, chunks: int) -> tuple[np.ndarray, np.ndarray]:
-    """What the workers contribute: (workers, chunks, lanes) integers, and (workers, chunks) flags."""
+    """Return contributions: (workers, chunks, lanes) integers, and (workers, chunks) flags."""
     rng = np.random.default_rng(seed)
     most = (2**31 - 1) // SIZE
     lanes = rng.integers(-most, most, (SIZE, chunks, LANES), np.int32, endpoint=True)
@@ -73,7 +73,7 @@ def test_results_are_what_the_switch_would_give(group: Group, operation: Operati
 
 
 def abandon(rank: int, place: tuple[int, int]) -> bool:
-    """Begin an exchange, and break it off before the others have come."""
+    """Begin an exchange, and break it off before the other workers have begun it."""
     return start(rank, place, 0, 5, Operation.SUM).cancel()
 
 
@@ -96,6 +96,31 @@ def test_who_comes_later_is_waited_for(group: Group):
     lanes, _ = given(1, 3)
     for result in group.results():
         assert result.lanes.tolist() == lanes.sum(axis=0).tolist()
+
+
+def overwritten(rank: int, place: tuple[int, int]) -> None:
+    """Begin an exchange, and change the arguments before the other workers have begun it."""
+    lanes, flags = given(1, 3)
+    MINE["running"] = fallback().all_reduce(place, lanes[rank], Operation.SUM, flags[rank])
+    lanes[rank], flags[rank] = 77, 0
+    tensor = torch.full((3,), rank + 1.0, dtype=torch.float64)
+    MINE["combining"] = fallback().combine(tensor, mean=False)
+    tensor.fill_(77)
+
+
+def finished(rank: int) -> tuple[Reduction, torch.Tensor]:
+    return MINE["running"].result(WITHIN), MINE["combining"].result(WITHIN)
+
+
+def test_what_was_given_may_change_at_once(group: Group):
+    lanes, flags = given(1, 3)
+    for ranks in ([0], [1, 2]):
+        group.start(overwritten, (25, 0), ranks=ranks)
+        assert group.results(ranks) == [None] * len(ranks)
+    for result, tensor in group.run(finished):
+        assert result.lanes.tolist() == lanes.sum(axis=0).tolist()
+        assert result.flags.tolist() == np.bitwise_or.reduce(flags).tolist()
+        assert tensor.tolist() == [6.0] * 3
 
 
 def of_its_own_size(rank: int) -> Reduction:
@@ -171,7 +196,7 @@ def tor() -> Iterator[Rack]:
 
 
 def joined(rank: int, controller: str, job: str, token: str, links: list[str]) -> dict[str, int]:
-    """A worker sums all kinds of tensors."""
+    """Join as a worker that sums all kinds of tensors."""
     with innet.join(
         controller, job, rank, links[rank], token=token, fallback=dist.group.WORLD
     ) as agent:

@@ -1,4 +1,4 @@
-"""The compiled steps do what numpy does: a worker with them sends the same packets at the same times."""
+"""The compiled I/O rounds do the same as numpy's: they send the same packets at the same times."""
 
 import ctypes
 import errno
@@ -31,13 +31,13 @@ FRONT = bytes(range(42))
 OWN, SERVICE = (0x0A000001, 5000), (0x0AFFFFFE, 19790)
 LANES = 8
 FOREIGN = {"version": 1, "job": 3, "epoch": 1, "slot": 64, "sequence": 1000}
-"""What makes a reply that of somebody else, or of another time."""
+"""Changes that make a reply one of another job, epoch or time."""
 
 needs_compiler = pytest.mark.skipif(not fastpath.compiled(), reason="there is no C compiler")
 
 
 class Clock:
-    """Time that passes only while somebody waits."""
+    """A time that passes only during waits."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -47,9 +47,9 @@ class Clock:
 
 
 class Network:
-    """A link, and behind it a switch with all other workers: it loses, repeats, delays, and asks back.
+    """A link to a simulated switch with all other workers: it loses, repeats, delays, and probes.
 
-    Whatever happens depends on the packets sent and on the seed alone.
+    Everything that happens depends on the packets sent and on the seed alone.
     """
 
     def __init__(self, seat: Seat, epoch: Epoch, seed: int, trouble: float, clock: Clock) -> None:
@@ -81,7 +81,7 @@ class Network:
         record["workers"] = 0b101 if waits else 0b111
         record["count"] = 0 if waits else 3
         record["lanes"] *= 3
-        if self.chance.random() < self.trouble / 4:  # somebody else's
+        if self.chance.random() < self.trouble / 4:  # of another job
             field = self.chance.choice(list(FOREIGN))
             record[field] += FOREIGN[field]
         delay = 0.001 + 0.004 * self.trouble * self.chance.random()
@@ -101,7 +101,7 @@ class Network:
 
 
 class Native:
-    """The same for C."""
+    """The same network for C."""
 
     def __init__(self, network: Network) -> None:
         self.over = network
@@ -135,7 +135,7 @@ class Native:
 
 
 class Stay:
-    """Nobody leaves and nothing ends."""
+    """A membership in which nobody leaves and nothing ends."""
 
     def check(self) -> None:
         pass
@@ -146,9 +146,15 @@ class Stay:
     def trouble(self, reason: str) -> None:
         pass
 
+    def in_touch(self) -> bool:
+        return True
+
+    def waits(self, seconds: float, ranks) -> None:
+        pass
+
 
 def played(seed: int, trouble: float, slots: int) -> tuple[object, ...]:
-    """Two exchanges of a worker: all that it has sent, and when, and got."""
+    """Run two exchanges of a worker; return all packets, with their times, and the results."""
     seat = Seat(job=0x1234, rank=0, workers=3, fewest=3, lanes=LANES)
     epoch = Epoch(0xFEDC, Way.SWITCH, first_slot=0x0180, slots=slots)
     clock = Clock()
@@ -156,7 +162,7 @@ def played(seed: int, trouble: float, slots: int) -> tuple[object, ...]:
     worker = SwitchTransport(network, seat, clock, Stay(), Patience(1e9, 1e9))  # type: ignore[arg-type]
     worker.begin(epoch)
     results: list[bytes] = []
-    for chunks, order in ((5 * slots + 3, "<i4"), (1, ">i4")):  # on GPUs the words come swapped
+    for chunks, order in ((5 * slots + 3, "<i4"), (1, ">i4")):  # on GPUs words come swapped
         own = np.random.default_rng(seed).integers(-(2**28), 2**28, (chunks, LANES), np.int32)
         flags = np.arange(chunks, dtype=np.uint16) % 3
         done = worker.all_reduce(
@@ -176,7 +182,7 @@ def played(seed: int, trouble: float, slots: int) -> tuple[object, ...]:
 @pytest.mark.parametrize("trouble", [0.0, 0.02, 0.3])
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_with_and_without_a_compiler_a_worker_does_the_same(seed, trouble, slots, monkeypatch):
-    """Batch by batch. Turns of many go by what was known when they began: there the sums are right."""
+    """Compare batch by batch. Longer rounds use older knowledge, so only their sums are checked."""
     played(seed, trouble, slots)
     monkeypatch.setattr(transport, "Terms", partial(Terms, batches=1))
     compiled = played(seed, trouble, slots)
@@ -214,7 +220,7 @@ def test_vectors_are_scaled_to_the_same_bits(lanes, monkeypatch):
 
 
 def travelling(values: np.ndarray, agreed: np.ndarray) -> tuple[Scaling, np.ndarray]:
-    """Floats that are to be scaled on their way, and their own exponents."""
+    """Return floats to be scaled during an exchange, and their exponents."""
     own = quantize.block_exponents(values)
     scaling = quantize.on_the_way(values, own, agreed, 3, mean=True)
     assert scaling
@@ -268,7 +274,7 @@ def test_of_an_exchange_that_was_broken_off_nothing_is_left():
     with pytest.raises(ZeroDivisionError):
         worker.all_reduce(scaling.integers, none, Operation.SUM, give_up, scaling=scaling)
     scaling.make_ready()
-    other = Reduction.empty(*values.shape)  # by another way, of other workers
+    other = Reduction.empty(*values.shape)  # a result over the fallback, of other workers
     other.lanes[:], other.counts[:] = 2 * scaling.integers, 2
     means = quantize.dequantize(other.lanes, own, 3, other.counts[:, None])
     assert scaling.results(other).tobytes() == means.tobytes()

@@ -1,4 +1,4 @@
-"""The cable with faults does to packets what it is told, and nothing else."""
+"""The cable with faults does to packets what the test asks for, and nothing else."""
 
 import contextlib
 import socket
@@ -39,7 +39,7 @@ LAST = b"the last one"
 
 @dataclass(frozen=True)
 class Cable:
-    """Both ends of a cable with faults, by direction: packets go in at one, and out at the other."""
+    """Both ends of a cable with faults, by direction: packets go in at one end, and out at the other."""
 
     wiring: Wiring
     ends: tuple[socket.socket, socket.socket]
@@ -53,7 +53,7 @@ class Cable:
                 self.ends[direction].send(packet)
 
     def receive(self, direction: int) -> list[bytes]:
-        """What has come out since."""
+        """Return the packets that have come out since the last call."""
         self.wiring.script(0, direction, {0: (Copy(),)})
         self.send(direction, [LAST])
         return list(iter(lambda: receive(self.ends[1 - direction]), LAST))
@@ -96,7 +96,7 @@ def train(request) -> bool:
     return request.param
 
 
-# -- what is told --------------------------------------------------------------------------------
+# -- scripted faults -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [4, 64, 322, 1090])
@@ -190,13 +190,13 @@ def test_a_frame_is_cut_or_lengthened_or_overwritten_within(frame: bytes, at: in
     assert overwritten[at + len(content) :] == frame[at + len(content) :]
 
 
-# -- what chance does ----------------------------------------------------------------------------
+# -- random faults -------------------------------------------------------------------------------
 
 
 def by_chance(
     seed: int, faults: Faults, direction: int, train: bool = True
 ) -> tuple[list[bytes], Counts]:
-    """What becomes of 1000 packets."""
+    """Send 1000 packets through random faults; return the packets that come out, and the counts."""
     with cable(seed, **{("up", "down")[direction]: faults}) as made:
         received = []
         for start in range(0, 1000, 20):
@@ -255,7 +255,7 @@ def test_packets_leave_the_queue_at_the_lines_rate():
     assert queue.busy
     assert [packet[0] for packet in queue.take(60.0)] == [4]
     assert not queue.busy
-    assert queue.put(bytes(100), now=60.0)  # an idle line saves nothing up
+    assert queue.put(bytes(100), now=60.0)  # an idle line saves up no capacity
     assert queue.take(60.09) == []
     assert queue.take(60.11) == [bytes(100)]
 
@@ -305,4 +305,4 @@ def test_nothing_of_it_is_left_whatever_ends_it():
         fail()
     for address in where:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-            sock.bind(address)  # a process that is left would still have it
+            sock.bind(address)  # a process that still runs would hold it

@@ -1,7 +1,7 @@
-"""Who is no worker, or another one than he says, changes nothing, and is counted.
+"""Forged packets and messages change nothing, and are counted.
 
-The stranger knows addresses, job, epoch, slots and sequence numbers, and makes checks that fit: what
-he does not have is the worker's port, and what gRPC keeps.
+The stranger knows addresses, job, epoch, slots and sequence numbers, and computes correct checks.
+The stranger lacks the worker's port, and the secrets that gRPC protects.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from innet.wire.records import blank, packet_bytes
 LANES, SLOTS, WORKERS = 64, 4, 2
 SEQUENCES = 40
 FORGED = SLOTS * SEQUENCES
-"""Packets of one kind: all uses of all slots, past, under way and to come."""
+"""Packets of one kind: all uses of all slots, past, in flight and future."""
 
 STRANGER = Address("02:00:00:00:00:77", "10.7.7.7", 7777)
 COUNTERS = ("refused", "corrupted", "spoofed")
@@ -49,7 +49,7 @@ class Scene:
     def packets(
         self, source: Address, target: Address, sealed_for: Address | None = None, **fields: Any
     ) -> list[bytes]:
-        """Forged ones: sums of the job, unless `fields` say something else."""
+        """Return forged packets: sums of the job, except for `fields`."""
         shown = self.tor.show(self.job.name)
         lanes = 0 if fields.get("kind") in (Kind.HELLO, Kind.CLEAR) else LANES
         prefix = encapsulation(source, target, packet_bytes(lanes))
@@ -66,7 +66,9 @@ class Scene:
         return [packet.tobytes() for packet in made]
 
     def send(self, frames: list[bytes], worker: int | None = None) -> None:
-        """From the stranger's port, or from a worker's, in the middle of a sum, which has to be right."""
+        """Send from the stranger's port, or from a worker's, in the middle of a sum. The sum has to
+        be right.
+        """
         running = self.job.submit(3 * SLOTS * LANES)
         if worker is None:
             for frame in frames:
@@ -78,7 +80,7 @@ class Scene:
         self.job.sum(3 * SLOTS * LANES)
 
     def settle(self) -> None:
-        """Wait until the switch has worked on all that the stranger has sent."""
+        """Wait until the switch has processed all of the stranger's packets."""
         asking = {"hwsrc": STRANGER.mac, "psrc": STRANGER.ip}
         question = ARP(op="who-has", pdst=self.service.ip, **asking)
         self.stranger.send(bytes(Ether(src=STRANGER.mac, dst="ff:ff:ff:ff:ff:ff") / question))
@@ -86,7 +88,7 @@ class Scene:
             pass
 
     def counted(self) -> dict[int, dict[str, int]]:
-        """What the switch has counted since the beginning, by port; only what is not zero."""
+        """Return the switch's counts above zero since the beginning, by port."""
         now, grown = self._counters(), {}
         for port, name in now:
             if more := now[port, name] - self._before[port, name]:
@@ -174,7 +176,7 @@ def test_nobody_claims_the_switchs_address(scene: Scene):
 @pytest.mark.parametrize("kind", [Kind.RESULT, Kind.PENDING, Kind.STALE])
 @pytest.mark.parametrize("flags", [0, Flag.OVERFLOW])
 def test_a_worker_does_not_listen_to_a_stranger(scene: Scene, kind: Kind, flags: int):
-    """His packets get there, over the bridge."""
+    """The stranger's packets reach the worker over the bridge."""
     said = {"kind": kind, "workers": 0b11, "count": WORKERS, "flags": flags}
     source = Address(STRANGER.mac, STRANGER.ip, scene.service.udp_port)
     for sealed_for in (source, scene.service):

@@ -1,4 +1,4 @@
-"""Nothing that reaches an agent's socket breaks the agent, nor a sum, nor fills its memory.
+"""Packets at an agent's socket: none breaks the agent or a sum, and none fills its memory.
 
 ``INNET_FUZZ_PACKETS=1000000`` is the long mode.
 """
@@ -28,7 +28,7 @@ FRAME = packet_dtype(LANES, ENCAPSULATION_BYTES)
 SOURCE_ADDRESS, SOURCE_PORT = slice(26, 30), slice(34, 36)
 OTHER_KINDS = (0, Kind.CONTRIBUTION, Kind.HELLO, Kind.CLEAR, 7, 255)
 GROWTH = 16 << 20
-"""Bytes that the memory of the agents' process may grow by, however much they receive."""
+"""Bytes by which the memory of the agents' process may grow, however much they receive."""
 
 LONG = 4 * 3600
 
@@ -40,7 +40,7 @@ def tor() -> Iterator[Rack]:
 
 
 def memory() -> int:
-    """Bytes of this process's memory that are resident."""
+    """Return the resident bytes of this process's memory."""
     status = Path("/proc/self/status")
     if not status.exists():
         pytest.skip("the memory of a process is read from Linux's /proc")
@@ -49,7 +49,7 @@ def memory() -> int:
 
 
 def forged(chance: random.Random, answers: Sequence[bytes], asked: Sequence[bytes]) -> bytes:
-    """A packet as if from the switch, made of its answers and of what it was asked."""
+    """Return a packet as if from the switch, made from its answers and the requests."""
     kind = chance.random()
     if kind < 0.2:
         return chance.choice((*answers, *asked))
@@ -59,9 +59,10 @@ def forged(chance: random.Random, answers: Sequence[bytes], asked: Sequence[byte
 
 
 def foreign(chance: random.Random, answer: bytes) -> bytes:
-    """With a check that fits and lanes that nobody has sent, but of another job, epoch or time.
+    """Return a packet of another job, epoch or time, with a valid check.
 
-    But for that it would answer something that is under way, or soon will be.
+    Its lanes are made up. But for the difference it would answer a chunk that is in flight, or soon
+    will be.
     """
     answered = np.frombuffer(answer, FRAME)
     packet = answered.copy()
@@ -73,7 +74,7 @@ def foreign(chance: random.Random, answer: bytes) -> bytes:
             packet[field] ^= chance.randint(1, 0xFFFF)
         case "slot":
             packet["slot"] ^= chance.randint(SLOTS, 0xFFFF)
-        case "sequence":  # the slot's use of that number is over
+        case "sequence":  # the slot has used that number before
             packet["sequence"] = chance.randrange(int(answered["sequence"][0]))
         case "kind":
             packet["kind"] = chance.choice(OTHER_KINDS)
@@ -85,7 +86,7 @@ def foreign(chance: random.Random, answer: bytes) -> bytes:
 
 
 def bother(job: FaultyJob, chance: random.Random, packets: int) -> None:
-    """While sums are under way, put forged packets on the way from the switch to its workers."""
+    """Inject forged packets between the switch and its workers while sums are under way."""
     for done in range(0, packets, WORKERS * BATCH):
         running = job.submit(3 * SLOTS * LANES)
         for worker in range(WORKERS):
@@ -101,7 +102,7 @@ def bother(job: FaultyJob, chance: random.Random, packets: int) -> None:
 
 
 def say(line: str) -> None:
-    """Progress, which pytest shows of a test that fails, and with ``-s`` of all."""
+    """Print progress, which pytest shows for a failed test, and with ``-s`` always."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 

@@ -1,4 +1,4 @@
-"""Nothing that anybody says to the controller breaks it, nor a job that is at work.
+"""No message to the controller breaks it, nor a job that is at work.
 
 ``INNET_FUZZ_MESSAGES=1000000`` is the long mode.
 """
@@ -25,7 +25,7 @@ from innet.controller.client import connect
 MESSAGES = int(os.environ.get("INNET_FUZZ_MESSAGES", "2000"))
 
 GROWTH = 32 << 20
-"""Bytes that the controller's memory may grow by, however much it is told."""
+"""Bytes by which the controller's memory may grow, however many messages it gets."""
 
 WITHIN = 20.0
 
@@ -33,8 +33,9 @@ Code = grpc.StatusCode
 EXPECTED = {
     Code.OK, Code.CANCELLED, Code.INVALID_ARGUMENT, Code.NOT_FOUND, Code.ALREADY_EXISTS,
     Code.FAILED_PRECONDITION, Code.RESOURCE_EXHAUSTED, Code.PERMISSION_DENIED, Code.ABORTED,
+    Code.OUT_OF_RANGE,
 }  # fmt: skip
-"""How calls may end; DEADLINE_EXCEEDED, UNKNOWN and INTERNAL are not among them."""
+"""The codes with which calls may end, without DEADLINE_EXCEEDED, UNKNOWN and INTERNAL."""
 
 ADDRESS = pb.Address(mac="02:00:00:00:00:fe", ip="10.0.0.1", udp_port=19790)
 REQUESTS: dict[str, Any] = {
@@ -48,7 +49,7 @@ REQUESTS: dict[str, Any] = {
     "GetJob": pb.GetJobRequest(name="fuzzed"),
     "DeleteJob": pb.DeleteJobRequest(name="made"),
 }
-"""Good requests. Whoever adds a switch is waited for, so that is asked for less often, below."""
+"""Valid requests. Adding a switch waits for that switch, so it is requested less often, below."""
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +60,7 @@ def switch() -> Iterator[MortalSwitch]:
 
 @pytest.fixture(scope="module")
 def controlled(switch: MortalSwitch, tmp_path_factory) -> Iterator[tuple[MortalController, Rack]]:
-    """A controller as a process, in charge of the switch; it has nothing to complain of itself."""
+    """Run a controller as a process, in charge of the switch. It must log no errors of its own."""
     log = tmp_path_factory.mktemp("controller") / "log"
     controller = MortalController("--lease", "30", log=log)
     try:
@@ -72,7 +73,7 @@ def controlled(switch: MortalSwitch, tmp_path_factory) -> Iterator[tuple[MortalC
 
 
 def memory(controller: MortalController) -> int:
-    """Bytes of the controller's memory that are resident."""
+    """Return the resident bytes of the controller's memory."""
     status = Path(f"/proc/{controller.process.pid}/status")
     if not status.exists():
         pytest.skip("the memory of a process is read from Linux's /proc")
@@ -81,7 +82,7 @@ def memory(controller: MortalController) -> int:
 
 
 def spoilt(chance: random.Random, good: Any) -> Any:
-    """A message that is random, or almost good."""
+    """Return a message that is random, or almost valid."""
     messages = damage.Messages(chance, (1, 2, 8, 64, 32))
     if chance.random() < 0.3:
         return messages.fill(type(good)())
@@ -91,7 +92,7 @@ def spoilt(chance: random.Random, good: Any) -> Any:
 
 
 def ask(rack: Rack, chance: random.Random) -> Code:
-    """One request. Returns how it ended."""
+    """Send one request. Return how it ended."""
     name = chance.choice([*REQUESTS])
     try:
         getattr(rack.stub, name)(spoilt(chance, REQUESTS[name]), timeout=WITHIN)
@@ -101,8 +102,8 @@ def ask(rack: Rack, chance: random.Random) -> Code:
 
 
 def join(rack: Rack, chance: random.Random, job: str) -> Code:
-    """A stream with random messages, most of which begin as they should. Returns how it ended."""
-    token = rack.tokens[job]
+    """Send random messages on a stream, most with a valid beginning. Return how it ended."""
+    token = rack.tokens[job] if chance.random() < 0.9 else "another job's"
     request = pb.JoinRequest(job=job, rank=chance.randrange(2), token=token, fallback=True)
     said = [pb.WorkerMessage(join=request)]
     good = [
@@ -155,7 +156,7 @@ def test_no_message_stops_the_controller_or_a_job_and_the_memory_stays(controlle
             Code.NOT_FOUND,
             Code.PERMISSION_DENIED,
         } <= codes.keys()
-        with scripted(rack, fuzzed, 0, port=3) as worker:  # whatever was said there
+        with scripted(rack, fuzzed, 0, port=3) as worker:  # whatever was sent there
             worker.settle()
     assert controller.process.poll() is None
 

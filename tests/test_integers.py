@@ -1,4 +1,4 @@
-"""Sums that need more than 32 bits: who flags them, and how they are made in limbs."""
+"""Sums that need more than 32 bits: the flags that lead to them, and the limbs that make them."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def integers(info: np.iinfo) -> st.SearchStrategy[int]:
 
 @st.composite
 def vectors(draw, info: np.iinfo) -> np.ndarray:
-    """(workers, elements) int64 within a dtype's range."""
+    """Draw (workers, elements) int64 within a dtype's range."""
     size = draw(st.integers(0, 12))
     rows = st.lists(integers(info), min_size=size, max_size=size)
     drawn = draw(st.lists(rows, min_size=1, max_size=32))
@@ -29,7 +29,7 @@ def vectors(draw, info: np.iinfo) -> np.ndarray:
 
 
 def summed(values: np.ndarray, limbs: Limbs, lanes: int) -> tuple[list[int], list[bool]]:
-    """What comes back of the sum of all workers' limbs, which never leave 32 bits."""
+    """Return the joined sum of all workers' limbs, which never leave 32 bits."""
     parts = [limbs.split(each, lanes) for each in values]
     assert all(part.dtype == np.int32 for part in parts)
     assert not any(overflow_flags(part, 32).any() for part in parts)
@@ -65,7 +65,7 @@ def test_thirds_give_the_exact_sums_of_int64_or_tell_what_does_not_fit(values, l
 
 @given(st.integers(0, 100), st.sampled_from([HALVES, THIRDS]), st.integers(3, 16))
 def test_all_limbs_of_a_value_travel_in_one_chunk(size: int, limbs: Limbs, lanes: int):
-    values = -1 - np.arange(size, dtype=np.int64)  # all of their limbs differ from zero
+    values = -1 - np.arange(size, dtype=np.int64)  # all of their limbs are nonzero
     chunks = limbs.split(values, lanes)
     each = lanes // limbs.count
     assert chunks.shape == (-(-size // each), lanes)

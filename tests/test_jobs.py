@@ -1,8 +1,9 @@
-"""The rules of a job, without switch, stream or clock: whatever happens, in whatever order.
+"""The rules of a job, without switch, stream or clock, for events in any order.
 
-A model of workers that make exchanges, of a switch that holds entries, and of what gets lost when one of
-them or the controller dies. In it every result is the same for all workers, nobody is ever asked for
-what he does not have, and once things calm down everybody is at work again.
+A model has workers that make exchanges, and a switch that holds entries. It loses messages and
+state when one of them or the controller dies. In it every result is the same for all workers, and
+no worker is ever asked for a result that it does not have. Once things calm down, everybody is at
+work again.
 """
 
 from collections import deque
@@ -36,7 +37,7 @@ def where(rank: int, port: int = 0) -> Attachment:
 
 
 class Told:
-    """What the workers of a job are told, by nonce."""
+    """A job, and the events for its workers, by nonce."""
 
     def __init__(
         self, workers: int = 2, quorum: int = 0, place: Place | None = PLACE, fewest: int = 0
@@ -46,7 +47,7 @@ class Told:
         self.last: list[Tell | Dismiss] = []
 
     def do(self, name: str, *arguments, **named) -> list[Tell | Dismiss]:
-        """Something happens now."""
+        """Call one of the job's methods with the present time."""
         self.last = getattr(self.job, name)(*arguments, now=self.now, **named) or []
         return self.last
 
@@ -54,14 +55,14 @@ class Told:
         self.do("join", rank, 100 + rank, fallback=fallback)
 
     def seat(self, *ranks: int, fallback: bool = False) -> None:
-        """Workers join, say hello, and the switch does all that it is asked for."""
+        """Let workers join and say hello, and let the switch do all that is wanted."""
         for rank in ranks:
             self.join(rank, fallback=fallback)
             self.do("hello", 100 + rank, where(rank))
             self.settle()
 
     def settle(self) -> list[Tell | Dismiss]:
-        """The switch holds what it should."""
+        """Let the switch hold its wanted entries."""
         said = []
         for _ in range(2):
             wanted = self.job.wanted(self.now)
@@ -73,7 +74,7 @@ class Told:
         return said
 
     def said(self, rank: int) -> list[str]:
-        """The kinds of what a worker was told last."""
+        """Return the kinds of the last events for a worker."""
         return [
             each.event.WhichOneof("event") if isinstance(each, Tell) else "end"
             for each in self.last
@@ -81,7 +82,7 @@ class Told:
         ]
 
     def resume(self, rank: int) -> pb.Resume:
-        """The terms that a worker was told last."""
+        """Return the last terms sent to a worker."""
         [found] = [
             each.event.resume
             for each in self.last
@@ -91,7 +92,7 @@ class Told:
 
 
 def working(workers: int = 2, quorum: int = 0, *, fallback: bool = False) -> Told:
-    """A job whose workers all sum in the switch."""
+    """Return a job whose workers all sum in the switch."""
     told = Told(workers, quorum)
     told.do("switch_changed", None)
     told.seat(*range(workers), fallback=fallback)
@@ -160,7 +161,7 @@ def test_a_switch_that_does_not_clear_the_cells_stops_nobody():
     told.do("switch_changed", "it does not answer")
     assert not told.job.wanted(told.now).clear
     told.do("switch_changed", None)
-    assert told.job.wanted(told.now).clear  # what was cleared before does not count
+    assert told.job.wanted(told.now).clear  # cells cleared before do not count
 
 
 def test_an_answer_about_an_epoch_that_is_over_changes_nothing():
@@ -274,39 +275,52 @@ def test_trouble_about_an_epoch_that_is_over_changes_nothing():
     assert not told.do("trouble", 101, told.job.epoch, "silence")
 
 
-def test_who_does_not_answer_within_its_lease_has_left():
+def test_a_worker_that_does_not_answer_is_waited_for_however_long_it_takes():
     told = working(3)
     told.do("switch_changed", "no switch answers")
     told.do("ready", 100, told.job.epoch, 0)
-    told.now = 2.9
-    for nonce in (100, 101, 102):
-        told.do("heartbeat", nonce, pb.Progress())
+    told.now = 1e6
     assert not told.do("tick")
-    told.now = 3.1
-    told.do("tick")
-    assert told.said(1) == ["departure", "end"]
-    assert told.said(0) == ["departure", "departure"]
-    assert "has not stopped for a new epoch within 3 s" in told.job.departed[1]
+    assert [*told.job.workers] == [0, 1, 2]
 
 
-def test_who_is_silent_for_a_lease_has_left_and_is_told_so():
+def test_a_worker_that_is_given_up_has_left_and_is_told_so():
     told = working()
-    told.now = 2.0
-    told.do("heartbeat", 100, pb.Progress(exchange=3))
     told.now = 3.1
-    told.do("tick")
+    told.do("expel", 101, "its machine was silent for 3 s")
     assert told.said(1) == ["departure", "end"]
     assert told.said(0) == ["departure"]
-    assert told.job.departed == {1: "it was silent for 3 s"}
+    assert told.job.departed == {1: "its machine was silent for 3 s"}
     assert [*told.job.wanted(told.now).workers] == [0]
+    assert told.job.history.leases_lost == 1
 
 
-def test_nobody_was_silent_while_the_controller_stood_still():
+def test_the_order_of_departures_is_kept_when_everybody_has_left():
+    told = working(3)
+    for rank in (2, 0, 1):
+        told.now += 1.0
+        told.do("leave", 100 + rank, f"reason {rank}")
+    assert not told.job.departed
+    left = [(each.rank, each.reason, each.at) for each in told.job.history.departures]
+    assert left == [(2, "reason 2", 1.0), (0, "reason 0", 2.0), (1, "reason 1", 3.0)]
+
+
+def test_a_seat_whose_holder_is_not_heard_is_waited_for():
     told = working()
+    told.do("join", 1, 201, fallback=False, unheard={101})
+    assert not told.last
+    for nonce in (101, 100):
+        told.do("expel", nonce, "its machine was silent")
+    assert [each.nonce for each in told.last] == [100, 100, 201]
+
+
+def test_a_hello_packet_has_time_even_if_the_controller_stands_still():
+    told = Told()
+    told.join(0)
     told.now = 100.0
     told.job.excuse(99.0)
     assert not told.do("tick")
-    told.now = 102.5
+    told.now = 161.0
     told.do("tick")
     assert not told.job.workers
 
@@ -329,16 +343,15 @@ def test_a_new_generation_begins_when_all_of_the_last_have_left():
     assert resume.event.resume.exchange == 0
 
 
-def test_two_who_wait_for_one_seat_do_not_both_get_it():
+def test_only_one_waits_for_a_seat():
     told = working()
     told.do("leave", 100, "gone")
-    for nonce in (200, 201):
-        told.do("join", 0, nonce, fallback=False)
+    told.do("join", 0, 200, fallback=False)
+    with pytest.raises(AlreadyExists, match="a worker 0 waits for the next run of the job 'job'"):
+        told.do("join", 0, 201, fallback=False)
     told.do("leave", 101, "gone")
-    first, second = told.last
-    assert (first.nonce, second.nonce) == (200, 201)
-    assert isinstance(second, Dismiss)
-    assert isinstance(second.problem, AlreadyExists)
+    [invitation] = told.last
+    assert invitation.nonce == 200
 
 
 def test_who_says_hello_too_late_for_a_generation_gets_into_the_next():
@@ -440,7 +453,7 @@ def test_a_quorum_begins_when_all_are_there_and_goes_on_without_some():
     told.do("ready", 100, told.job.epoch, 9)
     told.do("ready", 101, told.job.epoch, 4)
     told.settle()
-    # Both make the quorum that is left, so that the one can share with the other.
+    # Both make the remaining quorum, so that one can share with the other.
     assert (told.resume(1).exchange, told.resume(1).shared) == (8, True)
     told.do("leave", 100, "killed")
     assert told.job.ending
@@ -467,7 +480,7 @@ def test_who_is_left_goes_on_in_a_new_epoch_until_there_are_too_few():
     told.do("leave", 101, "killed")
     assert told.said(0) == ["departure"]
     assert told.job.ending
-    # Who is alone gets no sums of its own.
+    # A worker that is alone gets no sums of its own.
     assert told.job.wanted(0.0).quorum == 2
 
 
@@ -506,7 +519,7 @@ def test_epochs_begin_again_after_the_last():
 
 @dataclass
 class Model:
-    """A worker as it is at its own end: `number` is the exchange that it has not finished."""
+    """A worker's own state: `number` is the exchange that it has not finished."""
 
     nonce: int
     inbox: deque = field(default_factory=deque)
@@ -518,7 +531,7 @@ class Model:
 
     @property
     def exchange(self) -> int:
-        """The one that it takes part in next: the shared one also if it has its result."""
+        """Return the exchange that it takes part in next, also a shared one whose result it has."""
         if self.resume.shared and self.number == self.resume.exchange + 1 and self.owes:
             return self.resume.exchange
         return self.number
@@ -527,7 +540,7 @@ class Model:
 
 
 class Epochs(RuleBasedStateMachine):
-    """Three workers, of which all make the quorum."""
+    """Three workers, all of which make the quorum."""
 
     WORKERS = 3
     ranks = st.integers(0, WORKERS - 1)
@@ -579,7 +592,7 @@ class Epochs(RuleBasedStateMachine):
 
     @rule()
     def settle(self) -> None:
-        """The switch comes to hold what it should, and clears what it should."""
+        """Let the switch hold its wanted entries, and clear the wanted cells."""
         if not (self.reachable):
             return
         wanted = self.job.wanted(self.now)
@@ -592,7 +605,7 @@ class Epochs(RuleBasedStateMachine):
 
     @rule(lost=st.booleans())
     def switch(self, lost: bool) -> None:
-        """The switch goes away, with all that it held or not, or comes back."""
+        """Let the switch go away, with or without its entries, or come back."""
         self.reachable = not self.reachable
         if lost and not self.reachable:
             self.entries = (0, frozenset())
@@ -601,7 +614,7 @@ class Epochs(RuleBasedStateMachine):
 
     @rule(some=st.sets(ranks, min_size=1))
     def attend(self, some: set[int]) -> None:
-        """Workers take in what they were told."""
+        """Let workers take in their events."""
         for rank in sorted(some):
             while rank in self.models and self.models[rank].inbox:
                 self.handle(rank)
@@ -629,7 +642,7 @@ class Epochs(RuleBasedStateMachine):
 
     @rule(mute=st.sets(ranks, max_size=1), deaf=st.sets(ranks))
     def work(self, mute: set[int], deaf: set[int]) -> None:
-        """Workers take part in their exchanges, but for some; some do not get the results yet."""
+        """Let workers other than `mute` contribute, and those other than `deaf` get results."""
         for rank in sorted(self.models.keys() - mute):
             self.contribute(rank)
         for rank in sorted(self.models.keys() - deaf):
@@ -681,7 +694,7 @@ class Epochs(RuleBasedStateMachine):
         steps=st.lists(st.sampled_from(["attend", "settle", "work"]), min_size=3, max_size=8),
     )
     def disturb(self, deaf: set[int], by: str, steps: list[str]) -> None:
-        """In the middle of an exchange something happens, and then they go on."""
+        """Interrupt an exchange with an event, and let the workers continue."""
         self.work(set(), deaf)
         if by == "trouble":
             self.trouble(min(deaf))
@@ -712,7 +725,7 @@ class Epochs(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        """The controller is killed, and comes back with its state."""
+        """Kill the controller, and start it again with its state."""
         self.job = Job.restored(self.job.record(), INVITATION, self.now)
         self.reachable = False
         seated = {each.nonce for each in self.job.workers.values()}
@@ -733,9 +746,16 @@ class Epochs(RuleBasedStateMachine):
         except NotFound:
             del self.models[rank]
 
+    @rule(rank=ranks)
+    def expel(self, rank: int) -> None:
+        """Expel a worker whose machine was silent for too long."""
+        if model := self.models.get(rank):
+            self.perform(self.job.expel(model.nonce, "it was silent", self.now))
+            self.models.pop(rank, None)
+
     @rule(seconds=st.sampled_from([0.5, 2.0, 4.0]), silent=st.sets(ranks))
     def wait(self, seconds: float, silent: set[int]) -> None:
-        """Time passes; the workers live, but for some that are silent."""
+        """Let time pass. All workers but `silent` send heartbeats."""
         self.now += seconds
         for rank, model in self.models.items():
             if model.connected and rank not in silent:
@@ -772,7 +792,7 @@ class Epochs(RuleBasedStateMachine):
     @precondition(lambda self: self.models)
     @rule()
     def calm_down(self) -> None:
-        """When all that can answer does, and the switch is there, everybody comes to work."""
+        """Check that everybody gets back to work once the switch and all live workers answer."""
         if not self.reachable:
             self.switch(lost=True)
         for rank in range(self.WORKERS):

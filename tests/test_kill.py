@@ -1,7 +1,7 @@
-"""Whatever is killed at whatever moment: training goes on, and ends where it would have ended.
+"""Processes killed at random moments: training goes on, and ends with the same parameters.
 
-``INNET_KILLS=20`` kills each part at twenty moments, ``INNET_KILL_WITHIN=1`` demands the next step
-within a second, as on a machine that does nothing else.
+``INNET_KILLS=20`` kills each process at twenty moments. ``INNET_KILL_WITHIN=1`` demands the next
+step within a second, as is possible on an idle machine.
 """
 
 import os
@@ -14,7 +14,7 @@ from cluster import Cluster, Server, Worker, cluster
 
 KILLS = int(os.environ.get("INNET_KILLS", "2"))
 SECONDS = float(os.environ.get("INNET_KILL_WITHIN", "10"))
-"""How long the next step may take after a kill."""
+"""The longest time that the next step may take after a kill."""
 
 LONG = 3600
 AFTER = 60
@@ -35,12 +35,12 @@ def undisturbed(rack: Cluster, steps: int) -> dict[int, str]:
 
 
 def wait(seconds: float) -> None:
-    """Let a random moment come."""
+    """Wait for a random time."""
     threading.Event().wait(seconds)
 
 
 def disturb(workers: list[Worker], server: Server, chance: random.Random) -> list[float]:
-    """Kill a server again and again, and start it again. Returns when it was killed."""
+    """Kill a server again and again, and restart it. Return the times of the kills."""
     moments = []
     for _ in range(KILLS):
         before = max(worker.done for worker in workers)

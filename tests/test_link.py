@@ -1,6 +1,7 @@
-"""Packets cross real UDP sockets over loopback: whole, in order, of the right size, as they were sent."""
+"""Links over real UDP sockets on loopback: packets arrive whole, in order, and of the right size."""
 
 import contextlib
+import errno
 import socket
 import struct
 from collections.abc import Iterator
@@ -29,7 +30,7 @@ UDP_SEGMENT = 103
 
 @pytest.fixture(params=["C", "numpy"], autouse=True)
 def which_code(request, monkeypatch) -> str:
-    """Every test runs with the one and with the other."""
+    """Run every test with compiled code and without."""
     if request.param == "numpy":
         monkeypatch.setattr(fastpath, "compiled", lambda: None)
     elif not fastpath.compiled():
@@ -38,7 +39,7 @@ def which_code(request, monkeypatch) -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody has bound just now."""
+    """Return ports that are free at the moment."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(udp_socket()) for _ in range(count)]
         return [sock.getsockname()[1] for sock in sockets]
@@ -52,7 +53,7 @@ def udp_socket() -> socket.socket:
 
 @pytest.fixture
 def sockets() -> Iterator[tuple[socket.socket, socket.socket]]:
-    """Two UDP sockets, connected with each other."""
+    """Yield two UDP sockets, connected with each other."""
     with udp_socket() as ours, udp_socket() as theirs:
         ours.connect(theirs.getsockname())
         theirs.connect(ours.getsockname())
@@ -61,7 +62,7 @@ def sockets() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 @pytest.fixture
 def cable() -> Iterator[tuple[Link, Link]]:
-    """Two links, opened as a worker opens its own, that lead to each other: each one's switch."""
+    """Yield two links that lead to each other, each opened as by a worker towards its switch."""
     a, b = free_ports(2)
     with contextlib.ExitStack() as stack:
         ends = []
@@ -73,13 +74,13 @@ def cable() -> Iterator[tuple[Link, Link]]:
 
 
 def links(sockets: tuple[socket.socket, socket.socket]) -> tuple[Link, Link]:
-    """A link at either end of the sockets."""
+    """Yield a link at either end of the sockets."""
     near, far = (Address("", *sock.getsockname()) for sock in sockets)
     return Link(sockets[0], LANES, near, far), Link(sockets[1], LANES, far, near)
 
 
 def numbered(count: int, source: Address, front: bytes = b"") -> Records:
-    """Packets from there."""
+    """Return `count` numbered packets from a source."""
     packets = blank(count, LANES, Kind.CONTRIBUTION, front)
     packets["sequence"] = np.arange(count)
     packets["lanes"] = np.arange(count * LANES).reshape(count, LANES) - count
@@ -88,7 +89,7 @@ def numbered(count: int, source: Address, front: bytes = b"") -> Records:
 
 
 def unsealed(packets: Records) -> Records:
-    """The same packets, before their sender sends them."""
+    """Return the same packets as they are before sending, without a check."""
     packets = packets.copy()
     packets["check"] = 0
     return packets
@@ -99,13 +100,13 @@ def own(sock: socket.socket) -> Address:
 
 
 def frames_from(link: Link, count: int) -> Records:
-    """Packets as they leave a link."""
+    """Return packets as they leave a link."""
     local = link._socket.getsockname()
     return numbered(count, frame_address(local), link.encapsulation)
 
 
 def collect(link: Link, count: int) -> bytes:
-    """The next packets, as soon as there are `count`."""
+    """Return the next packets, as soon as there are `count`."""
     received = b""
     for _ in range(100):
         link.wait(0.1)
@@ -236,7 +237,7 @@ def test_what_is_not_as_the_switch_has_sent_it_is_dropped_and_counted(sockets):
         sockets[0].sendmsg([batch.tobytes()], [segment])
     assert collect(far, 3) == packets[[0, 3, 5]].tobytes()
     assert far.corrupted == 3
-    seal(packets, int.from_bytes(SERVICE.ip_bytes), SERVICE.udp_port)  # somebody else has sent it
+    seal(packets, int.from_bytes(SERVICE.ip_bytes), SERVICE.udp_port)  # sealed by another sender
     sockets[0].send(packets[:1].tobytes())
     near.send(packets[:1])
     assert collect(far, 1) == packets[:1].tobytes()
@@ -248,7 +249,7 @@ def test_of_a_switch_that_does_not_seal_only_a_check_of_zero_is_taken(sockets):
     link = Link(sockets[1], LANES, far, near, sealed=False)
     packets = unsealed(numbered(4, near))
     packets["check"][1] = 1
-    packets["lanes"][2, 7] ^= 1  # which nobody can see
+    packets["lanes"][2, 7] ^= 1  # the check cannot show this
     for packet in packets:
         sockets[0].send(packet.tobytes())
     assert collect(link, 3) == packets[[0, 2, 3]].tobytes()
@@ -314,7 +315,7 @@ def test_endpoints_that_make_no_sense_are_refused(spec: str):
 
 @pytest.mark.parametrize("local", ["not an address", "203.0.113.1"])
 def test_a_local_address_that_is_not_this_hosts_is_refused(local: str):
-    with pytest.raises(UsageError, match="cannot open link"):
+    with pytest.raises(UsageError, match=r"cannot open link .* an address of this machine"):
         open_link(f"udp:{local}:{free_ports(1)[0]}/127.0.0.1:9", SERVICE, LANES)
 
 
@@ -323,3 +324,13 @@ def test_a_port_in_use_is_refused():
         port = other.getsockname()[1]
         with pytest.raises(UsageError, match=rf"{port}.*in use"):
             open_link(f"udp:127.0.0.1:{port}/127.0.0.1:9", SERVICE, LANES)
+
+
+def test_a_link_without_a_route_names_the_address_and_what_to_do(monkeypatch):
+    def connect(*_):
+        raise OSError(errno.ENETUNREACH, "Network is unreachable")
+
+    monkeypatch.setattr(socket.socket, "connect", connect)
+    why = r"service address 10\.9\.9\.254: Network is unreachable; .*`ip route get 10\.9\.9\.254`"
+    with pytest.raises(UsageError, match=why):
+        open_link("host", Address("02:00:00:00:00:fe", "10.9.9.254", 19790), lanes=64)

@@ -1,4 +1,4 @@
-"""The processes of a group meet on a store that the dead have left things in."""
+"""The rendezvous of a group's processes on a store that still holds entries of dead ones."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -15,14 +15,14 @@ TIMEOUT = timedelta(seconds=30)
 
 @pytest.fixture
 def stores() -> list[Store]:
-    """One for each rank, as in as many processes."""
+    """Return a store for each rank, as in separate processes."""
     server = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     others = [TCPStore("127.0.0.1", server.port, is_master=False) for _ in range(1, SIZE)]
     return [server, *others]
 
 
 def met(stores: list[Store], order: list[int]) -> list[Store]:
-    """All ranks meet; each begins when the one before it in the order has."""
+    """Let all ranks meet; each begins when the previous rank in the order has begun."""
     started = [threading.Event() for _ in order]
 
     def begin(rank: int) -> Store:

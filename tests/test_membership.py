@@ -1,4 +1,4 @@
-"""Workers come and go: who gets a seat, who hears of it, and what they may leave behind."""
+"""Workers come and go: their seats, the others' events, and their leftovers."""
 
 import contextlib
 from collections.abc import Iterator
@@ -71,7 +71,7 @@ def test_new_workers_wait_until_all_of_the_last_run_have_left(tor: Rack):
 
 @pytest.mark.parametrize("recreate", [False, True])
 def test_nothing_of_a_run_that_was_broken_off_is_in_the_next(tor: Rack, recreate: bool):
-    """Half of a sum is left in every cell; the next run uses the same cells."""
+    """Half of a sum is left in every cell, and the next run uses the same cells."""
     slots = 256
     with contextlib.ExitStack() as jobs:
         job = jobs.enter_context(tor.job(2, slots))

@@ -1,4 +1,4 @@
-"""Memory of large arrays serves again, and never while somebody still looks at it."""
+"""Recycled memory of large arrays: it is used again, and never while anybody still holds a view."""
 
 import gc
 import os

@@ -1,14 +1,11 @@
-"""What agents and the controller say of themselves to Prometheus."""
+"""The metrics of agents and the controller for Prometheus."""
 
 import contextlib
 import logging
-import os
 import re
-import signal
 import socket
-import subprocess
-import sys
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from itertools import product
 
@@ -21,6 +18,10 @@ from switches import running_switch
 
 from innet.controller import innet_pb2 as pb
 from innet.controller.client import connect
+from innet.controller.history import Cause, History
+from innet.controller.metrics import ControllerCollector
+from innet.controller.registry import Policy, Registry
+from innet.controller.store import Store
 from innet.errors import UsageError
 from innet.host.agent import Agent
 
@@ -32,7 +33,7 @@ EXPONENTS = -(-(SUMS + 2) // LANES)
 
 
 def samples(text: str) -> Samples:
-    """By name, and the labels' values in the order of the labels' names."""
+    """Return samples by name and labels' values, in the order of the labels' names."""
     return {
         (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(text)
@@ -53,7 +54,7 @@ def tor() -> Iterator[Rack]:
 
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
-    """Where agents say that their metrics are; they are asked for them."""
+    """Return a function that finds the agents' addresses of metrics in the log."""
     caplog.set_level(logging.INFO, logger="innet")
     monkeypatch.setenv("INNET_METRICS", "127.0.0.1:0")
     return lambda: re.findall(r"http://(127.0.0.1:\d+)/metrics", caplog.text)
@@ -146,7 +147,7 @@ def test_where_the_port_is_taken_the_worker_leaves_again(tor: Rack, monkeypatch)
 
 
 def means_of_one(tor: Rack, job: str) -> None:
-    """The job works, for those who join it now."""
+    """Check that the job works, with new workers."""
     first, second = join(tor, job)
     with first, second:
         for mean in means([first, second], VECTOR, VECTOR):
@@ -158,7 +159,7 @@ def means_of_one(tor: Rack, job: str) -> None:
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[tuple[Rack, str]]:
-    """A rack whose controller is a command, and where that serves its metrics."""
+    """Yield a rack whose controller is a command, and the address of its metrics."""
     with (
         running_switch(WORKERS) as switch,
         serving("--metrics-addr", "127.0.0.1:0") as (process, controller),
@@ -204,30 +205,16 @@ def test_the_controller_shows_jobs_workers_and_switches(served):
     assert not [key for key in scrape(metrics) if job in key]
 
 
-def test_a_lost_lease_and_the_epochs_that_follow_are_counted(served):
-    """A worker's process is stopped, so that it is silent; its connection stays."""
-    tor, metrics = served
-    with tor.job(WORKERS) as job, contextlib.ExitStack() as stack:
-        seat = {
-            "INNET_CONTROLLER": tor.controller, "INNET_JOB": job, "INNET_TOKEN": tor.tokens[job],
-            "RANK": "0", "INNET_LINK": tor.links[0],
-        }  # fmt: skip
-        worker = stack.enter_context(
-            subprocess.Popen(
-                [sys.executable, "-c", "import innet; agent = innet.join(); input()"],
-                env={**os.environ, **seat}, stdin=subprocess.PIPE,
-            )
-        )  # fmt: skip
-        stack.callback(worker.kill)
-        while not tor.show(job).joined:
-            assert worker.poll() is None
-        worker.send_signal(signal.SIGSTOP)
-        while tor.show(job).joined:
-            assert worker.poll() is None
-        found = scrape(metrics)
-        assert found["innet_controller_leases_lost_total", job] == 1
-        assert found["innet_controller_job_workers", job, "missing"] == WORKERS
-        assert found["innet_controller_epochs_total", "new_workers", job] == 2
+def test_lost_leases_are_counted_by_job(monkeypatch):
+    with contextlib.closing(Registry(Store(None), Policy())) as registry:
+        history = History(Counter({Cause.NEW_WORKERS: 2}), leases_lost=1)
+        monkeypatch.setattr(registry, "histories", lambda: {"train": history})
+        found = {
+            (each.name, *each.labels.values()): each.value
+            for family in ControllerCollector(registry).collect()
+            for each in family.samples
+        }
+    assert found["innet_controller_leases_lost_total", "train"] == 1
 
 
 @pytest.mark.parametrize(

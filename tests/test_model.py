@@ -1,4 +1,4 @@
-"""The timing models are the papers' equations, and a fit finds what went in."""
+"""The timing models are the papers' equations, and a fit recovers its input."""
 
 import json
 import math
@@ -114,7 +114,7 @@ def test_nonsense_is_refused(wrong):
 
 
 def measurements(link: Link, noise: float = 0.0) -> dict:
-    """What one would measure with this link."""
+    """Return exact or noisy measurements over this link."""
     random = np.random.default_rng(1)
 
     def noisy(exact: float) -> float:
@@ -198,7 +198,7 @@ def test_the_switch_wins_and_hides_longest():
 
 
 def run(*arguments: str):
-    """The command, with its output."""
+    """Run the command and return its result."""
     done = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return done.output

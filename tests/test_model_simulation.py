@@ -1,4 +1,4 @@
-"""The simulated slot protocol takes as long as formulas say, where there are formulas."""
+"""The simulated slot protocol takes as long as the formulas say, where there are formulas."""
 
 import dataclasses
 
@@ -19,7 +19,7 @@ ROUND_TRIP = 2 * (FRAME_S + LINE.delay)
 
 
 def chunks(count: int) -> float:
-    """Bytes of so many chunks."""
+    """Return the bytes of `count` chunks."""
     return 4.0 * SLOTS.lanes * count
 
 
@@ -73,7 +73,7 @@ def test_a_slow_uplink_is_the_bottleneck():
 
 @pytest.mark.parametrize("racks", [1, 4])
 def test_workers_that_are_alike_count_as_many(racks: int):
-    """A loss too rare to happen keeps all apart, and is as fast."""
+    """A loss too rare to happen keeps equal workers apart, and gives the same time."""
     scenario = Scenario(8, chunks(60), LINE, SLOTS, racks, timeout=1.0)
     apart = dataclasses.replace(scenario, line=dataclasses.replace(LINE, loss=1e-12))
     one, many = simulate(scenario), simulate(apart)
@@ -124,7 +124,7 @@ def test_losses_of_many_workers_are_as_many_as_they_should_be():
     line = dataclasses.replace(LINE, loss=0.001)
     uplink = dataclasses.replace(LINE, loss=0.0)
     outcome = simulate(Scenario(256, chunks(40), line, SLOTS, racks=8, uplink=uplink, timeout=1e-3))
-    results = 256 * 40 + outcome.retransmissions  # at least; every repetition is answered once more
+    results = 256 * 40 + outcome.retransmissions  # at least: every repetition is answered once more
     assert outcome.lost == pytest.approx(0.001 * (outcome.packets_sent + results), rel=0.4)
 
 

@@ -1,6 +1,7 @@
-"""Whatever a link does to packets, a result is the exact sum: faults at every place, and at random.
+"""Faults on links, at every position and at random: a result is always the exact sum.
 
-``make soak`` is the long mode: ``INNET_SOAK_ELEMENTS`` elements in all, with progress on the terminal.
+``make soak`` is the long mode: ``INNET_SOAK_ELEMENTS`` elements in all, with progress on the
+terminal.
 """
 
 import os
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from callers import submit
 from faults import (
     AGAIN_LATE,
     DOWN,
@@ -50,14 +52,14 @@ LONG = 4 * 3600
 
 @pytest.fixture(scope="module")
 def tor() -> Iterator[Rack]:
-    # As many ports as are in use at once; leases that a busy machine does not let run out.
+    # As many ports as are in use at once, and leases that last on a busy machine.
     with rack(5, LANES, policy=Policy(lease_s=60.0)) as running:
         yield running
 
 
 # -- damage to a frame -------------------------------------------------------------------------
 
-# The first bits of what stands in front of our header, by what it means.
+# The first bits of the fields in front of innet's header.
 ENCAPSULATION = {
     "destination MAC": 0, "source MAC": 48, "EtherType": 96, "IP version": 112, "header length": 116,
     "total length": 128, "fragment": 162, "time to live": 176, "protocol": 184,
@@ -92,7 +94,7 @@ WORKERS, SLOTS, USES = 2, 2, 3
 SMALL = SLOTS * USES * LANES - 1
 
 Place = tuple[int, int, int]
-"""A packet: the cable, the direction, and its number there."""
+"""The position of a packet: cable, direction, and number there."""
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +104,7 @@ def pair(tor: Rack) -> Iterator[FaultyJob]:
 
 
 def places(pair: FaultyJob) -> list[Place]:
-    """All packets of a small sum."""
+    """Return the positions of all packets of a small sum."""
     before = pair.agents[0].traffic.chunks
     pair.sum(SMALL)
     packets = pair.agents[0].traffic.chunks - before
@@ -111,7 +113,7 @@ def places(pair: FaultyJob) -> list[Place]:
 
 
 def suffer(pair: FaultyJob, fates: Mapping[Place, Fate]) -> None:
-    """Sum while this happens to some packets."""
+    """Sum while the packets at some positions meet these fates."""
     before = pair.wiring.total().scripted
     for way in {place[:2] for place in fates}:
         script = {number: fate for (*where, number), fate in fates.items() if (*where,) == way}
@@ -168,7 +170,7 @@ def test_packets_of_one_generation_of_workers_come_in_the_next(tor: Rack, fate: 
         for generation in range(3):
             with joined(tor, name, wiring) as agents:
                 pair = FaultyJob(name, agents, wiring, generation)
-                wiring.release()  # packets of the generation before, in the middle of this one
+                wiring.release()  # packets of the previous use, in the middle of this one
                 for place in places(pair):
                     suffer(pair, {place: fate})
 
@@ -178,7 +180,7 @@ def test_packets_of_one_epoch_come_in_the_next(tor: Rack):
         for _ in range(3):
             packets = 1 + max(number for *_, number in places(job))
             suffer(job, dict.fromkeys(places(job), AGAIN_LATE))
-            # Nothing passes, until that is a reason for a new epoch.
+            # Nothing passes until the silence leads to a new epoch.
             job.wiring.chance(Faults(drop=1.0))
             before, running = job.agents[0].epoch, job.submit(SMALL)
             while job.agents[0].epoch is before:
@@ -193,7 +195,7 @@ def test_packets_of_one_epoch_come_in_the_next(tor: Rack):
 # -- faults by chance ----------------------------------------------------------------------------
 
 RATES = {0.001: 18, 0.01: 9, 0.05: 2, 0.2: 1}
-"""How likely a fault is, and how many of the elements are summed so: what is lost takes its time."""
+"""The rate of a fault, and the weight of its elements; lost packets take time, so high rates get few."""
 
 KINDS = {name: (name,) for name in Faults().__dict__} | {"all": tuple(Faults().__dict__)}
 PIECE = 300_000
@@ -225,7 +227,7 @@ def sum_up(job: FaultyJob, elements: int, what: str) -> None:
 # -- fewer contributions than workers ------------------------------------------------------------
 
 BITS = 9
-"""Of every worker's integers; each has its own bits of the sum, which tell what is in it."""
+"""The bits of every worker's integers; each worker has its own bits of the sum, so they show its part."""
 
 
 def test_with_a_quorum_a_sum_is_of_whole_contributions_or_there_is_an_error(tor: Rack):
@@ -235,7 +237,7 @@ def test_with_a_quorum_a_sum_is_of_whole_contributions_or_there_is_an_error(tor:
             for _ in range(5):
                 integers = job.chance.integers(1, 1 << BITS, (40, LANES), np.int32)
                 results = reduced(
-                    [agent.submit(integers << BITS * rank, op="sum")
+                    [submit(agent, integers << BITS * rank, op="sum")
                      for rank, agent in enumerate(job.agents)]
                 )  # fmt: skip
                 found += len(results)
@@ -249,13 +251,13 @@ def test_with_a_quorum_a_sum_is_of_whole_contributions_or_there_is_an_error(tor:
 
 
 def reduced(running: "list[Future[np.ndarray]]") -> list[np.ndarray]:
-    """The results of those workers that were not left behind, or left by too many."""
+    """Return the results of the workers, without those left behind or with too many workers missing."""
     errors = [future.exception(WITHIN) for future in running]
     assert {type(error) for error in errors} <= {type(None), LeftBehind, WorkersMissing}
     return [future.result() for future, error in zip(running, errors, strict=True) if not error]
 
 
 def say(line: str) -> None:
-    """Progress, which pytest shows of a test that fails, and with ``-s`` of all."""
+    """Print progress, which pytest shows for a failed test, and with ``-s`` always."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()

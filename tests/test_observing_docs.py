@@ -20,7 +20,7 @@ TABLES, ALERTS = PAGE.split("### Alerts")
 
 
 def section(title: str) -> str:
-    """What stands between a heading and the next."""
+    """Return the text between a heading and the next."""
     return re.split(r"^#+ ", PAGE.split(f"# {title}\n")[1], maxsplit=1, flags=re.MULTILINE)[0]
 
 

@@ -1,4 +1,4 @@
-"""A parameter server above racks: exact sums as of a switch, and the optimizer's steps bit by bit."""
+"""A parameter server above racks: a switch's exact sums, and the optimizer's steps bit by bit."""
 
 import ctypes
 import time
@@ -33,14 +33,14 @@ def racks():
 
 
 def together(agents: Sequence[Agent], do) -> list:
-    """`do(rank, agent)` at all workers at the same time."""
+    """Run `do(rank, agent)` for all workers at the same time, and return the results."""
     with ThreadPoolExecutor(len(agents)) as pool:
         running = [pool.submit(do, rank, agent) for rank, agent in enumerate(agents)]
         return [each.result(WITHIN) for each in running]
 
 
 def begun(agents: Sequence[Agent], optimizer: Optimizer) -> list[RackedParameters]:
-    """Every worker's parameters: worker 0's, whatever the others begin with."""
+    """Return every worker's parameters: worker 0's, whatever the others begin with."""
     return together(agents, lambda rank, agent: RackedParameters(agent, values(rank), optimizer))
 
 
@@ -50,7 +50,7 @@ def values(seed: int) -> list[np.ndarray]:
 
 
 def mean(gradients: Sequence[Sequence[np.ndarray]]) -> np.ndarray:
-    """What a switch's workers get for the mean, row by row of a chunk."""
+    """Return the mean that a switch's workers would get, row by row of a chunk."""
     flat = [np.concatenate([part.reshape(-1) for part in each]) for each in gradients]
     rows = [quantize.blocks(each, WIDTH) for each in flat]
     own = [quantize.block_exponents(each) for each in rows]
@@ -60,7 +60,7 @@ def mean(gradients: Sequence[Sequence[np.ndarray]]) -> np.ndarray:
 
 
 class Reference:
-    """The same optimizer of :mod:`innet.pbox`, on this machine, fed with the mean."""
+    """The same optimizer of :mod:`innet.pbox`, run on this machine with the mean."""
 
     def __init__(self, optimizer: Optimizer, start: np.ndarray) -> None:
         self.values = start.copy()
@@ -137,7 +137,7 @@ def test_servers_share_the_slots():
 
 
 def test_a_step_that_is_done_again_is_taken_once():
-    """The server has taken it, but nobody hears of that before a rack's switch dies."""
+    """The server has taken the step, but no worker hears of it before a rack's switch dies."""
     parents = {"left": ["pbox"], "right": ["pbox"]}
     hosts = {"pbox": 0, "left": 2, "right": 2}
     with (
@@ -167,7 +167,7 @@ def test_a_step_that_is_done_again_is_taken_once():
 
 
 def lose_results(made: Forest, agents: Sequence[Agent]) -> None:
-    """From here on, let nothing come down but what the scales' agreement needs."""
+    """Lose all further packets to the racks but the first one, which agrees on the scales."""
     for agent in agents:
         assert agent.epoch
     for cable in (0, 1):
@@ -175,7 +175,7 @@ def lose_results(made: Forest, agents: Sequence[Agent]) -> None:
 
 
 def await_lost_results(made: Forest) -> None:
-    """Return when the server has answered every row of a step."""
+    """Wait until the server has answered every row of a step."""
     rows = -(-sum(int(np.prod(size)) for size in SIZES) // WIDTH)
     over = time.monotonic() + WITHIN
     while made.wiring.counts(0, DOWN).dropped + made.wiring.counts(0, DOWN).scripted < rows:
@@ -215,7 +215,7 @@ def test_a_server_that_was_started_anew_says_so_and_is_given_the_parameters_agai
 
 
 def test_where_nobody_keeps_parameters_it_is_said(racks: Forest):
-    with racks.workers("pbox", ["left", "left"]) as agents:  # whose topmost switch is theirs
+    with racks.workers("pbox", ["left", "left"]) as agents:  # the job's topmost switch is left
 
         def refused(rank: int, agent: Agent) -> None:
             with pytest.raises(ParameterServerError, match="nobody keeps parameters"):

@@ -1,4 +1,4 @@
-"""What becomes of results on their way out of a server above racks, frame by frame."""
+"""A server above racks turns results into parameters on their way out, frame by frame."""
 
 import os
 import subprocess
@@ -162,7 +162,7 @@ def test_whatever_leaves_nothing_is_done_that_c_leaves_undefined():
     environment = {
         **os.environ,
         "LD_PRELOAD": sanitizer(parameters_fuzz.FLAGS),
-        "ASAN_OPTIONS": "detect_leaks=0",  # Python's own are many
+        "ASAN_OPTIONS": "detect_leaks=0",  # Python leaks much itself
     }
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-5000:]

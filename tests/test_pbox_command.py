@@ -15,7 +15,7 @@ from innet import pbox
 
 @contextlib.contextmanager
 def serving(*options):
-    """``innet pbox serve`` in a process group of its own, and the lines that it prints."""
+    """Run ``innet pbox serve`` in a process group of its own, and yield the process."""
     command = [str(BIN / "innet"), "pbox", "serve", "--address", "127.0.0.1:0", *options]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
@@ -42,7 +42,7 @@ def test_it_serves_until_it_is_stopped(number):
                 text = answer.read().decode()
         process.send_signal(number)
         stdout, stderr = process.communicate(timeout=30)
-    assert (process.returncode, stdout) == (0, "")
+    assert (process.returncode, stdout) == (128 + number, "")
     assert re.search(r"job +.*job=digits workers=1", stderr)
     assert re.search(r"job ended +job=digits.* updates=7", stderr)
     values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))

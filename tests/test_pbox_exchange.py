@@ -18,7 +18,7 @@ SIZES = [100_003, 7, 40_000]
 
 @pytest.fixture(scope="module")
 def servers():
-    """Two servers, of two cores and of one."""
+    """Yield two servers, one with two cores and one with one."""
     with pbox.Server(cores=2) as first, pbox.Server(cores=1) as second:
         yield [first, second]
 
@@ -34,7 +34,7 @@ def gradients(rank, step, sizes=SIZES):
 
 
 def in_order(workers, step, sizes=SIZES):
-    """The sums, added in the order of ranks."""
+    """Return the sums, added in the order of ranks."""
     found = gradients(0, step, sizes)
     for rank in range(1, workers):
         found = [a + b for a, b in zip(found, gradients(rank, step, sizes), strict=True)]
@@ -124,7 +124,7 @@ def test_every_asynchronous_push_is_a_step_and_staleness_is_counted(addresses):
             client.pull(out)
         else:
             turns.wait()
-            client.push_pull(ones, out)  # based on parameters that three steps have changed since
+            client.push_pull(ones, out)  # based on parameters from before three steps
             turns.wait()
         assert (out[0] == -4).all()
         turns.wait()

@@ -1,4 +1,4 @@
-"""Whatever goes wrong is said in time, with the worker's or the server's name."""
+"""Every failure is reported in time, with the worker's or the server's name."""
 
 import _thread
 import multiprocessing
@@ -50,7 +50,7 @@ def ones():
 
 
 def die(client):
-    """What the network sees of a process that dies."""
+    """Break the connections as the death of a client's process does."""
     for sock in (*client._links.lines, *client._links.controls):
         sock.shutdown(socket.SHUT_RDWR)
 
@@ -134,7 +134,7 @@ def test_a_quorum_goes_on_without_one_that_died(server):
         second.push_pull(ones())
         assert pushing.future.exception(WITHIN) is None
         pushing = Pushing(first)
-        second.close()  # now they are too few
+        second.close()  # too few workers now
         pushing.fails_with(WorkerLost, "worker [12] has left")
 
 
@@ -233,7 +233,7 @@ def test_a_server_that_hangs_is_noticed():
             ) as client:
                 client._patience = 0.5
                 process.send_signal(signal.SIGSTOP)
-                os.waitid(os.P_PID, process.pid, os.WSTOPPED)  # all of its threads
+                os.waitid(os.P_PID, process.pid, os.WSTOPPED)  # all threads have stopped
                 Pushing(client).fails_with(ServerLost, "nothing has come for 0.5 s")
         finally:
             process.kill()
@@ -286,7 +286,7 @@ def test_nothing_is_left_of_a_server(server):
     def held():
         return set(threading.enumerate()), len([*Path("/proc/self/fd").iterdir()])
 
-    def busy():  # with what the tests before have left
+    def busy():  # includes the rest of earlier tests
         return server.stats().cores["connections"].any() or any(
             each.name == "pbox worker" for each in threading.enumerate()
         )

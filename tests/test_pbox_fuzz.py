@@ -1,4 +1,4 @@
-"""Whatever arrives at a parameter server's ports, it goes on, and so do the jobs of others."""
+"""A parameter server and the jobs of others go on, whatever arrives at its ports."""
 
 import os
 import subprocess
@@ -22,7 +22,7 @@ def test_nothing_that_arrives_makes_the_server_do_what_c_leaves_undefined():
     environment = {
         **os.environ,
         "LD_PRELOAD": sanitizer(pbox_fuzz.FLAGS),
-        "ASAN_OPTIONS": "detect_leaks=0",  # Python's own are many
+        "ASAN_OPTIONS": "detect_leaks=0",  # Python leaks much itself
     }
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-5000:]

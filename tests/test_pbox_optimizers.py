@@ -12,17 +12,17 @@ from innet import pbox
 from innet.errors import UsageError
 from innet.pbox import native
 
-SIZE, STEPS = 5003, 12  # no multiple of a block or of a vector
+SIZE, STEPS = 5003, 12  # not a multiple of a block or of a vector
 F, D = np.float32, np.float64
 
 
 def fma(a, b, c):
-    """a * b + c with one rounding: the product of two float32 is exact in float64."""
+    """Return a * b + c with one rounding: the product of two float32 is exact in float64."""
     return (D(a) * D(b) + D(c)).astype(F)
 
 
-# Each gives the new parameters; `s` and `t` are changed in place. The equations of Arnold (2016),
-# "Variants of SGD", with epsilon where PyTorch has it.
+# Each function returns the new parameters and changes `s` and `t` in place. The equations are those
+# of Arnold (2016), "Variants of SGD", with epsilon where PyTorch has it.
 
 
 def sgd(o, w, g, s, t, step):
@@ -105,7 +105,7 @@ def draws(seed=1):
 
 
 def run(optimizer, weights, gradients):
-    """What the C makes of it, step by step."""
+    """Run the C code, and yield the parameters after each step."""
     record, weights = optimizer.record(), weights.copy()
     states = np.zeros((2, SIZE), F)
     for step, gradient in enumerate(gradients, 1):
@@ -133,7 +133,7 @@ def test_a_step_is_its_equation_bit_by_bit(name, decay):
 @pytest.mark.parametrize("decay", [0.0, 0.01])
 @pytest.mark.parametrize("name", CASES)
 def test_a_step_is_pytorchs(name, decay):
-    """Bit by bit where no root is taken: PyTorch's is off by an ulp at times, MKL's, and ours never."""
+    """A step is PyTorch's, bit by bit if there is no root: MKL's roots are off by an ulp at times."""
     optimizer, _, torchs = CASES[name]
     weights, gradients = draws()
     parameter = torch.nn.Parameter(torch.from_numpy(weights.copy()))
@@ -145,8 +145,9 @@ def test_a_step_is_pytorchs(name, decay):
         if name in BIT_EQUAL_TO_TORCH:
             np.testing.assert_array_equal(found, expected)
         else:
-            # An ulp of the root is one or two of the step, which is 5 times the rate at most here, and
-            # may change how the new parameter is rounded. How often depends on the processor.
+            # An ulp of the root is one or two ulps of the step, which is at most 5 times the rate
+            # here. It may change the rounding of the new parameter. How often that happens depends
+            # on the processor.
             steps = (step + 1) * np.finfo(F).eps
             np.testing.assert_allclose(found, expected, rtol=steps, atol=10 * steps * optimizer.lr)
             assert (found == expected).mean() > 0.85

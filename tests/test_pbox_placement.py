@@ -1,4 +1,4 @@
-"""Every float of every key belongs to one chunk, and chunks are shared evenly."""
+"""Every float of every key belongs to one chunk, and chunks are spread evenly."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from innet.errors import UsageError
-from innet.pbox.placement import FLOAT_BYTES, place
+from innet.pbox.placement import FEWEST_CHUNK_BYTES, FLOAT_BYTES, place
 
 SIZES = st.lists(st.integers(1, 5000), min_size=1, max_size=40)
 CORES = st.lists(st.integers(1, 5), min_size=1, max_size=4)
@@ -61,3 +61,17 @@ def test_neighbours_in_a_key_go_to_different_servers():
 def test_what_cannot_be_placed_is_refused(sizes, chunk_bytes, why):
     with pytest.raises(UsageError, match=why):
         place(sizes, [1], chunk_bytes)
+
+
+@given(
+    st.lists(st.integers(1, 3000), min_size=1, max_size=8),
+    st.lists(st.integers(1, 3), min_size=1, max_size=3),
+)
+def test_every_chunk_goes_to_the_core_that_has_least(sizes: list[int], cores: list[int]):
+    made = place(sizes, cores, FEWEST_CHUNK_BYTES)
+    loads = [(0, core, server) for server, count in enumerate(cores) for core in range(count)]
+    for chunk in sorted(range(len(made.key)), key=lambda chunk: -made.length[chunk]):
+        load, core, server = min(loads)
+        assert made.core[chunk] == sum(cores[:server]) + core
+        loads.remove((load, core, server))
+        loads.append((load + int(made.length[chunk]), core, server))

@@ -1,4 +1,4 @@
-"""Training with the optimizer on the servers, against the same optimizer of PyTorch on one worker."""
+"""Training with the optimizer on the servers is that of the same PyTorch optimizer on one worker."""
 
 import copy
 
@@ -23,7 +23,7 @@ CASES = {
 
 @pytest.fixture(autouse=True)
 def _one_thread_each():
-    """The workers are threads: those of PyTorch would only be in their way."""
+    """Give PyTorch one thread: the workers are threads already."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -42,7 +42,7 @@ def network():
 
 
 def gradients(model, digits, step, rank):
-    """Of one worker's share of a step; its losses' mean."""
+    """Return the mean loss of one worker's part of a step, and its gradients."""
     images, labels = digits
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(step))
     mine = order[rank * BATCH : (rank + 1) * BATCH]
@@ -53,13 +53,13 @@ def gradients(model, digits, step, rank):
 
 
 def arrays(model):
-    """The parameters' own memory, as flat arrays."""
+    """Return the parameters' own memory, as flat arrays."""
     return [each.detach().numpy().reshape(-1) for each in model.parameters()]
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_training_is_that_of_the_same_optimizer_on_a_worker(digits, name):
-    """After 30 steps of two workers parameters agree within 1e-5, losses within 1e-4.
+    """After 30 steps of two workers parameters agree within 1e-5, and losses within 1e-4.
 
     SGD and momentum agree bit by bit: the mean of two gradients has one value.
     """
@@ -81,7 +81,8 @@ def test_training_is_that_of_the_same_optimizer_on_a_worker(digits, name):
     initial = arrays(network())
 
     def work(client):
-        # A network of its own: PyTorch's generator is everybody's, and the servers have the parameters.
+        # Each has a network of its own: PyTorch's generator is shared, and the servers have the
+        # parameters.
         model, losses = copy.deepcopy(alone), []
         client.pull(arrays(model))
         for step in range(STEPS):

@@ -1,4 +1,4 @@
-"""What a worker says of its progress, from any thread, while exchanges are under way."""
+"""A worker's report of its progress, from any thread, while exchanges are under way."""
 
 import threading
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The quantizer keeps the bound that its docstring states, and never leaves int32."""
+"""The int32 quantizer: it keeps the bound in its docstring, and never leaves int32."""
 
 from fractions import Fraction
 from math import frexp
@@ -29,11 +29,11 @@ SIGNALLING_NAN = np.array([0x7F800001], np.uint32).view(np.float32)[0]
 
 
 def between(low: int, high: int) -> st.SearchStrategy[list[int]]:
-    """The exponents of a smallest and a largest magnitude."""
+    """Return a strategy for the exponents of a smallest and a largest magnitude."""
     return st.tuples(st.integers(low, high), st.integers(low, high)).map(sorted)
 
 
-# All of float32, and its two ends by themselves: denormal numbers, and close to overflow.
+# All of float32, and its two ends separately: denormal numbers, and close to overflow.
 magnitudes = between(-149, 128) | between(-149, -95) | between(120, 128)
 seeds = st.integers(0, 2**32 - 1)
 extremes = st.sampled_from([LARGEST, -LARGEST, SMALLEST, -SMALLEST, np.float32(-0.0)])
@@ -41,7 +41,7 @@ extremes = st.sampled_from([LARGEST, -LARGEST, SMALLEST, -SMALLEST, np.float32(-
 
 @st.composite
 def gradients(draw) -> np.ndarray:
-    """(workers, elements) float32: log-uniform magnitudes, with extreme values strewn in."""
+    """Return (workers, elements) float32: log-uniform magnitudes, mixed with extreme values."""
     workers, elements = draw(st.integers(1, 32)), draw(st.integers(0, 20))
     low, high = draw(magnitudes)
     rng = np.random.default_rng(draw(seeds))
@@ -58,7 +58,7 @@ def agreed(gradient: np.ndarray, lanes: int) -> np.ndarray:
 
 
 def all_reduce(gradient: np.ndarray, lanes: int) -> np.ndarray:
-    """What every worker gets: quantized, summed exactly as integers, dequantized."""
+    """Return the workers' result: quantized, summed exactly as integers, dequantized."""
     workers, elements = gradient.shape
     exponents = agreed(gradient, lanes)
     sums = sum_of(gradient, exponents, lanes, workers)
@@ -70,7 +70,7 @@ def all_reduce(gradient: np.ndarray, lanes: int) -> np.ndarray:
 
 
 def sum_of(gradient: np.ndarray, exponents: np.ndarray, lanes: int, workers: int) -> np.ndarray:
-    """The sum of the integers of some of the `workers`, which cannot overflow."""
+    """Return the sum of the integers of some of the `workers`, which cannot overflow."""
     integers = []
     for each in gradient:
         cut = blocks(each, lanes)
@@ -181,7 +181,7 @@ def test_the_sum_is_as_many_times_the_mean_as_there_are_workers(gradient, lanes:
 
 
 def some_of(gradient: np.ndarray, seed: int) -> np.ndarray:
-    """Which workers are in a result, (workers,) bool, at least one."""
+    """Return a random mask of the workers in a result, (workers,) bool, at least one of them set."""
     rng = np.random.default_rng(seed)
     members = rng.integers(2, size=len(gradient)) == 1
     members[rng.integers(len(gradient))] = True
@@ -190,7 +190,7 @@ def some_of(gradient: np.ndarray, seed: int) -> np.ndarray:
 
 @given(gradients(), st.sampled_from([3, 8]), seeds)
 def test_with_a_quorum_the_mean_is_of_what_is_left_after_clamping(gradient, lanes: int, seed: int):
-    """The exponents are agreed on by some, the integers summed of others."""
+    """Some workers agree on the exponents, and the integers of others are summed."""
     workers, elements = gradient.shape
     exponents = agreed(gradient[some_of(gradient, seed)], lanes)
     members = some_of(gradient, seed + 1)
@@ -213,7 +213,7 @@ def test_with_a_quorum_the_mean_is_of_what_is_left_after_clamping(gradient, lane
     ):
         step = two ** int(step_exponents(np.array([exponent], np.int32), workers)[0])
         exact = sum(Fraction(value) for value in column) / len(column)
-        # Besides what holds for all: what was clamped away is itself rounded to float32.
+        # To the usual bound comes that the clamped part is itself rounded to float32.
         rounded = sum(abs(Fraction(float(value))) for value in whole) / len(column) / 2**24
         bound = step / 2 + (abs(exact) + step / 2) / 2**23 + rounded + two**-149
         assert abs(Fraction(float(mean)) - exact) <= bound

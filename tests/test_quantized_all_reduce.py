@@ -1,4 +1,4 @@
-"""Quantizers at work: float32 through a real switch, what it costs on the wire, who has to agree."""
+"""Quantizers at work: float32 through a real switch, bytes on the wire, and disagreement."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ from innet.host.agent import Agent
 from innet.host.quantizers.choice import Choice
 
 SIZE = 3
-ELEMENTS = 500_000  # 2 MB, and not a whole number of packets
+ELEMENTS = 500_000  # 2 MB, not a whole number of packets
 BUDGETS = {"int32": 4.4, "int16": 2.3, "int8": 1.3, "strom:0.5": 0.8}
 
 
@@ -41,7 +41,7 @@ def reduce_all(agents: list[Agent], vectors, quantizer: str, key=None, op="mean"
 
 @pytest.mark.parametrize(("name", "budget"), BUDGETS.items())
 def test_bytes_per_element_on_the_wire(pair: list[Agent], name: str, budget: float):
-    """Whole frames, each way, with headers, scales and whatever was sent again."""
+    """Count whole frames each way, with headers, scales and retransmissions."""
     before = [(agent.traffic.bytes_sent, agent.traffic.bytes_received) for agent in pair]
     reduce_all(pair, random_vectors(1, 2, ELEMENTS), name, key="w")
     for agent, (sent, received) in zip(pair, before, strict=True):
@@ -52,7 +52,7 @@ def test_bytes_per_element_on_the_wire(pair: list[Agent], name: str, budget: flo
 @pytest.mark.parametrize("name", ["int16", "int8", "int8+stochastic", "strom:0.5"])
 @pytest.mark.parametrize("workers", [1, 3, 8])
 def test_through_the_switch_every_worker_gets_what_the_integers_sum_says(tor, name, workers):
-    """The same bits as integers summed with numpy; two rounds, to see what feedback does."""
+    """Expect the same bits as integers summed with numpy, over two rounds because of feedback."""
     choice = Choice.read(name)
     with tor.workers(workers) as agents:
         vectors = random_vectors(workers, workers, 5000)
@@ -63,7 +63,7 @@ def test_through_the_switch_every_worker_gets_what_the_integers_sum_says(tor, na
             assert results[0].tobytes() == expected.tobytes()
         error = abs(results[0] - np.mean(vectors, axis=0))
         if choice.name != "strom":
-            largest = 2 * np.abs(vectors).max()  # per level
+            largest = 2 * np.abs(vectors).max()  # of one level
             assert error.max() <= largest / (choice.bind(workers).packing.levels - 1)
         sums = reduce_all(agents, vectors, name, key=1, op="sum")
         assert len({each.tobytes() for each in sums}) == 1
@@ -84,7 +84,7 @@ def test_with_threshold_small_gradients_come_late(pair: list[Agent]):
     vectors = [np.full(3000, 0.3, np.float32), np.full(3000, -0.1, np.float32)]
     got = [reduce_all(pair, vectors, "strom:0.5", key="s", op="sum")[0][0] for _ in range(10)]
     assert got[0] == 0
-    # Together 3.0 of the first and -1.0 of the second, but for what is left of each, 0.5 at most.
+    # Together 3.0 of the first and -1.0 of the second, except for a residual of at most 0.5 each.
     assert abs(sum(got) - 2.0) <= 1.0
     assert set(got) <= {0.0, 0.5, -0.5}
 
@@ -148,7 +148,7 @@ def test_what_cannot_be_used_is_refused_when_joining(tor: Rack):
             tor.join(job, 0, link, quantizer="int7")
         with pytest.raises(UsageError, match=r"19 workers' integers has to fit 8 bits.*use int16"):
             tor.join(job, 0, link, quantizer="int8")
-    with tor.workers(1) as [agent]:  # the same, where a call chooses
+    with tor.workers(1) as [agent]:  # the same, chosen by the call
         before = agent.traffic.packets_sent
         with pytest.raises(UsageError, match="quantizer 'int7'"):
             agent.submit(np.ones(3, np.float32), quantizer="int7")

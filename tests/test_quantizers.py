@@ -1,4 +1,4 @@
-"""Every quantizer keeps the bound that its docstring states, and no sum of its integers overflows."""
+"""Quantizers: each keeps the bound in its docstring, and no sum of its integers overflows."""
 
 from fractions import Fraction
 
@@ -25,7 +25,7 @@ choices = st.sampled_from(["int32", "int16", "int8", "int16+stochastic", "int8+s
 
 
 def usable(choice: Choice, workers: int) -> int:
-    """At most as many workers as the quantizer takes."""
+    """Return the number of workers, limited to the quantizer's maximum."""
     return min(workers, most_workers(8)) if choice.name == "int8" else workers
 
 
@@ -42,9 +42,9 @@ def all_reduce(
     contributing: np.ndarray | None = None,
     lanes: int = LANES,
 ) -> np.ndarray:
-    """What comes back: integers summed as the switch does, which must never have to saturate.
+    """Return the result of summing integers as the switch does, which must never saturate.
 
-    `agreeing` and `contributing` say who is in the scales and who in the sum, (workers,) bool.
+    `agreeing` and `contributing`, (workers,) bool, are the workers in the scales and in the sum.
     """
     workers, elements = gradient.shape
     everybody = np.ones(workers, bool)
@@ -71,7 +71,7 @@ def all_reduce(
 
 
 def step_of(row: np.ndarray, choice: Choice, workers: int) -> Fraction:
-    """The largest step that a narrow quantizer may take for a row, (workers, up to LANES)."""
+    """Return the largest step that a narrow quantizer may take for a row, (workers, up to LANES)."""
     limit = (2 ** (16 if choice.name == "int16" else 8) - 1) // (2 * workers)
     return max(Fraction(float(np.abs(row).max())) / limit, Fraction(2) ** -126)
 
@@ -128,7 +128,7 @@ def test_what_is_not_finite_comes_back_as_nan_and_leaves_other_rows_alone(gradie
 
 @given(gradients(), st.sampled_from(["int32", "int16", "int8", "strom:0.01"]), seeds)
 def test_with_a_quorum_no_sum_overflows_and_hidden_nans_are_told(gradient, text: str, seed: int):
-    """Scales are agreed on by some workers, and integers summed of others."""
+    """Some workers agree on the scales, and the integers of others are summed."""
     choice = Choice.read(text)
     gradient = gradient[: usable(choice, len(gradient))]
     workers, elements = gradient.shape
@@ -157,7 +157,7 @@ def test_the_order_of_workers_does_not_matter(gradient: np.ndarray, text: str, s
 
 @st.composite
 def packings(draw) -> tuple[Packing, np.ndarray]:
-    """A packing, and integers of all its workers, (workers, chunks, per_lane, lanes)."""
+    """Draw a packing, and integers of all workers, (workers, chunks, per_lane, lanes)."""
     bits, workers = draw(st.sampled_from([4, 8, 16])), draw(st.integers(1, 32))
     most = ((1 << bits) - 1) // (2 * workers)
     if not most:
@@ -167,7 +167,7 @@ def packings(draw) -> tuple[Packing, np.ndarray]:
     shape = workers, 2, packing.per_lane, 5
     integers = rng.integers(-packing.limit, packing.limit, shape, np.int32, endpoint=True)
     for chunk, sign in enumerate(draw(st.tuples(*[st.sampled_from([-1, 0, 1])] * 2))):
-        if sign:  # the most that there can be, all one way
+        if sign:  # the largest magnitudes, all of one sign
             integers[:, chunk] = sign * packing.limit
     return packing, integers
 
@@ -208,7 +208,7 @@ def test_random_bits_depend_on_key_and_place_only():
     assert whole[:4].tolist() == EXPECTED_BITS
 
 
-# What lowbias32 gives, worked out with Python's integers.
+# Results of lowbias32, computed with Python's integers.
 def lowbias32(x: int) -> int:
     x ^= x >> 16
     x = x * 0x7FEB352D % 2**32
@@ -222,7 +222,7 @@ EXPECTED_BITS = [lowbias32(lowbias32(place ^ 5) ^ 2**31) for place in range(4)]
 
 @pytest.mark.parametrize("value", [0.5, 0.25, -0.25, -1.75, 3.999, 1e-3, -1e-3, 100.3, 4000.7])
 def test_stochastic_rounding_keeps_the_mean(value: float):
-    """Within five standard deviations of a fair coin with that probability."""
+    """The mean stays within five standard deviations of a coin with that probability."""
     count = 200_000
     scaled = np.full(count, value, np.float32)
     exact = float(scaled[0])
@@ -277,7 +277,7 @@ def test_with_feedback_all_steps_together_are_off_by_one_step_of_rounding(text: 
 
 
 def feedback_step(quantizer, choice, kept, given_ones, step: int) -> np.ndarray:
-    """One sum with error feedback."""
+    """Make one sum with error feedback."""
     elements = given_ones.shape[1]
     rows = [rows_of(each, quantizer) for each in given_ones]
     own = [quantizer.scales(each) for each in rows]

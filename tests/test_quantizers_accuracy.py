@@ -1,4 +1,4 @@
-"""Training with narrow integers ends where training with floats does."""
+"""Training with narrow integers: it ends as accurate as training with floats."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What a device does of a quantizer's work has numpy's bits: PyTorch's operations, and Triton's kernels.
+"""A device's part of a quantizer has numpy's bits, in PyTorch's operations and in Triton's kernels.
 
 Without a GPU the tensors are on the CPU, and Triton's own interpreter runs the kernels.
 """
@@ -12,12 +12,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_quantize import LARGEST, SMALLEST, gradients, seeds
 from test_quantizers import choices, usable
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from innet.host.quantizers import torch_kernels
 from innet.host.quantizers.choice import Choice
 from innet.host.quantizers.device import OnDevice, kernels, on_device
 from innet.host.quantizers.residuals import Residuals
 from innet.host.quantizers.rounding import Stochastic, nearest, random_bits
+from innet.host.tensors import HOWS, quantized_on_device
 from innet.wire.layout import Flag
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -36,6 +38,17 @@ def using(request: pytest.FixtureRequest) -> ModuleType:
     return torch_kernels if request.param == "torch" else triton_kernels()
 
 
+def test_only_sums_and_means_of_float32_become_integers_on_a_gpu():
+    # An extreme that was quantized would come back as a sum. Tensors without data need no GPU.
+    with FakeTensorMode():
+        for device in ("cpu", "cuda"):
+            for dtype in (torch.float32, torch.int32, torch.int64):
+                tensor = torch.empty(3, dtype=dtype, device=device)
+                there = {op for op in HOWS if quantized_on_device(tensor, op)}
+                fitting = device == "cuda" and dtype == torch.float32
+                assert there == ({"sum", "mean"} if fitting else set())
+
+
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's, of overflows to infinity
 @settings(max_examples=25)
 @given(gradients(), choices, seeds)
@@ -45,7 +58,7 @@ def using(request: pytest.FixtureRequest) -> ModuleType:
 @example(np.zeros((1, 0), np.float32), "int8", 0)
 @example(np.array([[0.5, 1.5, 2.5, -0.5, -1.5, 126.5, -126.5, 127]], np.float32), "int8", 1)
 def test_bits_are_those_of_numpy(using: ModuleType, gradient, text: str, seed: int):
-    """Scales, integers, flags, sums and means; also of rows that are not finite, and with a quorum."""
+    """Compare scales, integers, flags, sums and means, also for rows not finite, and with a quorum."""
     choice = Choice.read(text)
     workers = usable(choice, len(gradient))
     rng, values = np.random.default_rng(seed), gradient[0].copy()
@@ -58,7 +71,7 @@ def test_bits_are_those_of_numpy(using: ModuleType, gradient, text: str, seed: i
     own = quantizer.scales(rows)
     assert device.scales(theirs).tobytes() == own.tobytes()
     zero, lost = quantizer.scales_of(np.float32([0, np.nan]))
-    # Others' are larger, or this worker was not in time.
+    # Other workers' exponents are larger, or this worker came too late.
     agreed = own + rng.integers(-1, 2, own.size, np.int32) * ((own != zero) & (own != lost))
     agreed[(own == lost) & (rng.integers(2, size=own.size) == 0)] = zero
     rounding = Stochastic.of(0, 1, seed) if choice.stochastic else nearest

@@ -1,4 +1,4 @@
-"""Where fewer than all workers make a result: what is in it, and what becomes of those who are late."""
+"""Results of fewer than all workers: the contributions in them, and the fate of late workers."""
 
 from collections.abc import Iterator
 from itertools import combinations
@@ -58,7 +58,7 @@ def test_who_is_too_late_is_told_that_the_others_have_gone_on_without_it(tor: Ra
 
 @pytest.mark.parametrize("theirs", [1e20, np.nan])
 def test_whoever_was_in_time_all_workers_get_the_same(tor: Rack, theirs: float):
-    """The third may be in the exponents, in the integers, in both or in neither: chance decides."""
+    """By chance the third worker is in the exponents, in the integers, in both or in neither."""
     with tor.workers(3, quorum=2) as agents:
         for _ in range(20):
             running = [
@@ -82,5 +82,5 @@ def test_integers_are_exact_sums_of_those_who_are_in_them(tor: Rack):
         for future in running:
             error = future.exception(WITHIN)
             found |= set(future.result().tolist()) if error is None else {str(error)}
-        [total] = found  # the same for all
+        [total] = found  # the same for all workers
         assert total in possible or f"beyond int32, the first {max(possible)}" in total

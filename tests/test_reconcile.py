@@ -1,4 +1,4 @@
-"""Whatever a switch holds, it comes to hold what its jobs want, and nothing else."""
+"""Whatever a switch holds, it comes to hold its jobs' entries, and nothing else."""
 
 import contextlib
 import random
@@ -107,7 +107,7 @@ def connected(switch: Switch) -> Iterator[AggregationSwitch]:
 
 
 def read(made: AggregationSwitch) -> dict:
-    """What the switch holds, asked anew."""
+    """Return the switch's entries, read again."""
     drift, anew = made.inspect()
     assert (drift, anew) == ([], False)
     return made.held

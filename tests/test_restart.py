@@ -1,4 +1,4 @@
-"""The controller dies, at any moment, and comes back with its state: jobs go on where they were.
+"""The controller dies, at any moment, and comes back with its state: jobs continue where they were.
 
 ``INNET_KILLS=100`` is the long mode.
 """
@@ -35,7 +35,7 @@ def switch() -> Iterator[MortalSwitch]:
 
 @contextlib.contextmanager
 def controlled(switch: MortalSwitch, state: Path | None, lease: str = LEASE) -> Iterator:
-    """A controller as a process, in charge of the switch, and the rack that they are."""
+    """Run a controller as a process, in charge of the switch. Yield it and the rack."""
     options = ["--state", str(state)] if state else []
     controller = MortalController(*options, "--lease", lease)
     try:
@@ -48,7 +48,7 @@ def controlled(switch: MortalSwitch, state: Path | None, lease: str = LEASE) -> 
 
 @contextlib.contextmanager
 def pair(rack: Rack, **join) -> Iterator[list[ScriptedWorker]]:
-    """Both workers of a new job, at work."""
+    """Yield both workers of a new job, at work."""
     with contextlib.ExitStack() as stack:
         job = stack.enter_context(rack.job(2))
         workers = [stack.enter_context(scripted(rack, job, rank, **join)) for rank in range(2)]
@@ -58,7 +58,7 @@ def pair(rack: Rack, **join) -> Iterator[list[ScriptedWorker]]:
 
 
 def come_back(rack: Rack, *workers: ScriptedWorker) -> None:
-    """The workers join again, as soon as the controller answers."""
+    """Let the workers join again, as soon as the controller answers."""
     for each in workers:
         while True:
             each.come_back()
@@ -69,7 +69,7 @@ def come_back(rack: Rack, *workers: ScriptedWorker) -> None:
 
 
 def entries(switch: MortalSwitch) -> list[str]:
-    """What stands in the switch's table of workers."""
+    """Return the entries in the switch's table of workers."""
     from p4runtime_client import Controller, Names
 
     from innet.p4.artifacts import artifact
@@ -107,7 +107,7 @@ def test_workers_go_on_without_the_controller_and_with_it_when_it_is_back(
             )
             assert after.counters.completed == 3
             assert entries(switch) == held
-            # And what comes next is as ever.
+            # After that everything is as before.
             workers[1].trouble()
             renew(workers, 4, 4)
             for each in workers:
@@ -122,8 +122,10 @@ def test_who_does_not_come_back_has_left(switch: MortalSwitch, tmp_path: Path):
         first, second = workers
         come_back(rack, first)
         with beating(first):
-            first.hear("resume")
-            assert first.hear("departure").rank == 1
+            # On a busy machine the lease may be over before the switch admits the first worker.
+            heard = [first.next_event() for _ in range(2)]
+            assert {each.WhichOneof("event") for each in heard} == {"resume", "departure"}
+            assert [each.departure.rank for each in heard if each.HasField("departure")] == [1]
             eventually(lambda: len(entries(switch)) == 1)
         second.come_back()
         with pytest.raises(NotFound, match=r"this worker's stay .* is over"):
@@ -141,7 +143,7 @@ def test_a_controller_that_stood_still_blames_nobody(switch: MortalSwitch):
 
 
 def all_at(rack: Rack, job: str, exchange: int) -> bool:
-    """What the workers of a job have said last."""
+    """Return whether both workers of a job have reported this exchange."""
     return [each.progress.exchange for each in rack.show(job).members] == [exchange] * 2
 
 
@@ -191,7 +193,7 @@ def test_switches_jobs_and_their_slots_are_as_they_were(switch: MortalSwitch, tm
 
 
 def answers(rack: Rack) -> bool:
-    """The controller is there, and reaches its switch."""
+    """Return whether the controller answers and reaches its switch."""
     try:
         return reachable(rack)
     except grpc.RpcError:
@@ -214,11 +216,14 @@ def test_two_controllers_cannot_have_one_file(switch: MortalSwitch, tmp_path: Pa
     with controlled(switch, state):
         done = run("innet", "controller", "--address", "127.0.0.1:0", "--state", str(state))
         assert (done.returncode, done.stdout) == (2, "")
-        assert "as the controller's state: another controller has it" in done.stderr
+        assert (
+            "is the state of another controller that runs: stop that one, or name another file"
+            in done.stderr
+        )
 
 
 class Obedient:
-    """A worker that does what it is told, on one stream after the other, until it is closed."""
+    """A worker that obeys all events, on one stream after the other, until it is closed."""
 
     def __init__(self, worker: ScriptedWorker) -> None:
         self.worker, self.resume, self.exchange = worker, None, 0
@@ -286,7 +291,7 @@ def test_killed_at_any_moment_it_comes_back_to_workers_that_agree(
 
 
 def agree(*workers: Obedient) -> bool:
-    """All have been told the same terms, after the controller has come back."""
+    """Return whether all have the same terms, after the controller has come back."""
     for each in workers:
         assert not each.problem, each.problem
     terms = [each.resume for each in workers]

@@ -1,4 +1,4 @@
-"""The P4 program does what the model of it does: random walks through both, side by side."""
+"""The P4 program follows its model: random walks through both, side by side."""
 
 import random
 from itertools import count
@@ -42,12 +42,12 @@ def test_the_switch_and_the_model_agree(rack, job):
 
 
 def walk_together(rack, job: int, choice: random.Random, first_slot: int) -> set[Kind]:
-    """Walk through the model at random, and have the switch follow. Returns what it has said."""
+    """Walk through the model at random, and have the switch follow. Returns the kinds of its answers."""
     size, said = SIZES[job], set()
     slots = [Job(rack, job, size.needed, first_slot + slot) for slot in range(size.slots)]
     state = start(size)
     for _ in range(LONGEST):
-        # A contribution to the newest chunks more often than not, so that the walk gets on.
+        # Mostly choose contributions to the newest chunks, so that the walk makes progress.
         if choice.random() < 0.5:
             worker, slot = choice.randrange(WORKERS), choice.randrange(size.slots)
             use = choice.randrange(state.progress[worker][slot] + 1)
@@ -65,7 +65,7 @@ def walk_together(rack, job: int, choice: random.Random, first_slot: int) -> set
 def contribute(
     job: Job, size: Size, worker: int, slot: int, use: int, answer: Answer | None
 ) -> None:
-    """Let a contribution arrive at the switch, which must say what the model says."""
+    """Send a contribution to the switch, and assert that it answers as the model does."""
     sequence = Protocol(size).tag(use)
     job.send(worker, sequence, value(worker, size.chunk(slot, use)))
     for each in sorted(answer.to) if answer else []:
@@ -80,7 +80,7 @@ def contribute(
 
 
 def value(worker: int, chunk: int) -> int:
-    """What a worker contributes to a chunk: numbers whose sums are hardly ever alike."""
+    """Return a worker's contribution to a chunk: numbers whose sums are hardly ever equal."""
     return random.Random(worker * 100 + chunk).randrange(1 << 28)
 
 

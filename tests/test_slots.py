@@ -1,4 +1,4 @@
-"""A switch's slots are handed out in aligned ranges that nobody shares, and come back whole."""
+"""Jobs get a switch's slots in aligned ranges without overlap, which become free again as a whole."""
 
 import pytest
 from hypothesis import given

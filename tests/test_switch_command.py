@@ -1,5 +1,6 @@
-"""The command ``innet-switch``: what it is given wrongly, what it needs, how it ends."""
+"""The command ``innet-switch``: its wrong arguments, its needs and its end."""
 
+import inspect
 import os
 import re
 import signal
@@ -8,20 +9,24 @@ import subprocess
 
 import grpc
 import pytest
+from commands import refuse
 from p4runtime_client import Controller, refusal
 from switches import COMMAND, STOPS_WITHIN, free_udp_ports, receive, running_switch, udp_socket
 from tiny_programs import FOLDER, program
 
 from innet.errors import UsageError
+from innet.parent.cli import parent
+from innet.switch.cli import Endpoint, p4runtime_endpoint
+from innet.switch.cli import switch as switch_command
 from innet.switch.ports import open_port
 
 NEEDS = ("--no-p4", "--grpc-server-addr", "127.0.0.1:0")
 
 
 def run(*arguments: str) -> tuple[int, str]:
-    """Exit code and standard error of a switch that does not come to run."""
+    """Return the exit code and the standard error of a switch that does not start."""
     done = subprocess.run(
-        [COMMAND, *arguments], capture_output=True, text=True, timeout=60, check=False
+        [COMMAND, *arguments], capture_output=True, text=True, timeout=200, check=False
     )
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
@@ -72,6 +77,62 @@ def test_a_p4runtime_address_in_use_is_refused():
     assert f"cannot serve P4Runtime at {address}: is the port in use?" in said
 
 
+def endpoint(address: str, *, insecure: bool = False) -> Endpoint:
+    return p4runtime_endpoint(
+        address, None, None, None, tls=False, asks_clients=False, insecure=insecure
+    )
+
+
+@pytest.mark.parametrize(
+    "address", ["foo", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "[::1]:65536"]
+)
+def test_what_is_no_address_is_called_that(address):
+    with pytest.raises(UsageError, match="is not HOST:PORT") as problem:
+        endpoint(address, insecure=True)
+    assert f"--grpc-server-addr {address!r}" in str(problem.value)
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0", ":0", "10.0.0.1:0", "example.com:0"])
+def test_other_machines_are_not_served_in_plain_text_unless_told_to(address):
+    why = "can be reached from other machines: serve P4Runtime over TLS with --grpc-server-ssl, or"
+    with pytest.raises(UsageError, match=why):
+        endpoint(address)
+    assert endpoint(address, insecure=True) == (address, None)
+
+
+@pytest.mark.parametrize("command", ["innet-switch --no-p4", "innet pbox parent -i 1@lo"])
+def test_the_commands_refuse_to_serve_other_machines_in_plain_text(command):
+    why = r"0\.0\.0\.0:0 can be reached from other machines"
+    refuse(why, *command.split(), "--grpc-server-addr", "0.0.0.0:0")
+
+
+def test_other_machines_are_served_in_plain_text_if_told_to():
+    with running_switch(0, "--insecure", "--grpc-server-addr", "0.0.0.0:0") as switch:
+        port = switch.address.removeprefix("0.0.0.0:")
+        with Controller(f"127.0.0.1:{port}", 1) as controller:
+            controller.configure(program("hub"))
+
+
+def test_a_switch_that_is_told_nothing_serves_this_machine_only():
+    served = {
+        inspect.signature(command).parameters["grpc_address"].default
+        for command in (switch_command, parent)
+    }
+    assert served == {"127.0.0.1:9559"}
+
+
+def test_a_switch_that_is_told_to_stop_again_and_again_stops_silently():
+    with subprocess.Popen(
+        [COMMAND, *NEEDS], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline().startswith("P4Runtime ")
+        while process.poll() is None:
+            process.terminate()
+        said = process.stderr.read()
+    assert "Traceback" not in said
+    assert "Exception" not in said
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -93,7 +154,7 @@ def test_other_wrong_input_is_refused(arguments, words):
 
 @pytest.fixture
 def no_compiler(tmp_path, monkeypatch):
-    """A machine without a C compiler, and nothing compiled before."""
+    """Hide all C compilers and all earlier compilations."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("CC", "no-such-compiler")
     monkeypatch.setenv("INNET_CACHE_DIR", str(tmp_path / "cache"))
@@ -132,7 +193,7 @@ def test_a_program_on_the_command_line_runs_without_a_controller(tmp_path):
         for total in (7, 14):
             switch.hosts[0].send(frame)
             assert receive(switch.hosts[0]) == frame[:-1] + bytes([total])
-    assert "TallyIngress.add_saturating" in (tmp_path / "program.c").read_text()
+    assert "/* p4_TallyIngress_add_saturating */" in (tmp_path / "program.c").read_text()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -141,7 +202,7 @@ def test_a_signal_ends_the_switch_and_all_that_is_its_own(number):
         controller.configure(program("hub"))
         _, port = switch.hosts[0].getpeername()
         switch.process.send_signal(number)
-        assert switch.process.wait(STOPS_WITHIN) == 0
+        assert switch.process.wait(STOPS_WITHIN) == 128 + number
         with pytest.raises(ProcessLookupError):
             os.killpg(switch.process.pid, 0)
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as again:

@@ -1,4 +1,4 @@
-"""The controller's connection to a switch: a refusal says what, and it always comes back."""
+"""The controller's connection to a switch: refusals name a reason, and it always comes back."""
 
 import socket
 
@@ -29,7 +29,7 @@ def test_a_batch_that_is_refused_in_part_names_the_update(connection):
     with pytest.raises(SwitchError, match=r"update 1: .*there is such an entry"):
         connection.insert(second, first)
     with pytest.raises(SwitchError, match=r"update 0: .*there is such an entry"):
-        connection.insert(second)  # the good one of the batch was carried out
+        connection.insert(second)  # the valid update of the batch was carried out
 
 
 def test_a_second_connection_takes_over_and_the_first_is_refused(connection):

@@ -22,7 +22,7 @@ WORD = 1 << 64
 
 
 def crc16(data: bytes) -> int:
-    """CRC-16/ARC, bit by bit."""
+    """Return the CRC-16/ARC, computed bit by bit."""
     remainder = 0
     for byte in data:
         remainder ^= byte
@@ -32,7 +32,7 @@ def crc16(data: bytes) -> int:
 
 
 def csum16(data: bytes) -> int:
-    """RFC 1071."""
+    """Return RFC 1071's checksum."""
     words = struct.unpack(f"!{(len(data) + 1) // 2}H", data + bytes(len(data) % 2))
     total = sum(words)
     while total >> 16:
@@ -52,7 +52,7 @@ def identity(data: bytes) -> int:
 
 
 def packed(*fields: tuple[int, int]) -> bytes:
-    """Fields of (value, bits) one behind the other, with zeros to the end of the last byte."""
+    """Return fields of (value, bits) one behind the other, with zeros to the end of the last byte."""
     value = size = 0
     for field, bits in fields:
         value, size = value << bits | field, size + bits
@@ -79,7 +79,8 @@ def hashed(port: OnePort, data: bytes, base: int = 0, size: int = WORD - 1) -> t
 
 
 def test_hashes_of_the_digits_are_the_check_values_of_the_literature(hashes):
-    # CRC-32/ISO-HDLC and CRC-16/ARC; the checksum, 0x3132 + ... + 0x3900 is 0x109d4, by hand.
+    # CRC-32/ISO-HDLC and CRC-16/ARC. The checksum was added by hand: 0x3132 + ... + 0x3900 is
+    # 0x109d4.
     wanted = (0xCBF43926, 0xCBF43926, 0xBB3D, 0xBB3D, 0x3132333435363738, 0xF62A, 0x3908, 0x26)
     assert hashed(hashes, b"123456789") == wanted
 
@@ -100,7 +101,8 @@ def test_a_hash_is_taken_modulo_the_size_and_put_on_the_base(hashes, data, base,
     assert hashed(hashes, data, base, size)[:7] == tuple(wanted)
 
 
-# What p4c emits none of, but a BMv2 JSON can ask for. Of the digits; CRC-64 by its definition.
+# Hashes of the digits that a BMv2 JSON can ask for, but that p4c does not emit. CRC-64 is by its
+# definition.
 OTHERS = {
     "crc8_custom": 0xF4,
     "crcCCITT": 0x29B1,
@@ -212,7 +214,7 @@ def test_checksums_are_verified_and_updated(checksums, a, b, c, payload, right, 
     sums = csum16(verified) ^ (not right), crc16(verified + payload) ^ (not right_too)
     head = verified + struct.pack("!HHB", *sums, 0)
     [answer] = checksums.ask(head + SUMS.pack(*[0xABCD] * 7) + payload)
-    # The one with the payload is verified only if a is not 0.
+    # The checksum with the payload is verified only if a is not 0.
     wrong = not right or (not right_too and a != 0)
     c = (c + 1) % 256
     new = packed((a, 3), (b, 13), (c, 8))
@@ -231,7 +233,7 @@ def test_checksums_are_verified_and_updated(checksums, a, b, c, payload, right, 
 
 # -- meters ----------------------------------------------------------------------------------------
 
-# Without a rate the tokens of a burst never come back: no colour depends on time.
+# Without a rate, tokens never come back, so that no colour depends on time.
 GREEN, YELLOW, RED = range(3)
 
 
@@ -257,7 +259,7 @@ def test_a_meter_of_bytes_takes_as_many_tokens_as_the_packet_is_long(meters):
     meters.engine.set_meter("TestIngress.by_bytes", 2, MeterRates(0, 100, 0, 250))
     seen = [of_bytes for _, of_bytes in colours(meters, 2, 6, length=50)]
     assert seen == [GREEN] * 2 + [YELLOW] * 3 + [RED]
-    # What is too large for the tokens that are left takes none of them.
+    # A packet that is too large for the remaining tokens takes none of them.
     meters.engine.set_meter("TestIngress.by_bytes", 2, MeterRates(0, 60, 0, 60))
     sizes = (61, 50, 11, 10, 3)
     seen = [colours(meters, 2, 1, length=size)[0][1] for size in sizes]
@@ -274,7 +276,8 @@ def test_configuring_a_meter_again_fills_its_burst_and_taking_it_away_makes_it_g
 
 
 def test_tokens_come_back_at_the_meters_rate(meters):
-    # One every microsecond, and an answer takes longer; then more than a counter holds.
+    # The first rate adds a token every microsecond, and an answer takes longer. The second one
+    # exceeds a counter.
     for rate in (10**6, (1 << 63) - 1):
         meters.engine.set_meter("TestIngress.by_packets", 3, MeterRates(rate, 1, rate, 1))
         for _ in range(20):
@@ -381,7 +384,7 @@ def test_direct_meters_are_written_with_their_entry_or_alone(switch, controller)
     assert controller.read(alone) == [alone]
     assert [answer[1] for answer in ask(switch, *[bytes([1, 0, 0])] * 2)] == [GREEN, YELLOW]
 
-    # Modifying an entry without a configuration takes its meter away.
+    # Modifying an entry without a configuration removes its meter.
     controller.modify(entry)
     assert controller.read(asked) == [entry]
     assert [answer[1] for answer in ask(switch, *[bytes([1, 0, 0])] * 3)] == [GREEN] * 3
@@ -411,8 +414,8 @@ def limited(port: OnePort) -> None:
 def test_what_breaks_an_assertion_is_dropped_and_counted_and_the_switch_goes_on(capfd):
     with running("extern_assertions") as port:
         limited(port)
-        port.lose(struct.pack("!BbI", 6, 0, 1))  # against the assert
-        port.lose(struct.pack("!BbI", 5, 0, 0xFFFFFFFF))  # against the assume
+        port.lose(struct.pack("!BbI", 6, 0, 1))  # violates the assert
+        port.lose(struct.pack("!BbI", 5, 0, 0xFFFFFFFF))  # violates the assume
         assert port.ask(struct.pack("!BbI", 5, 0, 1)) == [struct.pack("!BbI", 5, 0, 3)]
         assert port.engine.failed_assertions() == 2
         assert port.engine.drops()["ingress"] == 2
@@ -428,7 +431,7 @@ def test_the_programs_log_says_the_values_where_the_braces_are():
         os.fdopen(reader) as log,
         os.fdopen(writer, "w") as end,
     ):
-        port.ask(struct.pack("!BbI", 5, -7, 1))  # nothing is written before somebody listens
+        port.ask(struct.pack("!BbI", 5, -7, 1))  # nothing is written before the log is switched on
         port.engine.log_to(end.fileno())
         port.ask(struct.pack("!BbI", 200, -7, 1))
         assert log.readline() == '200 small 200 of "{}", -7%, done\n'

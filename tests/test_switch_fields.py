@@ -12,7 +12,7 @@ TOO_SHORT, HEADER_TOO_SHORT, INVALID_ARGUMENT = 1, 2, 3
 
 
 def checksum(data: bytes) -> bytes:
-    """RFC 1071's."""
+    """Return RFC 1071's checksum."""
     padded = data + bytes(len(data) % 2)
     total = sum(int.from_bytes(padded[i : i + 2], "big") for i in range(0, len(padded), 2))
     while total >> 16:
@@ -27,7 +27,7 @@ def varbit() -> Iterator[OnePort]:
 
 
 def options_header(options: bytes, first: int = 0xA, last: int = 0xB, add: bytes = b"??") -> bytes:
-    """The program's header: four bits, options, four bits, a checksum."""
+    """Return the program's header: four bits, options, four bits, a checksum."""
     bits = 8 * len(options)
     number = (first << bits | int.from_bytes(options, "big")) << 4 | last
     return number.to_bytes(len(options) + 1, "big") + add
@@ -130,7 +130,7 @@ def test_options_that_do_not_fit_the_stack_stay_in_the_packet(options):
 
 
 def mark(switch: OnePort, table: str, values: Sequence[int], masks: Sequence[int], what: int):
-    """Add an entry: packets that match it are marked."""
+    """Add an entry that marks the packets which match it."""
     engine = switch.engine
     names = {each.id: each.name for each in engine.program.actions}
     see = next(each for each in engine.table(table).actions if names[each] == "WideIngress.see")
@@ -161,7 +161,7 @@ def pack(*values: int) -> bytes:
 
 
 def seen(one: int, two: int, three: int, code: int) -> int:
-    """What the tables and conditions of the program say of a header."""
+    """Return the results of the program's tables and conditions for a header."""
     marks = {
         0x10: three == 5 << 125,
         0x20: two >> 128 == 3 and code == 7,

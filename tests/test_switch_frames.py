@@ -39,7 +39,7 @@ def to(destination: str, source: str = "02:00:00:00:00:01", **ip) -> Ether:
 
 
 def sealed(record: Records, udp_port: int, address: int = station(1).ip_number) -> Records:
-    """The packet with its check, as it must be in a frame from there."""
+    """Return the packet with the check that it needs in a frame from this address."""
     seal(record, address, udp_port)
     return record
 
@@ -77,7 +77,7 @@ def test_a_known_station_is_reached_through_its_port_alone(rack):
 
 
 def passing() -> dict[str, Ether]:
-    """Frames that are not the switch's business."""
+    """Return frames that the switch only has to pass on."""
     somebody = "02:00:00:00:00:99"
     innet = blank(1, 64, Kind.CONTRIBUTION)
     innet["operation"] = Operation.SUM
@@ -284,7 +284,7 @@ def test_random_bytes_do_no_harm(rack, seed):
         rack.send(1, chance.randbytes(chance.randrange(200)))
     rack.assert_quiet(1)
     for port in (2, 3):
-        # What was flooded comes first, the answer to the next good packet last.
+        # A flooded frame comes first, and the answer to the next good packet comes last.
         frame = Ether(rack.ask(port))
         while ARP not in frame or frame.dst != station(port).mac:
             frame = Ether(rack.receive(port))

@@ -43,7 +43,7 @@ MESSAGES = int(os.environ.get("INNET_FUZZ_MESSAGES", "2400"))
 PROGRAMS = os.environ.get("INNET_FUZZ_PROGRAMS", "")
 
 GROWTH = 16 << 20
-"""Bytes that the switch's memory may grow by, however much it is sent."""
+"""The most bytes that the switch's memory may grow by, whatever it is sent."""
 
 LONG = 4 * 3600
 
@@ -51,7 +51,7 @@ PRIMARY = 1 << 40
 
 
 def memory(switch: Switch) -> int:
-    """Bytes of the switch's memory that are resident."""
+    """Return the resident bytes of the switch's memory."""
     status = Path(f"/proc/{switch.process.pid}/status")
     if not status.exists():
         pytest.skip("the memory of a process is read from Linux's /proc")
@@ -63,11 +63,11 @@ def memory(switch: Switch) -> int:
 
 BATCH = 32
 SENDER, TARGET = slice(28, 32), slice(38, 42)
-"""Where the two IP addresses are in a frame with ARP."""
+"""The places of the two IP addresses in an ARP frame."""
 
 
 def throw(rack: AggregationRack, chance: random.Random, good: list[bytes], packets: int) -> None:
-    """Send damaged packets, a batch at a time; the answer to a question comes after each batch."""
+    """Send damaged packets in batches, and wait for the answer to a question after each batch."""
     for number in range(packets // BATCH):
         port = chance.randint(1, len(rack.switch.hosts))
         for _ in range(BATCH):
@@ -78,7 +78,7 @@ def throw(rack: AggregationRack, chance: random.Random, good: list[bytes], packe
 
 
 def wait(rack: AggregationRack, port: int, number: int) -> None:
-    """Ask a question that nobody has asked before; its answer is behind all that came out before."""
+    """Ask a new question. Its answer comes behind everything that came out before."""
     asking = number.to_bytes(4, "big")
     question = bytearray(bytes(arp_request(port, SERVICE.ip)))
     question[SENDER] = asking
@@ -130,7 +130,7 @@ REFUSALS = {
 
 
 class Pest:
-    """A controller that is in charge of a switch, and does not know what it does."""
+    """A primary controller that sends nonsense."""
 
     def __init__(self, switch: Switch, controller: Controller, name: str, seed: int) -> None:
         self._switch, self._controller = switch, controller
@@ -154,7 +154,7 @@ class Pest:
         self.hang_up()
 
     def check(self, problem: Any) -> None:
-        """All refusals are meant: what the service did not expect would be UNKNOWN, or INTERNAL."""
+        """Fail unless a refusal is deliberate: errors of the service itself are UNKNOWN or INTERNAL."""
         if problem.code() == grpc.StatusCode.UNKNOWN:
             assert "grpc-status-details-bin" in dict(problem.trailing_metadata() or ()), problem
         else:
@@ -197,7 +197,7 @@ class Pest:
         self._controller.stub.SetForwardingPipelineConfig(request, timeout=60)
 
     def spoilt_json(self) -> bytes:
-        """The program with something left out, or in another place."""
+        """Return the program with a part left out or moved."""
         document = json.loads(self._program.json)
         places = [*_places(document)]
         (holder, key), (other, source) = self._chance.sample(places, 2)
@@ -213,7 +213,7 @@ class Pest:
         self._controller.stub.GetForwardingPipelineConfig(request, timeout=60)
 
     def say(self) -> None:
-        """Something on a stream of its own, which the switch may end for it."""
+        """Send nonsense on a new stream, which the switch may end."""
         message = self._messages.fill(p4rt.StreamMessageRequest())
         if message.WhichOneof("update") == "arbitration":
             message.arbitration.election_id.CopyFrom(uint128(next(self._elections)))
@@ -239,7 +239,7 @@ def _ids(info: Any) -> Iterator[int]:
 
 
 def _places(node: Any) -> Iterator[tuple[Any, Any]]:
-    """Every place in a JSON document: what holds it, and under which key."""
+    """Yield every place in a JSON document: its container and its key."""
     for key in node if isinstance(node, dict) else range(len(node)):
         yield node, key
         if isinstance(node[key], dict | list):
@@ -292,8 +292,8 @@ def test_no_packet_makes_a_program_do_what_c_leaves_undefined():
     environment = {
         **os.environ,
         "LD_PRELOAD": sanitizer(sanitized.FLAGS),
-        "ASAN_OPTIONS": "detect_leaks=0",  # Python's own are many
-        "PYTHONMALLOC": "malloc",  # so that every frame is a piece of memory of its own
+        "ASAN_OPTIONS": "detect_leaks=0",  # Python itself leaks a lot
+        "PYTHONMALLOC": "malloc",  # so that every frame is a separate piece of memory
     }
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-5000:]

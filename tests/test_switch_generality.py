@@ -1,4 +1,4 @@
-"""Change the P4, recompile, and the behaviour changes: the switch does what any program says."""
+"""Programs that are changed and compiled again: the switch then does what the changed program says."""
 
 import itertools
 import json
@@ -69,7 +69,7 @@ def test_arithmetic_and_registers_are_p4s(switch, controller):
     cells = [0] * TALLY_CELLS
     for _ in range(400):
         operation = chance.choice(list(OPERATIONS))
-        # A cell and, perhaps outside of the array, another one.
+        # One cell, and another one that may be outside of the array.
         cell, other = chance.randrange(TALLY_CELLS), chance.choice((0, 3, 15, 16, MASK))
         value = chance.choice((0, 1, 1 << 31, (1 << 31) - 1, MASK, chance.getrandbits(32)))
         cells[cell] = expected = OPERATIONS[operation](cells[cell], value) & MASK
@@ -90,7 +90,7 @@ def test_outside_of_a_register_array_reads_change_nothing_and_writes_are_lost(sw
 
 
 def with_another_operator(target: Path) -> Program:
-    """The tally, with `add` made an exclusive or in the compiled program."""
+    """Return the tally with `add` made an exclusive or in the compiled program."""
     tally = program("tally")
     document = json.loads(tally.json)
     add = next(each for each in document["actions"] if each["name"] == "TallyIngress.add")
@@ -101,7 +101,7 @@ def with_another_operator(target: Path) -> Program:
 
 
 def with_another_source(target: Path) -> Program:
-    """The tally, with `add` made an exclusive or in the source, and compiled."""
+    """Return the tally with `add` made an exclusive or in the source, compiled again."""
     if not shutil.which(COMPILER):
         pytest.skip(f"{COMPILER} is not on the PATH")
     source = target / "tally.p4"
@@ -129,7 +129,7 @@ def test_another_operator_in_the_program_is_another_behaviour(
 
 @pytest.fixture
 def router(controller) -> Controller:
-    """A router that lets protocol 99 through whatever other rules say."""
+    """Configure a router that lets protocol 99 through, whatever its other rules."""
     controller.configure(program("router"))
     controller.insert(
         route(0xC0000200, 24), ROUTER.entry("rules", {"protocol": 99}, "permit", 1000)
@@ -149,7 +149,7 @@ def packet(source: str = "10.0.0.1", destination: str = "10.1.2.3", **ip) -> Eth
 
 
 def routed(switch: Switch, *frames: Ether) -> list[Ether]:
-    """What leaves port 2 for these frames, which came in at port 1."""
+    """Return the frames that leave port 2 when these frames come in at port 1."""
     for frame in (*frames, packet(destination=LAST, proto=99)):
         switch.hosts[0].send(bytes(frame))
     arriving = (Ether(receive(switch.hosts[1])) for _ in itertools.count())
@@ -168,7 +168,7 @@ def test_the_longest_prefix_wins_and_the_packet_is_rewritten(switch, router):
     for frame in (one, other):
         raw = bytes(frame)
         del frame[IP].chksum
-        assert bytes(frame) == raw  # Scapy fills in the right one
+        assert bytes(frame) == raw  # Scapy fills in the right checksum
 
 
 def test_of_constant_prefixes_too_the_longest_wins(switch, router):
@@ -231,7 +231,8 @@ def test_every_copy_of_a_group_is_told_which_it_is(switch, controller):
     assert copies == [
         addresses + struct.pack("!HHH", 0x88B6, instance, 1) + rest for instance in (2, 7, 0x1234)
     ]
-    # Sent back with its tag, a frame loses it and goes to the port that it came from.
+    # A frame that is sent back with its tag loses it, and leaves through the port that it came
+    # from.
     switch.hosts[2].send(copies[2])
     assert receive(switch.hosts[0]) == addresses + rest
 

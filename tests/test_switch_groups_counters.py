@@ -76,7 +76,7 @@ def test_without_an_index_all_cells_of_a_counter_are_set(bridge):
     cells.counter_entry.data.packet_count = 5
     bridge.modify(cells)
     assert set(bridge.count(cells)) == {5}
-    bridge.modify(NAMES.counter("waiting"))  # without data nothing is
+    bridge.modify(NAMES.counter("waiting"))  # without data nothing is modified
     assert set(bridge.count(cells)) == {5}
 
 
@@ -97,7 +97,7 @@ def test_direct_counters_belong_to_their_entries(router):
 
 
 LARGEST = (1 << 63) - 1
-"""What P4Runtime has room for; the switch counts to twice as many."""
+"""The largest number in P4Runtime. The switch counts to twice as many."""
 
 
 def test_a_count_that_p4runtime_has_no_room_for_goes_on_below_zero(controller, switch):

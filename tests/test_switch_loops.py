@@ -1,6 +1,6 @@
-"""Of steps that repeat themselves the generator makes loops; what is traced goes step by step.
+"""The loops that the generator makes from repeated steps. A trace goes step by step instead.
 
-Random actions, most of which do the same to field after field, must do the same both ways.
+Random actions, most of which do the same to field after field, must have the same effect both ways.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ def op(operator: str, *operands: Json) -> Json:
 
 
 class Round:
-    """Makes the steps of one kind of round, the same ones for every number but for what goes along."""
+    """A maker of one kind of round. Its rounds differ only in the operands that move along."""
 
     def __init__(self, seed: int, action: int, oddity: int | None) -> None:
         self._seed, self._action, self._oddity = seed, action, oddity
@@ -102,7 +102,7 @@ class Round:
     def _operand(self) -> Json:
         choice = self._random.randrange(6)
         constant = self._random.getrandbits(32)
-        if choice == 0:  # one that is another in every round
+        if choice == 0:  # one that differs in every round
             constant = random.Random(constant + self._number).getrandbits(32)
         if choice < 2:
             return {"type": "hexstr", "value": hex(constant)}

@@ -1,4 +1,4 @@
-"""All kinds of matches, priorities, entries of the program, action profiles and selectors."""
+"""All kinds of matches, priorities, the program's own entries, action profiles and selectors."""
 
 import itertools
 import random
@@ -42,7 +42,7 @@ def results(switch: Switch, *probes: tuple[int, int, int, int]) -> list[int]:
 
 @dataclass(frozen=True)
 class Rule:
-    """An entry of ``match_range``, as a test thinks of it."""
+    """An entry of ``match_range`` in the test's terms."""
 
     low: int
     high: int
@@ -81,7 +81,7 @@ LENGTHS = (0, 1, 2, 6, 7, 8, 9, 254, 255, 256, 257, 4093, 4094, 4095)
 def test_the_rule_of_highest_priority_wins_and_of_equal_ones_the_first(seed):
     chance = random.Random(seed)
     with running("match_range") as port:
-        # Entries go to the lowest place that is free; some of them are removed in between.
+        # A new entry takes the lowest free place. Some entries are removed in between.
         placed: dict[int, tuple[int, Rule]] = {}
         for number in range(40):
             rule = some_rule(chance, chance.randrange(1, 6))
@@ -155,7 +155,7 @@ def test_ranges_that_make_no_sense_are_refused(controller):
     names = Names(program("match_range").p4info)
     for bounds, code in (
         ((20, 10), code_pb2.INVALID_ARGUMENT),
-        ((0, 4095), code_pb2.INVALID_ARGUMENT),  # to be left out
+        ((0, 4095), code_pb2.INVALID_ARGUMENT),  # has to be left out
         ((0, 4096), code_pb2.OUT_OF_RANGE),
     ):
         entry = names.entry("rules", {"port": 1, "length": bounds}, "set_result", 5, result=1)
@@ -216,7 +216,7 @@ def test_an_optional_match_is_of_a_value_or_of_everything(switch, controller):
 
 
 CONST = [
-    # port, length, kind, address; and the first entry that matches, of those in match_const.p4
+    # Port, length, kind and address; then the number of the first matching entry of match_const.p4.
     ((1, 10, 0, 0), 1), ((1, 20, 0x10, 0x0A000001), 1), ((1, 21, 0x1F, 0x0A000001), 3),
     ((1, 21, 0x20, 0x0A000001), 4), ((1, 21, 0x20, 0), 99), ((1, 15, 0x12, 0), 1),
     ((2, 0, 0x8001, 0), 5), ((2, 4095, 1, 0), 6), ((3, 15, 0x10, 0x0A000001), 99),
@@ -254,7 +254,7 @@ def test_fields_of_a_header_that_is_not_valid_match_as_zeros():
 
 
 class Profile:
-    """Entities of a program with one action profile, and its tables."""
+    """The entities of a program with one action profile, and its tables."""
 
     def __init__(self, name: str) -> None:
         self.program = program(name)
@@ -301,7 +301,7 @@ PICK = struct.Struct("!BIBBB")
 
 
 def picked(switch: Switch, *packets: tuple[int, int, int, int]) -> list[tuple[int, int, int]]:
-    """First, second and hit of the answers to packets of key, flow, first and second."""
+    """Return first, second and hit of the answers to packets of key, flow, first and second."""
     answers = ask(switch, *(PICK.pack(*packet, 0) for packet in packets))
     return [PICK.unpack(answer)[2:] for answer in answers]
 
@@ -390,7 +390,7 @@ FLOWS = range(0, 4000, 37)
 
 
 def chosen(flow: int, ways: list[int]) -> int:
-    """As BMv2 chooses: by the selector's hash over the flow, CRC-16, among as many as there are."""
+    """Return BMv2's choice: by the selector's CRC-16 over the flow, modulo the number of actions."""
     return ways[crc16(struct.pack("!I", flow)) % len(ways)]
 
 
@@ -404,11 +404,11 @@ def test_a_flows_hash_chooses_among_the_members_of_a_group(switch, controller):
     controller.insert(WAYS.group(1, (1, 1), (2, 1), (3, 1)))
     controller.insert(WAYS.entry("routes", {"key": 1}, group=1))
     controller.insert(WAYS.entry("routes", {"key": 2}, member=2))
-    # In the order in which the members came.
+    # The members stand in the order in which they were inserted.
     assert ways_of(switch, 1) == [chosen(flow, [3, 1, 2]) for flow in FLOWS]
     assert ways_of(switch, 2) == [2] * len(FLOWS)
     controller.modify(WAYS.group(1, (1, 2), (3, 1)))
-    # A second copy of member 1 has a handle of its own, behind those of 3, 1 and 2.
+    # The second copy of member 1 has its own handle, behind those of 3, 1 and 2.
     assert ways_of(switch, 1) == [chosen(flow, [3, 1, 1]) for flow in FLOWS]
     controller.modify(WAYS.member(1, "send", way=9))
     assert ways_of(switch, 1) == [chosen(flow, [3, 9, 9]) for flow in FLOWS]

@@ -1,4 +1,4 @@
-"""What a switch says of itself to Prometheus."""
+"""A switch's metrics for Prometheus."""
 
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from tiny_programs import FOLDER, program
 PROGRAM = program("control_plane")
 NAMES = Names(PROGRAM.p4info)
 NO_PORT, DROPPED, PLAIN = 7, 8, 9
-"""Ethertypes: one that is forwarded to a port that is not there, one that a table drops."""
+"""Ethertypes. One is forwarded to a port that does not exist, and one is dropped by a table."""
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def switch() -> Iterator[Switch]:
 
 @pytest.fixture
 def scrape(switch: Switch) -> Callable[[], dict]:
-    """Samples by name and labels, as Prometheus would read them."""
+    """Return a function that reads all samples by name and labels, as Prometheus would."""
     said = switch.process.stdout.readline()
     assert said.startswith("Metrics 127.0.0.1:")
     url = f"http://{said.split()[1]}/metrics"
@@ -74,14 +74,19 @@ def test_packets_lookups_and_drops_are_counted(switch, scrape):
     assert samples["innet_switch_port_transmit_bytes_total", *one] == 2 * 14
     assert samples["innet_switch_table_hits_total", "ControlIngress.aging"] == 2
     assert samples["innet_switch_table_misses_total", "ControlIngress.aging"] == 2
-    assert samples["innet_switch_drops_total", "", "ingress"] == 1
+    assert samples["innet_switch_program_drops_total", "ingress"] == 1
+    assert samples["innet_switch_program_drops_total", "egress"] == 0
+    assert samples["innet_switch_port_up", *one] == 1
     assert samples["innet_switch_drops_total", "", "no_such_port"] == 1
-    assert samples["innet_switch_drops_total", "", "egress"] == 0
+    lost = {
+        key[-1]: value for key, value in samples.items() if key[0] == "innet_switch_drops_total"
+    }
+    assert not {"ingress", "egress"} & set(lost)
     assert samples["innet_switch_drops_total", "1", "receive_buffer_full"] == 0
 
 
 def test_a_packet_that_its_port_cannot_take_is_a_send_failure(switch, scrape):
-    """The program puts a header in front of the longest packet that fits a datagram."""
+    """The program adds a header to the longest packet that fits a datagram."""
     longest = 65507
     with Controller(switch.address, 1) as controller:
         controller.configure(program("hub"))

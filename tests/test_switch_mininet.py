@@ -28,11 +28,11 @@ def mininet():
 
 @pytest.mark.usefixtures("mininet")
 def test_two_hosts_reach_each_other_through_a_mininet_switch():
-    # In namespaces of its own: neither its interfaces nor its ports meet others.
+    # It runs in namespaces of its own, so that its interfaces and ports meet no others.
     command = ["unshare", "--net", "--mount", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
     done = subprocess.run(
         [*command, sys.executable, str(SCRIPT)],
-        capture_output=True, text=True, timeout=100, check=False,
+        capture_output=True, text=True, timeout=250, check=False,
         env={**os.environ, "PYTHONWARNINGS": "ignore"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""P4Runtime's session: who is in charge, and packets from and to the controller."""
+"""P4Runtime's session: arbitration, and packets from and to the controller."""
 
 from collections.abc import Iterator
 
@@ -31,7 +31,7 @@ def switch() -> Iterator[Switch]:
 
 @pytest.fixture
 def elections(switch: Switch) -> Iterator[int]:
-    """The highest election id that this switch has heard of."""
+    """Return the highest election id that this switch has heard of."""
     with Controller(switch.address, device=DEVICE) as asking:
         election = asking.arbitrate(0).election_id
     return election.high << 64 | election.low
@@ -72,7 +72,7 @@ def test_a_higher_election_id_takes_over_and_everybody_is_told(switch, primary):
         assert refusal(primary.insert, group(9, (1, 1)))[0] == grpc.StatusCode.PERMISSION_DENIED
         successor.insert(group(9, (1, 1)))
         election = successor.election
-    # Nobody inherits the place of one who left; whoever wants it bids higher.
+    # No client inherits the place of a primary that left. A new primary needs a higher id.
     assert primary.hear().arbitration.status.code == code_pb2.NOT_FOUND
     assert refusal(primary.delete, group(9))[0] == grpc.StatusCode.PERMISSION_DENIED
     assert primary.arbitrate(election + 1).status.code == code_pb2.OK

@@ -1,4 +1,4 @@
-"""Parsers: stacks, unions, selects, value sets, lookahead, errors; one small program for each."""
+"""Parsers: stacks, unions, selects, value sets, lookahead, errors. Each has one small program."""
 
 from collections.abc import Iterator
 
@@ -18,7 +18,7 @@ NO_ERROR, TOO_SHORT, WORSE = 0x10, 0x11, 0x18
 
 
 def one(switch: OnePort, *parts: int | bytes) -> bytes:
-    """What the switch makes of one frame; numbers are bytes."""
+    """Return the switch's answer to one frame. Numbers are bytes."""
     frame = b"".join(bytes([part]) if isinstance(part, int) else part for part in parts)
     [answer] = switch.ask(frame)
     return answer
@@ -30,7 +30,7 @@ def stack() -> Iterator[OnePort]:
         yield running
 
 
-# code, last_index, sum, overflow, valid: then labels, of which the last has its lowest bit set
+# Code, last_index, sum, overflow, valid; then labels, of which the last has its lowest bit set.
 STACKS = {
     "what was parsed leaves as it came": (0, [3, 5, 7], [3, 5, 7], 0b00111),
     "a push makes room for one": (1, [3, 5], [99, 3, 5], 0b00111),

@@ -1,4 +1,4 @@
-"""Where packets go, and how often: clones, resubmission, recirculation, copies, cuts, drops, digests."""
+"""The paths and copies of packets: clones, resubmission, recirculation, cuts, drops, digests."""
 
 import itertools
 import struct
@@ -18,7 +18,7 @@ from innet.switch.engine import Engine
 
 NORMAL, INGRESS_CLONE, EGRESS_CLONE, RECIRCULATED, REPLICA, RESUBMITTED = 0, 1, 2, 4, 5, 6
 ROOM = bytes(13)
-"""Where the egress of a test's program writes what it has seen."""
+"""The room in which the egress of a test's program writes its observations."""
 
 REST = b"the rest"
 ELECTIONS = itertools.count(1)
@@ -26,7 +26,7 @@ ELECTIONS = itertools.count(1)
 
 @dataclass(frozen=True)
 class Seen:
-    """What the egress found in metadata."""
+    """The metadata that the egress found."""
 
     kind: int
     instance: int
@@ -38,7 +38,7 @@ class Seen:
 
 
 def session(number: int, *replicas: tuple[int, int], **settings: int) -> p4rt.Entity:
-    """A clone session of (port, instance) copies."""
+    """Return a clone session of (port, instance) copies."""
     entity = p4rt.Entity()
     message = entity.packet_replication_engine_entry.clone_session_entry
     message.session_id = number
@@ -56,7 +56,7 @@ def insert(target: Target, *entities: p4rt.Entity) -> None:
 
 @pytest.fixture
 def target(request) -> Iterator[Target]:
-    """A switch that runs the program that the test asks for; session 5 is to port 3, instance 9."""
+    """Run the program that the test names. Session 5 copies to port 3 as instance 9."""
     with embedded(program(request.param)) as running:
         insert(running, session(5, (3, 9)), session(1, (1, 0)), group(5, (1, 1), (4, 4)))
         yield running
@@ -67,7 +67,7 @@ def on(name: str) -> pytest.MarkDecorator:
 
 
 def seen(outputs: list[tuple[int, bytes]], header: int) -> list[tuple[Seen, bytes, bytes]]:
-    """What the egress saw of every packet, its header in front of that, and what is behind it."""
+    """Return the egress's metadata for every packet, with the header in front of it and the rest."""
     return [
         (
             Seen(*struct.unpack_from("!B6H", frame, header)),
@@ -94,7 +94,7 @@ CHANGED = struct.pack("!BHH", 1, 5, 0xDEAD)
 def test_a_clone_is_the_packet_as_it_came_without_its_metadata(target):
     packet, clone = cloned(0b01, target)
     assert packet == (Seen(NORMAL, 7, LENGTH, 2, 2, 0xABCD, 0xABCD), CHANGED, REST)
-    # Not even where the packet came in: that was metadata too.
+    # Even the port of arrival is lost, because that was metadata too.
     wanted = Seen(INGRESS_CLONE, 9, LENGTH, 0, 3, 0, 0)
     assert clone == (wanted, struct.pack("!BHH", 1, 5, 0xABCD), REST)
 
@@ -150,7 +150,7 @@ def test_a_session_may_have_several_copies_and_cut_them(target):
 def cloned_behind(
     target: Target, command: int, rounds: int = 1
 ) -> list[tuple[int, Seen, int, bytes]]:
-    """Outputs as port, what the egress saw, how many passes it took, and the rest."""
+    """Return the outputs: port, the egress's metadata, the number of passes, and the rest."""
     outputs = target.send(2, struct.pack("!BHB", command, 5, rounds << 6) + ROOM + REST)
     return [
         (port, what, header[3] & 63, rest)
@@ -206,7 +206,7 @@ def test_every_copy_of_a_group_is_cloned(target):
 def resubmitted(
     target: Target, command: int, rounds: int
 ) -> list[tuple[tuple[int, ...], Seen, bytes]]:
-    """What the last ingress and the egress saw, and the rest of the packet."""
+    """Return the metadata that the last ingress and the egress saw, and the rest of the packet."""
     header = struct.pack("!BBH5x", command, rounds << 5, 5)
     outputs = seen(target.send(2, header + ROOM + REST), len(header))
     return [(struct.unpack("!BHH", front[4:]), what, rest) for what, front, rest in outputs]
@@ -232,7 +232,7 @@ def test_a_packet_that_is_not_resubmitted_is_ordinary(target):
 @on("path_resubmit")
 @pytest.mark.parametrize("command", [0b0001, 0b0010, 0b1000, 0b1011])
 def test_resubmission_goes_before_drops_groups_and_ports(target, command):
-    # The command says so in every round; what counts is that of the last one.
+    # Every round gives the command. That of the last round applies.
     outputs = resubmitted(target, command, 2)
     dropped, copied = command & 1, command & 2
     assert len(outputs) == (2 if copied else not dropped)
@@ -249,7 +249,7 @@ def test_every_round_of_a_resubmitted_packet_is_cloned(target):
 def recirculated(
     target: Target, command: int, rounds: int
 ) -> list[tuple[int, tuple[int, ...], Seen, bytes]]:
-    """Outputs as port, what the last ingress saw, what the egress saw, and the rest."""
+    """Return the outputs: port, the last ingress's and the egress's metadata, and the rest."""
     header = struct.pack("!BBH5x", command, rounds << 6, 5)
     outputs = target.send(2, header + ROOM + REST)
     return [
@@ -306,7 +306,7 @@ def test_every_copy_of_a_group_has_its_instance_and_metadata_of_its_own(target):
         Seen(REPLICA, instance, size, 2, port, 0x1111, 0) for port, instance in ((1, 1), (4, 4))
     ]
     assert copies(target, 0) == wanted
-    assert copies(target, 0b100) == wanted  # whatever the port would have been
+    assert copies(target, 0b100) == wanted  # whatever port the program chose
 
 
 @on("path_multicast")
@@ -339,7 +339,7 @@ def test_egress_spec_says_the_port_in_the_ingress_and_in_the_egress_only_whether
     target, ingress, egress, port
 ):
     outputs = target.send(1, bytes([ingress, egress, 0xFF, 0xFF]))
-    # In the egress it begins with the number behind that of the drop port, in 9 bits.
+    # At the start of the egress, egress_spec is the drop port's number plus one, in 9 bits.
     assert outputs == ([] if port is None else [(port, bytes([ingress, egress, 0, 0]))])
 
 
@@ -445,7 +445,7 @@ def test_time_goes_on_from_ingress_to_egress_and_from_packet_to_packet(target):
 
 @on("path_effects")
 def test_effects_come_in_their_order(target):
-    """Clone, digest, resubmission, group, drop; then clone, drop, cut, recirculation."""
+    """Effects: clone, digest, resubmission, group, drop; then clone, drop, cut, recirculation."""
 
     def kinds(*bits: int) -> list[tuple[int, int]]:
         command = sum(1 << bit for bit in bits)
@@ -461,7 +461,7 @@ def test_effects_come_in_their_order(target):
     assert kinds(5, 6) == []
     assert kinds(5, 6, 15) == [(3, NORMAL)]
     assert kinds(7, 15) == [(2, NORMAL)]
-    assert kinds(8, 12) == []  # the clone, too, is dropped
+    assert kinds(8, 12) == []  # the clone is dropped too
     assert kinds(8, 10) == [(2, NORMAL), (3, EGRESS_CLONE), (3, EGRESS_CLONE)]
     assert kinds(10, 12) == []
 
@@ -481,7 +481,7 @@ def test_packets_that_never_leave_keep_the_switch_from_nothing(how):
             assert receive_other_than(switch, bytes([how])) == bytes([0, number])
             controller.insert(group(number + 1, (2, 1)))
         assert len(controller.read(group(0))) == 100
-        controller.configure(program("path_time"))  # and they are gone
+        controller.configure(program("path_time"))  # the waiting packets are gone
         switch.hosts[0].send(bytes(24))
         assert len(receive_other_than(switch, bytes([how]))) == 24
 
@@ -512,7 +512,7 @@ def switch() -> Iterator[Switch]:
 
 @pytest.fixture
 def controller(switch: Switch, request) -> Iterator[Controller]:
-    # The stream of the test before may be open still.
+    # The stream of the previous test may still be open.
     with Controller(switch.address, next(ELECTIONS)) as primary:
         primary.configure(program(getattr(request, "param", "path_clone_ingress")))
         yield primary
@@ -539,7 +539,7 @@ def test_a_session_is_changed_and_removed(switch, controller):
     assert controller.read(session(0)) == []
     switch.hosts[0].send(frame)
     controller.insert(session(5, (1, 7)))
-    receive(switch.hosts[1])  # it is through, without a clone
+    receive(switch.hosts[1])  # the packet is through, without a clone
     switch.hosts[0].send(frame)
     assert receive(switch.hosts[0])[6:8] == b"\0\7"
 
@@ -602,7 +602,7 @@ def gathering(number: int, timeout: int = 0, size: int = 0, ack: int = 0) -> p4r
 
 
 def say(switch: Switch, address: int, mark: int = 7, command: int = 1) -> None:
-    """A packet that makes a digest, and goes to port 2."""
+    """Send a packet that makes a digest and leaves from port 2."""
     switch.hosts[0].send(struct.pack("!BHIH", command, address >> 32, address & 0xFFFFFFFF, mark))
 
 
@@ -623,7 +623,7 @@ def test_a_digest_has_the_values_of_the_end_of_the_ingress_in_canonical_bytes(sw
     assert digest.timestamp > 0
     [data] = digest.data
     members = [each.bitstring for each in data.struct.members]
-    # The structure was filled before the mark became 0.
+    # The digest's structure was filled before the mark became 0.
     assert members == [encode(0x0102030405), b"\1", b"\x12\x34"]
 
 
@@ -678,7 +678,7 @@ def test_what_is_not_acknowledged_is_not_said_again_until_it_is(switch, controll
 
 
 def said_again(switch: Switch, controller: Controller) -> Iterator[list[bytes]]:
-    """What comes for more packets; another station tells that a packet has been through."""
+    """Yield the digests of further packets. Another station's digest shows that a packet is through."""
     for other in itertools.count(10):
         say(switch, 1)
         say(switch, other)
@@ -697,7 +697,7 @@ def test_without_an_acknowledgement_it_is_said_again_in_the_end(switch, controll
 @on_digests
 def test_digests_that_nobody_asked_for_are_not_said(switch, controller):
     say(switch, 1)
-    while receive(switch.hosts[1])[6] != 1:  # what an earlier test has sent may still come
+    while receive(switch.hosts[1])[6] != 1:  # packets of an earlier test may still arrive
         pass
     controller.insert(gathering(STATION))
     say(switch, 2)

@@ -1,4 +1,4 @@
-"""SetForwardingPipelineConfig: a program is verified, saved, run, replaced; or refused."""
+"""SetForwardingPipelineConfig: programs are verified, saved, run, replaced or refused."""
 
 import json
 from collections.abc import Iterator
@@ -97,7 +97,7 @@ def test_the_configuration_is_read_back_in_the_parts_asked_for(
 
 
 def mismatched() -> dict[str, tuple[Program, str]]:
-    """Programs that cannot run, with what the switch should say."""
+    """Return programs that cannot run, with the expected message of the switch."""
     hub, tally, large = program("hub"), program("tally"), artifact(256)
     document = json.loads(hub.json)
     document["actions"].append(
@@ -131,7 +131,7 @@ def test_a_program_that_cannot_run_is_refused_and_the_old_one_goes_on(primary, c
 def test_an_empty_frame_for_the_controller_does_not_stop_those_behind_it(switch, primary):
     hub = program("hub")
     document = json.loads(hub.json)
-    document["deparsers"][0]["order"] = []  # only what is behind the headers leaves
+    document["deparsers"][0]["order"] = []  # only the payload leaves
     primary.configure(replace(hub, json=json.dumps(document).encode()))
     tagged = bytes(12) + b"\x88\xb6" + bytes([0, 0, 510 >> 8, 510 & 255]) + b"\x88\xb7"
     for payload in (b"", b"x"):

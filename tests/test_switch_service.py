@@ -1,4 +1,4 @@
-"""P4Runtime's service: roles, batches, reads that filter, idle entries, registers, reconciliation."""
+"""P4Runtime's service: roles, batches, filtered reads, idle entries, registers, reconciliation."""
 
 import contextlib
 import itertools
@@ -34,14 +34,14 @@ def switch() -> Iterator[Switch]:
 
 @pytest.fixture
 def bare(switch: Switch) -> Iterator[Controller]:
-    """The primary controller of the default role."""
+    """Connect the primary controller of the default role."""
     with Controller(switch.address, next(ELECTIONS)) as controller:
         yield controller
 
 
 @pytest.fixture
 def primary(bare: Controller) -> Controller:
-    """The same, with a program whose tables are as it left them."""
+    """Restore the program's tables, and return the primary controller."""
     bare.configure(PROGRAM)
     return bare
 
@@ -78,13 +78,13 @@ def bid(controller: Controller, role: str, election: int) -> p4rt.MasterArbitrat
 
 @pytest.fixture
 def stream(switch: Switch) -> Iterator[Controller]:
-    """A stream that has not arbitrated."""
+    """Open a stream without arbitration."""
     with Controller(switch.address) as controller:
         yield controller
 
 
 def test_every_role_has_a_primary_of_its_own(switch, primary, stream):
-    answer = bid(stream, "telemetry", primary.election)  # the same id, in another role
+    answer = bid(stream, "telemetry", primary.election)  # the same id, but in another role
     assert answer.status.code == code_pb2.OK
     assert answer.role.name == "telemetry"
     write(stream, Batch.CONTINUE_ON_ERROR, update(Type.INSERT, group(8, (1, 1))), role="telemetry")
@@ -167,7 +167,7 @@ ALL_OR_NONE = [Batch.ROLLBACK_ON_ERROR, Batch.DATAPLANE_ATOMIC]
 
 
 def state(controller: Controller) -> set[str]:
-    """Everything that can be read, but for what packets count."""
+    """Return everything that can be read, except for counts of packets."""
     wanted = [p4rt.Entity(), NAMES.default("destinations"), group(0), register("wide")]
     wanted[0].table_entry.SetInParent()
     return set(map(str, controller.read(*wanted)))
@@ -252,7 +252,7 @@ def test_whatever_a_batch_has_all_of_it_happens_or_none(twin, atomicity, first, 
 def outcome(
     controller: Controller, first: list, atomicity: int, batch: list
 ) -> tuple[set[str], bool, set[str]]:
-    """The state before a batch, whether all of it was carried out, and the state after it."""
+    """Return the state before a batch, whether all of it was carried out, and the state after it."""
     for table in ("destinations", "sources"):
         controller.delete(*controller.read(NAMES.entry(table)))
     attempt(controller, Batch.CONTINUE_ON_ERROR, first)
@@ -287,7 +287,7 @@ def changes(controller: Controller, stop: threading.Event, *batches: list) -> No
 
 @pytest.mark.parametrize("tables", ["one table", "two tables"])
 def test_packets_see_all_of_a_change_or_nothing_and_none_is_lost(switch, primary, tables):
-    """What is written to destination and source is always the same, whichever entry was found."""
+    """Destination and source always get the same value, whichever entry matches."""
 
     def batch(value: int) -> list[p4rt.Update]:
         other = update(Type.INSERT if value % 2 else Type.DELETE, entry("aging", 9, "drop"))
@@ -627,7 +627,7 @@ METHODS = (
 
 @pytest.mark.parametrize("method", METHODS)
 def test_what_is_no_message_is_refused_however_often_it_comes(switch: Switch, method: str):
-    # gRPC lets one connection have a hundred calls or so: none of them may stay open.
+    # gRPC allows about a hundred calls on one connection, so none of them may stay open.
     with grpc.insecure_channel(switch.address) as channel:
         call = channel.stream_stream(f"/p4.v1.P4Runtime/{method}")
         for _ in range(300):

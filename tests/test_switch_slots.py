@@ -1,4 +1,4 @@
-"""The slot protocol end to end: raw contributions in, raw results out, every row of `decision`."""
+"""The slot protocol end to end: raw contributions and raw results, for every row of `decision`."""
 
 import itertools
 import random
@@ -29,7 +29,7 @@ from innet.wire.records import blank, packet_bytes
 ALONE, PAIR, TRIO, ONE_OF_TWO, TWO_OF_THREE = 11, 12, 13, 14, 15
 QUORUM = {ALONE: 1, PAIR: 2, TRIO: 3, ONE_OF_TWO: 1, TWO_OF_THREE: 2}
 WORKERS = {ALONE: 1, PAIR: 2, TRIO: 3, ONE_OF_TWO: 2, TWO_OF_THREE: 3}
-"""Jobs by id. Worker r of a job is at port r + 1."""
+"""The number of workers of each job. Worker r of a job is at port r + 1."""
 
 LOWEST, HIGHEST = -(1 << 31), (1 << 31) - 1
 CPU_PORT = 510
@@ -50,7 +50,7 @@ SLOTS = itertools.count(FIRST_SLOT)
 
 @pytest.fixture(params=[PAIR])
 def job(rack, request) -> Job:
-    """A job with a slot that nobody has used."""
+    """Return a job with an unused slot."""
     return Job(rack, request.param, QUORUM[request.param], next(SLOTS))
 
 
@@ -165,7 +165,7 @@ def test_a_worker_that_the_quorum_has_left_behind_is_told_so(job):
     before = job.counts()
     job.send(2, 1, 1000)
     job.assert_stale(2, 1)
-    job.send(2, 2, 1000)  # of the slot's two copies, this is still there
+    job.send(2, 2, 1000)  # of the slot's two copies, this one is still there
     job.assert_result(2, 2, 42, workers=0b011)
     job.rack.assert_quiet(3, 1, 2)
     job.assert_counted(before, stale=1, answered=1)
@@ -200,7 +200,7 @@ def test_a_cell_that_the_controller_clears_begins_again(job):
     job.send(0, 9, 1)
     job.rack.assert_quiet(1)
     clear = blank(1, 0, Kind.CLEAR, encapsulation(SERVICE, SERVICE, packet_bytes(0)))
-    clear["slot"], clear["sequence"] = job.slot, 1  # the copy of the odd ones
+    clear["slot"], clear["sequence"] = job.slot, 1  # the copy for odd sequence numbers
     seal(clear, SERVICE.ip_number, SERVICE.udp_port)
     job.rack.controller.send(NAMES.packet_out(clear.tobytes()))
     assert job.rack.controller.hear().packet.payload == clear.tobytes()
@@ -247,7 +247,7 @@ def at_a_limit(sums) -> bool:
         (1 << 30, 1 << 30, True),
         (LOWEST, -1, True),
         (-(1 << 30) - 1, -(1 << 30), True),
-        ((1 << 30) - 1, 1 << 30, True),  # exactly the highest: no worker may come there by itself
+        ((1 << 30) - 1, 1 << 30, True),  # the highest value, which no worker may reach alone
         ((1 << 30) - 1, (1 << 30) - 1, False),
         (1 - (1 << 30), 1 - (1 << 30), False),
         (HIGHEST, LOWEST, False),
@@ -269,7 +269,7 @@ def test_a_sum_that_has_stopped_at_a_limit_is_flagged(job, lane, one, other, ove
 @of(TRIO)
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 def test_an_addition_that_overflowed_is_not_forgotten_when_others_come_back(job, order):
-    values = (HIGHEST, 1, LOWEST + 7)  # whose sum is 7, if nothing stops in between
+    values = (HIGHEST, 1, LOWEST + 7)  # their sum is 7, unless intermediate sums saturate
     for worker in order:
         job.send(worker, 1, values[worker])
     stopped = [np.clip(values[order[0]] + values[order[1]], LOWEST, HIGHEST)]
@@ -290,7 +290,7 @@ def test_what_any_contribution_says_of_itself_is_in_the_result(job, operation, f
     total = 3 if operation == Operation.SUM else 2
     for worker in range(3):
         job.assert_result(worker, 1, total, workers=0b111, flags=any_of_them)
-    job.send(1, 1, 1, operation)  # again, without a flag
+    job.send(1, 1, 1, operation)  # again, but without a flag
     job.assert_result(1, 1, total, workers=0b111, flags=any_of_them)
 
 
@@ -325,7 +325,7 @@ def test_a_result_is_addressed_to_each_worker_with_a_right_checksum(job):
         assert (frame[IP].src, frame[IP].dst) == (SERVICE.ip, worker.ip)
         assert (frame[UDP].sport, frame[UDP].dport) == (UDP_PORT, worker.udp_port)
         del frame[IP].chksum
-        assert bytes(frame) == raw  # Scapy fills in the right one
+        assert bytes(frame) == raw  # Scapy fills in the right checksum
 
 
 # -- who may contribute --------------------------------------------------------------------------
@@ -384,7 +384,7 @@ def with_right_checksum(frame: bytes) -> bytes:
 
 
 def damaged(frame: bytes, bits: tuple[int, ...]) -> bytes:
-    """The frame with some bits flipped."""
+    """Return the frame with these bits flipped."""
     changed = bytearray(frame)
     for bit in bits:
         changed[bit // 8] ^= 1 << bit % 8
@@ -399,7 +399,7 @@ def test_a_contribution_with_any_bit_flipped_changes_nothing_and_is_counted(job)
         job.rack.send(1, damaged(frame, (bit,)))
         job.rack.assert_quiet(1)
         formless = bit // 8 - ENCAPSULATION_BYTES < 3  # version, kind, operation
-        formless &= bit != 8 * (ENCAPSULATION_BYTES + 1) + 1  # which makes it a PENDING
+        formless &= bit != 8 * (ENCAPSULATION_BYTES + 1) + 1  # this one makes it a PENDING
         job.rack.assert_dropped(1, drops, **{"refused" if formless else "corrupted": 1})
     job.assert_counted(before)
     job.rack.send(1, frame)

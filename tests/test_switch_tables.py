@@ -77,7 +77,7 @@ def test_of_a_batch_the_good_updates_are_carried_out_and_each_has_its_own_answer
 
 
 def malformed() -> dict[str, tuple[p4rt.Entity, str]]:
-    """Entries that make no sense, and what the switch should say of them."""
+    """Return invalid entries, and the expected message of the switch."""
     cases = {}
 
     def case(name: str, words: str, entity: p4rt.Entity) -> p4rt.TableEntry:

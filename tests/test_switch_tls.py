@@ -1,4 +1,4 @@
-"""P4Runtime over TLS, with the options of simple_switch_grpc and their meaning."""
+"""P4Runtime over TLS, with the options and meanings of simple_switch_grpc."""
 
 import contextlib
 import shutil
@@ -22,7 +22,7 @@ from innet.switch.p4runtime.credentials import TlsFiles
 
 @pytest.fixture(scope="module")
 def pems(tmp_path_factory) -> Path:
-    """Certificates: of a switch, of a client, and of a client of another authority."""
+    """Make certificates: for a switch, for a client, and for a client of another authority."""
     folder = tmp_path_factory.mktemp("tls")
     make(folder, [])
     return folder
@@ -45,7 +45,7 @@ def innet_switch(*arguments: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def bmv2(*arguments: str) -> Iterator[str]:
-    """BMv2; it does not say where it serves, so it is told."""
+    """Run BMv2 at a given address, because it does not print its own."""
     if not differential.available():
         pytest.skip(f"there is no {differential.BMV2} on the PATH")
     port = free_port()
@@ -66,7 +66,7 @@ SWITCHES = {"innet-switch": innet_switch, "BMv2": bmv2}
 
 
 def client(pems: Path, role: str | None = None) -> grpc.ChannelCredentials:
-    """A client that believes the switch's authority; with a certificate, if it has a role."""
+    """Return a client that trusts the switch's authority, with a certificate if it has a role."""
     pair = (pems / f"{role}-key.pem", pems / f"{role}.pem") if role else ()
     return grpc.ssl_channel_credentials(
         (pems / "ca.pem").read_bytes(), *(path.read_bytes() for path in pair)
@@ -74,7 +74,7 @@ def client(pems: Path, role: str | None = None) -> grpc.ChannelCredentials:
 
 
 def ask(address: str, credentials: grpc.ChannelCredentials | None, *, wait: bool) -> None:
-    """Call the switch; if it is to be waited for, from when on it answers."""
+    """Call the switch, and with `wait` wait until it is ready."""
     retry = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 100)]
     with (
         grpc.secure_channel(address, credentials, retry)
@@ -90,7 +90,7 @@ def assert_served(address: str, credentials: grpc.ChannelCredentials | None) -> 
 
 
 def assert_refused(address: str, credentials: grpc.ChannelCredentials | None) -> None:
-    """The switch is there, and does not let this client in."""
+    """Check that the switch is there, and refuses this client."""
     with pytest.raises(grpc.RpcError) as problem:
         ask(address, credentials, wait=False)
     assert problem.value.code() == grpc.StatusCode.UNAVAILABLE
@@ -103,7 +103,7 @@ def test_over_tls_only_clients_that_speak_it_are_served(switch, pems, tmp_path):
         assert_served(address, client(pems))
         assert_served(address, client(pems, "admin"))
         assert_refused(address, None)
-        assert_refused(address, client(tmp_path))  # which does not believe the switch
+        assert_refused(address, client(tmp_path))  # the client does not trust the switch
 
 
 @pytest.mark.parametrize("switch", SWITCHES)

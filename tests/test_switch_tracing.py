@@ -1,4 +1,4 @@
-"""What the switch says and writes down about packets: ``--log-console`` and ``--pcap``."""
+"""The switch's traces and captures of packets: ``--log-console`` and ``--pcap``."""
 
 import re
 import shutil
@@ -27,7 +27,10 @@ ROUTER = Names(program("router").p4info)
 
 
 def told(switch: Switch, last: str) -> list[tuple[str, str, str]]:
-    """What is said until a line ends with `last`: level, packet, message; lines behind are part."""
+    """Return the level, packet and message of each line until one ends with `last`.
+
+    The lines that follow a message belong to it.
+    """
     lines: list[tuple[str, str, str]] = []
     for text in iter(switch.process.stdout.readline, ""):
         found = LINE.fullmatch(text.rstrip("\n"))
@@ -49,7 +52,7 @@ def switch() -> Iterator[Switch]:
 
 @pytest.fixture
 def controller(switch: Switch, request) -> Iterator[Controller]:
-    # The stream of the test before may be open still.
+    # The stream of the previous test may still be open.
     with Controller(switch.address, next(ELECTIONS)) as primary:
         primary.configure(program(request.param))
         yield primary
@@ -154,7 +157,7 @@ def test_only_a_program_that_traces_has_code_for_it():
 
 
 def captured(folder: Path, name: str) -> list[bytes]:
-    """The frames of a capture file."""
+    """Return the frames of a capture file."""
     with RawPcapReader(str(folder / f"{name}.pcap")) as reader:
         assert reader.linktype == 1  # Ethernet
         return [frame for frame, _ in reader]
@@ -193,7 +196,7 @@ def test_captures_go_on_when_another_program_comes(tmp_path):
 def test_a_folder_for_captures_has_to_exist(tmp_path):
     missing = tmp_path / "missing"
     command = [COMMAND, "--no-p4", "--grpc-server-addr", "127.0.0.1:0", f"--pcap={missing}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 2
     assert "there is no such folder" in done.stderr
 

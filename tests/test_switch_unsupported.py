@@ -1,4 +1,4 @@
-"""What the switch cannot run is refused before it runs, by name and place."""
+"""Programs that the switch cannot run are refused before they run, with the name and the place."""
 
 import contextlib
 import json
@@ -29,7 +29,7 @@ def test_externs_of_other_architectures_are_refused_by_name():
 
 def test_a_header_of_the_last_union_of_a_stack_is_refused_by_name():
     document = json.loads(program("parse_union_stack").json)
-    # What p4c makes of `hdr.options.last.s.kind`.
+    # p4c turns `hdr.options.last.s.kind` into this.
     first_condition(document)["left"] = {"type": "field", "value": ["options", "s.kind"]}
     with pytest.raises(UnsupportedProgram, match=r"options\.last: fields of the last union"):
         bmv2json.load(json.dumps(document))
@@ -41,7 +41,7 @@ def rules(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def drop(document: dict[str, Any]) -> dict[str, Any]:
-    """A step of an action, ``mark_to_drop(standard)`` in the source."""
+    """Return a step of an action that is ``mark_to_drop(standard)`` in the source."""
     return next(each for action in document["actions"] for each in action["primitives"])
 
 
@@ -84,7 +84,7 @@ def test_constructs_that_the_switch_does_not_know_are_refused_by_name(words, cha
 
 
 def places(node: Any) -> Iterator[tuple[Any, Any]]:
-    """Every container of a document with each of its keys or indices."""
+    """Yield every container of a document with each of its keys or indices."""
     keys = node if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ()
     for key in keys:
         yield node, key

@@ -1,4 +1,4 @@
-"""Values of more than 128 bits: arithmetic, and wherever else they can stand."""
+"""Values of more than 128 bits: arithmetic, arguments, keys, registers and the log."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def clamp(value: int, low: int, high: int) -> int:
 
 
 def numbers(bits: int) -> st.SearchStrategy[int]:
-    """Numbers of all sizes, and those next to powers of two."""
+    """Return numbers of all sizes, and numbers next to powers of two."""
     near = st.builds(lambda bit, by: (1 << bit) + by, st.integers(0, bits), st.integers(-2, 2))
     return st.one_of(st.integers(0, mask(bits)), near).map(lambda value: value & mask(bits))
 
@@ -224,7 +224,8 @@ def test_arguments_reach_the_action_and_are_read_back(state, switch):
     state.insert(unchanged)
     answer = ask(switch, a=7, b=OTHER + 1, c=5)
     assert (answer["a"], answer["b"], answer["c"]) == (BIG + 7, 1, (1 << 135) + 5)
-    # Below the range nothing matches: the default action takes over, and then the other default one.
+    # Below the range nothing matches: first the default action applies, then another default
+    # action.
     assert ask(switch, a=7, b=OTHER - 1, c=5)["b"] == 7 << 150
 
 

@@ -1,4 +1,4 @@
-"""The retransmission timer follows RFC 6298, section 2; questions back off."""
+"""The retransmission timer follows RFC 6298, section 2; probes back off."""
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,7 @@ round_trips = st.lists(st.floats(1e-6, 10), min_size=1, max_size=30)
 
 
 def rfc6298(samples: list[float]) -> float:
-    """The RTO after `samples`, with the RFC's own names and formulas."""
+    """Return the RTO after `samples`, with the RFC's own names and formulas."""
     srtt, rttvar = samples[0], samples[0] / 2
     for r in samples[1:]:
         rttvar = (1 - 1 / 4) * rttvar + 1 / 4 * abs(srtt - r)
@@ -70,7 +70,7 @@ def test_before_the_first_round_trip_the_timeout_is_as_given():
 
 
 def waits(timer: ProbeTimer, times: int, *, answered: bool) -> list[float]:
-    """For how long it waits before each of the next questions."""
+    """Return the waits before each of the next probes."""
     found, now = [], timer.deadline
     for _ in range(times):
         timer.asked(now)

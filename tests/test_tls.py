@@ -1,4 +1,4 @@
-"""Every gRPC link under TLS: who is let in, who may do what, and what the others are told."""
+"""Every gRPC link under TLS: authentication, roles, and the errors for all others."""
 
 import contextlib
 import shutil
@@ -29,14 +29,14 @@ STREAMS = ("Join",)
 
 @pytest.fixture(scope="module")
 def controller(folder: Path) -> Iterator[str]:
-    """A controller with TLS."""
+    """Run a controller with TLS."""
     with serving_here(folder) as address:
         yield address
 
 
 @contextlib.contextmanager
 def serving_here(folder: Path | None, host: str = HERE) -> Iterator[str]:
-    """A controller in this process; without a folder, without TLS."""
+    """Run a controller in this process, with TLS if there is a folder."""
     identity = tls.load(folder, tls.CONTROLLER) if folder else None
     server = ControllerServer(f"{host}:0", identity)
     try:
@@ -49,7 +49,7 @@ def serving_here(folder: Path | None, host: str = HERE) -> Iterator[str]:
 def client(
     address: str, folder: Path | None, role: str = tls.ADMIN, within: float = ANSWERS_WITHIN
 ) -> Iterator[Any]:
-    """A stub at the controller, with a role's certificate."""
+    """Yield a stub at the controller, with a role's certificate."""
     identity = tls.load(folder, role) if folder else None
     channel, stub = connect(address, within, identity)
     with contextlib.closing(channel):
@@ -57,7 +57,7 @@ def client(
 
 
 def ask(stub: Any, method: str) -> None:
-    """Call a method with nothing in the request."""
+    """Call a method with an empty request."""
     call = getattr(stub, method)
     with translated("ask"):
         if method in STREAMS:
@@ -67,7 +67,7 @@ def ask(stub: Any, method: str) -> None:
 
 
 def allowed(stub: Any, method: str) -> bool:
-    """Whether the caller's role reaches the method, which then may find the request wanting."""
+    """Return whether the caller's role allows the method, which may then reject the request."""
     try:
         ask(stub, method)
     except NotAuthorized as problem:
@@ -78,7 +78,8 @@ def allowed(stub: Any, method: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("role", "expected"), [(tls.ADMIN, METHODS), (tls.WORKER, ["Join"]), (tls.CONTROLLER, [])]
+    ("role", "expected"),
+    [(tls.ADMIN, METHODS), (tls.WORKER, ["Join", "CheckJoin"]), (tls.CONTROLLER, [])],
 )
 def test_a_role_reaches_its_methods_and_no_others(
     controller, folder, role: str, expected: list[str]
@@ -145,7 +146,7 @@ def test_a_controller_does_not_believe_a_client_of_another_authority(
 
 
 def test_a_worker_cannot_make_itself_an_administrator(controller, folder: Path, tmp_path: Path):
-    """By calling its files an administrator's."""
+    """Renaming its files to an administrator's does not help."""
     stranger = tmp_path / "worker"
     stranger.mkdir()
     for path in tls.files(folder, tls.WORKER):
@@ -237,6 +238,11 @@ def test_other_machines_are_not_served_in_plain_text_unless_told_to(address: str
         ControllerServer(address)
 
 
+def test_what_is_no_address_is_called_that():
+    with pytest.raises(UsageError, match="--address 'foo' is not HOST:PORT"):
+        ControllerServer("foo")
+
+
 @pytest.mark.parametrize("address", ["127.0.0.1:0", "127.1.2.3:0", "[::1]:0", "localhost:0"])
 def test_this_machine_is_served_in_plain_text(address: str):
     server = ControllerServer(address)
@@ -259,7 +265,7 @@ def test_the_commands_use_tls_by_option_and_by_variable(folder: Path, foreign: P
 
 @contextlib.contextmanager
 def careless_server(folder: Path) -> Iterator[str]:
-    """A server that shows the controller's certificate without having looked at it."""
+    """Run a server that shows the controller's certificate without having checked it."""
     server = grpc.server(futures.ThreadPoolExecutor(1))
     credentials = unchecked(folder, tls.CONTROLLER).server_credentials()
     port = server.add_secure_port(f"{HERE}:0", credentials)
@@ -271,7 +277,7 @@ def careless_server(folder: Path) -> Iterator[str]:
 
 
 def careless_call(address: str, folder: Path, role: str) -> grpc.StatusCode:
-    """How a call ends whose client has not looked at its own certificate."""
+    """Return how a call ends whose client has not checked its own certificate."""
     credentials = unchecked(folder, role).channel_credentials()
     with (
         grpc.secure_channel(address, credentials) as channel,

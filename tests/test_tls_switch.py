@@ -55,7 +55,7 @@ SWITCHES = pytest.mark.parametrize("start", [innet_switch, bmv2])
 
 
 def tls_options(folder: Path) -> list[str]:
-    """What makes either switch take only clients with a certificate."""
+    """Return the options that make either switch accept only clients with a certificate."""
     return [
         *("--grpc-server-ssl", "--grpc-server-with-client-auth"),
         *("--grpc-server-cacert", str(folder / "ca.pem")),
@@ -110,7 +110,11 @@ def test_a_controller_is_told_why_it_does_not_come_together_with_a_switch(
         for why, where, identity in (
             ("does not stand for", address, tls.load(foreign, tls.CONTROLLER)),
             (r"refuses .*controller.pem", address, tls.load(stranger, tls.CONTROLLER)),
-            ("speaks only TLS: start the controller with --tls", address, None),
+            (
+                "speaks only TLS: .* `innet controller` with --tls .* `innet deploy` with --tls",
+                address,
+                None,
+            ),
             ("speaks only TLS: .* without --insecure", tls.INSECURE + address, own),
         ):
             with refused(f"the switch at {address} .*{why}"), connected(where, identity):
@@ -124,7 +128,7 @@ def test_a_switch_without_tls_is_spoken_to_only_if_the_address_says_so(start: St
         with connected(tls.INSECURE + address, own) as connection:
             connection.run(PROGRAM.json)
         with (
-            refused("does not speak TLS: start it with --grpc-server-ssl, or add it with --insec"),
+            refused(r"does not speak TLS: .* with --insecure, `innet deploy` without --tls"),
             connected(address, own),
         ):
             pass
@@ -166,7 +170,7 @@ def test_gradients_are_summed_with_tls_on_every_link(folder: Path, tmp_path: Pat
 
 
 def capabilities(address: str, identity: tls.Identity | None) -> grpc.StatusCode:
-    """How it ends if somebody asks a switch for its version."""
+    """Return the status code of asking a switch for its version."""
     with tls.channel(address, identity) as channel:
         stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
         try:

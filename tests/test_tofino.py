@@ -1,12 +1,12 @@
-"""The program for Tofino: what p4c-barefoot made of the present sources, and what that takes."""
+"""The program for Tofino: p4c-barefoot's output for the present sources, and its resources."""
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 from aggregation_rack import OUTCOMES
 from commands import refuse, run
+from compilers import needs_compiler
 from google.protobuf import text_format
 from p4.config.v1 import p4info_pb2
 
@@ -149,7 +149,7 @@ def test_the_parser_chooses_where_the_source_does(chip: str):
 
 
 def parser_states(assembly: str, gress: str) -> dict[str, tuple[str, list[str]]]:
-    """What each state of a parser matches, and the patterns of its transitions."""
+    """Return the select keys of each state of a parser, and the patterns of its transitions."""
     [text] = re.findall(rf"^parser {gress}:\n((?: .*\n)+)", assembly, re.MULTILINE)
     found = {}
     for name, body in re.findall(r"^    (\S+):\n((?:      .*\n)+)", text, re.MULTILINE):
@@ -175,13 +175,13 @@ def test_the_controller_finds_the_tables_of_the_other_target(chip: str):
     text = (tofino.artifacts() / f"aggregate-{tofino.LANES}.{chip}.p4info.txtpb").read_text()
     ours = _described(text_format.Parse(text, p4info_pb2.P4Info()))
     for name, wanted in _described(artifact(64).p4info).items():
-        if name not in OUTCOMES:  # which are one counter here
+        if name not in OUTCOMES:  # these are one counter on Tofino
             assert ours[name] == wanted, name
     assert ours["outcomes"] == 16 * 256
 
 
 def _described(info: p4info_pb2.P4Info) -> dict[str, object]:
-    """The tables that a controller writes, and the counters that it reads, by name."""
+    """Return the tables that a controller writes, and the counters that it reads, by name."""
     actions = {each.preamble.id: each for each in info.actions}
     described: dict[str, object] = {}
     for table in info.tables:
@@ -207,9 +207,7 @@ def _last(name: str) -> str:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("chip", tofino.CHIPS)
 def test_compiling_gives_the_committed_program(chip: str, tmp_path: Path):
-    wanted = tofino.manifest()["compiler"]
-    if not shutil.which(tofino.COMPILER) or p4c.compiler_version(tofino.COMPILER) != wanted:
-        pytest.skip(f"the compiler that made it, {wanted}, is not on the PATH")
+    needs_compiler(tofino.manifest()["compiler"])
     try:
         made = tofino.compile_program(chip, tofino.CHIPS[chip].slots, tmp_path)
     except CompilerError as problem:

@@ -1,4 +1,4 @@
-"""The program for Tofino does what v1model's does: its assembly, executed, on packets that BMv2 had."""
+"""The executed assembly for Tofino answers the recorded packets as BMv2 did with v1model's program."""
 
 import differential
 import numpy as np
@@ -15,7 +15,10 @@ from innet.wire.layout import Flag, Kind
 from innet.wire.records import packet_dtype
 
 FEWEST = {f"aggregate-{LANES}": 20, f"tree-{LANES}": 7}
-"""The recorded vectors, and more than so many packets come out in each scenario: a sum goes up alone."""
+"""The recorded vectors, each with the least number of packets that each scenario gives.
+
+Those of trees are fewer, because a sum for a parent is a single packet.
+"""
 
 SEALED = {Kind.CONTRIBUTION, Kind.RESULT, Kind.PENDING, Kind.STALE}
 
@@ -32,11 +35,11 @@ def test_recorded_packets_come_out_as_they_came_out_of_bmv2(chip: str, name: str
     compared = 0
     for (port, frame), expected in zip(given.packets, wanted.outputs, strict=True):
         if corrupted(frame):
-            continue  # which Tofino cannot see, and BMv2 drops
+            continue  # Tofino cannot detect it, and BMv2 drops it
         try:
             got = switch.send(port, frame)
         except TooShortError:
-            continue  # which Tofino's parser drops
+            continue  # Tofino's parser drops it
         assert [to for to, _ in got] == [to for to, _ in expected]
         for (_, made), (_, meant) in zip(got, expected, strict=True):
             same(made, meant)
@@ -45,7 +48,7 @@ def test_recorded_packets_come_out_as_they_came_out_of_bmv2(chip: str, name: str
 
 
 def corrupted(frame: bytes) -> bool:
-    """Whether this is a contribution, or a parent's answer, whose check does not fit."""
+    """Return whether this is a contribution, or a parent's answer, with a wrong check."""
     dtype = packet_dtype(LANES, ENCAPSULATION_BYTES)
     if len(frame) < dtype.itemsize:
         return False
@@ -55,10 +58,10 @@ def corrupted(frame: bytes) -> bool:
 
 
 def same(made: bytes, meant: bytes) -> None:
-    """Alike but for the check, and for an overflow that BMv2 has seen in the sums.
+    """Assert that two frames differ at most in the check and in the switch's overflow flag.
 
-    Where jobs share a slot, as no controller lets them, BMv2 does not know who is in a sum that has not
-    been up.
+    BMv2 also sets that flag when it finds an overflow in the sums. If two jobs share a slot, which
+    no controller allows, BMv2 does not know the members of a sum that has not been sent up.
     """
     if meant[26:30] not in {SERVICE.ip_bytes, BELOW.ip_bytes} or len(meant) < 322:
         assert made == meant
@@ -68,6 +71,6 @@ def same(made: bytes, meant: bytes) -> None:
     assert flags in {wanted, wanted & ~int(Flag.OVERFLOW)}
     assert made[54:58] == meant[54:58]
     if meant[43] != Kind.RESULT or any(meant[58:62]):
-        assert made[58:62] == meant[58:62]  # else two jobs have met in a slot: a result of nobody
+        assert made[58:62] == meant[58:62]  # else two jobs share a slot: a result without members
     assert made[62:66] == bytes(4)
     assert made[66:] == meant[66:]

@@ -1,4 +1,4 @@
-"""Agents sum through a Tofino: the compiled program, executed, driven by the controller."""
+"""Agents sum through a Tofino: the compiled program, executed, with the controller in charge."""
 
 import contextlib
 import os
@@ -172,7 +172,7 @@ def test_a_clear_from_a_workers_port_changes_nothing(kind: str):
 
 
 def two_workers(names: Names) -> list[p4rt.Entity]:
-    """What lets the stations at ports 1 and 2 sum as a job of two."""
+    """Return the entries with which the stations at ports 1 and 2 sum as a job of two."""
     found = [
         group(7, [(1, 1), (2, 2)]),
         names.entry("service", {"address": HERE.ip_number}, "serve",
@@ -192,7 +192,7 @@ def two_workers(names: Names) -> list[p4rt.Entity]:
 
 
 def contribution(rank: int) -> bytes:
-    """Of the station at port rank + 1."""
+    """Return a contribution of the station at port rank + 1."""
     source = station(rank + 1)
     packet = blank(1, 64, Kind.CONTRIBUTION, encapsulation(source, HERE, packet_bytes(64)))
     fields = {"job": 7, "epoch": EPOCH, "slot": FIRST_SLOT, "sequence": 1}

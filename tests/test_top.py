@@ -1,4 +1,4 @@
-"""What `innet top` shows of moments that were made up."""
+"""The tables of `innet top` for made-up samples."""
 
 import io
 import re
@@ -13,7 +13,7 @@ from innet.observe.top import Overview, Screen
 
 
 def sample(at: float, silent: float = 0.0, workers: int = 2, **progress: float) -> Sample:
-    """A job whose workers all say the same."""
+    """Return a sample of a job whose workers all report the same."""
     fields = {"busy": True, "chunks": 391, "remaining": 100, "round_trip_s": 0.0002, "window": 32}
     members = [
         pb.WorkerStatus(
@@ -37,7 +37,7 @@ def switch(refused: int) -> pb.Switch:
 
 
 def lines(screen: Screen, overview: Overview) -> list[list[str]]:
-    """What is shown, as cells of lines; what has no cells is left out."""
+    """Return the cells of each line on the screen, without lines that have no cells."""
     paper = io.StringIO()
     Console(file=paper, width=300).print(screen.show(overview))
     rows = [re.split("[│┃]", line) for line in paper.getvalue().splitlines()]
@@ -126,6 +126,14 @@ def test_a_worker_between_two_all_reduces_is_not_stuck_however_long_it_takes():
     idle = sample(10.0, busy=False, stuck_s=60)
     [_, job, *_] = lines(Screen(), Overview(10.0, (idle,), (switch(0),)))
     assert job[-1] == "0.0 s"
+
+
+def test_a_job_that_waits_shows_for_whom_and_that_is_no_fault_of_the_switch():
+    one = sample(10.0)
+    one.job.waiting_for.extend([1])
+    one.job.waiting_s = 7.4
+    [_, job, *_] = lines(Screen(), Overview(10.0, (one,), ()))
+    assert job[2] == "switch; waits 7 s for worker 1"
 
 
 @pytest.mark.parametrize("path", pb.Path.values())

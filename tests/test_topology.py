@@ -1,4 +1,4 @@
-"""Topology files: what they may say, what is made of them, and how they are refused."""
+"""Topology files: valid content, the plans made of them, and refusals."""
 
 import itertools
 from pathlib import Path
@@ -21,7 +21,7 @@ def ends(made: Plan) -> list[tuple[str, int]]:
 
 
 def neighbours(made: Plan) -> dict[str, set[str]]:
-    """Who hears a broadcast of whom: the controller has only first uplinks carry it."""
+    """Return each node's neighbours for broadcasts: only first uplinks carry them."""
     further = {up for switch in made.switches for up in switch.uplinks[1:]}
     found: dict[str, set[str]] = {}
     for link in made.links:
@@ -32,7 +32,7 @@ def neighbours(made: Plan) -> dict[str, set[str]]:
 
 
 def assert_sound(made: Plan) -> None:
-    """Everything has a place of its own, and broadcasts reach every host once."""
+    """Check that addresses and ports are unique, and that broadcasts reach every host once."""
     switches = [switch.name for switch in made.switches]
     stations = [*made.hosts, made.controller]
     addresses = [each.address for each in stations] + [made.service]
@@ -75,7 +75,7 @@ def test_there_are_topologies_that_come_along():
 
 @st.composite
 def trees(draw: st.DrawFn) -> Topology:
-    """Switches that hang below each other in any way, with racks, and second uplinks to a switch."""
+    """Draw switches in any tree, with racks, and second uplinks to a switch."""
     count = draw(st.integers(1, 6))
     uplinks = [[]] + [[f"s{draw(st.integers(0, number - 1))}"] for number in range(1, count)]
     racks = [

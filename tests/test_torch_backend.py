@@ -1,4 +1,4 @@
-"""The backend innet of torch.distributed: every collective is right, whichever way it goes."""
+"""The backend innet of torch.distributed: every collective is right, whatever carries it."""
 
 import contextlib
 import gc
@@ -62,7 +62,7 @@ def jobs(tor: Rack) -> list[pb.Job]:
 
 
 def ways(before: Any) -> dict[str, int]:
-    """What was carried since, by the way."""
+    """Return the number of collectives since then, by carrier."""
     after = innet.torch.carried()
     return {
         "/".join(way): n - before.get(way, 0) for way, n in after.items() if n != before.get(way)
@@ -73,7 +73,7 @@ def ways(before: Any) -> dict[str, int]:
 
 
 def reduced(rank: int, dtype: torch.dtype, op: Any, shape: tuple[int, ...]) -> Any:
-    """Reduce seeded values in place; returns the ranks' values, the result, and the way."""
+    """Reduce seeded values in place; return the ranks' values, the result, and the carrier."""
     count = int(torch.Size(shape).numel())
     generator = torch.Generator().manual_seed(5)
     values = torch.randint(-1000, 1000, (SIZE, count), generator=generator).to(dtype)
@@ -176,6 +176,22 @@ def in_any_order(rank: int) -> bool:
 
 def test_many_at_once_are_served_in_order_and_waited_for_in_any(group: Group):
     assert group.run(in_any_order) == [True] * SIZE
+
+
+def overlapping(rank: int, dtype: torch.dtype) -> list[list[float]]:
+    """Reduce one tensor twice, one list twice, and a tensor of that list, all in flight at once."""
+    lone, listed = torch.ones(5, dtype=dtype), [torch.ones(3, dtype=dtype) for _ in range(2)]
+    works = [dist.all_reduce(lone, async_op=True) for _ in range(2)]
+    works += [dist.all_reduce_coalesced(listed, async_op=True) for _ in range(2)]
+    works.append(dist.all_reduce(listed[1], async_op=True))
+    for work in works:
+        work.wait()
+    return [tensor.unique().tolist() for tensor in (lone, *listed)]
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, torch.int32, torch.int64], ids=str)
+def test_all_reduces_of_one_tensor_at_once_are_made_in_order(group: Group, dtype: torch.dtype):
+    assert group.run(overlapping, dtype) == [[[4.0], [4.0], [8.0]]] * SIZE
 
 
 def early(rank: int) -> str:
@@ -317,7 +333,7 @@ def test_what_went_which_way_is_a_metric(group: Group):
 
 
 def several(rank: int, count: int) -> tuple[dict[str, int], list[float]]:
-    """As many groups at once, used in turns."""
+    """Form several groups at once, and use them alternately."""
     before = innet.torch.carried()
     groups = [dist.new_group() for _ in range(count)]
     tensors = [torch.full((70,), number + rank + 0.0) for number in range(count)]
@@ -350,7 +366,7 @@ def test_several_groups_at_once_have_jobs_of_their_own_while_there_are_cables(
 
 
 def possessions() -> tuple[int, int, int]:
-    """Threads of Python's, tasks of the kernel's, and open files."""
+    """Return the numbers of Python threads, of the kernel's tasks, and of open files."""
     gc.collect()
     own = Path("/proc/self")
     tasks, files = (len(list((own / each).iterdir())) for each in ("task", "fd"))
@@ -380,12 +396,12 @@ def test_a_group_leaves_nothing_behind(group: Group, tor: Rack):
 
 def idle(rank: int, seconds: float) -> float:
     before = time.process_time()
-    time.sleep(seconds)  # what is measured is that nothing happens
+    time.sleep(seconds)  # during this nothing should happen
     return (time.process_time() - before) / seconds
 
 
 def test_an_idle_worker_costs_next_to_nothing(group: Group):
-    # What was done before may still be cleaned up in the first seconds; a busy wait never ends.
+    # Earlier work may still be cleaned up in the first seconds. A busy wait never ends.
     assert any(max(group.run(idle, 3.0)) < 0.01 for _ in range(4))
 
 

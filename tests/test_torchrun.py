@@ -1,4 +1,4 @@
-"""torchrun is the engine: two nodes, a restart, and `innet rack`."""
+"""torchrun: two nodes, a restart, and `innet rack`."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ from innet.demo.rack import Rack, free_tcp_port, local_rack, spawned
 HERE = Path(__file__).parent
 WITHIN = 200.0
 
-# PyTorch's start alone takes a busy machine long.
+# On a busy machine PyTorch's start alone takes long.
 pytestmark = pytest.mark.timeout(2 * WITHIN)
 
 
@@ -28,7 +28,7 @@ WORKER = str(HERE / "elastic_worker.py")
 
 
 def trained(rack: Rack, commands: list[list[str]], links: list[str]) -> list[list[str]]:
-    """What the workers of some nodes say, in the order of their ranks, in words."""
+    """Return the output of some nodes' workers, in the order of their ranks, split into words."""
     said = []
     with contextlib.ExitStack() as stack:
         nodes = [
@@ -74,7 +74,7 @@ def test_two_nodes_train_together(tmp_path: Path):
 
 @contextlib.contextmanager
 def in_a_rack(*command: str) -> Iterator[tuple["subprocess.Popen[str]", str]]:
-    """`innet rack` with a command, and the mark of all its processes."""
+    """Yield `innet rack` with a command, and the mark of all its processes."""
     mark = f"INNET_TEST_MARK={uuid.uuid4().hex}"
     name, _, value = mark.partition("=")
     with subprocess.Popen(
@@ -115,7 +115,7 @@ def test_a_command_that_is_not_there_is_an_error():
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)]
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)]
 )
 def test_a_rack_that_is_stopped_leaves_no_process_behind(number: int, code: int):
     sleeping = "import time; print('here', flush=True); time.sleep(600)"

@@ -1,6 +1,6 @@
-"""What the algorithms learn on scikit-learn's digits is within 0.01 of synchronous SGD.
+"""Every algorithm's accuracy on scikit-learn's digits is within 0.01 of synchronous SGD's.
 
-Of an asynchronous algorithm it is the median of three trainings that has to be.
+For an asynchronous algorithm this holds for the median of three trainings.
 """
 
 import functools
@@ -28,19 +28,19 @@ OPTIONS = {
     "backup-workers": {"backups": 1},
     "async-sgd": {"staleness_aware": True},
 }
-# An asynchronous server makes three updates, each of them late, where there is one in a synchronous step.
+# In one synchronous step's time an asynchronous server makes three updates, each of them late.
 MOMENTUM = {"async-msgd": (0.9, 0.1), "async-measgd": (0.9, 0.2)}
-"""The momentum, and what the step size is multiplied by."""
+"""The momentum, and the factor of the step size."""
 
 
 @functools.cache
 def problem() -> Digits:
-    """Loaded once."""
+    """Return the problem, which is loaded once."""
     return Digits(WORKERS, BATCH)
 
 
 def accuracy(name: str, compression: str | None = None, **options) -> float:
-    """Of what the workers have learned together."""
+    """Return the accuracy of the workers' common result."""
     digits = problem()
     momentum, factor = MOMENTUM.get(name, (0.0, 1.0))
 
@@ -68,13 +68,13 @@ def accuracy(name: str, compression: str | None = None, **options) -> float:
 
 @functools.cache
 def synchronous() -> float:
-    """What they are measured by."""
+    """Return the accuracy of D-Sync, with which the others are compared."""
     return accuracy("d-sync")
 
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread():
-    """A worker is a thread already."""
+    """Give PyTorch one thread: the workers are threads already."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -90,7 +90,7 @@ def test_it_learns_as_much_as_synchronous_sgd(name: str):
     def learns() -> bool:
         return accuracy(name, **OPTIONS.get(name, {})) >= synchronous() - WITHIN
 
-    if name.startswith(("async", "hogwild")):  # what comes out depends on the threads' timing
+    if name.startswith(("async", "hogwild")):  # the result depends on the threads' timing
         assert sum(itertools.islice(filter(None, (learns() for _ in range(3))), 2)) == 2
     else:
         assert learns()

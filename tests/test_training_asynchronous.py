@@ -1,4 +1,4 @@
-"""Asynchronous SGD, n-softsync and backup workers do with a centre what their equations say."""
+"""Asynchronous SGD, n-softsync and backup workers update a centre as their equations say."""
 
 import threading
 
@@ -31,12 +31,12 @@ MOMENTUM = 0.5
 
 
 def like(momentum: float = 0.0) -> torch.optim.Optimizer:
-    """An optimizer whose kind and options a server takes."""
+    """Return an optimizer whose kind and options a server uses."""
     return torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0, momentum=momentum)
 
 
 def alone(momentum: float = 0.0) -> torch.Tensor:
-    """One worker's centre: equations (3) and (4)."""
+    """Return the centre of one worker alone: equations (3) and (4)."""
     vector, velocity = weights(fresh_model()), torch.zeros(())
     for step in range(STEPS):
         velocity = momentum * velocity - RATE * gradient(vector, 0, step)  # (3)
@@ -151,7 +151,7 @@ def test_backup_workers_train_on_as_many_gradients_as_there_are_others():
 
 
 def test_without_a_lock_no_update_is_with_a_torn_gradient():
-    """Updates may get lost, but nothing other than whole steps appears."""
+    """Without a lock, updates may get lost, but only whole steps appear."""
     server = HogwildServer(torch.zeros(50_000), 4, like())
 
     def work(transport):
@@ -177,7 +177,7 @@ def test_a_worker_that_breaks_down_ends_the_waiting_of_the_others():
 
 
 def at_once(server, gradients: dict[int, float]) -> dict[int, float]:
-    """Let these workers push at the same time. Returns the answers."""
+    """Let these workers push at the same time. Return the answers."""
     answers: dict[int, float] = {}
 
     def push(worker: int) -> None:

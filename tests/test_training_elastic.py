@@ -1,4 +1,4 @@
-"""The elastic-averaging family is equations (1) to (6), and its members are in their order."""
+"""The elastic-averaging family follows equations (1) to (6) and each member's order of events."""
 
 import pytest
 import torch
@@ -25,14 +25,14 @@ MOMENTUM = 0.5
 
 
 def both(algorithm, model):
-    """A worker's weights and the centre, both in the model's order."""
+    """Return a worker's weights and the centre, both in the model's order."""
     mine = weights(model)
     algorithm.load_centre()
     return mine, weights(model)
 
 
 def original(steps: int) -> tuple[list[torch.Tensor], torch.Tensor]:
-    """Algorithm 1, `steps` rounds of all workers."""
+    """Return the weights and the centre of Algorithm 1 after `steps` rounds of all workers."""
     local = [weights(fresh_model()) for _ in range(WORKERS)]
     centre = weights(fresh_model())
     for step in range(steps):
@@ -45,7 +45,7 @@ def original(steps: int) -> tuple[list[torch.Tensor], torch.Tensor]:
 
 
 def synchronous(steps: int) -> tuple[list[torch.Tensor], torch.Tensor]:
-    """Algorithms 2 to 4."""
+    """Return the weights and the centre of Algorithms 2 to 4."""
     local = [weights(fresh_model()) for _ in range(WORKERS)]
     centre = weights(fresh_model())
     for step in range(steps):
@@ -63,7 +63,7 @@ def test_original_easgd_goes_round_robin():
     found = train("easgd", rho=RHO, finish=both)
     for worker, (mine, common) in enumerate(found):
         assert close(mine, local[worker])
-        assert close(common, centre) or worker < WORKERS - 1  # who leaves later has seen more
+        assert close(common, centre) or worker < WORKERS - 1  # the last to leave has seen all
     assert not close(centre, weights(fresh_model()), 1e-2), "nothing was learned"
 
 
@@ -86,7 +86,7 @@ def test_rings_trees_and_packing_change_nothing(wrap, packing):
 
 @pytest.mark.parametrize("name", ["async-easgd", "hogwild-easgd"])
 def test_asynchronous_members_alone_are_the_original_alone(name: str):
-    """With one worker there is one order only."""
+    """With one worker there is only one order of events."""
     local, centre = weights(fresh_model()), weights(fresh_model())
     for step in range(STEPS):
         slope = gradient(local, 0, step)
@@ -110,7 +110,7 @@ def test_async_measgd_is_equations_5_6_and_2():
 
 
 def test_the_asynchronous_centre_is_some_order_of_the_pushes():
-    """Every push moves the centre by (2) from where the answer to it was."""
+    """Every push moves the centre by (2), starting from the centre in its answer."""
     answers: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def work(transport):
@@ -138,13 +138,13 @@ def test_the_asynchronous_centre_is_some_order_of_the_pushes():
     unmatched = [
         centre for centre in after if not any(close(centre, before, 1e-7) for before in befores)
     ]
-    assert len(unmatched) == 1  # the last one's; every other centre was somebody's answer
+    assert len(unmatched) == 1  # that of the last push; every other centre was an answer
 
 
 def test_pushes_under_the_lock_are_all_in_the_centre():
     server = ElasticServer(torch.zeros(1000), 4)
     pushed(server, 200)
-    # Every push moves it by the same factor towards 1, whatever the order.
+    # Every push moves the centre by the same factor towards 1, in any order.
     assert close(server.centre, 1 - 0.99 ** torch.tensor(800.0), 1e-5)
     assert server.updates == 800
 

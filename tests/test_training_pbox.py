@@ -1,4 +1,4 @@
-"""Over parameter servers of their own the algorithms come to what a plain loop does."""
+"""Over separate parameter servers the algorithms reach the results of a plain loop."""
 
 import itertools
 
@@ -29,14 +29,14 @@ MOMENTUM = 0.5
 
 @pytest.fixture(scope="module")
 def addresses():
-    """Two servers that share every vector."""
+    """Yield the addresses of two servers that share every vector."""
     with pbox.Server(cores=2) as first, pbox.Server() as second:
         yield [first.address, second.address]
 
 
 @pytest.fixture
 def over(addresses, request):
-    """Makes a transport of a thread's rank, in a job of the test's own."""
+    """Return a function that makes the transport of a rank, in a job of this test."""
 
     def wrap(transport) -> PBoxTransport:
         name = request.node.name
@@ -48,7 +48,7 @@ def over(addresses, request):
 
 
 def synchronous(momentum: float, workers: int = WORKERS) -> torch.Tensor:
-    """One process, one loop: V ← μ V - η mean(ΔW), W ← W + V."""
+    """Return the result of one process, one loop: V ← μ V - η mean(ΔW), W ← W + V."""
     vector, velocity = weights(fresh_model()), torch.zeros(())
     for step in range(STEPS):
         velocity = momentum * velocity - RATE * mean_gradient(vector, step, workers)
@@ -88,7 +88,7 @@ def test_one_asynchronous_worker_is_plain_sgd(over, name, momentum, options):
 
 @pytest.mark.parametrize("name", ["async-sgd", "hogwild-sgd"])
 def test_in_whatever_order_every_gradient_counts_once(over, name):
-    """The loss is linear here, so that the order of updates does not matter."""
+    """The loss is linear here, so the order of updates does not matter."""
 
     def work(transport):
         model = torch.nn.Linear(5, 1, bias=False)

@@ -1,4 +1,4 @@
-"""D-Sync, PS-Sync, Pipe-SGD and local SGD are their equations, on every transport and packing."""
+"""D-Sync, PS-Sync, Pipe-SGD and local SGD follow their equations, on every transport and packing."""
 
 import importlib
 import inspect
@@ -30,7 +30,7 @@ DOCS = Path(__file__).parents[1] / "docs" / "training.md"
 
 
 def synchronous(momentum: float = 0.0, workers: int = WORKERS) -> torch.Tensor:
-    """W ← W - η mean(ΔW), by equations (3) and (4) where there is momentum."""
+    """Return the result of W ← W - η mean(ΔW), or of equations (3) and (4) with momentum."""
     vector, velocity = weights(fresh_model()), torch.zeros(())
     for step in range(STEPS):
         velocity = momentum * velocity - RATE * mean_gradient(vector, step, workers)
@@ -39,7 +39,10 @@ def synchronous(momentum: float = 0.0, workers: int = WORKERS) -> torch.Tensor:
 
 
 def pipelined(depth: int, warmup: int = 0) -> torch.Tensor:
-    """Algorithm 1: w[t] = w[t-1] - γ g[t-K]; g[1-K] to g[0] are zero. Steps count from 0 here."""
+    """Return the result of Algorithm 1: w[t] = w[t-1] - γ g[t-K], where g[1-K] to g[0] are zero.
+
+    Steps count from 0 here.
+    """
     vector = weights(fresh_model())
     gradients = []
     for step in range(STEPS):
@@ -87,7 +90,7 @@ def test_how_gradients_are_packed_and_when_they_leave_changes_nothing(packing, o
 
 
 def test_the_parts_of_the_backward_pass_leave_while_it_goes_on():
-    """With overlap the first segment is under way before the pass has come to the last."""
+    """With overlap, the first segment is sent before the backward pass has reached the last one."""
     seen = []
 
     def work(transport):
@@ -101,7 +104,7 @@ def test_the_parts_of_the_backward_pass_leave_while_it_goes_on():
             it.step()
 
     threads.run(1, work)
-    assert seen.index("first layer") == 2  # behind two layers, in front of the third
+    assert seen.index("first layer") == 2  # after two layers and before the third
     assert [each for each in seen if each != "first layer"] == [3, 18, 56]
 
 

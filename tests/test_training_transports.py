@@ -1,4 +1,4 @@
-"""Every transport hands out the mean; rings compress in every step; groups of processes work as well."""
+"""Every transport computes means, rings compress in every step, and process groups work as well."""
 
 import contextlib
 import sys
@@ -30,12 +30,12 @@ floats = hnp.arrays(
 
 
 def vector(rank: int, elements: int) -> torch.Tensor:
-    """A worker's vector."""
+    """Return a worker's vector."""
     return torch.randn(elements, generator=torch.Generator().manual_seed(rank))
 
 
 def reduced(workers: int, elements: int, wrap) -> list[torch.Tensor]:
-    """What every worker gets, three times over."""
+    """Return the results of three all-reduces at every worker."""
 
     def work(transport):
         wrapped = wrap(transport)
@@ -49,7 +49,7 @@ def reduced(workers: int, elements: int, wrap) -> list[torch.Tensor]:
 
 
 def mean(workers: int, elements: int) -> torch.Tensor:
-    """In double precision."""
+    """Return the mean, computed in double precision."""
     return sum(vector(rank, elements).double() for rank in range(workers)) / workers
 
 
@@ -69,7 +69,7 @@ def test_a_ring_that_compresses_is_off_by_a_step_a_hop(name: str, step: float, p
     found = reduced(workers, elements, lambda over: Ring(over, codec(name), parts))
     assert all(torch.equal(each, found[0]) for each in found)
     largest = sum(vector(rank, elements).abs().max() for rank in range(workers))
-    # p - 1 transmit-and-reduce steps and the hand-around: p compressions of sums.
+    # There are p - 1 transmit-and-reduce steps and the all-gather: p compressions of sums.
     error = (found[0] - mean(workers, elements)).abs().max()
     assert 1e-5 < error <= workers * step * largest / workers
 
@@ -130,7 +130,7 @@ def test_a_mirror_is_never_further_off_than_by_one_difference(name: str, step: f
         move = torch.randn(1000, generator=random) / 100
         before, walk = walk, walk + 1 + move
         found = here.decode(there.encode(walk))
-        # The difference is the move, and what the one before was off by.
+        # The difference is the move plus the error of the vector before.
         largest = (walk - before).abs().max() * (1 + 2 * step)
         assert (found - walk).abs().max() <= largest * step + 1e-5
 
@@ -142,7 +142,7 @@ def test_there_are_three_codecs():
 
 @pytest.mark.parametrize("replicas", [2, 3])
 def test_replicas_sum_in_a_tree_and_the_first_goes_between_the_nodes(replicas: int):
-    """Two nodes of replicas each: section 6.2's groups."""
+    """Two nodes with replicas are section 6.2's groups."""
     nodes = [threads.group(replicas) for _ in range(2)]
     between = threads.group(2)
 
@@ -172,7 +172,7 @@ def test_a_worker_that_breaks_down_is_noticed_by_those_who_wait():
 
 
 def receive(transport):
-    """A message that never comes."""
+    """Receive a message that never comes."""
     transport.receive(1, 4)
 
 
@@ -203,7 +203,7 @@ def test_the_switch_trains_as_threads_do():
 
 
 def trained(name, options, ends) -> list[torch.Tensor]:
-    """What some steps over these ends come to."""
+    """Return the results of some steps over these ends."""
     from training_problem import fresh_model, loss_of, weights
 
     def work(transport):
@@ -222,7 +222,7 @@ def trained(name, options, ends) -> list[torch.Tensor]:
 
 
 def in_processes(script: Path, count: int, folder: Path) -> None:
-    """Let a script be so many ranks of a process group."""
+    """Run a script as `count` ranks of a process group."""
     environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_tcp_port())}
     environment |= {"WORLD_SIZE": str(count), "OMP_NUM_THREADS": "1"}
     with contextlib.ExitStack() as stack:
@@ -236,9 +236,9 @@ def in_processes(script: Path, count: int, folder: Path) -> None:
             assert worker.returncode == 0, errors
 
 
-@pytest.mark.timeout(200)  # four times torch, on a machine that may be busy
+@pytest.mark.timeout(200)  # imports torch four times, on a machine that may be busy
 def test_processes_train_every_algorithm_as_threads_do(tmp_path: Path):
-    """Over Gloo, three processes, one after the other algorithm, against the same in threads."""
+    """Three processes over Gloo train with one algorithm after the other, as threads do."""
     in_processes(WORKER, 3, tmp_path)
     from training_problem import train
     from training_worker import CASES
@@ -253,7 +253,7 @@ def test_processes_train_every_algorithm_as_threads_do(tmp_path: Path):
             assert (mine - other).abs().max() < (1e-1 if "ring" in options else 1e-5), name
 
 
-@pytest.mark.timeout(200)  # four times torch, on a machine that may be busy
+@pytest.mark.timeout(200)  # imports torch four times, on a machine that may be busy
 def test_with_a_node_for_the_servers_it_is_the_same(tmp_path: Path):
     """Three workers and a process that only serves, against three threads."""
     in_processes(WORKER.with_name("training_node_worker.py"), 4, tmp_path)

@@ -1,7 +1,9 @@
-"""How an exchange goes through the switch, and how it ends that cannot: the test is the switch."""
+"""Exchanges through the switch, and the errors of those that cannot finish; the test is the switch."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -29,7 +31,7 @@ def switch() -> Iterator[Switch]:
 
 @dataclass
 class Stay:
-    """What the transport asks of a stay, and what it says to it."""
+    """The membership as the transport sees it, with a record of its messages."""
 
     departures: Callable[[], Mapping[int, str]] = dict
     end: AllReduceError | None = None
@@ -44,6 +46,15 @@ class Stay:
 
     def trouble(self, reason: str) -> None:
         self.troubles.append(reason)
+
+    reached: bool = True
+    waited_for: list[tuple[float, tuple[int, ...]]] = field(default_factory=list)
+
+    def in_touch(self) -> bool:
+        return self.reached
+
+    def waits(self, seconds: float, ranks: Iterable[int]) -> None:
+        self.waited_for.append((seconds, tuple(ranks)))
 
 
 class Worker:
@@ -102,7 +113,7 @@ def test_a_result_is_taken_with_its_flags_its_count_and_its_members(switch: Swit
 def serve(
     switch: Switch, running: "Future[Reduction]", reply: Callable[[np.ndarray], None]
 ) -> None:
-    """Let the switch do something with every contribution, as long as the worker sends some."""
+    """Let the switch handle every contribution, as long as the worker sends some."""
     switch.sock.settimeout(0.1)
     while not running.done():
         with contextlib.suppress(TimeoutError):
@@ -133,7 +144,7 @@ def test_what_is_lost_is_sent_again_as_it_was(switch: Switch, lost: int):
 
 
 def test_who_leaves_after_contributing_is_not_missed(switch: Switch):
-    """The answer said who was missing; then they contributed and left; their result got lost."""
+    """An answer names missing workers. Then they contribute and leave, and their result gets lost."""
     times_asked = 0
 
     def departed() -> dict[int, str]:
@@ -151,7 +162,7 @@ def test_who_leaves_after_contributing_is_not_missed(switch: Switch):
 
 
 def keep_answering(switch: Switch, running: "Future[Reduction]", arrived: tuple[int, int]) -> None:
-    """Others are missing. Only answers that come well after a departure count: give many."""
+    """Answer that others are missing. Only answers long after a departure count, so give many."""
 
     def reply(packet: np.ndarray) -> None:
         switch.answer(packet, Kind.PENDING, arrived[int(packet["slot"][0]) - EPOCH.first_slot])
@@ -172,7 +183,7 @@ def test_who_left_is_not_missed_where_enough_others_are_left(switch: Switch):
     gone = {1: "it has left the job"}
     worker = Worker(switch, Stay(lambda: gone), seat)
     running = worker.start(CHUNKS[:1])
-    for _ in range(6):  # for longer than an answer is under way
+    for _ in range(6):  # for longer than an answer can be in flight
         packet = switch.take()
         switch.answer(packet, Kind.PENDING, workers=0b001)
     assert not running.done()
@@ -214,10 +225,10 @@ def test_answers_that_are_not_intact_are_counted_and_no_sign_of_life(switch: Swi
 
 
 def test_silence_is_trouble_once_an_epoch_and_later_in_the_next_one(switch: Switch):
-    worker = Worker(switch, patience=Patience(switch=2.5))
+    worker = Worker(switch, patience=Patience(switch=1.5))
     failure(worker.start(), SwitchUnreachable, "is it running, and does it still hold this job?")
     [first] = worker.stay.troubles
-    assert first.startswith("the switch has not answered for 0.")
+    assert first.startswith("the switch has not answered for 1.")
     worker = Worker(switch)
     running = worker.start()
     while not worker.stay.troubles:
@@ -232,7 +243,30 @@ def test_silence_is_trouble_once_an_epoch_and_later_in_the_next_one(switch: Swit
     worker.stay.end = AllReduceError("yet another one")
     failure(running, AllReduceError, "yet another one")
     seconds = [float(reason.split()[-2]) for reason in worker.stay.troubles]
-    assert seconds[1] >= 2 * 0.3
+    assert seconds[1] >= 2 * 1.0
+
+
+def test_time_in_which_the_worker_itself_did_not_run_is_no_silence_of_the_switch(switch: Switch):
+    """For example after a SIGSTOP, or while another thread holds the interpreter lock."""
+
+    class Stopped(Stay):
+        def check(self) -> None:
+            if worker.transport._probes.unanswered == 2 and not self.waited_for:
+                threading.Event().wait(1.5)
+                self.waited_for.append((1.5, ()))
+
+    worker = Worker(switch, Stopped(), patience=Patience(switch=1.0))
+    error = worker.start().exception(WITHIN)
+    assert type(error) is SwitchUnreachable
+    [seconds] = re.findall(r"has not answered for (\S+) s", str(error))
+    assert float(seconds) < 1.5  # probed again and again before it gave up
+
+
+def test_without_the_controller_the_silence_of_the_switch_is_borne(switch: Switch):
+    """Only the controller knows another way to sum. The wait for it is as long as for other workers."""
+    worker = Worker(switch, patience=Patience(switch=0.2, workers=1.5))
+    worker.stay.reached = False
+    failure(worker.start(), SwitchUnreachable, "the switch has not answered for 1")
 
 
 def test_silence_adds_up_over_epochs_until_the_job_goes_on(switch: Switch):
@@ -257,6 +291,7 @@ def test_others_that_do_not_come_are_waited_for_only_so_long(switch: Switch):
     running = worker.start()
     keep_answering(switch, running, (0b101, 0b001))
     failure(running, WorkersMissing, "no contribution from workers [1, 2] for 1 s")
+    assert (1, 2) in [ranks for _, ranks in worker.stay.waited_for]
     assert not worker.stay.troubles
 
 

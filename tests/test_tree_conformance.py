@@ -1,4 +1,4 @@
-"""The P4 program does below a parent, and above other switches, what the model of it does."""
+"""The P4 program follows its model below a parent and above other switches."""
 
 import random
 import re
@@ -29,20 +29,20 @@ from innet.wire.layout import Kind, Operation
 from innet.wire.records import blank, packet_bytes, packet_dtype
 
 SHAPE = Shape(((0, 1), (2, 3, 4)), 2, 7)
-"""The switch is that of the first rack."""
+"""The tree. The tested switch is that of the first rack."""
 
 BELOW, TOP, MIDDLE = 21, 22, 23
-"""A job whose sums go up from here, one whose sums come up to here, and one of which both is so."""
+"""A job below a parent, one above child switches, and one with both a parent and children."""
 
 UPLINK, TOTAL, ELSEWHERE = 3, 5, 0b11100
 OTHER_UPLINK = 4
 """Another link to the parent, which no job uses."""
 
 FURTHER = 0b10000
-"""Who is elsewhere in the third job."""
+"""The workers elsewhere, for the third job."""
 
 HERE = Address("02:00:00:01:00:07", "10.255.252.7")
-"""Under which address the parent knows this switch."""
+"""The address under which the parent knows this switch."""
 
 WALKS, LONGEST = 8, 250
 
@@ -52,7 +52,7 @@ SWITCHES = {
     **{chip: partial(chip_rack, chip=chip) for chip in ("tofino", "tofino2")},
 }
 DAMAGED = {"innet-switch": -1, "tofino": 22, "tofino2": 22}
-"""Where damage is seen: in the last lane, or, without checks, in the time to live."""
+"""The position of a damaged byte: in the last lane, or in the time to live on chips without checks."""
 
 
 @pytest.fixture(scope="module", params=SWITCHES)
@@ -87,7 +87,7 @@ def rack(kind):
 
 
 def answer(for_job: Job, kind: Kind, sequence: int, workers: int, value, **changes) -> bytes:
-    """What the parent says, to this switch."""
+    """Return an answer of the parent to this switch."""
     source, target = changes.pop("source", SERVICE), changes.pop("target", HERE)
     packet = blank(1, LANES, kind, encapsulation(source, target, packet_bytes(LANES)))
     fields = {"job": for_job.job, "epoch": EPOCH, "slot": for_job.slot, "sequence": sequence}
@@ -100,7 +100,7 @@ def answer(for_job: Job, kind: Kind, sequence: int, workers: int, value, **chang
 
 
 def raised(job: Job) -> np.void:
-    """The sum that comes out at the uplink next."""
+    """Receive the next sum at the uplink."""
     frame = job.rack.receive(UPLINK)
     assert frame[26:34] == HERE.ip_bytes + SERVICE.ip_bytes
     packet = np.frombuffer(frame, packet_dtype(LANES, ENCAPSULATION_BYTES))
@@ -120,7 +120,7 @@ def test_the_switch_of_a_rack_and_the_model_agree(rack):
 
 
 def walk_together(rack, choice: random.Random, first_slot: int) -> set:
-    """Walk through the model at random, and have the switch follow. Returns what it has said."""
+    """Walk through the model at random, and have the switch follow. Returns the kinds of its answers."""
     tree, state, said = Tree(SHAPE), first_state(SHAPE), set()
     jobs = [Job(rack, BELOW, TOTAL, first_slot + slot) for slot in range(SHAPE.slots)]
     for _ in range(LONGEST):
@@ -140,7 +140,7 @@ def walk_together(rack, choice: random.Random, first_slot: int) -> set:
             contents = bitmap(packet.members), total(packet.total)
             rack.send(UPLINK, answer(job, Kind.RESULT, packet.sequence, *contents))
             said |= check(job, packet.sequence, None, reply)
-        elif what < 0.5:  # the parent waits for others, or says what it never should
+        elif what < 0.5:  # the parent waits for others, or sends a STALE that it never should
             slot, sequence = choice.randrange(SHAPE.slots), choice.randint(1, 4)
             kind = choice.choice((Kind.PENDING, Kind.PENDING, Kind.STALE))
             cell = state.below[0][slot][sequence % 2]
@@ -159,7 +159,7 @@ def walk_together(rack, choice: random.Random, first_slot: int) -> set:
 
 
 def check(job: Job, sequence: int, worker: int | None, reply: Reply | None) -> set:
-    """The switch says what the model says, and nothing else."""
+    """Assert that the switch sends exactly the model's reply. Returns its kind."""
     if reply and reply.kind is None:
         packet = raised(job)
         assert (packet["slot"], packet["sequence"]) == (job.slot, sequence)
@@ -179,7 +179,7 @@ def check(job: Job, sequence: int, worker: int | None, reply: Reply | None) -> s
 
 
 def value(worker: int, chunk: int) -> int:
-    """What a worker contributes to a chunk: numbers whose sums are hardly ever alike."""
+    """Return a worker's contribution to a chunk: numbers whose sums are hardly ever equal."""
     return random.Random(worker * 100 + chunk).randrange(1 << 27)
 
 
@@ -191,12 +191,12 @@ def bitmap(workers) -> int:
     return sum(1 << worker for worker in workers)
 
 
-# -- who is heard --------------------------------------------------------------------------------
+# -- accepted answers ----------------------------------------------------------------------------
 
 
 @pytest.fixture
 def job(rack):
-    """A job whose sum of chunk 1 has gone up."""
+    """Return a job whose sum of chunk 1 has gone up."""
     made = Job(rack, BELOW, TOTAL, next(_single))
     made.send(0, 1, 7)
     made.send(1, 1, 8, flags=1 << 14)
@@ -315,7 +315,7 @@ def test_a_switch_between_others_does_both(rack):
         packet = raised(job)
         np.testing.assert_array_equal(packet["lanes"], 15)
         assert packet["flags"] == 1
-        job.send(0, 1, 10, flags=4)  # the cell's count, whatever is said again
+        job.send(0, 1, 10, flags=4)  # the cell's lanes and flags count, not those of the repetition
     assert raised(job)["sequence"] == 1
     rack.send(UPLINK, answer(job, Kind.RESULT, 1, 0b11111, 22, flags=3))
     for below in (0, 1):

@@ -1,4 +1,4 @@
-"""Which switches a job needs, and what each does: whatever the links are, every slot's sum is whole."""
+"""The plan of a job's switches: with any links, every slot's sum has all workers."""
 
 import pytest
 from hypothesis import given
@@ -10,7 +10,7 @@ from innet.wire.frames import Address
 
 
 def links(**parents: str) -> dict[str, tuple[Uplink, ...]]:
-    """Uplinks, as in ``low="one two"``, at ports of their own."""
+    """Return uplinks, as in ``low="one two"``, at separate ports."""
     ports = iter(range(1, 500))
     return {
         name: tuple(Uplink(parent, next(ports), next(ports)) for parent in above.split())
@@ -23,7 +23,7 @@ SHARED = links(one="", two="", three="", x="one two three", y="one two three")
 
 
 def at(*switches: str) -> dict[int, Attachment]:
-    """A worker at each."""
+    """Return a place for one worker at each of the switches."""
     return {
         rank: Attachment(400, Address("02:00:00:00:00:01", "10.0.0.1", 4000 + rank), switch)
         for rank, switch in enumerate(switches)

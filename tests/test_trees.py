@@ -5,12 +5,16 @@ import threading
 
 import numpy as np
 import pytest
+from commands import run
 from faults import DOWN, UP, Faults
-from racks import means, rack, random_vectors
+from racks import WITHIN, means, rack, random_vectors
 from trees import Forest, finish, forest, integers, submit, sums
 
 from innet.controller import innet_pb2 as pb
 from innet.errors import InnetError
+from innet.observe.diagnosis import diagnose
+from innet.observe.findings import Severity
+from innet.observe.sample import View, take, watch
 
 LANES = 64
 
@@ -203,15 +207,55 @@ def test_a_link_that_ends_elsewhere_is_seen():
             made.add(name)
         right, wrong = made.plan.uplinks["low"]
         right.parent, wrong.parent = "two", "one"
-        made.add("low")
-        found: list[str] = []
-        for _ in range(200):
-            found = [each.found for each in made.switch("low").uplinks]
-            if all(found):
-                break
-            threading.Event().wait(0.05)
-        assert found == ["port 1 of one", "port 1 of two"]
+        added = made.add("low")  # whose answer waits for what the links say
+        assert [each.found for each in added.uplinks] == ["port 1 of one", "port 1 of two"]
 
 
 def test_a_link_that_ends_where_it_should_is_not_talked_of(joined: Forest):
-    assert [each.found for each in joined.switch("low").uplinks] == [""]
+    assert [(each.found, each.probed) for each in joined.switch("low").uplinks] == [("", True)]
+
+
+def test_swapped_uplinks_are_named_by_those_who_look():
+    with forest({"top": 0, "a": 1, "b": 1}, {"a": ["top"], "b": ["top"]}, add=False) as made:
+        made.add("top")
+        links = [made.plan.uplinks[name][0] for name in "ab"]
+        links[0].parent_port, links[1].parent_port = links[1].parent_port, links[0].parent_port
+        for name, link in zip("ab", links, strict=True):
+            uplink = f"{link.parent}:{link.port}:{link.parent_port}"
+            ports = f"1-{len(made.plan.cables[name])}"
+            done = run(
+                "innet", "switch", "add", name, made.switches[name].address, "--ports", ports,
+                "--lanes", "64", "--uplink", uplink, "--controller", made.controller,
+            )  # fmt: skip
+            assert done.returncode == 1
+            other = 3 - link.parent_port
+            said = (
+                f"the uplink at port 2 of {name} was said to lead to port {link.parent_port} of top, "
+                f"and leads to port {other} of top"
+            )
+            assert said in done.stderr
+        with made.job("top", 2) as (job, _):
+            sample = take(made.stub, job)
+            whats = [each.what for each in diagnose(View(sample, sample))]
+            assert sum("was said to lead to" in each for each in whats) == 2
+
+
+def test_a_killed_leaf_is_what_the_doctor_names():
+    with (
+        forest({"top": 0, "a": 1, "b": 1}, {"a": ["top"], "b": ["top"]}) as made,
+        made.workers("top", ["a", "b"]) as agents,
+    ):
+        vectors = integers(7, 2, 64)
+        sums(agents, vectors)
+        made.switches["b"].kill()
+        running = submit(agents, vectors)
+        name = made.show().name
+        while made.switch("b").reachable or made.show(name).path != pb.PATH_NONE:
+            threading.Event().wait(0.05)
+        view = watch(lambda: take(made.stub, name), 0.5)
+        problems = [each for each in diagnose(view) if each.severity == Severity.PROBLEM]
+        assert [each.what for each in problems] == ["the switch b is down"], problems
+        for agent in agents:
+            agent.close(abandon=True)
+        for each in running:
+            each.exception(WITHIN)

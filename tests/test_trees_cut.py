@@ -1,4 +1,4 @@
-"""A cable between two racks is cut: the job waits or goes another way, or all get an error, and soon."""
+"""A cable between two racks is cut. The job waits, takes the fallback, or soon ends with an error."""
 
 import contextlib
 import threading
@@ -27,7 +27,7 @@ from innet.pbox import Momentum
 
 AT = ["left", "right", "right"]
 LEFT = 0
-"""The cable of the left rack's uplink, in which `AT`'s first worker is alone."""
+"""The cable of the left rack's uplink. `AT`'s first worker is alone in that rack."""
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def racks() -> Iterator[Forest]:
 
 @contextlib.contextmanager
 def cut(made: Forest) -> Iterator[None]:
-    """The left rack is alone meanwhile."""
+    """Cut the left rack off for the duration of the context."""
     made.wiring.cut(LEFT)
     try:
         yield
@@ -73,7 +73,7 @@ def test_when_the_cable_is_mended_the_sum_is_made(racks: Forest):
             epoch = racks.show().epoch
             with cut(racks):
                 running = submit(agents, vectors)
-                # It is noticed: the left rack's worker hears nothing, and asks for another epoch.
+                # The left rack's worker notices: it gets no answers, and asks for another epoch.
                 until(lambda before=epoch: racks.show().epoch != before)
                 assert not any(each.done() for each in running)
             for result in finish(running):
@@ -94,10 +94,10 @@ def test_a_cable_that_stays_cut_is_an_error_for_all_and_soon(racks: Forest):
         with cut(racks):
             problems = [each.exception(WITHIN) for each in submit(agents, integers(2, 3, 2000))]
         assert isinstance(problems[0], SwitchUnreachable)
-        for each in problems[1:]:  # they hear PENDING, until the left rack's worker has given up
+        for each in problems[1:]:  # they get PENDING, until the left rack's worker gives up
             assert isinstance(each, SwitchUnreachable | WorkersMissing)
         assert time.monotonic() - began < WITHIN / 2
-    with racks.workers("pbox", AT) as agents:  # and nothing of it is left
+    with racks.workers("pbox", AT) as agents:  # the failure has no effect on the next job
         check(agents, 3)
 
 
@@ -155,7 +155,7 @@ def test_the_doctor_says_at_which_switch_sums_wait_and_for_which(racks: Forest):
 # -- with a fallback -----------------------------------------------------------------------------
 
 MINE: dict[str, Any] = {}
-"""A process's own."""
+"""The objects of a process, such as its agent."""
 
 
 def join(rank: int, controller: str, job: str, token: str, links: list[str]) -> None:

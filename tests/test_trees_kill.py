@@ -1,4 +1,4 @@
-"""A switch of a tree dies, or the controller: exact sums go on when it is back, or there is an error."""
+"""A tree loses a switch or its controller. Exact sums continue after the return, or end in an error."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a window says about its slots: what is due, what counts as lost, what is not its own."""
+"""The window's view of its slots: due chunks, lost chunks, and replies that are not its own."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def slots(*numbers: int) -> np.ndarray:
 
 
 def started(count: int, chunks: int, most: int = EVERYTHING) -> Window:
-    """A window that has sent, at time 0, what it may."""
+    """Return a window that has sent, at time 0, as much as it may."""
     window = Window(count)
     window.start(chunks)
     window.transmit(most, 0.0)
@@ -25,14 +25,14 @@ def started(count: int, chunks: int, most: int = EVERYTHING) -> Window:
 
 
 def result(window: Window, slot: int, now: float, reordering: float = 0.1) -> int:
-    """A slot's result comes. Returns how many chunks come to count as lost then."""
+    """Take a slot's result. Return how many chunks now count as lost."""
     window.deliver(slots(slot), now, too_soon=0.0)
     window.finish(slots(slot))
     return lose(window, reordering)
 
 
 def lose(window: Window, reordering: float) -> int:
-    """How many chunks come to count as lost."""
+    """Return how many chunks now count as lost."""
     before = np.count_nonzero(window._suspect)
     window.lose(reordering)
     return np.count_nonzero(window._suspect) - before
@@ -60,7 +60,7 @@ def test_a_result_makes_room_for_the_lowest_chunk_that_can_be_sent():
 def test_the_lowest_unfinished_chunk_is_sent_however_full_the_network_is():
     window = started(3, 9)
     result(window, 0, 1.0)
-    assert window.transmit(1, 1.0)[1].tolist() == []  # 3 can wait: 1 and 2 are under way
+    assert window.transmit(1, 1.0)[1].tolist() == []  # 3 can wait: 1 and 2 are in flight
     window.transmit(EVERYTHING, 1.0)
     assert result(window, 0, 2.0) == 2
     assert window.transmit(0, 2.0)[1].tolist() == [1]
@@ -91,7 +91,7 @@ def test_what_was_sent_well_before_something_that_has_arrived_is_lost():
     window = started(3, 9)
     result(window, 2, 1.0)
     window.transmit(EVERYTHING, 1.0)
-    assert result(window, 2, 2.0, reordering=1.0) == 0  # sent 1.0 earlier: may have been overtaken
+    assert result(window, 2, 2.0, reordering=1.0) == 0  # sent 1.0 earlier: perhaps overtaken
     assert lose(window, 0.9) == 2
     again, chunks = window.transmit(EVERYTHING, 2.0)
     assert (again.tolist(), chunks.tolist()) == ([0, 1, 2], [0, 1, 8])
@@ -120,7 +120,7 @@ def test_a_result_too_soon_after_a_repetition_proves_nothing(takes: float, lost:
     assert window.deliver(slots(0), 3.0 + takes, too_soon=0.3) == lost
     assert window.newest == (3.0 if lost else 1.0)
     window.finish(slots(0))
-    assert lose(window, 0.9) == lost  # chunk 8; chunk 1 is suspect already
+    assert lose(window, 0.9) == lost  # chunk 8; chunk 1 was suspect before
 
 
 def test_whatever_comes_after_a_question_proves_that_it_has_arrived():
@@ -190,10 +190,10 @@ def test_round_trips_are_those_of_chunks_sent_once_and_not_held_up_by_others():
     result(window, 1, 0.5)
     window.transmit(EVERYTHING, 0.5)
     assert window.round_trip(slots(0, 1), 0.75) == 0.75
-    window.probe(1, 1.0)  # slot 0 is sent again: whose reply it gets is unknown
+    window.probe(1, 1.0)  # slot 0 is sent again: a reply may answer either sending
     assert window.round_trip(slots(0, 1), 1.25) == 0.75
     assert window.round_trip(slots(0), 1.25) is None
-    window.had(slots(0), 1.5)  # others are late: so will be the results of what was sent by now
+    window.had(slots(0), 1.5)  # others are late, so results of chunks sent by now will be late too
     assert window.round_trip(slots(1, 2), 2.0) is None
     result(window, 1, 2.0)
     window.transmit(EVERYTHING, 2.0)

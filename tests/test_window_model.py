@@ -13,7 +13,7 @@ TIMEOUT, LONGEST, REORDERING = 1.0, 5.0, 0.4
 
 
 class Packet(NamedTuple):
-    """A contribution, a result or a pending; `content` says which contributions are in it."""
+    """A contribution, a result or a pending. `content` are the contributions in it."""
 
     rank: int
     slot: int
@@ -23,14 +23,14 @@ class Packet(NamedTuple):
 
 
 class Switch:
-    """The slot protocol: two copies of a slot, picked by the sequence number's parity."""
+    """The slot protocol: two copies of a slot, chosen by the parity of the sequence number."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
         self.cells: dict[tuple[int, int], tuple[int, set[int], frozenset]] = {}
 
     def take(self, packet: Packet) -> list[Packet]:
-        """Let a contribution in. Returns the replies."""
+        """Take a contribution. Returns the replies."""
         cell = packet.slot, packet.sequence % 2
         held, arrived, content = self.cells.get(cell, (0, set(), frozenset()))
         if packet.sequence < held:
@@ -48,7 +48,7 @@ class Switch:
 
 
 class Worker:
-    """Drives a window as a transport does, and compares it with what it should say."""
+    """A worker that drives a window as a transport does, and compares it with a simple model."""
 
     def __init__(self, rank: int, workers: int, slots: int, exchanges: list[int]) -> None:
         self.rank, self.workers, self.exchanges = rank, workers, exchanges
@@ -60,7 +60,7 @@ class Worker:
         self.finished: list[tuple[int, int]] = []
 
     def start(self, now: float) -> list[Packet]:
-        """Begin the next exchange, if there is one and none is under way."""
+        """Begin the next exchange, if there is one and none is in progress."""
         if self.window.remaining or self.begun == len(self.exchanges):
             return []
         assert not self.outstanding
@@ -69,7 +69,7 @@ class Worker:
         return self.transmit(now)
 
     def transmit(self, now: float) -> list[Packet]:
-        """What is due."""
+        """Return the due packets."""
         return self.send(*self.window.transmit(self.most, now))
 
     def send(self, slots: np.ndarray, chunks: np.ndarray) -> list[Packet]:
@@ -78,7 +78,7 @@ class Worker:
                 self.used[slot] += 1
                 self.outstanding[slot] = self.used[slot], chunk
             assert self.outstanding[slot] == (self.window.sequence[slot], chunk)
-        if self.window.remaining:  # or nobody would wait for it, and nobody get it
+        if self.window.remaining:  # otherwise no chunk is outstanding
             slot = min(self.outstanding, key=lambda each: self.outstanding[each][1])
             assert self.window.oldest() == (self.outstanding[slot][1], slot, self.used[slot])
         return [self.packet(slot) for slot in slots.tolist()]
@@ -88,7 +88,7 @@ class Worker:
         return Packet(self.rank, slot, sequence, frozenset({(self.rank, self.begun, chunk)}))
 
     def take(self, batch: list[Packet], now: float) -> list[Packet]:
-        """Receive replies. Returns what to send next."""
+        """Take replies. Returns the packets to send next."""
         pendings = self.accepted([packet for packet in batch if not packet.result])
         self.window.had(np.array([p.slot for p in pendings], np.int64), now)
         results = self.accepted([packet for packet in batch if packet.result])
@@ -106,7 +106,7 @@ class Worker:
         return self.transmit(now)
 
     def accepted(self, batch: list[Packet]) -> list[Packet]:
-        """Those that answer something outstanding, one for each slot."""
+        """Return the replies to outstanding chunks, one for each slot."""
         positions, slots = self.window.accept(
             np.array([p.slot for p in batch], np.int64), np.array([p.sequence for p in batch])
         )
@@ -121,7 +121,7 @@ class Worker:
         return sequence == reply.sequence
 
     def ask(self, now: float) -> list[Packet]:
-        """Nothing has come for a while."""
+        """Return the packets to send after a long silence."""
         if not self.window.remaining:
             return []
         self.window.remind(now, TIMEOUT, LONGEST)
@@ -132,7 +132,10 @@ ranks, indices = st.integers(0, 2), st.integers(0, 10**6)
 
 
 class AdversarialNetwork(RuleBasedStateMachine):
-    """Whatever the network does, every chunk is finished once, with everybody's contribution."""
+    """A network with loss, repetition and reordering.
+
+    Every chunk must finish once, with all contributions.
+    """
 
     @initialize(
         workers=st.integers(1, 3),
@@ -186,7 +189,7 @@ class AdversarialNetwork(RuleBasedStateMachine):
         self.worker(rank).most = most
 
     def teardown(self) -> None:
-        """From now on the network is good: all must come to an end, only because they ask."""
+        """Deliver everything from now on: all exchanges must finish, by retransmission alone."""
         for _ in range(200):
             for worker in getattr(self, "workers", []):
                 self.now += LONGEST

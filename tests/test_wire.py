@@ -1,4 +1,4 @@
-"""The packet format stands in P4, in a table, in numpy and in Scapy: the four must be one."""
+"""The packet format is the same in P4, in Python's table, in numpy and in Scapy."""
 
 import json
 import re
@@ -47,26 +47,26 @@ LANES = pytest.mark.parametrize("lanes", [64, 256])
 
 @cache
 def p4_text(lanes: int) -> str:
-    """The P4 headers and constants as p4c sees them: macros unrolled, without comments."""
+    """Return the P4 headers and constants as p4c sees them: macros unrolled, without comments."""
     command = [find_compiler(), "-E", "-P", "-x", "c", f"-DLANES={lanes}", str(HEADERS_P4)]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 def p4_header(name: str, lanes: int = 64) -> list[tuple[str, int]]:
-    """(name, bits) of a P4 header's fields, in order."""
+    """Return (name, bits) of a P4 header's fields, in order."""
     body = re.search(rf"header\s+{name}\s*\{{(.*?)\}}", p4_text(lanes), re.DOTALL)
     assert body, f"no header {name} in {HEADERS_P4}"
     return [(field, int(bits)) for bits, field in re.findall(r"bit<(\d+)>\s+(\w+)\s*;", body[1])]
 
 
 def p4_constants(prefix: str) -> dict[str, int]:
-    """The P4 constants whose names start with `prefix`, without it."""
+    """Return the P4 constants whose names start with `prefix`, without the prefix."""
     found = re.findall(rf"const\s+bit<\d+>\s+{prefix}(\w+)\s*=\s*(\w+)\s*;", p4_text(64))
     return {name: int(value, 0) for name, value in found}
 
 
 def placed(fields: list[tuple[str, int]]) -> list[tuple[str, int, int]]:
-    """(name, offset, width) in bits, of fields that follow each other without gaps."""
+    """Return (name, offset, width) in bits, of fields that follow each other without gaps."""
     offsets = np.cumsum([0] + [bits for _, bits in fields])
     return [(name, int(at), bits) for (name, bits), at in zip(fields, offsets, strict=False)]
 
@@ -207,13 +207,13 @@ def test_summary_tells_what_happens():
 # -- the check -----------------------------------------------------------------------------------
 
 WORDS = 2 + HEADER_BYTES // 4 - 1 + 256
-"""Words that the check of the largest packet is of."""
+"""The number of words that the check of the largest packet covers."""
 
 packets = st.tuples(headers, lane_values, addresses)
 
 
 def words(packet: np.ndarray, source: Address, front: int = 0) -> list[int]:
-    """What the check is of, from the source address on."""
+    """Return the words that the check covers, from the source address on."""
     raw = packet.tobytes()[front:]
     payload = [int.from_bytes(raw[at : at + 4]) for at in range(0, len(raw), 4)]
     before, behind = payload[: HEADER_BYTES // 4 - 1], payload[HEADER_BYTES // 4 :]
@@ -227,7 +227,7 @@ def sealed(header: dict[str, int], lanes: np.ndarray, source: Address) -> np.nda
 
 
 def p4_weights(lanes: int, action: str) -> list[int]:
-    """The constants that the compiled program multiplies with in an action of the check."""
+    """Return the constants that the compiled program multiplies with in an action of the check."""
     name = f"IngressPipeline.check_verification.check.{action}"
     actions = json.loads(artifact(lanes).json)["actions"]
     [steps] = [each["primitives"] for each in actions if each["name"] == name]
@@ -249,7 +249,7 @@ def test_weights_are_those_of_splitmix64():
 
 
 def mixed(seed: int, k: int) -> int:
-    """The k-th output of splitmix64, in numpy's arithmetic."""
+    """Return the k-th output of splitmix64, in numpy's arithmetic."""
     state = np.uint64(seed)
     for _ in range(k):
         state = np.add(state, np.uint64(0x9E3779B97F4A7C15), dtype=np.uint64)

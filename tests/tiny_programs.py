@@ -1,6 +1,6 @@
-"""Programs of a page each, to see that a switch does what any P4 program says.
+"""Programs of a page each, to test that a switch runs any P4 program.
 
-They lie in ``programs/`` with what p4c made of them, and the digests of both.
+They lie in ``programs/`` with p4c's output for them, and the digests of both.
 ``python tests/tiny_programs.py`` compiles them again.
 """
 
@@ -22,14 +22,14 @@ SOURCES = sorted(FOLDER.glob("*.p4"))
 
 @dataclass(frozen=True)
 class Program:
-    """What a switch is given to run."""
+    """A compiled program, as a switch needs it."""
 
     json: bytes
     p4info: p4info_pb2.P4Info
 
 
 def program(name: str, folder: Path = FOLDER) -> Program:
-    """A compiled program of `folder`."""
+    """Return a compiled program of `folder`."""
     text = (folder / f"{name}.p4info.txtpb").read_text()
     info = text_format.Parse(text, p4info_pb2.P4Info())
     return Program((folder / f"{name}.json").read_bytes(), info)
@@ -38,7 +38,7 @@ def program(name: str, folder: Path = FOLDER) -> Program:
 def compile_to(target: Path, source: Path) -> list[Path]:
     """Compile one source file. Returns the files made."""
     program, info = target / f"{source.stem}.json", target / f"{source.stem}.p4info.txtpb"
-    # From the source's folder: p4c writes the path that it is given into the JSON.
+    # It runs in the source's folder, because p4c writes the given path into the JSON.
     subprocess.run(
         [
             COMPILER, "--arch", "v1model", "-o", str(program.resolve()),
@@ -50,7 +50,7 @@ def compile_to(target: Path, source: Path) -> list[Path]:
 
 
 def digests() -> dict[str, str]:
-    """SHA-256 of every source and of what it was compiled to."""
+    """Return the SHA-256 of every source and of its compiled files."""
     files = (file for source in SOURCES for file in sorted(FOLDER.glob(f"{source.stem}.*")))
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
@@ -59,7 +59,7 @@ def renew() -> None:
     """Compile all programs again."""
     for source in SOURCES:
         compile_to(FOLDER, source)
-    content = {"compiler": compiler_version(), "sha256": digests()}
+    content = {"compiler": str(compiler_version()), "sha256": digests()}
     DIGESTS.write_text(json.dumps(content, indent=2) + "\n")
 
 

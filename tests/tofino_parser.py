@@ -1,23 +1,27 @@
-"""The parser that p4c-barefoot made of a program: states, what they match, extract and set.
+"""The parser that p4c-barefoot made of a program: states, and their matches, extracts and constants.
 
-Executed is what decides and what gets into containers. What the deparser of Tofino 2 takes straight out
-of the packet (CLOTs) is left to the caller.
+This model executes the transitions, and the extraction into containers. The deparser of Tofino 2
+copies some fields directly from the packet (CLOTs). The caller handles those.
 """
 
 import re
 from dataclasses import dataclass, field
 
 Load = tuple[str, int, int]
-"""What goes where, out of these bytes: the first, and behind the last; from where the parser is."""
+"""A target, and its first byte and the one after its last, counted from the parser's position."""
 
 
 class TooShortError(Exception):
-    """A frame ends inside of what a state reads: Tofino's parser drops it."""
+    """A frame ends within the bytes that a state reads. Tofino's parser drops it."""
 
 
 @dataclass
 class Transition:
-    """What a state does if its registers fit the pattern; `checked` is a header and its error's bit."""
+    """A state's actions if its registers match the pattern.
+
+    `checked` holds the first byte of a header and the one after its last, and the container and bit
+    of the header's checksum error.
+    """
 
     pattern: str
     next: str = "end"
@@ -29,7 +33,7 @@ class Transition:
 
 
 class Parser:
-    """One direction's parser."""
+    """The parser of one direction."""
 
     def __init__(self, assembly: str, gress: str) -> None:
         [text] = re.findall(rf"^parser {gress}:\n((?: .*\n)+)", assembly, re.MULTILINE)
@@ -44,7 +48,7 @@ class Parser:
             self._states[name] = _words(matched[1]) if matched else [], rows
 
     def run(self, packet: bytes) -> tuple[dict[str, int], int]:
-        """The header vector, by container, and how many bytes of the packet are parsed."""
+        """Return the header vector, by container, and the number of parsed bytes."""
         phv: dict[str, int] = {}
         registers: dict[str, bytes] = {}
         at, state = 0, self._start
@@ -99,7 +103,7 @@ def _words(text: str) -> list[str]:
 
 
 def _fits(bits: str, pattern: str) -> bool:
-    """Whether registers fit a pattern, in which some digits may be anything."""
+    """Return whether registers match a pattern. Its digit ``*`` matches anything."""
     if pattern == "*":
         return True
     width = {"0x": 4, "0b": 1}[pattern[:2]]
@@ -111,7 +115,7 @@ def _fits(bits: str, pattern: str) -> bool:
 
 
 def _wrong(header: bytes) -> bool:
-    """Whether the Internet checksum over a header is not what it should be."""
+    """Return whether the Internet checksum over a header is wrong."""
     total = sum(int.from_bytes(header[at : at + 2], "big") for at in range(0, len(header), 2))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)

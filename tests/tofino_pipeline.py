@@ -1,9 +1,9 @@
-"""A small model of Tofino's pipeline: it executes the assembly that p4c-barefoot made of a program.
+"""A small model of Tofino's pipeline. It executes the assembly that p4c-barefoot made of a program.
 
-Executed are the match-action stages: tables with their constant entries, gateways, actions, hashes to
-an index, and the programs of the stateful ALUs, on the containers that the compiler chose. All tables
-of a stage read what the stage began with. Parser and deparser are left to the caller, who gets fields by
-name; `tofino_parser` is the parser.
+It executes the match-action stages: tables with their constant entries, gateways, actions, hashes
+to an index, and the programs of the stateful ALUs, on the containers that the compiler chose. All
+tables of a stage read the values from the stage's beginning. The caller provides parser and
+deparser, and gets fields by name. `tofino_parser` is the parser.
 """
 
 import re
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 Bits = tuple[str, int, int]
-"""A container, and the lowest and highest of some of its bits."""
+"""A container, and the lowest and the highest bit of a part of it."""
 
 _SLICE = r"(?:\((\d+)(?:\.\.(\d+))?\))?"
 _OPERAND = re.compile(rf"^(.*?){_SLICE}$")
@@ -56,7 +56,7 @@ class Table:
     gate: list[str] = field(default_factory=list)
     hashes: dict[str, dict[int, str]] = field(default_factory=dict)
     always: bool = False
-    counts: bool = False  # by its gateway's payload: what it does is done where that ends the table
+    counts: bool = False  # its gateway's payload runs its action where the gateway ends the table
 
     def action(self, handle: int) -> str:
         return next(name for name, each in self.actions.items() if each.handle == handle)
@@ -113,7 +113,7 @@ class Pipe:
 
     @cache  # noqa: B019 - a test's pipe does not outlive it by much
     def pieces(self, name: str, stage: int) -> list[tuple[int, Bits]]:
-        """Where a field is: the lowest bit of each of its parts, and the part's place."""
+        """Return the places of a field's parts, each with the lowest bit of the part."""
         found = []
         for each, places in self.places.items():
             part = re.fullmatch(re.escape(name) + r"(?:\.(\d+)-\d+)?", each)
@@ -132,7 +132,7 @@ class Pipe:
 
     @cache  # noqa: B019
     def place(self, operand: str, stage: int) -> Bits:
-        """The place of an operand: a container, a field or a slice of either."""
+        """Return the place of an operand: a container, a field or a slice of either."""
         name, low, high = _OPERAND.match(operand).groups()
         if _CONTAINER.match(name):
             return _bits(name, low or "", high or "")
@@ -147,7 +147,7 @@ class Pipe:
     # -- execution -------------------------------------------------------------------------------
 
     def run(self, phv: dict[str, int]) -> None:
-        """One packet passes all stages; `phv` is its header vector, by container."""
+        """Pass one packet through all stages. `phv` is its header vector, by container."""
         due, stage, before = {self.first}, 0, dict(phv)
         for table in self.order:
             if table.stage != stage:
@@ -156,7 +156,7 @@ class Pipe:
                 due.update(re.findall(r"[\w.$-]+", self._apply(table, before, phv)))
 
     def _apply(self, table: Table, before: dict[str, int], phv: dict[str, int]) -> str:
-        """Returns the names of the tables that are to run next."""
+        """Apply one table. Returns the names of the next tables to run."""
         verdict = self._gateway(table, before)
         if action := verdict.get("action"):
             self._act(
@@ -262,7 +262,7 @@ class Pipe:
 
     @staticmethod
     def _masked(action: Action, width: int) -> tuple[int, int]:
-        """Data and mask: bits of the action bus, which a container takes from where they are."""
+        """Return data and mask: bits of the action bus, at the container's own bit positions."""
         constants = action.aliases["$constants"]
         found = {"data": 0, "mask": 0}
         first = {
@@ -310,7 +310,7 @@ class Pipe:
         return _get(phv, self.place(operand, table.stage))
 
     def _index(self, table: Table, phv: dict[str, int]) -> int:
-        """What the hash makes of the fields: here always their bits, in another order."""
+        """Return the hash of the fields. In this program it is always their bits, in another order."""
         [bits] = [each for name, each in table.hashes.items() if name == "index"]
         return sum(_get(phv, self.place(each, table.stage)) << low for low, each in bits.items())
 
@@ -327,7 +327,7 @@ class Pipe:
 
 
 def execute(program: list[str], cell: list[int], phv: list[int], width: int) -> int:
-    """Run a stateful ALU's program on a cell's two words. Returns what it puts out."""
+    """Run a stateful ALU's program on a cell's two words. Returns its output."""
     mask = (1 << width) - 1
     old, new, compared, out = list(cell), list(cell), [False, False], 0
     memory = {"lo": old[0], "hi": old[1]}
@@ -375,7 +375,7 @@ def execute(program: list[str], cell: list[int], phv: list[int], width: int) -> 
             new[target] = _ALU[operation](*got, width) & mask
     cell[:] = new
     for operands in outputs:
-        # Tofino 2 names them, and has the second on the third part of the action bus's word.
+        # Tofino 2 names its outputs. The second is in the third part of the action bus's word.
         at = 64 if operands[0] == "word1" else 0
         found = {
             "mem_lo": old[0],
@@ -432,7 +432,7 @@ def _table(table: Table, body: str) -> Table:
         table.miss = after[1]
     table.actions, table.default = _actions(body)
     table.entries = list(_entries(body, [name for _, name in table.keys]))
-    # The index is of the hash group that the hash distribution unit takes: one of three times 16 bits.
+    # The index comes from the hash distribution unit's hash group: one of three parts of 16 bits.
     if unit := re.search(r"^    hash_dist:\n      (\d+): \{ hash: (\d+)", body, re.MULTILINE):
         first = int(unit[1]) % 3 * 16
         group = re.search(
@@ -449,7 +449,7 @@ def _table(table: Table, body: str) -> Table:
 def _entries(
     body: str, keys: list[str]
 ) -> Iterator[tuple[dict[str, tuple[int, int]], int, dict[str, int]]]:
-    """Constant entries; their fields are in the keys' order, under other names at times."""
+    """Yield constant entries. Their fields are in the keys' order, sometimes under other names."""
     for text in re.split(r"^      - priority: \d+\n", body, flags=re.MULTILINE)[1:]:
         found = re.findall(r'field_name: \S+\n +value: "(\w+)"(?:\n +mask: "(\w+)")?', text)
         values = [(int(value, 0), int(mask, 0) if mask else -1) for value, mask in found]
@@ -518,7 +518,7 @@ def _put(phv: dict[str, int], bits: Bits, value: int) -> None:
 
 
 def _fits(key: int, pattern: str) -> bool:
-    """Whether a number fits a constant of a gateway, in which some digits may be anything."""
+    """Return whether a number matches a gateway's constant. Its digit ``*`` matches anything."""
     width = {"0x": 4, "0o": 3, "0b": 1}[pattern[:2]]
     digits = pattern[2:][::-1]
     return all(

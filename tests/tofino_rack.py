@@ -1,6 +1,6 @@
 """A rack around a Tofino that is executed in Python: the compiled assembly behind a P4Runtime server.
 
-The controller and the agents are the real ones, and so are the cables made of UDP.
+The controller and the agents are the real ones, connected by cables made of UDP.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ class ModelChip(Chip):
         return self._model._ingress, self._model._egress
 
     def receive(self, port: int, frame: bytes) -> None:
-        """A frame comes in."""
+        """Take a frame from a port."""
         for packet in self._pass(port, frame):
             self.packet_in(packet)
 
@@ -60,12 +60,12 @@ class ModelChip(Chip):
                 packet.metadata.add(metadata_id=2, value=bytes([header & 0x7F]))
                 found.append(packet)
             elif to in self._cables:
-                with contextlib.suppress(ConnectionRefusedError):  # nobody is there yet
+                with contextlib.suppress(ConnectionRefusedError):  # no worker is there yet
                     self._cables[to].send(made)
         return found
 
     def _load(self) -> None:
-        """Put what is held into the model's tables."""
+        """Write the held entities to the model's tables."""
         program = Artifact(64, 8192, b"", self.info)
         with self._lock:
             for table in self._tables:
@@ -87,7 +87,7 @@ class ModelChip(Chip):
 
 @contextlib.contextmanager
 def tofino_rack(folder: Path, kind: str, ports: Sequence[int]) -> Iterator[tuple[Rack, ModelChip]]:
-    """Start one, with cables at these ports, and its controller. `folder` is the chip's binary."""
+    """Start a chip with cables at these ports, and its controller. `folder` has the chip's binary."""
     with contextlib.ExitStack() as stack:
         chip, address, links = stack.enter_context(model_chip(kind, free_cables(ports)))
         server = ControllerServer("127.0.0.1:0")
@@ -113,9 +113,9 @@ def tofino_tree(
 ) -> Iterator[Forest]:
     """Start chips below another one, ``top``, and a controller that has added them all.
 
-    `kinds` are that of ``top`` and that of the others, whose binaries are in `folder`. `racks` has the
-    ports of each chip below for workers, `down` the port of ``top`` that a cable leads to from its port
-    `up`.
+    `kinds` are the kind of ``top`` and the kind of the others. Their binaries are in `folder`.
+    `racks` has each lower chip's ports for workers. `down` has the port of ``top`` that the cable
+    from each lower chip's port `up` leads to.
     """
     plan, cables = Plan(links={}), {"top": {}, **{name: free_cables(racks[name]) for name in racks}}
     for name, port in down.items():
@@ -145,13 +145,13 @@ def tofino_tree(
 
 
 def free_cables(ports: Iterable[int]) -> dict[int, tuple[int, int]]:
-    """A cable at each of these ports: the UDP ports of its two ends."""
+    """Return a cable at each of these ports: the UDP ports of its two ends."""
     ends = iter(free_udp_ports(2 * len(numbers := [*ports])))
     return {port: (next(ends), next(ends)) for port in numbers}
 
 
 def _link(ends: tuple[int, int]) -> str:
-    """What an agent takes for a cable."""
+    """Return the cable in the form that an agent takes."""
     near, far = ends
     return f"udp:127.0.0.1:{far}/127.0.0.1:{near}"
 
@@ -165,7 +165,7 @@ def model_chip(
         cables = {}
         for port, (here, there) in ends.items():
             near = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
-            # The model takes milliseconds for a packet. What waits long at its ports had better be lost.
+            # The model takes milliseconds per packet. A small buffer drops packets that would wait long.
             near.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             near.bind(("127.0.0.1", here))
             near.connect(("127.0.0.1", there))
@@ -178,7 +178,7 @@ def model_chip(
 
 @contextlib.contextmanager
 def _forwarding(chip: ModelChip, cables: dict[int, socket.socket]) -> Iterator[None]:
-    """Take what comes in at the cables, until the end."""
+    """Forward frames from the cables, until the context ends."""
     wake, woken = socket.socketpair()
     with wake, woken, selectors.DefaultSelector() as selector:
         selector.register(woken, selectors.EVENT_READ, None)

@@ -29,7 +29,7 @@ FORMATS = {
 NONE, CONTRIBUTION, HELLO, CLEAR, AGAIN, QUESTION = range(6)
 RESULT, PENDING, STALE = 8, 9, 10
 FULL = {1: CONTRIBUTION, 2: RESULT, 3: PENDING, 6: STALE}
-"""The forms of what has lanes, by kind."""
+"""The forms of packets with lanes, by kind."""
 
 REPLY, COPY = 2, 3
 INGRESS = "bridge packet_out packet_in ethernet arp ipv4 udp innet lanes".split()
@@ -45,10 +45,10 @@ class Vector:
     payload: bytes
     phv: dict[str, int] = field(default_factory=dict)
     asides: dict[str, int] = field(default_factory=dict)
-    """Fields as they came: the compiler leaves outside of the containers what nothing changes."""
+    """Fields as they came. The compiler keeps fields that never change outside of the containers."""
 
     def extract(self, header: str, name: str = "") -> dict[str, int]:
-        """Take a header off the payload, into the containers."""
+        """Move a header from the payload into the containers."""
         widths = [each.split(":") for each in FORMATS[header].split()]
         length = sum(int(width) for _, width in widths) // 8
         if len(self.payload) < length:
@@ -65,7 +65,7 @@ class Vector:
         return values
 
     def emit(self, header: str, name: str, stage: int) -> bytes:
-        """A header out of the containers, where the deparser finds them."""
+        """Return a header's bytes, from the containers as the deparser finds them."""
         number = length = 0
         for each in FORMATS[header].split():
             field_name, width = each.split(":")
@@ -83,7 +83,7 @@ class Vector:
 
 
 class TofinoSwitch:
-    """The program at work: `insert` entries as P4Runtime has them, `send` frames."""
+    """The running program: `insert` entries in P4Runtime's form, and `send` frames."""
 
     def __init__(self, chip: str) -> None:
         assembly = tofino.assembly(chip)
@@ -94,7 +94,7 @@ class TofinoSwitch:
         self._groups: dict[int, list[tuple[int, int]]] = {}
 
     def insert(self, entity: Any, program: Artifact) -> None:
-        """An entry of a table, or a multicast group; `program` says what the ids in it mean."""
+        """Insert an entry of a table, or a multicast group. `program` defines the ids in it."""
         if entity.HasField("packet_replication_engine_entry"):
             group = entity.packet_replication_engine_entry.multicast_group_entry
             self._groups[group.multicast_group_id] = [
@@ -130,14 +130,14 @@ class TofinoSwitch:
         table.entries.append((wanted, table.actions[name].handle, values))
 
     def count(self, counter: str, index: int) -> int:
-        """What a counter's cell has counted."""
+        """Return the count of a counter's cell."""
         return self._ingress.counters[counter][index]
 
     def send(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
-        """What comes out for a frame, as (port, frame), sorted."""
+        """Send a frame in at a port. Returns the frames that come out, as (port, frame), sorted."""
         packet = Vector(self._ingress, frame)
         self._parse(packet, port)
-        # The port begins what the chip puts in front of a frame; of the rest nobody reads anything.
+        # The chip's own header is in front of a frame and begins with the port. The rest is unused.
         front = port.to_bytes(2, "big").ljust(self._metadata, b"\0")
         packet.phv, parsed = self._parser.run(front + frame)
         assert parsed - len(front) == len(frame) - len(packet.payload)
@@ -187,9 +187,10 @@ class TofinoSwitch:
 
     @staticmethod
     def _told(packet: Vector, before: dict[str, int], name: str) -> int | None:
-        """What the pipeline tells the traffic manager, if it does.
+        """Return the pipeline's value for the traffic manager, or None without one.
 
-        On Tofino 2 a bit says so; a container of Tofino 1 is valid once it is written.
+        On Tofino 2 a bit marks a value as valid. On Tofino 1 a container is valid once it is
+        written.
         """
         container, low, high = packet.pipe.place(name, 99)
         if f"{name}.$valid" in packet.pipe.places:
@@ -200,7 +201,7 @@ class TofinoSwitch:
         return packet.phv[container] >> low & (1 << high - low + 1) - 1
 
     def _parse(self, packet: Vector, port: int) -> None:
-        """What parser.p4 says, for the fields that are in no container."""
+        """Parse the fields that are in no container, as parser.p4 does."""
         if port & 127 == RECIRCULATION:
             for header in "bridge ethernet ipv4 udp innet lanes".split():
                 packet.extract(header)

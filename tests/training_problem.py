@@ -1,6 +1,7 @@
-"""A small problem that the training algorithms solve, and that a plain loop solves beside them.
+"""A small problem for the training algorithms, and a plain loop that solves it as a reference.
 
-The reference knows nothing of `innet.training`: flat vectors, and the gradient as a function of them.
+The reference does not use `innet.training`: it has flat vectors, and the gradient as a function of
+them.
 """
 
 from collections.abc import Callable
@@ -22,13 +23,13 @@ RATE = 0.1
 
 
 def fresh_model() -> nn.Module:
-    """The same small network in every call: 3 layers, 77 parameters."""
+    """Return the same small network in every call: 3 layers, 77 parameters."""
     model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 2), nn.Linear(2, 1))
     return initialized(model, seed=5)
 
 
 def initialized(model: nn.Module, seed: int) -> nn.Module:
-    """A model with weights from a generator of its own: threads share torch's."""
+    """Initialize a model with a generator of its own, since threads share torch's."""
     random = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -38,25 +39,25 @@ def initialized(model: nn.Module, seed: int) -> nn.Module:
 
 
 def batch(worker: int, step: int) -> tuple[Tensor, Tensor]:
-    """What a worker sees in a step, from 0 on."""
+    """Return a worker's batch of a step, from 0 on."""
     random = torch.Generator().manual_seed(1000 * worker + step)
     images = torch.randn(4, 6, generator=random)
     return images, images.sum(dim=1, keepdim=True).tanh()
 
 
 def loss_of(model: nn.Module, worker: int, step: int) -> Tensor:
-    """The loss whose gradient is trained with."""
+    """Return the loss whose gradient is trained with."""
     images, labels = batch(worker, step)
     return ((model(images) - labels) ** 2).mean()
 
 
 def weights(model: nn.Module) -> Tensor:
-    """The parameters as one vector, in the model's order."""
+    """Return the parameters as one vector, in the model's order."""
     return parameters_to_vector(model.parameters()).detach().clone()
 
 
 def gradient(vector: Tensor, worker: int, step: int) -> Tensor:
-    """The gradient at `vector`, of a worker's batch of a step."""
+    """Return the gradient at `vector`, for a worker's batch of a step."""
     model = fresh_model()
     vector_to_parameters(vector.clone(), model.parameters())
     loss_of(model, worker, step).backward()
@@ -64,7 +65,7 @@ def gradient(vector: Tensor, worker: int, step: int) -> Tensor:
 
 
 def mean_gradient(vector: Tensor, step: int, workers: int = WORKERS) -> Tensor:
-    """The mean over the workers."""
+    """Return the mean gradient over the workers."""
     return sum(gradient(vector, worker, step) for worker in range(workers)) / workers
 
 
@@ -81,7 +82,7 @@ def train(
     finish: Callable[[Algorithm, nn.Module], Any] = lambda _, model: weights(model),
     **options: Any,
 ) -> list[Any]:
-    """Train in threads, on a transport that `wrap` may wrap. Returns what `finish` does, by rank."""
+    """Train in threads, on a transport that `wrap` may wrap. Return the results of `finish`, by rank."""
 
     def work(transport: Transport) -> Any:
         model = fresh_model()
@@ -101,12 +102,12 @@ def train(
 
 
 def close(left: Tensor, right: Tensor, within: float = 1e-6) -> bool:
-    """Whether two vectors differ by so much at most."""
+    """Return whether two vectors differ by at most `within`."""
     return bool((left - right).abs().max() <= within)
 
 
 class Digits:
-    """scikit-learn's digits in a small network; batches by worker and step."""
+    """scikit-learn's digits in a small network, with batches by worker and step."""
 
     def __init__(self, workers: int, size: int = 16) -> None:
         from innet.demo.training import digits
@@ -121,18 +122,18 @@ class Digits:
         self.order = torch.randperm(len(self.images), generator=torch.Generator().manual_seed(2))
 
     def model(self) -> nn.Module:
-        """A perceptron with one hidden layer."""
+        """Return a perceptron with one hidden layer."""
         model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
         return initialized(model, seed=3)
 
     def loss(self, model: nn.Module, worker: int, step: int) -> Tensor:
-        """Cross entropy of a worker's share of a global batch."""
+        """Return the cross entropy of a worker's part of a global batch."""
         first = (step * self.workers + worker) * self.size
         mine = self.order[torch.arange(first, first + self.size) % len(self.order)]
         return cross_entropy(model(self.images[mine]), self.labels[mine])
 
     def accuracy(self, model: nn.Module) -> float:
-        """The share of the test set that is right."""
+        """Return the accuracy on the test set."""
         with torch.no_grad():
             right = model(self.test_images).argmax(dim=1) == self.test_labels
         return float(right.float().mean())

@@ -1,12 +1,12 @@
 """The slot protocol over two levels of switches, small enough to visit every state of it.
 
-Every rack has a switch that waits for its workers and for one contribution more, the answer of the switch
-above. As in :mod:`slot_model`, what was sent once may arrive at any time, any number of times, or never.
-Where the model `loses`, what is on its way between the switches can also be lost for good, so that
-it shows what brings it again; that takes many more states.
+Every rack has a switch that waits for its workers and for one more contribution, the answer of the
+switch above. As in :mod:`slot_model`, a packet that was sent once may arrive at any time, any
+number of times, or never. If the model `loses`, packets between the switches can also be lost for
+good. This shows how they are recovered, and takes many more states.
 
-Two variants show what a part is for: one without comparing sequence numbers of answers, and one that
-does not raise a sum again.
+Two variants show the purpose of a part. One does not compare the sequence numbers of answers, and
+the other does not raise a sum again.
 """
 
 from collections.abc import Iterator
@@ -17,12 +17,12 @@ from slot_model import Cell, FalseAlarm, Size, Sum, Workers, WrongSum
 from innet.wire.layout import Kind
 
 Cells = tuple[tuple[Cell, Cell], ...]
-"""[slot][copy]"""
+"""Cells by [slot][copy]."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The workers of every rack, and how much there is to explore."""
+    """The workers of every rack, and the size of the model."""
 
     racks: tuple[tuple[int, ...], ...]
     slots: int
@@ -30,17 +30,17 @@ class Shape:
 
     @property
     def size(self) -> Size:
-        """The same without racks."""
+        """Return the size without racks."""
         return Size(sum(map(len, self.racks)), self.slots, self.chunks)
 
     def rack_of(self, worker: int) -> int:
-        """Where a worker is."""
+        """Return a worker's rack."""
         return next(rack for rack, workers in enumerate(self.racks) if worker in workers)
 
 
 @dataclass(frozen=True)
 class Packet:
-    """On its way between the switches: a rack's sum, or the result for a rack."""
+    """A packet between the switches: a rack's sum, or the result for a rack."""
 
     rack: int
     slot: int
@@ -51,10 +51,11 @@ class Packet:
 
 @dataclass(frozen=True)
 class TreeState:
-    """Everything that the future depends on.
+    """The whole state of the model.
 
-    `progress[worker][slot]` is how many of the slot's results the worker has taken; `raised` and
-    `answers` are on their way up and down, `results` those that the racks' switches have ever sent.
+    `progress[worker][slot]` is the number of the slot's results that the worker has accepted.
+    `raised` are the sums on their way up, and `answers` the results on their way down. `results`
+    are all results that the racks' switches have sent.
     """
 
     progress: tuple[tuple[int, ...], ...]
@@ -67,7 +68,7 @@ class TreeState:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a switch of a rack says: UP to the parent, or a kind to one worker or to all."""
+    """The reply of a rack's switch: the sum to the parent, or a packet to one worker or to all."""
 
     kind: Kind | None  # None: the sum goes up
     to: Workers
@@ -86,7 +87,7 @@ class Child:
     def contribute(
         self, cell: Cell, worker: int, sequence: int, chunk: int
     ) -> tuple[Cell, Reply | None]:
-        """A worker's contribution arrives."""
+        """Take a worker's contribution."""
         one = frozenset({worker})
         if sequence < cell.sequence:
             return cell, Reply(Kind.STALE, one)
@@ -104,7 +105,7 @@ class Child:
     def hear(
         self, cell: Cell, kind: Kind, sequence: int, members: Workers, total: Sum
     ) -> tuple[Cell, Reply | None]:
-        """An answer of the parent arrives."""
+        """Take an answer of the parent."""
         if (self.compares and sequence != cell.sequence) or cell.missing != 1:
             return cell, None
         if kind == Kind.RESULT:
@@ -116,13 +117,13 @@ class Child:
 
 
 def first_state(shape: Shape) -> TreeState:
-    """Before the first packet."""
+    """Return the state before the first packet."""
     cells = ((Cell(), Cell()),) * shape.slots
     return TreeState(((0,) * shape.slots,) * shape.size.workers, (cells,) * len(shape.racks), cells)
 
 
 def finished(shape: Shape, state: TreeState) -> bool:
-    """Every worker has every result."""
+    """Return whether every worker has every result."""
     size = shape.size
     return all(
         done == size.uses(slot) for progress in state.progress for slot, done in enumerate(progress)
@@ -131,7 +132,7 @@ def finished(shape: Shape, state: TreeState) -> bool:
 
 @dataclass(frozen=True)
 class Tree:
-    """All that may happen in such a tree."""
+    """The possible steps in such a tree."""
 
     shape: Shape
     loses: bool = False
@@ -139,11 +140,11 @@ class Tree:
     raises_again: bool = True
 
     def child(self, rack: int) -> Child:
-        """A rack's switch."""
+        """Return a rack's switch."""
         return Child(frozenset(self.shape.racks[rack]), self.compares, self.raises_again)
 
     def steps(self, state: TreeState) -> Iterator[tuple[str, TreeState]]:
-        """What may happen next, and what comes of it. Raises Violation."""
+        """Yield all possible next steps, each with the state after it. Raises Violation."""
         yield from self._contributions(state)
         for packet in state.raised:
             yield f"{packet} arrives above", self.arrive_above(state, packet)
@@ -168,7 +169,7 @@ class Tree:
     def contribute(
         self, state: TreeState, worker: int, slot: int, use: int
     ) -> tuple[TreeState, Reply | None]:
-        """A worker's contribution arrives at its switch."""
+        """Let a worker's contribution arrive at its switch."""
         rack, sequence = self.shape.rack_of(worker), use + 1
         cell, reply = self.child(rack).contribute(
             state.below[rack][slot][sequence % 2],
@@ -181,7 +182,7 @@ class Tree:
         return self._after(state, rack, slot, sequence, cell, reply), reply
 
     def answer(self, state: TreeState, packet: Packet) -> tuple[TreeState, Reply | None]:
-        """A result of the switch above arrives at a rack's."""
+        """Let a result of the switch above arrive at a rack's switch."""
         rack, slot, sequence = packet.rack, packet.slot, packet.sequence
         cell, reply = self.child(rack).hear(
             state.below[rack][slot][sequence % 2],
@@ -205,7 +206,7 @@ class Tree:
         return state
 
     def arrive_above(self, state: TreeState, packet: Packet) -> TreeState:
-        """A rack's sum arrives at the switch above, for which a rack is one contributor."""
+        """Let a rack's sum arrive at the switch above, where a rack counts as one contributor."""
         rack, slot, copy = packet.rack, packet.slot, packet.sequence % 2
         cell, workers = state.above[slot][copy], frozenset(self.shape.racks[rack])
         if packet.sequence < cell.sequence:
@@ -218,7 +219,7 @@ class Tree:
         elif cell.missing == 0:
             return replace(state, answers=state.answers | {_to(packet, cell)})
         elif workers <= cell.arrived:
-            return state  # and says PENDING
+            return state  # the reply is PENDING
         cell = Cell(
             cell.sequence,
             cell.arrived | workers,
@@ -232,7 +233,7 @@ class Tree:
         return replace(state, answers=state.answers | down)
 
     def _results(self, state: TreeState) -> Iterator[tuple[str, TreeState]]:
-        """A result arrives at a worker whose chunk it answers."""
+        """Yield the arrivals of results at workers whose chunks they answer."""
         everybody = frozenset(range(self.shape.size.workers))
         for packet in state.results:
             for worker in self.shape.racks[packet.rack]:
@@ -248,7 +249,7 @@ class Tree:
 
 
 def taken(state: TreeState, worker: int, slot: int) -> TreeState:
-    """A worker has one more of a slot's results."""
+    """Return the state after a worker has accepted one more of a slot's results."""
     mine = state.progress[worker]
     mine = (*mine[:slot], mine[slot] + 1, *mine[slot + 1 :])
     return replace(state, progress=(*state.progress[:worker], mine, *state.progress[worker + 1 :]))

@@ -1,6 +1,6 @@
 """Trees of real switches, joined by cables made of UDP, with a controller in charge of them all.
 
-A cable between two switches can have a stretch with faults, as those of workers can.
+Faults can be added to a cable between two switches, as to those of workers.
 """
 
 import contextlib
@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import callers
 import numpy as np
 from commands import BIN
 from faults import Faults, Wiring, faulty
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Plan:
-    """Where the cables are: `cables[switch]` by port from 1 on, `links[switch]` for its workers."""
+    """The cables: `cables[switch]` by port from 1 on, and `links[switch]` for the switch's workers."""
 
     cables: dict[str, list[str]] = field(default_factory=dict)
     links: dict[str, list[str]] = field(default_factory=dict)
@@ -37,7 +38,7 @@ class Plan:
 
     @classmethod
     def of(cls, hosts: Mapping[str, int], parents: Mapping[str, Sequence[str]]) -> "Plan":
-        """So many places for workers at each switch, and the parents of each; parents come first."""
+        """Plan for `hosts[switch]` workers at each switch. A switch's parents have to come before it."""
         count = sum(hosts.values()) + sum(map(len, parents.values()))
         ends = (f"127.0.0.1:{port}" for port in free_udp_ports(2 * count))
         plan = cls()
@@ -61,7 +62,7 @@ _SERVER = (str(BIN / "innet"), "pbox", "parent")
 
 
 class TreeSwitch(Mortal):
-    """One of the switches, or a server in the place of one."""
+    """One of the switches, or a parameter server in its place."""
 
     def __init__(
         self, cables: Sequence[str], command: Sequence[str] = (COMMAND, "--no-p4")
@@ -73,7 +74,7 @@ class TreeSwitch(Mortal):
 
 @dataclass(frozen=True)
 class Forest:
-    """Running switches, by name, and what is known of them."""
+    """Running switches, by name, with their controller and cables."""
 
     controller: str
     stub: Any
@@ -85,7 +86,7 @@ class Forest:
 
     @contextlib.contextmanager
     def job(self, top: str, workers: int, **more: Any) -> Iterator[tuple[str, str]]:
-        """A job on a switch and all below it. Yields its name and its token."""
+        """Create a job on a switch and all below it. Yields its name and its token."""
         name = f"job-{next(self._numbers)}"
         request = pb.CreateJobRequest(
             name=name, switch=top, workers=workers, **{"slots": 32, **more}
@@ -99,7 +100,7 @@ class Forest:
 
     @contextlib.contextmanager
     def worker(self, job: str, token: str, rank: int, at: str, **more: Any) -> Iterator[Agent]:
-        """A worker at a place of a switch that nobody else has meanwhile."""
+        """Yield a worker at a free place of a switch."""
         more, link = {"patience": PATIENCE, **more}, self.plan.links[at].pop()
         try:
             with join(self.controller, job, rank, link, token=token, **more) as agent:
@@ -109,7 +110,7 @@ class Forest:
 
     @contextlib.contextmanager
     def workers(self, top: str, at: Sequence[str], **more: Any) -> Iterator[list[Agent]]:
-        """All workers of a job of their own, at these switches."""
+        """Yield all workers of a separate job, at these switches."""
         with contextlib.ExitStack() as stack:
             name, token = stack.enter_context(self.job(top, len(at), **more))
             yield [
@@ -118,7 +119,7 @@ class Forest:
             ]
 
     def show(self, job: str = "") -> pb.Job:
-        """A job; by default the last one."""
+        """Return a job, by default the last one."""
         [*_, last] = [each.name for each in self.stub.ListJobs(pb.ListJobsRequest()).jobs]
         with translated("show the job"):
             shown: pb.Job = self.stub.GetJob(pb.GetJobRequest(name=job or last))
@@ -136,7 +137,7 @@ class Forest:
             return self.stub.AddSwitch(pb.AddSwitchRequest(name=name, **{**fields, **more}))
 
     def switch(self, name: str) -> pb.Switch:
-        """What the controller knows of a switch."""
+        """Return the controller's view of a switch."""
         with translated("show the switch"):
             shown: pb.Switch = self.stub.GetSwitch(pb.GetSwitchRequest(name=name))
             return shown
@@ -164,10 +165,10 @@ def forest(
     memory: float = 0.1,
     **more: Any,
 ) -> Iterator[Forest]:
-    """Start the switches and a controller. With `faults`, the cables between switches have some.
+    """Start the switches and a controller. `faults` are those of the cables between switches.
 
-    The wiring's cables are those of the switches' uplinks, in order. `servers` are those that keep
-    parameters, in so many GiB of `memory`. `more` are arguments of :class:`ControllerServer`.
+    The wiring's cables are those of the switches' uplinks, in order. `servers` are the names of
+    parameter servers, with `memory` GiB each. `more` are arguments of :class:`ControllerServer`.
     """
     plan = Plan.of(hosts, parents)
     with contextlib.ExitStack() as stack:
@@ -199,22 +200,23 @@ def forest(
 
 
 def sums(agents: Sequence[Agent], vectors: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """What every worker gets for the sum of integers."""
+    """Return every worker's result of a sum of integers."""
     return finish(submit(agents, vectors))
 
 
 def submit(agents: Sequence[Agent], vectors: Sequence[np.ndarray]) -> "list[Future[Any]]":
-    """Let all begin a sum."""
-    return [agent.submit(vector, "sum") for agent, vector in zip(agents, vectors, strict=True)]
+    """Have all agents begin a sum. They overwrite inputs and results as soon as they are allowed to."""
+    pairs = zip(agents, vectors, strict=True)
+    return [callers.submit(agent, vector, "sum") for agent, vector in pairs]
 
 
 def finish(running: "list[Future[Any]]") -> list[np.ndarray]:
-    """All of their results."""
+    """Return the results of all running sums."""
     return [each.result(WITHIN) for each in running]
 
 
 def integers(seed: int, workers: int, elements: int) -> np.ndarray:
-    """(workers, elements) int32 that need all of their bits, but whose sums still fit."""
+    """Return (workers, elements) int32 that need all of their bits, but whose sums still fit."""
     bound = (1 << 31) // workers
     chance = np.random.default_rng(seed)
     return chance.integers(-bound + 1, bound, (workers, elements), np.int32)

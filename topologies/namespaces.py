@@ -23,14 +23,14 @@ _SIOCETHTOOL, _ETHTOOL_STXCSUM = 0x8946, 0x17
 
 @dataclass(frozen=True)
 class Rack:
-    """The namespaces' names: the switch's eth1 leads to the first worker, and so on."""
+    """The namespaces' names. The switch's eth1 leads to the first worker, and so on."""
 
     switch: str
     workers: list[str]
 
 
 def unavailable() -> str | None:
-    """Why racks cannot be made here; None if they can."""
+    """Return why racks cannot be made here, or None if they can."""
     if not shutil.which("ip"):
         return "network namespaces need `ip` (iproute2) on the PATH"
     attempt = ["unshare", "--net", "ip", "link", "add", "type", "veth"]
@@ -41,7 +41,7 @@ def unavailable() -> str | None:
 
 @contextlib.contextmanager
 def rack(workers: int) -> Iterator[Rack]:
-    """Make a rack, and remove it at the end. Whoever runs something in it stops it before."""
+    """Make a rack, and remove it at the end. Stop the processes in it before."""
     name = f"innet-{secrets.token_hex(4)}"
     made = Rack(name, [f"{name}-{number}" for number in range(1, workers + 1)])
     with contextlib.ExitStack() as stack:
@@ -54,7 +54,7 @@ def rack(workers: int) -> Iterator[Rack]:
 
 
 def inside(namespace: str) -> list[str]:
-    """What to put in front of a command to run it in a namespace."""
+    """Return the command prefix that runs a command in a namespace."""
     return ["ip", "netns", "exec", namespace]
 
 
@@ -63,12 +63,12 @@ def _connect(switch: str, worker: str, number: int) -> None:
     peer = ("peer", "name", "eth0", "netns", worker)
     _ip("-n", switch, "link", "add", port, "type", "veth", *peer)
     _ip("-n", worker, "address", "add", f"10.0.0.{number}/8", "dev", "eth0")
-    # The other namespace's kernel would trust a veth with checksums and segments that were never
-    # made; a switch that sees frames as they are does not.
+    # On a veth the kernel leaves checksums and segments unmade: the kernel at the other end would
+    # accept such packets. A switch that sees raw frames does not.
     this_file = [sys.executable, __file__, "eth0"]
     subprocess.run([*inside(worker), *this_file], check=True)
     for namespace, interface in ((switch, port), (worker, "eth0")):
-        # Without an IPv6 address nothing is said that nobody asked for.
+        # Without an IPv6 address no unrequested packets are sent.
         _ip("-n", namespace, "link", "set", interface, "addrgenmode", "none", "up")
 
 
@@ -77,7 +77,7 @@ def _ip(*arguments: str) -> None:
 
 
 def turn_off_checksum_offload(interface: str) -> None:
-    """Do what ``ethtool -K INTERFACE tx off`` does: segmentation offloads go with it."""
+    """Do the same as ``ethtool -K INTERFACE tx off``, which turns off segmentation offloads as well."""
     command = ctypes.create_string_buffer(struct.pack("=II", _ETHTOOL_STXCSUM, 0))
     request = struct.pack("16sP16x", interface.encode(), ctypes.addressof(command))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:

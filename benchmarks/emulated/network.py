@@ -1,9 +1,9 @@
-"""All-reduces of several kinds in one emulated network, one after the other, and what they took.
+"""Measurements of several kinds of all-reduce in one emulated network.
 
 A `Network` is a rack, or racks below a spine, with links of one rate. `measure` emulates it once
-(docs/topologies.md), has every host run `worker` for a list of cases, and gathers what they noted. A
-step takes as long as the slowest host's call, and a case takes the median of its steps. Bytes are the
-kernel's counts at the links' own interfaces, of whole frames.
+(docs/topologies.md), has every host run `worker` for a list of cases, and gathers the hosts' notes.
+The time of a step is that of the slowest host's call, and the time of a case is the median of its
+steps. Bytes are those of whole frames, as the kernel counts them at the links' own interfaces.
 """
 
 import contextlib
@@ -23,6 +23,7 @@ import yaml
 from rich.console import Console
 
 from innet.emulation.requirements import missing
+from innet.errors import UsageError
 
 INNET = Path(sys.executable).with_name("innet")
 SERVER = "ps"
@@ -31,7 +32,7 @@ SERVER = "ps"
 
 @dataclass(frozen=True)
 class Case:
-    """The sum of float32 vectors, `steps` times over, by one of :mod:`benchmarks.emulated.peers`."""
+    """A case: `steps` sums of float32 vectors, by one of :mod:`benchmarks.emulated.peers`."""
 
     over: str
     nbytes: int
@@ -40,10 +41,11 @@ class Case:
 
 @dataclass(frozen=True)
 class Network:
-    """So many racks of so many hosts; more than one are below a spine. `rate` is in bits per second.
+    """`racks` racks of `hosts` hosts; several racks are below a spine. `rate` is in bits per second.
 
-    Each link has that rate both ways, and at both ends room for `buffer_bytes`, as a switch has for each
-    port: enough for a window of all `slots`, and for TCP's. With a `server` there is a host more for it.
+    Each link has that rate both ways. At both ends it has room for `buffer_bytes`, as a switch has
+    for each port: enough for a window of all `slots`, and for TCP's window. With a `server` there
+    is one more host for it.
     """
 
     racks: int
@@ -55,76 +57,76 @@ class Network:
 
     @property
     def workers(self) -> int:
-        """Hosts that have a vector."""
+        """Return the number of hosts that have a vector."""
         return self.racks * self.hosts
 
     @property
     def root(self) -> str:
-        """The switch in which sums are finished."""
+        """Return the name of the switch that completes the sums."""
         return "spine" if self.racks > 1 else "tor1"
 
     @property
     def uplink(self) -> str | None:
-        """The interface of the first rack's switch that leads to the spine."""
+        """Return the interface of the first rack's switch that leads to the spine."""
         return f"tor1-eth{self.hosts + 1}" if self.racks > 1 else None
 
     def topology(self) -> dict[str, Any]:
-        """What `innet emulate` reads."""
+        """Return the topology as `innet emulate` reads it."""
         tors = [f"tor{number}" for number in range(1, self.racks + 1)]
         above = [{"name": "spine"}] if self.racks > 1 else []
-        uplinks = {"uplinks": ["spine"]} if self.racks > 1 else {}
+        parents = ["spine"] if self.racks > 1 else []
         queue_ms = self.buffer_bytes * 8e3 / self.rate
         served = [{"switch": self.root, "hosts": [SERVER]}] if self.server else []
         return {
             "link": {"rate": f"{self.rate}bit", "queue": f"{queue_ms:.3f}ms"},
             "slots": self.slots,
-            "switches": [*above, *({"name": tor, **uplinks} for tor in tors)],
+            "switches": [*above, *({"name": tor, "uplinks": [*parents]} for tor in tors)],
             "racks": [*({"switch": tor, "hosts": self.hosts} for tor in tors), *served],
         }
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a case took. Bytes are means per step; those of the uplink are 0 where there is none."""
+    """The result of a case. Bytes are means per step. Those of the uplink are 0 if there is none."""
 
     network: Network
     case: Case
     step_s: float
     steps_s: Sequence[float]
-    up_bytes: float  # from one host, the mean over them
+    up_bytes: float  # the mean over the hosts
     down_bytes: float
     uplink_up_bytes: float  # from the first rack to the spine
     uplink_down_bytes: float
 
     @property
     def link_share(self) -> float:
-        """What the vector's bytes are of what a host's link could have carried in the time.
+        """Return the vector's bytes over the bytes that a host's link could have carried in the time.
 
-        Of a narrow quantizer it is what the float32 would be, so it may be above 1.
+        The vector counts as float32 even with a narrower quantizer, so the result may be above 1.
         """
         return self.case.nbytes * 8 / (self.step_s * self.network.rate)
 
     @property
     def frame_share(self) -> float:
-        """What the frames' bytes are of what a host's link could have carried one way."""
+        """Return the frames' bytes over the bytes that a host's link could have carried one way."""
         return max(self.up_bytes, self.down_bytes) * 8 / (self.step_s * self.network.rate)
 
     @property
     def uplink_share(self) -> float:
-        """The same of the rack's link to the spine."""
+        """Return the same for the rack's link to the spine."""
         fuller = max(self.uplink_up_bytes, self.uplink_down_bytes)
         return fuller * 8 / (self.step_s * self.network.rate)
 
     def figures(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the outcome as JSON has it."""
         shares = {"link_share": self.link_share, "frame_share": self.frame_share}
         return {**asdict(self), **shares}
 
 
 def measure(console: Console, network: Network, cases: Sequence[Case]) -> list[Outcome]:
-    """Emulate a network, and run the cases in it. Says what it does, and ends it all on Ctrl-C."""
+    """Emulate a network and run the cases in it, with progress messages. Ctrl-C ends everything."""
     if why := missing():
-        raise SystemExit(why)
+        raise UsageError(why)
     console.print(
         f"{network.racks} x {network.hosts} hosts, {network.rate / 1e6:g} Mbit/s", style="dim"
     )
@@ -146,7 +148,7 @@ def measure(console: Console, network: Network, cases: Sequence[Case]) -> list[O
 
 
 def machine() -> dict[str, Any]:
-    """On what it ran."""
+    """Return a description of the machine."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return {"processor": models[0] if models else "unknown", "cores": os.cpu_count()}
@@ -164,7 +166,7 @@ def _outcome(network: Network, case: Case, of_hosts: Sequence[dict[str, Any]]) -
 
 
 def _emulate(console: Console, command: Sequence[str]) -> None:
-    """Run an emulation, and show what its first host says."""
+    """Run an emulation, and show the output of its first host."""
     said = []
     with _sigterm_as_ctrl_c(), subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -176,7 +178,7 @@ def _emulate(console: Console, command: Sequence[str]) -> None:
                 if host.strip() == "h1":
                     console.print(what.rstrip(), style="dim", highlight=False, markup=False)
         except BaseException:
-            process.terminate()  # it takes everything along that it has made
+            process.terminate()  # it also removes the network that it has made
             raise
     if process.returncode:
         raise SystemExit("".join(said))

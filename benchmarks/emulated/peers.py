@@ -1,9 +1,9 @@
-"""What is compared: ways to sum a float32 vector over the hosts of an emulated network.
+"""The compared ways to sum a float32 vector over the hosts of an emulated network.
 
-* ``innet int32``, ``innet int16``, and so on: in the switches, by that quantizer.
-* ``Gloo``: PyTorch's process group, which sends a vector of some size around a ring.
+* ``innet int32``, ``innet int16``, and so on: in the switches, with that quantizer.
+* ``Gloo``: PyTorch's process group, which sends large vectors around a ring.
 * ``central PS``: a parameter server (docs/pbox.md) on a host that does nothing else.
-* ``sharded PS``: one on every worker's host, with a share of the vector each.
+* ``sharded PS``: a parameter server on every worker's host, each with a share of the vector.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ Reduce = Callable[[Vector], Vector]
 
 @dataclass(frozen=True)
 class Host:
-    """A host with a vector. The `agent` is a worker among those that have one."""
+    """A host with a vector. Its `agent` is a worker in the job of such hosts."""
 
     rank: int
     network: Network
@@ -36,7 +36,7 @@ class Host:
 
 @contextlib.contextmanager
 def reducing(host: Host, over: str, floats: int, number: int) -> Iterator[Reduce]:
-    """A way to sum vectors of so many `floats`; `number` tells it from the others of a run."""
+    """Yield a function that sums vectors of `floats` floats. `number` is unique within a run."""
     kind, _, quantizer = over.partition(" ")
     if kind == "innet":
         yield lambda own: host.agent.all_reduce(own, op="sum", quantizer=quantizer)
@@ -59,12 +59,12 @@ def reducing(host: Host, over: str, floats: int, number: int) -> Iterator[Reduce
 
 
 def host_names(network: Network) -> list[str]:
-    """The hosts that have a vector, by rank."""
+    """Return the names of the hosts that have a vector, by rank."""
     return [f"h{rank}" for rank in range(1, network.workers + 1)]
 
 
 def prepare_ring(host: Host) -> None:
-    """Every host with a vector calls this before it sums over Gloo."""
+    """Prepare Gloo. Every host with a vector calls this before it sums over Gloo."""
     import torch
     import torch.distributed as dist
 
@@ -73,10 +73,10 @@ def prepare_ring(host: Host) -> None:
 
 
 def largest_error(over: str, workers: int) -> float:
-    """How far an element of the sum may be off, as a share of the largest one of any worker."""
+    """Return the largest allowed error of the sum, as a share of any worker's largest element."""
     bits = {"innet int16": 16, "innet int8": 8}.get(over)
     if bits is None:
-        return 1e-6 * workers  # float32's own rounding, once for every worker
+        return 1e-6 * workers  # float32's own rounding, once per worker
     return workers / (2 * Packing.widest(bits, workers).limit) + 1e-6 * workers
 
 

@@ -1,4 +1,4 @@
-"""Outcomes as tables and as a file, alike for all benchmarks in emulated networks."""
+"""Tables and files of outcomes, for all benchmarks in emulated networks."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -10,13 +10,14 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.emulated.network import Outcome, machine
+from innet.errors import UsageError
 
 Part = Callable[[Console, bool], Sequence[Outcome]]
-"""Measures something, quickly or well, shows it, and returns it."""
+"""A function that measures something, quickly or thoroughly, shows the outcomes, and returns them."""
 
 
 def command(parts: Mapping[str, Part], what: str) -> None:
-    """Take the command line of a benchmark with these parts; `what` it does stands in its help."""
+    """Run the command line of a benchmark with these parts; `what` is its help text."""
 
     def main(
         only: Annotated[
@@ -38,9 +39,9 @@ def command(parts: Mapping[str, Part], what: str) -> None:
 def _run(
     parts: Mapping[str, Part], only: Sequence[str], output: Path | None, *, quick: bool
 ) -> None:
-    """Run the parts that are wanted, all by default, and write what they found."""
+    """Run the wanted parts, by default all, and write their outcomes."""
     if unknown := set(only) - set(parts):
-        raise SystemExit(f"no part {', '.join(unknown)}: there are {', '.join(parts)}")
+        raise UsageError(f"no part {', '.join(unknown)}: there are {', '.join(parts)}")
     console = Console(width=None if Console().is_terminal else 120)
     found = {name: parts[name](console, quick) for name in only or parts}
     if output:
@@ -54,7 +55,7 @@ def _run(
 def compare(
     console: Console, title: str, outcomes: Sequence[Outcome], header: str, ratios: Sequence[float]
 ) -> None:
-    """Print outcomes that differ in what they went over, and a ratio of each."""
+    """Print outcomes that differ in the peer that sums, with a ratio for each."""
     table = Table("over", "step, s", header, "vector of the link", "frames of the link")
     table.title = title
     uplinks = any(each.uplink_up_bytes for each in outcomes)

@@ -1,8 +1,8 @@
-"""What a host of an emulated network does in a benchmark: all cases, one after the other.
+"""The program of a host in an emulated benchmark: it runs all cases, one after the other.
 
-All hosts join the emulation's job, so that the switches know where everybody is, and flood nothing; its
-sums are the barriers between cases. Where there is a host for a central server, which has no vector, the
-others are workers of a second job besides.
+All hosts join the emulation's job, so that the switches know every host's port and flood nothing.
+The job's sums are the barriers between cases. If there is a host for a central server, it has no
+vector, and the other hosts join a second job as well.
 """
 
 import contextlib
@@ -28,11 +28,11 @@ from innet.controller.client import connect, translated
 SEED = 7
 JOB = "vectors"
 BARRIERS = 4
-"""Of a case."""
+"""The number of barriers in a case."""
 
 
 def main(folder: Path) -> None:
-    """Run the cases that are in the folder, and leave there what they took."""
+    """Run the cases in the folder, and write the results there."""
     task = json.loads((folder / "task.json").read_text())
     network = Network(**task["network"])
     cases = [Case(**each) for each in task["cases"]]
@@ -47,7 +47,7 @@ def main(folder: Path) -> None:
         barrier()
         if rank == network.workers:
             with _serving(needed=any(case.over == "central PS" for case in cases)):
-                barrier()  # after which all jobs and servers are there
+                barrier()  # all jobs and servers are ready now
                 for _ in range(len(cases) * BARRIERS):
                     barrier()
             return
@@ -69,16 +69,16 @@ def main(folder: Path) -> None:
 
 def _run(host: Host, case: Case, number: int, barrier: Any) -> dict[str, Any]:
     floats = case.nbytes // 4
-    # Everybody knows the sum without the others' vectors: they are multiples of one.
+    # All vectors are multiples of one, so every host knows the sum without the others' vectors.
     common = np.random.default_rng(SEED).random(floats, np.float32) - np.float32(0.5)
     own = common * np.float32(host.rank + 1)
     seconds = []
     barrier()
     with reducing(host, case.over, floats, number) as reduce:
-        reduce(own)  # opens connections, and finds windows
+        reduce(own)  # opens connections and sets windows
         barrier()
         before = _counts(host)
-        barrier()  # nobody sends before everybody has counted
+        barrier()  # all hosts have counted before anyone sends
         for _ in range(case.steps):
             began = time.monotonic()
             total = reduce(own)
@@ -106,11 +106,12 @@ def _check(host: Host, case: Case, common: Vector, total: Vector) -> None:
 
 
 def _counts(host: Host) -> dict[str, tuple[int, int]]:
-    """Bytes that have gone up, and come down: this host's link, and for rank 0 the rack's as well."""
+    """Return the bytes sent up and received: on this host's link, and for rank 0 on the rack's too."""
     found = {"link": _interface(Path("/proc/self/net/dev"), os.environ["GLOO_SOCKET_IFNAME"])}
     uplink = host.network.uplink
     if uplink and host.rank == 0:
-        # The processes of an emulation see each other, and so their networks' counters.
+        # An emulation's processes see each other's /proc, and through it the counters of other
+        # networks.
         for each in Path("/proc").glob("[0-9]*/net/dev"):
             with contextlib.suppress(OSError, KeyError):
                 found["uplink"] = _interface(each, uplink)
@@ -119,7 +120,7 @@ def _counts(host: Host) -> dict[str, tuple[int, int]]:
 
 
 def _interface(devices: Path, name: str) -> tuple[int, int]:
-    """What an interface has sent and received, in bytes. Raises KeyError, OSError."""
+    """Return the bytes that an interface has sent and received. Raises KeyError, OSError."""
     for line in devices.read_text().splitlines()[2:]:
         interface, _, numbers = line.partition(":")
         if interface.strip() == name:
@@ -138,7 +139,7 @@ def _serving(*, needed: bool) -> Iterator[None]:
 
 
 def _second_job(network: Network) -> str:
-    """Create the job of those with vectors. Returns its token."""
+    """Create the job of the hosts with vectors. Return its token."""
     channel, stub = connect(os.environ[environment.CONTROLLER])
     with contextlib.closing(channel), translated("create the job"):
         created = stub.CreateJob(

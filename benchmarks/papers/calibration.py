@@ -1,7 +1,7 @@
-"""What the timing models are calibrated with, on a host: ``python -m benchmarks.papers.calibration``.
+"""Measurements on a host that calibrate the timing models.
 
-Takes parts, with commas between them, the number of repetitions, and a folder, in which every host writes
-what it has measured.
+``python -m benchmarks.papers.calibration`` takes parts separated by commas, the number of
+repetitions, and a folder in which every host writes its measurements.
 """
 
 import json
@@ -29,14 +29,14 @@ from innet.training.transports.ring import Ring
 from innet.training.transports.switch import SwitchTransport
 
 _REST_S = 0.03
-"""Between repetitions, where a link's bucket has to be full again."""
+"""The pause between repetitions that must begin with a link's full bucket."""
 _LANES = 256
 
 
 def timed(repeats: int, call: Callable[[], object], rest: float = 0.0) -> list[float]:
-    """Seconds of each call; all hosts begin together, after one that does not count.
+    """Return the seconds of each call. All hosts begin together, after one call that does not count.
 
-    Without a rest buckets stay empty, as in training that always communicates.
+    Without a rest the buckets stay empty, as in training that always communicates.
     """
     found = []
     for _ in range(repeats + 1):
@@ -49,7 +49,7 @@ def timed(repeats: int, call: Callable[[], object], rest: float = 0.0) -> list[f
 
 
 def sizes(repeats: int, reduce: Callable[[Tensor], object]) -> list[dict[str, Any]]:
-    """All-reduces, or exchanges with a server."""
+    """Time all-reduces, or exchanges with a server, of all sizes."""
     return [
         {"bytes": size, "seconds": timed(repeats, lambda size=size: reduce(torch.ones(size // 4)))}  # type: ignore[misc]
         for size in SIZES
@@ -57,7 +57,7 @@ def sizes(repeats: int, reduce: Callable[[Tensor], object]) -> list[dict[str, An
 
 
 def links(agent: Agent, repeats: int) -> dict[str, Any]:
-    """The ring, the switch, the codecs, and a step without communication."""
+    """Time the ring, the switch, the codecs, and a step without communication."""
     with Ring(ProcessGroupTransport(), codec("plain")) as ring:
         over_ring = sizes(repeats, lambda vector: ring.all_reduce(vector).result())
     switch = SwitchTransport(agent)
@@ -70,7 +70,7 @@ def links(agent: Agent, repeats: int) -> dict[str, Any]:
 
 
 def coding(name: str, repeats: int) -> list[float]:
-    """Seconds a byte of the vector that a ring's codec takes, encoding p blocks and decoding 2 p - 1."""
+    """Return a ring codec's seconds per byte of the vector: p blocks encoded, 2 p - 1 decoded."""
     workers, size = dist.get_world_size(), SIZES[-1]
     block, kind = torch.randn(size // 4 // workers), codec(name)
 
@@ -84,7 +84,7 @@ def coding(name: str, repeats: int) -> list[float]:
 
 
 def step(kind: str, repeats: int) -> dict[str, Any]:
-    """A forward and backward pass, and an update, at all hosts at the same time."""
+    """Time a forward and backward pass, and an update, at all hosts at the same time."""
     model = network(kind)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     images, labels = torch.randn(32, 64), torch.zeros(32, dtype=torch.int64)
@@ -106,7 +106,7 @@ def step(kind: str, repeats: int) -> dict[str, Any]:
 
 
 def server(repeats: int) -> dict[str, Any]:
-    """Gradients to a server on a node of its own, and parameters back."""
+    """Time gradients to a server on a node of its own, and parameters back."""
     like = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
     found = []
     for size in SIZES:
@@ -130,7 +130,7 @@ def server(repeats: int) -> dict[str, Any]:
 
 
 def chunks(agent: Agent, repeats: int) -> dict[str, Any]:
-    """Exact sums of so many packets."""
+    """Time exact sums of different numbers of packets."""
     return {
         "chunks": [
             {
@@ -147,11 +147,11 @@ def _sum(agent: Agent, count: int) -> Tensor:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measure them, one after the other."""
+    """Measure the parts, one after the other."""
     chosen, repeats, folder = arguments[0].split(","), int(arguments[1]), Path(arguments[2])
     torch.set_num_threads(1)
     with innet.join() as agent:
-        agent.all_reduce(torch.zeros(1, dtype=torch.int32), "sum")  # when it is done, all are there
+        agent.all_reduce(torch.zeros(1, dtype=torch.int32), "sum")  # a barrier
         dist.init_process_group("gloo")
         parts: dict[str, Callable[[], dict[str, Any]]] = {
             "links": lambda: links(agent, repeats),

@@ -1,7 +1,8 @@
-"""What the papers' experiments have in common: trainings, in an emulated cluster, and what they took.
+"""The common part of the papers' experiments: trainings in an emulated cluster, and their results.
 
-Every worker is a process on a host of its own, behind a link whose rate is capped (docs/topologies.md):
-communication takes the time that the link takes. `worker` is what runs there. Needs root and Mininet.
+Every worker is a process on a host of its own, behind a link with a limited rate
+(docs/topologies.md). So communication takes as long as the link needs. The hosts run `worker`.
+Needs root and Mininet.
 """
 
 import importlib.metadata
@@ -27,9 +28,9 @@ _WITHIN = 350.0
 
 @dataclass(frozen=True)
 class Net:
-    """A rack of hosts. Queues are as deep as it takes to drop nothing: a loss would cost a timeout.
+    """A rack of hosts. Queues are deep enough to drop nothing, since a loss would cost a timeout.
 
-    With a `server_rate` there is one more, the first, whose link has that rate.
+    With a `server_rate` there is one more host, the first, whose link has that rate.
     """
 
     workers: int = 4
@@ -40,13 +41,13 @@ class Net:
 
     @classmethod
     def quick(cls, *, server: bool = False) -> "Net":
-        """As few hosts as make a network, for `--quick`; with a server, where settings may need one."""
+        """Return the smallest network, for `--quick`; with a server if settings may need one."""
         rate = "100mbit"
         return cls(workers=2, rate=rate, server_rate=rate if server else "")
 
     @property
     def racks(self) -> list[dict[str, Any]]:
-        """As a topology has them (docs/topologies.md)."""
+        """Return the racks as a topology has them (docs/topologies.md)."""
         workers = {"switch": "tor", "hosts": self.workers}
         if not self.server_rate:
             return [workers]
@@ -55,62 +56,66 @@ class Net:
 
 @dataclass(frozen=True)
 class Spec:
-    """One training."""
+    """The settings of one training."""
 
     algorithm: str
     label: str
     over: str = "ring"
-    """``ring``, ``tree``, ``switch``; ``server``, a parameter server on a host of its own; ``pbox``, the
-    same with `innet pbox serve`; or ``pbox-sharded``, one of these on every worker's host."""
+    """``ring``, ``tree``, ``switch``; ``server``, a parameter server on a host of its own;
+    ``pbox``, the same with `innet pbox serve`; or ``pbox-sharded``, one of these on every worker's
+    host.
+    """
     codec: str = ""
-    """A ring's codec, or that of the way to a server and back, or the switch's quantizer."""
+    """The codec of a ring or of the messages to and from a server, or the switch's quantizer."""
     options: dict[str, Any] = field(default_factory=dict)
     begin: bool = True
-    """Whether the loop says when an iteration begins."""
+    """Whether the loop calls `begin` at the start of an iteration."""
     steps: int = 200
     batch: int = 32
     model: str = "cnn"
-    """``cnn``, or ``mlp-WIDTH-HIDDEN``, a perceptron with so many hidden layers, by default two."""
+    """``cnn``, or ``mlp-WIDTH-HIDDEN``, a perceptron with HIDDEN hidden layers, by default two."""
     sample_ms: float = 0.0
-    """What a forward and backward pass takes a sample on the host's device, which is emulated: the worker
-    waits for so long, however fast the machine is. 0: what it takes here."""
+    """Milliseconds of a forward and backward pass per sample on the host's emulated device. The
+    worker waits so long, however fast the machine is. 0: the pass takes as long as this machine
+    needs.
+    """
     server_rate: str = ""
-    """Of the link of the host with the server, if it is not that of the others."""
+    """The rate of the link of the server's host, if it differs from the others."""
     rate: float = 0.2
     momentum: float = 0.0
     looks: int = 30
-    """How often the accuracy is taken."""
+    """The number of times that the accuracy is measured."""
     seed: int = 1
 
 
 @dataclass(frozen=True)
 class Run:
-    """What was measured at worker 0: seconds in all, and accuracy on the test set over seconds."""
+    """The measurements of worker 0: seconds in all, and accuracy on the test set over seconds."""
 
     label: str
     accuracy: float
     seconds: float
     median_step: float
-    """Seconds of a step, of which a few may have had the machine against them."""
+    """The median seconds of a step. A few steps disturbed by the machine do not change it."""
     forward: float
     backward: float
     updating: float
     waiting: float
-    """For communication that nothing hides."""
+    """Seconds of communication that nothing hides."""
     busy: float
-    """Of a ring: the communication thread's seconds, hidden or not."""
+    """Seconds of a ring's communication thread, hidden or not."""
     compressing: float
-    """Those of them in the codec."""
+    """The part of `busy` that is spent in the codec."""
     curve: list[tuple[float, float]]
     spec: dict[str, Any]
 
     @property
     def step(self) -> float:
-        """Seconds a step, the mean."""
+        """Return the mean seconds per step."""
         return self.seconds / int(self.spec["steps"])
 
     def reached(self, goal: float) -> float | None:
-        """Seconds until the accuracy was first `goal`, and stayed there for the next look."""
+        """Return the seconds until the accuracy was `goal` at two looks in a row, or None."""
         right = [accuracy >= goal for _, accuracy in self.curve]
         for (at, _), now, then in zip(self.curve, right, [*right[1:], True], strict=True):
             if now and then:
@@ -119,10 +124,11 @@ class Run:
 
 
 def run(specs: Sequence[Spec], net: Net) -> list[Run]:
-    """Train all, in an emulation for each rate of a server's link, and one without. Raises InnetError.
+    """Run all trainings, in one emulation for each rate of a server's link. Raises InnetError.
 
-    If the net has a `server_rate`, all are trained in that one; where there is no server, its host is one
-    more worker.
+    Trainings without a server have an emulation without a server's host. If the net has a
+    `server_rate`, all trainings run in that one network; without a server its host is one more
+    worker.
     """
     found: list[Run] = []
     for rate in sorted({_server_rate(spec, net) for spec in specs}, reverse=True):
@@ -132,14 +138,14 @@ def run(specs: Sequence[Spec], net: Net) -> list[Run]:
 
 
 def _server_rate(spec: Spec, net: Net) -> str:
-    """Of the link of the host that is there for a server; empty where there is none."""
+    """Return the link rate of the host for a server, or an empty string if there is none."""
     if net.server_rate:
         return net.server_rate
     return (spec.server_rate or net.rate) if spec.over in ("server", "pbox") else ""
 
 
 def _run(specs: Sequence[Spec], net: Net) -> list[Run]:
-    """Train one after the other, in one emulation."""
+    """Run the trainings one after the other, in one emulation."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "specs.json").write_text(json.dumps([asdict(spec) for spec in specs]))
@@ -169,12 +175,12 @@ def emulate(net: Net, module: str, arguments: Sequence[object]) -> None:
 
 
 def median(runs: Sequence[Run], what: str) -> float:
-    """Of one quantity, over the seeds."""
+    """Return the median of one quantity, over the seeds."""
     return statistics.median(float(getattr(each, what)) for each in runs)
 
 
 def by_label(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """The runs of every setting, one for each seed."""
+    """Return the runs of every setting, one for each seed."""
     found: dict[str, list[Run]] = {}
     for each in runs:
         found.setdefault(each.label, []).append(each)
@@ -182,20 +188,20 @@ def by_label(runs: Sequence[Run]) -> dict[str, list[Run]]:
 
 
 def read(output: Path) -> list[Run]:
-    """What earlier parts of an experiment have measured; nothing if there are none."""
+    """Return the runs of earlier parts of an experiment, if there are any."""
     file = output / "result.json"
     return [Run(**each) for each in json.loads(file.read_text())["runs"]] if file.exists() else []
 
 
 def write(output: Path, runs: Sequence[Run], net: Net) -> None:
-    """What was measured, and on what."""
+    """Write the runs and a description of the network and the machine."""
     output.mkdir(parents=True, exist_ok=True)
     result = {"machine": machine(), "net": asdict(net), "runs": [asdict(each) for each in runs]}
     (output / "result.json").write_text(json.dumps(result, indent=1) + "\n")
 
 
 def machine() -> dict[str, Any]:
-    """What the figures depend on."""
+    """Return a description of the machine, which the figures depend on."""
     return {
         "processors": os.cpu_count(),
         "load": os.getloadavg()[0],

@@ -1,12 +1,13 @@
-"""Figure 10 of You, Buluç and Demmel (SC17): all layers in one message, beside one for each layer.
+"""Figure 10 of You, Buluç and Demmel (SC17): one message for all layers, or one for each layer.
 
 ::
 
     python -m benchmarks.papers.easgd_figure_10 --output build/figure-10
 
-Synchronous SGD on four emulated hosts with links of 20 Mbit/s, in a tree as in the paper, in a ring, and
-through the switch. The network has as many layers as AlexNet, eight, and 35 KB of parameters. In the
-paper the two runs have different seeds; here both have the same, and come to the same.
+The benchmark trains with synchronous SGD on four emulated hosts with links of 20 Mbit/s: in a tree
+as in the paper, in a ring, and through the switch. The network has eight layers, as AlexNet has,
+and 35 KB of parameters. In the paper the two runs have different seeds. Here both have the same
+seed and reach the same result.
 """
 
 from dataclasses import replace
@@ -30,7 +31,7 @@ def main(
     markdown: Markdown = False,
     quick: Quick = False,
 ) -> None:
-    """Run all, and write what was measured."""
+    """Run all trainings, and write the measurements."""
     net = Net.quick() if quick else Net()
     runs = read(output) if add or show_only else []
     if not show_only:
@@ -49,7 +50,7 @@ def main(
 
 
 def table(runs: list[Run]) -> Table:
-    """Medians over the seeds."""
+    """Return the medians over the seeds."""
     labels = by_label(runs)
     rows = []
     for over in OVERS:
@@ -68,7 +69,7 @@ def table(runs: list[Run]) -> Table:
 
 
 def _draw(runs: list[Run], path: Path) -> None:
-    """Accuracy over seconds, of the first seed."""
+    """Draw the accuracy over seconds, of the first seed."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4), layout="constrained")

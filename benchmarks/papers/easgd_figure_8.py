@@ -1,15 +1,16 @@
-"""Figures 6 and 8 and table 3 of You, Buluç and Demmel (SC17): the EASGD family and its rivals over time.
+"""Figures 6 and 8 and table 3 of You, Buluç and Demmel (SC17): EASGD and its rivals over time.
 
 ::
 
     python -m benchmarks.papers.easgd_figure_8 --output build/figure-8 --seed 1 --part server
     python -m benchmarks.papers.easgd_figure_8 --output build/figure-8 --seed 1 --part others --add
 
-Four emulated hosts with links of 20 Mbit/s and scikit-learn's digits, where the paper has four GPUs and
-MNIST. The error is that of the centre; in the paper every point of a line is a training of its own,
-here a line is one. The master has a host of its own. "Original EASGD*" computes in turns, as table 3
-calls it; without the star workers compute while others have their turn. The masters of Async SGD, MSGD,
-EASGD and MEASGD interact with one worker at a time, Hogwild's with all at once (sections 1 and 3.2).
+Four emulated hosts with links of 20 Mbit/s train on scikit-learn's digits, where the paper has four
+GPUs and MNIST. The master has a host of its own. The error is that of the centre. In the paper
+every point of a line is a training of its own; here a line is one training. "Original EASGD*"
+computes in turns, as table 3 calls it. Without the star, workers compute while others have their
+turn. The masters of Async SGD, MSGD, EASGD and MEASGD interact with one worker at a time, and
+Hogwild's with all at once (sections 1 and 3.2).
 """
 
 import math
@@ -47,7 +48,7 @@ PAIRS = (
     ("Hogwild SGD", "Hogwild EASGD"),
     ("Original EASGD", "Sync EASGD3, switch"),
 )
-"""Figure 6: what there was, and the paper's."""
+"""The pairs of figure 6: an earlier method and the paper's."""
 
 
 def main(
@@ -61,7 +62,7 @@ def main(
     markdown: Markdown = False,
     quick: Quick = False,
 ) -> None:
-    """Run all, and write what was measured."""
+    """Run all trainings, and write the measurements."""
     net = Net.quick(server=True) if quick else Net()
     runs = read(output) if add or show_only else []
     if not show_only:
@@ -80,7 +81,7 @@ def main(
 
 
 def table(runs: list[Run], goal: float) -> Table:
-    """Medians over the seeds; the speedup is that of the seconds to the goal."""
+    """Return the medians over the seeds. Speedups are those of the seconds to the goal."""
     each_label = by_label(runs)
     reached = {label: _reached(each, goal) for label, each in each_label.items()}
     rows = []
@@ -102,7 +103,7 @@ def table(runs: list[Run], goal: float) -> Table:
 
 
 def shares(runs: list[Run]) -> Table:
-    """Table 3's breakdown of the time, at worker 0."""
+    """Return table 3's breakdown of the time, at worker 0."""
     rows = []
     for label, each in by_label(runs).items():
         parts = [each_part(each) / median(each, "seconds") for each_part in _PARTS.values()]
@@ -118,13 +119,13 @@ _PARTS = {
 
 
 def _reached(runs: list[Run], goal: float) -> float:
-    """The median of the seconds to the goal; infinite where it was not reached."""
+    """Return the median of the seconds to the goal, or infinity if it was not reached."""
     times = [each.reached(goal) for each in runs]
     return statistics.median(time if time is not None else math.inf for time in times)
 
 
 def _draw(runs: list[Run], output: Path) -> None:
-    """Both figures, of the first seed."""
+    """Draw both figures, of the first seed."""
     from matplotlib.figure import Figure
 
     first = {label: each[0] for label, each in by_label(runs).items()}
@@ -149,7 +150,7 @@ def _draw(runs: list[Run], output: Path) -> None:
 
 
 def _errors(each: Run) -> tuple[list[float], list[float]]:
-    """Seconds, and log10 of the error then."""
+    """Return the seconds and the log10 of the error at each look."""
     at, accuracies = zip(*each.curve, strict=True)
     return list(at), [math.log10(max(1 - right, 1e-3)) for right in accuracies]
 

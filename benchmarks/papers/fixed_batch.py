@@ -1,15 +1,15 @@
-"""Scalability at a fixed overall batch, as Arnold's "Introduction to Distributed Deep Learning" asks for.
+"""Scalability at a fixed overall batch, as Arnold's "Introduction to Distributed Deep Learning" asks.
 
 ::
 
     python -m benchmarks.papers.fixed_batch --output build/fixed-batch --part scaling
     python -m benchmarks.papers.fixed_batch --output build/fixed-batch --part algorithms --add
 
-R workers take a batch of 128 / R each, so that every step is one with 128 samples, and the speedup is in
-seconds. *Scaling*: synchronous SGD over a parameter server, a tree, a ring and the switch, and Pipe-SGD,
-with 1 to 8 hosts. *Algorithms*: the article's synchronous and asynchronous ones, with 4 hosts. Links have
-20 Mbit/s. Devices are emulated: a pass takes 2 ms a sample, whatever else this machine does; else 8 hosts
-would share its processors.
+Each of R workers has a batch of 128 / R, so every step has 128 samples, and speedups are in
+seconds. *Scaling* trains with 1 to 8 hosts: synchronous SGD over a parameter server, a tree, a ring
+and the switch, and Pipe-SGD. *Algorithms* trains with 4 hosts and the article's synchronous and
+asynchronous algorithms. Links have 20 Mbit/s. Devices are emulated: a pass takes 2 ms per sample,
+whatever else this machine does. Otherwise 8 hosts would share its processors.
 """
 
 import math
@@ -59,7 +59,7 @@ def main(
     markdown: Markdown = False,
     quick: Quick = False,
 ) -> None:
-    """Run all, and write what was measured."""
+    """Run all trainings, and write the measurements."""
     runs = read(output) if add or show_only else []
     if not show_only:
         for net, specs in (quick_trainings if quick else trainings)(part):
@@ -71,7 +71,7 @@ def main(
 
 
 def trainings(part: str) -> list[tuple[Net, list[Spec]]]:
-    """What is trained in which net."""
+    """Return the networks and the trainings in each."""
     found = []
     if part in ("scaling", "all"):
         found += [(Net(workers), _scaled(workers)) for workers in WORKERS]
@@ -81,7 +81,7 @@ def trainings(part: str) -> list[tuple[Net, list[Spec]]]:
 
 
 def quick_trainings(part: str) -> list[tuple[Net, list[Spec]]]:
-    """The same, small: one worker alone, and all else together."""
+    """Return the same trainings in small: one worker alone, and all others together."""
     alone, others = replace(Net.quick(), workers=1), Net.quick(server=True)
     found: dict[Net, list[Spec]] = {}
     if part in ("scaling", "all"):
@@ -95,7 +95,7 @@ def quick_trainings(part: str) -> list[tuple[Net, list[Spec]]]:
 
 
 def _scaled(workers: int) -> list[Spec]:
-    """One worker needs no network: it is the same over each."""
+    """Return the settings for this many workers. One worker needs only one, as it uses no network."""
     specs = {f"{workers} {over}": spec for over, spec in SCALING.items()}
     return _specs("scaling", {_ALONE: SCALING["ring"]} if workers == 1 else specs, workers)
 
@@ -113,7 +113,7 @@ def _specs(part: str, named: Mapping[str, Spec], workers: int) -> list[Spec]:
 
 
 def scaling(runs: list[Run]) -> Table:
-    """Milliseconds of a step, and how much faster than alone it is."""
+    """Return the milliseconds of a step, and the speedup over one worker."""
     steps = {label: median(each, "step") * 1e3 for label, each in by_label(runs).items()}
     rows = []
     for workers in WORKERS[1:]:
@@ -126,7 +126,7 @@ def scaling(runs: list[Run]) -> Table:
 
 
 def algorithms(runs: list[Run]) -> Table:
-    """Steps of a worker and seconds to the goal."""
+    """Return each worker's steps and seconds to the goal."""
     rows = []
     for label, each in by_label(runs).items():
         if label in ALGORITHMS:
@@ -145,7 +145,7 @@ def algorithms(runs: list[Run]) -> Table:
 
 
 def _draw(runs: list[Run], path: Path) -> None:
-    """Speedup over workers, and the accuracy over seconds of all settings with the most of them."""
+    """Draw the speedup over workers, and the accuracy over seconds with the most workers."""
     from matplotlib.figure import Figure
 
     labels = by_label(runs)

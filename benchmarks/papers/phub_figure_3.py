@@ -4,11 +4,12 @@
 
     python -m benchmarks.papers.phub_figure_3 --output build/phub-figure-3
 
-Four emulated hosts with links of 20 Mbit/s train three networks synchronously; the paper has eight, GPUs,
-and ImageNet's networks. Samples a second are those of sharded servers on the workers' own hosts times
-so much, as in the paper, where these are MXNet's; here all servers are innet's, so it is what their
-place and their links are worth. A PBox has an interface for each worker: its link is so much wider.
-Devices are emulated: a pass takes as long as it says for a sample, whatever else this machine does.
+Four emulated hosts with links of 20 Mbit/s train three networks synchronously. The paper has eight
+hosts, GPUs, and ImageNet's networks. As in the paper, samples per second are compared with those of
+sharded servers on the workers' own hosts. The paper's sharded servers are MXNet's. Here all servers
+are innet's, so the differences come only from their places and their links. A PBox has an interface
+for each worker, so its link has as many times the rate. Devices are emulated: a pass takes a given
+time per sample, whatever else this machine does.
 """
 
 from dataclasses import replace
@@ -24,12 +25,12 @@ NETWORKS = {
     "103 KB, 1 ms": {"model": "cnn", "sample_ms": 1.0},
     "180 KB, 0.5 ms": {"model": "mlp-180", "sample_ms": 0.5},
 }
-"""Bytes of gradients, and milliseconds of a sample on the device."""
+"""Bytes of gradients, and milliseconds per sample on the device."""
 BASELINE = "sharded servers"
 
 
 def kinds(net: Net) -> dict[str, Spec]:
-    """The bars of the figure; the last one is its section 3, sums in the switch."""
+    """Return the bars of the figure. The last one is section 3 of the paper, sums in the switch."""
     mbit = int(net.rate.removesuffix("mbit")) * net.workers
     return {
         BASELINE: Spec("ps-sync", "", over="pbox-sharded"),
@@ -46,7 +47,7 @@ def main(
     markdown: Markdown = False,
     quick: Quick = False,
 ) -> None:
-    """Train all three over each kind, and write what was measured."""
+    """Train all three networks over each kind of server, and write the measurements."""
     net = Net.quick(server=True) if quick else Net()
     runs = read(output) if show_only else []
     if not show_only:
@@ -62,7 +63,7 @@ def main(
 
 
 def rates(runs: list[Run]) -> dict[str, dict[str, float]]:
-    """Samples a second of a worker, by network and kind."""
+    """Return a worker's samples per second, by network and kind."""
     found: dict[str, dict[str, float]] = {}
     for label, each in by_label(runs).items():
         kind, _, network = label.partition(", ")
@@ -71,7 +72,7 @@ def rates(runs: list[Run]) -> dict[str, dict[str, float]]:
 
 
 def table(found: dict[str, dict[str, float]]) -> Table:
-    """Samples a second, and the times of the baseline's."""
+    """Return the samples per second, and their ratio to the baseline's."""
     names = list(next(iter(found.values())))
     rows = [
         [

@@ -6,13 +6,17 @@
     python -m benchmarks.papers.pipe_sgd_figure_4 --output build/figure-4 --seed 2 --add --part ring
     python -m benchmarks.papers.pipe_sgd_figure_4 --output build/figure-4-devices --sample-ms 0.5
 
-Accuracy over time, and where the time goes, on four emulated hosts with links of 20 Mbit/s and
-scikit-learn's digits; the paper has four GPU nodes, 10 Gb/s Ethernet and larger models. D-Sync and
-Pipe-SGD all-reduce in a ring with the codec inside, as in the paper, and through the switch, where int16
-and int8 take the places of T and Q. PS-Sync has a fifth host for its server, as in the paper; with T and
-Q, which the paper has in all-reduces only, gradients go to it as codes, and parameters come back as codes
-of how they differ from the last ones. With `--sample-ms` hosts have emulated devices of their own: a pass
-waits until it has taken so long, and does not share this machine's processors with all else.
+The benchmark shows accuracy over time, and the parts of a step, on four emulated hosts with links
+of 20 Mbit/s and scikit-learn's digits. The paper has four GPU nodes, 10 Gb/s Ethernet and larger
+models. As in the paper, D-Sync and Pipe-SGD all-reduce in a ring with the codec inside. They also
+run through the switch, with int16 and int8 instead of T and Q.
+
+PS-Sync has a fifth host for its server, as in the paper. The paper has T and Q in all-reduces only.
+Here PS-Sync has them too: gradients go to the server as codes, and parameters come back as codes of
+their differences to the last ones.
+
+With `--sample-ms` hosts have emulated devices of their own: a pass waits until it has taken that
+long, and does not share this machine's processors.
 """
 
 import math
@@ -67,7 +71,7 @@ def main(
     markdown: Markdown = False,
     quick: Quick = False,
 ) -> None:
-    """Run all, and write what was measured."""
+    """Run all trainings, and write the measurements."""
     net = Net.quick(server=True) if quick else Net(rate=rate)
     runs = read(output) if add or show_only else []
     if not show_only:
@@ -81,7 +85,7 @@ def main(
 
 
 def table(runs: list[Run]) -> Table:
-    """Medians over the seeds, in milliseconds a step."""
+    """Return the medians over the seeds, in milliseconds per step."""
     rows = []
     each_label = by_label(runs)
     d_sync, ps_sync = (
@@ -102,7 +106,7 @@ def table(runs: list[Run]) -> Table:
 
 
 def _draw(runs: list[Run], path: Path) -> None:
-    """The curves of the first seed, and the bars' medians."""
+    """Draw the curves of the first seed, and bars of the medians."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 4.5), layout="constrained")

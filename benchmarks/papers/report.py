@@ -1,4 +1,4 @@
-"""The options that the experiments share, and how they show what they have found."""
+"""The options of all experiments, and the output of their results."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,14 +25,14 @@ Quick = Annotated[
 
 @dataclass(frozen=True)
 class Table:
-    """Cells as text. A row has as many as there are `headings`."""
+    """A table of text cells. A row has as many cells as there are `headings`."""
 
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
 
 
 def show(tables: Sequence[Table], *, markdown: bool = False, quick: bool = False) -> None:
-    """Print tables, for a terminal or for a document; with `quick`, what they are worth."""
+    """Print tables, for a terminal or for a document; with `quick`, add that they mean nothing."""
     for each in tables:
         if markdown:
             first, *lines = (f"| {' | '.join(line)} |" for line in (each.headings, *each.rows))

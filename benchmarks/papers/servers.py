@@ -1,4 +1,4 @@
-"""The servers of docs/pbox.md under the experiments: on a host of their own, or on every worker's."""
+"""The servers of docs/pbox.md in the experiments: on a host of their own, or on every worker's host."""
 
 import contextlib
 import socket
@@ -11,23 +11,23 @@ from innet.training.transports.pbox import PBoxTransport
 
 PORT = 19791
 _CHUNK_BYTES = 4096
-"""The paper's 32 KB are of networks of tens of megabytes, ours have tens of kilobytes."""
+"""The paper's 32 KB suit networks of tens of megabytes. Ours have tens of kilobytes."""
 
 
 def serving(spec: Spec) -> contextlib.AbstractContextManager[object]:
-    """What this host serves: ``pbox`` is on the first one, ``pbox-sharded`` on all."""
+    """Run this host's server, if it has one: ``pbox`` on the first host, ``pbox-sharded`` on all."""
     if spec.over == "pbox-sharded" or idle(spec):
         return pbox.Server(_address(dist.get_rank()))
     return contextlib.nullcontext()
 
 
 def idle(spec: Spec) -> bool:
-    """Whether this host has no worker, but the server alone."""
+    """Return whether this host has only the server and no worker."""
     return spec.over == "pbox" and dist.get_rank() == 0
 
 
 def pbox_transport(spec: Spec) -> PBoxTransport:
-    """A worker's end. Every training is a job of its own."""
+    """Return a worker's transport. Every training is a job of its own."""
     hosts = range(dist.get_world_size())
     servers, before = (hosts[:1], 1) if spec.over == "pbox" else (hosts, 0)
     return PBoxTransport(

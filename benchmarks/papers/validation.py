@@ -1,16 +1,17 @@
-"""What the timing models say, beside what emulated hosts take.
+"""Predictions of the timing models beside measurements on emulated hosts.
 
 ::
 
     python -m benchmarks.papers.validation --output build/validation
 
-First the emulation is *calibrated*: all-reduces of up to 64 KiB over the ring and the switch, parameters
-sent to a server and back, the codecs, and a step that communicates nothing. From this `innet.model.fit`
-has α, β, γ and S of a link for each transport, and the formulas of docs/models.md say what a step of
-training takes, of a model of 100 KB and more. Then that is measured.
+First the emulation is *calibrated* with all-reduces of up to 64 KiB over the ring and the switch,
+with parameters sent to a server and back, with the codecs, and with a step that communicates
+nothing. From these `innet.model.fit` finds α, β, γ and S of a link for each transport. Then the
+formulas of docs/models.md predict a training step of a model of 100 KB and more, and the step is
+measured.
 
-The simulator is given the rate and the bucket of the links, which the topology says, and for the delay
-half of what one chunk takes there and back; then all-reduces of other sizes are simulated and measured.
+The simulator is given the rate and the bucket of the links from the topology. For the delay it gets
+half of the round trip of one chunk. Then all-reduces of other sizes are simulated and measured.
 """
 
 import json
@@ -32,22 +33,22 @@ from innet.model.links import Link
 from innet.model.simulate import Line, Scenario, simulate
 
 SIZES = (16_384, 32_768, 65_536)
-"""Bytes of the vectors that α, β, γ and S are fitted to."""
+"""Bytes of the vectors to which α, β, γ and S are fitted."""
 CHUNKS = (1, 4, 16, 32, 64, 128, 256)
-"""Packets of the all-reduces that are simulated."""
+"""Packets of the simulated all-reduces."""
 CODECS = {"": 1.0, "T": 1 / 2, "Q": 1 / 4}
-"""How a codec changes the bytes."""
+"""The factor by which a codec changes the bytes."""
 BURST = 15_000.0
 """Bytes that an emulated link carries at once after a rest (innet/emulation/network.py)."""
 _MBIT = 1e6
 _REPEATS = 9
 _NEAR = 0.2
-"""How far off a prediction may be."""
+"""The limit up to which a prediction counts as close."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One setting: seconds."""
+    """A setting with its predicted and measured seconds."""
 
     kind: str
     setting: str
@@ -56,12 +57,12 @@ class Row:
 
     @property
     def error(self) -> float:
-        """By how much of the measured time the prediction is off."""
+        """Return the prediction's error as a share of the measured time."""
         return self.predicted / self.measured - 1
 
 
 def settings(steps: int) -> list[Spec]:
-    """What is measured and predicted."""
+    """Return the settings that are measured and predicted."""
     names = {"d-sync": "D-Sync", "pipe-sgd": "Pipe-SGD"}
     model = Spec("d-sync", "", steps=steps, looks=1)
     rings = [
@@ -86,11 +87,11 @@ def settings(steps: int) -> list[Spec]:
 
 
 def predicted(spec: Spec, given: dict[str, Any], links: dict[str, Link], net: Net) -> float:
-    """Seconds of a step."""
+    """Return the predicted seconds of a step."""
     alone = given["steps"][spec.model]
     size, share = 4.0 * alone["parameters"], CODECS[spec.codec]
     if spec.over == "server":
-        # Over its own link: all gradients come, then all parameters go, and both are counted.
+        # The server has one link: all gradients come, then all parameters go, and both count.
         communicate = all_reduce.server(net.workers, size, links["server"])
     elif spec.over == "ring":
         communicate = all_reduce.ring(net.workers, share * size, links["ring"])
@@ -107,7 +108,7 @@ def predicted(spec: Spec, given: dict[str, Any], links: dict[str, Link], net: Ne
 
 
 def fitted(given: dict[str, Any], workers: int) -> dict[str, Link]:
-    """Links from the calibration; through the switch, and to the server, what a transfer takes."""
+    """Return the links from the calibration: of the ring, the server, and the switch."""
     rings = [{"transport": "ring", "workers": workers, **each} for each in given["ring"]]
     servers = [{"transport": "server", "workers": workers, **each} for each in given["server"]]
     return {
@@ -118,7 +119,7 @@ def fitted(given: dict[str, Any], workers: int) -> dict[str, Link]:
 
 
 def calibrate(net: Net, parts: Sequence[str], repeats: int) -> dict[str, Any]:
-    """What one emulation measures: seconds, medians over repetitions of the slowest host's."""
+    """Return the measurements of one emulation: medians of the slowest host's seconds."""
     with tempfile.TemporaryDirectory() as folder:
         emulate(net, "benchmarks.papers.calibration", [",".join(parts), repeats, folder])
         found = [json.loads(each.read_text()) for each in Path(folder).glob("*.json")]
@@ -126,7 +127,7 @@ def calibrate(net: Net, parts: Sequence[str], repeats: int) -> dict[str, Any]:
 
 
 def _slowest(found: Sequence[Any]) -> Any:
-    """Lists of repetitions by the hosts become the median of the slowest; all else has to agree."""
+    """Replace each list of the hosts' repetitions by the median of the slowest. Keep all else."""
     first = found[0]
     if isinstance(first, dict):
         return {key: _slowest([each[key] for each in found]) for key in first}
@@ -138,7 +139,7 @@ def _slowest(found: Sequence[Any]) -> Any:
 
 
 def simulated(net: Net, measured: Sequence[dict[str, Any]]) -> list[Row]:
-    """All-reduces of integers through the switch, simulated, beside what was measured there."""
+    """Return integer all-reduces through the switch, simulated and measured."""
     seconds = {each["chunks"]: each["seconds"] for each in measured}
     rate = float(net.rate.removesuffix("mbit")) * _MBIT
     line = Line(rate, seconds[1] / 2, burst=BURST)
@@ -163,7 +164,7 @@ def main(
     markdown: Markdown = False,
     quick: Quick = False,
 ) -> None:
-    """Calibrate, predict, measure."""
+    """Calibrate, predict and measure."""
     file = output / f"{part}.json"
     if not show_only:
         output.mkdir(parents=True, exist_ok=True)
@@ -176,7 +177,7 @@ def main(
 
 
 def measured(part: str, *, quick: bool) -> dict[str, Any]:
-    """What the calibration says, and each setting predicted and measured."""
+    """Return the calibration, and each setting predicted and measured."""
     net = Net.quick(server=True) if quick else Net()
     chunks: dict[Net, Any] = {}
     given: dict[str, Any] = {}
@@ -199,7 +200,7 @@ def measured(part: str, *, quick: bool) -> dict[str, Any]:
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """And how many are within 20 %, at the end."""
+    """Return the table, with the number of rows within 20 % at the end."""
     cells = [
         [
             row.setting,
@@ -215,7 +216,7 @@ def table(rows: Sequence[Row]) -> Table:
 
 
 def _draw(rows: Sequence[Row], path: Path) -> None:
-    """Predicted over measured."""
+    """Draw predicted over measured times."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(5, 4.5), layout="constrained")
@@ -234,7 +235,7 @@ def _draw(rows: Sequence[Row], path: Path) -> None:
 
 
 def formulas(net: Net, given: dict[str, Any], steps: int) -> list[Row]:
-    """Steps of training, predicted from a calibration, and measured."""
+    """Return training steps, predicted from a calibration, and measured."""
     links = fitted(given, net.workers)
     specs = settings(steps)
     measured: dict[str, Run] = {each.label: each for each in run(specs, net)}

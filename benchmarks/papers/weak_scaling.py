@@ -1,18 +1,20 @@
-"""Weak scaling, as table 4 of You, Buluç and Demmel (SC17): measured to 8 hosts, simulated to 4352.
+"""Weak scaling, as in table 4 of You, Buluç and Demmel (SC17): measured to 8 hosts, simulated to 4352.
 
 ::
 
     python -m benchmarks.papers.weak_scaling --output build/weak-scaling
 
-A step of every worker has the same batch, however many they are; efficiency is a step alone over a step
-between so many. *Measured* are steps of Sync EASGD3 on emulated hosts with links of 2 Mbit/s, through the
-switch and in a ring. All hosts compute on this machine's processors, so links are slow enough for that
-not to be what takes the time, and efficiency is that of communication, over 2 workers' step.
+Every worker's step has the same batch, for any number of workers. Efficiency is the time of a step
+alone over the time of a step between all workers.
 
-*Simulated* is what the paper trains, with the seconds of a step that its table 4 has for one node, over
-the 10 Gb/s Ethernet of its table 2: sums in a tree of switches, simulated packet by packet, and the tree
-and the ring of docs/models.md. With Sync EASGD2 nothing is hidden, with Sync EASGD3 all that fits beside
-the computation.
+*Measured* are steps of Sync EASGD3 on emulated hosts with links of 2 Mbit/s, through the switch and
+in a ring. All hosts compute on this machine's processors. The links are so slow that communication
+takes the time, and efficiency is relative to the step of 2 workers.
+
+*Simulated* are the paper's networks, with the seconds per step of one node in table 4, over the 10
+Gb/s Ethernet of table 2. Sums in a tree of switches are simulated packet by packet; the tree and
+the ring are those of docs/models.md. With Sync EASGD2 nothing is hidden. With Sync EASGD3
+everything is hidden that fits beside the computation.
 """
 
 import json
@@ -30,13 +32,13 @@ from innet.model.links import TABLE_2
 from innet.model.simulate import Line, Scenario, simulate
 
 WORKERS = (1, 2, 4, 8, 16, 32, 64, 4352)
-"""The paper's 68 to 4352 cores are 1 to 64 nodes; so many workers as it has cores are the last."""
+"""The paper's 68 to 4352 cores are 1 to 64 nodes. The last entry has a worker for each core."""
 RACK = 32
 
 
 @dataclass(frozen=True)
 class Model:
-    """What the paper trains: bytes, seconds of a step at one node, efficiencies of its table 4."""
+    """A network of the paper: bytes, seconds of a step at one node, efficiencies of table 4."""
 
     name: str
     size: float
@@ -58,7 +60,7 @@ MODELS = (
 
 @dataclass(frozen=True)
 class Row:
-    """Efficiencies between so many workers, from 0 to 1: nothing hidden, and with overlap."""
+    """Efficiencies for a number of workers, from 0 to 1: with nothing hidden, and with overlap."""
 
     model: str
     workers: int
@@ -70,18 +72,18 @@ class Row:
 
 
 NETS = tuple(Net(workers, rate="2mbit") for workers in (2, 4, 8))
-"""Emulated hosts."""
+"""The networks of emulated hosts."""
 
 
 def simulated(model: Model) -> list[Row]:
-    """What the sums take over a link of table 2, and the steps that come of it."""
+    """Return the efficiencies over a link of table 2, from the simulated and computed sums."""
     link = TABLE_2["ne020"]
     line, slots = Line(8 / link.beta, link.alpha), Slots()
     through: dict[int, float] = {}
     rows = []
     for workers in WORKERS:
         racks = -(-workers // RACK)
-        # Workers and racks that are alike take as long as one: only how deep the tree is matters.
+        # Equal workers and racks take as long as one, so only the depth of the tree matters.
         depth = 1 if racks == 1 else 2
         if workers > 1 and depth not in through:
             scenario = Scenario(workers, model.size, line, slots, racks)
@@ -101,7 +103,7 @@ def simulated(model: Model) -> list[Row]:
 
 
 def measured(nets: Sequence[Net], steps: int) -> dict[str, dict[int, float]]:
-    """Seconds of a step, over the ring and through the switch."""
+    """Return the seconds of a step, over the ring and through the switch."""
     found: dict[str, dict[int, float]] = {"switch": {}, "ring": {}}
     for net in nets:
         specs = [
@@ -135,7 +137,7 @@ def main(
 
 
 def on_hosts(times: dict[str, dict[int, float]]) -> Table:
-    """Measured; efficiency over two hosts' step."""
+    """Return the measurements, with the efficiency over two hosts' step."""
     headings = [text for over in times for text in (f"{over}, ms a step", "efficiency")]
     rows = [
         [str(workers)]
@@ -150,7 +152,7 @@ def on_hosts(times: dict[str, dict[int, float]]) -> Table:
 
 
 def in_models(rows: Sequence[Row]) -> Table:
-    """Simulated and by formula; beside the computation, the least efficient of the three."""
+    """Return the simulations and formulas. The overlapped column is the worst of the three."""
     headings = ["", "nodes", "switches", "tree", "ring", "any, overlapped", "paper"]
     cells = [
         [row.model, str(row.workers)]
@@ -162,7 +164,7 @@ def in_models(rows: Sequence[Row]) -> Table:
 
 
 def _draw(times: dict[str, dict[int, float]], rows: Sequence[Row], path: Path) -> None:
-    """Efficiencies over nodes: measured, and of every model simulated beside the paper's."""
+    """Draw efficiencies over nodes: the measured ones, and each model's beside the paper's."""
     from matplotlib.figure import Figure
 
     colors = {"switch": "C0", "tree": "C1", "ring": "C2"}

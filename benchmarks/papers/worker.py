@@ -1,6 +1,7 @@
 """A worker of an emulated cluster: ``python -m benchmarks.papers.worker SPECS.json RUNS.json``.
 
-Trains what `SPECS.json` says, one after the other; worker 0 writes what was measured, a line for each.
+It runs the trainings in `SPECS.json`, one after the other. Worker 0 writes the measurements to
+`RUNS.json`, a line for each training.
 """
 
 import json
@@ -45,8 +46,8 @@ TRANSPORTS: dict[str, Callable[[Agent, Spec], Transport]] = {
 
 
 def network(kind: str) -> nn.Module:
-    """A network for 8 x 8 pixels. Raises UsageError."""
-    if kind == "cnn":  # 25,730 parameters that compute much
+    """Return a network for 8 x 8 pixels. Raises UsageError."""
+    if kind == "cnn":  # 25,730 parameters, much computation
         return nn.Sequential(
             nn.Unflatten(1, (1, 8, 8)),
             nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(),
@@ -63,13 +64,13 @@ def network(kind: str) -> nn.Module:
     for linear in layers[::2]:
         nn.init.kaiming_uniform_(
             linear.weight, nonlinearity="relu"
-        )  # or the deep ones learn nothing
+        )  # without it, deep ones learn nothing
     return nn.Sequential(*layers, nn.Linear(wide, 10))
 
 
 @dataclass
 class Watch:
-    """Seconds of the computation, and the parameters as they were at times."""
+    """The seconds of the computation, and copies of the parameters at some times."""
 
     forward: float = 0.0
     backward: float = 0.0
@@ -78,9 +79,9 @@ class Watch:
 
 
 def train(spec: Spec, agent: Agent) -> Run | None:
-    """One training, and what worker 0 measured."""
+    """Run one training, and return the measurements of worker 0."""
     with serving(spec):
-        dist.barrier()  # all servers are there
+        dist.barrier()  # all servers are ready
         if idle(spec):
             dist.barrier()
             dist.barrier()
@@ -133,14 +134,14 @@ def _train(spec: Spec, agent: Agent) -> Run | None:
 
 
 def learned(algorithm: Algorithm) -> list[Tensor]:
-    """The centre as the worker has it, where there is one, else the parameters."""
+    """Return the centre as the worker has it, or else the parameters."""
     if isinstance(algorithm, Elastic):
         return [centre.clone() for centre in algorithm.seen]
     return [segment.values() for segment in algorithm.segments]
 
 
 def accuracy(algorithm: Algorithm, model: nn.Module, values: list[Tensor], test: Data) -> float:
-    """On the test set, with these parameters."""
+    """Return the accuracy on the test set with these parameters."""
     for segment, each in zip(algorithm.segments, values, strict=True):
         segment.set_values(each)
     with torch.no_grad():
@@ -148,11 +149,11 @@ def accuracy(algorithm: Algorithm, model: nn.Module, values: list[Tensor], test:
 
 
 def main(specs: Path, output: Path) -> None:
-    """Train them all."""
+    """Run all trainings."""
     torch.set_num_threads(1)
-    # A worker of the job in any case: the switches then know where the host is, and flood nothing.
+    # Every host joins the job, so that the switches know its port and flood nothing.
     with innet.join() as agent:
-        agent.all_reduce(torch.zeros(1, dtype=torch.int32), "sum")  # when it is done, all are there
+        agent.all_reduce(torch.zeros(1, dtype=torch.int32), "sum")  # a barrier
         dist.init_process_group("gloo")
         for each in json.loads(specs.read_text()):
             found = train(Spec(**each), agent)

@@ -1,10 +1,16 @@
-"""The controller: who is in which job, and what the switches must know about it.
+"""The controller: it admits workers to jobs and writes the jobs' entries to the switches.
 
-Top down: `server` (gRPC) -> `service` (requests in, answers out) -> `registry` (what happens, under
-one lock, and who is told). Under the registry there are the rules, which talk to nobody: `jobs` (a
-job's workers and epochs) with `agreement`, and `slots` (what of a switch is whose). Beside them are
-`store` (what outlives the controller) and `switches` (one thread for each) -> `aggregation` (a switch
-that runs the aggregation program) -> `targets` (what kind of switch it is), `entries` (what stands in
-its tables) -> `reconcile`, `p4runtime`, `names` (any program's entries). `deploy` goes that way once,
-without a controller, with `transcript` and `rehearsal`. `client` is what everybody else talks through.
+The modules, from the top down:
+
+* `server` serves gRPC, and `service` turns requests into calls and answers.
+* `registry` holds all state under one lock, passes on every event and notifies the workers.
+* `jobs` (a job's workers and epochs) with `agreement`, and `slots` (slot ranges and table space of
+  a switch), are the rules. They communicate with nobody.
+* `store` keeps the state that outlives the controller.
+* `switches` runs one thread per switch. It uses `aggregation` (a switch that runs the aggregation
+  program), which uses `targets` (the kinds of switch) and `entries` (the program's table entries).
+  Below them `reconcile`, `p4runtime` and `names` work for any program.
+* `deploy` goes through the same layers once, without a controller, with `transcript` and
+  `rehearsal`.
+* `client` is the connection that all other parts of innet use.
 """

@@ -1,13 +1,13 @@
-"""A switch that runs the aggregation program, and is told over P4Runtime what to hold.
+"""A switch that runs the aggregation program, driven over P4Runtime.
 
-What stands in its tables is said by :mod:`innet.controller.entries`. Here are the program itself, the
-packets that switch and controller exchange, and counters.
+:mod:`innet.controller.entries` makes its table entries. This module loads the program, exchanges
+packets with the switch and reads counters.
 """
 
 import hashlib
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +24,7 @@ from innet.controller.targets.choice import find
 from innet.controller.targets.interface import Program
 from innet.controller.transcript import Heard
 from innet.controller.values import Attachment, Place, SwitchRecord, Uplink, Wanted
-from innet.errors import SwitchError
+from innet.errors import SwitchError, UsageError
 from innet.wire.check import intact, seal
 from innet.wire.frames import ENCAPSULATION_BYTES, Address, encapsulation, mac_text
 from innet.wire.layout import HEADER_BYTES, VERSION, Kind
@@ -33,10 +33,10 @@ from innet.wire.records import blank, packet_dtype
 _log = structlog.get_logger("innet.controller")
 
 COUNTERS = ("waiting", "completed", "answered", "pending", "stale", "raised", "ignored")
-"""Of a job: how often each outcome was the one of a contribution."""
+"""The counters of a job: one for each outcome that a contribution can have."""
 
 PORT_COUNTERS = ("refused", "corrupted", "spoofed")
-"""Of a port: why packets that came in there were dropped."""
+"""The counters of a port: one for each reason to drop a packet that came in there."""
 
 _FRAME = packet_dtype(0, ENCAPSULATION_BYTES)
 _FRAME_BYTES = _FRAME.itemsize
@@ -49,9 +49,10 @@ Cell = tuple[int, int]
 class AggregationSwitch:
     """A connection to a switch that runs the aggregation program, from :meth:`start` on.
 
-    `hello` is called with a nonce and an attachment when a worker's hello packet comes in; `silent` says
-    at which ports it is not to flood; the other arguments are as for :class:`SwitchConnection`. Methods
-    raise SwitchError. Those that write are for one thread.
+    `hello` is called with a nonce and an attachment when a worker's hello packet comes in. `ports`
+    returns the ports that the switch has at present, by default those of its record. `silent`
+    returns the ports that must not be flooded. The other arguments are as for
+    :class:`SwitchConnection`. Methods raise SwitchError. Only one thread may call those that write.
     """
 
     def __init__(
@@ -64,16 +65,17 @@ class AggregationSwitch:
         ended: Callable[[], None] = lambda: None,
         election: tuple[int, int] | None = None,
         patient: bool = True,
+        ports: Callable[[], Sequence[int]] | None = None,
         silent: Callable[[], frozenset[int]] = frozenset,
         heard: Heard | None = None,
     ) -> None:
         self.service, self._program, self._hello = record.service, program, hello
         self._record, self._silent = record, silent
         self._target = find(record.target)
-        self._ports = tuple(record.ports)
+        self._ports = ports or (lambda: record.ports)
         self._held: Held = {}
         self._entities: dict[int, _Entities] = {}
-        self._rounds: dict[int, set[Cell]] = {}  # of clearing, by token: what is still due
+        self._rounds: dict[int, set[Cell]] = {}  # cells to be acknowledged, by token
         self._acknowledged = threading.Condition()
         self._ended = ended
         self._connection = SwitchConnection(
@@ -91,16 +93,16 @@ class AggregationSwitch:
 
     @property
     def held(self) -> Held:
-        """What the switch holds, as far as this connection knows."""
+        """Return the entities in the switch, as far as this connection knows."""
         return self._held
 
     @property
     def broken(self) -> str | None:
-        """Why the connection is of no use any more, if it is not."""
+        """Return the reason why the connection is unusable, or None."""
         return self._connection.broken
 
     def start(self) -> bool:
-        """Make the switch run the program, unless it does. Returns whether it did, with our address."""
+        """Make the switch run the program. Return True if it already did, with our own entries."""
         cookie = _cookie(self._program)
         runs = self._connection.cookie() == cookie
         if not runs:
@@ -108,29 +110,42 @@ class AggregationSwitch:
         self._held = self._read()
         return runs and not self._own.keys().isdisjoint(self._held)
 
+    def check_ports(self, ports: Iterable[int] | None = None) -> None:
+        """Raise UsageError if the switch reports that it lacks some of these ports.
+
+        By default they are the ports that the switch should have at present.
+        """
+        there = self._connection.ports()
+        if there and (missing := sorted({*(ports or self._ports())} - there)):
+            raise UsageError(
+                f"the switch at {self._record.grpc_address} has no port {_numbers(missing)}: it has "
+                f"{_numbers(sorted(there))}"
+            )
+
     def close(self) -> None:
-        """Let go of the switch, which goes on."""
+        """Disconnect from the switch, which keeps running."""
         self._connection.close()
 
     def hold(self, jobs: Sequence[Wanted]) -> dict[int, str]:
-        """Make the switch hold what it and these jobs need, and nothing else.
+        """Make the switch hold its own entries and those of these jobs, and nothing else.
 
-        Returns which jobs' entries it refused, and why.
+        Returns, by job, why the switch refused a job's entries.
         """
         try:
             return self._hold(jobs)
         except SwitchError:
-            self._recollect()  # somebody else may have written, too
+            self._recollect()  # another client may have written as well
             return self._hold(jobs)
 
     def expect(self, held: Held) -> None:
-        """Take what an earlier connection has written for what the switch holds, to be inspected."""
+        """Assume that the switch holds what an earlier connection wrote, until it is inspected."""
         self._held = held
 
     def inspect(self) -> tuple[list[str], bool]:
-        """Compare what the switch holds with what was written: what is different, in words.
+        """Compare the switch's entries with those that were written, and describe the differences.
 
-        And whether that is all that there was: then the switch has begun anew.
+        Returns as well whether the controller's own entries are all gone. In that case the switch
+        has been restarted.
         """
         found = self._read()
         drift = difference(self._held, found)
@@ -142,17 +157,17 @@ class AggregationSwitch:
         return missing + changed + strange, self._own.keys().isdisjoint(found)
 
     def counters(self, place: Place) -> dict[str, int]:
-        """What the switch has counted for a job, by counter; 0 what its program does not know."""
+        """Return a job's counts by counter, or 0 for a counter that the program lacks."""
         cells = self._target.job_cells(self._connection.names, place.index)
         counts = self._connection.count(*cells.values())
         return dict.fromkeys(COUNTERS, 0) | dict(zip(cells, counts, strict=True))
 
     def port_counters(self) -> dict[int, dict[str, int]]:
-        """How many packets the switch has dropped at each of its ports, by counter."""
-        names = self._connection.names
-        cells = [names.counter(each, port) for port in self._ports for each in PORT_COUNTERS]
+        """Return the number of packets dropped at each port, by counter."""
+        names, ports = self._connection.names, self._ports()
+        cells = [names.counter(each, port) for port in ports for each in PORT_COUNTERS]
         counts = iter(self._connection.count(*cells))
-        return {port: {each: next(counts) for each in PORT_COUNTERS} for port in self._ports}
+        return {port: {each: next(counts) for each in PORT_COUNTERS} for port in ports}
 
     def reset_counters(self, place: Place) -> None:
         """Set a job's counters to zero."""
@@ -162,9 +177,10 @@ class AggregationSwitch:
         self._connection.modify(*cells)
 
     def clear(self, place: Place) -> Iterator[None]:
-        """Make both copies of all of a job's slots forget what they hold, some with every step.
+        """Clear both copies of all of a job's slots, some in every step.
 
-        P4Runtime cannot write BMv2's registers, so packets do it, and come back as acknowledgement.
+        P4Runtime cannot write BMv2's registers. Packets clear the cells instead, and come back as
+        acknowledgements.
         """
         slots = range(place.first_slot, place.first_slot + place.slots)
         cells = [(slot, copy) for slot in slots for copy in (0, 1)]
@@ -175,7 +191,7 @@ class AggregationSwitch:
             for _ in range(_CLEAR_ATTEMPTS):
                 left = due and self._clear_once(due, wait)
                 if left == due:
-                    # A switch may be slow, and requests wait behind those that were made before.
+                    # The switch may be slow: requests queue behind those of earlier rounds.
                     wait *= 2
                 due = left
                 if not due or wait > _LONGEST_CLEAR_WAIT:
@@ -187,7 +203,7 @@ class AggregationSwitch:
             yield
 
     def probe(self, link: Uplink, nonce: int) -> None:
-        """Send a hello out of an uplink: where it comes in, the link ends."""
+        """Send a hello out of an uplink. It comes in where the link ends."""
         source = uplink_address(link.parent_port)
         prefix = encapsulation(source, self.service, HEADER_BYTES)
         packet = blank(1, 0, Kind.HELLO, prefix)
@@ -197,11 +213,11 @@ class AggregationSwitch:
         self._connection.send([names.packet_out(packet.tobytes(), egress_port=link.port)])
 
     def _clear_once(self, cells: set[Cell], wait: float) -> set[Cell]:
-        """Ask once, and return what was not acknowledged when none had come for `wait` seconds.
+        """Send one round of requests; return the cells not acknowledged after `wait` seconds of silence.
 
-        Only acknowledgements of this very round count. The way through the switch keeps the order,
-        so when the last of them is in, no request of an earlier round is still under way, which might
-        clear a cell that is in use again.
+        Only acknowledgements of this very round count. Packets keep their order on the way through
+        the switch. So when the last acknowledgement is in, no request of an earlier round is still
+        in flight. Such a request might clear a cell that is in use again.
         """
         if self.broken:
             raise SwitchError(self.broken)
@@ -255,15 +271,15 @@ class AggregationSwitch:
         return by_key(self._connection.read(*tables, all_groups()))
 
     def _recollect(self) -> None:
-        """After a refusal: see what the switch holds, if it still can be asked."""
+        """Read the switch's entries again after a refusal, if the connection still works."""
         if self.broken:
             raise SwitchError(self.broken)
         self._held = self._read()
 
     def _own_entities(self) -> Held:
-        """What the switch needs for itself; of the links that close a loop no flood comes out."""
+        """Return the switch's own entities. Links that close a loop are left out of the flood group."""
         names, silent = self._connection.names, self._silent()
-        ports = [port for port in self._ports if port not in silent]
+        ports = [port for port in self._ports() if port not in silent]
         return by_key(entries.own_entities(names, self.service, ports, self._record.uplinks))
 
     def _hold(self, jobs: Sequence[Wanted]) -> dict[int, str]:
@@ -289,7 +305,7 @@ class AggregationSwitch:
         return refused
 
     def _entities_of(self, job: Wanted) -> "_Entities":
-        """What a job needs, made anew only if it has changed."""
+        """Return a job's entities, made anew only if the job has changed."""
         before = self._entities.get(job.job)
         if before and before.job == job:
             return before
@@ -298,7 +314,7 @@ class AggregationSwitch:
         return _Entities(job, by_key(inward), by_key(outward))
 
     def _remove_all_but(self, wanted: Held) -> None:
-        # Who may not contribute any more is shut out before anything else changes.
+        # Entries that let workers contribute go first, before anything else changes.
         stale: dict[bool, list[p4rt.Entity]] = {True: [], False: []}
         for entity in difference(self._held, wanted).delete:
             stale[entries.is_inward(self._connection.names, entity)].append(entity)
@@ -306,7 +322,7 @@ class AggregationSwitch:
             self._apply(Difference(each, [], []))
 
     def _missing(self, wanted: Held) -> Difference:
-        """What has to be written so that the switch holds at least this."""
+        """Return the changes after which the switch holds at least these entities."""
         held = {at: entity for at, entity in self._held.items() if at in wanted}
         return difference(held, wanted)
 
@@ -325,8 +341,8 @@ class AggregationSwitch:
     def _bridge(self, stations: Held) -> None:
         """Forward ordinary frames for the workers' hosts to their ports.
 
-        Without such an entry they still arrive, since they go to all ports: it is no reason to refuse
-        a worker.
+        Frames arrive without such an entry too, because they are flooded to all ports. So a refused
+        entry is no reason to refuse a worker.
         """
         try:
             self._apply(self._missing(stations))
@@ -340,7 +356,7 @@ class AggregationSwitch:
 
 @dataclass(frozen=True)
 class _Entities:
-    """What a job needs in the switch: to let its workers in, and to bring them results."""
+    """A job's entities in a switch: `inward` admits its workers, `outward` brings them results."""
 
     job: Wanted
     inward: Held
@@ -348,12 +364,16 @@ class _Entities:
 
 
 def _cookie(program: Program) -> int:
-    """What tells this very program from any other; not 0, which is nobody's."""
+    """Return a number that tells this program from any other. It is never 0, as without a cookie."""
     content = program.device_config + program.p4info.SerializeToString(deterministic=True)
     return int.from_bytes(hashlib.sha256(content).digest()[:8]) | 1
 
 
+def _numbers(ports: Iterable[int]) -> str:
+    return ", ".join(map(str, ports))
+
+
 def _source(frame: bytes) -> Address:
-    """Who sent an innet frame."""
+    """Return the source address of an innet frame."""
     ip = ".".join(str(byte) for byte in frame[26:30])
     return Address(mac_text(frame[6:12]), ip, int.from_bytes(frame[34:36], "big"))

@@ -1,4 +1,4 @@
-"""How a job's workers come to terms about an epoch: where it begins, and when to keep off the switch."""
+"""The terms of an epoch: its first exchange, and how long to avoid a switch that has failed."""
 
 import math
 from collections.abc import Iterable
@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from innet.errors import ControllerError
 
 _FIRST_DETOUR, _LONGEST_DETOUR, _CALM = 1.0, 60.0, 60.0
-"""Seconds for which a job keeps off a switch that failed it; they double unless there was calm."""
+"""Seconds for which a job avoids a switch that failed it. They double unless there was calm in
+between.
+"""
 
 
 @dataclass
 class Detour:
-    """How long to keep off a switch that has failed the job, though it seems to be there.
+    """A period in which a job avoids a switch that has failed it, although the switch seems to be there.
 
-    A `strict` one holds even for those who have no other way.
+    A `strict` one holds even for jobs that cannot fall back.
     """
 
     _until: float = -math.inf
@@ -23,23 +25,23 @@ class Detour:
     _strict: bool = False
 
     def begin(self, reason: str, since: float, now: float, *, strict: bool) -> None:
-        """The switch has failed, after it was used from `since` on."""
+        """Begin a detour: the switch has failed after having been used from `since` on."""
         calm = now - since > _CALM or not self._seconds
         self._seconds = _FIRST_DETOUR if calm else min(2 * self._seconds, _LONGEST_DETOUR)
         self._until, self._reason, self._strict = now + self._seconds, reason, strict
 
     def reason(self, now: float, *, can_fall_back: bool) -> str | None:
-        """Why the switch is to be kept off, if it is."""
+        """Return the reason for avoiding the switch, or None if it may be used."""
         over = now >= self._until or not (self._strict or can_fall_back)
         return None if over else self._reason
 
 
 def first_exchange(exchanges: Iterable[int], *, in_step: bool, sharable: bool) -> tuple[int, bool]:
-    """Which exchange an epoch begins with, and whether it is shared, not summed.
+    """Return the epoch's first exchange, and whether its result is shared instead of summed.
 
-    `exchanges` are those that the workers have not finished; `in_step` says that none of them could
-    finish one without the others, `sharable` that none can in this epoch. Raises ControllerError if that
-    cannot be.
+    `exchanges` are those that the workers have not finished. With `in_step`, no worker could finish
+    an exchange without the others. With `sharable`, a result can be shared in this epoch. Raises
+    ControllerError if the exchanges are impossible.
     """
     order = sorted(exchanges)
     first, last = order[0], order[-1]

@@ -1,4 +1,4 @@
-"""Talking to the controller."""
+"""The clients' connection to the controller."""
 
 import contextlib
 from collections.abc import Iterator
@@ -21,10 +21,10 @@ def connect(
 ) -> tuple[grpc.Channel, rpc.ControllerStub]:
     """Connect to the controller at ``host:port``, with TLS as `identity` says. Close the channel.
 
-    Raises ControllerUnreachable if nobody answers within `timeout` seconds, and NotAuthorized if that
-    is for want of the right certificates.
+    Raises ControllerUnreachable if nobody answers within `timeout` seconds, and NotAuthorized if
+    the certificates are missing or wrong.
     """
-    # A proxy that is set for the web is not for this.
+    # Ignore a proxy that is configured for the web.
     channel = tls.channel(address, identity, [("grpc.enable_http_proxy", 0)])
     advice = _CONTROLLER_WITHOUT_TLS if identity else _CLIENT_WITHOUT_TLS
     try:
@@ -43,7 +43,7 @@ def connect(
 
 @contextlib.contextmanager
 def translated(purpose: str) -> Iterator[None]:
-    """Turn gRPC's errors into innet's; `purpose` ends the sentence "cannot ..."."""
+    """Turn gRPC's errors into innet's. `purpose` ends the sentence "cannot ..."."""
     try:
         yield
     except grpc.RpcError as problem:

@@ -1,9 +1,10 @@
-"""Giving a switch the program and an address, without a controller that goes on: to try it out.
+"""Installing the program and an address on a switch without a running controller, to try it out.
 
-The way is a controller's own, so that one which comes later, with the same switch, finds it done.
+The steps are those of a controller. So a controller that adds the switch later finds them done.
 """
 
 import contextlib
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -11,6 +12,8 @@ from innet import tls
 from innet.controller import innet_pb2 as pb
 from innet.controller import limits
 from innet.controller.aggregation import AggregationSwitch
+from innet.controller.claims import check_unclaimed
+from innet.controller.election import Candidate, Id
 from innet.controller.rehearsal import rehearsal
 from innet.controller.targets.choice import find
 from innet.controller.transcript import Transcript
@@ -22,11 +25,14 @@ def deploy(
     write: Callable[[str], object],
     *,
     dry_run: bool,
+    force: bool = False,
 ) -> None:
-    """Do to a switch what adding it does, and `write` down every request.
+    """Prepare a switch as adding it would, and `write` down every request.
 
-    With `dry_run` nothing leaves this process: the requests are those to a switch that has no program
-    yet. Raises UsageError, or SwitchError if the switch refuses.
+    With `dry_run` nothing leaves this process. The requests are then those for a switch without a
+    program. With `force` the switch is taken from a controller that manages it, or has managed it.
+
+    Raises UsageError, SwitchTaken if a controller manages the switch, or SwitchError if it refuses.
     """
     limits.check_switch(request)
     target = find(request.target)
@@ -37,7 +43,16 @@ def deploy(
         if dry_run:
             address = stack.enter_context(rehearsal())
             record = replace(record, grpc_address=tls.INSECURE + address)
-        switch = AggregationSwitch(record, program, lambda *_: None, identity, heard=transcript)
-        with contextlib.closing(switch):
+        if not force:
+            check_unclaimed(record, identity, transcript)
+
+        def connect(election: Id) -> AggregationSwitch:
+            return AggregationSwitch(
+                record, program, lambda *_: None, identity, election=election, heard=transcript
+            )
+
+        candidate = Candidate(time.time_ns(), forceful=force)
+        with contextlib.closing(candidate.take_charge(connect, vacant_for_s=0)) as switch:
+            switch.check_ports()
             switch.start()
             switch.hold([])

@@ -1,13 +1,14 @@
-"""What the aggregation program holds in its tables, for itself and for its jobs.
+"""The aggregation program's table entries, for the switch itself and for its jobs.
 
-The only module of the controller that knows the tables of ``innet/p4/v1model``, and of ``innet/p4/tna``,
-which has the same.
+No other module of the controller knows the tables of ``innet/p4/v1model``. Those of
+``innet/p4/tna`` are the same.
 """
 
 from collections.abc import Iterable
 
 from p4.v1 import p4runtime_pb2 as p4rt
 
+from innet.controller.addresses import is_station
 from innet.controller.defaults import uplink_address
 from innet.controller.names import Names, group
 from innet.controller.values import Attachment, Contributor, Share, Uplink, Wanted
@@ -21,7 +22,7 @@ _SLOT_BITS = 16
 def own_entities(
     names: Names, service: Address, ports: Iterable[int], uplinks: Iterable[Uplink] = ()
 ) -> list[p4rt.Entity]:
-    """What a switch needs without any job: its address, its parents, and the group of these ports."""
+    """Return the entities that a switch needs without any job: its address, parents and flood group."""
     return [
         group(_FLOOD_GROUP, [(port, 1) for port in ports]),
         names.entry(
@@ -45,7 +46,7 @@ def own_entities(
 
 
 def outward_entities(names: Names, job: Wanted) -> list[p4rt.Entity]:
-    """What brings a job's results to its workers, and to switches below."""
+    """Return the entities that bring a job's results to its workers and to child switches."""
     copies = {each.instance: each.where for share in _shares(job) for each in share.contributors}
     if not copies:
         return []
@@ -68,10 +69,10 @@ def outward_entities(names: Names, job: Wanted) -> list[p4rt.Entity]:
 
 
 def inward_entities(names: Names, job: Wanted) -> list[p4rt.Entity]:
-    """What lets a job's workers contribute, each as the bit of its rank.
+    """Return the entities that let a job's workers contribute, each with the bit of its rank.
 
-    A switch below contributes as all those below it. Where the sum goes up, the parent's answer is one
-    contribution more.
+    A child switch contributes with the bits of all workers below it. Where the sum goes up, the
+    parent's answer counts as one more contribution.
     """
     place = {"group": _FIRST_JOB_GROUP + job.place.index, "job_index": job.place.index}
     made = [
@@ -91,31 +92,42 @@ def inward_entities(names: Names, job: Wanted) -> list[p4rt.Entity]:
 
 
 def is_inward(names: Names, entity: p4rt.Entity) -> bool:
-    """Whether an entity lets a worker contribute."""
+    """Return whether an entity lets a worker contribute."""
     return names.is_of("workers", entity) or names.is_of("trees", entity)
 
 
+def whole_inward(names: Names) -> list[p4rt.Entity]:
+    """Return entities that, when read, match all inward entries, or none for another program."""
+    return [names.whole("workers")] if names.knows("workers") else []
+
+
 def stations(names: Names, jobs: Iterable[Wanted]) -> list[p4rt.Entity]:
-    """What forwards ordinary frames for the workers' hosts to their ports, as far as there is room."""
-    ports: dict[str, int] = {}
+    """Return the entries that forward ordinary frames for the workers' hosts to their ports.
+
+    There are at most as many entries as the program has room for. An address at two ports gets
+    none, so frames for it go to all ports.
+    """
+    ports: dict[str, set[int]] = {}
     for job in jobs:
-        ports |= job.beyond
-        ports |= {where.address.mac: where.port for where in job.workers.values()}
+        here = {(where.address.mac, where.port) for where in job.workers.values()}
+        for mac, port in sorted({*job.beyond.items()} | here):
+            ports.setdefault(mac, set()).add(port)
+    found = [(mac, min(at)) for mac, at in ports.items() if len(at) == 1 and is_station(mac)]
     return [
         names.entry(
             "bridge", {"destination": int(mac.replace(":", ""), 16)}, "forward", {"port": port}
         )
-        for mac, port in [*ports.items()][: names.size("bridge")]
+        for mac, port in found[: names.size("bridge")]
     ]  # fmt: skip
 
 
 def most_workers(names: Names) -> int:
-    """For how many workers, of all jobs together, there is room in the program's tables."""
+    """Return the number of workers, of all jobs together, that the program's tables have room for."""
     return min(names.size("workers"), names.size("replicas"))
 
 
 def _shares(job: Wanted) -> tuple[Share, ...]:
-    """What a switch does for a job; alone, all of it."""
+    """Return the switch's shares of a job. A switch that sums alone has one share of all slots."""
     if job.shares or not job.workers:
         return job.shares
     alone = tuple(Contributor(1 << rank, rank + 1, at) for rank, at in job.workers.items())
@@ -127,7 +139,7 @@ def _quorum(job: Wanted, share: Share) -> int:
 
 
 def _below(share: Share) -> dict[str, int]:
-    """Where a share's sum goes, and in which name."""
+    """Return the port, addresses and bitmaps for sending a share's sum up, or {} at the top."""
     if not share.uplink:
         return {}
     here = uplink_address(share.uplink.parent_port)

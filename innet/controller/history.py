@@ -1,30 +1,42 @@
-"""What has happened to a job since this controller has looked after it, counted."""
+"""Counts of events in a job since this controller has managed it."""
 
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+_DEPARTURES = 64
+
 
 class Cause(StrEnum):
-    """Why an epoch was over, so that another began."""
+    """The reason why an epoch ended and another began."""
 
-    NEW_WORKERS = "new_workers"  # all that were there have left, and others come
+    NEW_WORKERS = "new_workers"  # all workers of the generation have left, and others come
     WORKER_TROUBLE = "worker_trouble"  # a worker cannot go on
-    WORKER_MOVED = "worker_moved"  # it is attached elsewhere now
+    WORKER_MOVED = "worker_moved"  # its attachment has changed
     WORKER_LEFT = "worker_left"
     SWITCH_LOST = "switch_lost"
-    SWITCH_REFUSED = "switch_refused"  # it does not take what the job needs
-    SWITCH_USABLE = "switch_usable"  # again, or at last
+    SWITCH_REFUSED = "switch_refused"  # it refused the job's entries
+    SWITCH_USABLE = "switch_usable"  # again, or for the first time
     CONTROLLER_RESTARTED = "controller_restarted"
+
+
+@dataclass(frozen=True)
+class Departed:
+    """A worker that has left, and the time on the controller's clock."""
+
+    rank: int
+    reason: str
+    at: float
 
 
 @dataclass
 class History:
-    """Epochs begun, by cause, and workers whose lease ran out."""
+    """Epochs begun, by cause, lost leases, and the last departures in their order."""
 
     epochs: Counter[Cause] = field(default_factory=Counter)
     leases_lost: int = 0
+    departures: deque[Departed] = field(default_factory=lambda: deque(maxlen=_DEPARTURES))
 
     def copy(self) -> "History":
-        """How it is now."""
-        return History(Counter(self.epochs), self.leases_lost)
+        """Return a copy that does not change any more."""
+        return History(Counter(self.epochs), self.leases_lost, self.departures.copy())

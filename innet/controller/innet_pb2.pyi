@@ -55,6 +55,24 @@ class Admission(_message.Message):
     workers: int
     def __init__(self, job_id: _Optional[int] = ..., rank: _Optional[int] = ..., workers: _Optional[int] = ..., fewest: _Optional[int] = ..., lanes: _Optional[int] = ...) -> None: ...
 
+class CheckJoinRequest(_message.Message):
+    __slots__ = ["job", "rank", "token"]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    rank: int
+    token: str
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., token: _Optional[str] = ...) -> None: ...
+
+class CheckJoinResponse(_message.Message):
+    __slots__ = ["service", "taken"]
+    SERVICE_FIELD_NUMBER: _ClassVar[int]
+    TAKEN_FIELD_NUMBER: _ClassVar[int]
+    service: Address
+    taken: bool
+    def __init__(self, service: _Optional[_Union[Address, _Mapping]] = ..., taken: bool = ...) -> None: ...
+
 class Counters(_message.Message):
     __slots__ = ["answered", "completed", "ignored", "pending", "raised", "stale", "waiting"]
     ANSWERED_FIELD_NUMBER: _ClassVar[int]
@@ -74,7 +92,7 @@ class Counters(_message.Message):
     def __init__(self, waiting: _Optional[int] = ..., completed: _Optional[int] = ..., answered: _Optional[int] = ..., pending: _Optional[int] = ..., stale: _Optional[int] = ..., raised: _Optional[int] = ..., ignored: _Optional[int] = ...) -> None: ...
 
 class CreateJobRequest(_message.Message):
-    __slots__ = ["fewest", "lease_s", "name", "queue", "quorum", "slots", "switch", "workers"]
+    __slots__ = ["fewest", "lease_s", "name", "queue", "quorum", "slots", "switch", "token_digests", "workers"]
     FEWEST_FIELD_NUMBER: _ClassVar[int]
     LEASE_S_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -82,6 +100,7 @@ class CreateJobRequest(_message.Message):
     QUORUM_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     SWITCH_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_DIGESTS_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     fewest: int
     lease_s: int
@@ -90,8 +109,9 @@ class CreateJobRequest(_message.Message):
     quorum: int
     slots: int
     switch: str
+    token_digests: _containers.RepeatedScalarFieldContainer[bytes]
     workers: int
-    def __init__(self, name: _Optional[str] = ..., switch: _Optional[str] = ..., workers: _Optional[int] = ..., slots: _Optional[int] = ..., quorum: _Optional[int] = ..., queue: bool = ..., lease_s: _Optional[int] = ..., fewest: _Optional[int] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., switch: _Optional[str] = ..., workers: _Optional[int] = ..., slots: _Optional[int] = ..., quorum: _Optional[int] = ..., queue: bool = ..., lease_s: _Optional[int] = ..., fewest: _Optional[int] = ..., token_digests: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class CreateJobResponse(_message.Message):
     __slots__ = ["job", "token"]
@@ -110,6 +130,16 @@ class DeleteJobRequest(_message.Message):
 class DeleteJobResponse(_message.Message):
     __slots__ = []
     def __init__(self) -> None: ...
+
+class Departed(_message.Message):
+    __slots__ = ["ago_s", "rank", "reason"]
+    AGO_S_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    ago_s: float
+    rank: int
+    reason: str
+    def __init__(self, rank: _Optional[int] = ..., reason: _Optional[str] = ..., ago_s: _Optional[float] = ...) -> None: ...
 
 class Departure(_message.Message):
     __slots__ = ["rank", "reason"]
@@ -152,8 +182,9 @@ class Invitation(_message.Message):
     def __init__(self, nonce: _Optional[int] = ..., service: _Optional[_Union[Address, _Mapping]] = ..., lanes: _Optional[int] = ..., lease_s: _Optional[float] = ..., unsealed: bool = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ["counters", "epoch", "first_slot", "id", "joined", "lanes", "members", "name", "path", "quorum", "reason", "slots", "switch", "tree", "worker_lease_s", "workers"]
+    __slots__ = ["counters", "departures", "epoch", "first_slot", "id", "joined", "lanes", "members", "name", "outage", "path", "quorum", "reason", "slots", "switch", "tree", "waiting_for", "waiting_s", "worker_lease_s", "workers"]
     COUNTERS_FIELD_NUMBER: _ClassVar[int]
+    DEPARTURES_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     FIRST_SLOT_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
@@ -161,15 +192,19 @@ class Job(_message.Message):
     LANES_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    OUTAGE_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     QUORUM_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     SWITCH_FIELD_NUMBER: _ClassVar[int]
     TREE_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FOR_FIELD_NUMBER: _ClassVar[int]
+    WAITING_S_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     WORKER_LEASE_S_FIELD_NUMBER: _ClassVar[int]
     counters: Counters
+    departures: _containers.RepeatedCompositeFieldContainer[Departed]
     epoch: int
     first_slot: int
     id: int
@@ -177,15 +212,18 @@ class Job(_message.Message):
     lanes: int
     members: _containers.RepeatedCompositeFieldContainer[WorkerStatus]
     name: str
+    outage: bool
     path: Path
     quorum: int
     reason: str
     slots: int
     switch: str
     tree: _containers.RepeatedCompositeFieldContainer[JobSwitch]
+    waiting_for: _containers.RepeatedScalarFieldContainer[int]
+    waiting_s: float
     worker_lease_s: float
     workers: int
-    def __init__(self, name: _Optional[str] = ..., switch: _Optional[str] = ..., id: _Optional[int] = ..., epoch: _Optional[int] = ..., workers: _Optional[int] = ..., lanes: _Optional[int] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., joined: _Optional[_Iterable[int]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., quorum: _Optional[int] = ..., path: _Optional[_Union[Path, str]] = ..., reason: _Optional[str] = ..., members: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., worker_lease_s: _Optional[float] = ..., tree: _Optional[_Iterable[_Union[JobSwitch, _Mapping]]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., switch: _Optional[str] = ..., id: _Optional[int] = ..., epoch: _Optional[int] = ..., workers: _Optional[int] = ..., lanes: _Optional[int] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., joined: _Optional[_Iterable[int]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., quorum: _Optional[int] = ..., path: _Optional[_Union[Path, str]] = ..., reason: _Optional[str] = ..., members: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., worker_lease_s: _Optional[float] = ..., tree: _Optional[_Iterable[_Union[JobSwitch, _Mapping]]] = ..., waiting_for: _Optional[_Iterable[int]] = ..., waiting_s: _Optional[float] = ..., departures: _Optional[_Iterable[_Union[Departed, _Mapping]]] = ..., outage: bool = ...) -> None: ...
 
 class JobSwitch(_message.Message):
     __slots__ = ["counters", "parents", "switch", "workers"]
@@ -200,18 +238,20 @@ class JobSwitch(_message.Message):
     def __init__(self, switch: _Optional[str] = ..., parents: _Optional[_Iterable[str]] = ..., workers: _Optional[_Iterable[int]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ...) -> None: ...
 
 class JoinEvent(_message.Message):
-    __slots__ = ["admission", "departure", "invitation", "recover", "resume"]
+    __slots__ = ["admission", "departure", "invitation", "recover", "resume", "waiting"]
     ADMISSION_FIELD_NUMBER: _ClassVar[int]
     DEPARTURE_FIELD_NUMBER: _ClassVar[int]
     INVITATION_FIELD_NUMBER: _ClassVar[int]
     RECOVER_FIELD_NUMBER: _ClassVar[int]
     RESUME_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
     admission: Admission
     departure: Departure
     invitation: Invitation
     recover: Recover
     resume: Resume
-    def __init__(self, invitation: _Optional[_Union[Invitation, _Mapping]] = ..., admission: _Optional[_Union[Admission, _Mapping]] = ..., departure: _Optional[_Union[Departure, _Mapping]] = ..., recover: _Optional[_Union[Recover, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ...) -> None: ...
+    waiting: Waiting
+    def __init__(self, invitation: _Optional[_Union[Invitation, _Mapping]] = ..., admission: _Optional[_Union[Admission, _Mapping]] = ..., departure: _Optional[_Union[Departure, _Mapping]] = ..., recover: _Optional[_Union[Recover, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ...) -> None: ...
 
 class JoinRequest(_message.Message):
     __slots__ = ["fallback", "job", "nonce", "rank", "token"]
@@ -349,8 +389,16 @@ class Resume(_message.Message):
     slots: int
     def __init__(self, epoch: _Optional[int] = ..., path: _Optional[_Union[Path, str]] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., exchange: _Optional[int] = ..., shared: bool = ..., reason: _Optional[str] = ...) -> None: ...
 
+class SetSwitchPortsRequest(_message.Message):
+    __slots__ = ["name", "ports"]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PORTS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    ports: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, name: _Optional[str] = ..., ports: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class Switch(_message.Message):
-    __slots__ = ["device_id", "free_slots", "grpc_address", "lanes", "name", "port_counters", "ports", "reachable", "service", "slots", "target", "uplinks"]
+    __slots__ = ["device_id", "free_slots", "grpc_address", "lanes", "name", "port_counters", "ports", "problem", "reachable", "service", "slots", "taken", "target", "uplinks"]
     DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
     FREE_SLOTS_FIELD_NUMBER: _ClassVar[int]
     GRPC_ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -358,9 +406,11 @@ class Switch(_message.Message):
     NAME_FIELD_NUMBER: _ClassVar[int]
     PORTS_FIELD_NUMBER: _ClassVar[int]
     PORT_COUNTERS_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
     REACHABLE_FIELD_NUMBER: _ClassVar[int]
     SERVICE_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
+    TAKEN_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     UPLINKS_FIELD_NUMBER: _ClassVar[int]
     device_id: int
@@ -370,12 +420,14 @@ class Switch(_message.Message):
     name: str
     port_counters: _containers.RepeatedCompositeFieldContainer[PortCounters]
     ports: _containers.RepeatedScalarFieldContainer[int]
+    problem: str
     reachable: bool
     service: Address
     slots: int
+    taken: bool
     target: str
     uplinks: _containers.RepeatedCompositeFieldContainer[Uplink]
-    def __init__(self, name: _Optional[str] = ..., grpc_address: _Optional[str] = ..., device_id: _Optional[int] = ..., ports: _Optional[_Iterable[int]] = ..., service: _Optional[_Union[Address, _Mapping]] = ..., lanes: _Optional[int] = ..., slots: _Optional[int] = ..., free_slots: _Optional[int] = ..., reachable: bool = ..., port_counters: _Optional[_Iterable[_Union[PortCounters, _Mapping]]] = ..., uplinks: _Optional[_Iterable[_Union[Uplink, _Mapping]]] = ..., target: _Optional[str] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., grpc_address: _Optional[str] = ..., device_id: _Optional[int] = ..., ports: _Optional[_Iterable[int]] = ..., service: _Optional[_Union[Address, _Mapping]] = ..., lanes: _Optional[int] = ..., slots: _Optional[int] = ..., free_slots: _Optional[int] = ..., reachable: bool = ..., port_counters: _Optional[_Iterable[_Union[PortCounters, _Mapping]]] = ..., uplinks: _Optional[_Iterable[_Union[Uplink, _Mapping]]] = ..., target: _Optional[str] = ..., problem: _Optional[str] = ..., taken: bool = ...) -> None: ...
 
 class Trouble(_message.Message):
     __slots__ = ["epoch", "reason"]
@@ -386,16 +438,24 @@ class Trouble(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Uplink(_message.Message):
-    __slots__ = ["found", "parent", "parent_port", "port"]
+    __slots__ = ["found", "parent", "parent_port", "port", "probed"]
     FOUND_FIELD_NUMBER: _ClassVar[int]
     PARENT_FIELD_NUMBER: _ClassVar[int]
     PARENT_PORT_FIELD_NUMBER: _ClassVar[int]
     PORT_FIELD_NUMBER: _ClassVar[int]
+    PROBED_FIELD_NUMBER: _ClassVar[int]
     found: str
     parent: str
     parent_port: int
     port: int
-    def __init__(self, parent: _Optional[str] = ..., port: _Optional[int] = ..., parent_port: _Optional[int] = ..., found: _Optional[str] = ...) -> None: ...
+    probed: bool
+    def __init__(self, parent: _Optional[str] = ..., port: _Optional[int] = ..., parent_port: _Optional[int] = ..., found: _Optional[str] = ..., probed: bool = ...) -> None: ...
+
+class Waiting(_message.Message):
+    __slots__ = ["ranks"]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    ranks: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, ranks: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class WorkerMessage(_message.Message):
     __slots__ = ["heartbeat", "join", "ready", "trouble"]
@@ -410,20 +470,24 @@ class WorkerMessage(_message.Message):
     def __init__(self, join: _Optional[_Union[JoinRequest, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., trouble: _Optional[_Union[Trouble, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ...) -> None: ...
 
 class WorkerStatus(_message.Message):
-    __slots__ = ["address", "port", "progress", "rank", "silent_s", "switch"]
+    __slots__ = ["address", "disconnected", "port", "progress", "rank", "silent_s", "switch", "unreachable_s"]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    DISCONNECTED_FIELD_NUMBER: _ClassVar[int]
     PORT_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     SILENT_S_FIELD_NUMBER: _ClassVar[int]
     SWITCH_FIELD_NUMBER: _ClassVar[int]
+    UNREACHABLE_S_FIELD_NUMBER: _ClassVar[int]
     address: Address
+    disconnected: bool
     port: int
     progress: Progress
     rank: int
     silent_s: float
     switch: str
-    def __init__(self, rank: _Optional[int] = ..., port: _Optional[int] = ..., address: _Optional[_Union[Address, _Mapping]] = ..., silent_s: _Optional[float] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., switch: _Optional[str] = ...) -> None: ...
+    unreachable_s: float
+    def __init__(self, rank: _Optional[int] = ..., port: _Optional[int] = ..., address: _Optional[_Union[Address, _Mapping]] = ..., silent_s: _Optional[float] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., switch: _Optional[str] = ..., unreachable_s: _Optional[float] = ..., disconnected: bool = ...) -> None: ...
 
 class Path(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []

@@ -29,6 +29,11 @@ class ControllerStub(object):
                 request_serializer=innet_dot_controller_dot_innet__pb2.GetSwitchRequest.SerializeToString,
                 response_deserializer=innet_dot_controller_dot_innet__pb2.Switch.FromString,
                 )
+        self.SetSwitchPorts = channel.unary_unary(
+                '/innet.v1.Controller/SetSwitchPorts',
+                request_serializer=innet_dot_controller_dot_innet__pb2.SetSwitchPortsRequest.SerializeToString,
+                response_deserializer=innet_dot_controller_dot_innet__pb2.Switch.FromString,
+                )
         self.RemoveSwitch = channel.unary_unary(
                 '/innet.v1.Controller/RemoveSwitch',
                 request_serializer=innet_dot_controller_dot_innet__pb2.RemoveSwitchRequest.SerializeToString,
@@ -59,13 +64,18 @@ class ControllerStub(object):
                 request_serializer=innet_dot_controller_dot_innet__pb2.WorkerMessage.SerializeToString,
                 response_deserializer=innet_dot_controller_dot_innet__pb2.JoinEvent.FromString,
                 )
+        self.CheckJoin = channel.unary_unary(
+                '/innet.v1.Controller/CheckJoin',
+                request_serializer=innet_dot_controller_dot_innet__pb2.CheckJoinRequest.SerializeToString,
+                response_deserializer=innet_dot_controller_dot_innet__pb2.CheckJoinResponse.FromString,
+                )
 
 
 class ControllerServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def AddSwitch(self, request, context):
-        """Takes charge of a switch: pushes the aggregation program and the switch's own address.
+        """Take charge of a switch: installs the aggregation program and the switch's own address.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -78,21 +88,28 @@ class ControllerServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetSwitch(self, request, context):
-        """One switch, with counters of its ports.
+        """Return one switch, with the counters of its ports.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetSwitchPorts(self, request, context):
+        """Change the ports of a switch, while its jobs continue.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RemoveSwitch(self, request, context):
-        """Lets go of a switch that no job uses.
+        """Release a switch that no job uses.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CreateJob(self, request, context):
-        """Reserves slots on a switch for a job.
+        """Reserve slots on a switch for a job.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -111,15 +128,22 @@ class ControllerServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteJob(self, request, context):
-        """Returns the job's slots and tells its workers.
+        """End a job: free its slots and notify its workers.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Join(self, request_iterator, context):
-        """Makes the caller a worker of a job for as long as it keeps the stream open and sends heartbeats.
+        """Make the caller a worker of a job for as long as it keeps the stream open.
         docs/epochs.md walks through the messages.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CheckJoin(self, request, context):
+        """Check whether a worker could join: fail with the error that Join would end with. It takes no seat.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -141,6 +165,11 @@ def add_ControllerServicer_to_server(servicer, server):
             'GetSwitch': grpc.unary_unary_rpc_method_handler(
                     servicer.GetSwitch,
                     request_deserializer=innet_dot_controller_dot_innet__pb2.GetSwitchRequest.FromString,
+                    response_serializer=innet_dot_controller_dot_innet__pb2.Switch.SerializeToString,
+            ),
+            'SetSwitchPorts': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetSwitchPorts,
+                    request_deserializer=innet_dot_controller_dot_innet__pb2.SetSwitchPortsRequest.FromString,
                     response_serializer=innet_dot_controller_dot_innet__pb2.Switch.SerializeToString,
             ),
             'RemoveSwitch': grpc.unary_unary_rpc_method_handler(
@@ -172,6 +201,11 @@ def add_ControllerServicer_to_server(servicer, server):
                     servicer.Join,
                     request_deserializer=innet_dot_controller_dot_innet__pb2.WorkerMessage.FromString,
                     response_serializer=innet_dot_controller_dot_innet__pb2.JoinEvent.SerializeToString,
+            ),
+            'CheckJoin': grpc.unary_unary_rpc_method_handler(
+                    servicer.CheckJoin,
+                    request_deserializer=innet_dot_controller_dot_innet__pb2.CheckJoinRequest.FromString,
+                    response_serializer=innet_dot_controller_dot_innet__pb2.CheckJoinResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -230,6 +264,23 @@ class Controller(object):
             metadata=None):
         return grpc.experimental.unary_unary(request, target, '/innet.v1.Controller/GetSwitch',
             innet_dot_controller_dot_innet__pb2.GetSwitchRequest.SerializeToString,
+            innet_dot_controller_dot_innet__pb2.Switch.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def SetSwitchPorts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/innet.v1.Controller/SetSwitchPorts',
+            innet_dot_controller_dot_innet__pb2.SetSwitchPortsRequest.SerializeToString,
             innet_dot_controller_dot_innet__pb2.Switch.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
@@ -333,5 +384,22 @@ class Controller(object):
         return grpc.experimental.stream_stream(request_iterator, target, '/innet.v1.Controller/Join',
             innet_dot_controller_dot_innet__pb2.WorkerMessage.SerializeToString,
             innet_dot_controller_dot_innet__pb2.JoinEvent.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def CheckJoin(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/innet.v1.Controller/CheckJoin',
+            innet_dot_controller_dot_innet__pb2.CheckJoinRequest.SerializeToString,
+            innet_dot_controller_dot_innet__pb2.CheckJoinResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)

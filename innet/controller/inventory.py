@@ -1,23 +1,26 @@
-"""The switches that the controller has, and the links between them."""
+"""The controller's switches, and the links between them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from innet.controller import innet_pb2 as pb
 from innet.controller import views
+from innet.controller.defaults import uplink_address
 from innet.controller.slots import Places
 from innet.controller.switches import Supervisor
 from innet.controller.targets.choice import find
 from innet.controller.targets.interface import Program
 from innet.controller.values import SwitchRecord, Uplink, Wanted
 from innet.errors import AlreadyExists, NotFound, UsageError
+from innet.wire.frames import Address
 
 
 @dataclass(eq=False)
 class Switch:
-    """A switch, what of it is in use, and who looks after it.
+    """A switch with its allocated slots and its supervisor.
 
-    `found` says where probes that were sent out of its uplinks have come out, by port.
+    `found` tells, by port, where a probe sent out of an uplink came in. The text is empty if it
+    came in at the right port.
     """
 
     record: SwitchRecord
@@ -28,34 +31,49 @@ class Switch:
     found: dict[int, str] = field(default_factory=dict)
 
     def view(self) -> pb.Switch:
-        """The switch as clients see it."""
+        """Return the switch as clients see it."""
         slots = self.places.slots
         view = views.switch_view(
             self.record, slots.slots, slots.free, reachable=self.supervisor.problem is None
         )
+        view.problem = self.supervisor.problem or ""
+        view.taken = self.supervisor.taken
         for link in view.uplinks:
             link.found = self.found.get(link.port, "")
+            link.probed = link.port in self.found
         return view
+
+    @property
+    def probed(self) -> bool:
+        """Return whether the far end of every uplink is known."""
+        return all(link.port in self.found for link in self.record.uplinks)
 
 
 Switches = Mapping[str, Switch]
 
 
 def uplinks(switches: Switches) -> dict[str, tuple[Uplink, ...]]:
-    """Those of all switches, by name."""
+    """Return the uplinks of all switches, by name."""
     return {name: each.record.uplinks for name, each in switches.items()}
 
 
 def children(name: str, switches: Switches) -> list[str]:
-    """The switches that have a link up to this one."""
+    """Return the switches that have a link up to this one."""
     above = uplinks(switches).items()
     return [below for below, links in above if name in {link.parent for link in links}]
 
 
-def silent_ports(record: SwitchRecord, switches: Switches) -> frozenset[int]:
-    """Where a switch is not to flood.
+def own_addresses(names: Iterable[str], switches: Switches) -> list[Address]:
+    """Return the addresses of these switches: those for workers, and those for each other."""
+    records = [switches[name].record for name in names if name in switches]
+    links = [link for each in records for link in each.uplinks]
+    return [each.service for each in records] + [uplink_address(each.parent_port) for each in links]
 
-    Only first uplinks join switches as a bridge: with more of them floods would go in circles.
+
+def silent_ports(record: SwitchRecord, switches: Switches) -> frozenset[int]:
+    """Return the ports of a switch that must not be flooded.
+
+    Only first uplinks are part of the bridge. Over more of them, floods would go round in circles.
     """
     mine = {link.port for link in record.uplinks[1:]}
     below = {
@@ -68,9 +86,9 @@ def silent_ports(record: SwitchRecord, switches: Switches) -> frozenset[int]:
 
 
 def check_links(record: SwitchRecord, switches: Switches) -> None:
-    """Raise InnetError unless a new switch can be attached where it says.
+    """Raise InnetError unless a new switch can be attached as its record tells.
 
-    Its parents are there before it, so that links never form a circle.
+    Its parents must have been added before, so links never form a circle.
     """
     mine: set[int] = set()
     for link in record.uplinks:

@@ -1,16 +1,15 @@
-"""One job: who is in it, and how its epochs follow upon each other. docs/epochs.md tells why.
+"""One job: its workers, and the sequence of its epochs. docs/epochs.md explains the rules.
 
-Nothing here talks to anybody or looks at a clock. What happens comes in, with the time at which it does;
-what the workers are to be told goes out; and what the switch should hold follows from the state.
+Nothing here communicates or reads a clock. Methods take an event and its time, and return the
+messages for the workers. The entries that the switch should hold follow from the state.
 """
 
-import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from innet.controller import innet_pb2 as pb
 from innet.controller.agreement import Detour, first_exchange
-from innet.controller.history import Cause, History
+from innet.controller.history import Cause, Departed, History
 from innet.controller.trees import Fabric, shares
 from innet.controller.values import (
     Attachment,
@@ -26,7 +25,7 @@ from innet.errors import AlreadyExists, ControllerError, InnetError, NotFound, U
 LAST_EPOCH = 0xFFFF
 
 _HELLO_WITHIN = 60.0
-"""Seconds that a worker has for its hello packet to get through the switch."""
+"""Seconds within which a worker's hello packet has to get through the switch."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class Tell:
 
 @dataclass(frozen=True)
 class Dismiss:
-    """The end of the stream of the worker with this nonce, with an error or without."""
+    """The end of the stream of the worker with this nonce, with or without an error."""
 
     nonce: int
     problem: InnetError | None = None
@@ -50,10 +49,11 @@ Actions = list[Tell | Dismiss]
 
 @dataclass(eq=False)
 class Worker:
-    """A worker that has a seat. `where` is known once its hello packet is in: then it is admitted.
+    """A worker with a seat. `where` is known once its hello packet is in; then it is admitted.
 
-    `ready` is the exchange that it will begin with; None while it is at work, or when that is not known.
-    `told` once it knows the terms of the present epoch, as far as this stream goes.
+    `ready` is the exchange that the worker will begin with. It is None while the worker is at work,
+    or when that exchange is unknown. `told` is set once the worker has been sent the terms of the
+    present epoch on its present stream.
     """
 
     rank: int
@@ -63,16 +63,15 @@ class Worker:
     where: Attachment | None = None
     ready: int | None = 0
     told: bool = False
-    answer_by: float = math.inf
     progress: pb.Progress = field(default_factory=pb.Progress)
 
 
 class Job:
-    """A job. `invitation` is what every worker is told at first, but for its nonce.
+    """A job. Every worker first gets a copy of `invitation`, with a nonce of its own.
 
-    `place` is what the job has of its switches, `terms` what is agreed upon for the epoch, None while it
-    is not; `departed` are those who have left the present generation of workers, and why. The `fabric`
-    says how its switches are joined; by default there is one.
+    `place` is the job's part of its switches. `terms` are the terms of the epoch, None until they
+    are agreed upon. `departed` holds the workers that have left the present generation, and why.
+    The `fabric` tells how the job's switches are linked; by default there is one switch.
     """
 
     def __init__(
@@ -90,9 +89,9 @@ class Job:
         self.waiting: list[Worker] = []
         self.departed: dict[int, str] = {}
         self.terms: pb.Resume | None = None
-        self.fresh = True  # the counters are not the job's yet
+        self.fresh = True  # the job's counters have not been set to zero yet
         self.history = History()
-        self._invitation, self._lease = invitation, invitation.lease_s
+        self._invitation = invitation
         self._idle_since = self._begun = now
         unknown = "the controller has not reached the switch yet"
         self._problems: dict[str, str | None] = dict.fromkeys(self.fabric.uplinks, unknown)
@@ -108,24 +107,22 @@ class Job:
         now: float,
         fabric: Fabric | None = None,
     ) -> "Job":
-        """A job as an earlier controller left it. Its workers have a lease's time to come back."""
+        """Return a job as an earlier controller left it. Its workers have one lease to come back."""
         job = cls(record.spec, record.epoch, invitation, now, record.place, fabric)
         job.fresh, job.departed = record.fresh, dict(record.departed)
         for each in record.workers:
             worker = Worker(each.rank, each.nonce, each.fallback, now, each.where)
             if each.where:
                 worker.ready = None  # not known
-            else:
-                worker.heard += job._lease - _HELLO_WITHIN
             job.workers[each.rank] = worker
         if record.terms:
             job.terms = pb.Resume.FromString(record.terms)
-        elif job.workers:  # what they have answered to the controller before is lost
+        elif job.workers:  # their answers to the earlier controller are lost
             job._next_epoch(Cause.CONTROLLER_RESTARTED)
         return job
 
     def record(self) -> JobRecord:
-        """What has to outlive the controller."""
+        """Return the part of the state that has to outlive the controller."""
         workers = tuple(
             WorkerRecord(each.rank, each.nonce, each.fallback, each.where)
             for each in self.workers.values()
@@ -136,36 +133,51 @@ class Job:
 
     @property
     def admitted(self) -> list[Worker]:
-        """The workers of which it is known where they are, by rank."""
+        """Return the workers whose attachment is known, by rank."""
         return [worker for _, worker in sorted(self.workers.items()) if worker.where]
 
     @property
     def path(self) -> pb.Path:
-        """How exchanges are summed at present."""
+        """Return how exchanges are summed at present."""
         return self.terms.path if self.terms else pb.PATH_NONE
 
     @property
     def ending(self) -> bool:
-        """Too many have left: no exchange can be finished any more."""
+        """Return whether too many workers have left to finish another exchange."""
         return self._left < self.spec.fewest
 
     @property
+    def complete(self) -> bool:
+        """Return whether all workers that have not left are admitted, and enough of them are left."""
+        return len(self.admitted) >= max(1, self._left) and not self.ending
+
+    @property
     def quorum(self) -> int:
-        """How many contributions make a result in this epoch."""
+        """Return the number of contributions that make a result in this epoch."""
         return min(self.spec.quorum, max(self._left, self.spec.fewest))
 
     @property
     def _left(self) -> int:
-        """How many have not left, of those who are there, and those who are still to come."""
+        """Return the number of workers that have not left, including those still to come."""
         return self.spec.workers - len(self.departed)
 
     @property
+    def awaited(self) -> frozenset[int]:
+        """Return the ranks that have to join before an epoch can begin."""
+        if not self._missing_in_tree and self.quorum >= self._left:
+            return frozenset()
+        return frozenset(range(self.spec.workers)) - {
+            *self.departed,
+            *(w.rank for w in self.admitted),
+        }
+
+    @property
     def nonces(self) -> set[int]:
-        """Of all who have a seat or wait for one."""
+        """Return the nonces of all workers that have a seat or wait for one."""
         return {each.nonce for each in [*self.workers.values(), *self.waiting]}
 
     def reason(self, now: float) -> str:
-        """Why the path is not the switch; empty where it is, or where nobody is there to ask."""
+        """Return why the path is not the switch, or "" if it is, or if there are no workers."""
         if not self.workers or self.path == pb.PATH_SWITCH:
             return ""
         if obstacle := self._obstacle(now):
@@ -178,13 +190,13 @@ class Job:
         return "an epoch begins"
 
     def expired(self, now: float) -> bool:
-        """Nobody has been there for the time of the job's lease."""
+        """Return whether the job has had no worker for the time of its lease."""
         empty = not self.workers and not self.waiting
         return empty and now - self._idle_since > self.spec.lease_s
 
     @property
     def plan(self) -> Mapping[str, tuple[Share, ...]]:
-        """What each of several switches does, once all workers are there; empty before."""
+        """Return the shares of each of several switches, or {} until all workers are there."""
         if self.fabric.single or not self.place or self._missing_in_tree:
             return {}
         places = {each.rank: each.where for each in self.admitted if each.where}
@@ -192,7 +204,7 @@ class Job:
         return shares(trees, self.place, places)
 
     def wanted(self, now: float, switch: str = "") -> Wanted | None:
-        """What a switch, by default the first, should hold of the job."""
+        """Return the job's entries for a switch, by default the first, or None without slots."""
         switch = switch or self.spec.switch
         if not self.place:
             return None
@@ -216,7 +228,7 @@ class Job:
         )
 
     def _beyond(self, switch: str) -> dict[str, int]:
-        """Which port of a switch leads to the workers at others, by their MAC addresses."""
+        """Return the port of a switch that leads to each worker at other switches, by MAC address."""
         places = [each.where for each in self.admitted if each.where]
         if self.fabric.single:
             return {}
@@ -226,27 +238,44 @@ class Job:
             if where.switch != switch and (port := self.fabric.port_towards(where.switch, switch))
         }
 
-    # What workers do.
+    # Events from workers.
 
-    def join(self, rank: int, nonce: int, now: float, *, fallback: bool) -> Actions:
-        """Somebody asks for a seat: there is an invitation, at once or when a new generation begins.
+    def join(
+        self,
+        rank: int,
+        nonce: int,
+        now: float,
+        *,
+        fallback: bool,
+        unheard: Collection[int] = (),
+    ) -> Actions:
+        """Give a worker a seat: at once, or when a new generation begins.
 
-        Raises UsageError or AlreadyExists.
+        `unheard` are the nonces of workers that may be gone. Raises UsageError or AlreadyExists.
         """
-        if rank >= self.spec.workers:
-            raise UsageError(f"rank {rank}: the job has {self.spec.workers} workers, from 0 on")
+        self.check_rank(rank)
         worker = Worker(rank, nonce, fallback, now)
-        if self.ending or rank in self.departed:
+        holder = self.workers.get(rank)
+        if self.ending or rank in self.departed or (holder and holder.nonce in unheard):
+            if rank in {each.rank for each in self.waiting}:
+                raise AlreadyExists(
+                    f"a worker {rank} waits for the next run of the job {self.spec.name!r} already"
+                )
             self.waiting.append(worker)
             return []
-        if rank in self.workers:
+        if holder:
             raise AlreadyExists(f"the job {self.spec.name!r} has a worker {rank} already")
         if not self.workers:
             self._begin_generation()
         return self._seat(worker)
 
+    def check_rank(self, rank: int) -> None:
+        """Raise UsageError unless the job has a worker with this rank."""
+        if rank >= self.spec.workers:
+            raise UsageError(f"rank {rank}: the job has {self.spec.workers} workers, from 0 on")
+
     def rejoin(self, nonce: int, now: float, *, fallback: bool) -> Actions:
-        """A worker is back after its stream broke. Raises NotFound if it has left meanwhile."""
+        """Take a worker back after its stream broke. Raises NotFound if it has left meanwhile."""
         worker = self._seated(nonce)
         if not worker:
             raise NotFound(
@@ -257,18 +286,18 @@ class Job:
         if worker.where:
             actions += self._welcome(worker)
             if not self.terms and worker.ready is None:
-                actions += self._call_back(worker, "the controller asks again", now)
+                actions.append(self._call_back(worker, "the controller asks again"))
             actions += self._advance(now)
         return actions
 
     def hello(self, nonce: int, where: Attachment, now: float) -> Actions:
-        """A worker's hello packet came out of the data plane."""
+        """Admit a worker, or note that it has moved: its hello packet came out of the data plane."""
         worker = self._seated(nonce)
         if not worker:
             return []
         worker.heard = now
         if worker.where == where or (self.ending and not worker.where):
-            return []  # who comes late is admitted when the next generation begins
+            return []  # a late worker is admitted when the next generation begins
         if problem := self._unreachable(worker, where):
             return [*self.leave(nonce, str(problem), now), Dismiss(nonce, problem)]
         if other := self._neighbour(where):
@@ -282,24 +311,36 @@ class Job:
         moved_to = f"worker {worker.rank} has moved to port {where.port}"
         return self._renew(Cause.WORKER_MOVED, moved_to, now)
 
+    def is_at(self, nonce: int, where: Attachment) -> bool:
+        """Return whether this is the worker's attachment."""
+        worker = self._seated(nonce)
+        return worker is not None and worker.where == where
+
+    def refuse(self, nonce: int, problem: UsageError, now: float) -> Actions:
+        """Expel a worker whose hello packet is unacceptable. A worker already admitted stays."""
+        worker = self._seated(nonce)
+        if not worker or worker.where:
+            return []
+        return [*self.leave(nonce, str(problem), now), Dismiss(nonce, problem)]
+
     def heartbeat(self, nonce: int, progress: pb.Progress, now: float) -> None:
-        """A worker lives, and says how far it is."""
+        """Note that a worker is alive, and its progress."""
         if worker := self._seated(nonce):
             worker.heard, worker.progress = now, progress
 
     def ready(self, nonce: int, epoch: int, exchange: int, now: float) -> Actions:
-        """A worker has stopped for a new epoch."""
+        """Note that a worker has stopped for a new epoch."""
         worker = self._seated(nonce)
         if not worker:
             return []
         worker.heard = now
         if self.terms or epoch != self.epoch or worker.ready is not None:
-            return []  # it answers to what is over
-        worker.ready, worker.answer_by = exchange, math.inf
+            return []  # it answers a Recover that is over
+        worker.ready = exchange
         return self._advance(now)
 
     def trouble(self, nonce: int, epoch: int, reason: str, now: float) -> Actions:
-        """A worker cannot go on in this epoch."""
+        """Begin a new epoch because a worker cannot go on in this one."""
         worker = self._seated(nonce)
         if not worker:
             return []
@@ -312,7 +353,7 @@ class Job:
         return self._renew(Cause.WORKER_TROUBLE, reason, now)
 
     def leave(self, nonce: int, reason: str, now: float) -> Actions:
-        """A worker has gone, and its stream with it. May be called again."""
+        """Remove a worker that has left, with its stream. May be called again."""
         self.waiting = [each for each in self.waiting if each.nonce != nonce]
         worker = self._seated(nonce)
         if not worker:
@@ -324,6 +365,7 @@ class Job:
         if not worker.where:  # the others have never met it
             return []
         self.departed[worker.rank] = reason
+        self.history.departures.append(Departed(worker.rank, reason, now))
         if not self.admitted:
             return self._begin_generation()
         actions: Actions = [_departure(each, worker.rank, reason) for each in self.admitted]
@@ -334,7 +376,7 @@ class Job:
         return actions + self._advance(now)
 
     def end(self, reason: str) -> Actions:
-        """The job is over, for all."""
+        """End the job for all workers."""
         actions: Actions = []
         for worker in self.workers.values():
             actions += [_departure(worker, worker.rank, reason), Dismiss(worker.nonce)]
@@ -342,10 +384,10 @@ class Job:
         self.workers, self.waiting = {}, []
         return actions
 
-    # What the switch does.
+    # Events from switches.
 
     def switch_changed(self, problem: str | None, now: float, switch: str = "") -> Actions:
-        """A switch is there, with all that it should hold, or is not, for the reason given."""
+        """Note that a switch is ready, with all its entries, or that it is not, and why."""
         switch = switch or self.spec.switch
         self._problems[switch] = problem
         if problem:
@@ -356,12 +398,12 @@ class Job:
         return self._look(now)
 
     def place_given(self, place: Place, now: float) -> Actions:
-        """There are slots for the job, which has waited for them."""
+        """Take the slots that the job has waited for."""
         self.place = place
         return self._look(now)
 
     def cells_cleared(self, epoch: int, now: float, switch: str = "") -> Actions:
-        """A switch has cleared the job's cells for an epoch."""
+        """Note that a switch has cleared the job's cells for an epoch."""
         if epoch != self.epoch or self.path == pb.PATH_SWITCH:
             return []
         self._clear.add(switch or self.spec.switch)
@@ -371,7 +413,7 @@ class Job:
     def entries_held(
         self, epoch: int, ranks: Collection[int], now: float, switch: str = ""
     ) -> Actions:
-        """A switch lets these workers in, in this epoch, alone or in the sum of a switch below."""
+        """Note that a switch admits these workers in this epoch, directly or in a child's sum."""
         switch = switch or self.spec.switch
         if epoch != self.epoch or self._problems[switch]:
             return []
@@ -379,7 +421,7 @@ class Job:
         return self._advance(now)
 
     def entries_refused(self, epoch: int, reason: str, now: float) -> Actions:
-        """The switch does not take what the job needs there."""
+        """Note that the switch has refused the job's entries."""
         if epoch != self.epoch:
             return []
         self._detour.begin(reason, self._begun, now, strict=True)
@@ -387,34 +429,29 @@ class Job:
             return []
         return self._renew(Cause.SWITCH_REFUSED, reason, now)
 
-    # What time does.
+    # Events of time.
 
     def tick(self, now: float) -> Actions:
-        """Time passes: who is silent for too long has left."""
+        """Let time pass: expel workers whose hello packet does not come."""
         actions: Actions = []
         for worker in list(self.workers.values()):
-            if why := self._lapse(worker, now):
-                self.history.leases_lost += bool(worker.where)
-                actions += [_departure(worker, worker.rank, why), Dismiss(worker.nonce)]
-                actions += self.leave(worker.nonce, why, now)
+            if not worker.where and now - worker.heard > _HELLO_WITHIN:
+                why = "its hello packet has not come through the switch"
+                actions += self.expel(worker.nonce, why, now)
         return actions + self._look(now)
 
     def excuse(self, seconds: float) -> None:
-        """For so long nobody could be heard, for it was the controller that stood still."""
+        """Forgive this many seconds of silence, because the controller itself stood still."""
         for worker in self.workers.values():
             worker.heard += seconds
-            worker.answer_by += seconds
 
-    def _lapse(self, worker: Worker, now: float) -> str:
-        """Why the worker's lease is over; empty while it is not."""
-        if not worker.where:
-            over = now - worker.heard > _HELLO_WITHIN
-            return "its hello packet has not come through the switch" if over else ""
-        if now - worker.heard > self._lease:
-            return f"it was silent for {self._lease:g} s"
-        if now > worker.answer_by:
-            return f"it has not stopped for a new epoch within {self._lease:g} s"
-        return ""
+    def expel(self, nonce: int, why: str, now: float) -> Actions:
+        """Give a worker up, and notify it if possible."""
+        actions: Actions = []
+        if worker := self._seated(nonce):
+            self.history.leases_lost += bool(worker.where)
+            actions.append(_departure(worker, worker.rank, why))
+        return [*actions, Dismiss(nonce), *self.leave(nonce, why, now)]
 
     # Epochs.
 
@@ -432,32 +469,31 @@ class Job:
             worker.told = False
 
     def _look(self, now: float) -> Actions:
-        """Go back to the switch if it can be used again: when it has cleared the job's cells."""
+        """Go back to the switch once it can be used again and has cleared the job's cells."""
         if self.path == pb.PATH_FALLBACK and self._cleared and not self._obstacle(now):
             return self._renew(Cause.SWITCH_USABLE, "the switch can be used", now)
         return self._advance(now)
 
     def _renew(self, cause: Cause, reason: str, now: float) -> Actions:
-        """Begin to agree on a new epoch, unless that is under way, or vain."""
+        """Begin to agree on a new epoch, unless that is already under way or pointless."""
         if not self.terms or self.ending:
             return self._advance(now)
-        # What was cleared while nobody was let in is still clear.
+        # Cells cleared while no worker was admitted are still clear.
         clear = set() if self.path == pb.PATH_SWITCH else self._clear
         self._next_epoch(cause)
         self._clear = clear
         actions: Actions = []
         for worker in self.admitted:
             if worker.ready is None:
-                actions += self._call_back(worker, reason, now)
+                actions.append(self._call_back(worker, reason))
         return actions + self._advance(now)
 
-    def _call_back(self, worker: Worker, reason: str, now: float) -> Actions:
-        worker.answer_by = now + self._lease
+    def _call_back(self, worker: Worker, reason: str) -> Tell:
         recover = pb.Recover(epoch=self.epoch, reason=reason)
-        return [Tell(worker.nonce, pb.JoinEvent(recover=recover))]
+        return Tell(worker.nonce, pb.JoinEvent(recover=recover))
 
     def _advance(self, now: float) -> Actions:
-        """Do what can be done by now: agree on the epoch's terms, and tell them."""
+        """Agree on the epoch's terms if possible, and send them to the workers."""
         if not self.terms:
             try:
                 self.terms = self._agree(now)
@@ -474,15 +510,15 @@ class Job:
         return actions
 
     def _agree(self, now: float) -> pb.Resume | None:
-        """The epoch's terms, if they can be had. Raises ControllerError if there are none."""
+        """Return the epoch's terms, or None while they are open. Raises ControllerError if impossible."""
         exchanges = [each.ready for each in self.admitted if each.ready is not None]
         if not exchanges or len(exchanges) < len(self.admitted):
             return None
         everybody = self.quorum >= self._left
         if not everybody and len(exchanges) < self._left:
-            return None  # who comes after the quorum has begun is left behind
+            return None  # a worker that comes after the quorum has begun would be left behind
         if self._missing_in_tree:
-            return None  # who comes later might need other switches
+            return None  # a worker that comes later might need other switches
         obstacle = self._obstacle(now)
         if obstacle and not self._can_fall_back:
             return None
@@ -507,7 +543,7 @@ class Job:
         return actions + self._begin_generation()
 
     def _obstacle(self, now: float) -> str | None:
-        """What keeps the job from the switch."""
+        """Return the reason why the job cannot use the switch now, or None."""
         if not self.place:
             return "no slots are free for the job yet"
         for switch in self._needed:
@@ -517,24 +553,24 @@ class Job:
 
     @property
     def _needed(self) -> Collection[str]:
-        """The switches that take part in summing; of several not known before all workers are there."""
+        """Return the switches that sum. Several are known only once all workers are there."""
         return (self.spec.switch,) if self.fabric.single else self.plan
 
     @property
     def _missing_in_tree(self) -> int:
-        """How many workers have to come before it is known which of several switches sum."""
+        """Return how many workers are missing before the summing switches are known."""
         return 0 if self.fabric.single else self.spec.workers - len(self.admitted)
 
     @property
     def _cleared(self) -> bool:
-        """All cells of the job are clear, wherever it will be summed."""
+        """Return whether all cells of the job are clear at every switch that will sum."""
         return bool(self._needed) and self._clear.issuperset(self._needed)
 
     def _let_in(self, worker: Worker) -> bool:
-        """Whether the switches that take part let a worker in."""
+        """Return whether the switches that take part admit a worker."""
         if self.fabric.single:
             return worker.rank in self._installed.get(self.spec.switch, ())
-        # All of them, and all workers: a sum that goes up before it is let in only comes again later.
+        # All switches must admit all workers: a sum that goes up too early comes again only later.
         everybody = {
             switch: {rank for rank in self.workers for share in does if share.members >> rank & 1}
             for switch, does in self.plan.items()
@@ -542,7 +578,7 @@ class Job:
         return all(self._installed.get(at, frozenset()) >= ranks for at, ranks in everybody.items())
 
     def _unreachable(self, worker: Worker, where: Attachment) -> UsageError | None:
-        """Why there is no way for a worker's contributions from there to those of the others."""
+        """Return an error if no switch joins this worker's contributions with the others'."""
         if self.fabric.single:
             return None
         others = [each.where.switch for each in self.admitted if each.where and each is not worker]
@@ -559,7 +595,7 @@ class Job:
 
     @property
     def _no_fallback(self) -> str:
-        """Why the workers cannot sum without the switch; empty if they can."""
+        """Return why the workers cannot sum without the switch, or "" if they can."""
         if missing := self.spec.workers - len(self.admitted):
             return f"there is no fallback while {missing} of the workers are missing"
         without = [str(each.rank) for each in self.admitted if not each.fallback]
@@ -571,7 +607,7 @@ class Job:
         return next((each for each in self.workers.values() if each.nonce == nonce), None)
 
     def _neighbour(self, where: Attachment) -> Worker | None:
-        """Another worker of the job that the switch could not tell from one who is there."""
+        """Return the worker with this very attachment, which the switch could not tell apart."""
         return next((each for each in self.admitted if each.where == where), None)
 
     def _seat_or_refuse(self, worker: Worker) -> Actions:
@@ -589,7 +625,7 @@ class Job:
         return [Tell(worker.nonce, pb.JoinEvent(invitation=invitation))]
 
     def _welcome(self, worker: Worker) -> Actions:
-        """The admission, and who has left before."""
+        """Return the admission, and the departures before it."""
         admission = pb.Admission(
             job_id=self.spec.id,
             rank=worker.rank,

@@ -1,51 +1,50 @@
-"""What requests may say: every field is checked before anything is done. All raise UsageError."""
+"""Checks of requests: every field is checked before anything is done. All raise UsageError."""
 
 import math
+import re
+from collections.abc import Sequence
 
 from innet.controller import defaults
 from innet.controller import innet_pb2 as pb
 from innet.controller.targets.choice import find
+from innet.controller.targets.interface import Target
+from innet.controller.tokens import DIGEST_BYTES
 from innet.controller.values import SwitchRecord, Uplink
 from innet.errors import UsageError
 from innet.wire.frames import Address
 from innet.wire.layout import MAX_WORKERS, UDP_PORT
 
 MOST_BYTES = 64 << 10
-"""Of a message to the controller."""
+"""The longest message to the controller, in bytes."""
 
 _LONGEST_NAME, _LONGEST_ADDRESS, _LONGEST_TOKEN, _LONGEST_REASON = 64, 300, 256, 500
 _LONGEST_LEASE_S = 366 * 24 * 3600
-_LARGEST_COUNT = (1 << 63) - 1  # what SQLite keeps
+_NAME = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9._-]{{0,{_LONGEST_NAME - 1}}}")
+_LARGEST_COUNT = (1 << 63) - 1  # the largest integer in SQLite
 _LONGEST_PATH = 4096
 _LAST_PORT = (1 << 16) - 1
 
 
 def check_name(what: str, name: str) -> None:
-    """A name has 1 to 64 printable characters."""
-    if not name or len(name) > _LONGEST_NAME or not name.isprintable():
+    """Raise UsageError for a name that a shell or a terminal might misread."""
+    if not _NAME.fullmatch(name):
         shown = name if len(name) <= _LONGEST_NAME else name[:_LONGEST_NAME] + "..."
         raise UsageError(
-            f"{shown!r} is no name for a {what}: 1 to {_LONGEST_NAME} printable characters"
+            f"{shown!a} is no name for a {what}: write 1 to {_LONGEST_NAME} letters, digits, '.', '_' "
+            "and '-', the first of them a letter, a digit or '_'"
         )
 
 
 def check_switch(request: pb.AddSwitchRequest) -> None:
-    """A switch to be added."""
+    """Check a switch that is to be added."""
     check_name("switch", request.name)
     address = request.grpc_address
     if not address or len(address) > _LONGEST_ADDRESS or not address.isprintable():
         raise UsageError(f"{address[:_LONGEST_ADDRESS]!r} is no address: write HOST:PORT")
     if request.device_id > _LARGEST_COUNT:
         raise UsageError(f"device id {request.device_id}: at most {_LARGEST_COUNT}")
-    if not request.ports:
-        raise UsageError("which ports does the switch have? Name those that workers are at")
     target = find(request.target)
-    if len(set(request.ports)) < len(request.ports) or not all(map(target.is_port, request.ports)):
-        few = [*request.ports][:8]
-        raise UsageError(
-            f"ports are {target.port_rule}, each once, not {few}"
-            + ("..." if len(request.ports) > len(few) else "")
-        )
+    check_ports(target, request.ports)
     if request.device_id < target.first_device:
         raise UsageError(
             f"device id {request.device_id}: a {target.name}'s server counts devices from "
@@ -56,8 +55,20 @@ def check_switch(request: pb.AddSwitchRequest) -> None:
         raise UsageError(f"{folder[:_LONGEST_NAME]!r} is no folder's name")
 
 
+def check_ports(target: Target, ports: Sequence[int]) -> None:
+    """Check the ports of a switch: at least one, each once, with numbers that its kind has."""
+    if not ports:
+        raise UsageError("which ports does the switch have? Name those that workers are at")
+    if len(set(ports)) < len(ports) or not all(map(target.is_port, ports)):
+        few = [*ports][:8]
+        raise UsageError(
+            f"ports are {target.port_rule}, each once, not {few}"
+            + ("..." if len(ports) > len(few) else "")
+        )
+
+
 def switch_record(request: pb.AddSwitchRequest) -> SwitchRecord:
-    """A switch to be added, with what was not said."""
+    """Return the record of a switch to be added, with the defaults filled in."""
     return SwitchRecord(
         request.name,
         request.grpc_address,
@@ -72,7 +83,7 @@ def switch_record(request: pb.AddSwitchRequest) -> SwitchRecord:
 
 
 def service_address(request: pb.AddSwitchRequest) -> Address:
-    """Under which address the switch is to be reached."""
+    """Return the address at which workers reach the switch."""
     if not request.HasField("service"):
         return defaults.SERVICE
     message = request.service
@@ -92,7 +103,7 @@ def service_address(request: pb.AddSwitchRequest) -> Address:
 
 
 def check_job(request: pb.CreateJobRequest) -> None:
-    """A job to be created."""
+    """Check a job that is to be created."""
     check_name("job", request.name)
     if not 1 <= request.workers <= MAX_WORKERS:
         raise UsageError(
@@ -106,31 +117,43 @@ def check_job(request: pb.CreateJobRequest) -> None:
     quorum = request.quorum or request.workers
     if request.fewest > quorum:
         raise UsageError(f"to go on with {request.fewest} workers or more: the quorum is {quorum}")
+    if request.token_digests:
+        _check_digests(request.token_digests, request.workers)
     if request.lease_s > _LONGEST_LEASE_S:
         raise UsageError(f"a lease of {request.lease_s} s: at most {_LONGEST_LEASE_S}, a year")
 
 
-def check_join(request: pb.JoinRequest) -> None:
-    """A worker that joins."""
+def _check_digests(digests: Sequence[bytes], workers: int) -> None:
+    if len(digests) != workers or {len(each) for each in digests} != {DIGEST_BYTES}:
+        raise UsageError(
+            f"{len(digests)} digests of tokens for {workers} workers: "
+            f"each has one, of {DIGEST_BYTES} bytes"
+        )
+    if len(set(digests)) != workers:
+        raise UsageError("two ranks have the same token: each has to make its own")
+
+
+def check_join(request: pb.JoinRequest | pb.CheckJoinRequest) -> None:
+    """Check the fields of a worker that joins, or asks whether it could."""
     check_name("job", request.job)
     if len(request.token) > _LONGEST_TOKEN:
         raise UsageError(f"a token of {len(request.token)} characters: at most {_LONGEST_TOKEN}")
 
 
 def check_ready(ready: pb.Ready) -> None:
-    """A worker that has stopped."""
+    """Check the answer of a worker that has stopped."""
     if ready.exchange > _LARGEST_COUNT:
         raise UsageError(f"exchange {ready.exchange}: at most {_LARGEST_COUNT}")
 
 
 def check_trouble(trouble: pb.Trouble) -> None:
-    """A worker's complaint, which the other workers will read."""
+    """Check a worker's complaint, which the other workers will read."""
     if len(trouble.reason) > _LONGEST_REASON or not trouble.reason.isprintable():
         raise UsageError(f"a reason has up to {_LONGEST_REASON} printable characters")
 
 
 def check_progress(progress: pb.Progress) -> None:
-    """What a worker says of itself, which people will read."""
+    """Check a worker's progress report, which people will read."""
     for field in progress.DESCRIPTOR.fields:
         value = getattr(progress, field.name)
         if isinstance(value, float) and not (math.isfinite(value) and value >= 0):

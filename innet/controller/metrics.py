@@ -1,4 +1,4 @@
-"""The controller's numbers for Prometheus: read when somebody asks for them."""
+"""The controller's metrics for Prometheus, read at the time of each request."""
 
 import contextlib
 from collections.abc import Iterator
@@ -16,16 +16,17 @@ _PORT_COUNTERS = ("refused", "corrupted", "spoofed")
 
 
 class ControllerCollector(Collector):
-    """Turns a moment of a registry into Prometheus's metrics.
+    """Metrics of a registry for Prometheus, at one moment.
 
-    What switches have counted is asked of them; of one that does not answer it is left out.
+    Each scrape reads the switches' counters. Counters of a switch that does not answer are left
+    out.
     """
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics."""
+        """Yield all metrics."""
         jobs, switches = list(self._jobs()), list(self._switches())
         yield from _of_jobs(jobs)
         yield _contributions(jobs)

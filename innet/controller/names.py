@@ -7,11 +7,11 @@ from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 
 Match = Mapping[str, int | tuple[int, int]]
-"""Match values by field name; for an lpm field (value, prefix length)."""
+"""Match values by field name. That of an lpm field is (value, prefix length)."""
 
 
 class Names:
-    """A program's P4Info, to be asked by name."""
+    """A program's P4Info, with lookups by name."""
 
     def __init__(self, info: p4info_pb2.P4Info) -> None:
         self._tables = {each.preamble.alias: each for each in info.tables}
@@ -20,17 +20,21 @@ class Names:
         self._headers = {each.preamble.name: each for each in info.controller_packet_metadata}
 
     def size(self, table: str) -> int:
-        """How many entries a table has room for."""
+        """Return how many entries a table has room for."""
         return int(self._tables[table].size)
 
+    def knows(self, table: str) -> bool:
+        """Return whether the program has a table of this name."""
+        return table in self._tables
+
     def whole(self, table: str) -> p4rt.Entity:
-        """What to read for all entries of a table."""
+        """Return the entity that, when read, matches all entries of a table."""
         entity = p4rt.Entity()
         entity.table_entry.table_id = self._tables[table].preamble.id
         return entity
 
     def describe(self, entity: p4rt.Entity) -> str:
-        """A table entry or a multicast group, for people."""
+        """Return a description of a table entry or a multicast group, for people."""
         if entity.HasField("table_entry"):
             number = entity.table_entry.table_id
             tables = self._tables.items()
@@ -40,14 +44,14 @@ class Names:
         return f"the multicast group {entry.multicast_group_id}"
 
     def is_of(self, table: str, entity: p4rt.Entity) -> bool:
-        """Whether an entity is an entry of a table."""
+        """Return whether an entity is an entry of a table."""
         layout = self._tables.get(table)
         return layout is not None and bool(entity.table_entry.table_id == layout.preamble.id)
 
     def entry(
         self, table: str, match: Match, action: str = "", params: Mapping[str, int] | None = None
     ) -> p4rt.Entity:
-        """A table entry: without an action enough to delete it."""
+        """Return a table entry. Without an action it is enough to delete the entry."""
         layout = self._tables[table]
         entity = p4rt.Entity()
         entry = entity.table_entry
@@ -65,7 +69,7 @@ class Names:
         return entity
 
     def counter(self, name: str, index: int, packets: int | None = None) -> p4rt.Entity:
-        """A cell of an indirect counter."""
+        """Return a cell of an indirect counter."""
         entity = p4rt.Entity()
         entity.counter_entry.counter_id = self._counters[name].preamble.id
         entity.counter_entry.index.index = index
@@ -74,7 +78,7 @@ class Names:
         return entity
 
     def packet_out(self, payload: bytes, **metadata: int) -> p4rt.StreamMessageRequest:
-        """A packet for the pipeline; metadata that are not given are zero."""
+        """Return a packet-out. Metadata that are not given are zero."""
         message = p4rt.StreamMessageRequest()
         message.packet.payload = payload
         for field in self._headers["packet_out"].metadata:
@@ -83,7 +87,7 @@ class Names:
         return message
 
     def packet_in(self, packet: p4rt.PacketIn) -> dict[str, int]:
-        """A packet-in's metadata by name."""
+        """Return a packet-in's metadata by name."""
         names = {field.id: field.name for field in self._headers["packet_in"].metadata}
         return {
             names[each.metadata_id]: int.from_bytes(each.value, "big") for each in packet.metadata
@@ -91,7 +95,7 @@ class Names:
 
 
 def group(number: int, replicas: Sequence[tuple[int, int]]) -> p4rt.Entity:
-    """A multicast group of (port, instance) copies."""
+    """Return a multicast group of (port, instance) copies."""
     entity = p4rt.Entity()
     entry = entity.packet_replication_engine_entry.multicast_group_entry
     entry.multicast_group_id = number
@@ -101,7 +105,7 @@ def group(number: int, replicas: Sequence[tuple[int, int]]) -> p4rt.Entity:
 
 
 def all_groups() -> p4rt.Entity:
-    """What to read for all multicast groups."""
+    """Return the entity that, when read, matches all multicast groups."""
     entity = p4rt.Entity()
     entity.packet_replication_engine_entry.multicast_group_entry.SetInParent()
     return entity
@@ -118,5 +122,5 @@ def _fill_match(component: Any, bits: int, value: int | tuple[int, int]) -> None
 
 
 def _bytes(value: int) -> bytes:
-    """P4Runtime's canonical byte string: the shortest that holds the number."""
+    """Return P4Runtime's canonical byte string: the shortest that holds the number."""
     return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")

@@ -1,7 +1,7 @@
 """One switch over P4Runtime: any program's tables, groups, counters and packets.
 
-A thin layer over p4runtime-shell's client, which speaks the protocol: with :class:`SwitchError` instead
-of exits and gRPC's errors.
+A thin layer over p4runtime-shell's client, which speaks the protocol. It raises
+:class:`SwitchError` instead of exiting or raising gRPC's errors.
 """
 
 import contextlib
@@ -21,11 +21,12 @@ from p4.v1 import p4runtime_pb2_grpc
 from p4runtime_sh import p4runtime as shell
 
 from innet import tls
+from innet.controller.election import Id, SwitchTaken
 from innet.controller.names import Names
 from innet.controller.transcript import Heard, watched
-from innet.errors import NotAuthorized, SwitchError
+from innet.errors import NotAuthorized, SwitchError, SwitchOffline
 
-# What goes wrong is said once, by us. The client says it as well, at the root of all logging.
+# This module reports errors itself. The client would log them again, at the root logger.
 logging.getLogger().addFilter(lambda record: record.pathname != shell.__file__)
 
 _log = structlog.get_logger("innet.controller")
@@ -33,24 +34,32 @@ _ANSWER_WITHIN, _RECONNECT_WITHIN = 5.0, 1.0
 _RUN_WITHIN = 120.0  # a switch may have to compile the program
 _UPDATES_AT_ONCE = 500
 _MOST_WAITING, _LOOK_UP_EVERY = 8192, 1.0
+_PORTS_METADATA = "switch-ports"  # of innet-switch; P4Runtime has no request for it
 _BROKEN = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
     grpc.StatusCode.CANCELLED,
 )
-_SWITCH_WITHOUT_TLS = "start it with --grpc-server-ssl, or add it with --insecure"
-_CONTROLLER_WITHOUT_TLS = "start the controller with --tls, and add the switch without --insecure"
+# Both the controller and `innet deploy` use this; each has its own options for TLS.
+_SWITCH_WITHOUT_TLS = (
+    "start it with --grpc-server-ssl, or do without TLS: `innet switch add` with --insecure, "
+    "`innet deploy` without --tls"
+)
+_CONTROLLER_WITHOUT_TLS = (
+    "name the certificates: `innet controller` with --tls and `innet switch add` without --insecure, "
+    "or `innet deploy` with --tls"
+)
 
 
 class SwitchConnection:
     """A primary controller's connection to one switch, with TLS as `identity` and `address` say.
 
-    `packet_in` is called from a thread of the connection's own with metadata by name and the frame, and
-    `ended` once from some thread when the connection has ended, unless :meth:`close` did it. `election`
-    is the election id, higher for every connection of one controller; by default the time. Only a
-    `patient` one waits for a switch that does not listen yet. Every request is `heard` before it is sent.
-
-    Raises SwitchError if the switch cannot be reached, or another controller is in charge.
+    `packet_in` is called with metadata by name and the frame, in a thread of the connection.
+    `ended` is called once from some thread when the connection ends, except by :meth:`close`.
+    `election` is the election id, higher for every new connection of a controller; by default it is
+    the time. A `patient` connection waits for a switch that does not listen yet. `heard` is called
+    with every request before it is sent. Raises SwitchTaken if another controller is in charge, and
+    SwitchError if the switch cannot be reached.
     """
 
     def __init__(
@@ -62,7 +71,7 @@ class SwitchConnection:
         identity: tls.Identity | None = None,
         *,
         ended: Callable[[], None] = lambda: None,
-        election: tuple[int, int] | None = None,
+        election: Id | None = None,
         patient: bool = True,
         heard: Heard | None = None,
     ) -> None:
@@ -73,12 +82,16 @@ class SwitchConnection:
         self._closed = False
         if address.startswith(tls.INSECURE):
             address, identity = address.removeprefix(tls.INSECURE), None
-        channel = _open(address, identity, patient=patient)
+        channel = open_channel(address, identity, patient=patient)
         if heard:
             channel = watched(channel, heard)
         try:
             # Of two controllers the one that started later is in charge.
             self._client = _Client(channel, device_id, election or (time.time_ns(), 0))
+        except SwitchTaken as taken:
+            channel.close()
+            why = f"{self._where} {taken}"
+            raise SwitchTaken(why, taken.highest, live=taken.live) from None
         except SwitchError as problem:
             channel.close()
             raise SwitchError(f"{self._where} {problem}") from None
@@ -88,11 +101,22 @@ class SwitchConnection:
 
     @property
     def broken(self) -> str | None:
-        """Why the connection is of no use any more, if it is not."""
+        """Return the reason why the connection is unusable, or None."""
         return self._broken
 
+    def ports(self) -> frozenset[int]:
+        """Return the switch's ports, or none if it does not report them."""
+        try:
+            _, call = self._client.stub.Capabilities.with_call(
+                p4rt.CapabilitiesRequest(), timeout=_ANSWER_WITHIN
+            )
+        except grpc.RpcError:  # older servers do not know the method
+            return frozenset()
+        said = str(dict(call.trailing_metadata() or ()).get(_PORTS_METADATA, ""))
+        return frozenset(int(each) for each in said.split(",") if each.isdecimal())
+
     def cookie(self) -> int | None:
-        """What :meth:`run` was given when the switch began to run its program, if it runs one."""
+        """Return the cookie that :meth:`run` got with the switch's program, or None without one."""
         request = p4rt.GetForwardingPipelineConfigRequest(device_id=self._client.device_id)
         request.response_type = p4rt.GetForwardingPipelineConfigRequest.COOKIE_ONLY
         try:
@@ -116,7 +140,7 @@ class SwitchConnection:
             self._client.stub.SetForwardingPipelineConfig(request, timeout=_RUN_WITHIN)
 
     def insert(self, *entities: p4rt.Entity) -> None:
-        """Add entries, all or, with a SwitchError, those that can be."""
+        """Add entries. If some are refused, add the others and raise SwitchError."""
         self._write(p4rt.Update.INSERT, entities)
 
     def modify(self, *entities: p4rt.Entity) -> None:
@@ -128,26 +152,26 @@ class SwitchConnection:
         self._write(p4rt.Update.DELETE, entities)
 
     def read(self, *wanted: p4rt.Entity) -> list[p4rt.Entity]:
-        """All that the entities describe."""
+        """Return all entities that match."""
         request = p4rt.ReadRequest(device_id=self._client.device_id, entities=wanted)
         with self._translated():
             answers = self._client.stub.Read(request, timeout=_ANSWER_WITHIN)
             return [entity for answer in answers for entity in answer.entities]
 
     def count(self, *cells: p4rt.Entity) -> list[int]:
-        """The packets that counter cells have counted."""
+        """Return the packet counts of counter cells."""
         found = {
             _cell(entity): entity.counter_entry.data.packet_count for entity in self.read(*cells)
         }
         return [found[_cell(cell)] for cell in cells]
 
     def send(self, packets: Sequence[p4rt.StreamMessageRequest]) -> None:
-        """Packet-outs, in order; like any packet they may get lost."""
+        """Send packet-outs, in order. Like any packet they may get lost."""
         for packet in packets:
             self._client.stream_out_q.put(packet)
 
     def close(self) -> None:
-        """End the connection; the switch goes on with what it has."""
+        """End the connection. The switch keeps its program and entries."""
         self._closed = True
         self._client.stream.cancel()
         self._client.stream_out_q.put(None)
@@ -160,7 +184,7 @@ class SwitchConnection:
                 request.updates.add(type=kind, entity=entity)
             self._elect(request)
             with self._translated():
-                # Not the client's own `write`: its reading of the error details does not end.
+                # Not the client's own `write`: its parsing of the error details does not end.
                 self._client.stub.Write(request, timeout=_ANSWER_WITHIN)
 
     def _elect(self, request: Any) -> None:
@@ -180,7 +204,7 @@ class SwitchConnection:
                 elif message.HasField("arbitration") and not _in_charge(message):
                     self._end("another controller has taken charge of it")
             except Exception:  # noqa: BLE001 - whatever it is
-                # One strange packet must not cost all others that are to come.
+                # One strange packet must not cost all those to come.
                 _log.exception("a packet-in was not understood")
 
     def _stream_ended(self) -> None:
@@ -206,27 +230,27 @@ class SwitchConnection:
             if problem.code() in _BROKEN:
                 self._end("it does not answer")
             raise SwitchError(said) from None
-        except ValueError as problem:  # gRPC's word for a channel that was closed meanwhile
+        except ValueError as problem:  # raised by gRPC for a channel that was closed meanwhile
             raise SwitchError(f"{self._where}: {problem}") from None
 
 
 class _Client(shell.P4RuntimeClient):  # type: ignore[misc]
-    """p4runtime-shell's client over a channel that is open; whatever comes in lands in `inbox`.
+    """p4runtime-shell's client over an open channel. Every message that comes in lands in `inbox`.
 
     Raises SwitchError unless it becomes primary.
     """
 
-    def __init__(self, channel: grpc.Channel, device_id: int, election_id: tuple[int, int]) -> None:
+    def __init__(self, channel: grpc.Channel, device_id: int, election_id: Id) -> None:
         self.channel, self.device_id, self.election_id = channel, device_id, election_id
         self.role_name = None
         self.stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
-        # A switch that says more than can be listened to has to wait, or to forget some of it.
+        # The queue is bounded: a switch that sends too fast has to wait, or to drop messages.
         self.inbox: queue.Queue[Any] = queue.Queue(_MOST_WAITING)
         self.set_up_stream()
 
     @property
     def stream_in_q(self) -> Mapping[str, "queue.Queue[Any]"]:
-        """Where the messages of a kind are put."""
+        """Return the queues of incoming messages, by kind."""
         return self._queues
 
     @stream_in_q.setter
@@ -247,15 +271,24 @@ class _Client(shell.P4RuntimeClient):  # type: ignore[misc]
         self.stream.cancel()
         if answer is None:
             raise SwitchError("does not answer as a P4Runtime switch")
-        raise SwitchError("has another controller, which started later")
+        raise _taken(answer)
 
 
 def _in_charge(message: p4rt.StreamMessageResponse) -> bool:
     return bool(message.arbitration.status.code == code_pb2.OK)
 
 
+def _taken(message: p4rt.StreamMessageResponse) -> SwitchTaken:
+    """Return the error that an arbitration update means to a client that is not primary."""
+    update = message.arbitration
+    highest = update.election_id.high, update.election_id.low
+    if update.status.code == code_pb2.NOT_FOUND:
+        return SwitchTaken("had another controller, which has just gone", highest, live=False)
+    return SwitchTaken("has another controller, which started later", highest)
+
+
 def _details(problem: grpc.RpcError) -> Iterator[str]:
-    """What is wrong with which update of a write (P4Runtime, "Error Reporting Messages")."""
+    """Yield the errors of a write's updates (P4Runtime, "Error Reporting Messages")."""
     packed = dict(problem.trailing_metadata() or ()).get("grpc-status-details-bin", b"")
     for index, detail in enumerate(status_pb2.Status.FromString(packed).details):
         error = p4rt.Error()
@@ -267,9 +300,9 @@ def _cell(entity: p4rt.Entity) -> tuple[int, int]:
     return entity.counter_entry.counter_id, entity.counter_entry.index.index
 
 
-def _open(address: str, identity: tls.Identity | None, *, patient: bool) -> grpc.Channel:
-    """A channel that is connected. Raises SwitchError."""
-    # Of its own: after a failure, a connection that others share may wait long for the next attempt.
+def open_channel(address: str, identity: tls.Identity | None, *, patient: bool) -> grpc.Channel:
+    """Return a connected channel to a switch. Raises SwitchError."""
+    # Its own subchannel: a shared one may wait long before it reconnects after a failure.
     options = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
     channel = tls.channel(address, identity, options)
     try:
@@ -281,7 +314,7 @@ def _open(address: str, identity: tls.Identity | None, *, patient: bool) -> grpc
         return channel
     except TimeoutError:
         channel.close()
-        raise SwitchError(
+        raise SwitchOffline(
             f"no switch answers at {address}: is it running, with P4Runtime at this address?"
         ) from None
     except NotAuthorized as problem:
@@ -290,7 +323,7 @@ def _open(address: str, identity: tls.Identity | None, *, patient: bool) -> grpc
 
 
 def _ask(channel: grpc.Channel) -> None:
-    """Raise TimeoutError if there is no answer; at once, where nobody listens."""
+    """Raise TimeoutError if there is no answer. Where nobody listens, raise it at once."""
     try:
         p4runtime_pb2_grpc.P4RuntimeStub(channel).Capabilities(
             p4rt.CapabilitiesRequest(), timeout=_RECONNECT_WITHIN

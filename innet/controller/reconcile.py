@@ -1,4 +1,4 @@
-"""What a switch holds, what it should hold, and the difference: for any program."""
+"""The difference between the entities in a switch and the wanted ones, for any program."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from p4.v1 import p4runtime_pb2 as p4rt
 
 Key = tuple[object, ...]
-"""What makes two entities the same one: its table and match, or the number of its group."""
+"""The identity of an entity: its table and match, or the number of its multicast group."""
 
 Held = dict[Key, p4rt.Entity]
 """Table entries and multicast groups by their keys."""
@@ -14,7 +14,7 @@ Held = dict[Key, p4rt.Entity]
 
 @dataclass(frozen=True)
 class Difference:
-    """What has to be written to a switch."""
+    """Changes to be written to a switch."""
 
     delete: list[p4rt.Entity]
     modify: list[p4rt.Entity]
@@ -30,12 +30,12 @@ class Difference:
 
 
 def by_key(entities: Iterable[p4rt.Entity]) -> Held:
-    """Entities by their keys."""
+    """Return entities by their keys."""
     return {key(entity): entity for entity in entities}
 
 
 def difference(held: Mapping[Key, p4rt.Entity], wanted: Mapping[Key, p4rt.Entity]) -> Difference:
-    """What makes a switch that holds `held` hold `wanted`."""
+    """Return the changes that make a switch that holds `held` hold `wanted`."""
     return Difference(
         [entity for at, entity in held.items() if at not in wanted],
         [entity for at, entity in wanted.items() if at in held and not _same(held[at], entity)],
@@ -44,7 +44,7 @@ def difference(held: Mapping[Key, p4rt.Entity], wanted: Mapping[Key, p4rt.Entity
 
 
 def key(entity: p4rt.Entity) -> Key:
-    """The key of a table entry or of a multicast group."""
+    """Return the key of a table entry or of a multicast group."""
     if entity.HasField("table_entry"):
         entry = entity.table_entry
         return ("table", entry.table_id, *sorted(_match(field) for field in entry.match))
@@ -75,5 +75,5 @@ def _group(entity: p4rt.Entity) -> p4rt.MulticastGroupEntry:
 
 
 def _number(value: bytes) -> int:
-    """A byte string's number: leading zeros, which some switches send, are nothing."""
+    """Return the number in a byte string. Some switches send leading zeros, which do not count."""
     return int.from_bytes(value, "big")

@@ -1,10 +1,10 @@
-"""Switches, jobs and workers: what the controller knows, and who is told when it changes.
+"""All switches, jobs and workers, and the events that change them.
 
 The rules are elsewhere: :mod:`innet.controller.jobs` for a job's workers and epochs, and
-:mod:`innet.controller.slots` for what of a switch belongs to whom. Here what happens comes in, under one
-lock, and goes on to its job; what has to outlive the controller is kept before anybody hears of it; and
-each switch's :class:`Supervisor` sees to it that the switch holds what its jobs want. No request waits
-for a switch, but for the one that adds it.
+:mod:`innet.controller.slots` for the allocation of a switch. The registry takes every event under
+one lock and passes it to its job. It stores every change before anybody hears of it. Each switch's
+:class:`Supervisor` makes the switch hold its jobs' entries. Requests wait for a switch only
+without the lock, so a slow switch delays nobody else.
 """
 
 import contextlib
@@ -22,18 +22,30 @@ import structlog
 from innet import tls
 from innet.controller import defaults, limits, views
 from innet.controller import innet_pb2 as pb
+from innet.controller.addresses import Station, Stations, joined
 from innet.controller.aggregation import AggregationSwitch
+from innet.controller.election import VACANT_FOR_S, Candidate, Id
 from innet.controller.entries import most_workers
 from innet.controller.history import History
-from innet.controller.inventory import Switch, check_links, children, silent_ports, uplinks
+from innet.controller.inventory import (
+    Switch,
+    check_links,
+    children,
+    own_addresses,
+    silent_ports,
+    uplinks,
+)
 from innet.controller.jobs import LAST_EPOCH, Actions, Job, Tell
+from innet.controller.line import ahead, turns
 from innet.controller.names import Names
+from innet.controller.ports import with_ports
+from innet.controller.presence import Presence
 from innet.controller.slots import Places, take_place
 from innet.controller.store import Store
 from innet.controller.streams import Stream
 from innet.controller.switches import Supervisor
 from innet.controller.targets.choice import find
-from innet.controller.tokens import check_token, new_token, token_digest
+from innet.controller.tokens import check_token, digest_for, new_token, token_digest
 from innet.controller.trees import Fabric
 from innet.controller.values import (
     Attachment,
@@ -44,6 +56,7 @@ from innet.controller.values import (
     Uplink,
     Wanted,
 )
+from innet.controller.waits import Waits
 from innet.errors import (
     AlreadyExists,
     ControllerError,
@@ -55,16 +68,17 @@ from innet.errors import (
 )
 
 _LAST_ID = 0xFFFF
-_TICKS_PER_LEASE = 10
+_TICKS_PER_LEASE, _LONGEST_TICK = 10, 0.5
 _MOST_LISTED = 20
-_LATE = 0.3  # of a lease: a heartbeat's worth
+_PROBED_WITHIN = 2.0  # seconds to wait for an uplink's probe
+_LATE = 0.3  # of a lease
 Thing = TypeVar("Thing")
 _log = structlog.get_logger("innet.controller")
 
 
 @dataclass(frozen=True)
 class Policy:
-    """What the operator has decided. `lease_s` is the workers'; a quota of 0 is none."""
+    """The operator's policy. `lease_s` is the workers' lease; a quota of 0 means no limit."""
 
     lease_s: float = defaults.WORKER_LEASE_S
     most_slots_per_job: int = 0
@@ -72,7 +86,7 @@ class Policy:
 
 
 class Registry:
-    """All of the controller's state. Methods may be called from any thread; they raise InnetError."""
+    """All of the controller's state. Any thread may call its methods, which raise InnetError."""
 
     def __init__(
         self,
@@ -88,17 +102,21 @@ class Registry:
         self._kept: dict[str, JobRecord] = {}
         self._streams: dict[int, Stream] = {}  # by nonce
         self._stays: dict[int, Job] = {}  # by nonce
+        self._presence = Presence(policy.lease_s, self._streams)
+        self._waits = Waits()
         self._probes: dict[int, tuple[str, Uplink]] = {}  # by nonce
+        self._stations = Stations()
         self._lock = threading.RLock()
+        self._probed = threading.Condition(self._lock)  # a probe has come out
         self._closed = threading.Event()
         # Of two controllers the one that started later is in charge of a switch.
-        self._started, self._connections = time.time_ns(), itertools.count()
+        self._started = time.time_ns()
         self._last_id = self._last_number = 0
         self._restore()
         threading.Thread(target=self._keep_time, name="innet-leases", daemon=True).start()
 
     def close(self) -> None:
-        """Let go of everything; switches and workers go on."""
+        """Disconnect from all switches and workers, which continue."""
         with self._lock:
             self._closed.set()
             for stream in self._streams.values():
@@ -116,26 +134,28 @@ class Registry:
         record = limits.switch_record(request)
         switch = self._make_switch(record)
         with self._being_added(record):
-            switch.supervisor.connect()  # without the lock: nobody else is to wait for it
+            switch.supervisor.connect()  # without the lock, so that nobody else waits for it
             with self._lock:
                 self._check_open()
                 check_links(record, self._switches)
                 self._store.add_switch(record)
                 self._switches[record.name] = switch
                 switch.supervisor.start()
-                for link in record.uplinks:  # where it floods may have changed
+                for link in record.uplinks:  # the parent's flood group may have changed
                     self._switches[link.parent].supervisor.wake()
         self._probe(switch)
         _log.info("switch added", name=record.name, address=record.grpc_address)
-        return switch.view()
+        with self._lock:
+            self._probed.wait_for(lambda: switch.probed, _PROBED_WITHIN)
+            return switch.view()
 
     def switches(self) -> list[pb.Switch]:
-        """All switches."""
+        """Return all switches."""
         with self._lock:
             return [switch.view() for switch in self._switches.values()]
 
     def switch(self, name: str) -> pb.Switch:
-        """One switch, with its ports' counters as far as it can be asked."""
+        """Return one switch, with its ports' counters if it answers."""
         with self._lock:
             switch = _find(self._switches, name, "switch")
             view = switch.view()
@@ -144,8 +164,29 @@ class Registry:
                 view.port_counters.add(port=port, **counts)
         return view
 
+    def set_switch_ports(self, request: pb.SetSwitchPortsRequest) -> pb.Switch:
+        """Give a switch other ports. Its jobs continue."""
+        with self._lock:
+            switch = _find(self._switches, request.name, "switch")
+            self._with_ports(switch, request)
+        # Without the lock, so that nobody else waits for a slow switch.
+        switch.supervisor.switch().check_ports(request.ports)
+        with self._lock:
+            self._check_open()
+            switch = _find(self._switches, request.name, "switch")
+            record = self._with_ports(switch, request)
+            self._store.set_ports(record)
+            switch.record = record
+            switch.supervisor.wake()
+            _log.info("ports changed", switch=record.name, ports=record.ports)
+            return switch.view()
+
+    def _with_ports(self, switch: Switch, request: pb.SetSwitchPortsRequest) -> SwitchRecord:
+        jobs = self._jobs_of(request.name)
+        return with_ports(switch.record, request.ports, self._switches, jobs)
+
     def remove_switch(self, name: str) -> None:
-        """Let go of a switch that no job uses. It goes on as a bridge."""
+        """Release a switch that no job uses. It stays a bridge."""
         with self._lock:
             self._check_open()
             switch = _find(self._switches, name, "switch")
@@ -168,7 +209,7 @@ class Registry:
     # Jobs.
 
     def create_job(self, request: pb.CreateJobRequest) -> pb.CreateJobResponse:
-        """Reserve a place on a switch for a job, or a place in the line for one."""
+        """Reserve slots for a job, or a position in the waiting line."""
         limits.check_job(request)
         with self._lock:
             self._check_open()
@@ -183,7 +224,7 @@ class Registry:
                     f"there are {len(self._jobs)} jobs, and no more are allowed: delete one"
                 )
             place = self._place_for(request, fabric, slots)
-            token = new_token()
+            token = "" if request.token_digests else new_token()
             spec = JobSpec(
                 name=request.name,
                 switch=request.switch,
@@ -193,7 +234,7 @@ class Registry:
                 fewest=request.fewest or request.quorum or request.workers,
                 slots=slots,
                 lease_s=request.lease_s or defaults.JOB_LEASE_S,
-                token_digest=token_digest(token),
+                token_digest=b"".join(request.token_digests) or token_digest(token),
                 number=self._last_number + 1,
                 others=tuple(fabric.uplinks)[1:],
             )
@@ -212,17 +253,19 @@ class Registry:
             return pb.CreateJobResponse(job=self._view(job), token=token)
 
     def jobs(self) -> list[pb.Job]:
-        """All jobs, without counters."""
+        """Return all jobs, without counters."""
         with self._lock:
             return [self._view(job) for job in self._jobs.values()]
 
     def job(self, name: str) -> pb.Job:
-        """One job, with its workers, and with what the switch has counted as far as it can be asked."""
+        """Return one job, with its workers, and with the counters of switches that answer."""
         with self._lock:
             job = _find(self._jobs, name, "job")
             view, now = self._view(job), self._clock()
-            seated = sorted(job.workers.values(), key=lambda worker: worker.rank)
-            view.members.extend(views.worker_view(each, job, now) for each in seated)
+            for _, worker in sorted(job.workers.items()):
+                silence = self._presence.silence(worker.nonce)
+                view.members.append(views.worker_view(worker, job, now, silence))
+            view.departures.extend(views.departures(job, now))
             view.tree.extend(views.tree_view(job))
             place = job.place
             counted = place and not job.fresh
@@ -236,7 +279,7 @@ class Registry:
                 for name in [*tops, *(each.switch for each in view.tree)]
             }
         if place and counted:
-            # Without the lock: nobody else is to wait for a switch that is slow to answer.
+            # Without the lock, so that nobody else waits for a slow switch.
             counters = _counters(supervisors, place)
             for each in view.tree:
                 if each.switch in counters:
@@ -248,17 +291,17 @@ class Registry:
         return view
 
     def histories(self) -> dict[str, History]:
-        """What has happened to the jobs, by name."""
+        """Return the jobs' histories, by name."""
         with self._lock:
             return {name: job.history.copy() for name, job in self._jobs.items()}
 
     def drifts(self) -> dict[str, int]:
-        """How often what a switch held was found different from what was written, by name."""
+        """Return the number of differences found between entries written and entries read, by switch."""
         with self._lock:
             return {name: each.supervisor.drifts for name, each in self._switches.items()}
 
     def delete_job(self, name: str) -> None:
-        """End a job: its workers are told, its slots are free."""
+        """End a job: notify its workers and free its slots."""
         with self._lock:
             self._check_open()
             self._end(_find(self._jobs, name, "job"), f"the job {name!r} was deleted")
@@ -266,7 +309,7 @@ class Registry:
     # Workers.
 
     def hear(self, stream: Stream, message: pb.WorkerMessage) -> None:
-        """A worker says something."""
+        """Take a message from a worker."""
         kind = message.WhichOneof("message")
         if kind == "join":
             if stream.nonce:
@@ -294,8 +337,17 @@ class Registry:
             else:
                 raise UsageError("a worker's message is empty, or of a kind that is not known here")
 
+    def check_join(self, request: pb.CheckJoinRequest) -> pb.CheckJoinResponse:
+        """Return what a worker needs to join, or raise the error that joining would raise."""
+        with self._lock:
+            job = self._job_for(request)
+            job.check_rank(request.rank)
+            service = self._switches[job.spec.switch].record.service
+            taken = request.rank in job.workers
+            return pb.CheckJoinResponse(service=views.address_view(service), taken=taken)
+
     def leave(self, stream: Stream, reason: str) -> None:
-        """A worker's stream has ended. May be called again."""
+        """Remove a worker, and end its stream. May be called again."""
         with self._lock:
             stream.end()
             if self._closed.is_set() or self._streams.get(stream.nonce) is not stream:
@@ -304,35 +356,55 @@ class Registry:
             if job:
                 self._commit(job, job.leave(stream.nonce, reason, self._clock()))
 
-    def _join(self, stream: Stream, request: pb.JoinRequest) -> None:
-        limits.check_join(request)
+    def disconnect(self, stream: Stream) -> None:
+        """Note that a worker's stream has ended: with its process, or because the network failed."""
         with self._lock:
-            self._check_open()
-            job, now = self._jobs.get(request.job), self._clock()
-            if not job:
-                raise NotFound(f"there is no job {request.job!r}")
-            check_token(request.token, job.spec.token_digest, request.job)
+            if reason := self._presence.just_ended(stream, self._clock()):
+                self.leave(stream, reason)
+            elif self._streams.get(stream.nonce) is stream and not self._closed.is_set():
+                del self._streams[stream.nonce]
+                self._presence.disconnected(stream.nonce)
+                _log.warning("a worker's connection is lost, and may come back", job=stream.job)
+            stream.end()
+
+    def _job_for(self, request: pb.JoinRequest | pb.CheckJoinRequest) -> Job:
+        """Return the job that a worker asks for, if it has the job's token."""
+        limits.check_join(request)
+        self._check_open()
+        job = self._jobs.get(request.job)
+        if not job:
+            raise NotFound(f"there is no job {request.job!r}")
+        digest = digest_for(request.rank, job.spec.token_digest)
+        check_token(request.token, digest, request.job)
+        return job
+
+    def _join(self, stream: Stream, request: pb.JoinRequest) -> None:
+        with self._lock:
+            job, now = self._job_for(request), self._clock()
             nonce = request.nonce or self._new_nonce()
             if request.nonce:
                 actions = job.rejoin(nonce, now, fallback=request.fallback)
                 if before := self._streams.get(nonce):
                     before.end(AlreadyExists("this worker has come back on another stream"))
             else:
-                actions = job.join(request.rank, nonce, now, fallback=request.fallback)
+                unheard = self._presence.unheard()
+                actions = job.join(
+                    request.rank, nonce, now, fallback=request.fallback, unheard=unheard
+                )
             stream.job, stream.nonce = request.job, nonce
             self._streams[nonce], self._stays[nonce] = stream, job
-            self._commit(job, actions)
+            self._commit(job, [*actions, *self._waits.told_again(job, nonce)])
 
-    # What switches do: see :class:`innet.controller.switches.Listener`.
+    # Events from switches: see :class:`innet.controller.switches.Listener`.
 
     def wanted(self, switch: str) -> list[Wanted]:
-        """What a switch should hold for its jobs."""
+        """Return the jobs' entries that a switch should hold."""
         with self._lock:
             found = self._switches.get(switch)
             return [*found.wanted.values()] if found else []
 
     def up(self, switch: str) -> None:
-        """A switch is as it should be."""
+        """Note that a switch is ready for use."""
         self._switch_changed(switch, None)
         with self._lock:
             found = self._switches.get(switch)
@@ -340,39 +412,60 @@ class Registry:
             self._probe(found)
 
     def down(self, switch: str, problem: str) -> None:
-        """A switch cannot be used, or has forgotten what it held."""
+        """Note that a switch cannot be used, or has lost its entries."""
         self._switch_changed(switch, problem)
 
     def cleared(self, switch: str, job: int, epoch: int) -> None:
-        """The cells of a job are cleared for an epoch."""
+        """Note that a switch has cleared a job's cells for an epoch."""
         with self._known_job(switch, job) as known:
             if known:
                 self._commit(known, known.cells_cleared(epoch, self._clock(), switch))
 
     def held(self, switch: str, job: int, epoch: int, ranks: frozenset[int]) -> None:
-        """These workers of a job are let in, in this epoch."""
+        """Note that a switch admits these workers of a job in this epoch."""
         with self._known_job(switch, job) as known:
             if known:
                 self._commit(known, known.entries_held(epoch, ranks, self._clock(), switch))
 
     def refused(self, switch: str, job: int, epoch: int, reason: str) -> None:
-        """A switch does not take what a job needs."""
+        """Note that a switch has refused a job's entries."""
         with self._known_job(switch, job) as known:
             if known:
                 self._commit(known, known.entries_refused(epoch, reason, self._clock()))
 
     def _hello(self, switch: str, nonce: int, where: Attachment) -> None:
-        """A worker's hello packet came out of a data plane: now it is known where it is."""
+        """Take a hello that came out of a data plane: it tells where a worker, or a probe, came in."""
         with self._lock:
             if probe := self._probes.pop(nonce, None):
                 self._found(*probe, where)
                 return
             job = self._stays.get(nonce)
             if job and switch in job.spec.switches and not self._closed.is_set():
-                self._commit(job, job.hello(nonce, where, self._clock()))
+                self._commit(job, self._place(job, nonce, where))
+
+    def _place(self, job: Job, nonce: int, where: Attachment) -> Actions:
+        """Attach a worker where its hello came in, unless its address is another host's."""
+        if job.is_at(nonce, where):
+            return job.hello(nonce, where, self._clock())
+        area = joined(where.switch, uplinks(self._switches))
+        others = [
+            Station(each.nonce, each.where)
+            for other in self._jobs.values()
+            for each in other.admitted
+            if each.where and each.where.switch in area
+        ]
+        try:
+            self._stations.check(nonce, where, others, own_addresses(area, self._switches))
+        except UsageError as problem:
+            _log.warning(
+                "a worker's address is refused", job=job.spec.name, port=where.port,
+                switch=where.switch, address=where.address.mac, why=str(problem),
+            )  # fmt: skip
+            return job.refuse(nonce, problem, self._clock())
+        return job.hello(nonce, where, self._clock())
 
     def _probe(self, switch: Switch) -> None:
-        """See where a switch's uplinks end."""
+        """Send a probe out of each of a switch's uplinks."""
         for link in switch.record.uplinks:
             with self._lock:
                 before = [
@@ -386,10 +479,11 @@ class Registry:
                 switch.supervisor.switch().probe(link, nonce)
 
     def _found(self, name: str, link: Uplink, where: Attachment) -> None:
-        """A probe has come out of the data plane."""
+        """Note where a probe has come out of the data plane."""
         right = (where.switch, where.port) == (link.parent, link.parent_port)
         if switch := self._switches.get(name):
             switch.found[link.port] = "" if right else f"port {where.port} of {where.switch}"
+            self._probed.notify_all()
         if not right:
             _log.warning(
                 "a link is not where it was said to be", switch=name, port=link.port,
@@ -404,7 +498,7 @@ class Registry:
 
     @contextlib.contextmanager
     def _known_job(self, switch: str, number: int) -> Iterator[Job | None]:
-        """The job of a switch with this id, if it is still there, under the lock."""
+        """Yield the job of a switch with this id, or None, under the lock."""
         with self._lock:
             jobs = self._jobs_of(switch)
             yield next((job for job in jobs if job.spec.id == number), None)
@@ -414,10 +508,10 @@ class Registry:
             return []
         return [job for job in self._jobs.values() if switch in job.spec.switches]
 
-    # What time does.
+    # Events of time.
 
     def _keep_time(self) -> None:
-        period = self._policy.lease_s / _TICKS_PER_LEASE
+        period = min(self._policy.lease_s / _TICKS_PER_LEASE, _LONGEST_TICK)
         last = self._clock()
         while not self._closed.wait(period):
             with self._lock:
@@ -425,30 +519,36 @@ class Registry:
                 try:
                     self._tick(now, now - last - period)
                 except Exception:  # noqa: BLE001 - whatever it is
-                    # Time goes on for all other jobs.
+                    # Time continues for all other jobs.
                     _log.exception("a tick failed")
                 last = now
 
     def _tick(self, now: float, late: float) -> None:
-        for job in [] if self._closed.is_set() else list(self._jobs.values()):
+        if self._closed.is_set():
+            return
+        for nonce, why in self._presence.given_up(self._stays, now).items():
+            if job := self._stays.get(nonce):
+                self._commit(job, job.expel(nonce, why, now))
+        for job in list(self._jobs.values()):
             if late > self._policy.lease_s * _LATE:
-                job.excuse(late)  # nobody was silent for so long: we were deaf
-            self._commit(job, job.tick(now))
+                job.excuse(late)  # not their silence: the controller stood still
+            self._commit(job, [*job.tick(now), *self._waits.follow(job, now)])
             if job.expired(now):
                 name, lease = job.spec.name, job.spec.lease_s
                 self._end(job, f"the job {name!r} had no worker for {lease:g} s")
+        self._give_places()  # a worker that has come or left may have changed the order
 
     # Common.
 
     def _commit(self, job: Job, actions: Actions) -> None:
-        """Keep what has changed, and then do what follows from it."""
+        """Store the changes of a job, and then carry out its actions."""
         name, record = job.spec.name, job.record()
         before = self._kept.get(name)
         if record != before:
             try:
                 self._store.save_job(record)
             except ControllerError as problem:
-                # Better a job that the next controller does not know than one that stands still.
+                # A job that the next controller does not know is better than one that stands still.
                 _log.error("the state is not kept", job=name, problem=str(problem))
             else:
                 self._kept[name] = record
@@ -474,6 +574,7 @@ class Registry:
 
     def _forget(self, nonce: int) -> Job | None:
         self._streams.pop(nonce, None)
+        self._stations.forget(nonce)
         return self._stays.pop(nonce, None)
 
     def _end(self, job: Job, reason: str) -> None:
@@ -482,6 +583,7 @@ class Registry:
         self._perform(job.end(reason))
         del self._jobs[name]
         self._kept.pop(name, None)
+        self._waits.forget(name)
         for switch in switches:
             if switch.wanted.pop(name, None):
                 switch.supervisor.wake()
@@ -492,17 +594,12 @@ class Registry:
             self._give_places()
 
     def _give_places(self) -> None:
-        """To the jobs that wait for one, in the order of their creation."""
-        spoken_for: set[str] = set()
-        for job in [] if self._closed.is_set() else list(self._jobs.values()):
-            names = job.spec.switches
-            if job.place or spoken_for & {*names}:
-                continue
-            try:
-                place = take_place(self._places_of(names), job.spec.slots, job.spec.workers)
-            except NoCapacity:
-                spoken_for |= {*names}  # there it is this one's turn
-                continue
+        """Give slots to waiting jobs, as far as slots are free."""
+
+        def take(job: Job) -> Place:
+            return take_place(self._places_of(job.spec.switches), job.spec.slots, job.spec.workers)
+
+        for job, place in turns([] if self._closed.is_set() else [*self._jobs.values()], take):
             _log.info("slots for a job that has waited", job=job.spec.name, slots=place.slots)
             self._commit(job, job.place_given(place, self._clock()))
 
@@ -518,16 +615,14 @@ class Registry:
         return slots
 
     def _place_for(self, request: pb.CreateJobRequest, fabric: Fabric, slots: int) -> Place | None:
-        """A place; None if the job has to wait for it, and is ready to."""
+        """Return the job's slots, or None if they are taken and the job is willing to wait."""
         names = fabric.uplinks.keys()
-        waiting = [
-            job for job in self._jobs.values() if not job.place and names & {*job.spec.switches}
-        ]
+        waiting = ahead(self._jobs.values(), names)
         try:
             if waiting:
                 raise NoCapacity(
-                    f"{len(waiting)} jobs wait for slots of this switch already: "
-                    "stand in line with --queue"
+                    f"{len(waiting)} jobs whose workers are all there wait for slots of this switch "
+                    "already: stand in line with --queue"
                 )
             return take_place(self._places_of(names), slots, request.workers)
         except NoCapacity:
@@ -539,20 +634,27 @@ class Registry:
         program = find(record.target).program(record.lanes, record.artifact)
         places = Places(program.slots, most_workers(Names(program.p4info)))
 
-        def connect(ended: Callable[[], None], patient: bool) -> AggregationSwitch:
-            return AggregationSwitch(
-                record,
-                program,
-                partial(self._hello, record.name),
-                self._identity,
-                ended=ended,
-                election=(self._started, next(self._connections)),
-                patient=patient,
-                silent=partial(self._silent, record),
-            )
+        candidate = Candidate(self._started)
 
-        supervisor = Supervisor(record.name, connect, self)
-        return Switch(record, program, places, supervisor)
+        def connect(ended: Callable[[], None], patient: bool) -> AggregationSwitch:
+            def connect_as(election: Id) -> AggregationSwitch:
+                return AggregationSwitch(
+                    record,
+                    program,
+                    partial(self._hello, record.name),
+                    self._identity,
+                    ended=ended,
+                    election=election,
+                    patient=patient,
+                    ports=lambda: made.record.ports,
+                    silent=partial(self._silent, record),
+                )
+
+            # A person who adds a switch should not wait for a controller that is gone.
+            return candidate.take_charge(connect_as, 0.0 if patient else VACANT_FOR_S)
+
+        made = Switch(record, program, places, Supervisor(record.name, connect, self))
+        return made
 
     def _silent(self, record: SwitchRecord) -> frozenset[int]:
         with self._lock:
@@ -560,7 +662,7 @@ class Registry:
 
     @contextlib.contextmanager
     def _being_added(self, record: SwitchRecord) -> Iterator[None]:
-        """Nobody else adds a switch with this name or address meanwhile."""
+        """Prevent others from adding a switch with this name or address meanwhile."""
         with self._lock:
             self._check_open()
             others = [switch.record for switch in self._switches.values()]
@@ -580,7 +682,7 @@ class Registry:
                 del self._adding[record.name]
 
     def _restore(self) -> None:
-        """Go on where an earlier controller has ended."""
+        """Restore the state that an earlier controller left."""
         state, now = self._store.load(), self._clock()
         self._last_id, self._last_number = state.last_id, state.last_number
         for each in state.switches:
@@ -600,6 +702,7 @@ class Registry:
             self._commit(job, [])
         if state.switches:
             _log.info("state restored", switches=len(state.switches), jobs=len(state.jobs))
+        self._presence.given_up(self._stays, now)  # from now on their silence counts
         for switch in self._switches.values():
             switch.supervisor.start()
 
@@ -614,10 +717,15 @@ class Registry:
 
     def _view(self, job: Job) -> pb.Job:
         lanes = self._switches[job.spec.switch].record.lanes
-        return views.job_view(job, lanes, self._policy.lease_s, self._clock())
+        now = self._clock()
+        view = views.job_view(job, lanes, self._policy.lease_s, now)
+        wait = self._waits.of(job)
+        view.waiting_for.extend(sorted(wait.ranks))
+        view.waiting_s, view.outage = wait.seconds(now), self._presence.outage
+        return view
 
     def _new_id(self) -> int:
-        """An id for a job that no other has; an old one comes again as late as possible."""
+        """Return an id that no job has. A used id comes again as late as possible."""
         taken = {job.spec.id for job in self._jobs.values()}
         if len(taken) == _LAST_ID:
             raise NoCapacity(f"there are {len(taken)} jobs, as many as can be told apart")
@@ -640,7 +748,11 @@ def _same_device(one: SwitchRecord, other: SwitchRecord) -> bool:
 
 
 def _check_tree(request: pb.CreateJobRequest, fabric: Fabric) -> None:
-    """Several switches sum only all workers' contributions: none of them sees who is there in time."""
+    """Raise UsageError if a job on several switches could do without a worker.
+
+    Several switches can sum only the contributions of all workers, because no switch knows in time
+    which workers are there.
+    """
     fewest = request.fewest or request.quorum or request.workers
     if not fabric.single and fewest < request.workers:
         raise UsageError(
@@ -650,7 +762,7 @@ def _check_tree(request: pb.CreateJobRequest, fabric: Fabric) -> None:
 
 
 def _counters(supervisors: dict[str, Supervisor], place: Place) -> dict[str, dict[str, int]]:
-    """What switches have counted for a job, as far as they can be asked."""
+    """Return what switches have counted for a job, leaving out those that do not answer."""
     found = {}
     for name, supervisor in supervisors.items():
         with contextlib.suppress(SwitchError):
@@ -666,14 +778,14 @@ def _find(things: dict[str, Thing], name: str, what: str) -> Thing:
 
 
 def _listed(names: Iterable[str]) -> str:
-    """Names in order, as many as fit an error message."""
+    """Return names in order, as many as fit an error message."""
     order = sorted(names)
     more = f" and {len(order) - _MOST_LISTED} more" if len(order) > _MOST_LISTED else ""
     return ", ".join(order[:_MOST_LISTED]) + more
 
 
 def _known(progress: pb.Progress) -> pb.Progress:
-    """What a worker says of itself, without the rest of its message and what is not known here."""
+    """Return a worker's progress without the rest of its message, and without unknown fields."""
     kept = pb.Progress()
     kept.CopyFrom(progress)
     kept.DiscardUnknownFields()  # type: ignore[attr-defined]

@@ -1,7 +1,7 @@
-"""A switch that is not there: a P4Runtime server that takes everything, and remembers it.
+"""An imitation of a switch: a P4Runtime server that accepts and remembers everything.
 
-With it in a switch's place, what would be sent to that switch can be seen. It has no program and no
-entries at first, and forwards no packets.
+With it in place of a switch, you can see the requests that the switch would get. It has no program
+and no entries at first, and forwards no packets.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ _THREADS = 4
 
 @contextlib.contextmanager
 def rehearsal() -> Iterator[str]:
-    """Serve one, for this process. Yields its address."""
+    """Serve one to this process. Yield its address."""
     server = grpc.server(
         futures.ThreadPoolExecutor(_THREADS, thread_name_prefix="innet-rehearsal"),
         options=[("grpc.max_receive_message_length", _MOST_BYTES)],
@@ -38,29 +38,29 @@ def rehearsal() -> Iterator[str]:
 
 
 class _Nobody(p4runtime_pb2_grpc.P4RuntimeServicer):
-    """The methods' names are P4Runtime's."""
+    """The imitated switch. The methods' names are P4Runtime's."""
 
     def __init__(self) -> None:
         self._config: p4rt.ForwardingPipelineConfig | None = None
         self._held: Held = {}
 
     def Capabilities(self, request: Any, context: Any) -> p4rt.CapabilitiesResponse:  # noqa: ARG002, N802
-        """It speaks P4Runtime."""
+        """Return the API version that it speaks."""
         return p4rt.CapabilitiesResponse(p4runtime_api_version="1.4.1")
 
     def GetForwardingPipelineConfig(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """None at first."""
+        """Return the program, or abort while there is none."""
         if not self._config:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, "no program")
         return p4rt.GetForwardingPipelineConfigResponse(config=self._config)
 
     def SetForwardingPipelineConfig(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """From now on this one."""
+        """Take a program, and forget all entries."""
         self._config, self._held = request.config, {}
         return p4rt.SetForwardingPipelineConfigResponse()
 
     def Write(self, request: p4rt.WriteRequest, context: Any) -> p4rt.WriteResponse:  # noqa: ARG002, N802
-        """Remember it."""
+        """Remember the updates."""
         for update in request.updates:
             if update.type == p4rt.Update.DELETE:
                 self._held.pop(key(update.entity), None)
@@ -69,14 +69,14 @@ class _Nobody(p4runtime_pb2_grpc.P4RuntimeServicer):
         return p4rt.WriteResponse()
 
     def Read(self, request: p4rt.ReadRequest, context: Any) -> Iterator[p4rt.ReadResponse]:  # noqa: ARG002, N802
-        """What was written to the tables that are asked for, and the groups."""
+        """Yield the entries of the requested tables, and the groups."""
         tables = {each.table_entry.table_id for each in request.entities}
         yield p4rt.ReadResponse(
             entities=[each for each in self._held.values() if each.table_entry.table_id in tables]
         )
 
     def StreamChannel(self, requests: Any, context: Any) -> Iterator[p4rt.StreamMessageResponse]:  # noqa: ARG002, N802
-        """Whoever arbitrates is in charge."""
+        """Make every client that arbitrates primary."""
         for request in requests:
             if request.HasField("arbitration"):
                 yield p4rt.StreamMessageResponse(arbitration=request.arbitration)

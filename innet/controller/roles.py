@@ -1,6 +1,6 @@
-"""Who may ask the controller for what: the role in the client's certificate decides.
+"""Authorization: the role in a client's certificate decides which methods it may call.
 
-A worker joins jobs, and nothing else. An administrator does whatever the service offers.
+A worker may join jobs, and nothing else. An administrator may call every method.
 """
 
 from collections.abc import Callable
@@ -13,13 +13,13 @@ from innet import tls
 from innet.controller.status import code_of
 from innet.errors import NotAuthorized
 
-_WORKERS_METHODS = frozenset({"Join"})
+_WORKERS_METHODS = frozenset({"Join", "CheckJoin"})
 _STYLES = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
 _log = structlog.get_logger("innet.controller")
 
 
 class RoleInterceptor(grpc.ServerInterceptor):
-    """Refuses what a client's role does not allow, before the service hears of it."""
+    """The check that refuses a call before the service sees it, if the client's role forbids it."""
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
         """Put the check in front of a method's handler."""

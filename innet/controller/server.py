@@ -1,6 +1,5 @@
-"""Serving the controller."""
+"""The controller's gRPC server."""
 
-import ipaddress
 from concurrent import futures
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import grpc
 import structlog
 
 from innet import tls
+from innet.addresses import check_address, check_plain_text
 from innet.controller import innet_pb2_grpc as rpc
 from innet.controller.limits import MOST_BYTES
 from innet.controller.registry import Policy, Registry
@@ -25,12 +25,12 @@ _DEFAULT_POLICY = Policy()
 
 
 class ControllerServer:
-    """A running controller; `port` is the TCP port that it serves, `registry` all that it knows.
+    """A running controller with its TCP `port` and its `registry`, which holds all state.
 
-    `address` is ``host:port``; port 0 picks a free one. With an `identity` it takes only clients that
-    show a certificate, and lets them do what their roles allow; without one it serves this machine only,
-    unless `insecure`. Its state is kept in the file `state`, or in memory. Raises UsageError if the port
-    is in use or the file cannot be used.
+    `address` is ``host:port``; port 0 picks a free one. With an `identity` it takes only clients
+    that show a certificate, and lets them call the methods that their roles allow. Without one it
+    serves this machine only, unless `insecure`. Its state is kept in the file `state`, or in
+    memory. Raises UsageError if the port is in use or the file cannot be used.
     """
 
     def __init__(
@@ -42,10 +42,10 @@ class ControllerServer:
         state: Path | None = None,
         policy: Policy = _DEFAULT_POLICY,
     ) -> None:
-        if not (identity or insecure or _on_this_machine(address)):
-            raise UsageError(
-                f"{address} can be reached from other machines: give certificates with --tls, which "
-                "`innet certificates` makes, or say --insecure to serve everybody in plain text"
+        check_address(address, "--address")
+        if not (identity or insecure):
+            check_plain_text(
+                address, "give certificates with --tls, which `innet certificates` makes"
             )
         self._server = grpc.server(
             # A worker, whose stream stays open, keeps a thread busy.
@@ -57,9 +57,6 @@ class ControllerServer:
                 ("grpc.max_receive_message_length", MOST_BYTES),
                 ("grpc.max_metadata_size", _MOST_METADATA),
                 ("grpc.max_concurrent_streams", _CALLS_PER_CONNECTION),
-                # Notice within a minute that a client's machine has died.
-                ("grpc.keepalive_time_ms", 30_000),
-                ("grpc.keepalive_timeout_ms", 20_000),
             ],
             maximum_concurrent_rpcs=_MOST_WORKERS + _CALLS,
             interceptors=[ParsingInterceptor(), *([RoleInterceptor()] if identity else [])],
@@ -78,7 +75,7 @@ class ControllerServer:
         self._server.start()
 
     def close(self) -> None:
-        """Stop serving, and let go of the switches."""
+        """Stop serving, and disconnect from the switches."""
         self.registry.close()
         self._server.stop(grace=0.5).wait()
 
@@ -92,14 +89,3 @@ def _add_port(server: grpc.Server, address: str, identity: tls.Identity | None) 
         port = server.add_insecure_port(address)
         _log.warning("links are not encrypted, and whoever reaches the controller may do anything")
     return port
-
-
-def _on_this_machine(address: str) -> bool:
-    """Whether what is served there can be reached from this machine only."""
-    if address.startswith("unix:"):
-        return True
-    host = address.rpartition(":")[0].strip("[]")
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

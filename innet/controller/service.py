@@ -1,4 +1,4 @@
-"""The controller's gRPC service: requests in, answers out; the rules are the registry's."""
+"""The controller's gRPC service: it turns requests into calls of the registry."""
 
 import contextlib
 import threading
@@ -10,21 +10,22 @@ import structlog
 
 from innet.controller import innet_pb2 as pb
 from innet.controller import innet_pb2_grpc as rpc
+from innet.controller.connection import Connection
+from innet.controller.openings import OpenStreams
 from innet.controller.registry import Registry
 from innet.controller.status import code_of
 from innet.controller.streams import Stream
-from innet.errors import InnetError, NoCapacity
+from innet.errors import InnetError
 
 _JOIN_WITHIN, _FAREWELL = 10.0, 0.05
 _log = structlog.get_logger("innet.controller")
 
 
 class ControllerService(rpc.ControllerServicer):
-    """Serves one registry, to so many workers at a time. The methods' names are those of innet.proto."""
+    """The service of one registry, for at most `most_streams` workers. Names are those of innet.proto."""
 
     def __init__(self, registry: Registry, most_streams: int) -> None:
-        self._registry, self._most_streams = registry, most_streams
-        self._streams = threading.BoundedSemaphore(most_streams)
+        self._registry, self._streams = registry, OpenStreams(most_streams)
 
     def AddSwitch(self, request: pb.AddSwitchRequest, context: Any) -> pb.Switch:  # noqa: N802
         """Take charge of a switch."""
@@ -32,19 +33,24 @@ class ControllerService(rpc.ControllerServicer):
             return self._registry.add_switch(request)
 
     def ListSwitches(self, request: Any, context: Any) -> pb.ListSwitchesResponse:  # noqa: ARG002, N802
-        """All switches."""
+        """Return all switches."""
         with _answered(context):
             return pb.ListSwitchesResponse(switches=self._registry.switches())
 
     def GetSwitch(self, request: pb.GetSwitchRequest, context: Any) -> pb.Switch:  # noqa: N802
-        """One switch, with its ports' counters."""
+        """Return one switch, with its ports' counters."""
         with _answered(context):
             return self._registry.switch(request.name)
+
+    def SetSwitchPorts(self, request: pb.SetSwitchPortsRequest, context: Any) -> pb.Switch:  # noqa: N802
+        """Give a switch other ports."""
+        with _answered(context):
+            return self._registry.set_switch_ports(request)
 
     def RemoveSwitch(  # noqa: N802
         self, request: pb.RemoveSwitchRequest, context: Any
     ) -> pb.RemoveSwitchResponse:
-        """Let go of a switch."""
+        """Release a switch."""
         with _answered(context):
             self._registry.remove_switch(request.name)
             return pb.RemoveSwitchResponse()
@@ -55,12 +61,12 @@ class ControllerService(rpc.ControllerServicer):
             return self._registry.create_job(request)
 
     def ListJobs(self, request: Any, context: Any) -> pb.ListJobsResponse:  # noqa: ARG002, N802
-        """All jobs, without counters."""
+        """Return all jobs, without counters."""
         with _answered(context):
             return pb.ListJobsResponse(jobs=self._registry.jobs())
 
     def GetJob(self, request: pb.GetJobRequest, context: Any) -> pb.Job:  # noqa: N802
-        """One job, with counters and workers."""
+        """Return one job, with counters and workers."""
         with _answered(context):
             return self._registry.job(request.name)
 
@@ -70,35 +76,43 @@ class ControllerService(rpc.ControllerServicer):
             self._registry.delete_job(request.name)
             return pb.DeleteJobResponse()
 
-    def Join(self, requests: Iterator[pb.WorkerMessage], context: Any) -> Iterator[pb.JoinEvent]:  # noqa: N802
-        """Be a worker while the stream is open."""
+    def CheckJoin(self, request: pb.CheckJoinRequest, context: Any) -> pb.CheckJoinResponse:  # noqa: N802
+        """Return whether a worker could join."""
         with _answered(context):
-            if not self._streams.acquire(blocking=False):
-                raise NoCapacity(f"{self._most_streams} workers have joined, no more are served")
-            stream, broken = Stream(), threading.Event()
+            return self._registry.check_join(request)
+
+    def Join(self, requests: Iterator[pb.WorkerMessage], context: Any) -> Iterator[pb.JoinEvent]:  # noqa: N802
+        """Make the caller a worker while the stream is open."""
+        with _answered(context):
+            stream, broken = Stream(Connection.of_peer(context.peer())), threading.Event()
             context.add_callback(broken.set)
             try:
+                self._streams.open(stream, context.peer().rpartition(":")[0])
                 arguments = (requests, stream, broken)
                 threading.Thread(
                     target=self._listen, args=arguments, name="innet-worker", daemon=True
                 ).start()
                 yield from stream.events(_JOIN_WITHIN)
             finally:
-                self._registry.leave(stream, "its stream has ended")
-                self._streams.release()
+                self._registry.disconnect(stream)
+                self._streams.close(stream)
+                stream.connection.close()
 
     def _listen(
         self, requests: Iterator[pb.WorkerMessage], stream: Stream, broken: threading.Event
     ) -> None:
-        """Take what a worker says until it has left; the other direction ends with this one."""
+        """Read a worker's messages until it has left. The other direction ends with this one."""
         try:
             with contextlib.suppress(grpc.RpcError):
                 for message in requests:
+                    self._streams.heard(stream)
                     self._registry.hear(stream, message)
-            # A connection that breaks looks at first like a worker that has nothing more to say.
-            left = not broken.wait(_FAREWELL)
-            reason = "it has left the job" if left else "its connection has ended"
-            self._registry.leave(stream, reason)
+                    self._streams.joined(stream)
+            # At first, a broken connection looks like a worker that has finished sending.
+            if stream.connection.broken or broken.wait(_FAREWELL):
+                self._registry.disconnect(stream)
+            else:
+                self._registry.leave(stream, "it has left the job")
         except InnetError as problem:
             stream.end(problem)
             self._registry.leave(stream, f"the controller refused what it said: {problem}")

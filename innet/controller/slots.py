@@ -1,4 +1,4 @@
-"""What of a switch belongs to whom: slots, counters, and room in its tables."""
+"""The allocation of a switch to jobs: slots, counters, and room in its tables."""
 
 from collections.abc import Sequence
 
@@ -6,11 +6,11 @@ from innet.controller.values import Place
 from innet.errors import NoCapacity, UsageError
 
 MOST_JOBS = 256
-"""Jobs that have slots of one switch: as many as its program can count apart."""
+"""The most jobs with slots of one switch: its program has that many counter cells."""
 
 
 class SlotAllocator:
-    """Hands out aligned power-of-two ranges, so that one prefix match describes a range."""
+    """An allocator of aligned power-of-two ranges: a single prefix match describes a range."""
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
@@ -18,7 +18,7 @@ class SlotAllocator:
 
     @property
     def free(self) -> int:
-        """How many slots nobody has."""
+        """Return the number of free slots."""
         return self.slots - sum(self._taken.values())
 
     def check(self, size: int) -> None:
@@ -41,7 +41,7 @@ class SlotAllocator:
         )
 
     def has(self, first: int, size: int) -> bool:
-        """Whether nobody has any of these slots."""
+        """Return whether all of these slots are free."""
         return all(
             first + size <= other or other + taken <= first for other, taken in self._taken.items()
         )
@@ -56,7 +56,7 @@ class SlotAllocator:
 
 
 class Places:
-    """The jobs' places on a switch with so many slots, and room for so many workers in its tables."""
+    """The jobs' places on a switch with this many slots, and table space for this many workers."""
 
     def __init__(self, slots: int, workers: int) -> None:
         self.slots = SlotAllocator(slots)
@@ -64,7 +64,7 @@ class Places:
         self._workers: dict[int, int] = {}  # by the index of their job
 
     def check_room(self, workers: int) -> None:
-        """Raise NoCapacity if the tables have no room for so many more."""
+        """Raise NoCapacity if the tables have no room for this many more workers."""
         promised = sum(self._workers.values())
         if promised + workers > self._room:
             raise NoCapacity(
@@ -73,7 +73,7 @@ class Places:
             )
 
     def has_index(self, index: int) -> bool:
-        """Whether no job has this one."""
+        """Return whether an index is free."""
         return index not in self._workers
 
     def keep(self, place: Place, workers: int) -> None:
@@ -88,7 +88,7 @@ class Places:
 
 
 def take_place(places: Sequence[Places], slots: int, workers: int) -> Place:
-    """The same place for a job on all of these switches. Raises UsageError or NoCapacity."""
+    """Reserve the same place on all of these switches. Raises UsageError or NoCapacity."""
     first_of, *others = [each.slots for each in places]
     first_of.check(slots)
     for each in places:

@@ -11,6 +11,7 @@ from innet.errors import (
     NotAuthorized,
     NotFound,
     SwitchError,
+    SwitchOffline,
     UsageError,
 )
 
@@ -20,6 +21,7 @@ _CODES: tuple[tuple[type[InnetError], grpc.StatusCode], ...] = (
     (UsageError, grpc.StatusCode.INVALID_ARGUMENT),
     (NotAuthorized, grpc.StatusCode.PERMISSION_DENIED),
     (NoCapacity, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    (SwitchOffline, grpc.StatusCode.OUT_OF_RANGE),  # a code that nothing else uses
     (SwitchError, grpc.StatusCode.ABORTED),
     (ControllerUnreachable, grpc.StatusCode.UNAVAILABLE),
     (ControllerError, grpc.StatusCode.FAILED_PRECONDITION),
@@ -27,13 +29,13 @@ _CODES: tuple[tuple[type[InnetError], grpc.StatusCode], ...] = (
 
 
 def code_of(problem: InnetError) -> grpc.StatusCode:
-    """The code under which an error travels."""
+    """Return the status code that stands for an error."""
     return next(
         (code for kind, code in _CODES if isinstance(problem, kind)), grpc.StatusCode.UNKNOWN
     )
 
 
 def error_of(code: grpc.StatusCode, message: str) -> InnetError:
-    """The error that travelled under a code."""
+    """Return the error that a status code stands for."""
     kind = next((kind for kind, each in _CODES if each == code), ControllerError)
     return kind(message)

@@ -1,6 +1,6 @@
-"""What outlives the controller, in SQLite: switches, jobs, and who is in them.
+"""The state that outlives the controller, in SQLite: switches, jobs and their workers.
 
-One controller at a time has a file.
+A file belongs to one controller at a time.
 """
 
 import contextlib
@@ -16,6 +16,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from innet.controller import innet_pb2 as pb
+from innet.controller.checksum import LAST_JOB, Checksum, Item, job_item, switch_item
 from innet.controller.values import (
     Attachment,
     JobRecord,
@@ -28,10 +29,15 @@ from innet.controller.values import (
 from innet.errors import ControllerError, UsageError
 from innet.wire.frames import Address
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 _APPLICATION = int.from_bytes(b"inet")
 _MAGIC = b"SQLite format 3\0"
 _HEADER = struct.Struct(">16x44xI4xI")  # the file's user version and application id
+
+_CHECKSUM = (
+    "CREATE TABLE checksum (value BLOB NOT NULL)",  # see innet.controller.checksum
+    "INSERT INTO checksum VALUES (x'')",
+)
 
 _SCHEMA = (
     """CREATE TABLE switches (
@@ -81,6 +87,7 @@ _SCHEMA = (
     )""",
     "CREATE TABLE last_job (id INTEGER NOT NULL, number INTEGER NOT NULL)",
     "INSERT INTO last_job VALUES (0, 0)",
+    *_CHECKSUM,
 )
 
 
@@ -95,15 +102,16 @@ _UPGRADES = {
         "ALTER TABLE switches ADD COLUMN target TEXT NOT NULL DEFAULT 'bmv2'",
         "ALTER TABLE switches ADD COLUMN artifact TEXT NOT NULL DEFAULT ''",
     ),
+    3: _CHECKSUM,
 }
-"""What makes a file of a version one of the next."""
+"""The statements that turn a file of one version into one of the next."""
 
 
 @dataclass(frozen=True)
 class State:
-    """All that was kept; jobs are in the order of their creation.
+    """All state that was kept. Jobs are in the order of their creation.
 
-    `last_id` and `last_number` are those of the job that was created last, though it may be gone.
+    `last_id` and `last_number` are those of the job created last, even if it is gone.
     """
 
     switches: list[SwitchRecord]
@@ -113,11 +121,11 @@ class State:
 
 
 class Store:
-    """The state of one controller, in a file or, without one, in memory. For one thread at a time.
+    """The state of one controller, in a file or in memory. For one thread at a time.
 
-    Raises UsageError if the file is not a controller's, of a newer version, damaged, or in use; it is
-    then left as it is. What is written is on the disk when the call returns; it raises ControllerError,
-    and has changed nothing, if it cannot be.
+    Raises UsageError if the file is not a controller's, of a newer version, damaged, or in use. The
+    file is then left unchanged. Changes are on disk when a call returns. If they cannot be written,
+    the call raises ControllerError and has changed nothing.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -132,17 +140,20 @@ class Store:
                 stack.callback(self._database.close)
                 self._open()
                 stack.pop_all()
-        except sqlite3.Error as problem:
-            busy = problem.sqlite_errorcode == sqlite3.SQLITE_BUSY
-            why = "another controller has it" if busy else problem
-            raise UsageError(_unusable(self._where, why)) from None
+        except (sqlite3.Error, ValueError, OverflowError) as problem:
+            if getattr(problem, "sqlite_errorcode", 0) == sqlite3.SQLITE_BUSY:
+                raise UsageError(
+                    f"{self._where} is the state of another controller that runs: stop that one, or name "
+                    "another file"
+                ) from None
+            raise UsageError(_unusable(self._where, problem)) from None
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._database.close()
 
     def load(self) -> State:
-        """All that was kept."""
+        """Return all that was kept."""
         try:
             run = self._database.execute
             switches = [
@@ -163,7 +174,7 @@ class Store:
             ]
             jobs = [self._job(*row) for row in run("SELECT * FROM jobs ORDER BY number")]
             [[last_id, last_number]] = run("SELECT * FROM last_job")
-        except (sqlite3.Error, ValueError, TypeError, DecodeError) as problem:
+        except (sqlite3.Error, ValueError, TypeError, OverflowError, DecodeError) as problem:
             raise UsageError(_unusable(self._where, problem)) from None
         return State(switches, jobs, last_id, last_number)
 
@@ -176,12 +187,20 @@ class Store:
             switch.name, switch.grpc_address, switch.device_id, ports, *service, switch.lanes, uplinks,
             switch.target, switch.artifact,
         )  # fmt: skip
-        with self._transaction() as database:
+        with self._transaction(switch_item(switch.name)) as database:
             database.execute("INSERT INTO switches VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+
+    def set_ports(self, switch: SwitchRecord) -> None:
+        """Keep the ports of a switch as they are now."""
+        with self._transaction(switch_item(switch.name)) as database:
+            database.execute(
+                "UPDATE switches SET ports = ? WHERE name = ?",
+                (json.dumps(switch.ports), switch.name),
+            )
 
     def remove_switch(self, name: str) -> None:
         """Forget a switch."""
-        with self._transaction() as database:
+        with self._transaction(switch_item(name)) as database:
             database.execute("DELETE FROM switches WHERE name = ?", (name,))
 
     def save_job(self, job: JobRecord) -> None:
@@ -197,7 +216,7 @@ class Store:
             (spec.name, each.rank, each.nonce, each.fallback, *_attachment_row(each.where))
             for each in job.workers
         ]
-        with self._transaction() as database:
+        with self._transaction(job_item(spec.name), LAST_JOB) as database:
             database.execute(
                 f"REPLACE INTO jobs VALUES ({', '.join('?' * len(row))})",  # noqa: S608 - no input
                 row,
@@ -211,7 +230,7 @@ class Store:
 
     def remove_job(self, name: str) -> None:
         """Forget a job."""
-        with self._transaction() as database:
+        with self._transaction(job_item(name)) as database:
             database.execute("DELETE FROM jobs WHERE name = ?", (name,))
 
     def _open(self) -> None:
@@ -225,17 +244,22 @@ class Store:
             run(f"PRAGMA user_version = {SCHEMA_VERSION}")
             for statement in _SCHEMA:
                 run(statement)
+        [[found]] = run("PRAGMA integrity_check(1)")
+        if found != "ok":
+            raise UsageError(_unusable(self._where, found))
         [[version]] = run("PRAGMA user_version")
         for older in range(version, SCHEMA_VERSION):
             for statement in _UPGRADES[older]:
                 run(statement)
             run(f"PRAGMA user_version = {older + 1}")
+        self._checksum = Checksum(self._database)
+        if not application or version < SCHEMA_VERSION:
+            self._checksum.keep()
+        elif not self._checksum.fits():
+            raise UsageError(_unusable(self._where, "its content does not fit its checksum"))
         run("COMMIT")
         run("PRAGMA journal_mode = WAL")
         run("PRAGMA synchronous = FULL")
-        [[found]] = run("PRAGMA quick_check(1)")
-        if found != "ok":
-            raise UsageError(_unusable(self._where, found))
 
     def _job(self, *row: Any) -> JobRecord:
         *spec, epoch, index, first_slot, slots, fresh, terms, departed, others = row
@@ -258,15 +282,18 @@ class Store:
         )
 
     @contextlib.contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """All of it, or with a ControllerError nothing."""
+    def _transaction(self, *changed: Item) -> Iterator[sqlite3.Connection]:
+        """Change these items, or raise ControllerError and change nothing."""
         try:
             self._database.execute("BEGIN IMMEDIATE")
             yield self._database
+            self._checksum.keep(*changed)
             self._database.execute("COMMIT")
         except sqlite3.Error as problem:
             if self._database.in_transaction:
                 self._database.execute("ROLLBACK")
+            with contextlib.suppress(sqlite3.Error):
+                self._checksum.recount()
             raise ControllerError(f"cannot write to {self._where}: {problem}") from None
 
 
@@ -280,7 +307,7 @@ def _attachment(port: int | None, *where: Any) -> Attachment | None:
 
 
 def _check_file(path: Path) -> None:
-    """See that a file is new, or a controller's, before SQLite touches it. Raises UsageError."""
+    """Raise UsageError unless a file is new or a controller's, before SQLite touches it."""
     try:
         with contextlib.suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
@@ -295,6 +322,8 @@ def _check_file(path: Path) -> None:
     version, application = _HEADER.unpack(header)
     if application != _APPLICATION:
         raise UsageError(_unusable(str(path), "it is something else's"))
+    if not version:
+        raise UsageError(_unusable(str(path), "it has no version"))
     if version > SCHEMA_VERSION:
         raise UsageError(
             f"{path} is of a newer version of innet (format {version}; this one knows "
@@ -303,6 +332,8 @@ def _check_file(path: Path) -> None:
 
 
 def _unusable(where: str, why: object) -> str:
+    said = " ".join(str(why).split())  # SQLite's message may have several lines
     return (
-        f"{where} cannot be used as the controller's state: {why}; name another file, or remove it"
+        f"{where} cannot be used as the controller's state: {said}; restore it from a copy, or name "
+        "another file"
     )

@@ -1,29 +1,31 @@
-"""What one worker is told, from whoever has something for it to the call that sends it."""
+"""One worker's event queue, from the registry to the gRPC call that sends the events."""
 
 import queue
 from collections.abc import Iterator
 
 from innet.controller import innet_pb2 as pb
+from innet.controller.connection import Connection
 from innet.errors import InnetError, UsageError
 
 
 class Stream:
     """A worker's open stream. `job` and `nonce` are known once the worker has asked to join."""
 
-    def __init__(self) -> None:
+    def __init__(self, connection: Connection) -> None:
         self.job, self.nonce = "", 0
+        self.connection = connection
         self._outbox: queue.SimpleQueue[pb.JoinEvent | InnetError | None] = queue.SimpleQueue()
 
     def tell(self, event: pb.JoinEvent) -> None:
-        """Put an event on its way."""
+        """Queue an event for the worker."""
         self._outbox.put(event)
 
     def end(self, problem: InnetError | None = None) -> None:
-        """There is nothing more to come, because of an error or without."""
+        """End the stream, with or without an error."""
         self._outbox.put(problem)
 
     def events(self, first_within: float) -> Iterator[pb.JoinEvent]:
-        """All events. Raises the error that the stream ends with.
+        """Yield all events. Raises the error that the stream ends with.
 
         Raises UsageError if the worker has not asked to join after `first_within` seconds.
         """
@@ -38,6 +40,6 @@ class Stream:
         try:
             return self._outbox.get(timeout=within)
         except queue.Empty:
-            if self.job:  # it waits for its turn
+            if self.job:  # it waits for a seat
                 return self._outbox.get()
             return UsageError(f"no JoinRequest has come within {within:g} s")

@@ -1,8 +1,8 @@
-"""Keeping a switch as it should be: one thread for each, which connects, compares and writes.
+"""The control of each switch: one thread that connects, compares and writes.
 
-Nobody else writes tables. Whatever happens, the thread does the same: it asks what the switch should
-hold, and sees to it. So there is one way for a worker that joins, for a controller that comes back to
-a switch it has left, and for a switch that has forgotten everything.
+Nobody else writes tables. The thread always does the same: it gets the wanted entries and writes
+the difference. The same code thus serves a worker that joins, a controller that comes back to its
+switch, and a switch that has lost all its entries.
 """
 
 import threading
@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Protocol
 import structlog
 
 from innet.controller.aggregation import AggregationSwitch
+from innet.controller.election import SwitchTaken
 from innet.controller.values import Wanted
-from innet.errors import SwitchError
+from innet.errors import SwitchError, UsageError
 
 if TYPE_CHECKING:
     from innet.controller.reconcile import Held
@@ -23,49 +24,51 @@ _log = structlog.get_logger("innet.controller")
 
 _INSPECT_EVERY = 2.0
 _INSPECTING_SHARE = 0.05
-"""Of the time, at most."""
+"""The largest share of the time that inspecting takes."""
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
-"""Seconds between attempts to connect; in between a tenth of the time that the switch is gone."""
+"""Seconds between attempts to connect: a tenth of the time the switch is gone, within these limits."""
 
 _DONE = object()
 _STOP_WITHIN = 10.0
 
 
 class Listener(Protocol):
-    """Who says what switches should hold, and hears what has become of it."""
+    """The source of the wanted entries, which is notified of their outcome."""
 
     def wanted(self, switch: str) -> Sequence[Wanted]:
-        """What jobs need of a switch at present."""
+        """Return the jobs' entries that a switch should hold at present."""
 
     def up(self, switch: str) -> None:
-        """The switch is connected, runs the program, and has all that it needs for itself."""
+        """Note that a switch is connected, runs the program, and holds its own entries."""
 
     def down(self, switch: str, problem: str) -> None:
-        """It is not, or what it held is lost."""
+        """Note that a switch cannot be used, or has lost its entries."""
 
     def cleared(self, switch: str, job: int, epoch: int) -> None:
-        """The cells of a job are cleared for an epoch."""
+        """Note that a switch has cleared a job's cells for an epoch."""
 
     def held(self, switch: str, job: int, epoch: int, ranks: frozenset[int]) -> None:
-        """These workers of a job are let in, in this epoch, and get their results."""
+        """Note that a switch admits these workers of a job in this epoch and sends them results."""
 
     def refused(self, switch: str, job: int, epoch: int, reason: str) -> None:
-        """The switch does not take what a job needs."""
+        """Note that a switch has refused a job's entries."""
 
 
 Connect = Callable[[Callable[[], None], bool], AggregationSwitch]
-"""Makes a connection: is given what to call when it ends, and whether to be patient."""
+"""A function that makes a connection, given a callback for its end and whether to be patient."""
 
 
 class Supervisor:
-    """Looks after one switch. With :meth:`start` it takes charge; then it goes on until it is closed.
+    """The supervisor of one switch. From :meth:`start` on, it runs until it is closed.
 
-    `drifts` counts what was found different from what had been written.
+    `drifts` counts the entries that differed from those written. `taken` is set while another
+    controller is in charge of the switch.
     """
 
     def __init__(self, name: str, connect: Connect, listener: Listener) -> None:
         self.drifts = 0
+        self.taken = False
         self._name, self._connect, self._listener = name, connect, listener
         self._switch: AggregationSwitch | None = None
         self._before: Held = {}  # as far as the last connection knew
@@ -77,19 +80,20 @@ class Supervisor:
         self._thread = threading.Thread(target=self._run, name=f"innet-switch-{name}", daemon=True)
 
     def connect(self) -> None:
-        """Take charge for the first time. Raises SwitchError."""
+        """Take charge for the first time. Raises SwitchError, or UsageError if the switch lacks ports."""
         self._switch = self._connect(self._bell.set, True)
         try:
+            self._switch.check_ports()
             self._switch.start()
             self._switch.hold([])
-        except SwitchError:
+        except (SwitchError, UsageError):
             self._switch.close()
             raise
         self._problem = None
 
     @property
     def problem(self) -> str | None:
-        """Why the switch cannot be used at present; None if it can."""
+        """Return why the switch cannot be used at present, or None if it can."""
         return self._problem
 
     def start(self) -> None:
@@ -97,18 +101,18 @@ class Supervisor:
         self._thread.start()
 
     def wake(self) -> None:
-        """What the switch should hold has changed."""
+        """Wake the thread: the wanted entries have changed."""
         self._bell.set()
 
     def switch(self) -> AggregationSwitch:
-        """The connection. Raises SwitchError if there is none."""
+        """Return the connection. Raises SwitchError if there is none."""
         switch, problem = self._switch, self._problem
         if problem or not switch:
             raise SwitchError(problem or f"the switch {self._name!r} is being reconnected")
         return switch
 
     def finish(self) -> None:
-        """Let go of the switch when it holds what it should, if it can be reached."""
+        """Disconnect once the switch holds the wanted entries, if it can be reached."""
         self._finishing = True
         self._closed = bool(self._problem)
         self._bell.set()
@@ -116,7 +120,7 @@ class Supervisor:
         self.close()
 
     def close(self) -> None:
-        """Let go of the switch, which goes on."""
+        """Disconnect from the switch, which keeps running."""
         self._closed = True
         self._bell.set()
         if self._thread.ident:
@@ -131,12 +135,13 @@ class Supervisor:
                 self._serve(self._switch or self._reconnect())
                 last = time.monotonic()
             except SwitchError as problem:
+                self.taken = isinstance(problem, SwitchTaken)
                 self._lose(str(problem))
                 self._closed |= self._finishing
                 gone = time.monotonic() - last
                 self._pause(min(max(_SHORTEST_PAUSE, gone / 10), _LONGEST_PAUSE))
             except Exception as problem:  # noqa: BLE001 - whatever it is
-                # The switch is not left alone for it.
+                # Even then the switch is not given up.
                 _log.exception("the switch cannot be looked after", switch=self._name)
                 self._lose(str(problem))
                 self._pause(_LONGEST_PAUSE)
@@ -153,6 +158,10 @@ class Supervisor:
 
     def _reconnect(self) -> AggregationSwitch:
         self._switch = switch = self._connect(self._bell.set, False)
+        try:
+            switch.check_ports()
+        except UsageError as problem:  # it was restarted with other ports
+            _log.warning("ports are missing", switch=self._name, why=str(problem))
         if not switch.start():
             self._lose(f"the switch {self._name!r} has lost its program")
         elif not self._problem:
@@ -169,10 +178,10 @@ class Supervisor:
             self._listener.down(self._name, problem)
 
     def _serve(self, switch: AggregationSwitch) -> None:
-        """Keep the switch as it should be until the connection ends.
+        """Maintain the switch until the connection ends.
 
-        Raises SwitchError if that is not just the connection's fault: then it is worth while to connect
-        again at once, and nobody has to know.
+        Raises SwitchError if more than the connection failed. If only the connection failed, the
+        caller connects again at once, and nobody is notified.
         """
         began = time.monotonic()
         try:
@@ -204,11 +213,11 @@ class Supervisor:
                 inspect_at = started + max(_INSPECT_EVERY, took / _INSPECTING_SHARE)
 
     def _settle(self, switch: AggregationSwitch) -> bool:
-        """Make the switch hold what it should. Returns whether there is more to do at once."""
+        """Make the switch hold the wanted entries. Return whether there is more to do at once."""
         jobs = self._listener.wanted(self._name)
         refused = switch.hold(jobs)
         if self._problem:
-            self._problem = None
+            self._problem, self.taken = None, False
             _log.info("switch ready", switch=self._name)
             self._listener.up(self._name)
         self._told = {job.job: self._told[job.job] for job in jobs if job.job in self._told}
@@ -223,7 +232,7 @@ class Supervisor:
         return self._clear_some(switch, [job for job in jobs if job.clear])
 
     def _clear_some(self, switch: AggregationSwitch, jobs: Sequence[Wanted]) -> bool:
-        """Go one step on with every job whose cells are to be cleared."""
+        """Clear some more cells of every job that needs it. Return whether there are such jobs."""
         numbers = {job.job for job in jobs}
         self._clearing = {job: each for job, each in self._clearing.items() if job in numbers}
         for job in jobs:
@@ -248,7 +257,7 @@ class Supervisor:
         self._listener.refused(self._name, job.job, job.epoch, why)
 
     def _inspect(self, switch: AggregationSwitch) -> None:
-        """See whether the switch still holds what was written. What does not is mended next."""
+        """Compare the switch's entries with those written. The next write repairs the differences."""
         drift, anew = switch.inspect()
         for each in drift:
             self.drifts += 1

@@ -1,6 +1,6 @@
-"""What a controller says to a switch, as text: every P4Runtime request, by the program's names.
+"""A transcript of a controller's P4Runtime requests to a switch, with the program's names.
 
-It is written down where gRPC takes the requests, so nothing is sent that is not in it.
+It is written where gRPC takes the requests, so it contains every request that is sent.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,16 +14,16 @@ from innet.p4.artifacts import digest
 
 Write = Callable[[str], object]
 Heard = Callable[[str, Any], None]
-"""Is given the name of a method and each request to it."""
+"""A function that is given the name of a method and each request to it."""
 
 
 def watched(channel: grpc.Channel, heard: Heard) -> grpc.Channel:
-    """A channel on which every request is `heard` before it goes out."""
+    """Return a channel that passes every request to `heard` before it goes out."""
     return grpc.intercept_channel(channel, _Ear(heard))
 
 
 class Transcript:
-    """Writes requests down. `describe` says what a ``p4_device_config`` consists of."""
+    """A writer of requests. `describe` returns the parts of a ``p4_device_config``."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Transcript:
         self._counters = {each.preamble.id: each.preamble.alias for each in info.counters}
 
     def __call__(self, method: str, request: Any) -> None:
-        """Write one request down."""
+        """Write one request."""
         match request:
             case p4rt.StreamMessageRequest():
                 self._write(f"{method} {_message(request)}")
@@ -90,7 +90,9 @@ class Transcript:
                 return str(entity).replace("\n", " ")
 
     def _entry(self, entry: p4rt.TableEntry) -> str:
-        table = self._tables[entry.table_id]
+        table = self._tables.get(entry.table_id)
+        if not table:  # of the program that the switch ran before
+            return f"all of table {entry.table_id:#010x}"
         if not entry.match:
             return f"all of table {table.preamble.alias}"
         names = {each.id: each.name for each in table.match_fields}
@@ -111,23 +113,23 @@ class _Ear(
     grpc.UnaryStreamClientInterceptor,  # type: ignore[misc]
     grpc.StreamStreamClientInterceptor,  # type: ignore[misc]
 ):
-    """Hears all of P4Runtime's requests."""
+    """An interceptor of all P4Runtime requests."""
 
     def __init__(self, heard: Heard) -> None:
         self._heard = heard
 
     def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
-        """A call with one request."""
+        """Pass on a call with one request."""
         self._heard(_method(details), request)
         return continuation(details, request)
 
     def intercept_unary_stream(self, continuation: Any, details: Any, request: Any) -> Any:
-        """A call with one request and many answers."""
+        """Pass on a call with one request and many answers."""
         self._heard(_method(details), request)
         return continuation(details, request)
 
     def intercept_stream_stream(self, continuation: Any, details: Any, requests: Any) -> Any:
-        """A call with many requests."""
+        """Pass on a call with many requests."""
         return continuation(details, self._each(_method(details), requests))
 
     def _each(self, method: str, requests: Iterator[Any]) -> Iterator[Any]:

@@ -1,8 +1,9 @@
-"""Which switches sum a job, and what each of them does for it: trees of any depth.
+"""The trees in which several switches sum a job, of any depth.
 
-Every switch of a tree sends the sum of those below it up as one contribution. A switch with several
-parents gives each of them a part of the slots: then there are several trees over the same workers, and
-every slot belongs to one of them. Nothing here talks to anybody.
+Every switch of a tree sums the contributions below it and sends its parent the sum as one
+contribution. A switch with several parents gives each of them a part of the slots. Then there are
+several trees over the same workers, and every slot belongs to one of them. Nothing here
+communicates.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,27 +16,27 @@ from innet.wire.layout import MAX_WORKERS
 
 @dataclass(frozen=True)
 class Tree:
-    """The switches on the way of some slots' sums: `links[switch]` goes up, but from the `top`."""
+    """The switches that sum some slots: `links[switch]` goes up from each switch but the `top`."""
 
     top: str
     links: Mapping[str, Uplink]
 
     @property
     def switches(self) -> tuple[str, ...]:
-        """All of them, the top first."""
+        """Return all switches of the tree, the top first."""
         return (self.top, *self.links)
 
 
 @dataclass(frozen=True)
 class Fabric:
-    """The switches that a job may use, `top` first, and their links up among each other."""
+    """The switches that a job may use, `top` first, and their uplinks among each other."""
 
     top: str
     uplinks: Mapping[str, tuple[Uplink, ...]]
 
     @classmethod
     def below(cls, top: str, uplinks: Mapping[str, tuple[Uplink, ...]]) -> "Fabric":
-        """A switch, those below it, and those that share slots with it or with one below it.
+        """Return the fabric of a switch, all switches below it, and the other parents of those.
 
         `uplinks` are those of all switches.
         """
@@ -50,7 +51,7 @@ class Fabric:
 
     @classmethod
     def of(cls, switches: tuple[str, ...], uplinks: Mapping[str, tuple[Uplink, ...]]) -> "Fabric":
-        """These switches, the top first, from which nothing goes up."""
+        """Return the fabric of these switches. The first is the top, and has no uplinks in it."""
         kept = {
             name: tuple(link for link in uplinks.get(name, ()) if link.parent in switches)
             for name in switches
@@ -59,18 +60,18 @@ class Fabric:
 
     @property
     def single(self) -> bool:
-        """There is one switch only."""
+        """Return whether there is one switch only."""
         return len(self.uplinks) == 1
 
     @property
     def tops(self) -> list[str]:
-        """The switches from which nothing goes up."""
+        """Return the switches without uplinks."""
         return [switch for switch, links in self.uplinks.items() if not links]
 
     def port_towards(self, there: str, here: str) -> int | None:
-        """Behind which port of the switch `here` ordinary frames find another one, if behind any.
+        """Return the port of `here` behind which ordinary frames find the switch `there`, or None.
 
-        They take first uplinks only, as floods do.
+        Ordinary frames take first uplinks only, as floods do.
         """
         way = self._way(there, 0)
         if here in way:
@@ -78,7 +79,7 @@ class Fabric:
         return self.uplinks[here][0].port if self.uplinks[here] else None
 
     def trees(self, at: Iterable[str]) -> list[Tree]:
-        """The trees that join workers at these switches; none if there is no way."""
+        """Return the trees that join these switches, or none if no switch is above them all."""
         planes = max(1, *(len(links) for links in self.uplinks.values()))
         found: list[Tree] = []
         for plane in range(planes):
@@ -112,9 +113,9 @@ class Fabric:
 def shares(
     trees: list[Tree], place: Place, workers: Mapping[int, Attachment]
 ) -> dict[str, tuple[Share, ...]]:
-    """What every switch of the trees does for a job with all these workers, by rank.
+    """Return the shares of every switch of the trees in a job with all these workers, by rank.
 
-    The slots are cut into aligned ranges, of which the trees get one after the other.
+    The slots are cut into aligned ranges, which are dealt to the trees in turn.
     """
     pieces = 1
     while pieces < min(len(trees), place.slots):
@@ -146,7 +147,7 @@ def _contributors(
     for switch, link in sorted(tree.links.items()):
         port = link.parent_port
         where = Attachment(port, uplink_address(port), link.parent)
-        # Workers' copies are numbered by their ranks, from 1 on; switches' behind them, by port.
+        # Instances of workers are rank + 1; those of switches follow, by port.
         contributor = Contributor(members[switch], MAX_WORKERS + 1 + port, where)
         found[link.parent].append(contributor)
     return {switch: tuple(each) for switch, each in found.items()}

@@ -1,4 +1,4 @@
-"""What the parts of the controller tell each other."""
+"""Values that the parts of the controller exchange."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,9 +8,9 @@ from innet.wire.frames import Address
 
 @dataclass(frozen=True)
 class Attachment:
-    """Where a worker is: a port of a switch, and its address behind it.
+    """A worker's port at a switch, and its address behind the port.
 
-    Without the switch's name, which one it is goes without saying.
+    The switch's name is empty where it is obvious.
     """
 
     port: int
@@ -20,7 +20,7 @@ class Attachment:
 
 @dataclass(frozen=True)
 class Uplink:
-    """A link of a switch to a parent: from which port of its own to which of the parent's."""
+    """A link of a switch to a parent, from a port of its own to one of the parent's."""
 
     parent: str
     port: int
@@ -29,7 +29,7 @@ class Uplink:
 
 @dataclass(frozen=True)
 class Place:
-    """What a job has of a switch: slots, and the index of its counters and of its multicast group."""
+    """A job's part of a switch: slots, and the index of its counters and of its multicast group."""
 
     index: int
     first_slot: int
@@ -38,9 +38,9 @@ class Place:
 
 @dataclass(frozen=True)
 class Contributor:
-    """Who contributes to a job at a switch: a worker, or a switch below that stands for some.
+    """A worker that contributes to a job at a switch, or a child switch that stands for several.
 
-    `members` is the bitmap of their ranks, `instance` tells its copies of results from others'.
+    `members` is the bitmap of their ranks. `instance` tells its copies of results from others'.
     """
 
     members: int
@@ -50,9 +50,9 @@ class Contributor:
 
 @dataclass(frozen=True)
 class Share:
-    """What one of several switches does for an aligned range of a job's slots.
+    """A switch's part in an aligned range of a job's slots, one of several switches that sum.
 
-    Without an `uplink` it is at the top. `total` workers are in a result.
+    Without an `uplink` it is at the top. A result contains the contributions of `total` workers.
     """
 
     first_slot: int
@@ -63,18 +63,18 @@ class Share:
 
     @property
     def members(self) -> int:
-        """The bitmap of all who are below."""
+        """Return the bitmap of all workers below."""
         return sum(each.members for each in self.contributors)
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a switch should hold of a job, which has a place there.
+    """The entries for a job that a switch should hold. The job has a place there.
 
-    While `workers` and `shares` are empty, nothing. Where several switches sum, `workers` are those
-    that are attached to this one, `beyond` has the ports that lead to the others, by their MAC addresses,
-    and the `shares` say what it does. `clear` asks for the cells to be
-    cleared for this epoch, and with `fresh` for the counters to be set to zero before.
+    While `workers` and `shares` are empty, it should hold none. Where several switches sum,
+    `workers` are those attached to this one. `beyond` has the ports that lead to the other workers,
+    by their MAC addresses, and `shares` are the switch's parts in the sums. `clear` asks to clear
+    the cells for this epoch. `fresh` asks to set the counters to zero before.
     """
 
     job: int
@@ -89,7 +89,7 @@ class Wanted:
 
     @property
     def ranks(self) -> frozenset[int]:
-        """The workers whose contributions are let in, directly or in a sum."""
+        """Return the workers whose contributions are let in, directly or in a sum."""
         members = 0
         for share in self.shares:
             members |= share.members
@@ -100,11 +100,12 @@ class Wanted:
 
 @dataclass(frozen=True)
 class JobSpec:
-    """A job as it was asked for. `number` counts jobs in the order of their creation.
+    """A job as it was requested. `number` counts jobs in the order of their creation.
 
-    `quorum` contributions make a result, or those of all who are left, if these are fewer; with
-    less than `fewest` workers there are no results. `others` are the switches besides `switch` that the
-    job has slots of.
+    A result needs `quorum` contributions, or those of all workers that are left, if these are
+    fewer. With fewer than `fewest` workers there are no results. `token_digest` is the digest of
+    the token of all ranks, or the digests of each rank's own. `others` are the switches besides
+    `switch` on which the job has slots.
     """
 
     name: str
@@ -121,13 +122,13 @@ class JobSpec:
 
     @property
     def switches(self) -> tuple[str, ...]:
-        """All switches that may have to do with the job."""
+        """Return all switches that may take part in the job."""
         return (self.switch, *self.others)
 
 
 @dataclass(frozen=True)
 class WorkerRecord:
-    """What is kept of a worker that is in a job."""
+    """The stored state of a worker in a job."""
 
     rank: int
     nonce: int
@@ -137,7 +138,7 @@ class WorkerRecord:
 
 @dataclass(frozen=True)
 class JobRecord:
-    """What is kept of a job. `terms` is the `Resume` of the epoch, empty where none is agreed upon."""
+    """The stored state of a job. `terms` is the epoch's `Resume`, empty until it is agreed upon."""
 
     spec: JobSpec
     epoch: int
@@ -150,9 +151,9 @@ class JobRecord:
 
 @dataclass(frozen=True)
 class SwitchRecord:
-    """What is kept of a switch: all that it was added with.
+    """The stored state of a switch: all that it was added with.
 
-    `target` is what kind of switch it is, `artifact` the folder of its binary, where it needs one.
+    `target` is the kind of switch. `artifact` is the folder of its binary, if it needs one.
     """
 
     name: str

@@ -6,11 +6,11 @@ from innet.controller.values import SwitchRecord
 from innet.wire.frames import Address
 
 PATHS = {pb.PATH_NONE: "none", pb.PATH_SWITCH: "switch", pb.PATH_FALLBACK: "fallback"}
-"""What people call them."""
+"""The paths' names, as people write them."""
 
 
 def switch_view(switch: SwitchRecord, slots: int, free_slots: int, *, reachable: bool) -> pb.Switch:
-    """A switch, without its ports' counters."""
+    """Return a switch, without its ports' counters."""
     return pb.Switch(
         name=switch.name,
         grpc_address=switch.grpc_address,
@@ -30,7 +30,7 @@ def switch_view(switch: SwitchRecord, slots: int, free_slots: int, *, reachable:
 
 
 def job_view(job: Job, lanes: int, lease_s: float, now: float) -> pb.Job:
-    """A job, without counters and members."""
+    """Return a job, without counters and members."""
     place = job.place
     return pb.Job(
         name=job.spec.name,
@@ -49,10 +49,19 @@ def job_view(job: Job, lanes: int, lease_s: float, now: float) -> pb.Job:
     )
 
 
-def worker_view(worker: Worker, job: Job, now: float) -> pb.WorkerStatus:
-    """A worker that has a seat; without port and address while they are not known."""
+def worker_view(
+    worker: Worker, job: Job, now: float, silence: float | None = 0.0
+) -> pb.WorkerStatus:
+    """Return a worker with a seat, without port and address while they are unknown.
+
+    `silence` is that of its machine, in seconds, or None if the worker is not connected.
+    """
     view = pb.WorkerStatus(
-        rank=worker.rank, silent_s=max(0.0, now - worker.heard), progress=worker.progress
+        rank=worker.rank,
+        silent_s=max(0.0, now - worker.heard),
+        progress=worker.progress,
+        unreachable_s=silence or 0.0,
+        disconnected=silence is None,
     )
     if worker.where:
         view.switch = worker.where.switch or job.spec.switch
@@ -61,10 +70,19 @@ def worker_view(worker: Worker, job: Job, now: float) -> pb.WorkerStatus:
     return view
 
 
-def tree_view(job: Job) -> list[pb.JobSwitch]:
-    """What each of several switches does for a job, without counters; nothing where there is one.
+def departures(job: Job, now: float) -> list[pb.Departed]:
+    """Return the workers that have left the job, in order."""
+    return [
+        pb.Departed(rank=each.rank, reason=each.reason, ago_s=now - each.at)
+        for each in job.history.departures
+    ]
 
-    Of a job whose workers are not all there no switch does anything, but each has counted something.
+
+def tree_view(job: Job) -> list[pb.JobSwitch]:
+    """Return each switch's part in a job of several switches, without counters, or [] for one switch.
+
+    Until all workers are there, no switch takes part, but each may have counted something. So all
+    are listed.
     """
     if job.fabric.single:
         return []
@@ -82,6 +100,16 @@ def tree_view(job: Job) -> list[pb.JobSwitch]:
     ]
 
 
+def misplaced(switch: str, link: pb.Uplink) -> str:
+    """Return the sentence about an uplink that ends in a wrong place, or "" if it does not."""
+    if not link.found:
+        return ""
+    return (
+        f"the uplink at port {link.port} of {switch} was said to lead to port {link.parent_port} of "
+        f"{link.parent}, and leads to {link.found}"
+    )
+
+
 def address_view(address: Address) -> pb.Address:
-    """An address."""
+    """Return an address."""
     return pb.Address(mac=address.mac, ip=address.ip, udp_port=address.udp_port)

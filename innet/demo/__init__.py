@@ -1,5 +1,5 @@
-"""``innet demo``: a rack on one machine, trained through a P4 switch and, to compare, over Gloo.
+"""``innet demo``: one training on one machine, through a P4 switch and over Gloo for comparison.
 
-`rack` starts the switch and the controller, `training` is what each worker process runs,
-`comparison` runs both trainings and prints the table.
+`rack` starts the switch and the controller. Each worker process runs `training`. `comparison` runs
+both trainings and prints the table.
 """

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from innet.console import PlainConsole
 from innet.controller import innet_pb2 as pb
 from innet.demo.rack import INTERRUPTS, free_tcp_port, local_rack, spawned
 from innet.errors import InnetError
@@ -19,43 +19,43 @@ from innet.host.quantizers.choice import Choice
 
 LEAST_ACCURACY = 0.95
 MOST_DIFFERENCE = 0.01
-"""How far the accuracy may be from Gloo's."""
+"""The largest accepted difference from Gloo's accuracy."""
 
 _TRAINING = "innet.demo.training"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A finished training: the summaries of all workers, by rank, and the time it took."""
+    """A finished training: the summaries of all workers, by rank, and its duration."""
 
     workers: Sequence[dict[str, Any]]
     seconds: float
 
     @property
     def accuracy(self) -> float:
-        """Share of the test set that is classified right, 0 to 1."""
+        """Return the share of the test set that is classified correctly, 0 to 1."""
         return float(self.workers[0]["accuracy"])
 
     @property
     def loss(self) -> float:
-        """Mean cross entropy over the training set."""
+        """Return the mean cross entropy over the training set."""
         return float(self.workers[0]["final_loss"])
 
     @property
     def identical(self) -> bool:
-        """Whether all workers hold the same parameters, bit by bit."""
+        """Return whether all workers hold the same parameters, bit by bit."""
         return len({worker["parameters"] for worker in self.workers}) == 1
 
     def traffic(self, key: str) -> int:
-        """A traffic figure, summed over the workers."""
+        """Return a traffic figure, summed over the workers."""
         return sum(int(worker["traffic"][key]) for worker in self.workers)
 
 
 def run(workers: int, epochs: int, lanes: int, quantizer: str = "int32") -> None:
     """Train twice, print the table, and raise InnetError if a promise was not kept."""
-    Choice.read(quantizer).bind(workers)  # or it is refused before anything has started
+    Choice.read(quantizer).bind(workers)  # refuse a bad quantizer before anything starts
     INTERRUPTS.catch()
-    console = Console()
+    console = PlainConsole()
     with Progress(
         TextColumn("{task.description:<24}"),
         BarColumn(),
@@ -72,8 +72,9 @@ def run(workers: int, epochs: int, lanes: int, quantizer: str = "int32") -> None
     console.print(table(innet, gloo, job, quantizer))
     check(innet, gloo, job)
     console.print(
-        f"[green]All {workers} workers hold the same parameters, and the switch's counters account "
-        "for every chunk of every step.[/green]"
+        f"All {workers} workers hold the same parameters, and the switch's counters account "
+        "for every chunk of every step.",
+        style="green",
     )
 
 
@@ -122,7 +123,7 @@ def train(
 
 
 def table(innet: Outcome, gloo: Outcome, job: pb.Job, quantizer: str) -> Table:
-    """Both trainings side by side; what Gloo sends is the kernel's business and not counted."""
+    """Return a table of both trainings. Gloo's traffic is not in it: only the kernel counts that."""
     rows = Table("", "innet", "Gloo", title=f"{job.workers} workers, {job.lanes} lanes per packet")
     elements = sum(int(worker["elements"]) for worker in innet.workers)
     both = innet.traffic("bytes_sent") + innet.traffic("bytes_received")

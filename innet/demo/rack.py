@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from innet import environment as names
+from innet.commands import Stopped
 from innet.controller import innet_pb2 as pb
 from innet.controller.client import connect, translated
 from innet.errors import InnetError
@@ -27,22 +28,24 @@ _LIBC = ctypes.CDLL(None)
 
 
 class Interrupts:
-    """Ctrl-C and SIGTERM, both as KeyboardInterrupt, but not around a fork.
+    """A handler of Ctrl-C (KeyboardInterrupt) and SIGTERM (Stopped), except around a fork.
 
-    There Python runs hooks out of which no exception comes: it would be printed, and lost.
+    During a fork Python runs hooks that swallow exceptions: one raised there would be printed and
+    lost.
     """
 
     def __init__(self) -> None:
-        self._came = self._held = False
+        self._came: BaseException | None = None
+        self._held = False
 
     def catch(self) -> None:
-        """Take both signals from now on."""
+        """Handle both signals from now on."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._take)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Keep a signal that comes meanwhile, for :meth:`check`."""
+        """Keep a signal that arrives within the block for :meth:`check`."""
         self._held = True
         try:
             yield
@@ -50,23 +53,23 @@ class Interrupts:
             self._held = False
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt if a signal was kept."""
+        """Raise KeyboardInterrupt or Stopped if a signal was kept."""
         if self._came:
-            raise KeyboardInterrupt
+            raise self._came
 
-    def _take(self, *_: object) -> None:
-        self._came = True
+    def _take(self, number: int, _: object) -> None:
+        self._came = KeyboardInterrupt() if number == signal.SIGINT else Stopped(number)
         if not self._held:
-            raise KeyboardInterrupt
+            raise self._came
 
 
 INTERRUPTS = Interrupts()
-"""A process has one handler for a signal."""
+"""The instance of this process: a process has one handler for each signal."""
 
 
 @dataclass(frozen=True)
 class Rack:
-    """A running rack. `links` has one link specification for each worker, or several with + between."""
+    """A running rack. `links` has one link specification for each worker, or several joined with +."""
 
     controller: str
     job: str
@@ -76,17 +79,17 @@ class Rack:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What :func:`innet.join` reads; the worker picks its link by ``LOCAL_RANK``."""
+        """Return the environment for :func:`innet.join`; a worker picks its link by ``LOCAL_RANK``."""
         return {
             names.CONTROLLER: self.controller,
             names.JOB: self.job,
             names.TOKEN: self.token,
             names.LINK: " ".join(self.links),
-            names.TLS: "",  # all of it is on this machine
+            names.TLS: "",  # no TLS: everything runs on this machine
         }
 
     def describe_job(self) -> pb.Job:
-        """The job, with the switch's counters."""
+        """Return the job, with the switch's counters."""
         channel, stub = connect(self.controller)
         with contextlib.closing(channel), translated("show the job"):
             job: pb.Job = stub.GetJob(pb.GetJobRequest(name=self.job))
@@ -95,9 +98,9 @@ class Rack:
 
 @contextlib.contextmanager
 def local_rack(workers: int, lanes: int = 64, slots: int = 128, cables: int = 1) -> Iterator[Rack]:
-    """Run a rack with `cables` to each of some workers, and one job over all workers.
+    """Run a rack with one job over all `workers`, and `cables` cables to each of them.
 
-    Everything that it starts has ended when the block is left. Raises InnetError.
+    Ends every process that it has started when the block is left. Raises InnetError.
     """
     ends = workers * cables
     ports = free_udp_ports(2 * ends)
@@ -134,7 +137,7 @@ def local_rack(workers: int, lanes: int = 64, slots: int = 128, cables: int = 1)
 
 @contextlib.contextmanager
 def process(arguments: Sequence[str]) -> Iterator[tuple["subprocess.Popen[str]", str]]:
-    """A server process that prints ``NAME ADDRESS`` when it is ready. Yields it and the address."""
+    """Start a server process that prints ``NAME ADDRESS`` when ready; yield both process and address."""
     with spawned(arguments) as running:
         line = _stdout(running).readline()
         if not line:
@@ -147,7 +150,7 @@ def process(arguments: Sequence[str]) -> Iterator[tuple["subprocess.Popen[str]",
 def spawned(
     arguments: Sequence[str], environment: Mapping[str, str] | None = None
 ) -> Iterator["subprocess.Popen[str]"]:
-    """A process with its output piped, which ends with the block, or with this process."""
+    """Start a process with piped output; it ends with the block, or with this process."""
     with INTERRUPTS.held():
         running = subprocess.Popen(
             arguments,
@@ -155,7 +158,7 @@ def spawned(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            start_new_session=True,  # Ctrl-C reaches this process only, which then ends the others
+            start_new_session=True,  # only this process gets Ctrl-C, and then ends the others
             preexec_fn=partial(end_with_parent, os.getpid()),  # noqa: PLW1509 - system calls only
         )
     with running:
@@ -167,7 +170,7 @@ def spawned(
 
 
 def stop(running: "subprocess.Popen[str]") -> None:
-    """End a process: SIGTERM, and SIGKILL if that does not help."""
+    """End a process with SIGTERM, and with SIGKILL if it does not react."""
     running.terminate()
     try:
         running.wait(_STOP_WITHIN)
@@ -176,23 +179,23 @@ def stop(running: "subprocess.Popen[str]") -> None:
 
 
 def command(module: str) -> list[str]:
-    """How to run a module's ``main`` with this interpreter, wherever scripts are installed."""
+    """Return a command that runs a module's ``main`` with this interpreter."""
     return [sys.executable, "-c", f"from {module} import main; main()"]
 
 
 def free_udp_ports(count: int) -> list[int]:
-    """UDP ports of the loopback interface that nobody has at the moment."""
+    """Return UDP ports of the loopback interface that are free at the moment."""
     return _free_ports(socket.SOCK_DGRAM, count)
 
 
 def free_tcp_port() -> int:
-    """A TCP port of the loopback interface that nobody has at the moment."""
+    """Return a TCP port of the loopback interface that is free at the moment."""
     return _free_ports(socket.SOCK_STREAM, 1)[0]
 
 
 def _free_ports(kind: socket.SocketKind, count: int) -> list[int]:
-    # Not from the range out of which the kernel serves sockets that do not care: it would give
-    # a port to the next of them, before who has asked here can take it.
+    # Avoid the range from which the kernel assigns ports to sockets that name none. Otherwise
+    # another socket could get the port before our caller binds it.
     low, high = (int(end) for end in _EPHEMERAL.read_text().split())
     candidates = [*range(_LOWEST_PORT, low), *range(high + 1, 1 << 16)]
     free: list[int] = []
@@ -206,9 +209,9 @@ def _free_ports(kind: socket.SocketKind, count: int) -> list[int]:
 
 
 def end_with_parent(parent: int) -> None:
-    """For a process that has just been forked: let it hear SIGTERM when its parent dies."""
+    """Ask the kernel to send this freshly forked process SIGTERM when its parent dies."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:  # it ended before it could be said
+    if os.getppid() != parent:  # the parent died before the request
         os.kill(os.getpid(), signal.SIGTERM)
 
 

@@ -7,17 +7,18 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from innet.commands import Stopped
 from innet.demo.rack import INTERRUPTS, end_with_parent, local_rack
 from innet.errors import UsageError
 
 _STOP_WITHIN = 30.0
-"""Seconds that a command has to end by itself; torchrun gives its workers as many."""
+"""Seconds that a command has to end by itself; torchrun gives its workers the same time."""
 
 
 def run(command: Sequence[str], workers: int, lanes: int, slots: int, cables: int) -> int:
-    """Run a command with the environment of a rack for `workers`. Returns its exit code.
+    """Run a command with the environment of a rack for `workers`. Return its exit code.
 
-    A command that a signal has ended gives 128 and the signal's number, as in a shell. Raises
+    If a signal ended the command, the code is 128 plus the signal's number, as in a shell. Raises
     InnetError.
     """
     INTERRUPTS.catch()
@@ -34,7 +35,7 @@ def run(command: Sequence[str], workers: int, lanes: int, slots: int, cables: in
 def _running(
     command: Sequence[str], environment: dict[str, str]
 ) -> "Iterator[subprocess.Popen[bytes]]":
-    """A process at this one's terminal, which ends with the block, or with this process."""
+    """Start a process on this one's terminal; it ends with the block, or with this process."""
     with INTERRUPTS.held():
         process = subprocess.Popen(
             command,
@@ -45,8 +46,8 @@ def _running(
         try:
             INTERRUPTS.check()
             yield process
-        except KeyboardInterrupt:
-            # The terminal tells both of Ctrl-C; of what comes otherwise the command knows nothing.
+        except (KeyboardInterrupt, Stopped):
+            # The terminal sends Ctrl-C to both processes. Other signals have to be passed on.
             process.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_STOP_WITHIN)

@@ -1,6 +1,7 @@
-"""One worker of the demo: DistributedDataParallel on handwritten digits, over innet or Gloo.
+"""A worker of the demo: DistributedDataParallel on handwritten digits, over innet or Gloo.
 
-Prints one JSON object per line: after every epoch its number and the loss, at the end a summary.
+It prints one JSON object per line: the number and the loss after each epoch, and a summary at the
+end.
 """
 
 import hashlib
@@ -42,10 +43,10 @@ def main(network: str, epochs: int) -> None:
     (images, labels), test = digits()
     optimizer = torch.optim.SGD(replica.parameters(), lr=_LEARNING_RATE, momentum=_MOMENTUM)
     together = workers * _BATCH
-    whole = len(images) // together * together  # whole steps only, so that all workers make as many
+    whole = len(images) // together * together  # whole steps only, equally many on all workers
     total = epochs * (whole // together)
-    # Down to zero from the middle on: at a rate that stays high, the last bits of the sums decide where a
-    # training ends.
+    # The rate falls linearly to zero in the second half. At a constant high rate the last bits of
+    # the sums would decide the final accuracy.
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: min(1.0, 2 - 2 * step / total)
     )
@@ -68,7 +69,7 @@ def main(network: str, epochs: int) -> None:
 
 
 def digits() -> tuple[tuple[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]:
-    """Scikit-learn's 1797 digits, float32 (n, 64) and int64 (n,): training and test set."""
+    """Return scikit-learn's 1797 digits, float32 (n, 64) and int64 (n,), as training and test set."""
     data = load_digits()
     images = torch.tensor(data.data / 16, dtype=torch.float32)
     labels = torch.tensor(data.target)
@@ -85,7 +86,7 @@ def summary(
     steps: int,
     agent: Agent | None,
 ) -> dict[str, Any]:
-    """What the comparison needs to know about a finished training."""
+    """Return the facts about a finished training that the comparison needs."""
     with torch.no_grad():
         loss = nn.functional.cross_entropy(model(training[0]), training[1])
         right = (model(test[0]).argmax(dim=1) == test[1]).float().mean()
@@ -102,7 +103,7 @@ def summary(
 
 
 def say(**facts: Any) -> None:
-    """Tell the comparison something."""
+    """Print a message for the comparison."""
     sys.stdout.write(json.dumps(facts) + "\n")
     sys.stdout.flush()
 

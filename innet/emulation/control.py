@@ -1,8 +1,8 @@
 """The controller of an emulation, and its job.
 
-The controller is where its station of the plan is: at a port of the root switch, by a link that is not
-capped. Workers reach it through the emulated switches, as they would reach it in a cluster; it reaches
-the switches' P4Runtime by sockets in a folder, beside the network, as over a network for management.
+The controller runs at its own station of the plan: at a port of the root switch, by a link without
+a cap. Workers reach it through the emulated switches, as they would in a cluster. It reaches the
+switches' P4Runtime by sockets in a folder, as over a separate management network.
 """
 
 import contextlib
@@ -36,11 +36,13 @@ class Control:
     plan: Plan
 
     def sums(self) -> list[SwitchSums]:
-        """What every switch has summed so far. Raises ControllerError."""
+        """Return the sums of every switch so far. Raises ControllerError."""
         with translated("read the counters"):
             job = self.stub.GetJob(pb.GetJobRequest(name=JOB))
         counters = {each.switch: each.counters for each in job.tree}
-        counters = counters or {self.plan.root.name: job.counters}  # one switch is no tree
+        counters = counters or {
+            self.plan.root.name: job.counters
+        }  # a job on one switch has no tree
         return [
             SwitchSums.of(switch, counters[switch.name])
             for switch in self.plan.switches
@@ -50,13 +52,13 @@ class Control:
 
 @dataclass(frozen=True)
 class Starting:
-    """A controller that has been started, and may serve already."""
+    """A controller that has been started, and may not serve yet."""
 
     process: "subprocess.Popen[str]"
     log: Path
 
     def await_ready(self) -> None:
-        """Return when it serves. Raises InnetError if it does not."""
+        """Wait until it serves. Raises InnetError if it fails to start."""
         out: IO[str] = self.process.stdout  # type: ignore[assignment]
         if not out.readline():
             raise InnetError(f"the controller did not start: {self.log.read_text().strip()}")
@@ -64,9 +66,9 @@ class Starting:
 
 @contextlib.contextmanager
 def started(folder: Path) -> Iterator[Starting]:
-    """Start the controller. It needs no network yet: it serves at every address there will be."""
-    # Nobody is in this network but the emulation's own processes: TLS would protect nothing.
-    # Where all hosts share a processor or two, one may not come to say anything for seconds.
+    """Start the controller. It needs no network yet, because it serves at all future addresses."""
+    # Only the emulation's own processes are in this network: TLS would protect nothing. Where all
+    # hosts share a processor or two, a host may be unable to send anything for seconds.
     served = ["controller", "--address", f"0.0.0.0:{PORT}", "--insecure", "--lease", str(_LEASE_S)]
     log = folder / "controller.log"
     with log.open("w") as errors, INTERRUPTS.held():
@@ -87,9 +89,9 @@ def started(folder: Path) -> Iterator[Starting]:
 
 @contextlib.contextmanager
 def controlled(controller: Starting, plan: Plan, p4runtime: dict[str, str]) -> Iterator[Control]:
-    """Give the controller the switches, and create the job.
+    """Add the switches to the controller, and create the job.
 
-    `p4runtime` says where each switch serves. Raises InnetError.
+    `p4runtime` has the address of each switch. Raises InnetError.
     """
     controller.await_ready()
     address = f"{plan.controller.address.ip}:{PORT}"

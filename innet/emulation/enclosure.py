@@ -1,10 +1,10 @@
-"""A corner of the kernel for one emulation: networks, processes and mounts of its own.
+"""An enclosure for one emulation: namespaces of its own for networks, processes and mounts.
 
-What runs in :func:`enclosed` is the first process of a new process namespace, in a new network
-namespace. When it ends, by whatever, also by SIGKILL, or because the process that waits for it was
-killed, the kernel ends every process in there, and with the last of them every interface and every
-namespace is gone. So nothing has to be found and removed afterwards, and emulations that run at the
-same time cannot meet, whatever their interfaces are called.
+The callable given to :func:`enclosed` runs as the first process of a new process namespace, in a
+new network namespace. When that process ends, the kernel ends every process in there, and then
+removes all interfaces and namespaces. It does so even after SIGKILL, or when the process that waits
+for it is killed. So nothing has to be found and removed afterwards. Emulations that run at the same
+time cannot interfere, whatever their interfaces are called.
 """
 
 import contextlib
@@ -28,9 +28,9 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def enclosed(run: Callable[[], int]) -> int:
-    """Call `run` in an enclosure. Returns what it returns, or 128 and the signal that it ended by.
+    """Call `run` in an enclosure. Return its result, or 128 plus the signal that ended it.
 
-    Signals that this process is sent go on to it. Needs root; raises InnetError without.
+    Signals sent to this process are passed on to it. Needs root; raises InnetError without.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)
     try:
@@ -49,13 +49,13 @@ def enclosed(run: Callable[[], int]) -> int:
 
 
 def cover(path: Path, by: Path) -> None:
-    """In the enclosure, and only there, show another file at `path`. Raises InnetError."""
+    """Show another file at `path`, only in the enclosure. Raises InnetError."""
     if path.exists():
         _mount(str(by), str(path), None, _BIND)
 
 
 def _be_first(run: Callable[[], int], mask: Iterable[int]) -> None:
-    """The child's whole life."""
+    """Run the child, from its start to its exit."""
     status = 1
     try:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -64,10 +64,11 @@ def _be_first(run: Callable[[], int], mask: Iterable[int]) -> None:
         _mount("none", "/", None, _RECURSIVE | _PRIVATE)
         _mount("proc", "/proc", "proc", _NO_SUID | _NO_DEVICES | _NO_EXEC)
         subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-        with contextlib.suppress(FileNotFoundError):  # interfaces say nothing that nobody asked for
+        # Without IPv6 addresses, interfaces send no packets of their own.
+        with contextlib.suppress(FileNotFoundError):
             _NO_IPV6.write_text("1")
         status = run()
-    except SystemExit as end:  # such as rich's, when nobody reads what is printed
+    except SystemExit as end:  # such as rich's, when nobody reads the output
         status = end.code if isinstance(end.code, int) else 1
     except BaseException as problem:  # noqa: BLE001 - this process has no caller to raise it to
         with contextlib.suppress(Exception):
@@ -83,7 +84,7 @@ def _wait(child: int) -> int:
     while True:
         heard = signal.sigwaitinfo(_HEARD)
         if heard.si_signo != signal.SIGCHLD:
-            # A code above 0 is the kernel's: Ctrl-C, which the child has heard itself.
+            # A code above 0 is the kernel's: Ctrl-C, which has reached the child as well.
             if heard.si_signo == signal.SIGHUP:
                 os.kill(child, signal.SIGTERM)
             elif heard.si_code <= 0:

@@ -19,11 +19,11 @@ MASTER_PORT = 29_500
 _STOPS_WITHIN = 5.0
 
 Say = Callable[[str, str], None]
-"""Takes a host's name and a line that it has printed."""
+"""A function that takes a host's name and a line of its output."""
 
 
 def environment(plan: Plan, rank: int, controller: str, job: str, token: str) -> dict[str, str]:
-    """What the process of this rank finds in its environment: torchrun's variables and innet's."""
+    """Return the environment of the process of this rank: torchrun's variables and innet's."""
     host = plan.hosts[rank]
     return {
         "RANK": str(rank),
@@ -46,14 +46,14 @@ def environment(plan: Plan, rank: int, controller: str, job: str, token: str) ->
 
 @dataclass(frozen=True)
 class Ended:
-    """How a host's process has ended: as `subprocess` says it; None: it was stopped."""
+    """The end of a host's process: its code as in `subprocess`, or None if it was stopped."""
 
     host: str
     code: int | None
 
     @property
     def failed(self) -> bool:
-        """Whether it has ended by itself, and not well."""
+        """Return whether it has ended by itself with a failure."""
         return bool(self.code)
 
     def __str__(self) -> str:
@@ -75,10 +75,10 @@ class Launch:
         self._readers: list[threading.Thread] = []
 
     def start(self, host: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Run a command on a host. Whoever has started one ends with :meth:`stop`."""
+        """Run a command on a host. The caller has to call :meth:`stop` in the end."""
         with INTERRUPTS.held():
             process = subprocess.Popen(
-                # A session of its own: one signal ends it, and all that it has started.
+                # A session of its own: one signal ends it with all that it has started.
                 ["mnexec", "-da", str(self._inside[host]), *command],
                 env={**os.environ, **environment},
                 stdin=subprocess.DEVNULL,
@@ -94,7 +94,7 @@ class Launch:
         reader.start()
 
     def ends(self) -> Iterator[Ended | None]:
-        """How each process ends, as it does, and now and then None, so that the caller can look up."""
+        """Yield each process's end, and now and then None, so that the caller can do other things."""
         while self._running:
             with contextlib.suppress(queue.Empty):
                 ended = self._ended.get(timeout=0.2)
@@ -104,7 +104,7 @@ class Launch:
             yield None
 
     def stop(self) -> list[Ended]:
-        """End what still runs: SIGTERM, and SIGKILL if that does not help. Returns what it ended."""
+        """End running processes with SIGTERM, and SIGKILL if necessary. Return their ends."""
         stopped = [Ended(host, None) for host in self._running]
         deadline = time.monotonic() + _STOPS_WITHIN
         for process in self._running.values():
@@ -112,7 +112,9 @@ class Launch:
         for process in self._running.values():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(max(0, deadline - time.monotonic()))
-            _signal(process, signal.SIGKILL)  # also what it has started and left behind
+            _signal(
+                process, signal.SIGKILL
+            )  # also for processes that it has started and left behind
             process.wait()
         self._running.clear()
         for reader in self._readers:
@@ -125,7 +127,7 @@ class Launch:
             with out:
                 for line in out:
                     self._say(host, line.rstrip("\n"))
-        finally:  # also when nobody reads what we say
+        finally:  # also when nobody reads our output
             self._ended.put(Ended(host, process.wait()))
 
 

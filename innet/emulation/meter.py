@@ -1,4 +1,4 @@
-"""The links' counters, as the kernel keeps them, read where each interface is."""
+"""The links' counters in the kernel, read in the namespace of each interface."""
 
 import threading
 import time
@@ -14,7 +14,7 @@ _SAMPLE_EVERY = 0.1
 
 @dataclass(frozen=True)
 class Traffic:
-    """What has crossed a link since it was made: whole Ethernet frames, without their checksums."""
+    """The traffic of a link since it was made: whole Ethernet frames, without their checksums."""
 
     up_bytes: int
     up_frames: int
@@ -24,7 +24,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Samples:
-    """Traffic over time: seconds since the beginning, and for each of them every link's bytes."""
+    """Traffic over time: seconds since the beginning, and every link's bytes at each of them."""
 
     times: list[float] = field(default_factory=list)
     up_bytes: dict[str, list[int]] = field(default_factory=dict)
@@ -32,14 +32,14 @@ class Samples:
 
 
 class Meter:
-    """Reads the counters of links. `inside` has a process id in every node's namespace."""
+    """A reader of links' counters. `inside` has a process id in every node's namespace."""
 
     def __init__(self, links: Sequence[PlannedLink], inside: Mapping[str, int]) -> None:
         self._links = links
         self._inside = inside
 
     def read(self) -> dict[str, Traffic]:
-        """Every link's traffic, by name: what its child's end has sent (up) and received (down)."""
+        """Return every link's traffic, by name: sent (up) and received (down) at the child's end."""
         # A namespace is read once: a switch has as many interfaces in it as ports.
         nodes = {link.child.node for link in self._links}
         counters = {node: _interfaces(self._inside[node]) for node in nodes}
@@ -47,7 +47,7 @@ class Meter:
 
 
 class Sampler:
-    """Reads a meter many times a second, in a thread, while it is entered."""
+    """A thread that reads a meter many times a second, while the object is entered."""
 
     def __init__(self, read: Callable[[], Mapping[str, Traffic]]) -> None:
         self.samples = Samples()
@@ -75,7 +75,7 @@ class Sampler:
 
 
 def _interfaces(process: int) -> dict[str, Traffic]:
-    """The counters of all interfaces in the namespace of a process."""
+    """Return the counters of all interfaces in the namespace of a process."""
     found = {}
     for line in Path(f"/proc/{process}/net/dev").read_text().splitlines()[2:]:
         name, _, numbers = line.partition(":")

@@ -30,25 +30,28 @@ _SERVER_GIB = 1
 
 
 class CappedInterface(TCIntf):
-    """An end of a link: what leaves it is held to the link's rate.
+    """An end of a link that limits outgoing traffic to the link's rate.
 
-    Checksums and segments are made before a frame leaves. Behind a veth Linux leaves both to a network
-    card that does not exist, and a switch that sees frames as they are could not pass them on.
+    The kernel computes checksums and cuts segments before a frame leaves. Behind a veth, Linux
+    otherwise leaves both to a network card that does not exist. A switch that sees raw frames could
+    not forward those.
     """
 
     def config(self, spec: LinkSpec | None = None, **settings: Any) -> None:
-        """Mininet's settings, and the cap. Raises InnetError."""
+        """Apply Mininet's settings and the cap. Raises InnetError."""
         super().config(txo=False, **settings)
         for command in cap_commands(spec or LinkSpec(), self.name):
-            if said := self.cmd(command).strip():
-                raise InnetError(f"cannot cap {self.name} with {command!r}: {said}")
+            # Some versions of tc warn although the kernel succeeds; the exit status is then 0.
+            _, said, status = self.node.pexec(command)
+            if status:
+                raise InnetError(f"cannot cap {self.name} with {command!r}: {said.strip()}")
 
 
 def cap_commands(spec: LinkSpec, interface: str) -> list[str]:
-    """How to hold what leaves an interface to a rate: nothing if there is none."""
+    """Return the commands that limit an interface's outgoing rate, or none without a rate."""
     if spec.rate is None:
         return []
-    per_second = spec.rate / 8
+    per_second = spec.rate / 8  # bytes
     burst = round(max(_LEAST_BURST, per_second * _BURST_SECONDS))
     queue = round(max(2 * _LARGEST_FRAME, per_second * spec.queue / 1000))
     add = f"tc qdisc add dev {interface}"
@@ -58,26 +61,26 @@ def cap_commands(spec: LinkSpec, interface: str) -> list[str]:
         f"{add} root handle 1: htb default 1",
         (
             f"tc class add dev {interface} parent 1: classid 1:1 htb "
-            f"rate {spec.rate}bit burst {burst} cburst {_LARGEST_FRAME}"
+            f"rate {spec.rate}bit burst {burst} cburst {_LARGEST_FRAME} quantum {_LARGEST_FRAME}"
         ),
         f"{add} parent 1:1 bfifo limit {queue}",
     ]
 
 
 class EmulatedSwitch(InnetSwitch):
-    """innet-switch, which starts while others do; what it says is in `log`."""
+    """innet-switch, started without waiting for it. Its output goes to `log`."""
 
     def __init__(self, name: str, log: Path, **settings: Any) -> None:
         super().__init__(name, **settings)
         self.log = log
 
     def start(self, controllers: Any) -> None:  # noqa: ARG002 - Mininet's
-        """Start it. :meth:`await_ready` says whether it runs."""
+        """Start it. :meth:`await_ready` waits until it runs."""
         with self.log.open("w") as log:
             self.process = self.popen(self._command(), stdout=log, stderr=log, text=True)
 
     def await_ready(self) -> None:
-        """Return when it serves P4Runtime. Raises InnetError."""
+        """Wait until it serves P4Runtime. Raises InnetError."""
         with grpc.insecure_channel(self.grpc_address) as channel:
             ready = grpc.channel_ready_future(channel)
             for _ in range(int(_READY_WITHIN / 0.1)):
@@ -92,12 +95,12 @@ class EmulatedSwitch(InnetSwitch):
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs."""
+        """Return whether it still runs."""
         return self.process is not None and self.process.poll() is None
 
 
 class Bmv2Switch(EmulatedSwitch):
-    """BMv2, which takes the same options, some of them behind a ``--``."""
+    """BMv2, which takes the same options, some of them after a ``--``."""
 
     def _command(self) -> list[str]:
         ports = (f"-i{number}@{each.name}" for number, each in self._interfaces().items())
@@ -117,13 +120,13 @@ _CLASSES = {"embedded": EmulatedSwitch, "bmv2": Bmv2Switch, "pbox": EmulatedServ
 
 @contextlib.contextmanager
 def running(plan: Plan, folder: Path) -> Iterator[Mininet]:
-    """The network, with its switches running, which wait for P4Runtime to bring a program.
+    """Yield the network, with running switches that wait for a program over P4Runtime.
 
-    Switches serve it at sockets in `folder`, for their namespaces have no way to each other but the
-    links of the plan. The controller's place is the namespace of the caller. Raises InnetError.
+    Switches serve P4Runtime at sockets in `folder`, because only the plan's links join their
+    namespaces. The controller's station is the namespace of the caller. Raises InnetError.
     """
-    setLogLevel("output")  # what its prompt says, and warnings
-    Mininet.inited = True  # Mininet would raise the limits of the whole machine
+    setLogLevel("output")  # the output of its prompt, and warnings
+    Mininet.inited = True  # otherwise Mininet would raise the limits of the whole machine
     net = Mininet(host=Host, controller=None)
     try:
         _build(net, plan, folder)
@@ -143,7 +146,7 @@ def _build(net: Mininet, plan: Plan, folder: Path) -> None:
         _add_switch(net, switch, folder)
     stations = {each.name: each for each in (*plan.hosts, plan.controller)}
     for node in net.values():
-        if node.name != plan.controller.name:  # without IPv6 nothing is said that nobody asked for
+        if node.name != plan.controller.name:  # without IPv6 no unrequested packets are sent
             node.cmd("sysctl -qw net.ipv6.conf.all.disable_ipv6=1; ip link set lo up")
     for link in plan.links:
         net.addLink(

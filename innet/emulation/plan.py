@@ -1,4 +1,4 @@
-"""A topology with everything named: who has which port, address and link. Pure, and always the same."""
+"""A topology with all ports, addresses and links assigned. Pure and deterministic."""
 
 import ipaddress
 from collections.abc import Iterator, Sequence
@@ -9,19 +9,19 @@ from innet.emulation.topology import CONTROLLER, LinkSpec, ServerSpec, SwitchSpe
 from innet.errors import UsageError
 from innet.wire.frames import Address, mac_text
 
-_CONTROLLER_LINK = LinkSpec()  # not capped: what it carries is not what is measured
+_CONTROLLER_LINK = LinkSpec()  # not capped: its traffic is not measured
 
 
 @dataclass(frozen=True)
 class End:
-    """A port of a node: where a link ends. Hosts have port 0, switches count from 1."""
+    """A node's port at the end of a link. Hosts have port 0, switches count from 1."""
 
     node: str
     port: int
 
     @property
     def interface(self) -> str:
-        """What Linux calls it."""
+        """Return the interface's name in Linux."""
         return f"{self.node}-eth{self.port}"
 
 
@@ -35,13 +35,13 @@ class PlannedLink:
 
     @property
     def name(self) -> str:
-        """What reports call it."""
+        """Return the link's name in reports."""
         return f"{self.child.node}-{self.parent.node}"
 
 
 @dataclass(frozen=True)
 class Station:
-    """A node with an address: a host, whose rank is its number, or the controller's place."""
+    """A node with an address: a host, whose rank is its index, or the controller's station."""
 
     name: str
     address: Address
@@ -49,13 +49,13 @@ class Station:
 
     @property
     def interface(self) -> str:
-        """Its only interface."""
+        """Return the name of its only interface."""
         return End(self.name, 0).interface
 
 
 @dataclass(frozen=True)
 class PlannedSwitch:
-    """What sums: a switch or a server, with its ports and links up."""
+    """A node that sums, a switch or a server, with its ports and uplinks."""
 
     name: str
     kind: Literal["embedded", "bmv2", "pbox"]
@@ -66,9 +66,9 @@ class PlannedSwitch:
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that is built. `hosts` are in the order of their ranks, `switches` top down.
+    """The plan of a whole network. `hosts` are in the order of their ranks, `switches` top down.
 
-    `service` is the address of the switches: workers send to it, and the closest one answers.
+    `service` is the address of all switches: workers send to it, and the closest switch answers.
     """
 
     prefix_length: int
@@ -82,16 +82,16 @@ class Plan:
 
     @property
     def root(self) -> PlannedSwitch:
-        """The switch in which a job's sums are finished."""
+        """Return the switch in which a job's sums are finished."""
         return self.switches[0]
 
 
 def plan(topology: Topology) -> Plan:
     """Give every node of a topology its ports and addresses.
 
-    Hosts have the first addresses of the network, the service and the controller its last ones. Ports
-    that the file does not give are the lowest free ones: first hosts, then children, then parents.
-    Raises UsageError if a port is given twice.
+    Hosts have the first addresses of the network, the service and the controller its last ones.
+    Ports that are missing in the file are the lowest free ones: first for hosts, then children,
+    then parents. Raises UsageError if a port is given twice.
     """
     nodes = _top_down(topology)
     root = nodes[0].name
@@ -131,14 +131,14 @@ def plan(topology: Topology) -> Plan:
 
 
 def hosts_file(plan: Plan) -> str:
-    """The stations' names as ``/etc/hosts`` has them."""
+    """Return the stations' names in the form of ``/etc/hosts``."""
     stations = (*plan.hosts, plan.controller)
     lines = ["127.0.0.1 localhost", *(f"{each.address.ip} {each.name}" for each in stations)]
     return "\n".join(lines) + "\n"
 
 
 def _top_down(topology: Topology) -> list[SwitchSpec | ServerSpec]:
-    """All that sums, parents before children, and first of all the root."""
+    """Return all nodes that sum, parents before children, and the root first."""
     nodes = {node.name: node for node in topology.nodes}
     names = topology.top_down()
     names.remove(topology.root)
@@ -176,7 +176,7 @@ def _links(
 
 
 class _Ports:
-    """Which ports are taken. Those that the file gives are nobody else's."""
+    """The ports in use. A port given in the file is reserved for its link."""
 
     def __init__(self, topology: Topology) -> None:
         self._taken: dict[str, set[int]] = {node.name: set() for node in topology.nodes}
@@ -189,7 +189,7 @@ class _Ports:
                 self._reserve(uplink.to, uplink.parent_port)
 
     def take(self, node: str, given: int | None) -> int:
-        """The given port, or the lowest that is free."""
+        """Return the given port, or the lowest free one."""
         if given is not None:
             return given
         port = next(each for each in range(1, 1 << 9) if each not in self._taken[node])
@@ -215,5 +215,5 @@ def _uplinks(node: str, links: Sequence[PlannedLink]) -> tuple[PlannedLink, ...]
 
 
 def _address(ip: ipaddress.IPv4Address) -> Address:
-    """A node's addresses: the MAC address is made from the IP address, so that both are its own."""
+    """Return a node's addresses. The MAC address is made from the IP address, so both are unique."""
     return Address(mac_text(b"\x02\x00" + ip.packed), str(ip))

@@ -14,9 +14,9 @@ _MEGABIT = 1e6 / 8
 
 
 def draw(samples: Samples, links: Sequence[PlannedLink], path: Path) -> None:
-    """Draw two diagrams over each other: what went up the links, and what came down.
+    """Draw two diagrams, one above the other: traffic up the links, and traffic down.
 
-    The format goes by the file's name: PNG, SVG, PDF. Raises UsageError.
+    The file's name sets the format: PNG, SVG or PDF. Raises UsageError.
     """
     figure = Figure(figsize=(9, 6), layout="constrained")
     axes = figure.subplots(2, 1, sharex=True, sharey=True)

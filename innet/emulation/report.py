@@ -1,13 +1,13 @@
-"""What has happened in an emulation: on a screen, and as JSON."""
+"""The report of an emulation, on a screen and as JSON."""
 
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
+from innet.console import PlainConsole
 from innet.emulation.launch import Ended
 from innet.emulation.meter import Traffic
 from innet.emulation.plan import PlannedLink
@@ -17,7 +17,7 @@ from innet.errors import UsageError
 
 @dataclass(frozen=True)
 class LinkUse:
-    """A link and what has crossed it. `rate` is its cap in bits per second, None if it has none."""
+    """A link and its traffic. `rate` is its cap in bits per second, None if it has none."""
 
     link: str
     rate: int | None
@@ -25,13 +25,13 @@ class LinkUse:
 
     @classmethod
     def of(cls, link: PlannedLink, traffic: Traffic) -> "LinkUse":
-        """Of a link of the plan."""
+        """Return the use of a link of the plan."""
         return cls(link.name, link.spec.rate, traffic)
 
 
 @dataclass(frozen=True)
 class Report:
-    """`seconds` is the time that the command took, from its start on all hosts to its last end."""
+    """The results of an emulation. `seconds` runs from the command's start to the last host's end."""
 
     topology: str
     command: Sequence[str]
@@ -42,7 +42,7 @@ class Report:
 
     @property
     def failures(self) -> list[Ended]:
-        """The hosts whose command has failed, the first to do so first."""
+        """Return the hosts whose command has failed, in the order of `hosts`."""
         return [host for host in self.hosts if host.failed]
 
     def write(self, path: Path) -> None:
@@ -52,7 +52,7 @@ class Report:
         except OSError as problem:
             raise UsageError(f"cannot write to {path}: {problem.strerror}") from None
 
-    def show(self, console: Console) -> None:
+    def show(self, console: PlainConsole) -> None:
         """Print it as tables."""
         links = Table("link", "rate", "up, bytes", "down, bytes", "up, frames", "down, frames")
         for each in self.links:
@@ -77,7 +77,7 @@ class Report:
 
 
 def rate_text(rate: int | None) -> str:
-    """A rate in the largest unit that leaves it readable."""
+    """Return a rate in the largest unit in which it is at least 1."""
     if rate is None:
         return "-"
     for unit, size in (("gbit", 10**9), ("mbit", 10**6), ("kbit", 10**3)):

@@ -1,4 +1,4 @@
-"""What an emulation needs of the machine: root, Mininet, and the commands that it calls."""
+"""The machine's requirements for an emulation: root, Mininet, and the commands that it calls."""
 
 import importlib.util
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 from innet.errors import UsageError
 
 _DEBIAN = Path("/usr/lib/python3/dist-packages/mininet")
-"""Where Debian's package is, which a Python of its own environment does not look into."""
+"""The folder of Debian's package, which a virtual environment's Python does not search."""
 
 _PACKAGES = {
     "mnexec": "mininet",
@@ -23,7 +23,7 @@ BMV2 = "simple_switch_grpc"
 
 
 def missing(kinds: Iterable[str] = ()) -> str | None:
-    """Why there can be no emulation with these kinds of switches here; None if there can."""
+    """Return why no emulation with these kinds of switches is possible here, or None if one is."""
     if os.geteuid():
         return "an emulation makes networks, which needs root: run it with sudo"
     lacking = {package for command, package in _PACKAGES.items() if not shutil.which(command)}
@@ -46,7 +46,7 @@ def require(kinds: Iterable[str] = ()) -> None:
 def _mininet() -> bool:
     if "mininet" in sys.modules or importlib.util.find_spec("mininet"):
         return True
-    # This one package of the system's, and nothing else that lies beside it.
+    # Import this one package of the system, and nothing else beside it.
     spec = importlib.util.spec_from_file_location(
         "mininet", _DEBIAN / "__init__.py", submodule_search_locations=[str(_DEBIAN)]
     )

@@ -1,8 +1,9 @@
-"""A whole emulation, in order: check, build, start, run, report, and nothing is left."""
+"""A whole emulation, from the checks to the report. Nothing of it is left afterwards."""
 
 import contextlib
 import os
 import re
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -10,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.text import Text
 
+from innet.commands import Stopped, print_error
+from innet.console import PlainConsole
 from innet.demo.rack import INTERRUPTS
 from innet.emulation import requirements
 from innet.emulation.control import JOB, Control, controlled, started
@@ -23,15 +25,17 @@ from innet.emulation.plan import Plan, hosts_file, plan
 from innet.emulation.report import LinkUse, Report
 from innet.emulation.topology import load
 from innet.errors import InnetError, UsageError
+from innet.private import make_folder
 
 _INTERRUPTED = 130
-_FOLDER = "innet-emulate-"
+FOLDERS = Path("/run/innet")
+"""The folder for the files of running emulations. Only root can write there."""
 _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the user asks for beside the command."""
+    """The user's options beside the command."""
 
     prompt: bool = False
     plot: Path | None = None
@@ -39,9 +43,9 @@ class Wishes:
 
 
 def emulate(topology: Path, command: Sequence[str], wishes: Wishes) -> int:
-    """Run a command on every host of a topology. Returns the exit status.
+    """Run a command on every host of a topology. Return the exit status.
 
-    Raises UsageError before anything is done, or InnetError if it could not be built.
+    Raises UsageError before anything is done, or InnetError if the network could not be built.
     """
     planned = plan(load(topology))
     requirements.require(switch.kind for switch in planned.switches)
@@ -52,15 +56,16 @@ def emulate(topology: Path, command: Sequence[str], wishes: Wishes) -> int:
             raise UsageError(f"cannot write to {path}: there is no folder {path.parent}")
     if wishes.plot:
         import matplotlib  # noqa: F401, ICN001 - it had better be missing now than at the end
-    remove_leftovers()
-    with tempfile.TemporaryDirectory(prefix=f"{_FOLDER}{os.getpid()}-") as folder:
+    folders = make_folder(FOLDERS)
+    remove_leftovers(folders)
+    with tempfile.TemporaryDirectory(prefix=f"{os.getpid()}-", dir=folders) as folder:
         inside = _Inside(topology.stem, planned, command, wishes, Path(folder))
         return enclosed(inside.run)
 
 
 @dataclass(frozen=True)
 class _Inside:
-    """What happens in the enclosure."""
+    """The part of an emulation that runs in the enclosure."""
 
     name: str
     plan: Plan
@@ -69,13 +74,12 @@ class _Inside:
     folder: Path
 
     def run(self) -> int:
-        """Returns the exit status."""
+        """Run it, and return the exit status."""
         INTERRUPTS.catch()
-        errors = Console(stderr=True, soft_wrap=True)
         try:
             return self._emulate()
         except InnetError as problem:
-            errors.print(f"error: {problem}", markup=False)
+            print_error(problem)
             return problem.exit_code
         except KeyboardInterrupt:
             return _INTERRUPTED
@@ -83,7 +87,7 @@ class _Inside:
     def _emulate(self) -> int:
         from innet.emulation import network
 
-        console = Console(soft_wrap=True, highlight=False)
+        console = PlainConsole(soft_wrap=True, highlight=False)
         names = self.folder / "hosts"
         names.write_text(hosts_file(self.plan))
         cover(Path("/etc/hosts"), by=names)
@@ -105,14 +109,19 @@ class _Inside:
             return code
 
     def _run_command(
-        self, console: Console, status: Any, control: Control, meter: Meter, inside: dict[str, int]
+        self,
+        console: PlainConsole,
+        status: Any,
+        control: Control,
+        meter: Meter,
+        inside: dict[str, int],
     ) -> int:
         environments = [
             environment(self.plan, rank, control.address, JOB, control.token)
             for rank in range(len(self.plan.hosts))
         ]
         ends: list[Ended] = []
-        interrupted = False
+        interrupted: BaseException | None = None
         launch = Launch(inside, _printer(console, self.plan))
         began = time.monotonic()
         with Sampler(meter.read) if self.wishes.plot else contextlib.nullcontext() as sampler:
@@ -125,8 +134,8 @@ class _Inside:
                     ends += [ended] if ended else []
                     if ended and ended.failed:
                         break
-            except KeyboardInterrupt:
-                interrupted = True
+            except (KeyboardInterrupt, Stopped) as interruption:
+                interrupted = interruption
             finally:
                 ends += launch.stop()
         seconds = time.monotonic() - began
@@ -140,7 +149,7 @@ class _Inside:
 
             draw(sampler.samples, self.plan.links, self.wishes.plot)
         if interrupted:
-            raise KeyboardInterrupt
+            raise interrupted
         for failure in report.failures:
             raise InnetError(f"{failure.host}: {failure}; the other hosts were stopped")
         return 0
@@ -160,8 +169,8 @@ class _Inside:
         )
 
 
-def _printer(console: Console, planned: Plan) -> Any:
-    """Prints what a host says with its name in front."""
+def _printer(console: PlainConsole, planned: Plan) -> Any:
+    """Return a function that prints a host's output with its name in front."""
     width = max(len(host.name) for host in planned.hosts)
     colours = {host.name: _COLOURS[rank % len(_COLOURS)] for rank, host in enumerate(planned.hosts)}
 
@@ -172,23 +181,25 @@ def _printer(console: Console, planned: Plan) -> Any:
 
 
 def _prompt(net: Any) -> None:
-    """Mininet's prompt, until ``exit``."""
+    """Show Mininet's prompt, until ``exit``."""
     from mininet.cli import CLI
 
     CLI(net)
 
 
-def remove_leftovers() -> None:
-    """Folders of emulations that were killed: nothing else of them can be left."""
-    for folder in _leftovers():
+def remove_leftovers(folders: Path) -> None:
+    """Remove the folders that killed emulations have left in `folders`. Nothing else can be left.
+
+    Links are not followed. Folders of other users are kept.
+    """
+    for folder in _leftovers(folders):
         with contextlib.suppress(OSError):
-            for each in folder.iterdir():
-                each.unlink()
-            folder.rmdir()
+            if folder.lstat().st_uid == os.geteuid():
+                shutil.rmtree(folder)
 
 
-def _leftovers() -> Iterator[Path]:
-    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
-        found = re.fullmatch(rf"{_FOLDER}(\d+)-\w+", folder.name)
+def _leftovers(folders: Path) -> Iterator[Path]:
+    for folder in folders.iterdir():
+        found = re.fullmatch(r"(\d+)-\w+", folder.name)
         if found and not Path("/proc", found[1]).exists():
             yield folder

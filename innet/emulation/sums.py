@@ -1,4 +1,4 @@
-"""What a switch has done for the job, by its own counters."""
+"""A switch's work for the job, by its own counters."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,11 +8,11 @@ from innet.emulation.plan import PlannedSwitch
 
 @dataclass(frozen=True)
 class SwitchSums:
-    """What it has summed, and of what.
+    """A switch's finished sums and its contributions.
 
-    `sums` are those that it has finished: for all workers at the top, for those below it elsewhere.
-    `contributions` were counted in, from hosts, switches below, and the answers of a parent; `repeated`
-    ones were answered, or ignored.
+    `sums` are finished ones: for all workers at the top, for those below it elsewhere.
+    `contributions` were added: from hosts, from switches below, and answers of a parent. `repeated`
+    contributions were answered or ignored.
     """
 
     switch: str
@@ -23,7 +23,7 @@ class SwitchSums:
 
     @classmethod
     def of(cls, switch: PlannedSwitch, counters: Any) -> "SwitchSums":
-        """From the controller's `Counters`."""
+        """Make it from the controller's `Counters`."""
         return cls(
             switch.name,
             switch.kind,

@@ -1,6 +1,6 @@
-"""What a topology file says: switches, servers, racks of hosts, and the links between them.
+"""The schema of a topology file: switches, servers, racks of hosts, and the links between them.
 
-The schema is explained in docs/topologies.md. Nothing here knows ports or addresses: `plan` makes them.
+docs/topologies.md explains it. Nothing here knows ports or addresses: `plan` makes them.
 """
 
 import graphlib
@@ -23,52 +23,66 @@ from pydantic import (
     model_validator,
 )
 
+from innet.emulation import document
+from innet.emulation.document import shown
 from innet.errors import UsageError
 
 MOST_CONTRIBUTIONS = 32
-"""Of how many hosts and switches one switch can add up contributions: the bits of its bitmap."""
+"""The most hosts and switches whose contributions one switch can sum: the bits of its bitmap."""
 
 CONTROLLER = "ctl"
-"""The name of the controller's own place in the network."""
+"""The name of the controller's own station in the network."""
 
+MOST_NODES = 128
+"""The most nodes of each kind: switches, servers, and racks."""
+
+MOST_PORTS = 509
+"""The most ports of a switch: port 510 is the CPU's."""
+
+_MOST_ERRORS, _LONGEST_STEP = 20, 20
+_NUMBER = r"([0-9]{1,12}(?:\.[0-9]{1,12})?)"
 _UNITS = {"bit": 1, "kbit": 1_000, "mbit": 1_000_000, "gbit": 1_000_000_000}
 
 
 def _rate(value: object) -> object:
-    """``100mbit`` as bits per second."""
+    """Return ``100mbit`` as bits per second."""
     if not isinstance(value, str):
         return value
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(bit|kbit|mbit|gbit)", value.strip().lower())
+    found = re.fullmatch(rf"{_NUMBER}\s*(bit|kbit|mbit|gbit)", value.strip().lower())
     if not found:
-        raise ValueError(f"{value!r} is no rate: write it like 100mbit, 1.5gbit or 800kbit")
+        raise ValueError(f"{shown(value)} is no rate: write it like 100mbit, 1.5gbit or 800kbit")
     return int(float(found[1]) * _UNITS[found[2]])
 
 
 def _milliseconds(value: object) -> object:
-    """``20ms`` as 20."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*ms", value.strip()) if isinstance(value, str) else None
+    """Return ``20ms`` as 20."""
+    found = re.fullmatch(rf"{_NUMBER}\s*ms", value.strip()) if isinstance(value, str) else None
     if not found:
-        raise ValueError(f"{value!r} is no time: write it like 20ms")
+        raise ValueError(f"{shown(value)} is no time: write it like 20ms")
     return float(found[1])
 
 
 def _uplink(value: object) -> object:
-    """``spine`` for ``{to: spine}``."""
+    """Return ``{to: spine}`` for ``spine``."""
     return {"to": value} if isinstance(value, str) else value
 
 
 def _hosts(value: object) -> object:
-    """4 as four hosts without names."""
-    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+    """Return 4 as four hosts without names."""
+    if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MOST_PORTS:
         return (None,) * value
-    if isinstance(value, list | tuple) and value:
+    if isinstance(value, list | tuple) and 0 < len(value) <= MOST_PORTS:
         return tuple(value)
-    raise ValueError(f"hosts is {value!r}: give their number, or a list of their names")
+    raise ValueError(
+        f"hosts is {shown(value)}: give their number, up to {MOST_PORTS}, or a list of their names"
+    )
 
 
 # Interfaces are called NAME-ethPORT, and Linux allows them 15 characters.
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]{0,7}$")]
-Port = Annotated[int, Field(ge=1, le=509)]  # 510 is the CPU port
+Port = Annotated[int, Field(ge=1, le=MOST_PORTS)]
+
+Rate = Annotated[int, Field(ge=8_000, le=10**12)]
 
 
 class _Strict(BaseModel):
@@ -78,22 +92,22 @@ class _Strict(BaseModel):
 class LinkSpec(_Strict):
     """A link, capped the same both ways.
 
-    `rate` is in bits per second of Ethernet frames, without preamble and checksum; None: not capped.
-    `cap` is the queueing discipline that holds to it. A frame that would wait longer than `queue`
-    milliseconds is dropped.
+    `rate` is in bits per second of Ethernet frames, without preamble and checksum; None means no
+    cap. `cap` is the queueing discipline that enforces it. A frame that would wait longer than
+    `queue` milliseconds is dropped.
     """
 
-    rate: Annotated[int | None, BeforeValidator(_rate), Field(ge=8_000)] = None
+    rate: Annotated[Rate | None, BeforeValidator(_rate)] = None
     cap: Literal["tbf", "htb"] = "tbf"
-    queue: Annotated[float, BeforeValidator(_milliseconds), Field(gt=0)] = 20.0
+    queue: Annotated[float, BeforeValidator(_milliseconds), Field(gt=0, le=60_000)] = 20.0
 
     def over(self, default: "LinkSpec") -> "LinkSpec":
-        """What this one says, and `default` where it says nothing."""
+        """Return this specification, with fields that are not set taken from `default`."""
         return default.model_copy(update={key: getattr(self, key) for key in self.model_fields_set})
 
 
 class UplinkSpec(_Strict):
-    """A link to a parent, which adds up what its children have added up."""
+    """A link to a parent, which sums what its children have summed."""
 
     to: Name
     port: Port | None = None
@@ -101,24 +115,30 @@ class UplinkSpec(_Strict):
     link: LinkSpec = LinkSpec()
 
 
+Uplinks = Annotated[
+    tuple[Annotated[UplinkSpec, BeforeValidator(_uplink)], ...],
+    Field(max_length=MOST_CONTRIBUTIONS),
+]
+
+
 class SwitchSpec(_Strict):
     """A switch that runs the aggregation program."""
 
     name: Name
     kind: Literal["embedded", "bmv2"] = "embedded"
-    uplinks: tuple[Annotated[UplinkSpec, BeforeValidator(_uplink)], ...] = ()
+    uplinks: Uplinks = ()
 
 
 class ServerSpec(_Strict):
-    """A server that adds up what switches have added up, and keeps parameters: `innet pbox parent`."""
+    """A server, `innet pbox parent`, that adds up switches' sums and keeps parameters."""
 
     name: Name
     kind: Literal["pbox"] = "pbox"
-    uplinks: tuple[Annotated[UplinkSpec, BeforeValidator(_uplink)], ...] = ()
+    uplinks: Uplinks = ()
 
 
 class RackSpec(_Strict):
-    """Hosts at a switch; those without a name are numbered."""
+    """Hosts at a switch. Hosts without a name are numbered."""
 
     switch: Name
     hosts: Annotated[tuple[Name | None, ...], BeforeValidator(_hosts)]
@@ -139,18 +159,18 @@ class Topology(_Strict):
     lanes: Literal[64, 256] = 256
     slots: Annotated[int, Field(ge=1, le=8192)] = 128
     link: LinkSpec = LinkSpec()
-    switches: Annotated[tuple[SwitchSpec, ...], Field(min_length=1)]
-    servers: tuple[ServerSpec, ...] = ()
-    racks: Annotated[tuple[RackSpec, ...], Field(min_length=1)]
+    switches: Annotated[tuple[SwitchSpec, ...], Field(min_length=1, max_length=MOST_NODES)]
+    servers: Annotated[tuple[ServerSpec, ...], Field(max_length=MOST_NODES)] = ()
+    racks: Annotated[tuple[RackSpec, ...], Field(min_length=1, max_length=MOST_NODES)]
 
     @property
     def nodes(self) -> tuple[SwitchSpec | ServerSpec, ...]:
-        """All that sums."""
+        """Return all nodes that sum."""
         return (*self.switches, *self.servers)
 
     @property
     def host_names(self) -> tuple[tuple[str, ...], ...]:
-        """The names of every rack's hosts: given, or h1, h2, and so on, by their rank."""
+        """Return the names of every rack's hosts: given, or h1, h2, and so on, by their rank."""
         ranks = itertools.count(1)
         return tuple(
             tuple(name or f"h{rank}" for name, rank in zip(rack.hosts, ranks, strict=False))
@@ -159,11 +179,11 @@ class Topology(_Strict):
 
     @property
     def root(self) -> str:
-        """The top of the tree that the first uplinks make."""
+        """Return the top of the tree that the first uplinks make."""
         return _root(self.racks[0].switch, {node.name: node for node in self.nodes})
 
     def top_down(self) -> list[str]:
-        """The names of all that sums, parents before children."""
+        """Return the names of all nodes that sum, parents before children."""
         parents = {node.name: [uplink.to for uplink in node.uplinks] for node in self.nodes}
         return [*graphlib.TopologicalSorter(parents).static_order()]
 
@@ -182,7 +202,7 @@ class Topology(_Strict):
 
 
 def _problems(topology: Topology) -> Iterator[str]:
-    """What is wrong with a topology all of whose parts are right."""
+    """Yield the problems of a topology whose fields are each valid."""
     nodes = {node.name: node for node in topology.nodes}
     names = Counter(node.name for node in topology.nodes)
     names.update(itertools.chain.from_iterable(topology.host_names))
@@ -231,58 +251,55 @@ def _tree_problems(
 
 
 def _root(name: str, nodes: Mapping[str, SwitchSpec | ServerSpec]) -> str:
-    """Where the first uplinks lead to."""
+    """Return the node that the first uplinks lead to."""
     while nodes[name].uplinks:
         name = nodes[name].uplinks[0].to
     return name
 
 
 def load(path: Path) -> Topology:
-    """Read a topology file. Raises UsageError, with the lines of what is wrong."""
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as problem:
-        why = problem.strerror if isinstance(problem, OSError) else "it is no text"
-        raise UsageError(f"cannot read {path}: {why}") from None
-    return parse(text, str(path))
+    """Read a topology file. Raises UsageError, with the lines of the errors."""
+    return parse(document.read(path), str(path))
 
 
 def parse(text: str, source: str = "topology") -> Topology:
-    """A topology from a file's text; `source` is what messages call it. Raises UsageError."""
-    try:
-        tree = yaml.compose(text, Loader=yaml.SafeLoader)
-        content = yaml.safe_load(text)
-    except yaml.YAMLError as problem:
-        mark = getattr(problem, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        why = getattr(problem, "problem", None) or "it is not YAML"
-        raise UsageError(f"{source}{line}: {why}") from None
+    """Return the topology of a file's text; messages call it `source`. Raises UsageError."""
+    content, tree = document.parse(text, source)
     if not isinstance(content, dict):
         raise UsageError(f"{source}: a topology has switches and racks: see docs/topologies.md")
     try:
         return Topology.model_validate(content)
     except ValidationError as problem:
-        # A list whose only element is wrong is too short as well: once said is enough.
-        errors = problem.errors()
-        telling = [error for error in errors if error["type"] != "too_short"] or errors
-        raise UsageError("\n".join(_said(source, tree, error) for error in telling)) from None
+        raise UsageError(_explanation(source, tree, problem)) from None
+
+
+def _explanation(source: str, tree: yaml.Node | None, problem: ValidationError) -> str:
+    errors: list[Any] = problem.errors()
+    # A list whose only element is wrong counts as too short as well: one error is enough.
+    telling = [error for error in errors if error["type"] != "too_short"] or errors
+    lines = [_said(source, tree, error) for error in telling[:_MOST_ERRORS]]
+    more = len(telling) - len(lines)
+    return "\n".join([*lines, *([f"{source}: and {more} more"] if more else [])])
 
 
 def _said(source: str, tree: yaml.Node | None, error: Any) -> str:
     where = error["loc"]
-    steps = ".".join(map(str, where))
+    steps = ".".join(map(_step, where))
     why = str(error["msg"]).removeprefix("Value error, ")
     if error["type"] == "extra_forbidden":
         why = "there is no such field: see docs/topologies.md"
     elif error["type"] == "string_pattern_mismatch":
-        why = (
-            f"{error['input']!r} is no name: a small letter, then up to 7 small letters and digits"
-        )
+        why = f"{shown(error['input'])} is no name: a small letter, then up to 7 small letters and digits"
     return f"{source}:{_line(tree, where)}: {steps + ': ' if steps else ''}{why}"
 
 
+def _step(step: object) -> str:
+    text = str(step)
+    return text if text.replace("_", "").isalnum() and len(text) <= _LONGEST_STEP else shown(text)
+
+
 def _line(node: yaml.Node | None, where: Sequence[int | str]) -> int:
-    """The line of what is at the path `where`, or of the closest that is there."""
+    """Return the line of the node at the path `where`, or of the closest existing one."""
     line = node.start_mark.line + 1 if node else 1
     for step in where:
         following: yaml.Node | None = None

@@ -1,4 +1,4 @@
-"""One worker of one job: tensors in, their mean or their sum over all workers out."""
+"""The agent: one worker of one job, which all-reduces tensors with the other workers."""
 
 import contextlib
 import logging
@@ -16,8 +16,10 @@ import numpy as np
 from innet import environment as names
 from innet import tls as certificates
 from innet.controller import innet_pb2 as pb
-from innet.errors import AgentClosed, LeftBehind, LinkFailed, UsageError
+from innet.errors import AgentClosed, InnetError, LeftBehind, LinkFailed, UsageError
+from innet.forks import Owner
 from innet.host.bell import Bell
+from innet.host.detour import warn_of_shared_network
 from innet.host.exchanges import Exchanges
 from innet.host.fallback import Fallback, ProcessGroupFallback
 from innet.host.links import own_links
@@ -25,7 +27,7 @@ from innet.host.membership import Membership
 from innet.host.quantizers.choice import Choice
 from innet.host.reducer import Reducer
 from innet.host.seat import Epoch, Patience
-from innet.host.tensors import How, summed_by_switch, written
+from innet.host.tensors import How, quantized_on_device, summed_by_switch, written
 from innet.host.transport import Traffic
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ Done = TypeVar("Done")
 
 @dataclass(frozen=True)
 class _Call:
-    """An all-reduce that was asked for. `written` is to be waited for before the tensor is read."""
+    """A submitted all-reduce. Wait for `written` before reading the tensor."""
 
     future: "Future[Any]"
     tensor: Any
@@ -52,17 +54,17 @@ class _Call:
 
 @dataclass(frozen=True)
 class _Work:
-    """Exchanges of somebody else's that were asked for."""
+    """Exchanges of another kind that :meth:`Agent.perform` was asked for."""
 
     future: "Future[Any]"
     does: Callable[[Exchanges, Reducer], Any]
 
 
 class Agent:
-    """A worker's seat in a job. Use :func:`join` to get one, and close it or use it in a ``with``.
+    """A worker of a job. Use :func:`join` to get one, and close it or use it in a ``with``.
 
-    Calls are served in the order in which they are made, by one thread of the agent's own; every
-    worker of the job must make the same calls in the same order.
+    One thread of the agent serves the calls in the order in which they were made. Every worker of
+    the job must make the same calls in the same order.
     """
 
     def __init__(
@@ -84,6 +86,8 @@ class Agent:
                 f"the fallback has {fallback.workers} workers, the job {self.seat.workers}: "
                 "they have to be the same"
             )
+        if fallback and link_spec == "host" and not self.seat.rank:  # one log line is enough
+            warn_of_shared_network(self._link.ip, os.environ)
         self._exchanges = Exchanges(self._link, self.seat, membership, bell, patience, fallback)
         try:
             self._reducer = Reducer(self._exchanges, self.seat, quantizer)
@@ -92,33 +96,35 @@ class Agent:
             raise
         self._calls: deque[_Call | _Work | None] = deque()
         self._closed = False
+        self._owner = Owner(self)
         self._until_closed = contextlib.ExitStack()
         membership.send_heartbeats(self.progress)
-        # A daemon, so that a script that fails ends, and with it the worker's stay in the job.
+        # A daemon thread, so that a failing script can end. Its end makes the worker leave the job.
         self._thread = threading.Thread(target=self._serve, name="innet-agent", daemon=True)
         self._thread.start()
 
     @property
     def traffic(self) -> Traffic:
-        """Packets and bytes so far."""
+        """Return the packets and bytes so far."""
         return self._exchanges.traffic
 
     @property
     def fallbacks(self) -> Mapping[str, int]:
-        """What was summed without the switch so far, by the reason.
+        """Return the number of sums made without the switch so far, by reason.
 
-        ``switch``: it could not be reached; ``no_slots``: the job had none; both count exchanges, of
-        which an all-reduce takes two or more. ``dtype``: tensors that the switch cannot sum.
+        ``switch``: the switch could not be reached. ``no_slots``: the job had no slots. Both count
+        exchanges, and an all-reduce takes two or more. ``dtype``: tensors that the switch cannot
+        sum.
         """
         return dict(self._exchanges.fallbacks)
 
     @property
     def epoch(self) -> Epoch | None:
-        """What the job's workers have last agreed on; None before the first exchange."""
+        """Return the epoch on which the job's workers last agreed; None before the first exchange."""
         return self._exchanges.epoch
 
     def progress(self) -> pb.Progress:
-        """What the worker is doing, as its heartbeats tell the controller."""
+        """Return the worker's progress, as its heartbeats report it to the controller."""
         traffic = self.traffic
         progress = pb.Progress(
             packets_sent=traffic.packets_sent,
@@ -140,22 +146,23 @@ class Agent:
         quantizer: str | None = None,
         key: Hashable = None,
     ) -> Tensor:
-        """The element-wise mean, sum, max or min of `tensor` over all workers of the job.
+        """Return the element-wise mean, sum, max or min of `tensor` over all workers of the job.
 
-        Takes a torch tensor on any device, or a numpy array, of any shape, and returns a new one of
-        the same kind, dtype, shape and device; all workers get the same bits.
+        Takes a torch tensor on any device, or a numpy array, of any shape. Returns a new one of the
+        same kind, dtype, shape and device. All workers get the same bits.
 
-        * float32, mean or sum: by `quantizer`, or the agent's (docs/quantization.md says how exact).
-          If the job's quorum is less than all workers, the mean is over those whose values came in
-          time. With error feedback `key` tells which tensor this is.
-        * int32 and int64, sum: exact. Raises SumOverflow where the dtype cannot hold a sum; the
-          agent goes on.
+        * float32, mean or sum: by `quantizer`, or the agent's own. docs/quantization.md gives the
+          error bounds. If the job has a quorum, the mean is over the workers whose values came in
+          time. With error feedback, `key` identifies the tensor.
+        * int32 and int64, sum: exact. Raises SumOverflow if the dtype cannot hold a sum; the agent
+          remains usable.
         * float32 and int32, max or min: exact; a NaN wins.
-        * other dtypes with fractions, and sparse tensors: in their own dtype, by the fallback.
+        * Other floating-point and complex dtypes, and sparse tensors: by the fallback, in their own
+          dtype.
 
         Raises UsageError, UnsupportedTensor, or one of the AllReduceErrors: JobEnded, LeftBehind,
-        LinkFailed, SwitchUnreachable, WorkersMissing, WorkersDisagree, AgentClosed. After one of
-        those every later call raises it again: the worker has to join again.
+        LinkFailed, SwitchUnreachable, WorkersMissing, WorkersDisagree, AgentClosed. After an
+        AllReduceError every later call raises it again, until the worker joins again.
         """
         return self.submit(tensor, op, quantizer=quantizer, key=key).result()
 
@@ -167,7 +174,11 @@ class Agent:
         quantizer: str | None = None,
         key: Hashable = None,
     ) -> "Future[Tensor]":
-        """:meth:`all_reduce` in the background. The tensor must not change until it is done."""
+        """Do the same as :meth:`all_reduce`, in the background.
+
+        The agent reads the tensor only after finishing all-reduces that were submitted before. Do
+        not change the tensor until the future is done.
+        """
         by_switch = summed_by_switch(tensor, op, fallback=self._fallback is not None)
         rounded = by_switch and str(tensor.dtype).endswith("float32") and op in ("mean", "sum")
         choice = self._reducer.choose(quantizer, key) if rounded else Choice()
@@ -176,23 +187,29 @@ class Agent:
         return future
 
     def perform(self, work: Callable[[Exchanges, Reducer], Done]) -> "Future[Done]":
-        """Let the agent's thread do exchanges of another kind, when their turn has come.
+        """Run exchanges of another kind in the agent's thread, after the calls before this one.
 
-        All workers have to do the same ones. Raises AgentClosed.
+        All workers have to run the same ones. Raises AgentClosed.
         """
         future: Future[Done] = Future()
         self._queue(_Work(future, work))
         return future
 
     def _queue(self, call: _Call | _Work) -> None:
+        self._owner.check("the agent", AgentClosed)
         if self._closed:
             raise AgentClosed("the agent is closed: join the job again")
-        call.future.set_running_or_notify_cancel()  # not to be cancelled: the others rely on it
+        call.future.set_running_or_notify_cancel()  # no cancelling: the other workers rely on this call
         self._calls.append(call)
         self._bell.ring()
 
     def close(self, *, abandon: bool = False) -> None:
-        """Leave the job, after what was submitted is done; with `abandon`, without waiting for it."""
+        """Finish all submitted calls, then leave the job; with `abandon`, leave at once.
+
+        Does nothing in a forked child: the agent belongs to the parent.
+        """
+        if not self._owner.here:
+            return
         self._closed = True
         if abandon:
             self._exchanges.stop()
@@ -225,7 +242,7 @@ class Agent:
         while True:
             if not self._calls:
                 self._exchanges.attend()
-                if not self._calls:  # a bell that rang meanwhile rings still
+                if not self._calls:  # a bell that rang since is still ringing
                     self._bell.wait()
             elif (call := self._calls.popleft()) is None:
                 return
@@ -235,10 +252,16 @@ class Agent:
                         call.future.set_result(call.does(self._exchanges, self._reducer))
                     else:
                         call.future.set_result(self._reduce(call))
-                except BaseException as problem:  # noqa: BLE001 - handed to who waits for the result
-                    if isinstance(problem, LeftBehind | LinkFailed):
-                        self._membership.close()  # the others need not wait for this one
+                except BaseException as problem:  # noqa: BLE001 - whoever waits for the result gets it
+                    self._note(problem)
                     call.future.set_exception(problem)
+
+    def _note(self, problem: BaseException) -> None:
+        """Leave the job after an error that the other workers do not have as well."""
+        if unexpected := not isinstance(problem, InnetError):
+            self._exchanges.give_up(problem)
+        if unexpected or isinstance(problem, LeftBehind | LinkFailed):
+            self._membership.close()  # the others need not wait for this worker
 
     def _reduce(self, call: _Call) -> Any:
         if call.written:
@@ -250,7 +273,7 @@ class Agent:
         import torch
 
         flat = call.tensor.detach().reshape(-1)
-        if flat.device.type == "cuda" and flat.dtype == torch.float32:
+        if quantized_on_device(flat, call.op):
             mean = call.op == "mean"
             on_gpu = self._reducer.on_device(flat, call.choice, call.key, mean=mean)
             return on_gpu.reshape(call.tensor.shape)
@@ -271,7 +294,7 @@ class Agent:
         mean = op == "mean"
         if isinstance(tensor, np.ndarray):
             return self._exchanges.combine(torch.tensor(tensor), mean=mean).numpy()
-        return self._exchanges.combine(tensor, mean=mean)
+        return self._exchanges.combine(tensor.detach(), mean=mean)
 
 
 def join(
@@ -289,24 +312,30 @@ def join(
 ) -> Agent:
     """Become a worker of a job.
 
-    What is not given comes from the environment: `controller` from ``INNET_CONTROLLER``
-    (``host:port``), `job` from ``INNET_JOB``, `token`, the job's, from ``INNET_TOKEN``, `tls`, the folder
-    with this worker's certificates, from ``INNET_TLS``, `rank` from ``RANK`` as torchrun sets it, and
-    `link` from ``INNET_LINK``, by default ``host``; see :func:`innet.host.links.own_links`.
+    Arguments that you leave out come from the environment:
 
-    With ``INNET_METRICS`` set to ``host:port`` the process serves Prometheus there, at a port that is
-    higher by ``LOCAL_RANK``.
+    * `controller` (``host:port``) from ``INNET_CONTROLLER``
+    * `job` from ``INNET_JOB``, and its `token` from ``INNET_TOKEN``
+    * `rank` from ``RANK``, as torchrun sets it
+    * `link` from ``INNET_LINK``, by default ``host``; see :func:`innet.host.links.own_links`
+    * `tls`, the folder with this worker's certificates, from ``INNET_TLS``
+    * `quantizer` from ``INNET_QUANTIZER``, by default ``int32``
 
-    `fallback` is a process group of the job's workers, such as ``torch.distributed.group.WORLD``, over
-    which they sum while the switch cannot; with one, this call returns only when all of them have made
-    it. `timeout` bounds each step of the joining, in seconds, and `patience` how long an all-reduce may
-    take before it is given up.
+    `fallback` is a process group of the job's workers, such as ``torch.distributed.group.WORLD``.
+    They sum over it while the switch cannot. With a fallback this call returns only when all
+    workers have made it.
 
-    `quantizer` says how float32 travels where a call does not: ``int32``, ``int16``, ``int8``,
-    ``strom:TAU``, with ``+stochastic`` or ``+feedback``; by default it is ``INNET_QUANTIZER``, or
-    ``int32``. All workers have to choose the same (docs/quantization.md).
+    `timeout` bounds each step of joining, in seconds. `patience` bounds the duration of an
+    all-reduce.
 
-    Raises UsageError if something is not given or wrong, ControllerUnreachable, NotAuthorized, or
+    `quantizer` is the format in which float32 travels, unless a call names another: ``int32``,
+    ``int16``, ``int8`` or ``strom:TAU``, with ``+stochastic`` or ``+feedback``. All workers have to
+    choose the same (docs/quantization.md).
+
+    With ``INNET_METRICS`` set to ``host:port`` the process serves Prometheus at that port plus
+    ``LOCAL_RANK``.
+
+    Raises UsageError if an argument is missing or wrong, ControllerUnreachable, NotAuthorized, or
     another ControllerError.
     """
     controller = controller or _from_environment(names.CONTROLLER, "controller")
@@ -357,7 +386,7 @@ def _integer_from_environment(name: str, what: str) -> int:
 
 
 def metrics_address(environment: Mapping[str, str]) -> str:
-    """Where this process serves metrics, empty if nowhere. Raises UsageError."""
+    """Return the address at which this process serves metrics, or "". Raises UsageError."""
     setting = environment.get("INNET_METRICS", "")
     if not setting:
         return ""
@@ -367,5 +396,5 @@ def metrics_address(environment: Mapping[str, str]) -> str:
         raise UsageError(
             f"INNET_METRICS is {setting!r}: it has to be HOST:PORT, to which LOCAL_RANK is added"
         )
-    # Port 0 is any that is free, for every process.
+    # Port 0 stands for any free port, in every process.
     return f"{host}:{int(port) and int(port) + local_rank}"

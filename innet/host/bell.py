@@ -1,4 +1,4 @@
-"""A bell that wakes the one thread that waits, from any other."""
+"""The bell: any thread can wake the one thread that waits for it."""
 
 import contextlib
 import os
@@ -8,9 +8,9 @@ import time
 
 
 class Bell:
-    """Rung while nobody waits, it ends the next wait at once.
+    """A wake-up signal. If it rings while no thread waits, the next wait ends at once.
 
-    Whoever rings has changed something before; whoever waits looks at everything afterwards.
+    Change the shared state before ringing. Look at all of it after waiting.
     """
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class Bell:
         self._closed = False
 
     def ring(self) -> None:
-        """Wake whoever waits."""
+        """Wake the waiting thread."""
         with self._open:
             if not self._closed:
                 os.eventfd_write(self.descriptor, 1)
@@ -32,12 +32,12 @@ class Bell:
         self.hush()
 
     def hush(self) -> None:
-        """Take note of what rang; for those who wait for the descriptor together with others."""
+        """Reset the bell; for a thread that waits for its descriptor together with others."""
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self.descriptor)
 
     def close(self) -> None:
-        """Give the descriptor back; ringing does nothing from now on."""
+        """Close the descriptor; ringing does nothing from now on."""
         with self._open:
             if not self._closed:
                 self._closed = True
@@ -45,5 +45,5 @@ class Bell:
 
 
 def monotonic() -> float:
-    """The agent's clock, in seconds."""
+    """Return the time of the agent's clock, in seconds."""
     return time.monotonic()

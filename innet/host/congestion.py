@@ -1,40 +1,43 @@
-"""How many chunks may be under way: as many as the way to the switch and back carries.
+"""The congestion window: the number of chunks that may be in flight, which follows packet loss.
 
-The slots of a job bound it from above. Below that, the window follows how many of the results of a round
-trip took a repetition, because a packet was lost:
+The job's slots bound the window from above. Below that bound it depends on the share of a round
+trip's results that needed a retransmission because a packet was lost:
 
 * **More than an eighth**: a queue overflows, and the window shrinks.
-* **Less than a thirty-second**: it grows; doubling up to where it was last too large (slow start), and
-  by a thirty-second, or one, from there on.
+* **At most an eighth**: while the window is below the size at which it last shrank, it doubles
+  (slow start).
+* **At most a thirty-second**: from that size on, it grows by a thirty-second, or by one.
 
-Loss as such is no sign: links lose packets by chance too, and a window that shrank at every loss, as
-TCP Reno's does, would leave a link with 1 % loss mostly idle. Tolerating some is what BBR version 2 does
-as well. Delay is no sign either: a result also waits for other workers, and for processors.
+It grows only if more was due than it let through.
 
-Pure logic: the caller brings the counts.
+Loss by itself is no sign of congestion: links also lose packets at random. A window that shrank at
+every loss, as TCP Reno's does, would leave a link with 1 % loss mostly idle. BBR version 2 also
+tolerates some. Delay is no sign either: a result also waits for other workers, and for processors.
+
+This module is pure logic: the caller brings the counts.
 """
 
 from dataclasses import dataclass
 
 _FIRST = 32
 _LEAST = 4
-_HEAVY, _LIGHT = 1 / 8, 1 / 32  # of the results of a round trip
-_FEW = 3  # losses that are never heavy, however few the results
+_HEAVY, _LIGHT = 1 / 8, 1 / 32  # shares of a round trip's results
+_FEW = 3  # losses that never count as heavy, however few the results
 _SHRINKING = 0.7
 
 
 @dataclass
 class _Round:
-    """What was noticed in a round trip: it lasts until a chunk has its result that was sent in it."""
+    """The counts of a round trip, which ends with the result of a chunk that was sent during it."""
 
     began: float
     results: int = 0
     lost: int = 0
-    limited: bool = False  # there was more to send than the window let through
+    limited: bool = False  # more was due than the window let through
 
 
 class CongestionWindow:
-    """Chunks that may be in the network at once: 4 to `most`, or `most`, if that is less."""
+    """Chunks that may be in flight at once: from 4 to `most`, or `most` if that is less."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -45,32 +48,32 @@ class CongestionWindow:
 
     @property
     def size(self) -> int:
-        """Chunks that may be in the network."""
+        """Return the number of chunks that may be in flight."""
         return int(self._size)
 
     @property
     def round_began(self) -> float:
-        """When the present round trip did: it lasts until a chunk has its result that was sent since."""
+        """Return the start of the round trip, which ends with a result of a chunk sent since."""
         return self._round.began
 
     @property
     def steady(self) -> bool:
-        """Whether without losses the window stays as it is."""
+        """Return whether the window keeps its size unless packets are lost."""
         return self._size >= self._most
 
     def limits(self) -> None:
-        """There is more to send than the window lets through."""
+        """Note that more was due than the window let through."""
         self._round.limited = True
 
     def silence(self) -> None:
-        """Nothing is answered any more: begin again with the least."""
+        """Shrink the window to its minimum, because nothing is answered any more."""
         self._threshold = max(self._size / 2, float(self._least))
         self._size = float(self._least)
 
     def delivered(self, results: int, lost: int, sent_at: float, now: float) -> None:
-        """So many results have come, of which some were `lost` before.
+        """Take in `results` results; `lost` of their chunks had been lost before.
 
-        The latest of their chunks was sent at `sent_at`, or an earlier one was, later than that.
+        `sent_at` is the latest time at which any chunk was sent whose result has arrived so far.
         """
         this = self._round
         this.results += results

@@ -1,20 +1,18 @@
-"""Tensors of PyTorch through an agent: what the hook and the process group of innet have in common."""
+"""PyTorch tensors through an agent: the common part of innet's hook and process group."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import torch
 from torch.distributed import GradBucket as Bucket  # type: ignore[attr-defined]
 
 from innet.host.agent import Agent
+from innet.host.gathered import Gathered
 from innet.host.tensors import How
 
 Value = TypeVar("Value")
 Result = TypeVar("Result")
-
-NARROW = (torch.float16, torch.bfloat16)
-"""They travel as float32, which holds all their values, and are rounded once, at the end."""
 
 
 def ddp_hook(
@@ -22,42 +20,59 @@ def ddp_hook(
 ) -> torch.futures.Future[torch.Tensor]:
     """Average a gradient bucket in the switch: ``model.register_comm_hook(agent, ddp_hook)``.
 
-    With ``(agent, "int8+feedback")`` as the state the hook has a quantizer of its own, not the agent's.
+    With ``(agent, "int8+feedback")`` as the state, the hook uses that quantizer instead of the
+    agent's.
 
-    The all-reduce runs beside the backward pass; buckets are served in order. ``backward()`` raises
-    UnsupportedTensor as it is, and RuntimeError, with the error's name and message, for what ends an
-    all-reduce that has begun.
+    The all-reduce runs during the backward pass, and buckets are served in order. ``backward()``
+    raises UnsupportedTensor as it is. It raises RuntimeError, with the error's name and message, if
+    an all-reduce that has begun fails.
     """
     agent, quantizer = state if isinstance(state, tuple) else (state, None)
     gradients = bucket.buffer()
-    key = bucket.parameters()[0].data_ptr()  # buckets are made anew after the first step
-    mean = submit(agent, gradients, "mean", quantizer=quantizer, key=key)
+    key = bucket.parameters()[0].data_ptr()  # PyTorch builds the buckets anew after the first step
+
+    def narrowed(mean: torch.Tensor) -> torch.Tensor:
+        return mean.to(gradients.dtype)
+
+    mean = submit(agent, [gradients], "mean", narrowed, quantizer=quantizer, key=key)
     return torch_future(mean, gradients.device, lambda mean: mean)
 
 
 def submit(
     agent: Agent,
-    tensor: torch.Tensor,
+    tensors: Sequence[torch.Tensor],
     op: How,
+    finish: Callable[[torch.Tensor], Result],
     *,
     quantizer: str | None = None,
     key: Hashable = None,
-) -> "Future[torch.Tensor]":
-    """:meth:`Agent.submit`, through the switch also for float16 and bfloat16."""
-    if tensor.dtype not in NARROW or tensor.layout != torch.strided:
-        return agent.submit(tensor, op, quantizer=quantizer, key=key)
-    wide = agent.submit(tensor.detach().float(), op, quantizer=quantizer, key=key)
-    return chained(wide, lambda wide: wide.to(tensor.dtype))
+) -> "Future[Result]":
+    """Reduce tensors of one dtype in one all-reduce.
+
+    float16 and bfloat16 go through the switch too, as float32. `finish` turns the reduced tensor
+    into the future's result, before any later all-reduce begins. It gets one flat tensor if there
+    were several, and float32 instead of narrower floats. Raises the same errors as
+    :meth:`Agent.submit`.
+    """
+
+    def take(reduced: torch.Tensor) -> Result:
+        made = finish(reduced)
+        if reduced.is_cuda:  # wait for the work that `finish` has queued on this thread's stream
+            torch.cuda.current_stream(reduced.device).synchronize()
+        return made
+
+    gathered = cast("torch.Tensor", Gathered(tensors))
+    return chained(agent.submit(gathered, op, quantizer=quantizer, key=key), take)
 
 
 def chained(future: "Future[Value]", finish: Callable[[Value], Result]) -> "Future[Result]":
-    """What `finish` makes of a future's result, in the thread that has it."""
+    """Return a future of ``finish(result)``, computed in the thread that completes the given future."""
     last: Future[Result] = Future()
 
     def take(done: "Future[Value]") -> None:
         try:
             last.set_result(finish(done.result()))
-        except BaseException as problem:  # noqa: BLE001 - handed to who waits for the result
+        except BaseException as problem:  # noqa: BLE001 - whoever waits for the result gets it
             last.set_exception(problem)
 
     future.add_done_callback(take)
@@ -67,9 +82,9 @@ def chained(future: "Future[Value]", finish: Callable[[Value], Result]) -> "Futu
 def torch_future(
     future: "Future[Value]", device: torch.device, finish: Callable[[Value], Result]
 ) -> torch.futures.Future[Result]:
-    """What `finish` makes of the result of a future of Python's, as a future of PyTorch's."""
+    """Turn a future of Python's into a future of PyTorch's, with `finish` applied to its result."""
     on_gpu = device.type != "cpu"
     done: torch.futures.Future[None] = torch.futures.Future(devices=[device] if on_gpu else None)
     future.add_done_callback(lambda _: done.set_result(None))
-    # Of errors only those that a callback raises come out of backward() with their message.
+    # backward() shows an error's message only if a callback has raised it.
     return done.then(lambda _: finish(future.result()))

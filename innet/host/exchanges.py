@@ -1,14 +1,15 @@
-"""A worker's exchanges, one after the other, whatever the way: the worker's half of docs/epochs.md.
+"""A worker's exchanges, by the switch or the fallback: the worker's half of docs/epochs.md.
 
-An exchange is begun in the present epoch, over the epoch's path. When a new epoch comes, it is broken
-off and begun again, or its result is taken from those who have it; whoever called only waits longer.
+An exchange begins in the present epoch, over the epoch's path. When a new epoch comes, the exchange
+is broken off. It is then begun again, or its result is taken from the workers that have it. The
+caller only waits longer.
 """
 
 import contextlib
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
@@ -30,6 +31,7 @@ from innet.host.link import Link
 from innet.host.scaling import Scaling
 from innet.host.seat import Epoch, Path, Patience, Seat
 from innet.host.transport import SwitchTransport, Traffic
+from innet.host.waiting import Notice, Stopwatch, named
 from innet.wire.layout import Operation
 
 if TYPE_CHECKING:
@@ -41,11 +43,12 @@ Result = TypeVar("Result")
 Inspect = Callable[[Integers], None]
 
 _SMALLEST = np.iinfo(np.int32).min
+_ADVICE = ": are they stuck, or do they call all-reduce less often?"
 _log = logging.getLogger("innet")
 
 
 class Controller(Protocol):
-    """What a worker hears from its controller and says to it; it rings the bell when it has spoken.
+    """The messages from and to a worker's controller; each message from it rings the bell.
 
     See :class:`innet.host.membership.Membership`.
     """
@@ -53,19 +56,21 @@ class Controller(Protocol):
     ended: str
     recover: pb.Recover | None
     epoch: Epoch | None
+    waiting_for: frozenset[int]
+    connected: bool
 
     def departed(self) -> Mapping[int, str]:
-        """The ranks that have left the job, and why."""
+        """Return the ranks that have left the job, with the reasons."""
 
     def ready(self, epoch: int, exchange: int) -> None:
-        """The worker has stopped, for this epoch to begin; `exchange` is the one not finished."""
+        """Tell the controller that this worker has stopped and `exchange` is unfinished."""
 
     def trouble(self, epoch: int, reason: str) -> None:
         """Ask for another epoch."""
 
 
 class _EpochOver(Exception):
-    """The exchange under way is to be broken off."""
+    """The exchange under way has to be broken off."""
 
 
 def _anything(_: Integers) -> None:
@@ -73,10 +78,10 @@ def _anything(_: Integers) -> None:
 
 
 class Exchanges:
-    """Carries out exchanges, numbered from 0 on; all methods but :meth:`stop` from one thread.
+    """A worker's exchanges, numbered from 0. Call all methods but :meth:`stop` from one thread.
 
     After one has failed, every later one raises the same error: the worker has to join again.
-    `fallbacks` counts what was summed without the switch, by the reason: ``switch`` (it cannot be
+    `fallbacks` counts the sums made without the switch, by reason: ``switch`` (it cannot be
     reached), ``no_slots``, ``dtype``.
     """
 
@@ -97,27 +102,28 @@ class Exchanges:
         self._fallback = fallback
         self._clock = clock
         self._transport = SwitchTransport(link, seat, clock, self, patience)
+        self._notice = Notice(seat.rank)
         self._number = 0
         self._last: Reduction | None = None
         self._epoch: Epoch | None = None
         self._answered: pb.Recover | None = None
         self._owes_result = False
-        self._spoilt = ""  # why nothing more can be summed in the epoch
-        self._asked = False  # for another epoch, because it is spoilt
+        self._spoilt = ""  # why nothing more can be summed in this epoch
+        self._asked = False  # whether another epoch was requested, because this one is spoilt
         self._chunks = 0  # of the exchange under way
-        self._begun = 0.0  # when it was
+        self._begun = 0.0  # when it began
         self._failure: AllReduceError | None = None
         self._stopped = threading.Event()
         self.fallbacks: Counter[str] = Counter()
 
     @property
     def traffic(self) -> Traffic:
-        """Packets and bytes so far."""
+        """Return the packets and bytes so far."""
         return self._transport.traffic
 
     @property
     def epoch(self) -> Epoch | None:
-        """The present epoch, None before the first."""
+        """Return the present epoch, None before the first."""
         return self._epoch
 
     def all_reduce(
@@ -130,10 +136,11 @@ class Exchanges:
     ) -> Reduction:
         """Combine (n, lanes) int32 and their (n,) flags with those of the other workers.
 
-        `scaling` makes the chunks when they are needed.
+        The result is read-only: it is kept for workers that lose it. The chunks are no longer read
+        once this returns or raises. `scaling` makes the chunks when they are needed.
 
-        `inspect` is given the first chunk's result, (lanes,), as soon as it is in, and may raise an
-        AllReduceError to give up. Raises any AllReduceError.
+        `inspect` is called with the first chunk's result, (lanes,), as soon as it has arrived. It
+        may raise an AllReduceError to give up. Raises any AllReduceError.
         """
         if self._failure:
             raise self._failure
@@ -149,11 +156,13 @@ class Exchanges:
                         break
         finally:
             self._chunks = 0
+        result.freeze()
+        self._notice.over()
         self._number, self._last = self._number + 1, result
         return result
 
     def combine(self, tensor: "torch.Tensor", *, mean: bool) -> "torch.Tensor":
-        """The sum or the mean of a tensor over the fallback, whatever the path. Not numbered."""
+        """Return the sum or mean of a tensor over the fallback, whatever the path. It has no number."""
         if self._failure:
             raise self._failure
         if not self._fallback:
@@ -163,21 +172,32 @@ class Exchanges:
             return self._await(self._fallback.combine(tensor, mean=mean), self._follow_meanwhile)
 
     def attend(self) -> None:
-        """Between two exchanges: go along with what the controller has said.
+        """Follow the controller's messages between two exchanges.
 
-        What goes wrong, the next exchange raises.
+        If that fails, the next exchange raises the error.
         """
         if not self._failure:
             with contextlib.suppress(AllReduceError), self._giving_up():
                 self._follow()
 
     def stop(self) -> None:
-        """End the exchange under way, and refuse all later ones. From any thread."""
+        """End the exchange under way, and refuse all later ones. Safe from any thread."""
         self._stopped.set()
         self._bell.ring()
 
+    def give_up(self, problem: BaseException) -> None:
+        """Refuse all later exchanges after an error between two of them.
+
+        The other workers go on with exchanges that this one has skipped. Its next exchange would
+        meet a different one of theirs.
+        """
+        if not self._failure:
+            self._failure = AllReduceError(
+                f"an all-reduce was broken off ({problem!r}): join the job again"
+            )
+
     def fill(self, progress: pb.Progress) -> None:
-        """Say how far the exchange under way has come, from any thread."""
+        """Fill in the progress of the exchange under way. Safe from any thread."""
         progress.exchange = self._number
         progress.chunks = self._chunks
         if self._chunks:
@@ -187,16 +207,16 @@ class Exchanges:
         progress.fallback_exchanges = self.fallbacks.total() - self.fallbacks["dtype"]
         self._transport.fill(progress)
 
-    # What the transport asks of a stay.
+    # The transport's view of the stay in the job.
 
     def check(self) -> None:
-        """Raise what ends an exchange from outside."""
+        """Raise if something outside ends the exchange."""
         self._check_stay()
         if self._controller.recover is not None or self._controller.epoch is not self._epoch:
             raise _EpochOver
 
     def departed(self) -> Mapping[int, str]:
-        """The ranks that have left the job, and why."""
+        """Return the ranks that have left the job, with the reasons."""
         return self._controller.departed()
 
     def trouble(self, reason: str) -> None:
@@ -204,10 +224,18 @@ class Exchanges:
         if self._epoch:
             self._controller.trouble(self._epoch.number, reason)
 
+    def in_touch(self) -> bool:
+        """Return whether the controller can be reached."""
+        return self._controller.connected
+
+    def waits(self, seconds: float, ranks: Iterable[int]) -> None:
+        """Note how long the exchange has waited, and for which ranks as far as known."""
+        self._notice.look(seconds, ranks)
+
     # Epochs.
 
     def _follow(self) -> Epoch | None:
-        """Go along with what the controller has said. Returns the epoch in which to sum, if any."""
+        """Follow the controller's messages. Return the epoch in which to sum, if any."""
         while True:
             if (recover := self._controller.recover) is not None:
                 if recover is not self._answered:
@@ -229,7 +257,7 @@ class Exchanges:
                 self._give_result(epoch)
 
     def _give_result(self, epoch: Epoch) -> None:
-        """To those who have not finished the exchange that this worker has."""
+        """Give the last result to the workers that have not finished its exchange."""
         if self._last:
             self._reduce(epoch, epoch.exchange, _shared(self._last), Operation.MAX, _anything)
         self._owes_result = False
@@ -250,8 +278,8 @@ class Exchanges:
         self._transport.begin(epoch)
 
     def _await_epoch(self) -> Epoch:
-        """The epoch in which to sum, as soon as there is one."""
-        since = self._clock()
+        """Return the epoch in which to sum, as soon as there is one."""
+        waited, switch_missing = Stopwatch(self._clock), Stopwatch(self._clock)
         while True:
             self._check_stay()
             if (epoch := self._follow()) and not self._transport.exhausted:
@@ -260,12 +288,14 @@ class Exchanges:
                 self._spoilt = "its sequence numbers are used up"
                 continue
             self._check_departures()
-            self._check_waiting(self._clock() - since)
+            if self._controller.waiting_for or not self._controller.connected:
+                switch_missing.restart()
+            self._check_waiting(waited.look(), switch_missing.look())
             self._bell.wait(1.0)
 
     @contextlib.contextmanager
     def _breaking_off(self) -> Iterator[None]:
-        """In an epoch in which an exchange was broken off, there can be no other."""
+        """Mark the epoch as spoilt if an exchange in it is broken off: it can have no other."""
         try:
             yield
         except _EpochOver:
@@ -299,7 +329,7 @@ class Exchanges:
         inspect: Inspect,
         scaling: Scaling | None = None,
     ) -> Reduction:
-        """By the epoch's path."""
+        """Carry out an exchange over the epoch's path."""
         chunks, flags = contribution
         if epoch.path == Path.SWITCH:
             return self._transport.all_reduce(chunks, flags, operation, inspect, scaling)
@@ -317,13 +347,13 @@ class Exchanges:
         return result
 
     def _await(self, future: "Future[Result]", meanwhile: Callable[[], None]) -> Result:
-        """The fallback's result; `meanwhile` raises to break off."""
-        since = self._clock()
+        """Return the fallback's result; `meanwhile` raises to break off."""
+        waited = Stopwatch(self._clock)
         future.add_done_callback(lambda _: self._bell.ring())
         try:
             while not future.done():
                 meanwhile()
-                self._check_patience(self._clock() - since)
+                self._check_patience(waited.look())
                 self._bell.wait(1.0)
             if (problem := future.exception()) and not isinstance(problem, AllReduceError):
                 self._explain(problem, meanwhile)
@@ -333,9 +363,9 @@ class Exchanges:
         return future.result()
 
     def _explain(self, problem: BaseException, meanwhile: Callable[[], None]) -> None:
-        """The fallback has failed: if that is because a worker has died, it will soon be known."""
-        since = self._clock()
-        while self._clock() - since < self._patience.switch:
+        """Raise the cause of the fallback's failure: a worker's death takes a moment to be known."""
+        waited = Stopwatch(self._clock)
+        while waited.look() < self._patience.switch:
             meanwhile()
             self._bell.wait(1.0)
         raise LinkFailed(f"the fallback failed ({problem}): join the job again") from problem
@@ -353,7 +383,7 @@ class Exchanges:
 
     @contextlib.contextmanager
     def _giving_up(self) -> Iterator[None]:
-        """After a failure nothing is summed any more."""
+        """Refuse all later exchanges once this one has failed."""
         try:
             yield
         except AllReduceError as failure:
@@ -381,15 +411,21 @@ class Exchanges:
             reasons = "; ".join(f"worker {rank}: {why}" for rank, why in departed.items())
             raise WorkersMissing(f"the all-reduce cannot finish: {reasons}")
 
-    def _check_waiting(self, seconds: float) -> None:
-        """Give up waiting for an epoch."""
+    def _check_waiting(self, seconds: float, switch_missing: float) -> None:
+        """Raise if this worker has waited too long for an epoch."""
+        others = self._controller.waiting_for - {self._seat.rank}
+        self._notice.look(seconds, others)
+        patient = seconds <= self._patience.workers
         if self._epoch is None:
-            if seconds > self._patience.workers:
+            if not patient:
                 raise WorkersMissing(
-                    f"the job has not begun for {seconds:.0f} s: it waits for workers, or for slots "
-                    "of the switch (`innet job show` tells)"
+                    f"the job has not begun for {seconds:.0f} s: it waits for "
+                    f"{named(others) if others else 'workers, or for slots of the switch'} "
+                    "(`innet job show` tells)"
                 )
-        elif seconds > self._patience.switch:
+        elif others and not patient:
+            raise WorkersMissing(f"the job has waited {seconds:.0f} s for {named(others)}{_ADVICE}")
+        elif switch_missing > self._patience.switch or not patient:
             reason = self._answered.reason if self._answered else self._spoilt
             raise SwitchUnreachable(
                 f"the job has not gone on for {seconds:.1f} s after an epoch was over ({reason}): "
@@ -397,10 +433,12 @@ class Exchanges:
             )
 
     def _check_patience(self, seconds: float) -> None:
+        others = self._controller.waiting_for - {self._seat.rank}
+        self._notice.look(seconds, others)
         if seconds > self._patience.workers:
+            late = f"; {named(others)} did not" if others else ""
             raise WorkersMissing(
-                f"not all workers have begun this all-reduce for {seconds:.0f} s: "
-                "are they stuck, or do they call all-reduce less often?"
+                f"not all workers have begun this all-reduce for {seconds:.0f} s{late}{_ADVICE}"
             )
 
     def _count(self, kind: str, reason: str) -> None:
@@ -410,12 +448,12 @@ class Exchanges:
 
 
 def _share_rows(chunks: int, lanes: int) -> int:
-    """How many chunks it takes to share who is in each of the `chunks`."""
+    """Return the number of extra chunks that carry the members and counts of `chunks` chunks."""
     return -(-2 * chunks // lanes)
 
 
 def _shared(result: Reduction) -> tuple[Integers, Flags]:
-    """A result as a contribution to a maximum: its lanes, and then who is in it."""
+    """Return a result as a contribution to a maximum: its lanes, then members and counts."""
     chunks, lanes = result.lanes.shape
     members = np.zeros((_share_rows(chunks, lanes), lanes), np.int32)
     members.reshape(-1)[:chunks] = result.members.view(np.int32)
@@ -425,7 +463,7 @@ def _shared(result: Reduction) -> tuple[Integers, Flags]:
 
 
 def _from_shared(shared: Reduction, chunks: int) -> Reduction:
-    """The result that others have shared."""
+    """Return the result that other workers have shared."""
     members = shared.lanes[chunks:].reshape(-1)
     return Reduction(
         shared.lanes[:chunks],

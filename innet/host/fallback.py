@@ -1,9 +1,10 @@
-"""Summing without the switch: by the workers among themselves.
+"""The fallback: the workers sum among themselves, without the switch.
 
-Slower, but with the same results. An exchange may be broken off at any moment, by some workers and not
-by others, while a collective operation of a process group waits for all. So every exchange begins with
-a small one, in which the workers compare where they are; who has broken off leaves its part in it
-behind. Whoever meets such a remnant finds that it does not fit, and compares again.
+It is slower, but gives the same results. A worker may break off an exchange at any moment while
+others do not. A collective of a process group, however, waits for all of its ranks. So every
+exchange begins with a small collective in which the workers compare epoch and exchange. A worker
+that has broken off leaves its part of this collective behind. A worker that meets such a remnant
+sees that it does not match, and compares again.
 """
 
 import contextlib
@@ -28,40 +29,44 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 GivenUp = Callable[[], bool]
 
-# What is left behind may wait as long as training runs; how long innet waits is not for Gloo to say.
+# A remnant may wait as long as training runs. innet limits its own waits; Gloo must not.
 NO_TIMEOUT = timedelta(days=365)
 _FAREWELL_WITHIN = 5.0  # seconds
 
 
 @runtime_checkable
 class Fallback(Protocol):
-    """All workers of a job, summing without the switch. Errors of any kind mean that it has failed."""
+    """All workers of a job, summing without the switch. An error of any kind means that it has failed."""
 
     @property
     def workers(self) -> int:
-        """How many there are."""
+        """Return the number of workers."""
 
     def all_reduce(
         self, place: tuple[int, int], chunks: Integers, operation: Operation, flags: Flags
     ) -> "Future[Reduction]":
         """Combine (n, lanes) int32 and (n,) flags with those of all others, as the switch would.
 
-        Where the result has the flag OVERFLOW its lanes mean nothing. `place` is epoch and exchange;
-        who is elsewhere is waited for. To break off, cancel the future. Raises WorkersDisagree.
+        Ignore the lanes where the result has the flag OVERFLOW. `place` is epoch and exchange; the
+        call waits for workers that are elsewhere. To break off, cancel the future.
+
+        The arrays may change as soon as this call has returned. Raises WorkersDisagree.
         """
 
     def combine(self, tensor: "torch.Tensor", *, mean: bool) -> "Future[torch.Tensor]":
-        """The sum or the mean of a torch tensor in its own dtype, which has to be one with fractions.
+        """Return the sum or mean of a torch tensor of fractions, in its own dtype.
 
-        A new tensor on the same device. Raises WorkersDisagree.
+        The result is a new tensor on the same device. The given tensor may change as soon as this
+        call has returned. Raises WorkersDisagree.
         """
 
 
 class GlooFallback:
-    """Over two Gloo groups, or backends, of the job's workers, on the CPU, that nobody else uses.
+    """A fallback over two private Gloo groups, or backends, of the job's workers, on the CPU.
 
-    What an exchange leaves behind in one must not hold up the tensors in the other. Neither may have
-    a timeout: how long innet waits is not for Gloo to say; :data:`NO_TIMEOUT` is as good as none.
+    There are two so that an exchange's remnant in one does not block the tensors in the other.
+    Create both without a timeout, since innet limits its own waits: :data:`NO_TIMEOUT` is long
+    enough.
     """
 
     def __init__(self, workers: int, exchanges: Any, tensors: Any) -> None:
@@ -70,55 +75,58 @@ class GlooFallback:
 
     @property
     def workers(self) -> int:
-        """How many processes the group has."""
+        """Return the number of processes of the group."""
         return self._workers
 
     def all_reduce(
         self, place: tuple[int, int], chunks: Integers, operation: Operation, flags: Flags
     ) -> "Future[Reduction]":
         """See :class:`Fallback`."""
+        # Copy here, not in the thread below. Even after this worker gives the exchange up, the
+        # thread may still carry it out with workers that accept its result.
+        lanes, ored = chunks.astype(np.int32), flags.astype(np.int32)
 
         def work(line: _Line, given_up: GivenUp) -> Reduction:
             line.meet([*place, operation], given_up)
-            line.check_equal(len(chunks), "packets")
-            lanes, ored = chunks.astype(np.int32), flags.astype(np.int32)
+            line.check_equal(len(lanes), "packets")
             line.reduce(lanes, operation)
             line.reduce(ored, Operation.MAX, bitwise=True)
             return Reduction(
                 lanes,
                 ored.astype(np.uint16),
-                np.full(len(chunks), self.workers, np.uint8),
-                np.full(len(chunks), (1 << self.workers) - 1, np.uint32),
+                np.full(len(lanes), self.workers, np.uint8),
+                np.full(len(lanes), (1 << self.workers) - 1, np.uint32),
             )
 
         return self._exchanges.submit(work)
 
     def combine(self, tensor: "torch.Tensor", *, mean: bool) -> "Future[torch.Tensor]":
         """See :class:`Fallback`."""
+        device = tensor.device
+        result = tensor.detach().to("cpu", copy=True)  # copied here, as in all_reduce
+        if not result.is_sparse:
+            result = result.contiguous()
 
         def work(line: _Line, _: GivenUp) -> "torch.Tensor":
-            line.check_equal(tensor.numel(), "elements")
-            line.check_same(str(tensor.dtype), "dtypes")
-            result = tensor.detach().cpu().clone()
-            if not result.is_sparse:
-                result = result.contiguous()
+            line.check_equal(result.numel(), "elements")
+            line.check_same(str(result.dtype), "dtypes")
             line.reduce_tensor(result)
-            return (result / self.workers if mean else result).to(tensor.device)
+            return (result / self.workers if mean else result).to(device)
 
         return self._tensors.submit(work)
 
     def close(self) -> None:
-        """Break off what is under way, and end the threads. The groups are of no use afterwards."""
+        """Break off the work under way, and end the threads. The groups cannot be used afterwards."""
         for line in (self._exchanges, self._tensors):
             line.close()
 
 
 class ProcessGroupFallback(GlooFallback):
-    """Over PyTorch's process group, with Gloo, on the CPU.
+    """A fallback over PyTorch's process group, with Gloo, on the CPU.
 
-    `group` says which processes: the workers of the job, and only they. Groups of innet's own are made
-    of them, so that nothing mixes with the caller's. That takes all of them, in the same order as any
-    other groups; so this call returns when all have made it.
+    `group` consists of exactly the workers of the job. innet makes groups of its own from it, so
+    that its messages do not mix with the caller's. All workers have to take part, in the same order
+    as for other groups. So this call returns when all have made it.
     """
 
     def __init__(self, group: "ProcessGroup") -> None:
@@ -140,7 +148,7 @@ class _GivenUp(Exception):
 
 
 class _Line:
-    """A group, and the thread that works on it, one piece of work after the other."""
+    """A group, and the thread that works on it, one task after the other."""
 
     def __init__(self, group: Any) -> None:
         self._group = group
@@ -150,9 +158,9 @@ class _Line:
         self._thread: threading.Thread | None = None
 
     def submit(self, work: "Callable[[_Line, GivenUp], Result]") -> "Future[Result]":
-        """Do this after what was submitted before. From one thread."""
+        """Run `work` after all work submitted before. Call it from one thread."""
         if not self._thread:  # most jobs never need it
-            # A daemon: it may be left waiting for others when the script ends.
+            # A daemon: it may still be waiting for other workers when the script ends.
             self._thread = threading.Thread(target=self._serve, name="innet-fallback", daemon=True)
             self._thread.start()
         future: Future[Result] = Future()
@@ -168,7 +176,7 @@ class _Line:
         self._group = None  # its sockets and threads go with it
 
     def meet(self, place: Sequence[int], given_up: GivenUp) -> None:
-        """Wait until all are at the same place. Raises _GivenUp."""
+        """Wait until all workers are at the same place. Raises _GivenUp."""
         while True:
             lowest, highest = self.range(place)
             if lowest == highest:
@@ -177,7 +185,7 @@ class _Line:
                 raise _GivenUp
 
     def check_equal(self, mine: int, what: str) -> None:
-        """Raise WorkersDisagree unless all have the same number."""
+        """Raise WorkersDisagree unless all workers have the same number."""
         [lowest], [highest] = self.range([mine])
         if lowest != highest:
             raise WorkersDisagree(
@@ -185,13 +193,13 @@ class _Line:
             )
 
     def check_same(self, mine: str, what: str) -> None:
-        """Raise WorkersDisagree unless all have the same text."""
+        """Raise WorkersDisagree unless all workers have the same text."""
         [lowest], [highest] = self.range([zlib.crc32(mine.encode())])
         if lowest != highest:
             raise WorkersDisagree(f"the workers have different {what}: this one's is {mine}")
 
     def range(self, numbers: Sequence[int]) -> tuple[list[int], list[int]]:
-        """The smallest and the largest that any has of each number."""
+        """Return the smallest and the largest of each number over all workers."""
         both = np.array([*numbers, *(-number for number in numbers)], np.int64)
         self.reduce(both, Operation.MAX)
         return (-both[len(numbers) :]).tolist(), both[: len(numbers)].tolist()
@@ -199,7 +207,7 @@ class _Line:
     def reduce(
         self, array: "np.ndarray[Any, Any]", operation: Operation, *, bitwise: bool = False
     ) -> None:
-        """Combine an array with all others', in place."""
+        """Combine an array with the other workers' arrays, in place."""
         import torch
         import torch.distributed as dist
 
@@ -207,7 +215,7 @@ class _Line:
         self.reduce_tensor(torch.from_numpy(array), dist.ReduceOp.BOR if bitwise else how)
 
     def reduce_tensor(self, tensor: "torch.Tensor", how: Any = None) -> None:
-        """Combine a tensor with all others', in place; by default their sum."""
+        """Combine a tensor with the other workers' tensors, in place; by default sum them."""
         import torch.distributed as dist
 
         options = dist.AllreduceOptions()
@@ -223,5 +231,5 @@ class _Line:
                     future.set_result(work(self, future.cancelled))
                 except _GivenUp:
                     pass
-                except BaseException as problem:  # noqa: BLE001 - handed to who waits
+                except BaseException as problem:  # noqa: BLE001 - whoever waits for the result gets it
                     future.set_exception(problem)

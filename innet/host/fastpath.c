@@ -1,4 +1,5 @@
-// What a worker does to the packets of a batch, and to every number of a vector before and behind.
+// A worker's inner loops: over the packets of a batch, and over the numbers of a vector before and after
+// their exchange.
 
 #include <math.h>
 #include <stdlib.h>
@@ -7,7 +8,7 @@
 
 // ---- scale ------------------------------------------------------------------------------------
 
-// The bits of the largest magnitude in each row; a NaN's are above all others.
+// Stores the bits of the largest magnitude in each row. A NaN's bits are above all others.
 void innet_largest(const uint32_t *values, size_t rows, size_t lanes, uint32_t *largest) {
     for (size_t row = 0; row < rows; row++, values += lanes) {
         uint32_t found = 0;
@@ -35,7 +36,7 @@ static void dequantize_row(const int32_t *sums, size_t lanes, float scale, float
     }
 }
 
-// Rows times their scale, to the nearest integer; zero where it is not `fit` for that.
+// Multiplies rows by their scale, and rounds to the nearest integer. Rows that are not `fit` become zeros.
 void innet_quantize(const float *values, size_t rows, size_t lanes, const float *scales,
                     const uint8_t *fit, int32_t *integers) {
     for (size_t row = 0; row < rows; row++) {
@@ -43,7 +44,7 @@ void innet_quantize(const float *values, size_t rows, size_t lanes, const float 
     }
 }
 
-// Rows divided by their count, if there are counts, and then times their scale.
+// Divides rows by their count, if there are counts, and then multiplies them by their scale.
 void innet_dequantize(const int32_t *sums, size_t rows, size_t lanes, const float *scales,
                       const uint8_t *counts, float *values) {
     for (size_t row = 0; row < rows; row++) {
@@ -52,7 +53,7 @@ void innet_dequantize(const int32_t *sums, size_t rows, size_t lanes, const floa
     }
 }
 
-// Lets the integers of so many rows be made.
+// Makes the integers of the first `rows` rows, as far as they are missing.
 void innet_make_ready(struct scaling *scaling, int64_t rows) {
     size_t lanes = (size_t) scaling->lanes;
     for (; scaling->ready < rows; scaling->ready++) {

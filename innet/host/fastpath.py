@@ -1,18 +1,18 @@
-"""A worker's exchange with the switch in C: a turn of many batches of packets is one call.
+"""A worker's exchange with the switch in C: one call for an I/O round of many batches of packets.
 
-* :meth:`Turns.turn` does what :meth:`innet.host.numpy_turns.NumpyTurns.turn` does with ``Window`` and
-  ``Link``, many times if need be: it sends what is due, waits, receives, keeps what is intact, and lets
-  results into the window and the vector.
+* :meth:`Turns.turn` does the same as :meth:`innet.host.numpy_turns.NumpyTurns.turn` with ``Window``
+  and ``Link``, several times if necessary. It sends due packets, waits, receives, keeps the intact
+  packets, and moves their results into the window and the vector.
 * :class:`Socket` sends and receives for it, and for ``Link``.
 
-And :mod:`innet.host.scaling` has what C does to floats, before, on the way, and behind.
+:mod:`innet.host.scaling` wraps the C code for floats.
 
-The numpy code says what is right, and does the rare rest: replies other than results, repetitions on
-time, questions. Without a compiler it does everything. Both work on the same arrays, so that they may
-take turns (tests/test_fastpath.py compares them).
+The numpy code defines the correct behaviour. It also handles the rare cases: replies other than
+results, timed retransmissions, probes. Without a compiler it does everything. Both work on the same
+arrays, so that they can alternate (tests/test_fastpath.py compares them).
 
-C trusts what it is given, so whatever it gets by its address comes through :func:`at`, which looks at
-dtype, order and size, and is kept alive by whoever keeps the address.
+C trusts its arguments. So every address that it gets comes from :func:`at`, which checks dtype,
+order and size. The holder of the address keeps the array alive.
 """
 
 import ctypes
@@ -21,7 +21,6 @@ import os
 import socket
 import sys
 from functools import cache
-from importlib import resources
 from typing import Protocol
 
 import numpy as np
@@ -32,6 +31,7 @@ from innet.host.integers import Bitmaps, Flags, Integers, Reduction
 from innet.host.turns import BATCHES, Terms, Turn
 from innet.host.window import Window
 from innet.native import compile_library
+from innet.packaged import read
 from innet.wire.check import bases, weights
 from innet.wire.layout import HEADER, HEADER_BYTES, VERSION, Kind
 from innet.wire.records import Records
@@ -73,7 +73,7 @@ class _Vectors(ctypes.Structure):
 
 
 class Scaling(ctypes.Structure):
-    """What numbers become on their way; see :class:`innet.host.scaling.Scaling`."""
+    """The floats of an exchange, as a C struct; see :class:`innet.host.scaling.Scaling`."""
 
     _fields_ = [
         ("lanes", _number), ("values", _pointer), ("up", _pointer), ("fit", _pointer),
@@ -83,7 +83,7 @@ class Scaling(ctypes.Structure):
 
 
 class Arrivals(ctypes.Structure):
-    """What :c:func:`innet_receive` has received: packets, and those dropped."""
+    """The numbers of packets that :c:func:`innet_receive` has received and dropped."""
 
     _fields_ = [("packets", _number), ("corrupted", _number)]
 
@@ -95,7 +95,7 @@ class _Udp(ctypes.Structure):
 
 
 class Network(ctypes.Structure):
-    """The way to the switch, and time: functions of C, and what they are given."""
+    """The C functions that reach the switch and tell the time, with their context."""
 
     _fields_ = [
         ("context", _pointer), ("now", _pointer), ("pause", _pointer), ("wait", _pointer),
@@ -126,12 +126,10 @@ class _Turn(ctypes.Structure):
 
 @cache
 def compiled() -> ctypes.CDLL | None:
-    """The C, or None where it cannot be compiled."""
+    """Return the compiled C, or None where it cannot be compiled. Raises IncompleteInstallation."""
     if sys.byteorder != "little" or ctypes.sizeof(_pointer) != 8:
         return None
-    sources = {
-        name: (resources.files(package) / name).read_bytes() for name, package in _SOURCES.items()
-    }
+    sources = {name: read(package, name) for name, package in _SOURCES.items()}
     try:
         path = compile_library(flags(), sources.values(), lambda: sources, ["-lm"])
         return bind(ctypes.CDLL(str(path)))
@@ -140,7 +138,7 @@ def compiled() -> ctypes.CDLL | None:
 
 
 def flags() -> list[str]:
-    """The compiler's, with what C has to know of the packet format."""
+    """Return the compiler's flags, with the constants of the packet format for C."""
     places = np.cumsum([0, *(field.bits // 8 for field in HEADER)]).tolist()
     format_ = {f"AT_{field.name.upper()}": at for field, at in zip(HEADER, places, strict=False)}
     format_ |= {kind.name: kind for kind in Kind}
@@ -150,7 +148,7 @@ def flags() -> list[str]:
 
 
 def bind(library: ctypes.CDLL) -> ctypes.CDLL:
-    """Say what the functions take."""
+    """Declare the functions' argument and result types."""
     place = ctypes.POINTER
     library.innet_send.argtypes = (_pointer, _pointer, _size, _size)
     library.innet_receive.argtypes = (
@@ -167,10 +165,11 @@ def bind(library: ctypes.CDLL) -> ctypes.CDLL:
 
 
 class Format:
-    """Packets of one dtype, that carry the address of one sender.
+    """The format of packets of one dtype that carry the address of one sender.
 
-    `told` says where in front of the header a packet tells its sender, and with what bytes. If it is
-    not `sealed` its check is 0: no word weighs anything, nor does the address.
+    `told` gives the positions before the header that identify a packet's sender, each with the
+    bytes expected there. In packets that are not `sealed` the check is 0: all weights are 0, and
+    the address does not count.
     """
 
     def __init__(
@@ -196,7 +195,7 @@ class Format:
 
 
 class Socket:
-    """Packets by a connected UDP socket, which does not block. The `bell`'s descriptor ends a wait."""
+    """A connected, non-blocking UDP socket for packets. The `bell`'s descriptor ends a wait."""
 
     def __init__(
         self, library: ctypes.CDLL, sock: socket.socket, incoming: Format, bell: int | None
@@ -215,18 +214,19 @@ class Socket:
 
     @property
     def segmenting(self) -> bool:
-        """Whether the kernel cuts one buffer into packets."""
+        """Return whether the kernel cuts one buffer into packets."""
         return bool(self._udp.segmenting)
 
     def send(self, packets: Records) -> None:
-        """Send packets that have their check, in order. Raises OSError, but not for lost ones."""
+        """Send packets that have their check, in order. Lost ones are no error. Raises OSError."""
         address = at(packets, packets.dtype)
         _raise(self._library.innet_send(self._context, address, len(packets), packets.itemsize))
 
     def receive(self) -> tuple[Records, int]:
-        """The packets of the next datagrams, and how many were dropped.
+        """Return the packets of the next datagrams, and the number of dropped ones.
 
-        The packets are valid until the next call. Raises OSError, but not because nothing has arrived.
+        The packets are valid until the next call. Having received nothing is no error. Raises
+        OSError.
         """
         arrivals = self._arrivals
         number = self._library.innet_receive(
@@ -238,7 +238,7 @@ class Socket:
 
 
 class Link(Protocol):
-    """What C has to know of a link; see :class:`innet.host.link.Link`."""
+    """The attributes of a link that C needs; see :class:`innet.host.link.Link`."""
 
     arriving: Format
     leaving: Format
@@ -247,7 +247,7 @@ class Link(Protocol):
 
 
 class Turns:
-    """A worker's turns in one epoch; see :class:`innet.host.turns.Turns`."""
+    """A worker's I/O rounds in one epoch; see :class:`innet.host.turns.Turns`."""
 
     def __init__(
         self,
@@ -258,7 +258,7 @@ class Turns:
         packets: Records,
         absent: Bitmaps,
     ) -> None:
-        """`place`: the job, the epoch, and the first of its slots. `packets`, `absent`: one a slot."""
+        """Set `place` to job, epoch and first slot; `packets` and `absent` have an item for each slot."""
         job, epoch, first_slot = place
         slots = window.slots
         if not link.native:
@@ -291,9 +291,10 @@ class Turns:
         result: Reduction,
         scaling: Scaling | None = None,
     ) -> None:
-        """Begin an exchange: `chunks` go out, (n, lanes), and `result` comes in, of the same shape.
+        """Begin an exchange that sends `chunks`, (n, lanes), and fills `result`, of the same shape.
 
-        `scaling` makes the chunks as they go, and floats of those that come.
+        `scaling` makes each chunk just before it is sent, and floats of each result when it
+        arrives.
         """
         count, lanes = chunks.shape
         if count != self._state.chunks or lanes != self._link.arriving.native.lanes:
@@ -308,12 +309,12 @@ class Turns:
         self._let(fields)
 
     def stop(self) -> None:
-        """The exchange is over: its vectors are let go."""
+        """Release the vectors of an exchange that is over."""
         self._let((0, *[None] * 7))
         self._results = []
 
     def turn(self, terms: Terms) -> Turn:
-        """Send and take until there is something to decide. Raises OSError."""
+        """Send and receive until there is something to decide. Raises OSError."""
         window = self._state
         done = _Turn(
             terms.most, terms.batches, terms.until, terms.pause, terms.round_began, terms.steady,
@@ -338,7 +339,7 @@ class Turns:
 
 
 def packets_in(buffer: npt.NDArray[np.uint8], dtype: np.dtype[np.void], count: int) -> Records:
-    """The first packets in a buffer."""
+    """Return the first `count` packets in a buffer."""
     return buffer.reshape(-1)[: count * dtype.itemsize].view(dtype)
 
 
@@ -348,7 +349,7 @@ def _raise(number: int) -> None:
 
 
 def at(array: npt.NDArray[np.generic], dtype: npt.DTypeLike, size: int | None = None) -> int:
-    """The address of an array that C may take for `size` elements of `dtype`, or all of them."""
+    """Return the address of an array, checked to have `size` elements of `dtype` for C."""
     if array.dtype != dtype or not array.flags.c_contiguous or size not in (None, array.size):
         raise AssertionError(f"C expects {size} {dtype} in order: {array.shape} {array.dtype}")
     return array.ctypes.data

@@ -1,10 +1,11 @@
-"""Integers on their way through the switch: what an exchange gives, and sums that need more bits.
+"""Integers through the switch: the result of an exchange, and sums of more than 32 bits.
 
-The switch adds with 32 bits and saturates. A worker therefore flags a chunk with a lane so large that,
-if all workers' were, the sum might overflow; the result carries the flag if any contribution did. A
-flagged sum is not used. It is made again in **limbs**: every value is cut into pieces of so few bits
-that no sum of them overflows, the pieces of one value travel in the same packet, so that the same
-workers are in all of them, and what comes back is put together with carries.
+The switch adds 32-bit integers and saturates. A worker therefore flags a chunk if one of its lanes
+is so large that the sum might overflow were all workers' lanes as large. The result has the flag if
+any contribution had it. A flagged sum is discarded and made again in **limbs**. Every value is cut
+into pieces of so few bits that no sum of them overflows. The pieces of one value travel in the same
+packet, so that all of them come from the same workers. Their sums are put together again with
+carries.
 """
 
 from dataclasses import dataclass
@@ -26,8 +27,12 @@ Bitmaps = npt.NDArray[np.uint32]
 class Reduction:
     """The result of an exchange of n chunks.
 
-    `lanes`: (n, lanes) int32. For every chunk, (n,): `flags`, or-ed over the contributions; `counts`,
-    how many contributions are in it; `members`, the bitmap of the workers that made them.
+    `lanes` is (n, lanes) int32. The other arrays have an item for every chunk, (n,): `flags`, or-ed
+    over the contributions; `counts`, the number of contributions in it; `members`, the bitmap of
+    the contributing workers.
+
+    A worker keeps the result of its last exchange for workers that have lost it. The arrays of a
+    finished exchange are therefore read-only, and nobody outside of the agent gets a view of them.
     """
 
     lanes: Integers
@@ -37,7 +42,7 @@ class Reduction:
 
     @classmethod
     def empty(cls, chunks: int, lanes: int) -> "Reduction":
-        """Room for a result that is still to come."""
+        """Return uninitialized arrays for a result to come."""
         return cls(
             memory.empty((chunks, lanes), np.int32),
             np.zeros(chunks, np.uint16),
@@ -45,16 +50,21 @@ class Reduction:
             np.zeros(chunks, np.uint32),
         )
 
+    def freeze(self) -> None:
+        """Make the arrays read-only."""
+        for array in (self.lanes, self.flags, self.counts, self.members):
+            array.setflags(write=False)
+
 
 @dataclass(frozen=True)
 class Limbs:
-    """How values are cut: into `count` limbs of `bits` bits, all unsigned but the highest."""
+    """A way to cut values: into `count` limbs of `bits` bits, all unsigned but the highest."""
 
     count: int
     bits: int
 
     def split(self, values: Wide, lanes: int) -> Integers:
-        """Cut a vector of int64, as (chunks, lanes) int32 that no sum of 32 workers' overflows.
+        """Cut an int64 vector into (chunks, lanes) int32 that 32 workers can add without overflow.
 
         Raises OverflowError if a value has more bits than all limbs together.
         """
@@ -72,8 +82,8 @@ class Limbs:
     def join(self, sums: Integers, size: int) -> tuple[Wide, npt.NDArray[np.bool_]]:
         """Put sums of :meth:`split`'s limbs together again.
 
-        Returns the first `size` values, int64, and where they are not right because int64 is too
-        small.
+        Returns the first `size` values, int64, and a mask of those that are wrong because int64 is
+        too small.
         """
         each = sums.shape[1] // self.count
         total = np.zeros((len(sums), each), np.int64)
@@ -90,14 +100,14 @@ class Limbs:
 
 
 HALVES = Limbs(2, 16)
-"""For int32: sums of 32 workers' halves have 21 bits."""
+"""Limbs for int32: sums of 32 workers' halves have 21 bits."""
 
 THIRDS = Limbs(3, 22)
-"""For int64: sums of 32 workers' thirds have 27 bits."""
+"""Limbs for int64: sums of 32 workers' thirds have 27 bits."""
 
 
 def overflow_flags(chunks: Integers, workers: int) -> Flags:
-    """Flag.OVERFLOW for every row of (n, lanes) that might make a sum of `workers` rows overflow."""
+    """Return (n,) flags: OVERFLOW for rows of (n, lanes) whose sum over `workers` might overflow."""
     bound = -(-(2**31) // workers)
     large = (chunks.max(axis=1, initial=0) >= bound) | (chunks.min(axis=1, initial=0) <= -bound)
     return np.where(large, Flag.OVERFLOW, 0).astype(np.uint16)

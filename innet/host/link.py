@@ -1,13 +1,13 @@
-"""How packets leave and reach this host: one connected UDP socket, a batch of packets per call.
+"""The link of this host: one connected UDP socket, with a batch of packets per call.
 
-Two kinds of link, one class. On a real network the kernel puts UDP, IP and Ethernet in front of a
-packet. On a link like ``udp:127.0.0.1:8001/127.0.0.1:9001``, a cable made of UDP to a port of the
-embedded switch, whole frames are the datagrams' payload and the encapsulation is ours. Either way
-packets are of one size, so that the kernel can cut one buffer into many datagrams
-(``UDP_SEGMENT``) and hand many over as one (``UDP_GRO``).
+There are two kinds of link, in one class. On a real network the kernel puts UDP, IP and Ethernet
+before a packet. A link such as ``udp:127.0.0.1:8001/127.0.0.1:9001`` is a cable made of UDP to a
+port of the embedded switch: the datagrams' payload is whole frames, which this module builds. On
+both kinds all packets have one size. So the kernel can cut one buffer into many datagrams
+(``UDP_SEGMENT``) and join many into one (``UDP_GRO``).
 
-What leaves is sealed with the check of the packet format, and what comes with a check that does not
-fit is dropped and counted.
+Outgoing packets get the check of the packet format. Incoming packets whose check does not match are
+dropped and counted.
 """
 
 import select
@@ -28,9 +28,9 @@ class Link:
     """A worker's attachment to its switch.
 
     `own` and `service` are the addresses that its packets and the switch's carry. `encapsulation`
-    stands in front of every packet sent or received, `hello_encapsulation` in front of one without
-    lanes; both are empty where the kernel does it. The `bell` ends a wait. What a switch sends that is
-    not `sealed` has a check of 0, and nothing else.
+    stands before every packet, `hello_encapsulation` before one without lanes. Both are empty where
+    the kernel encapsulates. The `bell` ends a wait. The packets of a switch that is not `sealed`
+    have a check of 0, and no other check is accepted.
     """
 
     def __init__(
@@ -46,13 +46,15 @@ class Link:
         sealed: bool = True,
     ) -> None:
         self._socket, self._bell = sock, bell
+        self.ip = own.ip
         self._own = int.from_bytes(own.ip_bytes), own.udp_port
         source = int.from_bytes(service.ip_bytes), service.udp_port
         self.corrupted = 0
         self.encapsulation = encapsulation
         self.hello_encapsulation = hello_encapsulation
         self.dtype = packet_dtype(lanes, len(encapsulation))
-        # Where a frame says who sent it. From a host's network stack nothing else comes.
+        # The positions that identify a frame's sender. A host's network stack passes nothing else
+        # on.
         told: tuple[tuple[int, bytes], ...] = ()
         if encapsulation:
             port = service.udp_port.to_bytes(2)
@@ -79,29 +81,28 @@ class Link:
             self._bell.hush()
 
     def pause(self, seconds: float) -> None:
-        """Let packets come together."""
+        """Wait, so that packets accumulate."""
         time.sleep(seconds)
 
     def send(self, records: Records) -> None:
         """Seal equal-sized packets, and send them in order.
 
-        What the kernel cannot take is lost, as on a wire.
+        Packets that the kernel cannot take are lost, as on a wire.
         """
         seal(records, *self._own)
         self._packets.send(records)
 
     def receive(self) -> Records:
-        """The packets that have arrived, or the first of many; valid until the next call.
+        """Return the packets that have arrived, or the first of many; valid until the next call.
 
-        What is not a packet of this link's size is skipped, what is not intact is counted in
-        `corrupted`.
+        Packets of another size are skipped. Damaged ones are counted in `corrupted`.
         """
         batch, corrupted = self._packets.receive()
         self.corrupted += corrupted
         return batch
 
     def close(self) -> None:
-        """Give the socket back."""
+        """Close the socket."""
         self._socket.close()
 
 
@@ -110,18 +111,18 @@ def open_link(
 ) -> Link:
     """Open the link that `spec` names, towards the switch at `service`.
 
-    `spec` is ``host`` (the kernel's network stack) or ``udp:LOCAL_IP:PORT/REMOTE_IP:PORT``.
-    Raises UsageError if the text makes no sense or the local address is in use.
+    `spec` is ``host`` (the kernel's network stack) or ``udp:LOCAL_IP:PORT/REMOTE_IP:PORT``. Raises
+    UsageError if the text makes no sense, if the switch is unreachable, or if the local address is
+    in use.
     """
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
         if spec == "host":
-            sock.connect((service.ip, service.udp_port))
+            connect_to_service(sock, service.ip, service.udp_port)
             own = Address("", *sock.getsockname())
             return Link(sock, lanes, own, service, bell=bell, sealed=sealed)
         local, remote = parse_endpoints(spec)
-        sock.bind(local)
-        sock.connect(remote)
+        _connect_cable(sock, spec, local, remote)
         own = frame_address(local)
         return Link(
             sock,
@@ -133,16 +134,38 @@ def open_link(
             bell,
             sealed=sealed,
         )
-    except OSError as problem:
-        sock.close()
-        raise UsageError(f"cannot open link {spec!r}: {problem.strerror}") from problem
     except BaseException:
         sock.close()
         raise
 
 
+def connect_to_service(sock: socket.socket, ip: str, port: int) -> None:
+    """Connect a UDP socket to the switch's service address. Raises UsageError if no route leads there."""
+    try:
+        sock.connect((ip, port))
+    except OSError as problem:
+        raise UsageError(
+            f"cannot open link 'host' to the switch's service address {ip}: {problem.strerror}; give the "
+            f"interface that leads to the switch an address in its subnet (`ip route get {ip}` says by "
+            "which way packets leave)"
+        ) from problem
+
+
+def _connect_cable(
+    sock: socket.socket, spec: str, local: tuple[str, int], remote: tuple[str, int]
+) -> None:
+    try:
+        sock.bind(local)
+        sock.connect(remote)
+    except OSError as problem:
+        raise UsageError(
+            f"cannot open link {spec!r}: {problem.strerror}; its first end has to be an address of this "
+            "machine, with a port that nobody else has"
+        ) from problem
+
+
 def parse_endpoints(spec: str) -> tuple[tuple[str, int], tuple[str, int]]:
-    """``udp:A:P/B:Q`` as ((A, P), (B, Q)). Raises UsageError."""
+    """Return ``udp:A:P/B:Q`` as ((A, P), (B, Q)). Raises UsageError."""
     kind, _, ends = spec.partition(":")
     try:
         if kind != "udp":
@@ -163,7 +186,7 @@ def _endpoint(text: str) -> tuple[str, int]:
 
 
 def frame_address(local: tuple[str, int]) -> Address:
-    """The address that this end of a UDP cable has inside the frames: made from its UDP port."""
+    """Return the address of this end of a UDP cable inside the frames, derived from its UDP port."""
     high, low = divmod(local[1], 256)
     return Address(
         mac=f"02:00:0a:00:{high:02x}:{low:02x}", ip=f"10.0.{high}.{low}", udp_port=local[1]

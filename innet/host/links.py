@@ -1,4 +1,4 @@
-"""Which links to the switch are this worker's, as INNET_LINK says."""
+"""The links of a worker to the switch, from INNET_LINK."""
 
 import re
 from collections.abc import Mapping
@@ -8,11 +8,11 @@ from innet.errors import UsageError
 
 
 def own_links(environment: Mapping[str, str]) -> list[str]:
-    """The links of this process, of which a process group takes one each.
+    """Return the links of this process, of which each process group takes one.
 
-    ``INNET_LINK`` is ``host``, the default, or a cable made of UDP. It may name the links of several
-    workers, separated by commas or spaces, of which ``LOCAL_RANK`` picks one. A worker may have
-    several cables, joined with ``+``; the host's network is there as often as it is wanted.
+    ``INNET_LINK`` is ``host``, the default, or a cable made of UDP. It may name the links of
+    several workers, separated by commas or spaces; ``LOCAL_RANK`` picks one. A worker may have
+    several cables, joined with ``+``. Any number of groups can use the host's network.
 
     Raises UsageError.
     """
@@ -31,6 +31,6 @@ def own_links(environment: Mapping[str, str]) -> list[str]:
 
 
 def links_of_all(environment: Mapping[str, str]) -> list[list[str]]:
-    """The links of the workers that ``INNET_LINK`` names, at least one."""
+    """Return the links of the workers that ``INNET_LINK`` names, at least one."""
     setting = environment.get(names.LINK, "").strip() or "host"
     return [worker.split("+") for worker in re.split(r"[,\s]+", setting)]

@@ -1,11 +1,12 @@
-"""A worker's stay in a job: a stream of messages to the controller, and back.
+"""A worker's membership in a job: a stream of messages to the controller, and back.
 
 The controller answers a join with an invitation. The worker then sends hello packets through the
-switch, which passes them to the controller together with the port they came in at: that is how
-worker, switch and controller agree on where the worker is attached without anybody configuring it.
+switch, which passes them to the controller with the number of the ingress port. So worker, switch
+and controller agree on where the worker is attached, and nobody has to configure it.
 
-From then on the stream carries heartbeats, departures, and what begins an epoch (docs/epochs.md). It
-may break while the stay goes on. Then it is opened again, with the nonce of the stay.
+Afterwards the stream carries heartbeats, departures, and the messages that begin an epoch
+(docs/epochs.md). If the stream breaks, the worker opens it again with the nonce of its membership,
+which goes on.
 """
 
 import queue
@@ -18,6 +19,7 @@ import grpc
 from innet import tls
 from innet.controller import innet_pb2 as pb
 from innet.controller.client import CONNECT_WITHIN, connect, translated
+from innet.controller.connection import break_when_silent
 from innet.errors import ControllerError, InnetError
 from innet.host.bell import Bell
 from innet.host.link import Link, open_link
@@ -27,11 +29,15 @@ from innet.wire.layout import Kind
 from innet.wire.records import blank
 
 _HELLO_EVERY = 0.1
-_BEATS_PER_LEASE = 3
+_BEATS_PER_LEASE, _SLOWEST_BEAT = 3, 1.0
+_SILENT_CONTROLLER = 4.0  # seconds, after which the stream is opened again
 _FAREWELL_WITHIN = 1.0
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0  # before the stream is opened again
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0  # seconds before the stream is opened again
+_LONGEST_TRY = 2.0  # seconds for opening it
+_TRIES_PER_LEASE = 4  # at least: the controller gives up a worker that is away for one lease
 
-# With these the controller says that the stay is over; what else ends a stream is an accident.
+# Status codes by which the controller ends the membership. Any other end of a stream is an
+# accident.
 _FINAL = {
     grpc.StatusCode.ALREADY_EXISTS,
     grpc.StatusCode.FAILED_PRECONDITION,
@@ -43,10 +49,12 @@ _FINAL = {
 
 
 class Membership:
-    """One worker's stay in one job. Whatever the controller says rings the `bell`.
+    """A worker's membership in a job. Every message from the controller rings the `bell`.
 
-    The attributes tell what it has said last: `ended` is why the stay is over, empty while it is not;
-    `recover` is what no `epoch` has answered yet.
+    The attributes hold the controller's latest messages. `ended` is the reason why the membership
+    is over, or empty. `recover` is a request that no `epoch` has answered yet. `waiting_for` are
+    the ranks that the job waits for. While not `connected`, all of them are as old as the last
+    stream.
     """
 
     def __init__(
@@ -60,6 +68,8 @@ class Membership:
         self.ended = ""
         self.recover: pb.Recover | None = None
         self.epoch: Epoch | None = None
+        self.waiting_for: frozenset[int] = frozenset()
+        self.connected = True
         self._departed: Mapping[int, str] = {}
         self._controller = controller
         self._identity = identity
@@ -76,7 +86,7 @@ class Membership:
         self._listener.start()
 
     def take_seat(self, link_spec: str) -> tuple[Seat, Link]:
-        """Say hello through the data plane until admitted. Returns the seat and the open link."""
+        """Send hellos through the data plane until admitted. Returns the seat and the open link."""
         try:
             invitation = self._next("invitation", self._timeout).invitation
         except queue.Empty:
@@ -88,7 +98,7 @@ class Membership:
         service = Address(
             invitation.service.mac, invitation.service.ip, invitation.service.udp_port
         )
-        # The link is opened for the lanes that the invitation names: that is the packets' size.
+        # The invitation names the lanes, and with them the size of the link's packets.
         sealed = not invitation.unsealed
         self._link = open_link(link_spec, service, invitation.lanes, self._bell, sealed=sealed)
         try:
@@ -98,25 +108,25 @@ class Membership:
             raise
 
     def send_heartbeats(self, progress: Callable[[], pb.Progress]) -> None:
-        """From here on let the controller know that the worker lives, and how far it has come."""
-        arguments = (progress, self._lease / _BEATS_PER_LEASE)
+        """Start heartbeats, which tell the controller that this process runs, and its progress."""
+        arguments = (progress, min(self._lease / _BEATS_PER_LEASE, _SLOWEST_BEAT))
         threading.Thread(
             target=self._beat, args=arguments, name="innet-heartbeat", daemon=True
         ).start()
 
     def departed(self) -> Mapping[int, str]:
-        """The ranks that have left the job, and why."""
+        """Return the ranks that have left the job, with the reasons."""
         return self._departed
 
     def ready(self, epoch: int, exchange: int) -> None:
-        """The worker has stopped, for this epoch to begin; `exchange` is the one not finished."""
+        """Tell the controller that this worker has stopped and `exchange` is unfinished."""
         self._send(pb.WorkerMessage(ready=pb.Ready(epoch=epoch, exchange=exchange)))
 
     def trouble(self, epoch: int, reason: str) -> None:
         """Ask for another epoch."""
         self._trouble = pb.Trouble(epoch=epoch, reason=reason)
         self._send(pb.WorkerMessage(trouble=self._trouble))
-        self._say_hello()  # in case the trouble is that the worker is attached elsewhere now
+        self._say_hello()  # in case the worker is now attached to another port
 
     def close(self) -> None:
         """Leave the job."""
@@ -168,7 +178,7 @@ class Membership:
             self._send(pb.WorkerMessage(heartbeat=pb.Heartbeat(progress=progress())))
 
     def _listen(self) -> None:
-        """Take in what the controller says, on one stream after the other."""
+        """Receive the controller's messages, on one stream after the other."""
         while True:
             try:
                 problem: Exception = ControllerError("the controller has closed the stream")
@@ -178,6 +188,8 @@ class Membership:
             except InnetError as found:
                 problem = found
             final = self._stream.status in _FINAL
+            self.connected = False
+            self.waiting_for = frozenset()
             self._stream.close()
             if not self._seated:
                 self._seating.put(problem)
@@ -189,20 +201,22 @@ class Membership:
                 return
 
     def _reopen(self) -> bool:
-        """Open the stream again, as soon as the controller is there; False after :meth:`close`."""
-        pause = _FIRST_PAUSE
-        # Not all workers at the same moment. The generator is our own: a script may have seeded
-        # the one that everybody shares.
+        """Open the stream again as soon as the controller is there. Return False after :meth:`close`."""
+        share = self._lease / _TRIES_PER_LEASE
+        pause, longest = _FIRST_PAUSE, min(_LONGEST_PAUSE, share / 2)
+        # Jitter, so that not all workers reconnect at once. The generator is private, since a
+        # script may have seeded the shared one.
         jitter = random.Random()  # noqa: S311
         while not self._leaving.wait(pause * jitter.uniform(0.5, 1)):
             try:
-                self._stream = self._open(_LONGEST_PAUSE)
+                self._stream = self._open(min(_LONGEST_TRY, share))
             except InnetError:
-                pause = min(2 * pause, _LONGEST_PAUSE)
+                pause = min(2 * pause, longest)
                 continue
+            self.connected = True
             if self._leaving.is_set():
                 self._stream.close()
-            if self._trouble:  # what is of an older epoch the controller ignores
+            if self._trouble:  # the controller ignores it if it is of an older epoch
                 self._send(pb.WorkerMessage(trouble=self._trouble))
             return True
         return False
@@ -217,6 +231,8 @@ class Membership:
                 self.recover = event.recover
             case "resume":
                 self._resume(event.resume)
+            case "waiting":
+                self.waiting_for = frozenset(event.waiting.ranks)
             case "admission":
                 self._seated = True
                 self._seating.put(event)
@@ -225,7 +241,7 @@ class Membership:
         self._bell.ring()
 
     def _resume(self, resume: pb.Resume) -> None:
-        # After a break it may be said again: then nothing begins.
+        # After a break the controller may repeat it: then no epoch begins.
         if not self.epoch or self.epoch.number != resume.epoch:
             self.epoch = Epoch(
                 resume.epoch,
@@ -240,7 +256,7 @@ class Membership:
 
 
 class _Stream:
-    """One Join stream."""
+    """A Join stream."""
 
     def __init__(
         self,
@@ -252,19 +268,20 @@ class _Stream:
         self._outgoing: queue.SimpleQueue[pb.WorkerMessage | None] = queue.SimpleQueue()
         self.send(pb.WorkerMessage(join=request))
         self._channel, stub = connect(controller, timeout, identity)
+        break_when_silent(controller, _SILENT_CONTROLLER)
         self._call = stub.Join(iter(self._outgoing.get, None))
 
     @property
     def status(self) -> grpc.StatusCode:
-        """With what the stream has ended."""
+        """Return the status code with which the stream has ended."""
         return self._call.code()
 
     def send(self, message: pb.WorkerMessage) -> None:
-        """Say something; what is said on a stream that has ended is lost."""
+        """Send a message; on a stream that has ended it is lost."""
         self._outgoing.put(message)
 
     def events(self) -> Iterator[pb.JoinEvent]:
-        """What the controller says, until the stream ends."""
+        """Yield the controller's messages until the stream ends."""
         try:
             yield from self._call
         except grpc.RpcError as problem:
@@ -272,11 +289,11 @@ class _Stream:
                 raise
 
     def finish(self) -> None:
-        """There is nothing more to say: then the controller ends the stream."""
+        """Half-close the stream; the controller then ends it."""
         self._outgoing.put(None)
 
     def close(self) -> None:
-        """End the stream, and its connection."""
+        """End the stream, and close its connection."""
         self.finish()
         self._call.cancel()
         self._channel.close()

@@ -1,14 +1,14 @@
-"""Large arrays in memory that is used again.
+"""Large arrays in recycled memory.
 
-The kernel clears what a process has not had before, page by page. For vectors of many MiB, new ones for
-every all-reduce, that takes as long as all that is computed with them.
+The kernel clears new memory of a process page by page. With new vectors of many MiB for every
+all-reduce, that takes as long as all computation on them.
 """
 
 import math
 import mmap
 import weakref
 from collections import deque
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,25 +16,32 @@ import numpy.typing as npt
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 _LARGE = 1 << 18  # bytes; below it the allocator's own pools serve
-_KEPT = 8  # blocks: what two exchanges have at once
-_WASTE = 2  # how many times larger than wanted a block may be
-_PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS  # a process that is forked writes to its own copy
+_KEPT = 8  # blocks: as many as two exchanges use at once
+_WASTE = 2  # largest ratio of a block's size to the wanted size
+_PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS  # private: a forked process writes to its own copy
 
-# Appending and removing are atomic, as they have to be: arrays are let go in any thread, at any time.
+# Appending and removing must be atomic, and are: arrays are released in any thread, at any time.
 _free: deque[mmap.mmap] = deque(maxlen=_KEPT)
 
 
 def empty(shape: tuple[int, ...], dtype: type[Scalar]) -> npt.NDArray[Scalar]:
-    """As :func:`numpy.empty`. The memory serves again when the array and all its views are gone."""
+    """Return an array as :func:`numpy.empty` does; its memory is recycled when no view of it is left."""
     count = math.prod(shape)
     size = count * np.dtype(dtype).itemsize
     if size < _LARGE:
         return np.empty(shape, dtype)
     block = _take(size) or mmap.mmap(-1, size, _PRIVATE)
-    # Views refer to this array, not to the block: its end is theirs.
+    # Views refer to this array, not to the block. So the array lives until the last view is gone.
     array = np.frombuffer(block, dtype, count)
     weakref.finalize(array, _free.append, block).atexit = False
     return array.reshape(shape)
+
+
+def copy(values: npt.NDArray[Any], dtype: type[Scalar]) -> npt.NDArray[Scalar]:
+    """Return a copy of the values as an array of `dtype`, which must hold them, in recycled memory."""
+    made = empty(values.shape, dtype)
+    np.copyto(made, values, casting="same_kind")
+    return made
 
 
 def _take(size: int) -> mmap.mmap | None:

@@ -1,4 +1,4 @@
-"""The agents' numbers for Prometheus: read when somebody asks for them, never while packets pass."""
+"""The agents' metrics for Prometheus: read on request, never while packets pass."""
 
 import contextlib
 import threading
@@ -76,46 +76,46 @@ _GAUGES: dict[str, tuple[str, Callable[[pb.Progress], float]]] = {
 
 
 class Source(Protocol):
-    """What is read of an :class:`innet.host.agent.Agent`."""
+    """The attributes of an :class:`innet.host.agent.Agent` that the metrics read."""
 
     @property
     def seat(self) -> Seat:
-        """Its place in the job."""
+        """Return the agent's place in the job."""
 
     @property
     def epoch(self) -> Epoch | None:
-        """What the workers have agreed on."""
+        """Return the epoch on which the workers have agreed."""
 
     @property
     def fallbacks(self) -> Mapping[str, int]:
-        """What was summed without the switch, by the reason."""
+        """Return the number of sums made without the switch, by reason."""
 
     def progress(self) -> pb.Progress:
-        """How far it is."""
+        """Return the agent's progress."""
 
 
 @dataclass(eq=False)
 class Shown:
-    """An agent, by the name of its job."""
+    """An agent, with the name of its job."""
 
     job: str
     agent: Source
 
     @property
     def labels(self) -> list[str]:
-        """The values of `job` and `rank`."""
+        """Return the values of the labels `job` and `rank`."""
         return [self.job, str(self.agent.seat.rank)]
 
 
 @dataclass(eq=False)
 class AgentCollector(Collector):
-    """Turns a moment of this process's agents into Prometheus's metrics."""
+    """A collector that turns a snapshot of this process's agents into Prometheus's metrics."""
 
     shown: list[Shown] = field(default_factory=list)
     others: list[Collector] = field(default_factory=list)
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics of all agents, each agent's of one moment."""
+        """Yield all metrics of all agents, with one snapshot for each agent."""
         moments = [(each, each.agent.progress()) for each in list(self.shown)]
         for name, (text, value) in _COUNTERS.items():
             counter = CounterMetricFamily(name, text, labels=_LABELS)
@@ -136,9 +136,9 @@ class AgentCollector(Collector):
 
 @contextlib.contextmanager
 def exposed(agent: Source, job: str, address: str) -> Iterator[str]:
-    """Let an agent be seen at ``/metrics`` of `HOST:PORT`, which all agents of this process share.
+    """Show an agent at ``/metrics`` of `HOST:PORT`; agents of this process may share the address.
 
-    Gives HOST:PORT. Raises UsageError.
+    Yields HOST:PORT. Raises UsageError.
     """
     with _at(address, lambda collector: collector.shown, Shown(job, agent)) as where:
         yield where
@@ -146,9 +146,9 @@ def exposed(agent: Source, job: str, address: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def exposed_too(collector: Collector, address: str) -> Iterator[str]:
-    """The same for metrics of other things in this process; once each, however often it is asked for.
+    """Show metrics of another collector there too, once however often it is added.
 
-    Gives HOST:PORT. Raises UsageError.
+    Yields HOST:PORT. Raises UsageError.
     """
     with _at(address, lambda agents: agents.others, collector) as where:
         yield where
@@ -179,7 +179,7 @@ class _Endpoint:
         self.address = self._open.enter_context(serve(self.collector, address, "INNET_METRICS"))
 
     def close(self) -> None:
-        """Serve no longer."""
+        """Stop serving."""
         self._open.close()
 
 
@@ -219,7 +219,7 @@ def _missing(moments: list[tuple[Shown, pb.Progress]]) -> Metric:
     )
     for each, progress in moments:
         seat = each.agent.seat
-        answered = not progress.missing >> seat.rank & 1  # who has an answer has contributed
+        answered = not progress.missing >> seat.rank & 1  # who got an answer has contributed
         told = progress.busy and answered and progress.stuck_s >= _WAITING_S
         for rank in range(seat.workers) if told else ():
             if progress.missing >> rank & 1:

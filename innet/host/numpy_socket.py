@@ -1,9 +1,9 @@
-"""Packets by a UDP socket, many in a system call, without a compiler: what udp.c does.
+"""Packets over a UDP socket without a compiler, many in one system call, as in udp.c.
 
-Where the kernel joins datagrams (``UDP_GRO``) one of them holds dozens of packets, and plain ``recvmsg``
-would do. Where it does not, because they come paced, one by one, a call for each of them would cost more
-than all the rest of a worker. ``recvmmsg`` serves both; Python has no such call, but its numbers can be
-laid out with numpy as Linux wants them.
+If the kernel joins datagrams (``UDP_GRO``), each of them holds dozens of packets, and plain
+``recvmsg`` would do. If it does not, because they arrive paced, one by one, then a call for each
+would cost more than the rest of a worker together. ``recvmmsg`` serves both cases. Python has no
+such call, so numpy lays out its structs as Linux expects them.
 """
 
 import ctypes
@@ -23,10 +23,10 @@ Rows = npt.NDArray[np.uint8]
 
 _MESSAGES = 64
 _DATAGRAM_BYTES = 1 << 16
-_MOST_BYTES = 65_000  # of what is sent at once
+_MOST_BYTES = 65_000  # of one send
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
-# recvmmsg(2), for machines with 64 bits: struct iovec, struct mmsghdr, and a struct cmsghdr with an int.
+# The structs of recvmmsg(2) on 64-bit machines: iovec, mmsghdr, and cmsghdr with an int.
 _VECTOR = np.dtype([("base", "u8"), ("bytes", "u8")], align=True)
 _MESSAGE = np.dtype(
     [
@@ -36,7 +36,7 @@ _MESSAGE = np.dtype(
         ("vector_count", "u8"),
         ("control", "u8"),
         ("control_bytes", "u8"),
-        ("flags", "u8"),  # an int, and what fills up the inner struct msghdr
+        ("flags", "u8"),  # an int, and the padding of the inner struct msghdr
         ("received", "u4"),
     ],
     align=True,
@@ -45,16 +45,17 @@ _CONTROL = np.dtype(
     [("bytes", "u8"), ("level", "i4"), ("kind", "i4"), ("segment", "i4")], align=True
 )
 
-# What a UDP socket says when nobody listens at the other end: a lost packet, no more.
+# Errors of a UDP socket if nobody listens at the other end: they mean a lost packet, no more.
 _UNREACHABLE = {errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN}
 _NO_ROOM = {errno.EAGAIN, errno.ENOBUFS}
 
 
 class NumpySocket:
-    """Packets of one dtype by a connected UDP socket, which does not block.
+    """A connected, non-blocking UDP socket for packets of one dtype.
 
-    What comes has to bear the check of a sender at `address`, (IP, port), or, if it is not `sealed`, 0.
-    `told`: where in front of the header a packet tells its sender, and with what bytes.
+    Incoming packets must carry the check of a sender at `address`, (IP, port), or 0 if not
+    `sealed`. `told` gives the positions before the header that identify a packet's sender, each
+    with the bytes expected there.
     """
 
     def __init__(
@@ -80,15 +81,16 @@ class NumpySocket:
         self._messages["control"] = _places(self._control)
 
     def send(self, packets: Records) -> None:
-        """Send packets that have their check, in order. Raises OSError, but not for lost ones."""
+        """Send packets that have their check, in order. Lost ones are no error. Raises OSError."""
         most = min(_MESSAGES, _MOST_BYTES // packets.itemsize)
         for start in range(0, len(packets), most):
             self._send_batch(packets[start : start + most])
 
     def receive(self) -> tuple[Records, int]:
-        """The packets of the next datagrams, and how many were dropped.
+        """Return the packets of the next datagrams, and the number of dropped ones.
 
-        The packets are valid until the next call. Raises OSError, but not because nothing has arrived.
+        The packets are valid until the next call. Having received nothing is no error. Raises
+        OSError.
         """
         rows = self._take()
         batch = np.ascontiguousarray(rows).reshape(-1).view(self._dtype)
@@ -114,7 +116,7 @@ class NumpySocket:
         joined = (messages["control_bytes"][:count] > 0) & (control["kind"] == UDP_GRO)
         segments = np.where(joined, control["segment"], sizes)
         ours = np.flatnonzero(segments == self._packet_bytes)
-        # The last packet of a datagram may be cut short: it is not ours.
+        # The last packet of a datagram may be cut short. Such a packet is not one of ours.
         return self._rows(ours, sizes[ours] // self._packet_bytes)
 
     def _rows(self, which: npt.NDArray[np.intp], packets: npt.NDArray[np.uint32]) -> Rows:
@@ -137,7 +139,7 @@ class NumpySocket:
             except OSError as problem:
                 if problem.errno not in (errno.EINVAL, errno.EIO, errno.EOPNOTSUPP):
                     raise
-                self.segmenting = False  # a kernel or a device that cannot: one by one
+                self.segmenting = False  # the kernel or the device cannot: send one by one
         for packet in packets:
             self._sendmsg(packet.reshape(1), [])
 
@@ -150,7 +152,7 @@ class NumpySocket:
 
 
 def _places(array: npt.NDArray[np.generic]) -> npt.NDArray[np.uint64]:
-    """Where the rows of an array are in memory."""
+    """Return the addresses of an array's rows in memory."""
     return np.uint64(array.ctypes.data) + np.arange(len(array), dtype=np.uint64) * np.uint64(
         array.strides[0]
     )

@@ -1,7 +1,7 @@
-"""Turns in numpy.
+"""I/O rounds in numpy (the code calls a round a *turn*).
 
-Python touches batches, never single packets: a batch is received by one system call, matched with
-the window by a few numpy operations, and answered by one system call.
+Python handles batches, never single packets. One system call receives a batch, a few numpy
+operations match it with the window, and one system call sends the answers.
 """
 
 import math
@@ -20,7 +20,7 @@ from innet.wire.records import Records
 
 
 class NumpyTurns:
-    """Turns of one batch. `packets`, of its job and epoch, and `absent`, a bitmap, for each slot."""
+    """I/O rounds of one batch. `packets` and the bitmaps `absent` have an item for each slot."""
 
     def __init__(
         self,
@@ -37,15 +37,15 @@ class NumpyTurns:
         self._exchange: tuple[Integers, Flags, Reduction] | None = None
 
     def start(self, chunks: Integers, own_flags: Flags, result: Reduction) -> None:
-        """Begin an exchange: `chunks` go out, (n, lanes), and `result` comes in, of the same shape."""
+        """Begin an exchange that sends `chunks`, (n, lanes), and fills `result`, of the same shape."""
         self._exchange = chunks, own_flags, result
 
     def stop(self) -> None:
-        """The exchange is over: its vectors are let go."""
+        """Release the vectors of an exchange that is over."""
         self._exchange = None
 
     def turn(self, terms: Terms) -> Turn:
-        """Send what is due, and take the next batch. Raises OSError."""
+        """Send due packets, and receive the next batch. Raises OSError."""
         window, now = self._window, self._clock()
         slots, chunks = window.transmit(terms.most, now)
         turn = Turn(now, terms.owed_since, self._packets[:0], limited=window.waiting)
@@ -72,7 +72,7 @@ class NumpyTurns:
         self._link.send(packets)
 
     def take(self, batch: Records, terms: Terms, turn: Turn) -> None:
-        """Take the results of a batch, and note in `turn` what they say."""
+        """Take the results of a batch, and note in `turn` what follows from them."""
         window, now = self._window, turn.now
         positions, slots = self.accepted(batch, self.ours(batch, Kind.RESULT))
         if not positions.size:
@@ -92,7 +92,7 @@ class NumpyTurns:
         turn.result_at, turn.owed_since = now, math.inf
 
     def ours(self, batch: Records, kind: Kind) -> Indices:
-        """Where replies of a kind are in a batch, of this job and epoch."""
+        """Return the positions in a batch of the replies of a kind, of this job and epoch."""
         return np.flatnonzero(
             (batch["kind"] == kind)
             & (batch["version"] == VERSION)
@@ -101,7 +101,7 @@ class NumpyTurns:
         )
 
     def accepted(self, batch: Records, among: Indices) -> tuple[Indices, Indices]:
-        """Those `among` a batch that answer something outstanding: their positions and slots."""
+        """Return the positions and slots of those `among` a batch that answer something outstanding."""
         if not among.size:
             return among, among
         slots = batch["slot"][among].astype(np.int64) - self._epoch.first_slot
@@ -109,7 +109,7 @@ class NumpyTurns:
         return among[positions], slots
 
     def _next(self, terms: Terms) -> Records:
-        """The next batch, if one comes before the turn has to end."""
+        """Return the next batch, empty if none arrives before the round has to end."""
         if terms.pause > 0 and self._window.remaining > terms.most:
             self._link.pause(terms.pause)
         if len(batch := self._link.receive()):

@@ -1,9 +1,10 @@
 """Parameters that a server above the racks keeps: push the gradient, pull the parameters.
 
-As with :mod:`innet.pbox`, the optimizer runs at the server; but gradients go up as integers that the
-switches on the way sum, so that a rack's are one contribution, and the parameters come down in the
-results, multicast by the same switches. A step is two exchanges: block exponents are agreed on, as for
-any mean, and then the integers go up and the parameters come down (:mod:`innet.wire.parameters`).
+As with :mod:`innet.pbox`, the optimizer runs at the server. Here, however, gradients go up as
+integers that the switches on the way sum, so that a whole rack makes one contribution. The
+parameters come down in the results, which the same switches multicast. A step is two exchanges. In
+the first the workers agree on block exponents, as for any mean. In the second the integers go up
+and the parameters come down (:mod:`innet.wire.parameters`).
 """
 
 import secrets
@@ -32,18 +33,18 @@ _KEYS = ("first", "second", "epsilon", "weight_decay")
 
 
 class RackedParameters:
-    """float32 arrays that a server above the racks updates, one and the same for all workers.
+    """float32 arrays that a server above the racks updates, identical on all workers.
 
-    All workers of the job make the same calls in the same order, with the same optimizer and learning
-    rates. `values` are changed in place: from the beginning on, and after every step, they are the
-    server's parameters, which are worker 0's in the beginning.
+    All workers of the job make the same calls in the same order, with the same optimizer and
+    learning rates. `values` are changed in place: initially they become worker 0's, and after every
+    step they are the server's parameters.
 
-    A job of this kind needs all of its workers. What fails raises one of innet's errors; after it the
+    Such a job needs all of its workers. A failure raises one of innet's errors. Afterwards the
     parameters are those before the step, and :meth:`begin` gives them to the server again.
     """
 
     def __init__(self, agent: Agent, values: Sequence[Floats], optimizer: Optimizer) -> None:
-        """Give the server the parameters. Raises UsageError, and what :meth:`begin` does."""
+        """Give the server the parameters. Raises UsageError, and the errors of :meth:`begin`."""
         self._agent, self._values, self._optimizer = agent, list(values), optimizer
         self.lr = optimizer.lr
         self._sizes = _checked(self._values, agent.seat)
@@ -53,18 +54,18 @@ class RackedParameters:
 
     @property
     def values(self) -> tuple[Floats, ...]:
-        """The arrays."""
+        """Return the arrays."""
         return tuple(self._values)
 
     @property
     def steps(self) -> int:
-        """How many have been taken since the last beginning."""
+        """Return the number of steps taken since the last :meth:`begin`."""
         return self._steps
 
     def begin(self) -> None:
-        """Give the server worker 0's values, and let its optimizer begin anew.
+        """Give the server worker 0's values, and reset its optimizer.
 
-        Raises ParameterServerError: where there is no server, or it has no room; or any AllReduceError.
+        Raises ParameterServerError if there is no server or it has no room, or any AllReduceError.
         """
         self._lost = True
         self._steps = 0
@@ -72,13 +73,14 @@ class RackedParameters:
         self._lost = False
 
     def step(self, gradients: Sequence[Floats]) -> None:
-        """Take one step of the optimizer with the mean of all workers' gradients, of the values' shapes.
+        """Take one optimizer step with the mean of all workers' gradients, of the values' shapes.
 
-        The mean is as exact as :mod:`innet.host.quantize` says, and the step is the one that
-        :mod:`innet.pbox` takes with it, bit by bit.
+        :mod:`innet.host.quantize` gives the mean's error bound. With this mean the step equals that
+        of :mod:`innet.pbox`, bit by bit.
 
-        Raises UsageError; WorkersDisagree, and then nothing has happened; ServerLost if the server has
-        the parameters no more; another ParameterServerError, or any AllReduceError.
+        Raises UsageError. Raises WorkersDisagree if the workers' calls differ; then nothing has
+        happened. Raises ServerLost if the server no longer has the parameters, another
+        ParameterServerError, or any AllReduceError.
         """
         if self._lost:
             raise ServerLost(
@@ -119,7 +121,8 @@ class RackedParameters:
         rows = quantize.blocks(gradient, seat.lanes - wire.HEADER_LANES)
         own = quantize.block_exponents(rows)
         same = np.array([self._steps + 1, self._nonce, *rate], np.int32)
-        # The maximum of what is to be the same, and of its complement: the largest and the smallest.
+        # Each word must be the same on all workers. The maximum of the words and of their
+        # complements gives the largest and the smallest of each.
         scales = np.concatenate([same, ~same, own])
         agreed = reducer.agree(gradient.size, "parameters", scales, "mean")
         if (agreed[: same.size] != ~agreed[same.size : 2 * same.size]).any():
@@ -128,7 +131,7 @@ class RackedParameters:
                 f"have to be the same, and here they are {self._steps} and {self.lr}"
             )
         exponents = agreed[2 * same.size :]
-        self._lost = True  # until it is known that the server has taken all of the step
+        self._lost = True  # until the server is known to have taken the whole step
         pushed = _lanes(len(rows), seat.lanes)
         pushed[:, wire.STEP], pushed[:, wire.NONCE] = self._steps + 1, self._nonce
         pushed[:, wire.RATE : wire.RATE + rate.size] = rate
@@ -150,7 +153,7 @@ class RackedParameters:
 
 
 def _checked(values: list[Floats], seat: Seat) -> list[int]:
-    """The sizes. Raises UsageError unless these values and this job will do."""
+    """Return the sizes. Raises UsageError if the values or the job do not suit."""
     if seat.fewest < seat.workers:
         raise UsageError(
             "a server above racks needs all workers of its job: create it without --quorum and --fewest"
@@ -175,19 +178,19 @@ def _flat(arrays: Sequence[npt.NDArray[Any]]) -> Floats:
 
 
 def _lanes(rows: int, lanes: int) -> Integers:
-    """So many chunks with nothing but their numbers."""
+    """Return `count` chunks that contain only their numbers."""
     made = np.zeros((rows, lanes), np.int32)
     made[:, wire.CHUNK] = np.arange(rows)
     return made
 
 
 def _of_first(chunks: Integers, seat: Seat) -> Integers:
-    """What worker 0 says, in a maximum: the others say the least that can be said."""
+    """Return worker 0's words as a contribution to a maximum; other workers give the minimum."""
     return chunks if seat.rank == 0 else np.full_like(chunks, _SMALLEST)
 
 
 def _ask(exchanges: Exchanges, ask: Ask, chunks: Integers) -> Reduction:
-    """An exchange of which all results are a server's answers."""
+    """Carry out an exchange whose results are all a server's answers."""
     operation = Operation.SUM if ask == Ask.STEP else Operation.MAX
     flags = np.full(len(chunks), ask, np.uint16)
     done = exchanges.all_reduce(chunks, operation, flags)

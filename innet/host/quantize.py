@@ -1,28 +1,29 @@
 """float32 to int32 and back: fixed point with one power-of-two scale per block.
 
-A block is what one packet carries. Its scale follows from the largest magnitude that any worker has
-in it, agreed on by an all-reduce with maximum before the integers are summed, so that
+A block is the part of a vector that one packet carries. Its scale follows from the largest
+magnitude that any worker has in it. The workers agree on it by an all-reduce with maximum before
+they sum integers. So
 
 * the sum of all workers cannot leave the int32 range,
 * every worker scales alike, and scaling by a power of two rounds nothing.
 
-Error bound. Let N be the number of workers, M the largest magnitude in a block over all workers, and
-g = ceil(log2 N). Integers are multiples of ``step = 2**(e + g - 31)`` with ``2**(e - 1) <= M < 2**e``,
-so ``step <= M * 2**(g - 30)``; it is never below 2**-126, float32's smallest normal number. Every
-element of the mean that comes back differs from the exact mean by at most
+Error bound. Let N be the number of workers, M the largest magnitude in a block over all workers,
+and g = ceil(log2 N). Integers are multiples of ``step = 2**(e + g - 31)`` with ``2**(e - 1) <= M <
+2**e``, so ``step <= M * 2**(g - 30)``; it is never below 2**-126, float32's smallest normal number.
+Every element of the mean that comes back differs from the exact mean by at most
 
     step / 2  +  (|mean| + step / 2) * 2**-23  +  2**-150
 
-(rounding to integers; the int32 to float32 conversion and the division by N; a denormal result).
-A block in which any worker has a NaN or an infinity comes back as NaN throughout: mixed-precision
-training must see them.
+(rounding to integers; the int32 to float32 conversion and the division by N; a denormal result). A
+block in which any worker has a NaN or an infinity comes back as NaN throughout, since
+mixed-precision training must see them.
 
-**With a quorum** the maximum may have been agreed on without this worker, and M without its values.
-Whatever of them is beyond 2**31 / N steps, about ``2**e``, is clamped to just below that; the worker's
-part in the sum then differs from its gradient by what was clamped away, which :func:`clamped` tells,
-so that error feedback can add it to the worker's next gradient. For the others the bound holds. If such
-a worker has a NaN or an infinity, it says so with a flag, and the block is NaN if the worker is in the
-result. The mean is over those who are.
+**With a quorum** the workers may have agreed on the maximum without this worker, so that M does not
+cover its values. Values beyond 2**31 / N steps, about ``2**e``, are then clamped to just below that
+limit. The worker's part in the sum differs from its gradient by the clamped amount. :func:`clamped`
+returns that amount, so that error feedback can add it to the worker's next gradient. For the other
+workers the bound holds. If such a worker has a NaN or an infinity, it sets a flag, and the block is
+NaN if the worker is in the result. The mean is over the workers in the result.
 """
 
 from typing import TypeVar
@@ -50,7 +51,7 @@ _SMALLEST_STEP_EXPONENT = -126
 def blocks(values: npt.NDArray[Number], lanes: int) -> npt.NDArray[Number]:
     """Cut a vector of n elements into an (ceil(n / lanes), lanes) array, padded with zeros.
 
-    Without padding to add, the result is a view of `values`.
+    If no padding is needed, the result is a view of `values`.
     """
     missing = -values.size % lanes
     if missing:
@@ -59,9 +60,9 @@ def blocks(values: npt.NDArray[Number], lanes: int) -> npt.NDArray[Number]:
 
 
 def block_exponents(values: Floats) -> Integers:
-    """The exponent e of every row of a (blocks, lanes) array, with ``max|row| < 2**e``.
+    """Return the exponent e of every row of a (blocks, lanes) array, with ``max|row| < 2**e``.
 
-    Returns int32 of shape (blocks,), to be reduced with maximum over the workers.
+    It is int32 of shape (blocks,), to be reduced with maximum over the workers.
     """
     if library := fastpath.compiled():
         return exponents_of(scaling.largest(library, values))
@@ -69,7 +70,7 @@ def block_exponents(values: Floats) -> Integers:
 
 
 def exponents_of(largest: Floats) -> Integers:
-    """The exponent of every block by its largest magnitude, (blocks,); NaN where a value is one."""
+    """Return each block's exponent from its largest magnitude, (blocks,); a magnitude may be NaN."""
     exponents: Integers = np.frexp(largest)[1].astype(np.int32)
     exponents[largest == 0] = ZERO_BLOCK
     exponents[~np.isfinite(largest)] = NOT_FINITE
@@ -77,7 +78,7 @@ def exponents_of(largest: Floats) -> Integers:
 
 
 def step_exponents(exponents: Integers, workers: int) -> Integers:
-    """The exponent of every block's `step`, for the agreed block exponents. Shape (blocks,)."""
+    """Return the exponent of every block's `step`, (blocks,), from the agreed block exponents."""
     guard_bits = (workers - 1).bit_length()
     steps: Integers = np.maximum(exponents + guard_bits - 31, _SMALLEST_STEP_EXPONENT)
     return steps
@@ -88,9 +89,9 @@ def quantize(
 ) -> Integers:
     """Round (blocks, lanes) float32 to multiples of each block's step. Returns int32, same shape.
 
-    `own` are this worker's block exponents and `agreed` those agreed upon, so the sum over `workers`
-    such arrays fits int32. Blocks that are not finite become zeros; :func:`dequantize` does not look
-    at them.
+    `own` are this worker's block exponents, and `agreed` those of all workers. The sum of `workers`
+    such arrays fits int32. Blocks that are not finite become zeros; :func:`dequantize` ignores
+    them.
     """
     steps = step_exponents(agreed, workers)
     finite = (agreed < NOT_FINITE) & (own < NOT_FINITE)
@@ -109,9 +110,9 @@ def quantize(
 def on_the_way(
     values: Floats, own: Integers, agreed: Integers, workers: int, *, mean: bool
 ) -> scaling.Scaling | None:
-    """What :func:`quantize` makes, to the nearest, and :func:`dequantize`, but while they travel.
+    """Return a Scaling with the results of :func:`quantize` and :func:`dequantize`, row by row.
 
-    None where that cannot be: without a compiler, or if something has to be clamped.
+    It rounds to nearest. Returns None without a compiler, or if something has to be clamped.
     """
     steps = step_exponents(agreed, workers)
     finite = agreed < NOT_FINITE
@@ -125,18 +126,18 @@ def on_the_way(
 
 
 def clamped(values: Floats, own: Integers, agreed: Integers, workers: int) -> Floats:
-    """What :func:`quantize` clamps away, float32 of the values' shape; zero where it does not."""
+    """Return the amounts that :func:`quantize` clamps away, float32 of the values' shape, else zeros."""
     rest = np.zeros_like(values)
     uncovered = (own > agreed) & (own < NOT_FINITE)
     steps = step_exponents(agreed[uncovered], workers)
-    with np.errstate(over="ignore"):  # beyond float32 nothing is clamped
+    with np.errstate(over="ignore"):  # where the limit overflows float32, nothing is clamped
         limits = np.ldexp(largest_integer(workers), steps)[:, None]
     rest[uncovered] = values[uncovered] - values[uncovered].clip(-limits, limits)
     return rest
 
 
 def flags(own: Integers, agreed: Integers) -> Flags:
-    """Flag.NOT_FINITE for blocks that are not finite here, where that was not agreed upon."""
+    """Return Flag.NOT_FINITE for blocks that are not finite here although the agreed exponent is."""
     hidden = (own == NOT_FINITE) & (agreed < NOT_FINITE)
     return np.where(hidden, Flag.NOT_FINITE, 0).astype(np.uint16)
 
@@ -148,9 +149,9 @@ def dequantize(
     counts: Counts | None = None,
     flagged: Flags | None = None,
 ) -> Floats:
-    """The sums, or with `counts` the means, float32 of the sums' shape (blocks, lanes).
+    """Return the sums, or with `counts` the means, float32 of the sums' shape (blocks, lanes).
 
-    `counts` say how many contributions there are in every element; they broadcast against the sums.
+    `counts` is the number of contributions in every element; it broadcasts against the sums.
     `flagged` are the flags that came with the sums, (blocks,).
     """
     steps = step_exponents(agreed, workers)
@@ -161,7 +162,7 @@ def dequantize(
         values = scaling.dequantize(library, np.asarray(sums, np.int32), scales, counts)
     else:
         values = sums.astype(np.float32)
-        # Divide first: the sum of large floats may exceed float32 where their mean does not.
+        # Divide first: the sum of large floats may exceed float32 although their mean does not.
         if counts is not None:
             values /= counts.astype(np.float32)
         with np.errstate(over="ignore"):
@@ -171,11 +172,11 @@ def dequantize(
 
 
 def is_finite(agreed: Integers, flagged: Flags | None) -> npt.NDArray[np.bool_]:
-    """Which blocks, (blocks,), are: by agreed exponents and the flags that came with the sums."""
+    """Return a mask of the finite blocks, (blocks,), from agreed exponents and the sums' flags."""
     finite = agreed < NOT_FINITE
     return finite if flagged is None else finite & (flagged & Flag.NOT_FINITE == 0)
 
 
 def largest_integer(workers: int) -> np.float32:
-    """The largest float32 below 2**31 / `workers`: no sum of so many overflows."""
+    """Return the largest float32 below 2**31 / `workers`: no sum of `workers` such numbers overflows."""
     return np.float32(np.nextafter(np.float32(2**31 / workers), np.float32(0)))

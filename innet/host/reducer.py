@@ -1,7 +1,8 @@
-"""Vectors in, their sum, mean or maximum over the workers out: which exchanges that takes.
+"""The reducer: the exchanges that make the sum, mean or maximum of vectors over the workers.
 
-float32 takes two, the block exponents' maximum and the integers' sum; integers also two, since the
-workers have to agree on the size first. What may overflow 32 bits is summed again, in limbs.
+float32 takes two exchanges: the maximum of the block exponents, and the sum of integers. Integers
+also take two, since the workers have to agree on the size first. A sum that may overflow 32 bits is
+made again, in limbs.
 """
 
 from collections.abc import Hashable
@@ -11,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from innet.errors import SumOverflow, UsageError, WorkersDisagree
-from innet.host import quantize
+from innet.host import memory, quantize
 from innet.host.exchanges import Exchanges
 from innet.host.integers import (
     HALVES,
@@ -38,27 +39,27 @@ if TYPE_CHECKING:
     import torch
 
 _DTYPES = ("float32", "int32", "int64", "parameters")
-_KIND_BITS = 4  # of the word that tells what a call is; what is above them tells the quantizer
+_KIND_BITS = 4  # the low bits of the word that identifies a call; the quantizer is above them
 _EXACT = Choice()
 _ONCE = np.ones((1, 1), np.uint8)
 
 
 class Reducer:
-    """Sums and averages flat vectors. Every worker of the job makes the same calls in the same order."""
+    """A reducer of flat vectors. Every worker of the job makes the same calls in the same order."""
 
     def __init__(self, exchanges: Exchanges, seat: Seat, choice: Choice | None = None) -> None:
-        """`choice` is for whoever does not choose; raises UsageError if it does not suit the seat."""
+        """Set the default quantizer to `choice`. Raises UsageError if it does not suit the seat."""
         self._exchanges = exchanges
         self._seat = seat
         self._choice = choice or Choice()
         self._residuals = Residuals()
         self._quantizers: dict[Choice, Quantizer] = {}
         self._on_devices: dict[Any, Any] = {}
-        self._rounded = 0  # calls that have rounded at random
+        self._rounded = 0  # number of calls that have rounded at random
         self._quantizer(self._choice)
 
     def choose(self, text: str | None, key: Hashable) -> Choice:
-        """The quantizer that was asked for, or the default. Raises UsageError if it cannot be used."""
+        """Return the requested quantizer, or the default. Raises UsageError if it cannot be used."""
         choice = self._choice if text is None else Choice.read(text)
         self._quantizer(choice)
         if choice.feedback and key is None:
@@ -69,9 +70,10 @@ class Reducer:
         return choice
 
     def floats(self, values: Floats, choice: Choice, key: Hashable = None, *, mean: bool) -> Floats:
-        """The mean or the sum of float32 vectors; see :mod:`innet.host.quantizers` for how exact.
+        """Return the mean or sum of float32 vectors.
 
-        `key` tells tensors apart for error feedback.
+        :mod:`innet.host.quantizers` gives the error bounds. `key` identifies the tensor for error
+        feedback.
         """
         reduced: Floats = self._floats(self._quantizer(choice), values, choice, key, mean=mean)
         return reduced
@@ -79,7 +81,7 @@ class Reducer:
     def on_device(
         self, values: "torch.Tensor", choice: Choice, key: Hashable = None, *, mean: bool
     ) -> "torch.Tensor":
-        """As :meth:`floats`, of a flat float32 tensor, of which only integers leave its device."""
+        """Do the same as :meth:`floats` for a flat float32 tensor; only integers leave its device."""
         from innet.host.quantizers.device import on_device
 
         place = choice, values.device
@@ -94,7 +96,7 @@ class Reducer:
     def _floats(
         self, quantizer: Any, values: Any, choice: Choice, key: Hashable, *, mean: bool
     ) -> Any:
-        """`values` are what the quantizer takes: a numpy array, or a tensor on its device."""
+        """Reduce `values` of the quantizer's kind: a numpy array, or a tensor on its device."""
         lanes, size = self._seat.lanes, len(values)
         elements = quantizer.rows_per_chunk * lanes  # of a chunk
         given = self._residuals.added(key, values) if choice.feedback else values
@@ -131,7 +133,7 @@ class Reducer:
         return Stochastic.of(0, self._seat.rank, self._rounded)
 
     def integers(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The exact sum of int32 or int64 vectors, of the same dtype. Raises SumOverflow."""
+        """Return the exact sum of int32 or int64 vectors, of the same dtype. Raises SumOverflow."""
         self.agree(values.size, values.dtype.name, np.empty(0, np.int32), "sum")
         if values.dtype == np.int64:
             return self._sum_in_limbs(values, THIRDS)[0]
@@ -140,7 +142,7 @@ class Reducer:
         return _as_int32(sums.reshape(-1)[: values.size])
 
     def extremes(self, values: npt.NDArray[Any], how: How) -> npt.NDArray[Any]:
-        """The largest ("max") or smallest ("min") of int32 or float32 vectors, exact.
+        """Return the exact largest ("max") or smallest ("min") of int32 or float32 vectors.
 
         A NaN wins either way.
         """
@@ -153,18 +155,19 @@ class Reducer:
         none = np.zeros(len(chunks), np.uint16)
         largest = self._exchanges.all_reduce(chunks, Operation.MAX, none).lanes
         found = largest.reshape(-1)[: values.size]
-        found = found if how == "max" else ~found
+        found = memory.copy(found, np.int32) if how == "max" else ~found
         return _in_order(found).view(np.float32) if values.dtype == np.float32 else found
 
     def agree(
         self, size: int, dtype: str, scales: Integers, how: How, choice: Choice = _EXACT
     ) -> Integers:
-        """The scales' maximum over the workers, who must agree on what they call.
+        """Return the scales' maximum over the workers.
 
-        `dtype` is "parameters" where a server takes the sums (:mod:`innet.host.parameters`).
+        Raises WorkersDisagree if the workers' calls differ. `dtype` is "parameters" where a server
+        takes the sums (:mod:`innet.host.parameters`).
 
-        In front of the scales travel the size and the kind of the call, and their negatives: the maxima
-        are the largest and the smallest, so a disagreement shows before anything is summed.
+        Before the scales travel the size and the kind of the call, and their negatives. The maxima
+        are then the largest and the smallest, so a disagreement shows before anything is summed.
         """
         kind = len(HOWS) * _DTYPES.index(dtype) + HOWS.index(how)
         kind |= choice.identity << _KIND_BITS
@@ -194,9 +197,10 @@ class Reducer:
     def _sum(
         self, chunks: Integers, flags: Flags, scaling: Scaling | None = None
     ) -> tuple[Integers | Wide, Counts, Reduction]:
-        """The exact sums of (n, lanes) int32, and who broadcasts against them: how many are in each.
+        """Return the exact sums of (n, lanes) int32, the contributions' counts, and the raw result.
 
-        `flags`, (n,), go with the chunks, which `scaling` makes. The exchange's result comes back too.
+        The counts broadcast against the sums. `flags`, (n,), go with the chunks, which `scaling`
+        makes.
         """
         done = self._exchanges.all_reduce(chunks, Operation.SUM, flags, scaling=scaling)
         if scaling:
@@ -212,7 +216,7 @@ class Reducer:
         return sums, counts, done
 
     def _sum_in_limbs(self, values: npt.NDArray[Any], limbs: Limbs) -> tuple[Wide, Counts]:
-        """The exact sums of a flat vector, and how many contributions are in each."""
+        """Return the exact sums of a flat vector, and the number of contributions in each."""
         rows = limbs.split(values.astype(np.int64), self._seat.lanes)
         done = self._exchanges.all_reduce(rows, Operation.SUM, np.zeros(len(rows), np.uint16))
         sums, lost = limbs.join(done.lanes, values.size)
@@ -224,12 +228,13 @@ class Reducer:
 
 
 def _in_order(bits: Integers) -> Integers:
-    """float32's bits as integers of the same order, and back: negative ones count the other way."""
+    """Map float32's bits to integers of the same order, and back; the bits of negatives are inverted."""
     ordered: Integers = bits ^ (bits >> 31 & np.int32(0x7FFFFFFF))
     return ordered
 
 
 def _as_int32(sums: Integers | Wide) -> Integers:
+    """Return the sums as a new int32 array. Raises SumOverflow if one does not fit."""
     info = np.iinfo(np.int32)
     beyond = (sums < info.min) | (sums > info.max)
     if beyond.any():
@@ -238,4 +243,4 @@ def _as_int32(sums: Integers | Wide) -> Integers:
             f"{beyond.sum()} sums are beyond int32, the first {sums[at]} at element {at}: "
             "convert the tensors to int64"
         )
-    return sums.astype(np.int32, copy=False)
+    return memory.copy(sums, np.int32)

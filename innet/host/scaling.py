@@ -1,8 +1,8 @@
-"""What C does to floats: before an exchange, on the way through it, and behind.
+"""Floats in C: scaled before an exchange, during it, or after it.
 
-On the way, so that the first packet need not wait for the last number, nor a result for the last packet:
-:class:`Scaling` makes a row's integers just before they are sent, and its floats as soon as the sum has
-come. The bits are those of :mod:`innet.host.quantize`.
+During an exchange :class:`Scaling` makes a row's integers just before they are sent, and its floats
+as soon as their sum arrives. So the first packet need not wait for the last number, nor the first
+result for the last packet. The bits are those of :mod:`innet.host.quantize`.
 """
 
 import ctypes
@@ -18,11 +18,11 @@ Floats = npt.NDArray[np.float32]
 
 
 class Scaling:
-    """An exchange's floats, (rows, lanes) float32, and the integers that they become, `integers`.
+    """The floats of an exchange, (rows, lanes) float32, and their `integers`.
 
-    A row is multiplied by its `up`, (rows,) float32, and rounded to the nearest, or is zeros if it is not
-    `fit`, (rows,) bool. A sum is divided by its count, if it is for a `mean`, and multiplied by its
-    `down`.
+    A row is multiplied by its `up`, (rows,) float32, and rounded to the nearest. Rows that are not
+    `fit`, (rows,) bool, become zeros. A sum is divided by its count if a `mean` is wanted, and then
+    multiplied by its `down`.
     """
 
     def __init__(
@@ -50,15 +50,15 @@ class Scaling:
         )  # fmt: skip
 
     def make_ready(self) -> None:
-        """Let there be all `integers`."""
+        """Make all `integers` that are still missing."""
         self._library.innet_make_ready(self.native, len(self.integers))
 
     def forget(self) -> None:
-        """The exchange was broken off: no float was made yet."""
+        """Discard all floats, because the exchange was broken off."""
         self._done[:] = 0
 
     def results(self, done: Reduction) -> Floats:
-        """The sums or means, (rows, lanes), of an exchange's result."""
+        """Return the sums or means, (rows, lanes), of an exchange's result."""
         rest = np.flatnonzero(self._done == 0)
         if rest.size:
             counts = done.counts[rest, None] if self._mean else None
@@ -69,7 +69,7 @@ class Scaling:
 
 
 def largest(library: ctypes.CDLL, values: Floats) -> Floats:
-    """The largest magnitude in every row of (rows, lanes) float32, (rows,); NaN where a value is one."""
+    """Return the largest magnitude of each row of (rows, lanes) float32, (rows,); a NaN wins."""
     found = np.empty(len(values), np.float32)
     values = np.ascontiguousarray(values)
     library.innet_largest(at(values, np.float32), *values.shape, at(found, np.float32))
@@ -79,7 +79,7 @@ def largest(library: ctypes.CDLL, values: Floats) -> Floats:
 def quantize(
     library: ctypes.CDLL, values: Floats, scales: Floats, fit: npt.NDArray[np.bool_]
 ) -> Integers:
-    """(rows, lanes) float32 times `scales`, (rows,), to the nearest int32; 0 in rows not `fit`."""
+    """Multiply (rows, lanes) float32 by `scales`, (rows,), and round to int32; 0 in rows not `fit`."""
     values = np.ascontiguousarray(values)
     integers = memory.empty(values.shape, np.int32)
     library.innet_quantize(
@@ -92,7 +92,7 @@ def quantize(
 def dequantize(
     library: ctypes.CDLL, sums: Integers, scales: Floats, counts: Counts | None
 ) -> Floats:
-    """(rows, lanes) int32, divided by `counts`, (rows, 1), if given, and then times `scales`, (rows,)."""
+    """Divide (rows, lanes) int32 by `counts`, (rows, 1), if given; multiply by `scales`, (rows,)."""
     sums = np.ascontiguousarray(sums)
     values = memory.empty(sums.shape, np.float32)
     divisors = None if counts is None else at(counts, np.uint8, len(sums))

@@ -1,4 +1,4 @@
-"""What a worker knows of its job: its seat, and the epoch in which it sums."""
+"""A worker's knowledge of its job: its seat, and the present epoch."""
 
 import enum
 from dataclasses import dataclass
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Seat:
-    """A worker's place in a job, as the controller gave it; it lasts as long as the worker stays.
+    """A worker's place in a job, as the controller gave it; valid until the worker leaves.
 
-    With less than `fewest` workers there are no results.
+    With fewer than `fewest` workers there are no results.
     """
 
     job: int
@@ -19,7 +19,7 @@ class Seat:
 
 
 class Path(enum.IntEnum):
-    """How the integers of an exchange are summed."""
+    """The path on which the integers of an exchange are summed."""
 
     SWITCH = 1
     FALLBACK = 2  # by the workers among themselves
@@ -27,11 +27,11 @@ class Path(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Epoch:
-    """What the workers have agreed on: where they are, and how they sum from here on.
+    """The workers' agreement on the next exchange and on the path for sums from there on.
 
-    `exchange` is the first of the epoch. If it is `shared`, some workers have finished it, and give
-    the others its result. `slots` is 0 where the job has none; `reason` says why the path is not the
-    switch.
+    `exchange` is the first of the epoch. If it is `shared`, some workers have finished it and give
+    the others its result. `slots` is 0 if the job has none. `reason` explains why the path is not
+    the switch.
     """
 
     number: int
@@ -45,11 +45,13 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Patience:
-    """How long an all-reduce may take, in seconds, before it is given up.
+    """Limits on the duration of an all-reduce, in seconds.
 
-    `switch`: without a sign of life from the switch, and without another way to sum.
-    `workers`: without progress otherwise, because other workers are missing.
+    `switch` bounds the silence of the switch if there is no other way to sum. `workers` bounds the
+    wait for other workers, and for a controller that cannot be reached. Its default is that of
+    PyTorch's own backends, 30 minutes. Neither counts time in which the worker's own process is
+    stopped.
     """
 
     switch: float = 30.0
-    workers: float = 300.0
+    workers: float = 1800.0

@@ -1,4 +1,4 @@
-"""What kinds of tensors there are, and which way each goes."""
+"""The kinds of tensors, and how each is summed."""
 
 from typing import Any, Literal, get_args
 
@@ -16,9 +16,9 @@ _DENSE, _SPARSE = "torch.strided", "torch.sparse_coo"
 
 
 def summed_by_switch(tensor: Any, op: How, *, fallback: bool) -> bool:
-    """Whether the switch can sum a tensor; if not, the fallback can.
+    """Return whether the switch can sum a tensor; if not, the fallback can.
 
-    Raises UnsupportedTensor if neither can, or if the latter is needed and there is none.
+    Raises UnsupportedTensor if neither can, or if only a fallback could and there is none.
     """
     if op not in HOWS:
         raise UsageError(f"op {op!r}: it has to be one of {', '.join(HOWS)}")
@@ -46,6 +46,15 @@ def summed_by_switch(tensor: Any, op: How, *, fallback: bool) -> bool:
     return _check_fallback(dtype, layout, fallback=fallback)
 
 
+def quantized_on_device(tensor: Any, op: How) -> bool:
+    """Return whether a torch tensor becomes integers on its own device.
+
+    Only sums and means of float32 do. An extreme of float32 is exact and needs no quantizer.
+    """
+    on_gpu = tensor.device.type == "cuda" and str(tensor.dtype) == "torch.float32"
+    return on_gpu and op in ("sum", "mean")
+
+
 def _check_fallback(dtype: str, layout: str, *, fallback: bool) -> bool:
     remedy = "convert it first"
     if dtype in _FRACTIONS and layout in (_DENSE, _SPARSE):
@@ -60,7 +69,7 @@ def _check_fallback(dtype: str, layout: str, *, fallback: bool) -> bool:
 
 
 def written(tensor: Any) -> Any:
-    """What to wait for before a GPU's tensor is read: the work that the caller has queued there."""
+    """Return an event to wait for before reading a GPU's tensor: the end of the caller's queued work."""
     if isinstance(tensor, np.ndarray) or tensor.device.type != "cuda":
         return None
     import torch

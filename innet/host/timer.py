@@ -1,6 +1,6 @@
-"""When something is missing: RFC 6298's estimate of the round trip, and questions that back off.
+"""Timers for missing replies: RFC 6298's estimate of the round trip, and probes that back off.
 
-Pure arithmetic over seconds: the caller brings the clock.
+This is pure arithmetic over seconds: the caller brings the clock.
 """
 
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ _MOST_DOUBLINGS = 16
 
 @dataclass
 class RetransmissionTimer:
-    """Estimates after what time a missing reply counts as lost.
+    """The time after which a missing reply counts as lost.
 
-    `shortest` and `longest` bound the timeout; `granularity` is the least that the clock and the
-    wait for packets can tell apart. Before the first sample the timeout is as given.
+    `shortest` and `longest` bound the timeout. `granularity` is the smallest time that the clock
+    and the wait for packets can resolve. `timeout` is used as it is before the first sample.
     """
 
     shortest: float = 0.005
@@ -28,11 +28,11 @@ class RetransmissionTimer:
 
     @property
     def queueing(self) -> float:
-        """What of the usual round trip is spent in queues: how much longer it is than the shortest."""
+        """Return the usual round trip minus the shortest: the time that packets spend in queues."""
         return self.smoothed - self._least if self.smoothed is not None else 0.0
 
     def sample(self, round_trip: float) -> None:
-        """Learn from a round trip of a packet that was sent only once (Karn's rule)."""
+        """Learn from the round trip of a packet that was sent only once (Karn's rule)."""
         self._least = min(self._least, round_trip)
         if self.smoothed is None:
             self.smoothed = round_trip
@@ -47,11 +47,11 @@ class RetransmissionTimer:
 
 @dataclass
 class ProbeTimer:
-    """When to ask the switch whether it has what was sent, after nothing has come for a while.
+    """The time to ask the switch whether it has the contributions, after a silence.
 
-    A question that is not answered is repeated after twice the time, and so on. One that is answered,
-    "others are missing", is repeated as well, since a result may get lost: again after twice the
-    time. Longer than `slowest`, in seconds, it never waits: questions are few packets.
+    A probe that is not answered is repeated after twice the time, and so on. One that is answered
+    with "others are missing" is repeated too, since a result may get lost, again after twice the
+    time. The wait never exceeds `slowest`, in seconds: probes are few packets.
     """
 
     retransmission: RetransmissionTimer
@@ -61,28 +61,28 @@ class ProbeTimer:
     _since: float = 0.0
 
     def restart(self, now: float) -> None:
-        """A result has come, or an exchange begins."""
+        """Start over, because a result has come or an exchange begins."""
         self.unanswered = self._answered = 0
         self._since = now
 
     def sent(self, now: float) -> None:
-        """Something else was sent, so that an answer may yet come without a question."""
+        """Note that packets other than a probe were sent, which may yet be answered."""
         self._since = now
 
     def asked(self, now: float) -> None:
-        """The question was sent."""
+        """Note that the probe was sent."""
         self.unanswered += 1
         self._since = now
 
     def answered(self, now: float) -> None:
-        """The switch says that others are missing."""
+        """Note the switch's answer that others are missing."""
         self._answered += self.unanswered > 0
         self.unanswered = 0
         self._since = now
 
     @property
     def deadline(self) -> float:
-        """When to ask next."""
+        """Return the time of the next probe."""
         doublings = min(self.unanswered or self._answered, _MOST_DOUBLINGS)
         wait = self.retransmission.timeout * (1 << doublings)
         return self._since + min(wait, self.slowest)

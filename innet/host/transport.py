@@ -1,10 +1,11 @@
-"""int32 vectors through the switch: sends chunks, takes results, repeats what got lost.
+"""int32 vectors through the switch: sends chunks, takes results, retransmits lost packets.
 
-What happens to packets, a turn does (:mod:`innet.host.turns`); what follows from it is decided here.
+An I/O round handles the packets (:mod:`innet.host.turns` calls it a turn). This module draws the
+conclusions.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -26,39 +27,46 @@ from innet.wire.frames import ENCAPSULATION_BYTES
 from innet.wire.layout import Kind, Operation
 from innet.wire.records import Records, blank
 
-# Of the smoothed round trip:
-_REORDERING = 1.0  # how much later a chunk may be sent and still overtake another; in C as well
-_TOO_SOON = 0.5  # what comes sooner after a repetition was not brought about by it
+# In units of the smoothed round trip:
+_REORDERING = 1.0  # a chunk may overtake another that was sent so much earlier; in C as well
+_TOO_SOON = 0.5  # a result that comes sooner after a retransmission was not caused by it
 _SLOWEST_REMINDER = 0.5  # seconds
-_DEPARTURE_SETTLES = 1.0  # seconds, after which no answer is under way that was sent before it
-_OUTAGE = 4  # questions without an answer, after which what was under way is not any more
-# Where results queue, a worker that looks less often has fewer batches to work on. A longer wait gains
-# little more, and where processors are what is short, all others wait as well.
-_GATHERING = 0.25  # of the time in queues: so the way to the switch does not run empty
+_DEPARTURE_SETTLES = 1.0  # seconds: older answers are no longer in flight
+_OUTAGE = 4  # unanswered probes, after which the chunks sent before count as no longer in flight
+# Where results queue, a worker that looks less often has fewer batches to handle. A longer wait
+# gains little more. Where processors are scarce, it also makes all other workers wait.
+_GATHERING = 0.25  # of the queueing time, so that the path to the switch does not run empty
 _LEAST_GATHERING, _MOST_GATHERING = 0.0005, 0.002  # seconds
-# When silence is trouble.
-_UNANSWERED = 2  # questions
-_SILENCE = 0.3  # seconds
+# The limits of the switch's silence.
+_UNANSWERED = 2  # probes
+_SILENCE = 1.0  # seconds: on a loaded machine the switch may take so long
 _TIMEOUTS = 4  # retransmission timeouts
-_MOST_DOUBLINGS = 4  # of that, in epochs in which no exchange is finished
+_LATE = 0.05  # seconds: if this thread runs so long after a deadline, the process was stopped
+_MOST_DOUBLINGS = 2  # of that limit, in epochs in which no exchange is finished
 
 
 class Stay(Protocol):
-    """What of a worker's stay in its job concerns an exchange under way."""
+    """The interface to a worker's membership for an exchange under way."""
 
     def check(self) -> None:
-        """Raise what ends the exchange, if anything does."""
+        """Raise if something ends the exchange."""
 
     def departed(self) -> Mapping[int, str]:
-        """The ranks that have left the job, and why."""
+        """Return the ranks that have left the job, with the reasons."""
 
     def trouble(self, reason: str) -> None:
         """Ask for another epoch: the switch does not answer."""
 
+    def in_touch(self) -> bool:
+        """Return whether the controller can be reached; only the controller knows another way to sum."""
+
+    def waits(self, seconds: float, ranks: Iterable[int]) -> None:
+        """Note how long the exchange has waited, and for which ranks as far as known."""
+
 
 @dataclass
 class Traffic:
-    """What a worker has sent and received so far; bytes are of whole frames without FCS.
+    """The packets and bytes sent and received so far; bytes are of whole frames without FCS.
 
     `corrupted` packets were received and dropped. `chunks` are those with a result.
     """
@@ -98,19 +106,21 @@ class SwitchTransport:
         self._gone: dict[int, str] = {}
         self._progress_at = 0.0
         self.result_at = float("-inf")  # when the last result came
-        self._owed_since = math.inf  # the switch owes an answer
-        self._silent_before = 0.0  # in epochs before this one
-        self._vain = -1  # epochs since an exchange was finished in one
+        self._owed_since = math.inf  # since when the switch owes an answer; inf if it owes none
+        self._silent_before = 0.0  # silence in epochs before this one
+        self._forgiven = 0.0  # silence of the switch while the controller was out of reach
+        self._due = self._looked_at = 0.0  # when this thread was to run, and when it did
+        self._vain = -2  # epochs since the last finished exchange; 0 in the first real epoch
         self.traffic = Traffic()
         self._frame_bytes = link.dtype.itemsize + (0 if link.encapsulation else ENCAPSULATION_BYTES)
         self.begin(Epoch(0, Path.SWITCH))
 
     def begin(self, epoch: Epoch) -> None:
-        """Sum in an epoch from here on; nothing of an older one counts any more."""
+        """Sum in this epoch from now on; replies of older epochs no longer count."""
         self._epoch = epoch
         self._window = Window(epoch.slots)
         self._congestion = CongestionWindow(epoch.slots)
-        self._absent = np.zeros(epoch.slots, np.uint32)  # whom a slot's chunk lacks, if known
+        self._absent = np.zeros(epoch.slots, np.uint32)  # missing workers of each chunk, if known
         self._outgoing = blank(
             epoch.slots, self._seat.lanes, Kind.CONTRIBUTION, self._link.encapsulation
         )
@@ -135,7 +145,7 @@ class SwitchTransport:
 
     @property
     def exhausted(self) -> bool:
-        """Whether sequence numbers might run out in the next exchange: another epoch is needed."""
+        """Return whether the next exchange might use up the sequence numbers: another epoch is needed."""
         return self._window.exhausted
 
     def all_reduce(
@@ -148,12 +158,12 @@ class SwitchTransport:
     ) -> Reduction:
         """Combine a (chunks, lanes) int32 array with the other workers' arrays of the same shape.
 
-        `flags` go with the chunks, (chunks,), which `scaling` makes as they go. `inspect` is given the
-        first chunk's result, (lanes,), as soon as it is in, and may raise to give the exchange up. Raises
-        what :meth:`Stay.check` does, LeftBehind, SwitchUnreachable, WorkersMissing, OSError; after that
-        the epoch is spoilt.
+        `flags`, (chunks,), go with the chunks, which `scaling` makes just before they are sent.
+        `inspect` is called with the first chunk's result, (lanes,), as soon as it has arrived; it
+        may raise to give the exchange up. Raises the errors of :meth:`Stay.check`, LeftBehind,
+        SwitchUnreachable, WorkersMissing, OSError; after that the epoch is spoilt.
         """
-        # In order, and of this machine's byte order, which a quantizer's integers need not have.
+        # Contiguous and in this machine's byte order. A quantizer's integers need not be either.
         own = np.ascontiguousarray(chunks, np.int32), np.ascontiguousarray(flags, np.uint16)
         result = Reduction.empty(*chunks.shape)
         self._window.start(len(chunks))
@@ -178,6 +188,7 @@ class SwitchTransport:
 
     def _run(self, operation: Operation, inspect: Callable[[], None]) -> None:
         window, now = self._window, self._clock()
+        self._due = self._looked_at = now
         self._outgoing["operation"] = operation
         self._progress_at = now
         self._absent[:] = 0
@@ -190,11 +201,11 @@ class SwitchTransport:
                 self._continue(self._clock())
 
     def progressed(self) -> None:
-        """The job goes on by another path: the switch's silence is forgiven."""
+        """Forgive the switch's silence, because the job goes on by another path."""
         self._silent_before = 0.0
 
     def fill(self, progress: pb.Progress) -> None:
-        """Say how far the exchange under way has come, from any thread."""
+        """Fill in the progress of the exchange under way. Safe from any thread."""
         window, now = self._window, self._clock()
         progress.remaining = window.remaining
         progress.round_trip_s = self._timer.smoothed or 0.0
@@ -212,12 +223,13 @@ class SwitchTransport:
         return min(self._probes.deadline, reminder, self._trouble_at)
 
     def _take_turn(self) -> bool:
-        """Whether it has brought the first chunk's result."""
+        """Run an I/O round. Return whether it has brought the first chunk's result."""
         usual = self._timer.smoothed or self._timer.timeout
         seconds = min(_GATHERING * self._timer.queueing, _MOST_GATHERING)
+        self._due = self._deadline
         terms = Terms(
             most=self._congestion.size,
-            until=self._deadline,
+            until=self._due,
             pause=seconds if seconds >= _LEAST_GATHERING else 0.0,
             round_began=self._congestion.round_began,
             too_soon=_TOO_SOON * usual,
@@ -230,8 +242,8 @@ class SwitchTransport:
         self._note_sent(turn)
         self._note_results(turn)
         if len(turn.others):
-            # What the switch has of this worker's is learnt before the results are taken; who is missing
-            # is asked of what is unfinished still: an answer may be older than the result.
+            # Read the switch's receipts before taking the results. Read the missing workers only
+            # afterwards, and only for unfinished chunks: an answer may be older than the result.
             others = turn.others
             pendings = self._numpy.ours(others, Kind.PENDING)
             self._take_receipts(others, pendings, turn.now)
@@ -260,7 +272,7 @@ class SwitchTransport:
         self.traffic.retransmissions += repetitions
 
     def _note_results(self, turn: Turn) -> None:
-        """What results say about the way to the switch and back."""
+        """Update timers and congestion window from a round's results."""
         if not turn.finished:
             return
         self._owed_since = turn.owed_since
@@ -273,10 +285,11 @@ class SwitchTransport:
         self.traffic.chunks += turn.finished
 
     def _continue(self, now: float) -> None:
-        """Let be sent what is due, ask if nothing comes, and see whether there is still hope."""
+        """Mark due packets, send a probe after a silence, and give up if there is no hope."""
+        self._excuse(now)
         self._window.remind(now, self._timer.timeout, _SLOWEST_REMINDER)
         if now >= self._probes.deadline:
-            # Ever more, so that it is not by chance that nothing comes.
+            # Send more with each probe, so that a silence is no coincidence.
             most = min(1 << self._probes.unanswered, self._congestion.size)
             slots, chunks = self._window.probe(most, now)
             self._numpy.send(slots, chunks)
@@ -286,6 +299,15 @@ class SwitchTransport:
             if self._probes.unanswered == _OUTAGE:
                 self._congestion.silence()
         self._check(now)
+
+    def _excuse(self, now: float) -> None:
+        """Forgive the others' silence if this process did not run meanwhile."""
+        late = now - max(self._due, self._looked_at)
+        self._looked_at = now
+        if late > _LATE:
+            self._progress_at = min(now, self._progress_at + late)
+            if self._owed_since < math.inf:
+                self._owed_since = min(now, self._owed_since + late)
 
     def _take_receipts(self, batch: Records, among: Indices, now: float) -> None:
         _, slots = self._numpy.accepted(batch, among)
@@ -301,8 +323,9 @@ class SwitchTransport:
             return
         arrived = batch["workers"][positions]
         self._absent[slots] = self._everybody & ~arrived
-        # The answer may be older than a departure, before which the worker has contributed. One
-        # that comes long after the departure was known, and still lacks it, is not.
+        # The answer may be older than a departure, and the worker may have contributed before it
+        # left. If an answer comes long after the departure was known, and still lacks the
+        # contribution, it is missing.
         departed = self._departures(now)
         gone = {r for r in departed if now - self._left_at[r] > _DEPARTURE_SETTLES}
         for bitmap in np.unique(arrived).tolist():
@@ -320,7 +343,7 @@ class SwitchTransport:
 
     @property
     def _missing(self) -> int:
-        """The workers that some chunk lacks, as a bitmap; everybody as long as no answer says."""
+        """Return the workers that some chunk lacks, as a bitmap; all while no answer names them."""
         return int(np.bitwise_or.reduce(self._absent)) or self._everybody
 
     def _departures(self, now: float) -> Mapping[int, str]:
@@ -334,7 +357,7 @@ class SwitchTransport:
         self._silent_before = 0.0
 
     def _silence(self, now: float) -> float:
-        """For how long the switch has owed an answer, in this epoch. From any thread."""
+        """Return how long the switch has owed an answer, in this epoch. Safe from any thread."""
         return max(0.0, now - self._owed_since)
 
     def _check(self, now: float) -> None:
@@ -345,7 +368,10 @@ class SwitchTransport:
         if now >= self._trouble_at:
             self._in_trouble = True
             self._stay.trouble(f"the switch has not answered for {silent:.1f} s")
-        if (silent := silent + self._silent_before) > self._patience.switch:
+        silent += self._silent_before
+        self._forgiven = min(self._forgiven, silent) if self._stay.in_touch() else silent
+        patient = stuck <= self._patience.workers
+        if silent - self._forgiven > self._patience.switch or (silent > _SILENCE and not patient):
             raise SwitchUnreachable(
                 f"the switch has not answered for {silent:.1f} s: is it running, "
                 "and does it still hold this job?"
@@ -353,18 +379,23 @@ class SwitchTransport:
         if self._gone:
             reasons = "; ".join(f"worker {rank}: {why}" for rank, why in self._gone.items())
             raise WorkersMissing(f"the all-reduce cannot finish: {reasons}")
-        if stuck > self._patience.workers:
-            missing = [rank for rank in range(self._seat.workers) if self._missing >> rank & 1]
+        self._stay.waits(stuck, ranks_in(int(np.bitwise_or.reduce(self._absent))))
+        if not patient:
             raise WorkersMissing(
-                f"no contribution from workers {missing} for {stuck:.0f} s: "
+                f"no contribution from workers {ranks_in(self._missing)} for {stuck:.0f} s: "
                 "are they stuck, or do they call all-reduce less often?"
             )
 
     @property
     def _trouble_at(self) -> float:
-        """When the switch's silence will be trouble; once an epoch."""
+        """Return the time at which the switch's silence becomes trouble; once an epoch."""
         if self._in_trouble or self._probes.unanswered < _UNANSWERED:
             return math.inf
-        # Twice as long in every further epoch, for a new one may not be what helps.
+        # Double the limit in every further epoch, because a new one may not help.
         tolerable = max(_SILENCE, _TIMEOUTS * self._timer.timeout)
         return self._owed_since + tolerable * (1 << min(self._vain, _MOST_DOUBLINGS))
+
+
+def ranks_in(bitmap: int) -> list[int]:
+    """Return the ranks whose bits are set."""
+    return [rank for rank in range(bitmap.bit_length()) if bitmap >> rank & 1]

@@ -1,4 +1,5 @@
-// A worker's turn: it sends what is due, takes what comes, and so on, until there is something to decide.
+// An I/O round ("turn") of a worker: sends due packets, takes results, and repeats this until there is
+// something to decide.
 
 #include <errno.h>
 #include <math.h>
@@ -8,21 +9,21 @@
 enum { BATCHES = 16 };
 
 struct turn {
-    // What is decided before.
-    int64_t most, batches;     // chunks under way; what is received at most, not above BATCHES
-    double until;              // when to end if nothing comes
-    double pause;              // to let packets come together, while there is more to send than `most`
-    double round_began;        // the turn ends with a result of a chunk sent since,
-    int64_t steady;            // if that is so, only where packets were lost
+    // Input.
+    int64_t most, batches;     // most chunks in flight; most batches to receive, up to BATCHES
+    double until;              // end of the round if nothing comes
+    double pause;              // lets packets accumulate while more than `most` chunks remain
+    double round_began;        // the round ends with the result of a chunk sent since then;
+    int64_t steady;            // if this is set, only if packets were lost
     double too_soon, reordering, quiet_until;  // see innet_take
     int64_t remaining;         // chunks without result
-    // What is going on.
-    double newest, owed_since; // owed_since: since when no answer has come to what was sent, or infinity
-    // What has happened.
+    // Input and output. The switch has owed an answer since `owed_since`, or owes none (infinity).
+    double newest, owed_since;
+    // Output.
     int64_t sent, repetitions, limited;
     int64_t received, corrupted, finished, first, lost;
-    int64_t others;            // packets in the buffer that are still to be taken
-    double sent_at, result_at; // the last
+    int64_t others;            // packets in the buffer that the caller still has to process
+    double sent_at, result_at; // of the last packet, of the last result
     double now;
     int64_t samples;
     double round_trips[BATCHES];
@@ -33,9 +34,9 @@ struct worker {
     struct window *window;
     const struct format *incoming, *outgoing;
     struct vectors *vectors;
-    uint32_t *absent;          // for each slot: whom its chunk lacks
+    uint32_t *absent;          // for each slot: the workers missing in its chunk
     int64_t *finished;         // room for a chunk of each slot
-    uint8_t *buffer, *packets; // that come, that go
+    uint8_t *buffer, *packets; // incoming, outgoing
     size_t room;               // in the buffer, for a datagram
 };
 
@@ -58,7 +59,8 @@ static int send_due(const struct network *network, struct worker *worker, struct
                          worker->outgoing->bytes);
 }
 
-// What is there, or comes before the turn has to end. Returns whether the turn goes on.
+// Receives the packets that are there, or that come before the round has to end. Returns whether the round
+// goes on.
 static int receive(const struct network *network, struct worker *worker, struct turn *turn,
                    struct arrivals *arrivals) {
     if (turn->pause > 0 && turn->remaining - turn->finished > turn->most) {
@@ -84,7 +86,7 @@ static int receive(const struct network *network, struct worker *worker, struct 
     }
 }
 
-// Returns whether the turn goes on.
+// Takes the results of a batch. Returns whether the round goes on.
 static int take(struct worker *worker, struct turn *turn, const struct arrivals *arrivals) {
     struct taken taken = {
         .oldest = INFINITY, .newest = turn->newest, .chunks = worker->finished};
@@ -105,7 +107,7 @@ static int take(struct worker *worker, struct turn *turn, const struct arrivals 
     if (taken.oldest <= turn->now) {
         double round_trip = turn->now - taken.oldest;
         turn->round_trips[turn->samples++] = round_trip;
-        // As queues fill, what was late before is no longer.
+        // As queues fill, longer round trips become normal.
         turn->reordering = fmax(turn->reordering, round_trip);
     }
     turn->finished += taken.finished;

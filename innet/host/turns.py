@@ -1,7 +1,8 @@
-"""An exchange's turns: send what is due, take what comes, and see what that says about the way.
+"""I/O rounds of an exchange: send due packets, receive, and learn about the path.
 
-:class:`innet.host.numpy_turns.NumpyTurns` says what a turn is, for one batch of packets. Where there is a
-compiler, :class:`innet.host.fastpath.Turns` does the same to many batches in one call.
+The code calls a round a turn. :class:`innet.host.numpy_turns.NumpyTurns` defines a round, for one
+batch of packets. If there is a compiler, :class:`innet.host.fastpath.Turns` does the same for many
+batches in one call.
 """
 
 import math
@@ -13,18 +14,21 @@ from innet.host.integers import Flags, Integers, Reduction
 from innet.wire.records import Records
 
 BATCHES = 16
-"""How many batches a turn has at most: so that what is said from outside is soon heard."""
+"""The most batches in a round; a small number, so that news from outside is soon noticed."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """What is decided before a turn; times in seconds of the agent's clock.
+    """The limits of an I/O round, set before it; times in seconds of the agent's clock.
 
-    `most` chunks may be under way. If nothing comes, the turn ends at `until`. While there is more to
-    send than `most`, `pause` lets packets come together. A turn ends when a chunk has its result that
-    was sent after `round_began`, if packets were lost or the window is not `steady`, and after `batches`.
-    `too_soon` and `reordering` are the window's; a turn of many batches raises `reordering` to the round
-    trips that it sees, as queues fill. `owed_since`: since when the switch owes an answer, or infinity.
+    Up to `most` chunks may be in flight. If nothing comes, the round ends at `until`. While more
+    than `most` chunks remain, `pause` lets packets accumulate. A round ends after `batches`. It
+    also ends with the result of a chunk sent after `round_began`, if packets were lost or the
+    window is not `steady`.
+
+    `too_soon` and `reordering` are the window's. A round of many batches raises `reordering` to the
+    round trips that it measures, because queues fill. Since `owed_since` the switch owes an answer;
+    it is infinity if the switch owes none.
     """
 
     most: int
@@ -40,12 +44,16 @@ class Terms:
 
 @dataclass
 class Turn:
-    """What has happened in a turn that ended at `now`.
+    """The events of an I/O round that ended at `now`.
 
-    `sent` packets, of which `repetitions`, the last at `sent_at`; `limited`: there was more to send.
-    `received` packets have `finished` chunks, the `first` of the exchange among them or not, the last at
-    `result_at`; `lost` of them had been lost before. `round_trips`: one for each batch that tells it.
-    `others` is a batch with replies that are not results: the turn ends, and it is still to be taken.
+    It has sent `sent` packets, among them `repetitions` retransmissions, the last at `sent_at`.
+    `limited` tells whether more was due. The `received` packets have completed `finished` chunks,
+    the last at `result_at`. `first` tells whether the exchange's first chunk was one of them.
+    `lost` of the finished chunks had been lost before. `round_trips` has one for each batch that
+    allows a measurement.
+
+    `others` is a batch that contains replies other than results. It ends the round, and the caller
+    still has to process it.
     """
 
     now: float
@@ -64,13 +72,13 @@ class Turn:
 
 
 class Turns(Protocol):
-    """Those of a worker in one epoch."""
+    """A worker's I/O rounds in one epoch."""
 
     def start(self, chunks: Integers, own_flags: Flags, result: Reduction) -> None:
-        """Begin an exchange: `chunks` go out, (n, lanes), and `result` comes in, of the same shape."""
+        """Begin an exchange that sends `chunks`, (n, lanes), and fills `result`, of the same shape."""
 
     def stop(self) -> None:
-        """The exchange is over: its vectors are let go."""
+        """Release the vectors of an exchange that is over."""
 
     def turn(self, terms: Terms) -> Turn:
-        """Send and take until there is something to decide. Raises OSError."""
+        """Send and receive until there is something to decide. Raises OSError."""

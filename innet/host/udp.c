@@ -1,4 +1,4 @@
-// The way to the switch: a connected UDP socket, many packets in a call.
+// The connection to the switch: a connected UDP socket, with many packets in a call.
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -45,7 +45,7 @@ int innet_wait(void *context, double seconds) {
 
 // ---- send -------------------------------------------------------------------------------------
 
-// Nobody listens at the other end, or there is no room: packets lost, no more.
+// Nobody listens at the other end, or there is no room: the packets are lost, as on a wire.
 static int is_loss(int number) {
     return number == ECONNREFUSED || number == EHOSTUNREACH || number == ENETUNREACH
         || number == EHOSTDOWN || number == EAGAIN || number == ENOBUFS;
@@ -77,7 +77,7 @@ int innet_send(void *context, const uint8_t *packets, size_t count, size_t bytes
         size_t some = udp->segmenting && most > 1 ? (count < most ? count : most) : 1;
         int number = send_one(udp->descriptor, packets, some * bytes, some > 1 ? (uint16_t) bytes : 0);
         if (some > 1 && (number == EINVAL || number == EIO || number == EOPNOTSUPP)) {
-            udp->segmenting = 0;  // a kernel or a device that cannot: one by one
+            udp->segmenting = 0;  // the kernel or the device cannot: send one by one
             continue;
         }
         if (number) {
@@ -114,8 +114,8 @@ static int is_intact(const struct format *format, const uint8_t *packet) {
     return sum >> 32 == word_at(header, AT_CHECK / 4);
 }
 
-// Takes up to MESSAGES datagrams, each into `room` bytes of `buffer`, and leaves the intact packets of the
-// right size at its beginning, in order.
+// Receives up to MESSAGES datagrams, each into `room` bytes of `buffer`. Leaves the intact packets of the
+// right size at the buffer's beginning, in order.
 int innet_receive(void *context, uint8_t *buffer, size_t room, const struct format *format,
                   struct arrivals *arrivals) {
     const struct udp_socket *udp = context;
@@ -140,7 +140,7 @@ int innet_receive(void *context, uint8_t *buffer, size_t room, const struct form
             continue;
         }
         const uint8_t *packet = vectors[i].iov_base;
-        // The last packet of a datagram may be cut short: it is not ours.
+        // The last packet of a datagram may be cut short. Such a packet is not one of ours.
         for (; bytes >= format->bytes; bytes -= format->bytes, packet += format->bytes) {
             if (!is_intact(format, packet)) {
                 arrivals->corrupted++;

@@ -1,15 +1,17 @@
-"""Which chunk is in which slot, and what is due: the hosts' half of the slot protocol.
+"""The window: the hosts' half of the slot protocol, with each slot's chunk and its state.
 
-Pure logic over numpy arrays: no sockets, no clock; a whole batch of packets per call.
+It is pure logic over numpy arrays, without sockets or clock. Each call handles a whole batch of
+packets.
 
-Chunk c of an exchange goes through slot c mod S. Every use of a slot has the next sequence number of
-that slot, from 1 on, for as long as the epoch lasts. A slot's next chunk starts only when the result
-before it is in: that is what makes two copies in the switch enough.
+Chunk c of an exchange goes through slot c mod S. Every use of a slot has the slot's next sequence
+number, starting at 1 in each epoch. A slot's next chunk starts only when the result before it has
+arrived. That is why two copies in the switch are enough.
 
-A slot's chunk is *due* until it is sent, then *flying* until its result is in. It becomes due again
-when it counts as lost: a chunk that was sent a reordering window later has its result (RACK, RFC
-8985). If the switch says that it *has* the contribution, and that others are missing, losses of later
-chunks prove nothing; such a chunk waits for a time of its own, in case its result gets lost.
+A chunk is *due* until it is sent, and then *flying* until its result arrives. It becomes due again
+when it counts as lost: when a chunk sent a reordering window later has its result (RACK, RFC 8985).
+The switch may answer that it *has* the contribution while others are missing. Then results of later
+chunks prove no loss. Such a chunk is sent again after a time of its own, in case its result got
+lost.
 """
 
 from typing import Any
@@ -22,7 +24,7 @@ Times = npt.NDArray[np.float64]
 
 _DONE, _DUE, _FLYING, _HAD = range(4)
 _LAST_SEQUENCE = 2**32 - 1
-_MOST_CHUNKS = 2**31  # of one exchange: more elements than the agent takes
+_MOST_CHUNKS = 2**31  # of one exchange: more than the largest tensor of an agent has
 _MOST_DOUBLINGS = 16
 
 
@@ -32,14 +34,14 @@ class Window:
     def __init__(self, slots: int) -> None:
         self.slots = slots
         self.sequence = np.ones(slots, np.int64)
-        self._chunk: Indices = np.arange(slots)  # the first of the slot's that is not finished
+        self._chunk: Indices = np.arange(slots)  # the slot's first chunk that is not finished
         self._state = np.full(slots, _DONE, np.int8)
         self._attempts: Indices = np.zeros(slots, np.int64)
-        self._suspect = np.zeros(slots, bool)  # has counted as lost
+        self._suspect = np.zeros(slots, bool)  # counted as lost
         self._sent_at: Times = np.zeros(slots)
         self._first: Indices = np.zeros(slots, np.int64)  # position in the batch at hand
-        self.chunks = 0  # of the exchange
-        self.newest = float("-inf")  # when the last-sent of all finished chunks was sent
+        self.chunks = 0  # of the exchange under way
+        self.newest = float("-inf")  # latest sending time of all finished chunks
         self.quiet_until = float("-inf")  # results before this had to wait for other workers
         self.any_had = False  # in this exchange
         self.remaining = 0
@@ -55,7 +57,7 @@ class Window:
 
     @property
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """What there is for each slot, in the order of fastpath.c; they stay where they are in memory."""
+        """Return the arrays of slots, in the order of fastpath.c. They never move in memory."""
         return {
             "sequence": self.sequence,
             "chunk": self._chunk,
@@ -66,16 +68,15 @@ class Window:
         }
 
     def taken(self, finished: int, newest: float) -> None:
-        """The arrays say already what :meth:`deliver` and :meth:`finish` say: only they do not count."""
+        """Count results after C has done :meth:`deliver`'s and :meth:`finish`'s work on the arrays."""
         self.remaining -= finished
         self.newest = newest
 
     def transmit(self, most: int, now: float) -> tuple[Indices, Indices]:
-        """What to send now so that up to `most` are in the network, of the lowest chunks.
+        """Send the lowest due chunks, so that up to `most` are in flight. Returns (slots, chunks).
 
-        The lowest unfinished chunk is sent in any case. That keeps workers with different windows
-        from waiting for each other: what is the lowest of all is then sent by all. Returns (slots,
-        chunks), which count as sent.
+        The lowest unfinished chunk is sent in any case. Otherwise workers with different windows
+        could wait for each other. So all workers send the lowest chunk of all.
         """
         due = np.flatnonzero(self._state == _DUE)
         if not due.size:
@@ -87,17 +88,14 @@ class Window:
         return self._send(due, now)
 
     def probe(self, most: int, now: float) -> tuple[Indices, Indices]:
-        """Up to `most` unfinished chunks, the lowest, once more.
-
-        Returns (slots, chunks), which count as sent.
-        """
+        """Send up to `most` unfinished chunks once more, the lowest first. Returns (slots, chunks)."""
         sent = np.flatnonzero(self._attempts > 0)
         slots = sent[np.argsort(self._chunk[sent])][: max(1, most)]
         self._suspect[slots] = False
         return self._send(slots, now)
 
     def accept(self, slots: Indices, sequences: Indices) -> tuple[Indices, Indices]:
-        """Match replies with what is outstanding; what does not match is not ours, or is late.
+        """Match replies with the outstanding chunks; others are late, or not ours.
 
         Returns (positions in the batch, slots) of the accepted ones, each slot at most once.
         """
@@ -106,12 +104,12 @@ class Window:
             (self._attempts[slots[known]] > 0) & (self.sequence[slots[known]] == sequences[known])
         ]
         theirs = slots[waiting]
-        self._first[theirs[::-1]] = waiting[::-1]  # what comes first is written last, and stays
+        self._first[theirs[::-1]] = waiting[::-1]  # the slot's first reply is written last
         positions = waiting[self._first[theirs] == waiting]
         return positions, slots[positions]
 
     def finish(self, slots: Indices) -> Indices:
-        """Take the results of accepted `slots` as received. Returns the finished chunks."""
+        """Mark the results of accepted `slots` as received. Returns the finished chunks."""
         finished = self._chunk[slots]
         self.remaining -= len(slots)
         self.sequence[slots] += 1
@@ -122,22 +120,21 @@ class Window:
         return finished
 
     def round_trip(self, slots: Indices, now: float) -> float | None:
-        """The longest time that any of the accepted `slots` took.
+        """Return the longest round trip of the accepted `slots`, or None if none can be measured.
 
-        Only chunks count that were sent once, and after it was last heard that others were missing.
-        None if there are none.
+        Only chunks count that were sent once, and after the last answer that others were missing.
         """
         sent_at = self._sent_at[slots]
         clear = sent_at[(self._attempts[slots] == 1) & (sent_at > self.quiet_until)]
         return float(now - clear.min()) if clear.size else None
 
     def deliver(self, slots: Indices, now: float, too_soon: float) -> int:
-        """Learn which sendings the results of accepted `slots` prove to have arrived.
+        """Note which sendings the results of accepted `slots` prove to have arrived.
 
-        What counted as lost and was sent again may have been late only, as where another worker's
-        contribution was lost: that shows if the result comes within `too_soon` seconds after the
-        repetition. Returns how many were lost indeed; `newest` is when the latest of those proven so
-        far was sent.
+        Updates `newest`, the latest of these sendings. Returns the number of lost chunks. A chunk
+        that counted as lost and was sent again may have been only late, for example because another
+        worker's contribution was lost. It was late if the result comes within `too_soon` seconds
+        after the retransmission. Such chunks are not in the returned number.
         """
         sent_at = self._sent_at[slots]
         suspect = self._suspect[slots]
@@ -146,12 +143,12 @@ class Window:
         return int(np.count_nonzero(suspect & ~late))
 
     def had(self, slots: Indices, now: float) -> float | None:
-        """The switch has the contributions of accepted `slots`; other workers' are missing.
+        """Note that the switch has the contributions of accepted `slots`, and others are missing.
 
         Returns the round trip, if it is known.
         """
         news = slots[self._state[slots] != _HAD]
-        # The second sending asked, and this is the answer: the first got no reply.
+        # This answers the second sending. The first got no reply.
         asked = self._sent_at[news[self._attempts[news] == 2]]
         self._state[news] = _HAD
         self._suspect[news] = False
@@ -160,15 +157,15 @@ class Window:
         return float(now - asked.max()) if asked.size else None
 
     def lose(self, reordering: float) -> None:
-        """Let what was sent `reordering` before something that has arrived be due again."""
+        """Mark chunks as due that were sent `reordering` before one that has arrived."""
         lost = np.flatnonzero((self._state == _FLYING) & (self._sent_at + reordering < self.newest))
         self._state[lost] = _DUE
         self._suspect[lost] = True
 
     def remind(self, now: float, timeout: float, longest: float) -> bool:
-        """Let what the switch has had for long be due again; every attempt waits longer.
+        """Mark chunks as due that the switch has had for long; every attempt waits longer.
 
-        Returns whether there was any.
+        Returns whether there were any.
         """
         if not self.any_had:
             return False
@@ -178,29 +175,29 @@ class Window:
         return bool(again.size)
 
     def next_reminder(self, timeout: float, longest: float) -> float:
-        """When :meth:`remind` has something to do next."""
+        """Return the time at which :meth:`remind` has something to do next."""
         if not self.any_had:
             return float("inf")
         had = np.flatnonzero(self._state == _HAD)
         return float(self._reminders(had, timeout, longest).min(initial=float("inf")))
 
     def oldest(self) -> tuple[int, int, int]:
-        """The lowest unfinished chunk, its slot and its sequence number."""
+        """Return the lowest unfinished chunk, its slot and its sequence number."""
         slot = int(self._chunk.argmin())
         return int(self._chunk[slot]), slot, int(self.sequence[slot])
 
     @property
     def waiting(self) -> bool:
-        """Whether something is due."""
+        """Return whether a chunk is due."""
         return bool((self._state == _DUE).any())
 
     def repetitions(self, slots: Indices) -> int:
-        """How many of the `slots` were sent more than once."""
+        """Return how many of the `slots` were sent more than once."""
         return int(np.count_nonzero(self._attempts[slots] > 1))
 
     @property
     def exhausted(self) -> bool:
-        """Whether another exchange might wrap sequence numbers, so that the job needs a new epoch."""
+        """Return whether the next exchange might wrap sequence numbers: a new epoch is needed."""
         return bool(self.sequence.max(initial=0) > _LAST_SEQUENCE - _MOST_CHUNKS)
 
     def _send(self, slots: Indices, now: float) -> tuple[Indices, Indices]:

@@ -1,1 +1,1 @@
-"""What training costs in time: formulas, a fit, and a simulator of the slot protocol."""
+"""Models of training time: formulas, a fit, and a simulator of the slot protocol."""

@@ -1,6 +1,6 @@
 """Seconds that one all-reduce of n bytes takes between p workers, by transport.
 
-Pure functions. n is in bytes, times are in seconds, the link is a worker's.
+All functions are pure. n is in bytes, times are in seconds, and the link is a worker's link.
 """
 
 import math
@@ -12,10 +12,10 @@ from innet.model.links import Link
 
 @dataclass(frozen=True)
 class Slots:
-    """What bounds the slot protocol: see docs/slot-protocol.md."""
+    """The limits of the slot protocol: see docs/slot-protocol.md."""
 
     slots: int = 512
-    """Chunks under way."""
+    """Chunks in flight."""
     lanes: int = 256
     """Elements of 4 bytes in a packet."""
     header: int = 66
@@ -23,16 +23,16 @@ class Slots:
 
     @property
     def frame(self) -> int:
-        """Bytes of a frame."""
+        """Return the bytes of a frame."""
         return self.header + 4 * self.lanes
 
     def chunks(self, n: float) -> int:
-        """Packets for n bytes."""
+        """Return the number of packets for n bytes."""
         return max(1, math.ceil(n / (4 * self.lanes)))
 
 
 def ring(p: int, n: float, link: Link, segments: int = 1) -> float:
-    """Ring all-reduce: Li et al., equation (5), and with L `segments` equation (6).
+    """Return the time of a ring all-reduce: Li et al., equation (5), and (6) with L `segments`.
 
     2 (p-1) L α + 2 (p-1)/p n β + (p-1)/p n γ + L S
     """
@@ -42,29 +42,30 @@ def ring(p: int, n: float, link: Link, segments: int = 1) -> float:
 
 
 def server(p: int, n: float, link: Link) -> float:
-    """One parameter server that serves one worker after the other: 2 p (α + n β) + p n γ + S.
+    """Return the time of a parameter server that serves one worker after the other.
 
-    You et al., section 6.1.1: P (α + |W| β) each way, which is linear in p.
+    It is 2 p (α + n β) + p n γ + S. You et al., section 6.1.1, have P (α + |W| β) each way, which
+    is linear in p.
     """
     return 2 * p * (link.alpha + n * link.beta) + p * n * link.gamma + link.sync
 
 
 def tree(p: int, n: float, link: Link) -> float:
-    """A binomial tree up, and down again: ceil(log2 p) (2 (α + n β) + n γ) + S.
+    """Return the time up and down a binomial tree: ceil(log2 p) (2 (α + n β) + n γ) + S.
 
-    You et al., section 6.1.1: log P (α + |W| β) each way.
+    You et al., section 6.1.1, have log P (α + |W| β) each way.
     """
     depth = math.ceil(math.log2(p))
     return depth * (2 * (link.alpha + n * link.beta) + n * link.gamma) + link.sync
 
 
 def switch(n: float, link: Link, slots: Slots, hops: int = 1) -> float:
-    """Sums in the switch; the number of workers does not matter. Exact without loss.
+    """Return the time of an all-reduce in the switch, for any number of workers. Exact without loss.
 
-    All chunks go out and come back at the same time. A chunk's round trip over `hops` links each way,
-    store and forward, is R = 2 hops (α + f β) with f bytes a frame. A worker sends a frame every f β
-    unless all slots are under way: then so many every R. With c chunks of s slots, the last round having
-    r + 1 of them::
+    Chunks go out and come back at the same time. A chunk's round trip over `hops` links each way,
+    store and forward, is R = 2 hops (α + f β) with f bytes per frame. A worker sends a frame every
+    f β. If all s slots are in flight before the first result is back, it sends s frames every R
+    instead. With c chunks, of which r + 1 are in the last round, the time without S is::
 
         (c - 1) f β + R                    if s f β >= R
         floor((c - 1) / s) R + r f β + R   else
@@ -81,9 +82,9 @@ def switch(n: float, link: Link, slots: Slots, hops: int = 1) -> float:
 
 
 def hierarchy(n: float, link: Link, slots: Slots) -> float:
-    """Switches of racks under a switch of switches, all over links of the same kind.
+    """Return the time with racks' switches below a root switch, all over links of the same kind.
 
-    A rack's switch sends one frame up for one from each of its workers, so the links between switches
-    carry what a worker's does; a round trip is twice as long.
+    A rack's switch sends one frame up for every frame that each of its workers sends. So the links
+    between switches carry as much as a worker's link. A round trip takes twice as long.
     """
     return switch(n, link, slots, hops=2)

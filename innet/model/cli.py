@@ -7,46 +7,63 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Column, Table
 
+from innet.console import console
 from innet.errors import UsageError
 from innet.model.all_reduce import Slots
 from innet.model.links import Link, parse_amount, parse_link, parse_range, parse_time
 from innet.model.predict import Prediction, Training, hides_up_to, predictions
 
-app = typer.Typer(no_args_is_help=True, help="How long training takes, by formula and simulation.")
-_out = Console(soft_wrap=True, width=None if sys.stdout.isatty() else 1000)
+app = typer.Typer(
+    no_args_is_help=True, help="Predict the time that training takes, by formula and simulation."
+)
+_out = console(soft_wrap=True)
 
-Size = Annotated[str, typer.Option("--model-size", help="Bytes of the gradients, as in 100M.")]
-LinkName = Annotated[
-    str, typer.Option("--link", help="Bits a second, as in 10G, or fdr, qdr or ne020 (SC17).")
+Size = Annotated[
+    str, typer.Option("--model-size", help="Size of the gradients in bytes, as in 100M.")
 ]
-Latency = Annotated[str, typer.Option(help="Of a link whose rate is given: seconds, or as in 5us.")]
-SlotCount = Annotated[int, typer.Option(min=1, help="Chunks under way in the switch.")]
+LinkName = Annotated[
+    str,
+    typer.Option(
+        "--link", help="Link rate in bits per second, as in 10G, or fdr, qdr or ne020 (SC17)."
+    ),
+]
+Latency = Annotated[
+    str, typer.Option(help="Latency of a link with a given rate, in seconds or as in 5us.")
+]
+SlotCount = Annotated[int, typer.Option(min=1, help="Chunks in flight in the switch.")]
 Lanes = Annotated[int, typer.Option(min=1, help="Integers per packet.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command()
 def predict(
-    compute: Annotated[str, typer.Option(help="A worker's forward and backward pass: 0.1, 100ms.")],
+    compute: Annotated[
+        str, typer.Option(help="Time of a worker's forward and backward pass, as in 0.1 or 100ms.")
+    ],
     size: Size,
-    workers: Annotated[str, typer.Option(help="A number, or a range to double over.")] = "4..4096",
+    workers: Annotated[
+        str, typer.Option(help="The number of workers, or a range in which it doubles.")
+    ] = "4..4096",
     link: LinkName = "10G",
     latency: Latency = "5us",
-    update: Annotated[str, typer.Option(help="A worker's update of the model.")] = "0",
-    gamma: Annotated[str, typer.Option(help="Bytes a second that a node sums; 0: no time.")] = "0",
+    update: Annotated[str, typer.Option(help="Time of a worker's update of the model.")] = "0",
+    gamma: Annotated[
+        str, typer.Option(help="Bytes per second that a node sums; 0: summing takes no time.")
+    ] = "0",
     fitted: Annotated[
-        Path | None, typer.Option(help="The link that innet model fit has written.")
+        Path | None, typer.Option(help="A link file that innet model fit has written.")
     ] = None,
-    rack: Annotated[int, typer.Option(min=1, help="Workers that one switch takes.")] = 32,
+    rack: Annotated[int, typer.Option(min=1, help="The number of workers at one switch.")] = 32,
     slots: SlotCount = 512,
     lanes: Lanes = 256,
-    plot: Annotated[Path | None, typer.Option(help="Draw the efficiency into this file.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the efficiency into this image file.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say which algorithm and transport wins, and where communication hides."""
+    """Print the fastest algorithm and transport, and how far communication hides."""
     counts = parse_range(workers)
     training = Training(
         parse_amount(size, "--model-size"),
@@ -71,7 +88,9 @@ def predict(
 
 @app.command("fit")
 def fit_link(
-    measurements: Annotated[Path, typer.Argument(help="JSON; innet/model/fit.py says of what.")],
+    measurements: Annotated[
+        Path, typer.Argument(help="Measurements in JSON, as innet/model/fit.py describes.")
+    ],
     output: Annotated[Path | None, typer.Option(help="Write the link to this file.")] = None,
 ) -> None:
     """Find latency, transfer, reduction and synchronization time from measurements."""
@@ -93,14 +112,19 @@ def fit_link(
 def simulate_slots(
     size: Size,
     workers: Annotated[int, typer.Option(min=1, help="Workers of the job.")] = 4,
-    racks: Annotated[int, typer.Option(min=1, help="Switches, under one if there are more.")] = 1,
+    racks: Annotated[
+        int,
+        typer.Option(
+            min=1, help="The number of rack switches. Several have one switch above them."
+        ),
+    ] = 1,
     link: LinkName = "10G",
     latency: Latency = "5us",
-    loss: Annotated[float, typer.Option(help="The share of packets that a link loses.")] = 0.0,
-    timeout: Annotated[str, typer.Option(help="Until a chunk is sent again.")] = "1ms",
+    loss: Annotated[float, typer.Option(help="The fraction of packets that a link loses.")] = 0.0,
+    timeout: Annotated[str, typer.Option(help="Time until a chunk is sent again.")] = "1ms",
     slots: SlotCount = 512,
     lanes: Lanes = 256,
-    seed: Annotated[int, typer.Option(help="Of the losses.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the random losses.")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Simulate one all-reduce through the switch, packet by packet."""

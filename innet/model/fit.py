@@ -1,7 +1,7 @@
-"""α, β, γ and S from measurements, by least squares.
+"""A least-squares fit of α, β, γ and S to measurements.
 
-The measurements are a JSON object with up to three lists. Bytes are a message's, or the vector's of an
-all-reduce; seconds are what it took::
+The measurements are a JSON object with up to three lists. "bytes" is the size of a message, or of
+the vector in an all-reduce. "seconds" is the measured time::
 
     {
       "transfers":   [{"bytes": 1000, "seconds": 1.1e-5}, ...],      one node to another: α + n β
@@ -9,8 +9,8 @@ all-reduce; seconds are what it took::
       "all_reduces": [{"transport": "ring", "workers": 4, "bytes": 1000, "seconds": 1e-4}, ...]
     }
 
-What the measurements cannot tell apart, such as β and γ from ring all-reduces alone, goes to the fewest
-of the four.
+Some measurements cannot tell parameters apart, such as β and γ from ring all-reduces alone. Then as
+few of the four as possible are above zero.
 """
 
 import json
@@ -29,7 +29,7 @@ _TRANSPORTS = {"ring": all_reduce.ring, "tree": all_reduce.tree, "server": all_r
 
 @dataclass(frozen=True)
 class Fit:
-    """A link, and how far it is from the measurements: the root of the mean squared relative error."""
+    """A link and its error: the root of the mean squared relative error over the measurements."""
 
     link: Link
     error: float
@@ -37,13 +37,13 @@ class Fit:
 
 
 def fit(measurements: dict[str, Any]) -> Fit:
-    """The link that fits best, with no time below zero. Raises UsageError."""
+    """Return the link that fits best, with no time below zero. Raises UsageError."""
     rows, seconds = _rows(measurements)
     if not rows:
         raise UsageError(
             "no measurements: give transfers, or all_reduces, as innet/model/fit.py says"
         )
-    # Relative errors: otherwise only the largest messages count.
+    # Errors are relative: with absolute ones only the largest messages would count.
     weights = 1 / np.array(seconds)
     matrix = np.array(rows) * weights[:, None]
     found = _not_negative(matrix, np.ones(len(rows)))
@@ -52,7 +52,7 @@ def fit(measurements: dict[str, Any]) -> Fit:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The measurements in a file. Raises UsageError."""
+    """Return the measurements in a file. Raises UsageError."""
     try:
         content = json.loads(path.read_text())
     except (OSError, ValueError) as problem:
@@ -63,7 +63,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def _rows(measurements: dict[str, Any]) -> tuple[list[list[float]], list[float]]:
-    """What multiplies (α, β, γ, S) in every measurement, and the seconds it took."""
+    """Return the factors of (α, β, γ, S) in every measurement, and the measured seconds."""
     rows: list[list[float]] = []
     seconds: list[float] = []
     units = [Link(1, 0), Link(0, 1), Link(0, 0, 1), Link(0, 0, 0, 1)]
@@ -77,7 +77,8 @@ def _rows(measurements: dict[str, Any]) -> tuple[list[list[float]], list[float]]
         for each in measurements.get("all_reduces", []):
             model = _TRANSPORTS[each["transport"]]
             workers, size = int(each["workers"]), float(each["bytes"])
-            # The models are linear in the link: what a unit of each part costs.
+            # The models are linear in the link, so each factor is the time over a link with one
+            # unit.
             rows.append([model(workers, size, unit) for unit in units])
             seconds.append(float(each["seconds"]))
     except (KeyError, TypeError, ValueError) as problem:
@@ -90,7 +91,7 @@ def _rows(measurements: dict[str, Any]) -> tuple[list[list[float]], list[float]]
 
 
 def _not_negative(matrix: "np.ndarray[Any, Any]", right: "np.ndarray[Any, Any]") -> Any:
-    """The least squares with nothing below zero: the best of all choices of what is zero."""
+    """Return the least-squares solution with nothing below zero, trying all sets of zeros."""
     columns = matrix.shape[1]
     scale = np.abs(matrix).max(axis=0)
     scale[scale == 0] = 1

@@ -1,30 +1,31 @@
 """Seconds that training takes: Li et al., "Pipe-SGD", NeurIPS 2018, equations (2) to (7).
 
-Pure functions. All times are in seconds: `update` is l_up, `forward` and `backward` are l_for and l_back,
-`compute` is l_comp, their sum; `communicate` is l_comm, one all-reduce.
+All functions are pure, and all times are in seconds. `update` is l_up, `forward` is l_for,
+`backward` is l_back, and `compute` is l_comp, l_for plus l_back. `communicate` is l_comm, one
+all-reduce.
 """
 
 from innet.errors import UsageError
 
 
 def synchronous(iterations: int, update: float, compute: float, communicate: float) -> float:
-    """Equation (2), D-Sync: T (l_up + l_comp + l_comm)."""
+    """Return equation (2), D-Sync: T (l_up + l_comp + l_comm)."""
     return iterations * (update + compute + communicate)
 
 
 def pipelined_ideal(
     iterations: int, depth: int, update: float, compute: float, communicate: float
 ) -> float:
-    """Equation (3), Pipe-SGD with resources without limit: T / K (l_up + l_comp + l_comm)."""
+    """Return equation (3), Pipe-SGD with unlimited resources: T / K (l_up + l_comp + l_comm)."""
     if depth < 1:
         raise UsageError(f"K={depth}: an update depends on the last gradient, K=1, or on an older")
     return iterations / depth * (update + compute + communicate)
 
 
 def pipelined(iterations: int, update: float, compute: float, communicate: float) -> float:
-    """Equation (4), Pipe-SGD with limited resources, K >= 2: T max(l_up + l_comp, l_comm).
+    """Return equation (4), Pipe-SGD with limited resources, K >= 2: T max(l_up + l_comp, l_comm).
 
-    With an l_comm of :func:`innet.model.all_reduce.ring` it is equation (5).
+    With the l_comm of :func:`innet.model.all_reduce.ring` it is equation (5).
     """
     return iterations * max(update + compute, communicate)
 
@@ -36,21 +37,21 @@ def pipelined_segments(
     backward_first: float,
     communicate: float,
 ) -> float:
-    """Equation (6), with gradients communicated as they come: T max(l_up + l_for + l_b, l_comm).
+    """Return equation (6), pipelined gradient communication: T max(l_up + l_for + l_b, l_comm).
 
-    `backward_first` is l_b, the backward pass of the first segment; l_comm is that of L segments.
+    `backward_first` is l_b, the backward pass of the first segment. l_comm is that of L segments.
     """
     return iterations * max(update + forward + backward_first, communicate)
 
 
 def scaling_efficiency(update: float, compute: float, communicate: float) -> float:
-    """Equation (7), of Pipe-SGD: (l_up + l_comp) / max(l_up + l_comp, l_comm), from 0 to 1."""
+    """Return equation (7), of Pipe-SGD: (l_up + l_comp) / max(l_up + l_comp, l_comm), from 0 to 1."""
     return (update + compute) / max(update + compute, communicate)
 
 
 def elastic_overlapped(iterations: int, update: float, compute: float, communicate: float) -> float:
-    """Sync EASGD3 (You et al., section 6.1.3): T (max(l_comp, l_comm) + l_up).
+    """Return the time of Sync EASGD3 (You et al., section 6.1.3): T (max(l_comp, l_comm) + l_up).
 
-    The exchange of the weights runs beside the pass; the update needs both.
+    The exchange of the weights overlaps the pass. The update needs both.
     """
     return iterations * (max(compute, communicate) + update)

@@ -1,6 +1,7 @@
-"""Links as the models see them: latency, transfer time, reduction time, synchronization time.
+"""Links in the models: latency, transfer time, reduction time, synchronization time.
 
-α, β, γ and S of Li et al., "Pipe-SGD", NeurIPS 2018, section 3.1, in seconds and seconds a byte.
+These are α, β, γ and S of Li et al., "Pipe-SGD", NeurIPS 2018, section 3.1, in seconds and seconds
+per byte.
 """
 
 import re
@@ -14,14 +15,14 @@ _FRACTIONS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 @dataclass(frozen=True)
 class Link:
-    """A message of n bytes takes `alpha` + n `beta` seconds from one node to another."""
+    """A link that takes `alpha` + n `beta` seconds for a message of n bytes between two nodes."""
 
     alpha: float
     """Latency, seconds."""
     beta: float
-    """Transfer time, seconds a byte: 8 / bits a second."""
+    """Transfer time, seconds per byte: 8 / bits per second."""
     gamma: float = 0.0
-    """Time to sum, seconds a byte."""
+    """Time to sum, seconds per byte."""
     sync: float = 0.0
     """S: global synchronization of one all-reduce, seconds."""
 
@@ -38,13 +39,14 @@ TABLE_2 = {
 }
 """You, Buluç and Demmel, SC17, Table 2: Mellanox 56 Gb/s FDR IB, Intel 40 Gb/s QDR IB, Intel 10GbE NE020.
 
-The paper says β is for words, section 5.2, and gives the reciprocal of the bandwidth. Read as seconds a
-byte the values are 40, 27 and 9 Gb/s; as seconds a word of 4 bytes they would exceed the links.
+The paper says in section 5.2 that β is per word, and gives the reciprocal of the bandwidth. Read as
+seconds per byte, the values are 40, 27 and 9 Gb/s. As seconds per word of 4 bytes they would exceed
+the links' rates.
 """
 
 
 def parse_link(text: str, latency: float) -> Link:
-    """A link by name (``fdr``, ``qdr``, ``ne020``) or by bits a second, as in ``10G``."""
+    """Return a link by name (``fdr``, ``qdr``, ``ne020``) or by bits per second, as in ``10G``."""
     if text.lower() in TABLE_2:
         return TABLE_2[text.lower()]
     rate = parse_amount(text, "--link")
@@ -54,7 +56,7 @@ def parse_link(text: str, latency: float) -> Link:
 
 
 def parse_amount(text: str, option: str) -> float:
-    """``100M`` as 1e8. Raises UsageError."""
+    """Return ``100M`` as 1e8. Raises UsageError."""
     found = re.fullmatch(r"([0-9.]+(?:e-?[0-9]+)?)([kKMGT]?)B?", text)
     if not found:
         raise UsageError(f"{option} {text!r}: write a number, with k, M, G or T, as in 100M")
@@ -62,7 +64,7 @@ def parse_amount(text: str, option: str) -> float:
 
 
 def parse_time(text: str, option: str) -> float:
-    """``10us`` as 1e-5 seconds. Raises UsageError."""
+    """Return ``10us`` as 1e-5 seconds. Raises UsageError."""
     found = re.fullmatch(r"([0-9.]+(?:e-?[0-9]+)?)(s|ms|us|ns|)", text)
     if not found:
         raise UsageError(f"{option} {text!r}: write seconds, or as in 100ms, 10us")
@@ -70,7 +72,7 @@ def parse_time(text: str, option: str) -> float:
 
 
 def parse_range(text: str) -> list[int]:
-    """``4..64`` as [4, 8, 16, 32, 64]: doubled up to the end; ``8`` as [8]. Raises UsageError."""
+    """Return ``4..64`` as [4, 8, 16, 32, 64], doubled up to the end; ``8`` as [8]. Raises UsageError."""
     found = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", text)
     first = int(found[1]) if found else 0
     last = int(found[2] or first) if found else 0

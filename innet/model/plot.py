@@ -1,4 +1,4 @@
-"""Pictures of predictions; they need matplotlib."""
+"""Plots of predictions, drawn with matplotlib."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ _STYLES = {"in the network": "-", "ring": "--", "tree": ":", "server": "-."}
 
 
 def efficiencies(found: dict[int, list[Prediction]], path: Path) -> None:
-    """Scaling efficiency over workers, a line for each algorithm and transport. Raises UsageError."""
+    """Draw the efficiency over workers, a line for each algorithm and transport. Raises UsageError."""
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as problem:

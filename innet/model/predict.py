@@ -1,4 +1,4 @@
-"""Which algorithm, over which transport, is the fastest; and where communication hides."""
+"""The fastest algorithm and transport, and the range in which communication hides."""
 
 from dataclasses import dataclass
 
@@ -11,12 +11,12 @@ ALGORITHMS = {
     "pipe-sgd": iteration.pipelined,
     "sync-easgd-3": iteration.elastic_overlapped,
 }
-"""Seconds of some iterations, from update, compute and communicate."""
+"""Functions that return seconds, from iterations, update, compute and communicate."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """What is trained: bytes of the model, seconds of a worker's iteration alone."""
+    """A training: bytes of the model, and seconds of a worker's iteration alone."""
 
     size: float
     compute: float
@@ -25,7 +25,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Prediction:
-    """One algorithm over one transport, between so many workers. Seconds are of one iteration."""
+    """One algorithm over one transport, between `workers` workers. Seconds are of one iteration."""
 
     workers: int
     algorithm: str
@@ -33,20 +33,20 @@ class Prediction:
     seconds: float
     communicate: float
     exposed: float
-    """Communication that nothing hides, seconds."""
+    """Communication that nothing hides, in seconds."""
     efficiency: float
-    """An iteration alone over one here: the scaling efficiency of equation (7), from 0 to 1."""
+    """The scaling efficiency of equation (7), from 0 to 1: an iteration alone over an iteration here."""
 
     @property
     def hidden(self) -> bool:
-        """Whether communication costs nothing."""
+        """Return whether all communication is hidden."""
         return self.exposed <= 1e-12 * self.seconds
 
 
 def communication(
     workers: int, training: Training, link: Link, slots: Slots, rack: int
 ) -> dict[str, float]:
-    """Seconds of one all-reduce, by transport; in a hierarchy where one rack is too small."""
+    """Return the seconds of one all-reduce, by transport; with a hierarchy if one rack is too small."""
     n = training.size
     seconds = {
         "server": all_reduce.server(workers, n, link),
@@ -63,7 +63,7 @@ def communication(
 def predictions(
     workers: int, training: Training, link: Link, slots: Slots, rack: int = 32
 ) -> list[Prediction]:
-    """All combinations, the fastest first; of equally fast ones the one that communicates less."""
+    """Return all combinations by time, and by communication if they are equally fast."""
     alone = training.update + training.compute
     found = [
         Prediction(
@@ -79,7 +79,7 @@ def predictions(
 def hides_up_to(
     transport: str, counts: list[int], training: Training, link: Link, slots: Slots, rack: int
 ) -> int | None:
-    """The most workers of `counts` for which Pipe-SGD hides the transport's communication."""
+    """Return the largest of `counts` for which Pipe-SGD hides the communication, or None."""
     hidden = [
         one.workers
         for workers in counts

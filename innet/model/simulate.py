@@ -1,14 +1,15 @@
-"""The slot protocol, packet by packet, in simulated time.
+"""A simulation of the slot protocol, packet by packet.
 
-Workers, links with a rate, a delay and a chance of loss, a switch or racks of switches under one. It
-follows docs/slot-protocol.md as far as that takes time: chunk c goes through slot c mod S, and a slot's
-next chunk starts when its result is in; a contribution that is repeated counts once, and is answered
-from the cell when the result is there. A worker repeats a chunk when its result is overdue by a fixed
-timeout. The hosts' real timer adapts, and they notice most losses sooner: under loss the simulated times
-are upper ones.
+It simulates workers, links with a rate, a delay and a probability of loss, and a switch, or racks
+of switches below one. It follows docs/slot-protocol.md as far as that affects time. Chunk c goes
+through slot c mod S, and the next chunk of a slot starts when the slot's result has arrived. A
+repeated contribution counts once, and is answered from the cell if the result is there. A worker
+repeats a chunk whose result is overdue by a fixed timeout. The hosts' real timer adapts, and they
+notice most losses sooner, so under loss the simulated times are upper bounds.
 
-Workers that behave the same are simulated once: on links without loss, all that start at the same time
-and, where all their racks are the same, all racks. So thousands take as long as one.
+Workers that behave the same are simulated once. On links without loss these are all workers that
+start at the same time and, if all their racks are the same, all racks. So thousands of workers take
+no longer to simulate than one.
 """
 
 import heapq
@@ -26,10 +27,10 @@ from innet.model.all_reduce import Slots
 
 @dataclass(frozen=True)
 class Line:
-    """A link, each way: bits a second, seconds of delay, and the share of packets that get lost.
+    """A link, each way: bits per second, seconds of delay, and the share of packets that get lost.
 
-    After a rest, `burst` bytes leave at once: the bucket of Linux's tbf, with which emulated links are
-    capped.
+    After a pause, `burst` bytes leave at once. This is the bucket of Linux's tbf, which limits
+    emulated links.
     """
 
     rate: float
@@ -40,17 +41,17 @@ class Line:
 
 @dataclass(frozen=True)
 class Scenario:
-    """One all-reduce of `size` bytes."""
+    """An all-reduce of `size` bytes."""
 
     workers: int
     size: float
     line: Line
     slots: Slots = field(default_factory=Slots)
     racks: int = 1
-    """With more than one, rack switches are joined by `uplink` lines to one above them."""
+    """If there are several, `uplink` lines join the racks' switches to a switch above them."""
     uplink: Line | None = None
     starts: tuple[float, ...] = ()
-    """When every worker begins, seconds; by default all at 0."""
+    """The start of every worker, in seconds; by default all start at 0."""
     timeout: float = 1e-3
     """Seconds until a chunk is sent again."""
     seed: int = 0
@@ -73,7 +74,10 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What happened. `seconds` is when the last worker had all; packets are over all workers."""
+    """The result of a simulation. The counts of packets are over all workers.
+
+    `seconds` is the time until the last worker has all results.
+    """
 
     seconds: float
     packets_sent: int
@@ -82,7 +86,7 @@ class Outcome:
     events: int
 
     def goodput(self, size: float) -> float:
-        """Bits of the vector a second."""
+        """Return the vector's bits per second."""
         return 8 * size / self.seconds
 
 
@@ -92,7 +96,7 @@ def simulate(scenario: Scenario) -> Outcome:
 
 
 class _Simulation:
-    """The clock and the events, and what is counted."""
+    """The clock, the events, and the counts of a simulation."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
@@ -108,12 +112,12 @@ class _Simulation:
         self.unfinished = 0
 
     def at(self, time: float, call: Callable[[int], None], chunk: int) -> None:
-        """Let something happen; what is for the same time happens in the order of these calls."""
+        """Schedule a call. Calls for the same time run in the order of scheduling."""
         self._scheduled += 1
         heapq.heappush(self._events, (time, self._scheduled, call, chunk))
 
     def run(self) -> Outcome:
-        """Until all workers have all results."""
+        """Run until all workers have all results."""
         self._build()
         while self.unfinished:
             self.now, _, call, chunk = heapq.heappop(self._events)
@@ -138,12 +142,12 @@ class _Simulation:
 
 
 def _alike(given: Sequence[Any], loss: float) -> list[tuple[Any, int]]:
-    """Each of the given, and how often it is there; each on its own if they lose different packets."""
+    """Return each distinct item and its count; with loss, each item with a count of 1."""
     return [(each, 1) for each in given] if loss else list(Counter(given).items())
 
 
 class _Pipe:
-    """One direction of a line: a packet after the other, then the delay, or the loss."""
+    """One direction of a line. It sends one packet after the other, and then delays or loses it."""
 
     def __init__(self, simulation: _Simulation, line: Line, alike: int) -> None:
         self._simulation, self._line, self._alike = simulation, line, alike
@@ -163,33 +167,33 @@ class _Pipe:
 
 
 class _Switch:
-    """Cells that count, and what is below and above."""
+    """A switch with its cells, its children, and its parent."""
 
     def __init__(self, simulation: _Simulation) -> None:
         self._simulation = simulation
         self._below: list[tuple[_Worker | _Switch, _Pipe]] = []
-        self._arrived: dict[int, set[int]] = {}  # of every chunk without a result: which children
-        self._done: set[int] = set()  # chunks that have their result
-        self._up: Callable[[int], None] | None = None  # send the rack's contribution
+        self._arrived: dict[int, set[int]] = {}  # by chunk without a result: its contributors
+        self._done: set[int] = set()  # chunks with a result
+        self._up: Callable[[int], None] | None = None  # sends the rack's contribution
 
     def join(self, above: "_Switch", line: Line, alike: int) -> None:
-        """Be a rack's switch."""
+        """Attach this switch to the switch above it."""
         self._up = above.way_up(self, line, alike)
 
     def way_up(self, child: "_Worker | _Switch", line: Line, alike: int) -> Callable[[int], None]:
-        """Attach a child, which stands for `alike` nodes. Returns how it sends a contribution."""
+        """Attach a child, which stands for `alike` nodes. Return its function to send a contribution."""
         number = len(self._below)
         self._below.append((child, _Pipe(self._simulation, line, alike)))
         pipe = _Pipe(self._simulation, line, alike)
         return partial(pipe.carry, partial(self._contribution, number))
 
     def result(self, chunk: int) -> None:
-        """The result from above: hand it to all."""
+        """Take the result from above and send it to all children."""
         if chunk not in self._done:
             self._finish(chunk)
 
     def _contribution(self, number: int, chunk: int) -> None:
-        if chunk in self._done:  # from the cell, to whom it asks only
+        if chunk in self._done:  # the result is in the cell: only the asking child gets it
             child, pipe = self._below[number]
             pipe.carry(child.result, chunk)
             return
@@ -198,26 +202,26 @@ class _Switch:
         arrived.add(number)
         if len(arrived) == len(self._below):
             if self._up:
-                self._up(chunk)  # once more for a repetition: the way up or down may have lost it
+                self._up(chunk)  # also for a repetition: either way may have lost it
             elif not complete:
                 self._finish(chunk)
 
     def _finish(self, chunk: int) -> None:
         self._arrived.pop(chunk, None)
         self._done.add(chunk)
-        # Whoever sends this chunk has the result of the last but one in the slot.
+        # All children have sent this chunk, so none still asks for the slot's last but one.
         self._done.discard(chunk - 2 * self._simulation.slots)
         for child, pipe in self._below:
             pipe.carry(child.result, chunk)
 
 
 class _Worker:
-    """Slots, and what is in them."""
+    """A worker with its slots and the chunks in flight."""
 
     def __init__(self, simulation: _Simulation, switch: _Switch, line: Line, alike: int) -> None:
         self._simulation, self._alike = simulation, alike
         self._send = switch.way_up(self, line, alike)
-        self._flying: dict[int, float] = {}  # when the chunk was sent last
+        self._flying: dict[int, float] = {}  # the time of each chunk's last transmission
         self._missing = simulation.chunks
 
     def begin(self, _: int) -> None:
@@ -226,7 +230,7 @@ class _Worker:
             self._transmit(chunk)
 
     def result(self, chunk: int) -> None:
-        """Take a result, and use the slot again."""
+        """Take a result and use the slot for the next chunk."""
         if self._flying.pop(chunk, None) is None:
             return
         self._missing -= 1
@@ -236,7 +240,7 @@ class _Worker:
             self._transmit(chunk + self._simulation.slots)
 
     def overdue(self, chunk: int) -> None:
-        """Send it again, if this is the last sending's timeout."""
+        """Send a chunk again if this is the timeout of its last transmission."""
         simulation = self._simulation
         sent = self._flying.get(chunk)
         if sent is not None and simulation.now >= sent + simulation.scenario.timeout:

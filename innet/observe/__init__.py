@@ -1,4 +1,5 @@
-"""Seeing what goes on: what holds a job up (``innet doctor``), and how it runs (``innet top``).
+"""Observation of a running cluster: ``innet doctor`` finds problems, ``innet top`` shows rates.
 
-Only the command imports it. It asks the controller, as anybody may, and changes nothing.
+Only the command line imports it. It reads from the controller as any client may, and changes
+nothing.
 """

@@ -1,16 +1,16 @@
-"""What a diagnosis consists of."""
+"""The findings of a diagnosis."""
 
 from dataclasses import dataclass
 from enum import IntEnum
 
 
 class Severity(IntEnum):
-    """How much a finding matters; the most urgent first."""
+    """The urgency of a finding, the most urgent first."""
 
     PROBLEM = 0
-    """It does not go on."""
+    """The job does not continue."""
     WARNING = 1
-    """It goes on, but not as it should."""
+    """The job continues, but not as it should."""
     NOTE = 2
     """Worth knowing."""
     GOOD = 3
@@ -19,7 +19,7 @@ class Severity(IntEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was found: who it is about, what it is, why that is believed, what to do."""
+    """One finding: its subject, a statement, the evidence for it, and a remedy."""
 
     severity: Severity
     rule: str
@@ -30,5 +30,25 @@ class Finding:
 
     @property
     def healthy(self) -> bool:
-        """Whether nothing has to be done."""
+        """Return whether nothing has to be done."""
         return self.severity >= Severity.NOTE
+
+
+def good(name: str, what: str) -> Finding:
+    """Return a finding about a machine: a check has succeeded."""
+    return Finding(Severity.GOOD, name, name, what)
+
+
+def note(name: str, what: str) -> Finding:
+    """Return a finding about a machine that is worth knowing."""
+    return Finding(Severity.NOTE, name, name, what)
+
+
+def warning(name: str, what: str, remedy: str) -> Finding:
+    """Return a finding about a machine that works, but not as it should."""
+    return Finding(Severity.WARNING, name, name, what, remedy=remedy)
+
+
+def problem(name: str, what: str, remedy: str) -> Finding:
+    """Return a finding about a machine that cannot be used."""
+    return Finding(Severity.PROBLEM, name, name, what, remedy=remedy)

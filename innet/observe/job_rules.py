@@ -3,27 +3,32 @@
 from collections.abc import Iterator
 
 from innet.controller import innet_pb2 as pb
-from innet.observe.cases import JobCase, ranks
+from innet.observe.cases import JobCase, departures, ranks
 from innet.observe.findings import Severity
 from innet.observe.rules import Rule
 
 
+def _lost(it: JobCase) -> bool:
+    """Return whether the controller cannot reach the switch, although no other controller has it."""
+    return not (it.switch.reachable or it.switch.taken)
+
+
 def _down(it: JobCase) -> bool:
-    """Whether the switch is there for nobody, neither for the controller nor for the workers."""
+    """Return whether the switch answers neither the controller nor the workers."""
     needed = it.job.path == pb.PATH_NONE and bool(it.present)
-    return not it.switch.reachable and (it.switch_silent or needed)
+    return _lost(it) and (it.switch_silent or needed)
 
 
 def _waiting(it: JobCase) -> bool:
-    """Whether an epoch has not begun for as long as the job was looked at: most take a moment."""
+    """Return whether no epoch has begun between the two samples. Most take a moment."""
     before = it.before
     return it.job.path == pb.PATH_NONE == before.path and it.job.epoch == before.epoch
 
 
 def _ready(it: JobCase) -> bool:
-    """Whether all is there that an epoch on the switch needs."""
+    """Return whether an epoch on the switch has all that it needs."""
     enough = len(it.present) >= max(1, it.job.quorum)
-    return bool(it.job.slots) and it.switch.reachable and enough
+    return bool(it.job.slots) and it.reachable and enough
 
 
 def _sizes_disagree(it: JobCase) -> bool:
@@ -42,9 +47,13 @@ def _slots(it: JobCase) -> Iterator[str]:
         yield f"the job has no slots; {free} of {all_slots} on {it.switch.name} are free"
 
 
-def _who_hears(it: JobCase) -> Iterator[str]:
+def _who_hears_nothing(it: JobCase) -> Iterator[str]:
     if it.unheard:
         yield f"without an answer from it: {ranks(it.unheard)}"
+
+
+def _who_hears(it: JobCase) -> Iterator[str]:
+    yield from _who_hears_nothing(it)
     if heard := [worker for worker in it.busy if not worker.hears_nothing]:
         yield f"not missing its answers: {ranks(heard)}"
 
@@ -62,6 +71,22 @@ def _stale(it: JobCase) -> Iterator[str]:
 
 JOB_RULES: tuple[Rule[JobCase], ...] = (
     Rule(
+        "switch_taken",
+        Severity.PROBLEM,
+        lambda it: it.switch.taken,
+        lambda it: f"another controller has taken charge of the switch {it.job.switch}",
+        "stop the other one, or remove the switch there. A few seconds later this controller takes "
+        "charge again and puts its entries back: the switch need not be started again",
+        lambda it: [f"the controller says: {it.switch.problem}", *_who_hears(it)],
+    ),
+    Rule(
+        "outage",
+        Severity.WARNING,
+        lambda it: it.job.outage,
+        "the controller hears no worker of any job",
+        "is the network of the controller's machine down? Nobody is given up before somebody is heard",
+    ),
+    Rule(
         "switch_down",
         Severity.PROBLEM,
         _down,
@@ -69,13 +94,13 @@ JOB_RULES: tuple[Rule[JobCase], ...] = (
         "start it again: the controller gives it its program, and the job goes on",
         lambda it: [
             f"the controller cannot reach it at {it.switch.grpc_address}",
-            *_who_hears(it),
+            *_who_hears_nothing(it),
         ],
     ),
     Rule(
         "switch_unreachable",
         Severity.WARNING,
-        lambda it: not it.switch.reachable and not _down(it),
+        lambda it: _lost(it) and not _down(it),
         lambda it: (
             f"the controller cannot reach the switch {it.job.switch}: nobody can join, and counters "
             "are old"
@@ -103,7 +128,7 @@ JOB_RULES: tuple[Rule[JobCase], ...] = (
     Rule(
         "no_path",
         Severity.PROBLEM,
-        lambda it: _waiting(it) and _ready(it),
+        lambda it: _waiting(it) and _ready(it) and not it.job.waiting_for,
         "the workers wait for an epoch to begin",
         "one of them has not said that it is ready: its log says what it does",
         _reason,
@@ -131,6 +156,7 @@ JOB_RULES: tuple[Rule[JobCase], ...] = (
         lambda it: f"none of the {it.job.workers} workers has joined",
         "start them with INNET_CONTROLLER, INNET_JOB and INNET_TOKEN set; `innet doctor` on their "
         "machines checks what they need",
+        lambda it: departures(it.job),
     ),
     Rule(
         "sizes_disagree",
@@ -149,7 +175,7 @@ JOB_RULES: tuple[Rule[JobCase], ...] = (
         lambda it: it.loss_everywhere,
         "packets of all workers get lost",
         "is the switch overloaded? Fewer slots keep fewer packets under way; its metric "
-        "innet_switch_drops_total tells what it drops",
+        "innet_switch_drops_total tells what it loses, and why",
         lambda it: [worker.repeats for worker in it.lossy],
     ),
     Rule(
@@ -180,4 +206,4 @@ UNEXPLAINED: Rule[JobCase] = Rule(
     "gets",
     lambda it: map(str, it.stalls),
 )
-"""Where there are stalls, and no rule has found a problem."""
+"""The finding about stalls for which no rule has found a problem."""

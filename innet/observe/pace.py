@@ -1,19 +1,19 @@
-"""How fast workers are: from what two of their heartbeats say."""
+"""The speed of workers, from two of their heartbeats."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
 from innet.controller import innet_pb2 as pb
-from innet.observe.sample import Sample
+from innet.observe.sample import SILENT_HEART_S, Sample
 
 _ANOTHER_S = 0.05
-"""Heartbeats that lie closer together are one, seen twice."""
+"""Two sightings of a heartbeat that are closer together than this are of the same one."""
 
 
 @dataclass(frozen=True)
 class Pace:
-    """What a worker does in a second."""
+    """A worker's rates, per second."""
 
     exchanges: float = 0.0
     chunks: float = 0.0
@@ -22,7 +22,10 @@ class Pace:
 
     @classmethod
     def between(cls, before: pb.Progress, now: pb.Progress, seconds: float) -> Self:
-        """From two heartbeats, `seconds` apart; of a worker that joined again only the second counts."""
+        """Compute rates from two heartbeats, which are `seconds` apart.
+
+        If the worker has joined again in between, only the second heartbeat counts.
+        """
         since = before if now.packets_sent >= before.packets_sent else pb.Progress()
         return cls(
             max(0, now.exchange - since.exchange) / seconds,
@@ -32,12 +35,12 @@ class Pace:
         )
 
     def payload(self, lanes: int) -> float:
-        """Bytes of lanes a second, each way, without headers and repetitions."""
+        """Return bytes of lanes per second, one way, without headers and repetitions."""
         return self.chunks * lanes * 4
 
 
 class Paces:
-    """The workers' paces, by job and rank, kept up with samples as they come."""
+    """The workers' rates, by job and rank, updated with each sample."""
 
     def __init__(self) -> None:
         self._heard: dict[tuple[str, int], tuple[float, pb.Progress]] = {}
@@ -52,15 +55,15 @@ class Paces:
                 self._paces[key] = Pace.between(before, member.progress, heard_at - before_at)
                 self._heard[key] = heard_at, member.progress
             self._heard.setdefault(key, (heard_at, member.progress))
-            if member.silent_s > sample.job.worker_lease_s:
+            if member.silent_s > SILENT_HEART_S:
                 self._paces.pop(key, None)
 
     def of(self, job: str, rank: int) -> Pace | None:
-        """A worker's pace, if two of its heartbeats have been seen."""
+        """Return a worker's rates, if two of its heartbeats have been seen."""
         return self._paces.get((job, rank))
 
     def of_job(self, sample: Sample) -> Pace | None:
-        """A job's pace: that of its fastest worker, and the packets of all of them."""
+        """Return a job's rates: those of its fastest worker, and the packets of all of them."""
         name = sample.job.name
         paces = [pace for rank in sample.members if (pace := self.of(name, rank))]
         return _together(paces) if paces else None

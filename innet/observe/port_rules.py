@@ -1,9 +1,9 @@
-"""Rules about a port of the job's switch: what the data plane did not let in there."""
+"""Rules about a port of one of the job's switches, from its counters of dropped packets."""
 
 from collections.abc import Mapping
 
-from innet.observe.cases import PortCase
 from innet.observe.findings import Severity
+from innet.observe.ports import PortCase
 from innet.observe.rules import Rule
 
 
@@ -16,7 +16,9 @@ PORT_RULES: tuple[Rule[PortCase], ...] = (
         "stranger",
         Severity.WARNING,
         lambda it: it.grown() and not it.taken,
-        "the switch drops packets that come in at a port where no worker of the job is",
+        lambda it: (
+            f"the switch drops packets that come in at {it.subject}, where no worker of the job is"
+        ),
         "they belong to another job, to a worker that has left, or to somebody who has no business "
         "there: `innet capture` shows them",
         lambda it: [f"counters grew in {it.view.seconds:.1f} s: {_counts(it.grown())}"],
@@ -25,7 +27,9 @@ PORT_RULES: tuple[Rule[PortCase], ...] = (
         "history",
         Severity.NOTE,
         lambda it: it.counted() and not it.grown(),
-        "the switch has dropped packets that came in here, but none just now",
+        lambda it: (
+            f"the switch has dropped packets that came in at {it.subject}, but none just now"
+        ),
         evidence=lambda it: [f"counters stand at: {_counts(it.counted())}"],
     ),
 )

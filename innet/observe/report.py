@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 
-from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
+from innet.console import PlainConsole
 from innet.controller.views import PATHS
 from innet.observe.findings import Finding, Severity
 from innet.observe.sample import View
@@ -18,34 +18,34 @@ _WIDTH = max(len(severity.name) for severity in Severity)
 
 
 def exit_code(findings: Iterable[Finding]) -> int:
-    """0 if nothing has to be done, 1 otherwise."""
+    """Return 0 if nothing has to be done, 1 otherwise."""
     return 0 if all(finding.healthy for finding in findings) else 1
 
 
-def show_diagnosis(console: Console, view: View, findings: Sequence[Finding]) -> None:
-    """A job in a line, what was found, and what to do."""
-    console.print(Text(_headline(view)))
+def show_diagnosis(console: PlainConsole, view: View, findings: Sequence[Finding]) -> None:
+    """Print a job's state in one line, the findings, and their remedies."""
+    console.print(_headline(view))
     for finding in findings:
-        console.print(_label(finding.severity), Text(finding.what))
+        console.print(_label(finding.severity), finding.what)
         indent = " " * (_WIDTH + 1)
         for line in finding.evidence:
-            console.print(Text(f"{indent}- {line}"))
+            console.print(f"{indent}- {line}")
         if finding.remedy:
-            console.print(Text(f"{indent}> {finding.remedy}", "bold"))
+            console.print(f"{indent}> {finding.remedy}", style="bold")
     if all(finding.healthy for finding in findings):
-        console.print(_label(Severity.GOOD), Text("no problem found"))
+        console.print(_label(Severity.GOOD), "no problem found")
 
 
-def show_checklist(console: Console, findings: Sequence[Finding]) -> None:
-    """One line for every check, and what to do about those that failed."""
+def show_checklist(console: PlainConsole, findings: Sequence[Finding]) -> None:
+    """Print one line for every check, and the remedies of those that failed."""
     table = Table(
         Column(no_wrap=True), Column(no_wrap=True), Column(overflow="fold"), box=None,
         show_header=False, padding=(0, 1, 0, 0),
     )  # fmt: skip
     for finding in findings:
-        table.add_row(_label(finding.severity), finding.subject, Text(finding.what))
+        table.add_row(_label(finding.severity), finding.subject, finding.what)
         if finding.remedy:
-            table.add_row("", "", Text(f"> {finding.remedy}", "bold"))
+            table.add_row("", "", f"> {finding.remedy}", style="bold")
     console.print(table)
 
 

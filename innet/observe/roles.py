@@ -1,10 +1,10 @@
-"""What a machine can be for; on its own, so that the command knows it without the checks."""
+"""The roles of a machine, in a module that the command line imports without the checks."""
 
 from enum import StrEnum
 
 
 class Role(StrEnum):
-    """A worker's machine, or a switch's."""
+    """The role of a machine: a worker's or a switch's."""
 
     WORKER = "worker"
     SWITCH = "switch"

@@ -1,4 +1,4 @@
-"""What a table of rules is made of."""
+"""The rows of a table of rules."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -8,11 +8,11 @@ from innet.observe.findings import Finding, Severity
 
 
 class Subject(Protocol):
-    """What rules can be about: something with a name."""
+    """Something that rules can be about."""
 
     @property
     def subject(self) -> str:
-        """What to call it."""
+        """Return its name for findings."""
 
 
 Case = TypeVar("Case", bound=Subject)
@@ -24,7 +24,7 @@ def _nothing(_: Any) -> Iterable[str]:
 
 @dataclass(frozen=True)
 class Rule(Generic[Case]):
-    """A row: `when` it fits a case, `what` is the matter; `evidence` says why that is believed."""
+    """A row: `when` tells whether it fits a case, `what` is the statement, `evidence` the reasons."""
 
     name: str
     severity: Severity
@@ -34,12 +34,12 @@ class Rule(Generic[Case]):
     evidence: Callable[[Case], Iterable[str]] = _nothing
 
     def finding(self, case: Case) -> Finding:
-        """What the rule says about a case that it fits."""
+        """Return the rule's finding about a case that it fits."""
         what = self.what if isinstance(self.what, str) else self.what(case)
         evidence = tuple(self.evidence(case))
         return Finding(self.severity, self.name, case.subject, what, evidence, self.remedy)
 
 
 def fitting(table: Sequence[Rule[Case]], case: Case) -> Iterator[Finding]:
-    """The findings of all rows that fit, in the table's order."""
+    """Return the findings of all rows that fit, in the table's order."""
     return (rule.finding(case) for rule in table if rule.when(case))

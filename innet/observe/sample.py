@@ -1,4 +1,4 @@
-"""What the controller says about a job and its switch: at one moment, and at two."""
+"""The controller's data about a job and its switches: one sample, and two of them."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -12,61 +12,81 @@ from innet.controller.client import translated
 PORT_COUNTERS = ("refused", "corrupted", "spoofed")
 
 
-_PATIENCE = 2
-"""Leases for which heartbeats are waited for: one comes every third of a lease."""
+SILENT_HEART_S = 2.5
+"""Seconds without a heartbeat after which a worker counts as silent: one comes every second."""
+
+_PATIENCE_S = 6.0
+"""The most seconds to wait for heartbeats."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A job and its switch at one moment; `at` in seconds, of any clock that only goes forward."""
+    """A job and its switches at one moment. `at` is in seconds of any monotonic clock.
+
+    `switch` is the job's own. `others` are the other switches of its tree.
+    """
 
     at: float
     job: pb.Job
     switch: pb.Switch
+    others: tuple[pb.Switch, ...] = ()
 
     @cached_property
     def members(self) -> Mapping[int, pb.WorkerStatus]:
-        """The job's workers, by rank."""
+        """Return the job's workers, by rank."""
         return {member.rank: member for member in self.job.members}
 
     @cached_property
-    def ports(self) -> Mapping[int, pb.PortCounters]:
-        """What the switch has counted, by port."""
-        return {counters.port: counters for counters in self.switch.port_counters}
+    def switches(self) -> Mapping[str, pb.Switch]:
+        """Return all switches of the job, by name."""
+        return {self.job.switch: self.switch} | {each.name: each for each in self.others}
+
+    @cached_property
+    def ports(self) -> Mapping[tuple[str, int], pb.PortCounters]:
+        """Return the switches' port counters, by switch and port."""
+        return {
+            (name, counters.port): counters
+            for name, switch in self.switches.items()
+            for counters in switch.port_counters
+        }
 
     def heard_at(self, rank: int) -> float:
-        """When the controller had the worker's last heartbeat, on the sample's clock."""
+        """Return the time of the worker's last heartbeat, on the sample's clock."""
         return self.at - float(self.members[rank].silent_s)
 
 
 @dataclass(frozen=True)
 class View:
-    """Two moments of one job: what grows between them is going on, what does not is history."""
+    """Two samples of one job.
+
+    A counter that grows between them is active; one that does not is history.
+    """
 
     before: Sample
     now: Sample
 
     @property
     def seconds(self) -> float:
-        """The time between the two moments."""
+        """Return the time between the two samples."""
         return self.now.at - self.before.at
 
-    def port_growth(self, port: int, counter: str) -> int:
-        """By how much one of `PORT_COUNTERS` has grown; a counter that began anew counts from 0."""
+    def port_growth(self, switch: str, port: int, counter: str) -> int:
+        """Return by how much one of `PORT_COUNTERS` has grown; a restarted counter counts from 0."""
         now, before = (
-            int(getattr(sample.ports.get(port), counter, 0)) for sample in (self.now, self.before)
+            int(getattr(sample.ports.get((switch, port)), counter, 0))
+            for sample in (self.now, self.before)
         )
         return now - before if now >= before else now
 
     def job_growth(self, counter: str) -> int:
-        """By how much one of the job's counters has grown."""
+        """Return by how much one of the job's counters has grown."""
         now, before = (
             int(getattr(sample.job.counters, counter)) for sample in (self.now, self.before)
         )
         return now - before if now >= before else now
 
     def tree_growth(self, switch: str, counter: str) -> int:
-        """By how much one of the job's counters at one of several switches has grown."""
+        """Return by how much one of the job's counters at one of several switches has grown."""
         now, before = (
             sum(
                 int(getattr(each.counters, counter))
@@ -78,7 +98,7 @@ class View:
         return now - before if now >= before else now
 
     def growth(self, rank: int, counter: str) -> int:
-        """By how much one of a worker's own counters has grown from heartbeat to heartbeat."""
+        """Return by how much one of a worker's own counters has grown from heartbeat to heartbeat."""
         if rank not in self.before.members or rank not in self.now.members:
             return 0
         now, before = (
@@ -89,11 +109,12 @@ class View:
 
 
 def take(stub: rpc.ControllerStub, job: str) -> Sample:
-    """A sample of one job. Raises NotFound, or another ControllerError."""
+    """Take a sample of one job. Raises NotFound, or another ControllerError."""
     with translated(f"look at the job {job!r}"):
         found = stub.GetJob(pb.GetJobRequest(name=job))
-        switch = stub.GetSwitch(pb.GetSwitchRequest(name=found.switch))
-    return Sample(time.monotonic(), found, switch)
+        names = dict.fromkeys([found.switch, *(each.switch for each in found.tree)])
+        first, *others = [stub.GetSwitch(pb.GetSwitchRequest(name=name)) for name in names]
+    return Sample(time.monotonic(), found, first, tuple(others))
 
 
 def watch(
@@ -101,10 +122,10 @@ def watch(
     interval: float,
     sleep: Callable[[float], None] = time.sleep,
 ) -> View:
-    """Two samples, at least `interval` seconds apart.
+    """Take two samples, at least `interval` seconds apart.
 
-    Workers report in heartbeats: the second sample is taken again until every worker that was let in
-    has sent one since the first, or for two of the workers' leases.
+    Workers report in heartbeats. The second sample is repeated until every admitted worker has sent
+    one since the first sample, for at most six seconds.
     """
     first = take_one()
     while True:
@@ -112,6 +133,5 @@ def watch(
         now = take_one()
         admitted = [rank for rank, each in now.members.items() if each.HasField("address")]
         reported = all(now.heard_at(rank) > first.at for rank in admitted)
-        patience = _PATIENCE * first.job.worker_lease_s
-        if reported or now.at - first.at + interval > patience:
+        if reported or now.at - first.at + interval > _PATIENCE_S:
             return View(first, now)

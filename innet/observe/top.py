@@ -1,20 +1,23 @@
-"""``innet top``: jobs, workers and switches as they are, in tables that renew themselves."""
+"""``innet top``: tables of jobs, workers and switches that are updated regularly."""
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Column, Table
 
+from innet.console import PlainConsole
 from innet.controller import innet_pb2 as pb
 from innet.controller import innet_pb2_grpc as rpc
 from innet.controller.client import translated
 from innet.controller.views import PATHS
 from innet.errors import NotFound
+from innet.host.waiting import named
+from innet.observe.cases import STALLED_S
 from innet.observe.diagnosis import held_up
 from innet.observe.pace import Pace, Paces
 from innet.observe.sample import PORT_COUNTERS, Sample, View
@@ -24,7 +27,7 @@ _TREE_COUNTERS = ("completed", "waiting", "raised", "pending")
 
 @dataclass(frozen=True)
 class Overview:
-    """All jobs, or in detail the one that was asked for, and the switches, at one moment."""
+    """All jobs, or one job in detail, and the switches, at one moment."""
 
     at: float
     samples: tuple[Sample, ...]
@@ -37,19 +40,19 @@ def look(stub: rpc.ControllerStub, job: str = "") -> Overview:
     at = time.monotonic()
     switches = dict(_switches(stub))
     jobs = [_job(stub, job)] if job else list(_jobs(stub))
-    samples = (Sample(at, each, switches.get(each.switch, pb.Switch())) for each in jobs)
-    return Overview(at, tuple(samples), tuple(switches.values()), bool(job))
+    samples = tuple(_sample(at, each, switches) for each in jobs)
+    return Overview(at, samples, tuple(switches.values()), bool(job))
 
 
 class Screen:
-    """What is shown; keeps what it needs of earlier moments."""
+    """The tables on the screen, with the earlier samples that rates need."""
 
     def __init__(self) -> None:
         self._paces = Paces()
         self._before: Overview | None = None
 
     def show(self, now: Overview) -> RenderableType:
-        """The tables of a moment. Rates are there from the second moment on."""
+        """Return the tables of a moment. Rates appear from the second moment on."""
         for sample in now.samples:
             self._paces.update(sample)
         tables = [self._jobs(now.samples), self._switches(now)]
@@ -93,7 +96,7 @@ class Screen:
         return table
 
     def _tree(self, sample: Sample) -> Table:
-        """What each of several switches does for a job, and what holds sums up there."""
+        """Return the table of a job's switches, with what holds sums up there."""
         table = _table("switch of the job", "sums go to", "workers", *_TREE_COUNTERS, "held up")
         before = next((each for each in self._samples if each.job.name == sample.job.name), sample)
         for each, said in zip(sample.job.tree, held_up(View(before, sample)), strict=True):
@@ -120,7 +123,7 @@ class Screen:
         return table
 
     def _ports(self, switch: pb.Switch, at: float) -> Iterator[list[str]]:
-        """The ports that have counted something."""
+        """Yield the ports with a count above 0."""
         before = self._counters_before(switch.name)
         for port in switch.port_counters:
             counts = [int(getattr(port, name)) for name in PORT_COUNTERS]
@@ -149,12 +152,12 @@ class Screen:
 
 def run(
     take: Callable[[], Overview],
-    console: Console,
+    console: PlainConsole,
     interval: float,
     *,
     once: bool,
 ) -> None:
-    """Show moment after moment until Ctrl-C; with `once` a single one, for which two are taken."""
+    """Update the tables until Ctrl-C. With `once`, take two samples and show the second."""
     screen = Screen()
     if once:
         screen.show(take())
@@ -169,6 +172,12 @@ def run(
         while True:
             show(screen.show(take()))
             time.sleep(interval)
+
+
+def _sample(at: float, job: pb.Job, switches: Mapping[str, pb.Switch]) -> Sample:
+    names = {each.switch for each in job.tree} - {job.switch}
+    others = (switches[name] for name in sorted(names & switches.keys()))
+    return Sample(at, job, switches.get(job.switch, pb.Switch()), tuple(others))
 
 
 def _switches(stub: rpc.ControllerStub) -> Iterator[tuple[str, pb.Switch]]:
@@ -199,7 +208,12 @@ def _table(*names: str) -> Table:
 
 def _path(job: pb.Job) -> str:
     path = PATHS[job.path]
-    return f"{path}: {job.reason}" if job.reason else path
+    said = [f"{path}: {job.reason}" if job.reason else path]
+    if job.waiting_s >= STALLED_S:
+        said.append(f"waits {job.waiting_s:.0f} s for {named(job.waiting_for)}")
+    if job.outage:
+        said.append("the controller hears no worker")
+    return "; ".join(said)
 
 
 def _rates(pace: Pace | None, lanes: int) -> list[str]:

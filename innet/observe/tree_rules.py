@@ -1,7 +1,8 @@
-"""Rules about a switch below another, the first of which that fits is what holds sums up there."""
+"""Rules about a switch of a tree. The first rule that fits tells what holds sums up there."""
 
 from collections.abc import Iterator
 
+from innet.controller import innet_pb2 as pb
 from innet.observe.cases import SwitchCase, ranks
 from innet.observe.findings import Severity
 from innet.observe.rules import Rule
@@ -30,7 +31,45 @@ def _waited_for(it: SwitchCase) -> Iterator[str]:
     yield from map(str, it.stalls)
 
 
+def _down(it: SwitchCase) -> bool:
+    """Return whether the switch answers neither the controller nor workers."""
+    needed = it.whole.job.path == pb.PATH_NONE and bool(it.whole.present)
+    return not it.state.reachable and (needed or bool(it.unheard))
+
+
+def _unreached(it: SwitchCase) -> Iterator[str]:
+    yield f"the controller cannot reach it at {it.state.grpc_address}"
+    if it.whole.job.reason:
+        yield f"the controller says: {it.whole.job.reason}"
+    if it.unheard:
+        yield f"without an answer from it: {ranks(it.unheard)}"
+    yield from map(str, it.held_up + it.stalls)
+
+
 TREE_RULES: tuple[Rule[SwitchCase], ...] = (
+    Rule(
+        "wrong_uplink",
+        Severity.PROBLEM,
+        lambda it: it.misplaced,
+        lambda it: "; ".join(it.misplaced),
+        "move the cables, or remove the switch and add it with the ports that its cables are at",
+    ),
+    Rule(
+        "switch_down",
+        Severity.PROBLEM,
+        _down,
+        lambda it: f"the switch {it.name} is down",
+        "start it again: the controller gives it its program, and the job goes on",
+        _unreached,
+    ),
+    Rule(
+        "switch_unreachable",
+        Severity.WARNING,
+        lambda it: not it.state.reachable,
+        lambda it: f"the controller cannot reach the switch {it.name}",
+        "does it run, and its P4Runtime service, at this address?",
+        _unreached,
+    ),
     Rule(
         "uplink_silent",
         Severity.PROBLEM,

@@ -1,29 +1,29 @@
-"""Rules about one worker, the first of which that fits is the cause.
+"""Rules about one worker. The first rule that fits is the cause.
 
-The order is that of the way of a contribution: is the worker there, is it let in, do its packets come
-through, does it send any, is it slow.
+They follow a contribution on its way: whether the worker is there, whether it is admitted, whether
+its packets arrive, whether it sends any, and whether it is slow.
 """
 
 from collections.abc import Callable, Iterator
 
-from innet.observe.cases import STALLED_S, WorkerCase, ranks
+from innet.observe.cases import STALLED_S, WorkerCase, departures, ranks
 from innet.observe.findings import Severity
 from innet.observe.rules import Rule
+from innet.observe.sample import SILENT_HEART_S
 
-SILENT_SHARE = 2 / 3
-"""Of its lease: a worker that was silent for so long counts as silent. A heartbeat comes every third."""
+_UNREACHABLE_S = 3.0
+"""Seconds of silence of a machine's kernel, which is asked every second."""
 
 _NARROW = 8
-"""A window of one in so many of the job's slots, or less, is a narrow one."""
+"""A window is narrow if it has at most one in so many of the job's slots."""
 
 
 def _grows(counter: str) -> Callable[[WorkerCase], Iterator[str]]:
     def evidence(it: WorkerCase) -> Iterator[str]:
-        view, port = it.whole.view, it.member.port
-        grown, total = it.at_port(counter), getattr(view.now.ports[port], counter)
-        where = f"port {port} of {it.whole.job.switch}"
+        view, grown = it.whole.view, it.at_port(counter)
+        total = getattr(view.now.ports[it.at, it.member.port], counter)
         yield (
-            f"counter `{counter}` of {where} has grown by {grown} in {view.seconds:.1f} s, to {total}"
+            f"counter `{counter}` of {it.port} has grown by {grown} in {view.seconds:.1f} s, to {total}"
         )
 
     return evidence
@@ -32,8 +32,7 @@ def _grows(counter: str) -> Callable[[WorkerCase], Iterator[str]]:
 def _attached(it: WorkerCase) -> str:
     address = it.member.address
     return (
-        f"it is attached to port {it.member.port} of {it.at}, with address "
-        f"{address.ip}:{address.udp_port} ({address.mac})"
+        f"it is attached to {it.port}, with address {address.ip}:{address.udp_port} ({address.mac})"
     )
 
 
@@ -54,7 +53,7 @@ def _told_missing(it: WorkerCase) -> Iterator[str]:
 
 
 def _narrow(it: WorkerCase) -> bool:
-    """Whether losses keep the window small; at the beginning it is so without any."""
+    """Return whether losses keep the window small. At the beginning it is small without any."""
     small = 0 < it.progress.window * _NARROW <= it.whole.job.slots
     getting_on = it.progress.busy and it.progress.stuck_s < STALLED_S
     return small and getting_on and it.grown("retransmissions") > 0
@@ -66,7 +65,8 @@ WORKER_RULES: tuple[Rule[WorkerCase], ...] = (
         Severity.WARNING,
         lambda it: not it.invited and it.has_been_there,
         lambda it: f"worker {it.rank} has left the job",
-        "its own log says why; start all workers again, they begin together",
+        "the log of the one that left first says why; start all workers again, they begin together",
+        lambda it: departures(it.whole.job),
     ),
     Rule(
         "not_joined",
@@ -85,40 +85,76 @@ WORKER_RULES: tuple[Rule[WorkerCase], ...] = (
         ),
         "does its INNET_LINK lead to a port of the job's switch? With `host`: is there a route to the "
         "switch's service address, and does UDP port 19790 pass?",
-        lambda it: [f"the switch's service address is {it.whole.switch.service.ip}"],
+        lambda it: [
+            f"the switch's service address is {it.whole.switch.service.ip}",
+            f"its ports, if they exist there: {', '.join(map(str, it.whole.switch.ports))}",
+        ],
+    ),
+    Rule(
+        "unreachable",
+        Severity.WARNING,
+        lambda it: (
+            it.joined and (it.member.disconnected or it.member.unreachable_s >= _UNREACHABLE_S)
+        ),
+        lambda it: f"the controller does not reach the machine of worker {it.rank}",
+        "its machine is dead or cut off; when its lease has run out while others are heard, it has left "
+        "the job",
+        lambda it: [
+            "its connection is lost"
+            if it.member.disconnected
+            else f"its kernel has not answered for {it.member.unreachable_s:.1f} s",
+            _attached(it),
+        ],
     ),
     Rule(
         "silent",
         Severity.WARNING,
-        lambda it: it.joined and it.member.silent_s >= SILENT_SHARE * it.whole.job.worker_lease_s,
+        lambda it: it.joined and it.member.silent_s >= SILENT_HEART_S,
         lambda it: f"worker {it.rank} has sent no heartbeat for {it.member.silent_s:.1f} s",
-        "its process is stopped, or its machine is dead or cut off; when its lease has run out, it has "
-        "left the job",
+        "its machine answers, so its process is stopped, or something in it holds the interpreter lock: "
+        "`py-spy dump --pid PID` there shows what. The others wait as long as their timeout allows",
         lambda it: [_attached(it)],
     ),
     Rule(
         "spoofed",
         Severity.WARNING,
         lambda it: it.at_port("spoofed"),
-        lambda it: f"at worker {it.rank}'s port come frames that pretend to be from the switch",
+        lambda it: (
+            f"at worker {it.rank}'s port, {it.port}, come frames that pretend to be from the switch"
+        ),
         "something there has the switch's service address: change it, or add the switch with another "
         "--service-ip",
         _grows("spoofed"),
     ),
     Rule(
+        "offload",
+        Severity.WARNING,
+        lambda it: it.unread,
+        lambda it: (
+            f"the switch cannot read many packets of worker {it.rank}, which come in at {it.port}: its "
+            "machine leaves checksums and the cutting of packets to a network card"
+        ),
+        "behind a veth there is no such card: run `ethtool -K IFACE tx off` as root on the worker's "
+        "machine, where IFACE has the worker's address",
+        lambda it: [*_grows("refused")(it), it.repeats, _attached(it)],
+    ),
+    Rule(
         "refused",
         Severity.WARNING,
         lambda it: it.at_port("refused"),
-        lambda it: f"the switch refuses packets that come in at worker {it.rank}'s port",
+        lambda it: f"the switch refuses packets that come in at worker {it.rank}'s port, {it.port}",
         "they are of another sender, job or epoch than the worker's: is there a second process, or one "
-        "that is left over? `innet capture` shows who sends what",
+        "that is left over? `innet capture` shows who sends what. Behind a veth they may be too long: "
+        "`ethtool -K IFACE tx off` makes the worker's machine cut them",
         lambda it: [*_grows("refused")(it), _attached(it)],
     ),
     Rule(
         "corrupted",
         Severity.WARNING,
         lambda it: it.at_port("corrupted"),
-        lambda it: f"packets of worker {it.rank} are damaged when they reach the switch",
+        lambda it: (
+            f"packets of worker {it.rank} are damaged when they reach the switch, at {it.port}"
+        ),
         "something on the way changes packets: replace the cable or card, and if there is address "
         "translation on the way, take it away",
         _grows("corrupted"),
@@ -137,7 +173,12 @@ WORKER_RULES: tuple[Rule[WorkerCase], ...] = (
     Rule(
         "cut_off",
         Severity.PROBLEM,
-        lambda it: it.hears_nothing and not it.whole.switch_silent and not it.unheeded,
+        lambda it: (
+            it.hears_nothing
+            and not it.whole.switch_silent
+            and not it.unheeded
+            and not it.switch_lost
+        ),
         lambda it: f"worker {it.rank} hears nothing from the switch: its link is dead",
         "check its cable, its interface and the switch's port; UDP port 19790 has to pass both ways",
         _unanswered,
@@ -166,6 +207,13 @@ WORKER_RULES: tuple[Rule[WorkerCase], ...] = (
         "its script does something else, or hangs: `py-spy dump --pid PID` there shows where. Do all "
         "workers call all-reduce equally often?",
         _told_missing,
+    ),
+    Rule(
+        "waited_for",
+        Severity.WARNING,
+        lambda it: it.awaited and not it.grown("retransmissions"),
+        lambda it: f"the others wait for worker {it.rank}",
+        "its script does something else, or hangs: `py-spy dump --pid PID` there shows where",
     ),
     Rule(
         "lost_on_the_way",

@@ -11,14 +11,15 @@ from google.protobuf import text_format
 from p4.config.v1 import p4info_pb2
 
 from innet.errors import UsageError
+from innet.packaged import read
 
 SLOTS = {64: 8192, 256: 1024}
-"""Lanes per packet of the committed programs, and how many slots each has."""
+"""Lanes per packet of the committed programs, and the slots of each."""
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """A compiled program: what a switch is given to run, and its schema for P4Runtime."""
+    """A compiled program: the JSON that a switch runs, and its schema for P4Runtime."""
 
     lanes: int
     slots: int
@@ -27,35 +28,38 @@ class Artifact:
 
     @property
     def device_config(self) -> bytes:
-        """What P4Runtime calls ``p4_device_config``."""
+        """Return P4Runtime's ``p4_device_config``."""
         return self.json
 
 
 def artifact(lanes: int) -> Artifact:
-    """The program for this many lanes per packet. Raises UsageError if there is none."""
+    """Return the program for this many lanes per packet.
+
+    Raises UsageError if there is none, or IncompleteInstallation if its files are missing.
+    """
     if lanes not in SLOTS:
         have = " and ".join(str(each) for each in SLOTS)
         raise UsageError(f"there is no program for {lanes} lanes, only for {have}")
-    text = (folder() / f"aggregate-{lanes}.p4info.txtpb").read_text()
+    text = read("innet.p4", f"compiled/aggregate-{lanes}.p4info.txtpb").decode()
     return Artifact(
         lanes,
         SLOTS[lanes],
-        (folder() / f"aggregate-{lanes}.json").read_bytes(),
+        read("innet.p4", f"compiled/aggregate-{lanes}.json"),
         text_format.Parse(text, p4info_pb2.P4Info()),
     )
 
 
 def manifest() -> dict[str, Any]:
-    """Which sources, options and compiler the artifacts come from, and their digests."""
+    """Return the sources, options and compiler of the artifacts, and their digests."""
     found: dict[str, Any] = json.loads((folder() / "manifest.json").read_text())
     return found
 
 
 def folder() -> Traversable:
-    """Where the artifacts lie."""
+    """Return the folder of the artifacts."""
     return resources.files("innet.p4") / "compiled"
 
 
 def digest(content: bytes) -> str:
-    """SHA-256, in hexadecimal."""
+    """Return the SHA-256 of `content`, in hexadecimal."""
     return hashlib.sha256(content).hexdigest()

@@ -1,8 +1,8 @@
-"""What a Tofino runs: the files that a compiler and its assembler make of the program.
+"""The files that a Tofino runs: a compiler and its assembler make them of the program.
 
-innet does not come with them, for p4c-barefoot alone ends at the assembly. An engineer names the folder.
-The names are those of p4lang/p4c's driver (``backends/tofino/bf-p4c/driver/barefoot.py``) and of the
-SDE's bf-p4c.
+innet does not include them, because p4c-barefoot alone makes only the assembly. The user names
+their folder. The file names are those of p4lang/p4c's driver
+(``backends/tofino/bf-p4c/driver/barefoot.py``) and of the SDE's bf-p4c.
 """
 
 import json
@@ -29,9 +29,10 @@ class Binaries:
 
 
 def load(chip: str, folder: str, tables: Iterable[str]) -> Binaries:
-    """Read the files for a chip from a folder, of the program that has these tables.
+    """Read a chip's files from a folder. `tables` are the names of the program's tables.
 
-    Raises UsageError if there is no such folder, a file is missing or damaged, or it is another program.
+    Raises UsageError if the folder or a file is missing, or a file is damaged or of another
+    program.
     """
     if not folder:
         raise UsageError(f"a {chip} needs its binary: name its folder with --artifact; {_HOW}")

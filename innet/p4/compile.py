@@ -1,7 +1,6 @@
-"""Drives p4c: ``innet p4 compile`` makes the artifacts, or a program of other dimensions."""
+"""The driver of p4c: ``innet p4 compile`` makes the artifacts, or a program of other dimensions."""
 
 import json
-import re
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -9,6 +8,7 @@ from pathlib import Path
 
 from innet.errors import CompilerError
 from innet.p4.artifacts import SLOTS, digest
+from innet.p4.versions import CompilerVersion
 
 COMPILER = "p4c-bm2-ss"
 SOURCES = Path(__file__).parent
@@ -23,7 +23,7 @@ def compile_program(lanes: int, slots: int, target: Path) -> tuple[Path, Path]:
     target.mkdir(parents=True, exist_ok=True)
     program = target.resolve() / f"aggregate-{lanes}.json"
     info = target.resolve() / f"aggregate-{lanes}.p4info.txtpb"
-    # From the sources' folder, so that the paths that p4c writes into the JSON are relative ones.
+    # Run in the sources' folder, so that p4c writes relative paths into the JSON.
     done = subprocess.run(
         [
             path_of(COMPILER), "--arch", "v1model", *options(lanes, slots),
@@ -46,7 +46,7 @@ def compile_artifacts(target: Path, programs: Mapping[int, int] = SLOTS) -> None
             "sha256": {file.name: digest(file.read_bytes()) for file in files},
         }
     manifest = {
-        "compiler": compiler_version(),
+        "compiler": str(compiler_version()),
         "sources": source_digests(),
         "programs": made,
     }
@@ -54,30 +54,25 @@ def compile_artifacts(target: Path, programs: Mapping[int, int] = SLOTS) -> None
 
 
 def options(lanes: int, slots: int) -> list[str]:
-    """The preprocessor's options for these dimensions."""
+    """Return the preprocessor's options for these dimensions."""
     return [f"-DLANES={lanes}", f"-DSLOTS={slots}"]
 
 
 def source_digests(folder: str = "v1model") -> dict[str, str]:
-    """SHA-256 of every P4 source file that the program in this folder may include."""
+    """Return the SHA-256 of every P4 source file that the program in this folder may include."""
     files = sorted((*SOURCES.glob("shared/*.p4"), *SOURCES.glob(f"{folder}/*.p4")))
     return {file.relative_to(SOURCES).as_posix(): digest(file.read_bytes()) for file in files}
 
 
-def compiler_version(compiler: str = COMPILER) -> str:
-    """What p4c calls itself, as in ``p4c-bm2-ss 1.2.5 (SHA: 0123abcd)``. Raises CompilerError."""
+def compiler_version(compiler: str = COMPILER) -> CompilerVersion:
+    """Ask a compiler on the PATH for its version. Raises CompilerError."""
     command = [path_of(compiler), "--version"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    text = done.stdout + done.stderr
-    found = re.search(r"Version\s+([\w.-]+)(?:\s+\(SHA:\s*(\w+))?", text)
-    if not found:
-        raise CompilerError(f"{compiler} --version says nothing that looks like a version: {text}")
-    version, commit = found.groups()
-    return f"{compiler} {version}" + (f" (SHA: {commit})" if commit else "")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return CompilerVersion.printed(compiler, done.stdout + done.stderr)
 
 
 def path_of(compiler: str) -> str:
-    """Where a compiler is on the PATH. Raises CompilerError if it is not."""
+    """Return the path of a compiler on the PATH. Raises CompilerError if it is not there."""
     path = shutil.which(compiler)
     if not path:
         raise CompilerError(

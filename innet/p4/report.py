@@ -1,4 +1,4 @@
-"""What a program takes of a Tofino, read from the assembly that p4c-barefoot made of it."""
+"""The resources that a program takes of a Tofino, from the assembly of p4c-barefoot."""
 
 import json
 import re
@@ -17,7 +17,7 @@ _CONTAINERS = {
         "W": 48, "H": 72, "B": 48, "MW": 16, "MH": 24, "MB": 16, "DW": 16, "DH": 24, "DB": 16
     },
 }  # fmt: skip
-"""How many containers of each kind a packet header vector has."""
+"""The number of containers of each kind in a packet header vector."""
 
 _KINDS = {"": "normal", "T": "tagalong", "M": "mocha", "D": "dark"}
 _BITS = {"W": 32, "H": 16, "B": 8}
@@ -26,7 +26,7 @@ _LOGICAL = {"exact_match", "ternary_match", "hash_action", "gateway"}
 
 @dataclass(frozen=True)
 class Stage:
-    """What one match-action stage holds, or can hold: numbers of tables, memory blocks and units."""
+    """The tables, memory blocks and units that one match-action stage uses, or has."""
 
     tables: int
     srams: int
@@ -37,12 +37,12 @@ class Stage:
 
 
 LIMITS = Stage(tables=16, srams=80, tcams=24, map_rams=48, stateful_alus=4, hash_units=6)
-"""What every stage of either chip has."""
+"""The resources of every stage, on either chip."""
 
 
 @dataclass(frozen=True)
 class Containers:
-    """The packet header vector's containers of one kind: how many bits each has, how many are taken."""
+    """The packet header vector's containers of one kind: their bits, and how many are in use."""
 
     kind: str
     bits: int
@@ -52,9 +52,9 @@ class Containers:
 
 @dataclass(frozen=True)
 class Report:
-    """What a program takes of a chip.
+    """The resources that a program takes of a chip.
 
-    `chain` are the ingress tables of the longest chain in which each reads what the one before writes,
+    `chain` is the longest chain of ingress tables in which each reads what the previous one writes,
     and so needs a later stage.
     """
 
@@ -66,7 +66,7 @@ class Report:
 
     @classmethod
     def of(cls, assembly: str) -> Self:
-        """Read an assembly. Raises CompilerError if it is none."""
+        """Read an assembly. Raises CompilerError if the text is not one for a Tofino."""
         target = re.search(r"^  target: (\w+)$", assembly, re.MULTILINE)
         if not target or target[1] not in STAGES:
             raise CompilerError("this is not an assembly that p4c-barefoot made for a Tofino")
@@ -82,19 +82,19 @@ class Report:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The inverse of `to_json`."""
+        """Return the report that `to_json` wrote."""
         found = json.loads(text)
         found["stages"] = [Stage(**each) for each in found["stages"]]
         found["containers"] = [Containers(**each) for each in found["containers"]]
         return cls(**found)
 
     def to_json(self) -> str:
-        """As it is kept beside the program."""
+        """Return the form in which the report is kept beside the program."""
         return json.dumps(asdict(self), indent=1) + "\n"
 
 
 def lines(report: Report) -> Iterator[str]:
-    """The report in words and Markdown tables."""
+    """Yield the lines of the report, in words and Markdown tables."""
     yield f"{report.chip}: {len(report.stages)} of {report.stages_available} stages"
     yield ""
     names = [each.name for each in fields(Stage)]
@@ -122,7 +122,7 @@ def _row(*cells: object) -> str:
 
 @dataclass
 class _Table:
-    """A table of the assembly: of a stage, of a kind, and the lines that say what it is."""
+    """A table of the assembly: its direction, stage, kind and name, and the lines below its header."""
 
     gress: str
     stage: int
@@ -162,7 +162,10 @@ def _sum(tables: Iterable[_Table]) -> Stage:
 
 
 def _blocks(table: _Table, key: str) -> int:
-    """How many memory blocks a table lists: ``key: 7``, ``key: [ 0, 1 ]``, or a list of these below."""
+    """Return the number of memory blocks that a table lists.
+
+    The forms are ``key: 7``, ``key: [ 0, 1 ]``, and a list of these below the key.
+    """
     count, below = 0, False
     for line in table.body:
         if found := re.match(rf"    {key}:(.*)", line):
@@ -198,7 +201,7 @@ def _containers(assembly: str, available: Mapping[str, int]) -> list[Containers]
 # -- dependencies --------------------------------------------------------------------------------
 
 _FIELD = re.compile(r"(?<![\w$])(?:hdr|meta|ig_intr_md\w*)\.[\w$.-]*\w")
-"""A name of the program's in the assembly; slices of a field have names of their own."""
+"""A name of the program's in the assembly. Slices of a field have their own names."""
 
 _CONTAINER = re.compile(r"\b([TMD]?[WHB]\d+)(?:\((\d+)(?:\.\.(\d+))?\))?")
 """A container, or some of its bits."""
@@ -206,7 +209,7 @@ _CONTAINER = re.compile(r"\b([TMD]?[WHB]\d+)(?:\((\d+)(?:\.\.(\d+))?\))?")
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a field is, in these stages: bits of a container."""
+    """The place of a field in some stages: bits of a container."""
 
     name: str
     stages: range
@@ -215,11 +218,11 @@ class _Place:
 
 
 def _chain(assembly: str) -> list[str]:
-    """The longest chain of ingress tables in which each reads what the one before writes."""
+    """Return the longest chain of ingress tables in which each reads what the previous one writes."""
     places = list(_places(assembly))
     chains: list[
         tuple[int, set[str], list[str]]
-    ] = []  # its last stage, what that writes, the chain
+    ] = []  # its last stage, the fields written there, the chain
     for stage, name, body in _matching(assembly):
         reads, writes = _fields(stage, body, places)
         before = [chain for last, written, chain in chains if last < stage and written & reads]
@@ -228,7 +231,7 @@ def _chain(assembly: str) -> list[str]:
 
 
 def _matching(assembly: str) -> Iterator[tuple[int, str, list[str]]]:
-    """The ingress tables that match, each with the lines of its memories, which are named after it."""
+    """Yield the ingress tables that match, each with the lines of the memories named after it."""
     bodies: dict[tuple[int, str], list[str]] = defaultdict(list)
     for table in _tables(assembly):
         if table.gress == "ingress":
@@ -257,7 +260,7 @@ def _bits(low: str, high: str) -> range:
 
 
 def _fields(stage: int, body: Iterable[str], places: list[_Place]) -> tuple[set[str], set[str]]:
-    """The fields that a table reads, and those that it writes."""
+    """Return the fields that a table reads, and those that it writes."""
     reads, writes = set(), set()
     for line in body:
         if instruction := re.match(r"      - ([\w-]+) ([^,]*),(.*)", line):
@@ -272,7 +275,7 @@ def _fields(stage: int, body: Iterable[str], places: list[_Place]) -> tuple[set[
 
 
 def _in(places: Iterable[_Place], stage: int, container: str, bits: range) -> Iterator[str]:
-    """The fields that are in these bits of a container at the beginning of a stage."""
+    """Yield the fields that are in these bits of a container at the beginning of a stage."""
     for place in places:
         overlap = place.bits.start < bits.stop and bits.start < place.bits.stop
         if place.container == container and stage in place.stages and overlap:

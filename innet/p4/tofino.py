@@ -1,4 +1,4 @@
-"""Drives p4c's Tofino backend: the program for Tofino 1 and Tofino 2, and what it takes of them."""
+"""The driver of p4c's Tofino backend, and the compiled program for Tofino 1 and Tofino 2."""
 
 import gzip
 import json
@@ -19,7 +19,7 @@ from innet.p4.report import Report
 
 COMPILER = "p4c-barefoot"
 LANES = 64
-"""Lanes per packet: two to a stateful ALU, four stateful ALUs to a stage."""
+"""Lanes per packet: two per stateful ALU, in four stateful ALUs per stage."""
 
 
 class Chip(NamedTuple):
@@ -30,16 +30,17 @@ class Chip(NamedTuple):
 
 
 _RUN_ID = re.compile(r"^(  run_id: ).*$", re.MULTILINE)
-"""What differs between two runs of the compiler."""
+"""The line that differs between two runs of the compiler."""
 
 CHIPS = {"tofino": Chip("tna", 8192), "tofino2": Chip("t2na", 8192)}
 
 
 def compile_program(chip: str, slots: int, target: Path) -> list[Path]:
-    """Compile the program for a chip to `target`, a folder. Returns the files' paths.
+    """Compile the program for a chip to the folder `target`. Returns the files' paths.
 
-    They are the assembly, compressed, the P4Info and the report. Raises CompilerError if p4c-barefoot
-    is not there, fails, loses what the parser selects by, or needs more stages than the chip has.
+    The files are the compressed assembly, the P4Info and the report. Raises CompilerError if
+    p4c-barefoot is not there, fails, loses a parser's select keys, or needs more stages than the
+    chip has.
     """
     with tempfile.TemporaryDirectory() as scratch:
         _run(
@@ -52,14 +53,14 @@ def compile_program(chip: str, slots: int, target: Path) -> list[Path]:
 
 
 def _keep(chip: str, made: Path, target: Path) -> list[Path]:
-    """Of what the compiler has made, write down what is kept."""
+    """Write the files worth keeping of the compiler's output. Returns their paths."""
     text = _RUN_ID.sub(r'\1""', (made / "pipe/aggregate.bfa").read_text())
     if not selects(text):
         raise CompilerError(
             f"this {COMPILER} loses what a parser selects by: use one with p4lang/p4c's pull request 5753"
         )
     taken = Report.of(text)
-    if len(taken.stages) > taken.stages_available:  # which p4c-barefoot leaves to the assembler
+    if len(taken.stages) > taken.stages_available:  # p4c-barefoot leaves this test to the assembler
         raise CompilerError(
             f"the program needs {len(taken.stages)} stages, {chip} has {taken.stages_available}"
         )
@@ -76,7 +77,7 @@ def _keep(chip: str, made: Path, target: Path) -> list[Path]:
 
 
 def selects(assembly: str) -> bool:
-    """Whether parser states choose between their transitions."""
+    """Return whether parser states choose between their transitions."""
     parsers, _, _ = assembly.partition("\nstage ")
     return bool(re.search(r"^ +match: \[", parsers, re.MULTILINE))
 
@@ -91,7 +92,7 @@ def compile_artifacts(target: Path) -> None:
             "sha256": {file.name: digest(file.read_bytes()) for file in files},
         }
     made = {
-        "compiler": compiler_version(COMPILER),
+        "compiler": str(compiler_version(COMPILER)),
         "sources": source_digests("tna"),
         "programs": programs,
     }
@@ -99,28 +100,28 @@ def compile_artifacts(target: Path) -> None:
 
 
 def report(chip: str) -> Report:
-    """What the program that innet comes with takes of a chip."""
+    """Return the included program's use of a chip's resources."""
     return Report.from_json(_artifact(f"{chip}.report.json").read_text())
 
 
 def assembly(chip: str) -> str:
-    """The program that innet comes with, as p4c-barefoot put it for the assembler."""
+    """Return the included program in the form that p4c-barefoot wrote for the assembler."""
     return gzip.decompress(_artifact(f"{chip}.bfa.gz").read_bytes()).decode()
 
 
 def p4info(chip: str) -> p4info_pb2.P4Info:
-    """The program's schema for P4Runtime."""
+    """Return the program's schema for P4Runtime."""
     return text_format.Parse(_artifact(f"{chip}.p4info.txtpb").read_text(), p4info_pb2.P4Info())
 
 
 def manifest() -> dict[str, Any]:
-    """Which sources, options and compiler the artifacts come from, and their digests."""
+    """Return the sources, options and compiler of the artifacts, and their digests."""
     found: dict[str, Any] = json.loads((artifacts() / "manifest.json").read_text())
     return found
 
 
 def artifacts() -> Traversable:
-    """Where the artifacts lie."""
+    """Return the folder of the artifacts."""
     return folder() / "tofino"
 
 
@@ -129,7 +130,7 @@ def _artifact(kind: str) -> Traversable:
 
 
 def _run(compiler: str, *arguments: str) -> None:
-    # From the sources' folder, so that the paths that p4c writes are relative ones.
+    # Run in the sources' folder, so that p4c writes relative paths.
     command = [path_of(compiler), *arguments]
     done = subprocess.run(command, cwd=SOURCES, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -8,19 +8,21 @@ import typer
 from innet import logs
 from innet.errors import UsageError
 from innet.switch.cli import (
+    LOOPBACK,
     CpuPort,
     GrpcAddress,
     GrpcAsksClients,
     GrpcAuthority,
     GrpcCertificate,
+    GrpcInsecure,
     GrpcKey,
     GrpcTls,
     Interfaces,
     MetricsAddress,
     Verbose,
     open_ports,
+    p4runtime_endpoint,
     serve_until_stopped,
-    tls_credentials,
 )
 
 _DROP_PORT = 511
@@ -29,11 +31,12 @@ _GIB = 1 << 30
 
 def parent(
     interface: Interfaces,
-    grpc_address: GrpcAddress = "0.0.0.0:9559",
+    grpc_address: GrpcAddress = LOOPBACK,
+    insecure: GrpcInsecure = False,
     memory: Annotated[
-        float, typer.Option(min=0.001, help="GiB that the parameters of all jobs may use.")
+        float, typer.Option(min=0.001, help="Memory for the parameters of all jobs, in GiB.")
     ] = 4.0,
-    device_id: Annotated[int, typer.Option(help="P4Runtime's name of this server.")] = 0,
+    device_id: Annotated[int, typer.Option(help="This server's P4Runtime device id.")] = 0,
     cpu_port: CpuPort = 510,
     metrics_address: MetricsAddress = None,
     grpc_tls: GrpcTls = False,
@@ -43,11 +46,14 @@ def parent(
     grpc_asks_clients: GrpcAsksClients = False,
     verbose: Verbose = False,
 ) -> None:
-    """Sum what racks' switches send up, and keep parameters for jobs that want them, until Ctrl-C.
+    """Run a parameter server in the place of a parent switch, until Ctrl-C.
 
-    To the controller it is a switch: [b]innet switch add[/b] takes it, and racks name it as their
-    uplink. When it is ready it prints one line, [b]P4Runtime HOST:PORT[/b]; with --metrics-addr a
-    second one says [b]Metrics HOST:PORT[/b].
+    It sums the contributions of the racks' switches, and keeps parameters
+    for jobs that ask for them. The controller treats it as a switch: add it
+    with [b]innet switch add[/b], and name it as the racks' uplink.
+
+    When it is ready it prints one line, [b]P4Runtime HOST:PORT[/b]. With
+    --metrics-addr it prints a second line, [b]Metrics HOST:PORT[/b].
     """
     from innet.parent.device import ServerDevice
     from innet.parent.native import Parameters
@@ -56,9 +62,10 @@ def parent(
     logs.configure(verbose=verbose)
     if not 0 < cpu_port < _DROP_PORT:
         raise UsageError(f"--cpu-port {cpu_port}: it has to be a number below {_DROP_PORT}")
-    credentials = tls_credentials(
-        grpc_certificate, grpc_key, grpc_authority, tls=grpc_tls, asks_clients=grpc_asks_clients
-    )
+    endpoint = p4runtime_endpoint(
+        grpc_address, grpc_certificate, grpc_key, grpc_authority,
+        tls=grpc_tls, asks_clients=grpc_asks_clients, insecure=insecure,
+    )  # fmt: skip
     with Parameters(int(memory * _GIB)) as parameters:
         service = P4RuntimeService(device_id)
         with ExitStack() as stack:
@@ -67,6 +74,6 @@ def parent(
             stack.pop_all()  # the device closes the ports from here on
         service.device = device
         try:
-            serve_until_stopped(service, device, grpc_address, credentials, metrics_address)
+            serve_until_stopped(service, device, endpoint, metrics_address)
         finally:
             device.close()

@@ -1,4 +1,4 @@
-"""The switch of a server above racks: it tells the parameters which address the controller gives it."""
+"""The switch of a server above racks. It passes the switch's service address on to the parameters."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ _SERVICE = "service"
 
 
 class ServerDevice(Device):
-    """A :class:`Device` whose results pass the parameters on their way out."""
+    """A :class:`Device` whose outgoing results pass through the parameters."""
 
     def __init__(self, parameters: Parameters, *device: Any) -> None:
         super().__init__(*device, outward=parameters.outward)
@@ -23,7 +23,7 @@ class ServerDevice(Device):
     def write(
         self, updates: Sequence[p4rt.Update], atomicity: p4rt.WriteRequest.Atomicity = 0
     ) -> list[Refusal | None]:
-        """As :meth:`Device.write`."""
+        """Write as :meth:`Device.write`, and pass on a new service address."""
         results = super().write(updates, atomicity)
         tables = self.config.p4info.tables if self.config else ()
         service = {each.preamble.id for each in tables if each.preamble.alias == _SERVICE}

@@ -1,12 +1,12 @@
-"""The C of the parameters, compiled with the parameter server's optimizers, and declared for ctypes."""
+"""The C code of the parameters, compiled with the parameter server's optimizers, for ctypes."""
 
 import ctypes
 from collections.abc import Iterator
 from functools import cache
-from importlib import resources
 from typing import Self
 
 from innet.native import compile_library
+from innet.packaged import read
 from innet.pbox.native import FLAGS
 from innet.switch.engine import Outward
 
@@ -18,20 +18,20 @@ _SOURCES = (
 
 
 class Counts(ctypes.Structure):
-    """What is kept, and what became of the rows so far; `bytes` are those of the parameters.
+    """Numbers of kept jobs and parameter bytes, and of the rows handled so far.
 
-    A result goes to several switches, and again to who has lost it: of each row one is a step, and the
-    others are `repeated`.
+    A result is sent to several switches, and again to workers that have lost it. Only one copy of
+    each row is counted in `steps`. The others are `repeated`.
     """
 
     _fields_ = tuple((name, ctypes.c_uint64) for name in _COUNTS)
 
 
 class Parameters:
-    """The parameters of jobs, for one switch to turn results into. Raises CompilerError.
+    """The parameters of all jobs at one switch, for its outgoing results. Raises CompilerError.
 
-    They have `most_bytes` together. What nobody has asked for in `silent_s` seconds is forgotten when
-    there is no room for others.
+    All jobs together may use `most_bytes`. A job that has been silent for `silent_s` seconds is
+    forgotten when another one needs its memory.
     """
 
     def __init__(self, most_bytes: int, silent_s: float = 60.0) -> None:
@@ -42,27 +42,27 @@ class Parameters:
 
     @property
     def outward(self) -> Outward:
-        """What the switch's packet loop is to call."""
+        """Return the function that the switch's packet loop is to call."""
         function = ctypes.cast(self._library.parameters_outward, ctypes.c_void_p).value or 0
         return Outward(function, self._parameters)
 
     def serve(self, address: int) -> None:
-        """Say which IPv4 address the switch has, before which nothing is answered."""
+        """Set the switch's IPv4 address. Before that no frame is answered."""
         self._library.parameters_serve(self._parameters, address)
 
     def answer(self, frame: bytes) -> bytes:
-        """What becomes of a frame on its way out."""
+        """Return a frame as it leaves the switch."""
         room = ctypes.create_string_buffer(frame, len(frame))
         self._library.parameters_outward(self._parameters, room, len(frame))
         return room.raw
 
     def counts(self) -> dict[str, int]:
-        """:class:`Counts`, by name."""
+        """Return :class:`Counts` as a dictionary."""
         raw = self._library.parameters_counts(self._parameters).contents
         return {name: getattr(raw, name) for name in _COUNTS}
 
     def close(self) -> None:
-        """Forget everything, when no switch calls any more."""
+        """Free everything. No switch may call the function any more."""
         self._library.parameters_free(self._parameters)
 
     def __enter__(self) -> Self:
@@ -92,6 +92,5 @@ def _library() -> ctypes.CDLL:
 
 def _files() -> Iterator[tuple[str, bytes]]:
     for package, names in _SOURCES:
-        folder = resources.files(package) / "runtime"
         for name in names:
-            yield name, (folder / name).read_bytes()
+            yield name, read(package, f"runtime/{name}")

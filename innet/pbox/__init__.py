@@ -1,7 +1,8 @@
-"""The parameter server: it sums gradients, or runs the optimizer as well, without any switch.
+"""A parameter server that sums gradients, or also runs the optimizer, without any switch.
 
-After PHub and PBox (Luo et al., "Parameter Box", 2018). A server runs in a process of its own
-(``innet pbox serve``), several share a job's parameters, or one runs beside a worker in its process::
+It follows PHub and PBox (Luo et al., "Parameter Box", 2018). A server can run in a process of its
+own (``innet pbox serve``) or beside a worker, in the worker's process. Several servers can share a
+job's parameters::
 
     from innet import pbox
 
@@ -13,7 +14,7 @@ After PHub and PBox (Luo et al., "Parameter Box", 2018). A server runs in a proc
         client.push_pull([gradient], [weights])  # weights are the new parameters now
         client.close()
 
-It knows nothing of switches, controllers and agents.
+The package depends on no switch, controller or agent.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -50,7 +51,8 @@ _HOME = {"Client": "client", "connect": "client", "Server": "server"}
 
 
 def __getattr__(name: str) -> Any:
-    # Loaded on first use: the command `innet` knows this package, and most of its uses do not need it.
+    # The classes are loaded on first use: the command `innet` imports this package and rarely needs
+    # them.
     if name in __all__:
         import importlib
 

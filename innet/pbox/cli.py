@@ -5,24 +5,24 @@ from typing import Annotated
 
 import structlog
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from innet import commands, logs
+from innet.console import console, say
 
 DEFAULT_ADDRESS = "127.0.0.1:19791"
 
 app = typer.Typer(
-    no_args_is_help=True, help="Parameter servers: gradients summed without a switch."
+    no_args_is_help=True, help="Run parameter servers, which sum gradients without a switch."
 )
 
 
 @app.command()
 def serve(
     address: Annotated[
-        str, typer.Option(help="Where to serve, HOST:PORT; port 0 picks a free one.")
+        str, typer.Option(help="The address to serve at, HOST:PORT; port 0 picks a free port.")
     ] = DEFAULT_ADDRESS,
-    cores: Annotated[int, typer.Option(min=1, help="Threads that aggregate.")] = 1,
+    cores: Annotated[int, typer.Option(min=1, help="The number of threads that aggregate.")] = 1,
     data_host: Annotated[
         list[str],
         typer.Option(
@@ -31,21 +31,25 @@ def serve(
         ),
     ] = [],  # noqa: B006  (typer copies it)
     memory: Annotated[
-        float, typer.Option(min=0, help="GiB that all jobs may use; 0: half of this machine's.")
+        float, typer.Option(min=0, help="Memory of all jobs in GiB; 0: half of this machine's.")
     ] = 0,
-    pin: Annotated[bool, typer.Option("--pin", help="Give every core a CPU of its own.")] = False,
+    pin: Annotated[
+        bool, typer.Option("--pin", help="Pin every thread to a CPU of its own.")
+    ] = False,
     metrics_address: Annotated[
         str,
         typer.Option(
-            "--metrics-addr", metavar="HOST:PORT", help="Serve [b]/metrics[/b] for Prometheus here."
+            "--metrics-addr",
+            metavar="HOST:PORT",
+            help="Serve [b]/metrics[/b] for Prometheus at this address.",
         ),
     ] = "",
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more details.")] = False,
 ) -> None:
-    """Run a parameter server, until Ctrl-C. It is for trusted networks: nothing is encrypted.
+    """Run a parameter server until Ctrl-C. Use it in trusted networks only: nothing is encrypted.
 
-    When it serves it prints one line to standard output, [b]pbox HOST:PORT[/b]. With --metrics-addr
-    a second line says [b]Metrics HOST:PORT[/b].
+    Once it serves, it prints one line to standard output, [b]pbox HOST:PORT[/b]. With
+    --metrics-addr it prints a second line, [b]Metrics HOST:PORT[/b].
     """
     from innet.pbox.server import Server
 
@@ -63,27 +67,35 @@ def serve(
             from innet.pbox.metrics import serve_metrics
 
             metrics = stack.enter_context(serve_metrics(server.stats, metrics_address))
-        stop = commands.StopRequest()  # from before the server says that it serves
-        typer.echo(f"pbox {server.address}")
+        stop = commands.StopRequest()  # before the server announces itself
+        say(f"pbox {server.address}")
         if metrics:
-            typer.echo(f"Metrics {metrics}")
+            say(f"Metrics {metrics}")
         stop.wait()
 
 
 @app.command()
 def bench(
     addresses: Annotated[
-        list[str], typer.Argument(help="The servers, HOST:PORT.", metavar="ADDRESS...")
+        list[str], typer.Argument(help="The servers' addresses, HOST:PORT.", metavar="ADDRESS...")
     ],
-    workers: Annotated[int, typer.Option(min=1, max=256, help="Workers, threads of this.")] = 2,
-    megabytes: Annotated[float, typer.Option(min=0.001, help="Of parameters.")] = 16.0,
-    steps: Annotated[int, typer.Option(min=1, help="Exchanges of every worker.")] = 20,
+    workers: Annotated[
+        int, typer.Option(min=1, max=256, help="Workers, each a thread of this process.")
+    ] = 2,
+    megabytes: Annotated[
+        float, typer.Option(min=0.001, help="Size of the parameters in megabytes.")
+    ] = 16.0,
+    steps: Annotated[
+        int, typer.Option(min=1, help="The number of exchanges of every worker.")
+    ] = 20,
     optimizer: Annotated[
-        str, typer.Option(help="None, for sums, or SGD, Momentum, ..., Adam.")
+        str, typer.Option(help="The optimizer: SGD, Momentum, ..., Adam. None: only sums.")
     ] = "None",
-    chunk_bytes: Annotated[int, typer.Option(help="What a key is cut into.")] = 32768,
+    chunk_bytes: Annotated[
+        int, typer.Option(help="Size in bytes of the chunks that a key is cut into.")
+    ] = 32768,
 ) -> None:
-    """Exchange with parameter servers as fast as they can, computing nothing, and say how fast."""
+    """Measure how fast parameter servers exchange gradients with workers that compute nothing."""
     from innet.pbox import zero
     from innet.pbox.optimizers import by_name
 
@@ -100,4 +112,4 @@ def bench(
         str(workers), optimizer, f"{rate.seconds / steps * 1e3:.2f}",
         f"{rate.bytes_per_second / 1e6:.0f}",
     )  # fmt: skip
-    Console().print(table)
+    console().print(table)

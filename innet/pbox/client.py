@@ -10,6 +10,7 @@ from typing import Self
 import numpy as np
 
 from innet.errors import ClientClosed, ParameterServerError, ServerLost, UsageError
+from innet.forks import Owner
 from innet.pbox import native
 from innet.pbox.cores import RULES
 from innet.pbox.links import Links, Place, open_links
@@ -43,24 +44,30 @@ def connect(
 ) -> "Client":
     """Join a job on parameter servers, and return when the parameters have their initial values.
 
-    The first worker to come makes the job; all have to describe it alike, but for `rank` and `initial`.
+    The first worker to come creates the job. All workers must describe it alike, except for `rank`
+    and `initial`.
 
     - `addresses`: HOST:PORT of every server, in the same order for all workers.
-    - `job`, `token`: a name, and what only its workers know.
-    - `rank`, `workers`: which worker this is, 0 to `workers` - 1; up to 256.
-    - `keys`: how many float32 each key has, in order; with names, if it is a mapping.
-    - `optimizer`: what the servers do with the gradients; without one, results are the gradients' sums
-      or means.
-    - `initial`: the parameters to begin with, one float32 array per key; rank 0's count, zeros without.
-    - `mode`: ``"sync"``, a step of all workers, or of the first `quorum` of them (0: all; who is later
-      gets the parameters, and its gradient is dropped); ``"async"``: every gradient is a step of its own.
-    - `reduction`: ``"mean"`` or ``"sum"`` of the gradients of one step. An asynchronous step has one.
-    - `chunk_bytes`: what a key is cut into.
-    - `timeout`: seconds that servers wait for a worker that keeps others waiting, and that this worker
-      waits for a server.
+    - `job`, `token`: the job's name, and a secret that only its workers know.
+    - `rank`, `workers`: this worker's number, 0 to `workers` - 1, and the number of workers, up to
+      256.
+    - `keys`: the number of float32 in each key, in order. A mapping also gives the keys names.
+    - `optimizer`: the update rule that the servers apply to the gradients. Without one, results are
+      the gradients' sums or means.
+    - `initial`: the parameters to begin with, one float32 array per key. Only rank 0's are used;
+      the default is zeros.
+    - `mode`: with ``"sync"`` a step has the gradients of all workers, or of the first `quorum` of
+      them (0: all). A later worker gets the parameters, and its gradient is dropped. With
+      ``"async"`` every gradient is a step of its own.
+    - `reduction`: ``"mean"`` or ``"sum"`` of the gradients of one step. An asynchronous step has
+      one.
+    - `chunk_bytes`: the size of the chunks that keys are cut into.
+    - `timeout`: seconds. Servers wait so long for a worker that keeps others waiting, and this
+      worker waits so long for a server.
 
-    Raises UsageError, NotAuthorized, AlreadyExists (the rank is taken), NoCapacity (no memory for the
-    job), ServerLost (nobody answers) and WorkerLost (worker 0 did not bring the initial values).
+    Raises UsageError, NotAuthorized, AlreadyExists (the rank is taken), NoCapacity (no memory for
+    the job), ServerLost (no server answers) and WorkerLost (worker 0 did not send the initial
+    values).
     """
     for name, value, allowed in (
         ("mode", mode, ("sync", "async")),
@@ -109,12 +116,12 @@ def connect(
 
 
 class Client:
-    """A worker's seat in a job: what :func:`connect` gives.
+    """A worker's connection to a job, made by :func:`connect`.
 
-    Arrays are float32, C-contiguous, one per key, in the order of the keys. A gradient array may be its
-    own result array. One exchange at a time: calls of several threads take turns.
+    Arrays are float32, C-contiguous, one per key, in the order of the keys. A gradient array may be
+    its own result array. Threads may share a client: it runs one exchange at a time.
 
-    After any error but UsageError the client is of no more use: close it, and connect anew.
+    After any error but UsageError the client cannot be used any more: close it and connect anew.
     """
 
     def __init__(
@@ -122,7 +129,7 @@ class Client:
     ) -> None:
         self.rank, self.workers = registration.rank, registration.workers
         self.lr = rate
-        """The learning rate of the pushes that follow. In a step all workers' have to be the same."""
+        """The learning rate of the pushes that follow. It must be the same for all workers of a step."""
         self._names, self._sizes = registration.names, registration.sizes
         self._patience = registration.patience_s + _SERVERS_SLACK_S
         self._optimizes = registration.optimizer is not None
@@ -130,8 +137,9 @@ class Client:
         self._library = native.library()
         self._turn = threading.Lock()
         self._closing = threading.Event()
+        self._owner = Owner(self)
         self._broken: Exception | None = None
-        self._executor = ThreadPoolExecutor(1, "pbox client")  # starts a thread when it is needed
+        self._executor = ThreadPoolExecutor(1, "pbox client")  # starts a thread on first use
         controls = np.array([each.fileno() for each in links.controls], np.int32)
         self._client = self._library.client_new(
             len(places), len(controls), native.address(controls)
@@ -143,11 +151,11 @@ class Client:
     def push_pull(
         self, gradients: Arrays, out: Arrays | None = None, *, keys: Sequence[int] | None = None
     ) -> None:
-        """Push gradients, wait for the step, and have the new parameters in `out` (or in `gradients`).
+        """Push gradients, wait for the step, and put the new parameters into `out` (or `gradients`).
 
-        Without an optimizer the results are the sums or means. With `keys`, both lists are of these keys
-        only, by number, in this order. Raises UsageError for arrays that do not fit, ServerLost,
-        WorkerLost, and ClientClosed.
+        Without an optimizer the results are the sums or means. With `keys`, both lists are of these
+        keys only, by number, in this order. Raises UsageError for arrays that do not fit,
+        ServerLost, WorkerLost, and ClientClosed.
         """
         self._check("gradients", gradients, keys)
         if out is not None:
@@ -159,25 +167,25 @@ class Client:
     def submit(
         self, gradients: Arrays, out: Arrays | None = None, *, keys: Sequence[int] | None = None
     ) -> "Future[None]":
-        """Do the same in the background, in the order of the calls.
+        """Do the same as :meth:`push_pull` in the background, in the order of the calls.
 
-        The arrays are the client's until the future is done. With `keys`, all workers of a synchronous
-        job have to submit in the same order.
+        Leave the arrays alone until the future is done. With `keys`, all workers of a synchronous
+        job must submit in the same order.
         """
         self._check_usable()
         return self._executor.submit(self.push_pull, gradients, out, keys=keys)
 
     def pull(self, out: Arrays, *, keys: Sequence[int] | None = None) -> None:
-        """Have the present parameters in `out`, without a step. Raises as :meth:`push_pull`."""
+        """Put the present parameters into `out`, without a step. Raises as :meth:`push_pull`."""
         self._check("out", out, keys, writeable=True)
         self._exchange(native.PULL, out, out, keys)
 
     def counts(self) -> dict[str, int]:
-        """What the servers have counted for the job, of all workers, in chunks.
+        """Return the servers' counts for the job, over all workers, in chunks.
 
-        ``updates``; ``late``, gradients that came after a quorum; ``stale``, by how many updates
-        gradients were behind, summed up, and ``most_stale``, the largest. Raises ServerLost, and what
-        has ended the job.
+        ``updates`` counts steps and ``late`` gradients that came after a quorum. ``stale`` sums up
+        by how many updates gradients were behind, and ``most_stale`` is the largest of these
+        numbers. Raises ServerLost, or the error that has ended the job.
         """
         with self._turn:
             self._check_usable()
@@ -188,11 +196,16 @@ class Client:
 
     @property
     def bytes_moved(self) -> int:
-        """Bytes sent and received so far, with headers."""
+        """Return the bytes sent and received so far, including headers."""
         return int(self._library.client_bytes(self._client)) if self._client else 0
 
     def close(self) -> None:
-        """Leave the job, and end what is under way here. May be called twice."""
+        """Leave the job, and end the exchanges under way here. May be called twice.
+
+        In a forked child this does nothing: the connection belongs to the parent.
+        """
+        if not self._owner.here:
+            return
         self._closing.set()
         self._executor.shutdown(cancel_futures=True)
         with self._turn:
@@ -209,7 +222,7 @@ class Client:
         self.close()
 
     def _begin(self, initial: Arrays | None) -> None:
-        """Rank 0 brings the initial values, and all wait for that."""
+        """Send the initial values if this is rank 0, and wait until all servers have them."""
         if self.rank == 0 and self._optimizes:
             if initial is not None:
                 self._exchange(native.INIT, initial, initial, None)
@@ -272,6 +285,7 @@ class Client:
         return ServerLost(f"the parameter server at {name} has closed the connection: has it died?")
 
     def _check_usable(self) -> None:
+        self._owner.check("the client", ClientClosed)
         if self._closing.is_set() or not self._client:
             raise ClientClosed("the client was closed")
         if self._broken:

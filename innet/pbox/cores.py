@@ -1,4 +1,4 @@
-"""The cores of a server: threads that run the C, and what they tell."""
+"""The cores of a server: threads that run the C code, and the events that they report."""
 
 import ctypes
 import os
@@ -28,11 +28,11 @@ RULES = (
     "nothing was said for too long",
     "there are too many connections",
 )
-"""What can be wrong with a frame, by the number that a refusal has."""
+"""The rules that a frame can break, by the number in a refusal."""
 
 
 class Core:
-    """One core: a thread, a port, and the chunks of all jobs that belong to it."""
+    """A core of the server: a thread, a port, and its chunks of all jobs."""
 
     def __init__(self, listener: socket.socket, events: int, cpu: int | None) -> None:
         self._library = native.library()
@@ -50,7 +50,7 @@ class Core:
         self._thread.start()
 
     def counts(self) -> np.void:
-        """A moment's ``CORE_COUNTS``."""
+        """Return a snapshot of the ``CORE_COUNTS``."""
         moment: np.void = self._counts.copy().view(native.CORE_COUNTS)[0]
         return moment
 
@@ -59,11 +59,11 @@ class Core:
         self._library.core_add(self._core, job)
 
     def remove(self, number: int) -> None:
-        """End a job; the core tells when it is REMOVED."""
+        """End a job. The core reports REMOVED once it has freed the job."""
         self._library.core_remove(self._core, number)
 
     def close(self) -> None:
-        """End all jobs, and the thread."""
+        """End all jobs and the thread."""
         self._library.core_stop(self._core)
         self._thread.join()
         self._counts = self._counts.copy()
@@ -72,12 +72,12 @@ class Core:
 
     def _run(self) -> None:
         if self._cpu is not None:
-            os.sched_setaffinity(0, {self._cpu})  # of this thread
+            os.sched_setaffinity(0, {self._cpu})  # of this thread only
         self._library.core_run(self._core)
 
 
 class Events(threading.Thread):
-    """Reads what the cores tell, and calls `heard` with one ``EVENT`` after the other."""
+    """A thread that reads the cores' events and calls `heard` with one ``EVENT`` after the other."""
 
     def __init__(self, heard: Callable[[np.void], None]) -> None:
         super().__init__(name="pbox events")
@@ -87,19 +87,19 @@ class Events(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Until the cores' end of the pipe is closed."""
+        """Read events until the cores' end of the pipe is closed."""
         while data := os.read(self._from, native.EVENT.itemsize):
             self._heard(np.frombuffer(data, native.EVENT)[0])
         os.close(self._from)
 
     def close(self) -> None:
-        """After the last core was closed."""
+        """Close the pipe and end the thread. Call it after the last core was closed."""
         os.close(self.into)
         self.join()
 
 
 def listen(host: str, port: int, setting: str) -> socket.socket:
-    """A listening TCP socket. Raises UsageError; `setting` is what asks for it."""
+    """Return a listening TCP socket. Raises UsageError that names `setting`, the caller's option."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=512)
@@ -108,7 +108,7 @@ def listen(host: str, port: int, setting: str) -> socket.socket:
 
 
 def parse_address(address: str, setting: str) -> tuple[str, int]:
-    """``HOST:PORT`` as its parts. Raises UsageError."""
+    """Return the host and the port of ``HOST:PORT``. Raises UsageError."""
     host, _, port = address.rpartition(":")
     if not (host and port.isdecimal() and int(port) < 1 << 16):
         raise UsageError(f"{setting} {address!r} is not HOST:PORT")
@@ -116,6 +116,6 @@ def parse_address(address: str, setting: str) -> tuple[str, int]:
 
 
 def usable_cpus(count: int) -> Sequence[int]:
-    """A CPU for each of so many cores, in turn."""
+    """Return a CPU for each of `count` cores, in turn."""
     cpus = sorted(os.sched_getaffinity(0))
     return [cpus[core % len(cpus)] for core in range(count)]

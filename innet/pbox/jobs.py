@@ -1,4 +1,4 @@
-"""A job as a server's control side has it: who is in it, and its part of every core."""
+"""A job on a server's control side: its workers, and its part of every core."""
 
 import ctypes
 import hashlib
@@ -33,14 +33,14 @@ class Member:
     """A worker's control connection."""
 
     def __init__(self, sock: socket.socket) -> None:
-        # Who does not listen may not hold up the others.
+        # A worker that does not read must not hold up the others.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 1, 0))
         self._sock = sock
         self._lock = threading.Lock()
         self.said_goodbye = False
 
     def tell(self, message: Mapping[str, Any]) -> None:
-        """Send a message; a worker that is gone does not hear it."""
+        """Send a message, or hang up if the worker is gone."""
         with self._lock:
             try:
                 messages.send(self._sock, message)
@@ -48,19 +48,19 @@ class Member:
                 self.hang_up()
 
     def hang_up(self) -> None:
-        """Say no more; the worker does the rest."""
+        """Close this direction of the connection; the worker then closes the other one."""
         try:
             self._sock.settimeout(_TELL_WITHIN_S)
             self._sock.shutdown(socket.SHUT_WR)
-        except OSError:  # it is gone
+        except OSError:  # the worker is gone
             pass
 
 
 class Job:
-    """One job. All methods are called under the server's lock.
+    """A job of one server. Call its methods, but not its constructor, under the server's lock.
 
-    Its memory is reserved here: gradients of every worker, parameters, and what the optimizer keeps.
-    Raises UsageError, and NoCapacity beyond `most_bytes`.
+    The constructor reserves the job's memory: the gradients of every worker, the parameters, and
+    the optimizer's state. It raises UsageError, and NoCapacity beyond `most_bytes`.
     """
 
     def __init__(
@@ -89,7 +89,10 @@ class Job:
         self.bytes = self._reserve(lengths, most_bytes)
 
     def join(self, who: Registration, member: Member) -> list[str]:
-        """Let a worker in. Gives its keys, one for each core. Raises what refuses it."""
+        """Admit a worker. Return its keys, one for each core.
+
+        Raises NotAuthorized, UsageError and AlreadyExists.
+        """
         if not hmac.compare_digest(_digest(who.token), self._token):
             raise NotAuthorized(f"the token is not the job {who.job!r}'s")
         self.registration.check_same_job(who)
@@ -103,13 +106,13 @@ class Job:
         return [keys[who.rank].hex() for keys in self._keys]
 
     def set_ready(self) -> None:
-        """The parameters have their initial values: tell all who wait."""
+        """Tell all workers that the parameters have their initial values."""
         self.ready = True
         for member in self.members.values():
             member.tell({"ready": True})
 
     def leave(self, rank: int) -> None:
-        """A worker's control connection has ended."""
+        """Remove a worker whose control connection has ended; end the job if it cannot go on."""
         member = self.members.pop(rank)
         if not self.members:
             self.end(None)
@@ -121,7 +124,7 @@ class Job:
             self.end(WorkerLost("worker 0 has left before the parameters had their initial values"))
 
     def hear(self, event: np.void) -> None:
-        """A core has told something."""
+        """React to an event of a core."""
         rank = int(event["rank"])
         match int(event["kind"]):
             case cores.MISSED:
@@ -144,13 +147,13 @@ class Job:
             core.remove(self.number)
 
     def counts(self) -> dict[str, int]:
-        """What the cores have counted for it."""
+        """Return the cores' counts for this job, summed up."""
         names = native.JOB_COUNTS.names or ()
         found = {name: int(self._counts[name].sum()) for name in names}
         return {**found, "most_stale": int(self._counts["most_stale"].max())}
 
     def _goes_on(self) -> bool:
-        """Whether it can, without those who have left."""
+        """Return whether the job can go on without the workers that have left."""
         there = self.registration.workers - (len(self.joined) - len(self.members))
         return self.registration.asynchronous or there >= self.registration.quorum
 
@@ -174,7 +177,7 @@ class Job:
             self.members[rank].hang_up()
 
     def _check_room(self, cores: int, most_bytes: int) -> None:
-        """Refuse what is far too large before its chunks are counted out."""
+        """Raise NoCapacity for a far too large job before its chunks are counted."""
         mine = self.registration
         share = sum(mine.sizes) * 4 * (1 + mine.workers) * cores // sum(mine.cores)
         if share > 2 * most_bytes:

@@ -25,14 +25,14 @@ _NOTICED_WITHIN_S = 3.0
 
 @dataclass(frozen=True)
 class Place:
-    """The connection to one core, and where its chunks lie: an array of ``PIECE``."""
+    """The connection to one core, and the places of its chunks: an array of ``PIECE``."""
 
     sock: socket.socket
     pieces: np.ndarray
 
 
 class Links:
-    """All of a worker's connections."""
+    """All connections of a worker."""
 
     def __init__(self, addresses: Sequence[str], timeout: float) -> None:
         self.addresses = list(addresses)
@@ -43,16 +43,16 @@ class Links:
 
     @property
     def servers(self) -> range:
-        """Their numbers."""
+        """Return the servers' numbers."""
         return range(len(self.addresses))
 
     @property
     def names(self) -> str:
-        """All servers, for a message."""
+        """Return all servers' addresses, for a message."""
         return ", ".join(self.addresses)
 
     def open_control(self, server: int) -> None:
-        """Connect to a server; it may start within the timeout. Raises ServerLost."""
+        """Connect to a server, which may start within the timeout. Raises ServerLost."""
         address = self.addresses[server]
         host, port = parse_address(address, "address")
         deadline = time.monotonic() + self._timeout
@@ -71,7 +71,7 @@ class Links:
         self.controls.append(sock)
 
     def open_line(self, server: int, where: Sequence[Any], hello: bytes) -> None:
-        """Connect to a core, and say who this is. Raises ServerLost."""
+        """Connect to a core and send the HELLO. Raises ServerLost."""
         host = where[0] or self.controls[server].getpeername()[0]
         try:
             sock = socket.create_connection((str(host), int(where[1])), self._timeout)
@@ -87,7 +87,7 @@ class Links:
             ) from None
 
     def tell(self, server: int, message: Mapping[str, Any]) -> None:
-        """Tell a server. Raises what it has said, or ServerLost."""
+        """Send a server a message. Raises the error that the server has sent, or ServerLost."""
         try:
             self.controls[server].settimeout(self._timeout)
             messages.send(self.controls[server], message)
@@ -97,21 +97,24 @@ class Links:
             ) from None
 
     def tell_all(self, message: Mapping[str, Any]) -> None:
-        """Tell all servers. Raises what a server has said, or ServerLost."""
+        """Send all servers a message. Raises the error that a server has sent, or ServerLost."""
         for server in self.servers:
             self.tell(server, message)
 
     def ask(self, server: int, message: Mapping[str, Any], answer: str) -> Any:
-        """Ask a server. Gives what stands under `answer`. Raises what it has said, or ServerLost."""
+        """Send a server a request. Return the reply's value under the name `answer`.
+
+        Raises the error that the server has sent, or ServerLost.
+        """
         self.tell(server, message)
         return self.hear(server)[answer]
 
     def hear(self, server: int, within: float | None = None) -> dict[str, Any]:
-        """A server's next message. Raises what it says if that is an error, or ServerLost."""
+        """Return a server's next message. Raises the error that it contains, or ServerLost."""
         address = self.addresses[server]
         try:
             self.controls[server].settimeout(within or self._timeout)
-            message = messages.receive(self.controls[server])
+            message = messages.receive(self.controls[server], messages.MOST_ANSWER_BYTES)
         except TimeoutError:
             raise ServerLost(f"the parameter server at {address} does not answer") from None
         except (OSError, Malformed) as why:
@@ -128,7 +131,10 @@ class Links:
             self.hear(server)
 
     def told(self, server: int) -> InnetError | None:
-        """Why a server has ended the job, if it says so in time; another's word counts as well."""
+        """Return the error with which a server has ended the job, or None if it sends none in time.
+
+        An error that another server has sent counts as well.
+        """
         for each in [server, *(other for other in self.servers if other != server)]:
             within = _REASON_WITHIN_S if each == server else 0.01
             try:
@@ -140,10 +146,10 @@ class Links:
         return None
 
     def close(self, *, goodbye: bool) -> None:
-        """Hang up. With `goodbye`, it was on purpose.
+        """Hang up; with `goodbye`, tell the servers first that it is on purpose.
 
-        Waits a moment for the servers to have noticed: after that the seat is given up, and, if it was
-        the last, the job's name is free.
+        Then wait up to 3 s until the servers have closed their side. From then on the rank has left
+        the job, and if it was the last one, the job's name is free.
         """
         if goodbye:
             with contextlib.suppress(InnetError):
@@ -168,7 +174,7 @@ def open_links(
 ) -> tuple[Links, list[Place]]:
     """Register with all servers and connect to all their cores.
 
-    Raises what a server answers, and ServerLost.
+    Raises the error that a server answers with, and ServerLost.
     """
     links = Links(addresses, timeout)
     try:

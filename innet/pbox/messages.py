@@ -1,14 +1,15 @@
-"""The control connection between a worker and a server: JSON in frames, each after its length.
+"""The control connection between a worker and a server: JSON messages, each after its length.
 
-The length is four bytes, most significant first. What another process has sent is believed only after
-:class:`Registration` and its kin have looked at it.
+The length is four bytes, most significant first. Messages of another process are not trusted before
+:class:`Registration` and the other checks here have accepted them.
 """
 
 import json
 import socket
 import struct
+import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from innet import errors
@@ -17,7 +18,11 @@ from innet.pbox.native import MOST_WORKERS
 from innet.pbox.optimizers import Optimizer
 
 VERSION = 1
-MOST_BYTES = 16 << 20
+MOST_SMALL_BYTES = 1 << 10
+"""The limit for a worker's messages, except for its registration."""
+MOST_REGISTRATION_BYTES = 4 << 20
+MOST_ANSWER_BYTES = 1 << 20
+"""The limit for a server's messages, which have a key or a port for every core."""
 MOST_CORES = 1024
 MOST_KEYS = 1 << 18
 MOST_TEXT = 200
@@ -28,7 +33,7 @@ _TELLABLE = ("UsageError", "NotAuthorized", "AlreadyExists", "NoCapacity", "Work
 
 
 class Malformed(ParameterServerError):
-    """What has arrived is not a message."""
+    """Received bytes that are not a message."""
 
 
 def send(sock: socket.socket, message: Mapping[str, Any]) -> None:
@@ -37,15 +42,47 @@ def send(sock: socket.socket, message: Mapping[str, Any]) -> None:
     sock.sendall(_LENGTH.pack(len(body)) + body)
 
 
-def receive(sock: socket.socket) -> dict[str, Any] | None:
-    """Receive one message; None if the other side has hung up. Raises OSError and Malformed."""
-    if not (head := _exactly(sock, _LENGTH.size)):
+def receive(sock: socket.socket, most: int, deadline: float | None = None) -> dict[str, Any] | None:
+    """Receive a message of at most `most` bytes, or None if the peer has hung up.
+
+    It must be complete before `deadline`, on the monotonic clock. Without a deadline the socket's
+    timeout applies. Raises OSError and Malformed.
+    """
+    size = receive_size(sock, most, deadline)
+    body = None if size is None else receive_body(sock, size, deadline)
+    return None if body is None else parsed(body)
+
+
+def receive_size(sock: socket.socket, most: int, deadline: float | None = None) -> int | None:
+    """Receive the length of a message, as :func:`receive` does."""
+    if (head := receive_body(sock, _LENGTH.size, deadline)) is None:
         return None
-    (size,) = _LENGTH.unpack(head)
-    if size > MOST_BYTES:
-        raise Malformed(f"a message of {size} bytes: at most {MOST_BYTES} are allowed")
-    if (body := _exactly(sock, size)) is None:
-        return None
+    size = int(_LENGTH.unpack(head)[0])
+    if size > most:
+        raise Malformed(f"a message of {size} bytes: at most {most} are allowed")
+    return size
+
+
+def receive_body(sock: socket.socket, size: int, deadline: float | None = None) -> bytes | None:
+    """Receive `size` bytes, or None at the end. Raises OSError.
+
+    Memory is allocated for received bytes only, not for the announced size.
+    """
+    parts = bytearray()
+    while len(parts) < size:
+        if deadline is not None:
+            if (left := deadline - time.monotonic()) <= 0:
+                raise TimeoutError("it took too long")
+            sock.settimeout(left)
+        part = sock.recv(min(size - len(parts), 1 << 20))
+        if not part:
+            return None
+        parts += part
+    return bytes(parts)
+
+
+def parsed(body: bytes) -> dict[str, Any]:
+    """Return the message in these bytes. Raises Malformed."""
     try:
         message = json.loads(body)
     except (ValueError, RecursionError):
@@ -55,24 +92,13 @@ def receive(sock: socket.socket) -> dict[str, Any] | None:
     return message
 
 
-def _exactly(sock: socket.socket, size: int) -> bytes | None:
-    """`size` bytes, or None at the end. Memory grows with what has come, not with what was announced."""
-    parts = bytearray()
-    while len(parts) < size:
-        part = sock.recv(min(size - len(parts), 1 << 20))
-        if not part:
-            return None
-        parts += part
-    return bytes(parts)
-
-
 def problem(error: InnetError) -> dict[str, str]:
-    """An error as a message."""
+    """Return an error as a message."""
     return {"error": type(error).__name__, "message": str(error)}
 
 
 def raised(message: Mapping[str, Any]) -> InnetError:
-    """The error that a message tells of."""
+    """Return the error in a message."""
     name, text = str(message.get("error")), str(message.get("message"))
     kind: type[InnetError] = getattr(errors, name) if name in _TELLABLE else ParameterServerError
     return kind(text)
@@ -80,10 +106,12 @@ def raised(message: Mapping[str, Any]) -> InnetError:
 
 @dataclass(frozen=True)
 class Registration:
-    """What a worker says of its job, once; all of it but `rank` and `token` all workers agree on.
+    """A worker's description of its job, sent once.
 
-    `sizes` are floats per key, `cores` those of every server, and `server` is which of them this one is
-    to be. `optimizer` is what :meth:`Optimizer.settings` gives, or None: then results are sums.
+    All workers of a job must agree on it, except for `rank` and `token`. `sizes` are floats per
+    key, `cores` the number of cores of every server, and `server` the index of the addressed
+    server. `optimizer` is the result of :meth:`Optimizer.settings`. If it is None, results are
+    sums, or means if `mean` is set.
     """
 
     job: str
@@ -102,12 +130,12 @@ class Registration:
     optimizer: dict[str, Any] | None
 
     def message(self) -> dict[str, Any]:
-        """As the wire has it."""
+        """Return the registration as the dictionary that is sent."""
         return asdict(self)
 
     @classmethod
     def of(cls, values: object) -> "Registration":
-        """The reverse, of what another process has sent. Raises UsageError."""
+        """Return the registration in another process's message. Raises UsageError."""
         if not isinstance(values, dict) or values.keys() != cls.__dataclass_fields__.keys():
             raise UsageError("a registration has " + ", ".join(cls.__dataclass_fields__))
         texts = [values["job"], values["token"]]
@@ -134,6 +162,9 @@ class Registration:
         """Raise UsageError for numbers out of their range."""
         rules = {
             f"job {self.job!r}: a job has a name": bool(self.job),
+            "names and tokens are text that can be written as UTF-8": _is_encodable(
+                "".join((self.job, self.token, *self.names))
+            ),
             f"{self.workers} workers: 1 to {MOST_WORKERS}": 1 <= self.workers <= MOST_WORKERS,
             f"rank {self.rank}: 0 to {self.workers - 1}": 0 <= self.rank < self.workers,
             f"quorum {self.quorum}: 1 to {self.workers}": 1 <= self.quorum <= self.workers,
@@ -141,7 +172,9 @@ class Registration:
             or not self.asynchronous,
             "an asynchronous job has no quorum": not self.asynchronous
             or self.quorum == self.workers,
-            "every key has a name of its own": len(set(self.names)) == len(self.sizes),
+            "every key has a name of its own": len(set(self.names))
+            == len(self.names)
+            == len(self.sizes),
             f"keys have 1 to {MOST_FLOATS} floats": all(
                 1 <= each <= MOST_FLOATS for each in self.sizes
             ),
@@ -159,13 +192,22 @@ class Registration:
 
     def check_same_job(self, other: "Registration") -> None:
         """Raise UsageError if another worker describes the job in another way."""
-        mine, others = (asdict(replace(each, rank=0, token="")) for each in (self, other))
-        for name, value in mine.items():
-            if value != others[name]:
+        for name in (each for each in self.__dataclass_fields__ if each not in ("rank", "token")):
+            mine, others = getattr(self, name), getattr(other, name)
+            if mine != others:
                 raise UsageError(
                     f"worker {other.rank} and worker {self.rank} describe the job {self.job!r} in "
-                    f"different ways: {name} is {_short(others[name])} and {_short(value)}"
+                    f"different ways: {name} is {_short(others)} and {_short(mine)}"
                 )
+
+
+def _is_encodable(text: str) -> bool:
+    """Return whether UTF-8 can encode the text: JSON can have halves of surrogate pairs."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_number(value: object) -> bool:

@@ -1,4 +1,4 @@
-"""A parameter server's numbers for Prometheus: read when somebody asks for them."""
+"""A parameter server's metrics for Prometheus, read at every scrape."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -34,13 +34,13 @@ _JOB_NOW = {
 
 
 class PBoxCollector(Collector):
-    """Turns a moment of a server into Prometheus's metrics."""
+    """A collector that turns a snapshot of a server into Prometheus's metrics."""
 
     def __init__(self, stats: Callable[[], Stats]) -> None:
         self._stats = stats
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics, of one moment."""
+        """Yield all metrics of one snapshot."""
         stats = self._stats()
         for field, (name, text) in _CORE.items():
             family = CounterMetricFamily(f"innet_pbox_{name}", text, labels=("core",))

@@ -1,17 +1,18 @@
-"""The C of the cores, of the client and of the optimizers, compiled and declared for ctypes."""
+"""The C code of the cores, the client and the optimizers, compiled and declared for ctypes."""
 
 import ctypes
 from collections.abc import Sequence
 from functools import cache
-from importlib import resources
 
 import numpy as np
 
 from innet.native import compile_library
+from innet.packaged import read_folder
 
 FLAGS = (
     *("-std=gnu11", "-D_GNU_SOURCE", "-O3", "-march=native", "-fPIC", "-shared", "-pthread"),
-    # Vectorizes square roots. No rounding changes: that is -ffast-math's doing, which is not there.
+    # These options let square roots be vectorized. They change no rounding; only -ffast-math would,
+    # and it is not used.
     *("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"),
 )
 
@@ -22,7 +23,7 @@ MOST_WORKERS = 256
 HEADER_BYTES = 32
 
 PIECE = np.dtype([("offset", "<u8"), ("key", "<u4"), ("bytes", "<u4")])
-"""Where a chunk lies: the byte of which key's array."""
+"""The place of a chunk: its key, and its byte offset and size in that key's array."""
 
 JOB_COUNTS = np.dtype([(name, "<u8") for name in ("updates", "late", "stale", "most_stale")])
 CORE_COUNTS = np.dtype(
@@ -51,24 +52,19 @@ class OptimizerRecord(ctypes.Structure):
 
 @cache
 def library() -> ctypes.CDLL:
-    """The compiled runtime. Raises CompilerError."""
-    folder = resources.files("innet.pbox") / "runtime"
-    files = {
-        file.name: file.read_bytes()
-        for file in sorted(folder.iterdir(), key=lambda file: file.name)
-        if file.name.endswith((".h", ".c"))
-    }
+    """Return the compiled runtime. Raises CompilerError and IncompleteInstallation."""
+    files = read_folder("innet.pbox", "runtime", (".h", ".c"))
     path = compile_library(FLAGS, files.values(), lambda: files, ("-lm",))
     return _declare(ctypes.CDLL(str(path)))
 
 
 def address(array: np.ndarray) -> int:
-    """Where an array's data begins."""
+    """Return the address of an array's data."""
     return array.ctypes.data
 
 
 def pointers(arrays: Sequence[np.ndarray]) -> "ctypes.Array[ctypes.c_void_p]":
-    """A C array of pointers to the arrays' data, in order."""
+    """Return a C array of pointers to the arrays' data, in order."""
     return (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
 
 

@@ -1,8 +1,8 @@
-"""The optimizers that a parameter server runs: names and hyperparameters. The arithmetic is C.
+"""The optimizers of a parameter server: names and hyperparameters. The arithmetic is in C.
 
-Each is the optimizer of the same name in ``torch.optim``, with its defaults, and computes what PyTorch
-computes on a CPU. `docs/pbox.md` has the equations, and how they stand to those of Arnold, "An
-Introduction to Distributed Deep Learning" (2016).
+Each is the optimizer of the same name in ``torch.optim``, with its defaults, and computes what
+PyTorch computes on a CPU. `docs/pbox.md` maps them to the equations of Arnold, "An Introduction to
+Distributed Deep Learning" (2016), and lists the differences.
 """
 
 import math
@@ -16,9 +16,10 @@ from innet.pbox.native import OptimizerRecord
 
 @dataclass(frozen=True, kw_only=True)
 class Optimizer:
-    """What all have: the learning rate, which a client may change later, and L2 regularization.
+    """The base of all optimizers, with the learning rate and L2 regularization.
 
-    Raises UsageError for a number that is out of its range.
+    A client may change the learning rate later. Raises UsageError for a number that is out of its
+    range.
     """
 
     rule: ClassVar[int]
@@ -41,11 +42,11 @@ class Optimizer:
 
     @property
     def name(self) -> str:
-        """The class's, and the wire's."""
+        """Return the name of the class, which is also the name on the wire."""
         return type(self).__name__
 
     def record(self) -> OptimizerRecord:
-        """As the C has it."""
+        """Return the optimizer as a C struct."""
         return OptimizerRecord(
             rule=self.rule,
             first=getattr(self, self.first) if self.first else 0.0,
@@ -55,12 +56,12 @@ class Optimizer:
         )
 
     def settings(self) -> dict[str, Any]:
-        """As the wire has it: the name, and the hyperparameters."""
+        """Return the name and the hyperparameters, as they are on the wire."""
         return {"name": self.name, **asdict(self)}
 
     @classmethod
     def of(cls, settings: object) -> "Optimizer | None":
-        """The reverse of :meth:`settings`, of what another process has sent. Raises UsageError."""
+        """Return the optimizer in another process's :meth:`settings`, or None. Raises UsageError."""
         if settings is None:
             return None
         if not isinstance(settings, Mapping):
@@ -100,7 +101,7 @@ class Nesterov(Optimizer):
 
 @dataclass(frozen=True, kw_only=True)
 class Adagrad(Optimizer):
-    """Duchi, Hazan and Singer (2011): ``torch.optim.Adagrad``."""
+    """Adagrad (Duchi, Hazan and Singer, 2011): ``torch.optim.Adagrad``."""
 
     rule, first = 4, "lr_decay"
     lr: float = 1e-2
@@ -110,7 +111,7 @@ class Adagrad(Optimizer):
 
 @dataclass(frozen=True, kw_only=True)
 class RMSProp(Optimizer):
-    """Hinton (2013): ``torch.optim.RMSprop``."""
+    """RMSProp (Hinton, 2013): ``torch.optim.RMSprop``."""
 
     rule, first, below_one = 5, "alpha", ("alpha",)
     lr: float = 1e-2
@@ -120,7 +121,7 @@ class RMSProp(Optimizer):
 
 @dataclass(frozen=True, kw_only=True)
 class Adadelta(Optimizer):
-    """Zeiler (2012): ``torch.optim.Adadelta``."""
+    """Adadelta (Zeiler, 2012): ``torch.optim.Adadelta``."""
 
     rule, first, below_one = 6, "rho", ("rho",)
     lr: float = 1.0
@@ -130,7 +131,7 @@ class Adadelta(Optimizer):
 
 @dataclass(frozen=True, kw_only=True)
 class Adam(Optimizer):
-    """Kingma and Ba (2014): ``torch.optim.Adam``."""
+    """Adam (Kingma and Ba, 2014): ``torch.optim.Adam``."""
 
     rule, first, second, below_one = 7, "beta1", "beta2", ("beta1", "beta2")
     beta1: float = 0.9
@@ -144,7 +145,7 @@ BY_NAME: dict[str, type[Optimizer]] = {
 
 
 def by_name(name: str) -> Optimizer | None:
-    """The optimizer of that name with its defaults, or None for ``"None"``. Raises UsageError."""
+    """Return the optimizer of that name with defaults, None for ``"None"``. Raises UsageError."""
     if name not in ("None", *BY_NAME):
         raise UsageError(f"optimizer {name!r}: None, or {', '.join(BY_NAME)}")
     return BY_NAME[name]() if name != "None" else None

@@ -1,7 +1,7 @@
-"""Which core of which server a chunk belongs to: a pure function, the same on both sides.
+"""The placement of chunks on cores: a pure function that workers and servers both call.
 
-As in PHub (Luo et al., "Parameter Box", 2018, section 2), keys are cut into chunks of 32 KB, and every
-chunk is one core's alone.
+As in PHub (Luo et al., "Parameter Box", 2018, section 2), keys are cut into chunks of 32 KB, and
+every chunk belongs to one core.
 """
 
 import heapq
@@ -22,8 +22,8 @@ FLOAT_BYTES = 4
 class Placement:
     """The chunks of all keys, in the order of keys and offsets: arrays of one element per chunk.
 
-    `key`, and `offset` and `length` in floats within it; `core`, counted through all servers: the first
-    server's cores are 0, 1, ...
+    `offset` and `length` are in floats within the key with number `key`. `core` counts through all
+    servers: the first server's cores are 0, 1, ...
     """
 
     key: np.ndarray
@@ -32,15 +32,15 @@ class Placement:
     core: np.ndarray
 
     def of_core(self, core: int) -> np.ndarray:
-        """The chunks of one core, ascending; their positions here are their numbers on the wire."""
+        """Return the chunks of one core, ascending; their positions are their numbers on the wire."""
         return np.flatnonzero(self.core == core)
 
 
 def place(sizes: Sequence[int], cores: Sequence[int], chunk_bytes: int = CHUNK_BYTES) -> Placement:
     """Cut keys of `sizes` floats into chunks, and give them to servers that have `cores` each.
 
-    The largest chunk is given first, always to the core that has least: no two cores differ by more than
-    one chunk. Where cores are equal, servers take turns. Raises UsageError.
+    The largest chunk is given first, always to the core that has least, so no two cores differ by
+    more than one chunk. Between equal cores, servers alternate. Raises UsageError.
     """
     length = _chunk_floats(chunk_bytes)
     counts = [-(-size // length) for size in sizes]
@@ -67,10 +67,22 @@ def _chunk_floats(chunk_bytes: int) -> int:
 
 def _share(lengths: np.ndarray, cores: Sequence[int]) -> np.ndarray:
     first = np.cumsum([0, *cores])
-    loads = [(0, core, server) for server, count in enumerate(cores) for core in range(count)]
-    heapq.heapify(loads)
+    turns = sorted((core, server) for server, count in enumerate(cores) for core in range(count))
+    order = np.argsort(-lengths, kind="stable")
     chosen = np.empty(len(lengths), np.int64)
-    for chunk in np.argsort(-lengths, kind="stable"):
+    # Chunks of full length come first, and nearly all are of full length. They are dealt to the
+    # cores in turn, without the heap.
+    longest = int(lengths.max())
+    full = int(np.count_nonzero(lengths == longest))
+    number = np.asarray([first[server] + core for core, server in turns])
+    chosen[order[:full]] = number[np.arange(full) % len(turns)]
+    rounds, rest = divmod(full, len(turns))
+    loads = [
+        (longest * (rounds + (turn < rest)), core, server)
+        for turn, (core, server) in enumerate(turns)
+    ]
+    heapq.heapify(loads)
+    for chunk in order[full:]:
         load, core, server = loads[0]
         chosen[chunk] = first[server] + core
         heapq.heapreplace(loads, (load + int(lengths[chunk]), core, server))

@@ -1,6 +1,5 @@
-"""A parameter server: cores that aggregate and optimize, and a control side that lets workers in."""
+"""A parameter server: cores that aggregate and optimize, and a control side that admits workers."""
 
-import contextlib
 import os
 import socket
 import threading
@@ -10,24 +9,25 @@ from typing import Any, Self
 
 import numpy as np
 
-from innet.errors import InnetError, NotAuthorized, ParameterServerError, UsageError
+from innet.errors import InnetError, NoCapacity, NotAuthorized, ParameterServerError, UsageError
 from innet.pbox import messages, native
 from innet.pbox.cores import REMOVED, Core, Events, listen, parse_address, usable_cpus
 from innet.pbox.jobs import Job, Member
+from innet.pbox.lobby import MOST_STRANGERS, Lobby, shut
 from innet.pbox.messages import Registration
 
-MOST_CONTROL_CONNECTIONS = 1024
-_REGISTER_WITHIN_S = 10.0
+MOST_MEMBERS = 1024
+"""The limit of workers in all jobs. Connections beyond these and the lobby's are refused."""
 _BREATHER_S = 0.1
 
 
 def _ignore(_event: str, **_values: object) -> None:
-    """What a server reports by default: nothing."""
+    """Report nothing: the default of a server."""
 
 
 @dataclass(frozen=True)
 class Stats:
-    """A moment of a server: ``CORE_COUNTS`` per core, and of every job its workers and counts."""
+    """A snapshot of a server: ``CORE_COUNTS`` per core, and the workers and counts of every job."""
 
     cores: np.ndarray
     jobs: dict[str, dict[str, int]]
@@ -35,13 +35,14 @@ class Stats:
 
 
 class Server:
-    """A parameter server, which runs in threads of this process until it is closed.
+    """A parameter server that runs in threads of this process until it is closed.
 
-    `address` is HOST:PORT of the control side; port 0 picks a free one. Cores listen at ports of their
-    own: at the same host, or in turn at those of `data_hosts`, which are addresses of interfaces.
-    `memory_bytes` is what all jobs may use together; half of the machine's by default. With `pin`, every
-    core has a CPU of its own, as far as there are enough. `report` is called with an event and its
-    values, as structlog's loggers are. Raises UsageError and CompilerError.
+    `address` is HOST:PORT of the control side; port 0 picks a free one. Cores listen at ports of
+    their own, at the same host. With `data_hosts`, the addresses of interfaces, they listen there
+    in turn. `memory_bytes` is the limit for all jobs together, by default half of the machine's
+    memory. With `pin`, every core has a CPU of its own as long as there are enough. `report` is
+    called with an event and its values, like a structlog logger's methods. Raises UsageError and
+    CompilerError.
     """
 
     def __init__(
@@ -62,8 +63,10 @@ class Server:
         self._report = report
         self._memory = memory_bytes or _half_of_memory()
         self._lock = threading.Lock()
+        self._creating = threading.Lock()  # taken before _lock
+        self._lobby = Lobby()
         self._jobs: dict[str, Job] = {}
-        self._freeing: dict[int, Job] = {}  # by number; until the cores have freed their parts
+        self._freeing: dict[int, Job] = {}  # by number, until the cores have freed their parts
         self._last_number = 0
         self._connections: dict[socket.socket, threading.Thread] = {}
         self._closed = threading.Event()
@@ -87,11 +90,11 @@ class Server:
 
     @property
     def address(self) -> str:
-        """Where workers find it, HOST:PORT."""
+        """Return the control side's address, HOST:PORT."""
         return f"[{self._host}]:{self.port}" if ":" in self._host else f"{self._host}:{self.port}"
 
     def stats(self) -> Stats:
-        """A moment of it."""
+        """Return a snapshot of the server."""
         with self._lock:
             jobs = {
                 name: {
@@ -107,7 +110,7 @@ class Server:
         return Stats(cores, jobs, reserved)
 
     def close(self) -> None:
-        """End all jobs, whose workers are told, and all threads."""
+        """Tell the workers of all jobs, end the jobs, and end all threads."""
         with self._lock:
             if self._closed.is_set():
                 return
@@ -120,7 +123,7 @@ class Server:
         self._accepting.join()
         self._listener.close()
         for sock in connections:
-            _shut(sock)
+            shut(sock)
         for thread in connections.values():
             thread.join()
         self._stop_cores()
@@ -141,84 +144,110 @@ class Server:
             try:
                 sock, _ = self._listener.accept()
             except OSError:
-                if self._closed.wait(_BREATHER_S):  # or too many files are open
+                if self._closed.wait(_BREATHER_S):  # if it is not closed, too many files are open
                     return
                 continue
             thread = threading.Thread(target=self._attend, args=(sock,), name="pbox worker")
             with self._lock:
                 refused = (
-                    self._closed.is_set() or len(self._connections) >= MOST_CONTROL_CONNECTIONS
+                    self._closed.is_set()
+                    or len(self._connections) >= MOST_MEMBERS + 2 * MOST_STRANGERS
                 )
                 if not refused:
                     self._connections[sock] = thread
+                    self._lobby.enter(sock)
             if refused:
                 sock.close()
             else:
                 thread.start()
 
     def _attend(self, sock: socket.socket) -> None:
-        """All of one control connection."""
+        """Handle one control connection from its greeting to its end."""
         member = Member(sock)
         try:
-            sock.settimeout(_REGISTER_WITHIN_S)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            if (greeting := messages.receive(sock)) is None:
+            if (greeting := self._lobby.hello(sock)) is None:
                 return
             if greeting.get("pbox") != messages.VERSION:
                 raise UsageError(
                     f"this server speaks version {messages.VERSION} of PBox's protocol"
                 )
             member.tell({"pbox": messages.VERSION, "cores": self._where()})
-            if (values := messages.receive(sock)) is not None:
-                self._work_for(Registration.of(values), member, sock)
+            if (who := self._lobby.registration(sock)) is not None:
+                job, rank = self._join(who, member), who.rank
+                del who  # it may be large
+                self._work_for(job, rank, member, sock)
         except InnetError as why:
             self._report("refused", why=str(why))
             member.tell(messages.problem(why))
             member.hang_up()
         except OSError:
-            pass  # it is gone, or has said nothing for too long
+            pass  # the worker is gone, or was silent for too long
         finally:
+            self._lobby.leave(sock)
             with self._lock:
                 self._connections.pop(sock, None)
             sock.close()
 
     def _where(self) -> list[list[Any]]:
-        """Host and port of every core; without a host it is the control side's."""
+        """Return host and port of every core. An empty host means the control side's."""
         hosts = self._data_hosts or ("",)
         return [[hosts[number % len(hosts)], core.port] for number, core in enumerate(self._cores)]
 
-    def _work_for(self, who: Registration, member: Member, sock: socket.socket) -> None:
-        job = self._join(who, member)
+    def _work_for(self, job: Job, rank: int, member: Member, sock: socket.socket) -> None:
         try:
-            # A worker computes for as long as it likes; that its machine has died keepalive finds out.
+            self._lobby.leave(sock)
+            # A worker may compute for as long as it likes. TCP keepalive notices when its machine
+            # has died.
             sock.settimeout(None)
-            while (message := messages.receive(sock)) is not None:
+            while (message := messages.receive(sock, messages.MOST_SMALL_BYTES)) is not None:
                 with self._lock:
-                    self._obey(message, job, who.rank, member)
+                    self._obey(message, job, rank, member)
         finally:
             with self._lock:
-                job.leave(who.rank)
+                job.leave(rank)
                 self._file_away(job)
 
     def _join(self, who: Registration, member: Member) -> Job:
+        """Add a worker to its job. Jobs are created one at a time; the others go on meanwhile."""
+        if who.cores[who.server] != len(self._cores):
+            raise UsageError(
+                f"this server has {len(self._cores)} cores, not {who.cores[who.server]}"
+            )
+        if job := self._seat(who, member):
+            return job
+        with self._creating:
+            return self._seat(who, member) or self._create(who, member)
+
+    def _seat(self, who: Registration, member: Member, new: Job | None = None) -> Job | None:
         with self._lock:
             if self._closed.is_set():
                 raise UsageError("the parameter server is being closed")
-            if who.cores[who.server] != len(self._cores):
-                raise UsageError(
-                    f"this server has {len(self._cores)} cores, not {who.cores[who.server]}"
-                )
-            job = self._jobs.get(who.job)
+            if sum(len(each.members) for each in self._jobs.values()) >= MOST_MEMBERS:
+                raise NoCapacity(f"this server has {MOST_MEMBERS} workers, which is the most")
+            job = self._jobs.get(who.job) or new
             if not job:
-                self._last_number += 1
-                job = Job(self._last_number, who, self._cores, self._memory - self._reserved())
-                self._jobs[who.job] = job
-                self._report("job", job=who.job, workers=who.workers, bytes=job.bytes)
+                return None
+            if new:
+                self._jobs[who.job] = new
+                self._report("job", job=who.job, workers=who.workers, bytes=new.bytes)
             keys = job.join(who, member)
             member.tell({"job": job.number, "keys": keys})
             if job.ready:
                 member.tell({"ready": True})
             return job
+
+    def _create(self, who: Registration, member: Member) -> Job:
+        with self._lock:
+            left = self._memory - self._reserved()
+        self._last_number += 1
+        job = Job(self._last_number, who, self._cores, left)
+        try:
+            self._seat(who, member, job)
+        except InnetError:
+            job.end(None)
+            raise
+        return job
 
     def _obey(self, message: dict[str, Any], job: Job, rank: int, member: Member) -> None:
         match message:
@@ -247,7 +276,7 @@ class Server:
                     self._file_away(job)
 
     def _file_away(self, job: Job) -> None:
-        """An ended job's name is free at once, its memory when the cores have let go of it."""
+        """Free an ended job's name at once; its memory is free when the cores have let go of it."""
         if job.ended and self._jobs.get(job.registration.job) is job:
             del self._jobs[job.registration.job]
             self._freeing[job.number] = job
@@ -259,8 +288,3 @@ class Server:
 
 def _half_of_memory() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-
-
-def _shut(sock: socket.socket) -> None:
-    with contextlib.suppress(OSError):  # it is gone
-        sock.shutdown(socket.SHUT_RDWR)

@@ -1,7 +1,7 @@
-"""A worker that computes nothing: it exchanges as fast as it can, and measures.
+"""A benchmark of parameter servers with workers that compute nothing.
 
-PBox's authors call it ZeroComputeEngine (Luo et al., "Parameter Box", 2018, section 2): it stands for
-an infinitely fast accelerator, so that what is measured is the parameter server.
+PBox's authors call such a worker ZeroComputeEngine (Luo et al., "Parameter Box", 2018, section 2).
+It stands for an infinitely fast accelerator, so the parameter server is the only thing measured.
 """
 
 import threading
@@ -20,7 +20,11 @@ from innet.pbox.placement import CHUNK_BYTES
 
 @dataclass(frozen=True)
 class Rate:
-    """What `workers` did together in `seconds`: `steps` exchanges of `nbytes` parameters each."""
+    """The result of a measurement: exchanges of parameters by workers, and their time.
+
+    Each of `workers` workers made `steps` exchanges of `nbytes` bytes. All of them together took
+    `seconds`.
+    """
 
     workers: int
     steps: int
@@ -29,7 +33,7 @@ class Rate:
 
     @property
     def bytes_per_second(self) -> float:
-        """Of all workers: gradients pushed, and as much pulled at the same time."""
+        """Return the bytes that all workers push in a second. They pull as many at the same time."""
         return self.workers * self.steps * self.nbytes / self.seconds
 
 
@@ -44,12 +48,12 @@ def measure(
     chunk_bytes: int = CHUNK_BYTES,
     timeout: float = 60.0,
 ) -> Rate:
-    """Exchange one key with that many workers, which are threads of this process.
+    """Exchange one key with `workers` workers, which are threads of this process.
 
     Raises as :func:`innet.pbox.connect` does.
     """
     line = threading.Barrier(workers)
-    job = f"zero-compute-{uuid.uuid4()}"  # another measurement may run at the same servers
+    job = f"zero-compute-{uuid.uuid4()}"  # another measurement may use the same servers
 
     def work(rank: int) -> tuple[float, float]:
         try:

@@ -1,10 +1,11 @@
-"""The embedded P4 switch: any v1model program that p4c compiles for BMv2, as a native packet loop.
+"""An embedded P4 switch: it runs any v1model program that p4c compiles for BMv2 as a native packet loop.
 
-`bmv2json` reads p4c's output into the intermediate form of `ir`, `codegen` writes C from it, `build`
-compiles that beside `runtime/`, `engine` runs it, `ports` are the frames' way in and out. In front
-stands `p4runtime`, which programs it. `metrics` serves Prometheus, `mininet` is for Mininet, `cli` the
-command ``innet-switch``.
+`bmv2json` reads p4c's output into the intermediate form of `ir`. `codegen` writes C from that form,
+and `build` compiles the C together with `runtime/`. `engine` runs the result, and `ports` opens the
+sockets that frames arrive at and leave from. `p4runtime` serves the protocol that programs the
+switch. `metrics` serves Prometheus, `mininet` is the Mininet switch class, and `cli` is the command
+``innet-switch``.
 
-It knows P4 and nothing else: what a program is for must come out of the program. Of innet it imports
-`errors`, `sockets` and what all commands share, nothing else.
+The package knows nothing of the purpose of a program: every behaviour comes from the program
+itself. It never imports `innet.p4` or `innet.wire`, which import-linter enforces.
 """

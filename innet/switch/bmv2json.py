@@ -1,4 +1,4 @@
-"""From p4c's BMv2 JSON to the intermediate form; what cannot be run is refused here, by name."""
+"""A reader that turns p4c's BMv2 JSON into the intermediate form, and refuses unsupported programs."""
 
 import json
 import re
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from innet.errors import UnsupportedProgram
-from innet.switch import ir
+from innet.switch import ir, limits
 
 Json = dict[str, Any]
 
@@ -27,8 +27,6 @@ HASHES = frozenset(
     xor32 identity xxh64 random""".split()
 )
 
-_MOST_BITS = 8 << 16
-
 _NAMES = (
     "header",
     "header_stack",
@@ -44,9 +42,11 @@ _PARSER_OPERATIONS = frozenset({"extract", "extract_VL", "set", "advance", "veri
 
 
 def load(text: str | bytes) -> ir.Program:
-    """Read a BMv2 JSON document. Raises UnsupportedProgram, naming what is wrong and where."""
+    """Read a BMv2 JSON document. Raises UnsupportedProgram, which names the problem and its place."""
     try:
         document = json.loads(text)
+    except RecursionError:
+        raise UnsupportedProgram(limits.TOO_DEEP) from None
     except ValueError as problem:
         raise UnsupportedProgram(f"not a BMv2 JSON: {problem}") from None
     wanted = ("header_types", "headers", "parsers", "deparsers", "actions", "pipelines")
@@ -58,24 +58,40 @@ def load(text: str | bytes) -> ir.Program:
         raise UnsupportedProgram("extern instances are not supported")
     try:
         _check_names(document)
-        return _Reader(document).program()
-    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as problem:
+        program = _Reader(document).program()
+        limits.check(program)
+    except RecursionError:
+        raise UnsupportedProgram(limits.TOO_DEEP) from None
+    except (
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        ArithmeticError,
+        RuntimeError,
+    ) as problem:
         raise UnsupportedProgram(f"malformed BMv2 JSON: {problem!r}") from problem
+    return program
 
 
 def _check_names(node: Any) -> None:
-    """Raises TypeError for a name that is not text; much looks things up by name."""
+    """Raise UnsupportedProgram for a name that is not text, because names serve as dictionary keys."""
     if isinstance(node, dict):
-        if not isinstance(node.get("name", ""), str):
-            raise TypeError(f"the name {node['name']!r}")
+        name = node.get("name", "")
+        if not isinstance(name, str) or (not name.isascii() and _has_surrogates(name)):
+            raise UnsupportedProgram(f"malformed BMv2 JSON: the name {name!a} is not text")
         node = list(node.values())
     if isinstance(node, list):
         for each in node:
             _check_names(each)
 
 
+def _has_surrogates(text: str) -> bool:
+    return any("\ud800" <= each <= "\udfff" for each in text)
+
+
 class _Reader:
-    """One document being read: lookups that several parts need."""
+    """A document being read, with the lookups that several parts need."""
 
     def __init__(self, document: Json) -> None:
         self.document = document
@@ -97,7 +113,9 @@ class _Reader:
             each["name"]: self.union_stack(each) for each in document.get("header_union_stacks", [])
         }
         self.params = {
-            each["id"]: [_width(param["bitwidth"]) for param in each["runtime_data"]]
+            each["id"]: [
+                limits.width(param["name"], param["bitwidth"]) for param in each["runtime_data"]
+            ]
             for each in document["actions"]
         }
         self.calculations = {
@@ -110,12 +128,12 @@ class _Reader:
         pipelines = {each["name"]: self.pipeline(each) for each in document["pipelines"]}
         return ir.Program(
             headers=self.headers,
-            errors={name: int(code) for name, code in document.get("errors", [])},
+            errors=dict(document.get("errors", [])),
             stacks=tuple(self.stacks.values()),
             unions=tuple(self.unions.values()),
             union_stacks=tuple(self.union_stacks.values()),
             value_sets=tuple(
-                ir.ValueSet(each["name"], int(each["compressed_bitwidth"]))
+                ir.ValueSet(each["name"], limits.width(each["name"], each["compressed_bitwidth"]))
                 for each in document.get("parse_vsets", [])
             ),
             parser_start=parser["init_state"],
@@ -125,7 +143,9 @@ class _Reader:
             ingress=pipelines["ingress"],
             egress=pipelines["egress"],
             registers=tuple(
-                ir.Register(each["name"], _width(each["bitwidth"]), int(each["size"]))
+                ir.Register(
+                    each["name"], limits.width(each["name"], each["bitwidth"]), each["size"]
+                )
                 for each in document.get("register_arrays", [])
             ),
             counters=tuple(_counter(each) for each in document.get("counter_arrays", [])),
@@ -142,7 +162,7 @@ class _Reader:
         )
 
     def union_stack(self, node: Json) -> ir.UnionStack:
-        """A stack of unions, of whose headers stacks are made: one for each of the union's."""
+        """Read a stack of unions, and make one header stack for each header type of the union."""
         numbers = {each["id"]: each["name"] for each in self.document["header_unions"]}
         unions = tuple(numbers[number] for number in node["header_union_ids"])
         types = {each["name"]: each for each in self.document["header_union_types"]}
@@ -170,7 +190,7 @@ class _Reader:
             case "local" | "runtime_data":
                 return ir.ParamRef(int(value))
             case "lookahead":
-                return ir.Lookahead(int(value[0]), int(value[1]))
+                return ir.Lookahead(*(limits.width("lookahead", each) for each in value[:2]))
             case "expression" if "op" in value:
                 return self.operation(value)
             case "expression":
@@ -187,7 +207,7 @@ class _Reader:
         return ref
 
     def bits(self, ref: ir.FieldRef) -> int:
-        """The width of a field that has to be there."""
+        """Return the width of a field, and fail if there is no such field."""
         return 1 if ref.field == ir.VALID else self.type_of(ref.header).field(ref.field).bits
 
     def type_of(self, header: str | ir.Element) -> ir.Header:
@@ -196,7 +216,7 @@ class _Reader:
         return self.by_name[header]
 
     def element(self, node: Any) -> ir.Element:
-        """The header of a stack that an index says at runtime."""
+        """Return the stack element that a runtime index selects."""
         while node.get("type") == "expression":
             node = node["value"]
         if node.get("op") != "dereference_header_stack":
@@ -218,11 +238,11 @@ class _Reader:
         operands = tuple(self.expr(part) for part in parts if part is not None)
         match value["op"], operands:
             case "&", (ir.Op("&", (inner, ir.Const(mask))), ir.Const(other)):
-                return ir.Op("&", (inner, ir.Const(mask & other)))  # of casts, and casts of casts
+                return ir.Op("&", (inner, ir.Const(mask & other)))  # a cast, or a cast of a cast
         return ir.Op(value["op"], operands)
 
     def extracted_to(self, name: str) -> str:
-        """The name of a stack, of headers or of unions, that is there."""
+        """Return the name of a stack of headers or unions. Raises KeyError if there is none."""
         return name if name in self.stacks else self.union_stacks[name].name
 
     def argument(self, node: Any) -> ir.Expr | ir.Name | ir.Element:
@@ -262,7 +282,7 @@ class _Reader:
 
     def action(self, node: Json) -> ir.Action:
         return ir.Action(
-            int(node["id"]),
+            node["id"],
             node["name"],
             tuple((each["name"], each["bitwidth"]) for each in node["runtime_data"]),
             tuple(self.primitive(each) for each in node["primitives"]),
@@ -346,7 +366,7 @@ class _Reader:
         return ir.Table(
             name=node["name"],
             keys=keys,
-            actions=tuple(map(int, node["action_ids"])),
+            actions=tuple(node["action_ids"]),
             size=node["max_size"],
             default_action=default.get("action_id"),
             default_args=self.arguments(default) if default else (),
@@ -368,7 +388,7 @@ class _Reader:
         return _entry(keys, node, count, action["action_id"], self.arguments(action))
 
     def arguments(self, call: Json) -> tuple[int, ...]:
-        """What an action is called with: as many numbers, and as wide ones, as it has parameters."""
+        """Return the arguments of an action call, wrapped to the widths of the action's parameters."""
         params = self.params[call["action_id"]]
         data = call.get("action_data", [])
         return tuple(int(value, 16) % (1 << bits) for value, bits in zip(data, params, strict=True))
@@ -418,7 +438,7 @@ class _Reader:
         if node["algo"] not in HASHES:
             raise UnsupportedProgram(f"hash algorithm {node['algo']!r} is not supported")
         inputs = [each for each in node["input"] if each["type"] != "payload"]
-        with_payload = len(inputs) < len(node["input"])  # comes last, wherever it stands
+        with_payload = len(inputs) < len(node["input"])  # the payload is always hashed last
         return ir.Calculation(node["algo"], tuple(map(self.hashed, inputs)), with_payload)
 
     def hashed(self, node: Any) -> tuple[ir.Expr, int] | ir.Name:
@@ -427,7 +447,9 @@ class _Reader:
                 ref = self.field(node["value"])
                 return ref, self.by_name[str(ref.header)].field(ref.field).bits
             case "hexstr":
-                return ir.Const(int(node["value"], 16)), int(node["bitwidth"])
+                return ir.Const(int(node["value"], 16)), limits.width(
+                    "a hash's input", node["bitwidth"]
+                )
             case "header":
                 return ir.Name("header", self.by_name[node["value"]].name)
         raise UnsupportedProgram(f"hash inputs of type {node['type']!r} are not supported")
@@ -442,7 +464,7 @@ class _Reader:
         direct = node.get("is_direct", False)
         return ir.Meter(
             node["name"],
-            0 if direct else int(node["size"]),
+            0 if direct else node["size"],
             node["type"] == "bytes",
             node["binding"] if direct else None,
             self.field(node["result_target"]) if direct else None,
@@ -453,28 +475,23 @@ def _member_stack(union_stack: str, member: str) -> str:
     return f"{union_stack}[].{member}"
 
 
-def _width(bits: Any) -> int:
-    """Raises ValueError for more bits than the longest frame has."""
-    if not 0 <= int(bits) <= _MOST_BITS:
-        raise ValueError(f"a width of {bits} bits")
-    return int(bits)
-
-
 def _header(node: Json, header_type: Json) -> ir.Header:
     fixed = sum(bits for _, bits, *_ in header_type["fields"] if bits != "*")
     fields = []
     for name, bits, *signed in header_type["fields"]:
         varbit = bits == "*"
-        width = header_type["max_length"] * 8 - fixed if varbit else bits
-        fields.append(ir.FieldType(name, _width(width), bool(signed and signed[0]), varbit))
+        width = limits.width(name, header_type["max_length"] * 8 - fixed if varbit else bits)
+        fields.append(ir.FieldType(name, width, bool(signed and signed[0]), varbit))
     if sum(each.varbit for each in fields) > 1:
         raise UnsupportedProgram(f"header {node['name']}: more than one varbit")
+    if ir.VALID in (each.name for each in fields):
+        raise UnsupportedProgram(f"header {node['name']}: {ir.VALID} is no name of a field")
     return ir.Header(node["name"], tuple(fields), node["metadata"])
 
 
 def _counter(node: Json) -> ir.Counter:
     table = node.get("binding") if node.get("is_direct") else None
-    return ir.Counter(node["name"], int(node.get("size", 0)), table)
+    return ir.Counter(node["name"], 0 if table else node["size"], table)
 
 
 def _entry(
@@ -487,7 +504,7 @@ def _entry(
         if kind == "exact":
             mask = full
         elif kind == "lpm":
-            length = match["prefix_length"]
+            length = limits.number("the length of a prefix", match["prefix_length"], key.bits)
             mask = full ^ (full >> length)
         elif kind in ("ternary", "optional"):
             mask = int(match["mask"], 16) & full
@@ -500,15 +517,16 @@ def _entry(
         values.append(int(match["key"], 16) & mask)
         masks.append(mask)
     if any(key.match in ("ternary", "optional", "range") for key in keys):
-        # In the JSON the smallest number wins, and the first is 1; in P4Runtime the largest.
-        priority = 1 + count - int(node["priority"])
-    else:  # the longest prefix wins, wherever it stands
+        # In the JSON the first priority is 1 and the smallest number wins. In P4Runtime the largest
+        # wins.
+        priority = 1 + count - limits.number("an entry's priority", node["priority"], count)
+    else:  # the longest prefix wins, whatever the order
         priority = 1 + sum(mask.bit_count() for mask in masks)
     return ir.ConstEntry(tuple(values), tuple(masks), priority, action, arguments)
 
 
 def _log_parts(text: str) -> list[str]:
-    """The text around the braces; a backslash in front of one makes it an ordinary character."""
+    """Return the text around the braces. A brace behind a backslash is an ordinary character."""
     parts = re.split(r"(?<!\\)\{.*?(?<!\\)\}", text)
     return [re.sub(r"\\([{}])", r"\1", part) for part in parts]
 

@@ -1,11 +1,11 @@
-"""Compiles generated C together with the runtime, once: the result is cached by digest."""
+"""The compiler run that turns generated C and the runtime into a library, cached by digest."""
 
 from collections.abc import Callable
 from functools import cache
-from importlib import resources
 from pathlib import Path
 
 from innet.native import compile_library, write_files
+from innet.packaged import read_folder
 
 FLAGS = ("-std=gnu11", "-O2", "-ftree-vectorize", "-march=native", "-fPIC", "-shared", "-pthread",
          "-Wl,-Bsymbolic")  # fmt: skip
@@ -14,9 +14,9 @@ FLAGS = ("-std=gnu11", "-O2", "-ftree-vectorize", "-march=native", "-fPIC", "-sh
 def compile_program(key: bytes, generate: Callable[[], str], keep: Path | None = None) -> Path:
     """Compile a program's C and the runtime to a shared object, or find it in the cache.
 
-    `generate` makes the C, and `key` is all that the C follows from: what is in the cache need not be
-    generated again. With `keep`, what was compiled is also written to that folder. Raises
-    CompilerError, and what `generate` raises.
+    `generate` makes the C. `key` has to cover everything that determines the C, because for a
+    cached library `generate` is not called. With `keep`, the compiled sources are also written to
+    that folder. Raises CompilerError, IncompleteInstallation, and the exceptions of `generate`.
     """
 
     def sources() -> dict[str, bytes]:
@@ -28,13 +28,11 @@ def compile_program(key: bytes, generate: Callable[[], str], keep: Path | None =
 
 
 def _runtime_files() -> dict[str, bytes]:
-    folder = resources.files("innet.switch") / "runtime"
-    files = (file for file in folder.iterdir() if file.name.endswith((".h", ".c")))
-    return {file.name: file.read_bytes() for file in sorted(files, key=lambda file: file.name)}
+    return read_folder("innet.switch", "runtime", (".h", ".c"))
 
 
 @cache
 def _generator_files() -> tuple[bytes, ...]:
-    """The code that makes the C: this package's."""
+    """Return the source files of this package, which generates the C."""
     folder = Path(__file__).parent
     return tuple(file.read_bytes() for file in sorted(folder.rglob("*.py")))

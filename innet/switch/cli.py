@@ -4,12 +4,13 @@ import sys
 from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import structlog
 import typer
 
 from innet import commands, logs
+from innet.addresses import check_address, check_plain_text
 from innet.errors import UsageError
 from innet.switch.pcap import capture
 from innet.switch.ports import MOST_PORTS, Port, open_port
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 _log = structlog.get_logger("innet.switch")
 
-# What whoever serves P4Runtime takes: the switch, and the server above racks.
+# The options of every command that serves P4Runtime: the switch, and the server above the racks.
 Interfaces = Annotated[
     list[str],
     typer.Option(
@@ -34,68 +35,101 @@ Interfaces = Annotated[
         "[b]1@udp:LOCAL_IP:PORT/REMOTE_IP:PORT[/b].",
     ),
 ]
-GrpcAddress = Annotated[str, typer.Option("--grpc-server-addr", help="Where to serve P4Runtime.")]
+GrpcAddress = Annotated[
+    str,
+    typer.Option(
+        "--grpc-server-addr", metavar="HOST:PORT", help="The address to serve P4Runtime at."
+    ),
+]
+GrpcInsecure = Annotated[
+    bool,
+    typer.Option(
+        "--insecure",
+        help="Serve other machines without TLS. Anyone who connects may program the switch.",
+    ),
+]
 GrpcTls = Annotated[bool, typer.Option("--grpc-server-ssl", help="Serve P4Runtime over TLS.")]
 GrpcAuthority = Annotated[
     Path | None,
-    typer.Option("--grpc-server-cacert", metavar="PEM", help="Whose clients are let in."),
+    typer.Option(
+        "--grpc-server-cacert", metavar="PEM", help="The authorities of the clients' certificates."
+    ),
 ]
 GrpcCertificate = Annotated[
     Path | None,
     typer.Option("--grpc-server-cert", metavar="PEM", help="The server's certificate."),
 ]
 GrpcKey = Annotated[
-    Path | None, typer.Option("--grpc-server-key", metavar="PEM", help="Its private key.")
+    Path | None,
+    typer.Option(
+        "--grpc-server-key", metavar="PEM", help="The private key of the server's certificate."
+    ),
 ]
 GrpcAsksClients = Annotated[
     bool,
-    typer.Option("--grpc-server-with-client-auth", help="Let no client in without a certificate."),
+    typer.Option("--grpc-server-with-client-auth", help="Require a certificate from every client."),
 ]
 CpuPort = Annotated[int, typer.Option(help="The port that leads to the controller.")]
 MetricsAddress = Annotated[
     str | None,
     typer.Option(
-        "--metrics-addr", metavar="HOST:PORT", help="Serve [b]/metrics[/b] for Prometheus here."
+        "--metrics-addr",
+        metavar="HOST:PORT",
+        help="Serve [b]/metrics[/b] for Prometheus at this address.",
     ),
 ]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")]
+LOOPBACK = "127.0.0.1:9559"
+"""The default address of P4Runtime."""
+
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log more details.")]
+
+
+class Endpoint(NamedTuple):
+    """The address of P4Runtime. Without credentials it is served in plain text."""
+
+    address: str
+    credentials: "grpc.ServerCredentials | None"
 
 
 @app.command()
 def switch(
     json: Annotated[
-        Path | None, typer.Argument(help="The program, as p4c-bm2-ss makes it.", metavar="[JSON]")
+        Path | None,
+        typer.Argument(help="The program, in the JSON of p4c-bm2-ss.", metavar="[JSON]"),
     ] = None,
     interface: Interfaces = [],  # noqa: B006  (typer copies it)
-    grpc_address: GrpcAddress = "0.0.0.0:9559",  # simple_switch_grpc's default
+    grpc_address: GrpcAddress = LOOPBACK,
+    insecure: GrpcInsecure = False,
     grpc_tls: GrpcTls = False,
     grpc_authority: GrpcAuthority = None,
     grpc_certificate: GrpcCertificate = None,
     grpc_key: GrpcKey = None,
     grpc_asks_clients: GrpcAsksClients = False,
-    device_id: Annotated[int, typer.Option(help="P4Runtime's name of this switch.")] = 0,
+    device_id: Annotated[int, typer.Option(help="This switch's P4Runtime device id.")] = 0,
     cpu_port: CpuPort = 510,
-    drop_port: Annotated[int, typer.Option(help="The port that means: drop.")] = 511,
+    drop_port: Annotated[int, typer.Option(help="The port number that stands for drop.")] = 511,
     no_p4: Annotated[
-        bool, typer.Option("--no-p4", help="Start without a program: P4Runtime brings it.")
+        bool, typer.Option("--no-p4", help="Start without a program, which P4Runtime brings later.")
     ] = False,
     keep_generated: Annotated[
-        Path | None, typer.Option(help="Write the C that the program becomes to this folder.")
+        Path | None, typer.Option(help="Write the generated C to this folder.")
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="Begin the program's random numbers with this, for tests.")
+        int | None, typer.Option(help="Seed the program's random numbers, for tests.")
     ] = None,
     metrics_address: MetricsAddress = None,
     priority_queues: Annotated[
-        int, typer.Option(min=1, max=8, help="Queues of each port, by standard_metadata.priority.")
+        int,
+        typer.Option(min=1, max=8, help="Queues per port, selected by standard_metadata.priority."),
     ] = 1,
     log_console: Annotated[
-        bool, typer.Option("--log-console", help="Say what becomes of every packet, step by step.")
+        bool, typer.Option("--log-console", help="Log every step of every packet.")
     ] = False,
     pcap: Annotated[
         Path | None,
         typer.Option(
-            metavar="[=FOLDER]", help="Capture what passes the interfaces: X_in.pcap, X_out.pcap."
+            metavar="[=FOLDER]",
+            help="Capture the packets of each interface X in X_in.pcap and X_out.pcap.",
         ),
     ] = None,
     verbose: Verbose = False,
@@ -118,9 +152,10 @@ def switch(
     if bool(json) == no_p4:
         raise UsageError("give a program's JSON, or --no-p4 to have P4Runtime bring it")
     _check_numbers(cpu_port, drop_port)
-    credentials = tls_credentials(
-        grpc_certificate, grpc_key, grpc_authority, tls=grpc_tls, asks_clients=grpc_asks_clients
-    )
+    endpoint = p4runtime_endpoint(
+        grpc_address, grpc_certificate, grpc_key, grpc_authority,
+        tls=grpc_tls, asks_clients=grpc_asks_clients, insecure=insecure,
+    )  # fmt: skip
     with ExitStack() as stack:
         service = P4RuntimeService(device_id)
         ports = open_ports(interface, {cpu_port, drop_port}, stack)
@@ -136,12 +171,12 @@ def switch(
             priority_queues=priority_queues,
             tracing=log_console,
         )
-        stack.pop_all()  # the device closes the ports from here on
+        stack.pop_all()  # from here on the device closes the ports
         service.device = device
         try:
             if json:
                 device.load(_read(json))
-            serve_until_stopped(service, device, grpc_address, credentials, metrics_address)
+            serve_until_stopped(service, device, endpoint, metrics_address)
         finally:
             device.close()
 
@@ -149,13 +184,12 @@ def switch(
 def serve_until_stopped(
     service: "P4RuntimeService",
     device: "Device",
-    grpc_address: str,
-    credentials: "grpc.ServerCredentials | None" = None,
+    endpoint: Endpoint,
     metrics_address: str | None = None,
 ) -> None:
-    """Serve a device over P4Runtime, and metrics if there is an address, until SIGINT or SIGTERM.
+    """Serve a device over P4Runtime until SIGINT or SIGTERM, and metrics if there is an address.
 
-    Says on standard output where, once it serves. Raises UsageError.
+    Once it serves, it prints the addresses to standard output. Raises UsageError.
     """
     from innet.switch.metrics import serve_metrics
     from innet.switch.p4runtime.service import serve
@@ -164,40 +198,51 @@ def serve_until_stopped(
         metrics = metrics_address and stack.enter_context(
             serve_metrics(device.stats, metrics_address)
         )
-        server, port = serve(service, grpc_address, credentials)
-        stop = commands.StopRequest()  # from before the switch says that it is ready
-        sys.stdout.write(f"P4Runtime {commands.served_address(grpc_address, port)}\n")
+        server, port = serve(service, *endpoint)
+        stack.callback(lambda: server.stop(grace=0.5).wait())
+        stack.callback(service.arbitration.close)
+        stop = commands.StopRequest()  # from before the switch prints that it is ready
+        sys.stdout.write(f"P4Runtime {commands.served_address(endpoint.address, port)}\n")
         if metrics:
             sys.stdout.write(f"Metrics {metrics}\n")
         sys.stdout.flush()
         _log.info("ready", device_id=service.device_id, ports=device.port_specs)
         stop.wait()
-        service.arbitration.close()
-        server.stop(grace=0.5).wait()
 
 
-def tls_credentials(
+def p4runtime_endpoint(
+    address: str,
     certificate: Path | None,
     key: Path | None,
     authority: Path | None,
     *,
     tls: bool,
     asks_clients: bool,
-) -> "grpc.ServerCredentials | None":
-    """What the options say, as simple_switch_grpc understands them. Raises UsageError."""
+    insecure: bool,
+) -> Endpoint:
+    """Return the address and the credentials for P4Runtime.
+
+    The TLS options are those of simple_switch_grpc. Without TLS, an address that other machines can
+    reach needs `insecure`. Raises UsageError.
+    """
     from innet.switch.p4runtime.credentials import TlsFiles
 
+    check_address(address, "--grpc-server-addr")
     if not tls:
-        if certificate or key or authority or asks_clients:
-            _log.warning("without --grpc-server-ssl P4Runtime is not encrypted")
-        return None
+        if not insecure:
+            check_plain_text(address, "serve P4Runtime over TLS with --grpc-server-ssl")
+        if insecure or certificate or key or authority or asks_clients:
+            _log.warning("P4Runtime is not encrypted, and every client may program this switch")
+        return Endpoint(address, None)
     if not certificate or not key:
         raise UsageError("--grpc-server-ssl needs --grpc-server-cert and --grpc-server-key")
-    return TlsFiles(certificate, key, authority, asks_clients).credentials()
+    if not asks_clients:
+        _log.warning("without --grpc-server-with-client-auth every client may program this switch")
+    return Endpoint(address, TlsFiles(certificate, key, authority, asks_clients).credentials())
 
 
 def open_ports(specs: Iterable[str], taken: set[int], stack: ExitStack) -> list[Port]:
-    """The ports that these name, which `stack` closes; adds their numbers to those taken.
+    """Open the ports that the options name, and add their numbers to `taken`. `stack` closes them.
 
     Raises UsageError.
     """
@@ -230,8 +275,8 @@ def _read(json: Path) -> bytes:
 def main() -> None:
     """Run the command.
 
-    A bare ``--`` is skipped: BMv2 wants one before its target's options. Without ``=FOLDER``,
-    ``--pcap`` is for the working folder.
+    A bare ``--`` is skipped, because BMv2 wants one before its target's options. ``--pcap`` without
+    ``=FOLDER`` uses the working folder.
     """
     arguments = [argument for argument in sys.argv[1:] if argument != "--"]
     commands.run(app, ["--pcap=." if each == "--pcap" else each for each in arguments])

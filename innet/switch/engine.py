@@ -1,7 +1,7 @@
-"""A compiled program with its tables and ports: the C side, as Python sees it.
+"""A compiled program with its tables and ports: the Python interface to the C library.
 
-Every method that changes or reads state takes the packet loop's lock in C, for microseconds. Packets
-themselves never pass through here.
+Every method that changes or reads state takes the packet loop's lock in C for some microseconds.
+Packets never pass through Python.
 """
 
 import contextlib
@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from innet.errors import UnsupportedProgram
 from innet.switch import ir
 from innet.switch.bmv2json import load
 from innet.switch.build import compile_program
@@ -23,13 +24,13 @@ from innet.switch.codegen import generate, key_bytes, key_sizes
 from innet.switch.ports import Port
 
 MISS = 0xFFFFFFFF
-"""The id of a table's default action, where an entry's id could stand."""
+"""The id of a table's default action, in place of an entry's id."""
 
 NO_ACTION = 0xFFFFFFFF
-"""The action of entries that have none: their table has an action profile, or no default action."""
+"""The action of an entry whose table has an action profile, or of a table without a default action."""
 
 NO_BUNDLE = 0xFFFFFFFF
-"""The bundle of entries whose table has no action profile."""
+"""The bundle of entries in tables without an action profile."""
 
 _WORD = (1 << 64) - 1
 _LARGEST_NUMBER = 16  # bytes
@@ -62,7 +63,7 @@ class _MeterConfig(ctypes.Structure):
 
 @dataclass(frozen=True)
 class MeterRates:
-    """What a meter lets pass: packets or bytes per second, and at once. Peak is not below committed."""
+    """A meter's rates per second and bursts, in packets or bytes. Peak is never below committed."""
 
     committed_rate: int
     committed_burst: int
@@ -72,7 +73,7 @@ class MeterRates:
 
 @dataclass(frozen=True)
 class Count:
-    """Packets and bytes."""
+    """A number of packets and a number of bytes."""
 
     packets: int
     bytes: int
@@ -80,7 +81,7 @@ class Count:
 
 @dataclass(frozen=True)
 class PortCounts:
-    """What passed a port."""
+    """The frames that passed a port."""
 
     inward: Count
     outward: Count
@@ -89,30 +90,33 @@ class PortCounts:
 
 @dataclass(frozen=True)
 class TableCounts:
-    """How lookups in a table ended."""
+    """The number of hits and misses of a table."""
 
     hits: int
     misses: int
 
 
+PIPELINES = ("ingress", "egress")
+"""The pipelines in which a program drops packets on purpose, perhaps because it has answered them."""
+
 DROPS = (
-    "ingress",
-    "egress",
+    *PIPELINES,
     "no_multicast_group",
     "no_such_port",
     "too_long",
     "queue_full",
     "priority",
 )
-"""Why the switch drops packets on purpose: the C runtime's `enum drop`, in its order."""
+"""The reasons for dropping packets, in the order of the C runtime's `enum drop`."""
 
 
 @dataclass(frozen=True)
 class Outward:
-    """C that sees every frame before it leaves, and may change it, but not its size.
+    """A C function that sees every frame before it leaves. It may change the frame, but not its size.
 
-    Addresses of a ``void (*)(void *context, uint8_t *frame, uint32_t bytes)``, which the packet loop
-    calls, and of what it is given; both are the caller's, and outlive the engine.
+    The fields are the addresses of a ``void (*)(void *context, uint8_t *frame, uint32_t bytes)``,
+    which the packet loop calls, and of its context. Both belong to the caller and must outlive the
+    engine.
     """
 
     function: int
@@ -120,9 +124,9 @@ class Outward:
 
 
 class Engine:
-    """One program, loaded and running on a set of ports until :meth:`close`.
+    """A program that is loaded and runs on a set of ports until :meth:`close`.
 
-    The ports' sockets stay the caller's, so that the next program can take them over.
+    The sockets of the ports belong to the caller, so that the next program can use them.
     """
 
     def __init__(
@@ -145,6 +149,8 @@ class Engine:
         )
         self._library = _declare(ctypes.CDLL(str(library)))
         self._switch = self._library.rt_create(drop_port)
+        if not self._switch:
+            raise UnsupportedProgram("this machine has no memory for the program's arrays")
         self._library.rt_set_priority_queues(self._switch, priority_queues)
         if outward:
             self._library.rt_set_outward(self._switch, outward.function, outward.context)
@@ -157,7 +163,7 @@ class Engine:
         }
         self.seed(secrets.randbits(64) if seed is None else seed)
         if tracing:
-            self.log_to(_STDOUT)  # where the trace goes, too
+            self.log_to(_STDOUT)  # the trace goes there too
         self._params = {action.id: action.params for action in self.program.actions}
         self._registers = {register.name: i for i, register in enumerate(self.program.registers)}
         self.initial_entries: dict[str, list[int]] = {}
@@ -172,7 +178,7 @@ class Engine:
             ]
 
     def start(self, ports: Iterable[Port]) -> None:
-        """Begin to forward packets."""
+        """Start forwarding packets."""
         for port in ports:
             self._library.rt_add_port(self._switch, port.number, port.fileno(), port.kind.value)
             if port.captures:
@@ -184,20 +190,20 @@ class Engine:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop forwarding; what comes in waits in the ports."""
+        """Stop forwarding. Packets that arrive wait in the ports."""
         if self._thread:
             self._library.rt_stop(self._switch)
             self._thread.join()
             self._thread = None
 
     def close(self) -> None:
-        """Stop forwarding and give everything back but the ports."""
+        """Stop forwarding and release everything except the ports."""
         self.stop()
         self._library.rt_destroy(self._switch)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Packets wait meanwhile: all that this thread changes is one change to them."""
+        """Hold all packets back, so that they see this thread's changes as a single change."""
         self._library.rt_hold(self._switch)
         try:
             yield
@@ -205,7 +211,7 @@ class Engine:
             self._library.rt_release(self._switch)
 
     def table(self, name: str) -> ir.Table:
-        """The program's table called `name`."""
+        """Return the program's table called `name`."""
         return self.program.tables[self._numbers[name]]
 
     def insert(
@@ -218,10 +224,10 @@ class Engine:
         args: Sequence[int],
         bundle: int = NO_BUNDLE,
     ) -> int:
-        """Add an entry; of those that match, the highest priority wins. Returns the entry's id.
+        """Add an entry and return its id. If several entries match, the highest priority wins.
 
-        Of a key that the program masks, it matches what the mask leaves of the value. In a table with
-        an action profile it has a bundle of actions in place of an action.
+        If the program masks a key, both the packet's value and the entry's value are masked. In a
+        table with an action profile, an entry has a bundle of actions instead of an action.
         """
         layout = self.table(table)
         values = [
@@ -253,7 +259,7 @@ class Engine:
         args: Sequence[int],
         bundle: int = NO_BUNDLE,
     ) -> None:
-        """Change what an entry, or with :data:`MISS` the table without a match, does."""
+        """Change the action of an entry, or with :data:`MISS` the default action of the table."""
         self._library.rt_set_action(
             self._switch,
             self._numbers[table],
@@ -264,7 +270,7 @@ class Engine:
         )
 
     def set_values(self, name: str, members: Iterable[tuple[int, int]]) -> None:
-        """Set what a value set of the parser has: values and masks, of all fields in one number."""
+        """Set the members of a parser's value set, as values and masks over all of its joined fields."""
         numbers = {each.name: i for i, each in enumerate(self.program.value_sets)}
         value_set = self.program.value_sets[numbers[name]]
         number = len(self.program.tables) + numbers[name]
@@ -289,9 +295,9 @@ class Engine:
             ]
 
     def set_bundle(self, bundle: int, calls: Sequence[tuple[int, Sequence[int]]]) -> None:
-        """Set the actions, with their arguments, that entries with a bundle choose of.
+        """Set the actions and arguments from which an entry with this bundle chooses.
 
-        Bundles are numbered from 0, densely, by the caller.
+        The caller numbers bundles from 0 without gaps.
         """
         count = len(calls)
         numbers = ctypes.c_uint32 * max(1, count)
@@ -302,34 +308,34 @@ class Engine:
         self._library.rt_set_bundle(self._switch, bundle, count, actions, words, packed)
 
     def remove_bundle(self, bundle: int) -> None:
-        """Remove a bundle that no entry has any more."""
+        """Remove a bundle that no entry uses any more."""
         self._library.rt_remove_bundle(self._switch, bundle)
 
     def set_meter(self, name: str, index: int, rates: MeterRates | None) -> None:
-        """Configure one cell of an indirect meter; without rates everything is green."""
+        """Configure one cell of an indirect meter. Without rates it marks every packet green."""
         number = self._meters[name]
         self._library.rt_set_meter(self._switch, number, index, _pack_rates(rates))
 
     def set_entry_meter(self, table: str, entry: int, rates: MeterRates | None) -> None:
-        """Configure an entry's direct meter; without rates everything is green."""
+        """Configure an entry's direct meter. Without rates it marks every packet green."""
         self._library.rt_set_direct_meter(
             self._switch, self._numbers[table], entry, _pack_rates(rates)
         )
 
     def seed(self, number: int) -> None:
-        """Start the random numbers anew; the same seed gives the same numbers."""
+        """Restart the random numbers. The same seed gives the same numbers."""
         self._library.rt_seed(self._switch, number & _WORD)
 
     def log_to(self, file: int) -> None:
-        """Write what the program logs to this file descriptor; -1 is nowhere."""
+        """Write the program's log to this file descriptor, or nowhere for -1."""
         self._library.rt_set_log(self._switch, file)
 
     def failed_assertions(self) -> int:
-        """How often an assert or assume of the program did not hold."""
+        """Return the number of the program's assertions and assumptions that failed."""
         return int(self._library.rt_failed_assertions(self._switch))
 
     def entry_count(self, table: str, entry: int, new: Count | None = None) -> Count:
-        """Read, or set, what an entry's direct counter holds."""
+        """Read or set an entry's direct counter."""
         raw = _raw(new)
         self._library.rt_entry_count(
             self._switch, self._numbers[table], entry, ctypes.byref(raw), new is not None
@@ -337,18 +343,18 @@ class Engine:
         return Count(raw.packets, raw.bytes)
 
     def counter(self, name: str, index: int, new: Count | None = None) -> Count:
-        """Read, or set, one cell of an indirect counter."""
+        """Read or set one cell of an indirect counter."""
         raw = _raw(new)
         number = self._counters[name]
         self._library.rt_counter(self._switch, number, index, ctypes.byref(raw), new is not None)
         return Count(raw.packets, raw.bytes)
 
     def idle_ns(self, table: str, entry: int) -> int:
-        """Nanoseconds since a packet matched an entry last, or since it was inserted."""
+        """Return the nanoseconds since a packet last matched an entry, or since it was inserted."""
         return int(self._library.rt_entry_idle(self._switch, self._numbers[table], entry))
 
     def register(self, name: str, first: int, count: int = 1) -> list[int]:
-        """The bits of neighbouring cells of a register."""
+        """Return the bits of consecutive cells of a register."""
         number = self._registers[name]
         size = self._library.rt_register_bytes(number)
         raw = ctypes.create_string_buffer(size * count)
@@ -358,26 +364,26 @@ class Engine:
         return [int.from_bytes(cells[i : i + size], order) for i in range(0, len(cells), size)]
 
     def set_register(self, name: str, first: int, values: Sequence[int]) -> None:
-        """Set the bits of neighbouring cells of a register."""
+        """Set the bits of consecutive cells of a register."""
         number = self._registers[name]
         size = self._library.rt_register_bytes(number)
         raw = b"".join(value.to_bytes(size, _byte_order(size)) for value in values)
         self._library.rt_register(self._switch, number, first, len(values), raw, True)
 
     def table_counts(self, name: str) -> TableCounts:
-        """How lookups in a table ended so far."""
+        """Return the hits and misses of a table so far."""
         raw = _TableCounts()
         self._library.rt_table_counts(self._switch, self._numbers[name], ctypes.byref(raw))
         return TableCounts(raw.hits, raw.misses)
 
     def drops(self) -> dict[str, int]:
-        """Packets that were dropped so far, by the reasons in :data:`DROPS`."""
+        """Return the number of packets dropped so far for each reason in :data:`DROPS`."""
         raw = (ctypes.c_uint64 * len(DROPS))()
         self._library.rt_drops(self._switch, raw, len(DROPS))
         return dict(zip(DROPS, raw, strict=True))
 
     def set_group(self, group: int, replicas: Sequence[tuple[int, int]]) -> None:
-        """Set a multicast group's (port, instance) copies; none removes it."""
+        """Set the (port, instance) copies of a multicast group. No copies remove the group."""
         array = (_Replica * max(1, len(replicas)))(*(_Replica(*each) for each in replicas))
         self._library.rt_set_group(self._switch, group, array, len(replicas))
 
@@ -388,9 +394,10 @@ class Engine:
         most_bytes: int = 0,
         class_of_service: int = 0,
     ) -> None:
-        """Set a clone session's (port, instance) copies; none removes it.
+        """Set the (port, instance) copies of a clone session. No copies remove the session.
 
-        Of a clone `most_bytes` are sent, or all for 0. A class of service but 0 is its priority.
+        A clone is cut to `most_bytes`, unless they are 0. A class of service other than 0 becomes
+        its priority.
         """
         array = (_Replica * max(1, len(replicas)))(*(_Replica(*each) for each in replicas))
         count = len(replicas)
@@ -399,15 +406,15 @@ class Engine:
         )
 
     def set_learning(self, number: int, *, on: bool) -> None:
-        """Say whether samples for a kind of digests are wanted."""
+        """Switch the samples for one kind of digest on or off."""
         self._library.rt_set_learning(self._switch, number, on)
 
     def set_bell(self, bell: int) -> None:
-        """Say which eventfd to ring when there are samples."""
+        """Set the eventfd that is written to when there are new samples."""
         self._library.rt_set_bell(self._switch, bell)
 
     def learned(self) -> list[tuple[int, bytes]]:
-        """Takes the samples that came since the last call: kind of digest, and bytes."""
+        """Take the samples since the last call, each as the kind of digest and its bytes."""
         found: list[tuple[int, bytes]] = []
         room = ctypes.create_string_buffer(1 << 16)
         while size := self._library.rt_learned(self._switch, room, len(room)):
@@ -420,7 +427,7 @@ class Engine:
         return found
 
     def port_counts(self, number: int) -> PortCounts:
-        """What passed a port so far."""
+        """Return the counts of a port so far."""
         raw = _PortCounts()
         self._library.rt_port_counts(self._switch, number, ctypes.byref(raw))
         return PortCounts(
@@ -433,7 +440,7 @@ class Engine:
         return _packed(self._words(action, args))
 
     def _words(self, action: int, args: Sequence[int]) -> list[int]:
-        """An action's arguments as in C."""
+        """Return an action's arguments as words in C's layout."""
         words: list[int] = []
         params = self._params.get(action, ())
         for arg, (_, bits) in zip(args, params, strict=True):
@@ -446,7 +453,7 @@ class Engine:
         return words
 
     def exercise(self, port: int, frame: bytes, times: int) -> None:
-        """Run a frame through the program `times` times, for measuring; the lock is held."""
+        """Run a frame through the program `times` times for a measurement, with the lock held."""
         self._library.rt_exercise(self._switch, port, frame, len(frame), times)
 
 
@@ -463,7 +470,7 @@ def _pack_key(table: ir.Table, components: Sequence[int]) -> bytes:
 
 
 def _byte_order(size: int) -> Literal["little", "big"]:
-    """Of a number of so many bytes in C: up to 128 bits it is one, above an array of bytes."""
+    """Return the byte order of a C value: a native integer up to 128 bits, above that a byte array."""
     return "little" if size <= _LARGEST_NUMBER else "big"
 
 

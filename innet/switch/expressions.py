@@ -1,10 +1,10 @@
-"""Expressions to C.
+"""A translator of expressions to C.
 
-P4's arithmetic, as p4c leaves it for BMv2, is over unbounded integers with explicit wrapping. So every
-expression is given the range of values that it can take, and the C type follows from the range: 64
-bits where that is enough, 128 where it is not. Past that a value has two forms: its lowest 128 bits,
-which are as good as all of them where it is wrapped again at once, and limbs, as many as the widest
-value of the program needs.
+In the programs that p4c makes for BMv2, arithmetic is over unbounded integers with explicit
+wrapping. Every expression therefore has a range of possible values, and the range decides the C
+type: 64 bits if they are enough, otherwise 128. A larger value has two forms. One form is its
+lowest 128 bits, which are enough if the value is wrapped again at once. The other form is limbs:
+64-bit words, as many as the widest value of the program needs.
 """
 
 from collections.abc import Callable
@@ -19,17 +19,18 @@ _I64 = (-(1 << 63), (1 << 63) - 1)
 _I128 = (-(1 << 127), (1 << 127) - 1)
 
 _MOST_BITS = 1 << 14
-"""Of a value that is looked at before it is wrapped. What may have more is taken to be boundless."""
+"""The most bits that a value may need before it is wrapped. Larger shifts count as boundless."""
 
 _BOUNDLESS = 1 << (1 << 16)
 
 
 @dataclass(frozen=True)
 class Number:
-    """C text of an integer, and the smallest and largest value that it can have.
+    """A C expression of an integer, with the smallest and the largest value that it can have.
 
-    The text is of type i64 where the range allows, else of type i128; of a value that is not `exact`
-    it has the lowest 128 bits only. `limbs` is text of type ``struct limbs``.
+    The text has the type i64 if the range allows it, and i128 otherwise. If the value is not
+    `exact`, the text has only its lowest 128 bits. `limbs` is an expression of the type ``struct
+    limbs``.
     """
 
     text: str
@@ -39,47 +40,47 @@ class Number:
 
     @property
     def wide(self) -> bool:
-        """Whether the text is of type i128 rather than i64."""
+        """Return whether the text has the type i128 rather than i64."""
         return self.low < _I64[0] or self.high > _I64[1]
 
     @property
     def exact(self) -> bool:
-        """Whether the text is right as it is."""
+        """Return whether the text has the whole value."""
         return self.low >= _I128[0] and self.high <= _I128[1]
 
     @property
     def unsigned(self) -> bool:
-        """Whether the text, as a u128, is right, even if it is not as an i128."""
+        """Return whether the text, as a u128, has the whole value, even if it does not fit an i128."""
         return self.low >= 0 and self.high < 1 << 128
 
     @property
     def limbs(self) -> str:
-        """C text of all bits that the program's limbs have room for."""
+        """Return C text with all bits of the value that fit the program's limbs."""
         if self.unsigned and not self.exact:
             return f"limbs_unsigned((u128){self.text})"
         return f"limbs({self.text})" if self.exact else self.all_limbs
 
     @property
     def bits(self) -> int:
-        """How many bits the limbs must have for all of it, with the sign."""
+        """Return the number of bits, including the sign, that the limbs need for the whole value."""
         return max(self.low.bit_length(), self.high.bit_length()) + 1
 
 
 class Places(Protocol):
-    """Where the parts of a packet are in C."""
+    """The places of a packet's parts in C."""
 
     def value(self, ref: ir.FieldRef) -> str:
-        """Text that reads a field; of one that is an array of bytes, its address."""
+        """Return text that reads a field, or for an array of bytes its address."""
 
     def length(self, header: str | ir.Element) -> str:
-        """Text that reads how many bytes a header's varbit has."""
+        """Return text that reads the number of bytes in a header's varbit."""
 
     def next_index(self, stack: str) -> str:
-        """Text that reads how many headers the parser has extracted to a stack."""
+        """Return text that reads how many headers the parser has extracted to a stack."""
 
 
 class Expressions:
-    """Renders expressions for one program."""
+    """A renderer of one program's expressions."""
 
     def __init__(self, program: ir.Program, places: Places) -> None:
         self._headers = {header.name: header for header in program.headers}
@@ -88,12 +89,12 @@ class Expressions:
         self._places = places
         self.params: tuple[tuple[str, int], ...] = ()
         self.lists: dict[ir.Listed, str] = {}
-        """The arrays of a loop's constants; its rounds count by ``i``."""
+        """The arrays of a loop's constants. The loop's rounds are counted by ``i``."""
         self.limb_bits = 0
-        """Bits of the widest value so far that had to be looked at as limbs."""
+        """The bits of the widest value that has needed limbs so far."""
 
     def field_type(self, ref: ir.FieldRef) -> ir.FieldType:
-        """The type of a field, or of a header's validity."""
+        """Return the type of a field, or of a header's validity."""
         if ref.field == ir.VALID:
             return ir.FieldType(ir.VALID, 1)
         header = ref.header
@@ -102,24 +103,24 @@ class Expressions:
         return self._headers[header].field(ref.field)
 
     def index(self, element: ir.Element) -> str:
-        """C text of type u64 of the index into a stack."""
+        """Return C text of type u64 for the index into a stack."""
         if isinstance(element.index, ir.LastIndex):
             return f"(u64){self._places.next_index(element.index.stack)} - 1"
         return f"(u64){self.number(element.index).text}"
 
     def looked_at(self, *numbers: Number, bits: int = 0) -> None:
-        """Make room in the limbs for all of these numbers. Raises UnsupportedProgram."""
+        """Make room in the limbs for these numbers. Raises UnsupportedProgram if they are too wide."""
         self.limb_bits = max(self.limb_bits, bits, *(number.bits for number in numbers))
         if self.limb_bits > _MOST_BITS:
             raise UnsupportedProgram(f"a value of more than {_MOST_BITS} bits")
 
     def is_truth(self, expr: ir.Expr) -> bool:
-        """Whether the expression is a truth value rather than a number."""
+        """Return whether the expression is a truth value rather than a number."""
         truths = (ir.Bool, ir.UnionValidity)
         return isinstance(expr, truths) or (isinstance(expr, ir.Op) and expr.op in _TRUTHS)
 
     def truth(self, expr: ir.Expr) -> str:
-        """C text of a condition."""
+        """Return C text of a condition."""
         match expr:
             case ir.Bool(value):
                 return "true" if value else "false"
@@ -139,7 +140,7 @@ class Expressions:
         return self._compared("!=", self.number(expr), _literal(0))
 
     def number(self, expr: ir.Expr) -> Number:
-        """C text of an integer, with its range."""
+        """Return C text of an integer, with its range."""
         match expr:
             case ir.Const(value):
                 return _literal(value)
@@ -148,7 +149,7 @@ class Expressions:
                 return Number(f"({kind}){self.lists[expr]}[i]", min(values), max(values))
             case ir.FieldRef():
                 return self._field(expr)
-            case ir.LastIndex(stack):  # of an empty stack, as in BMv2, 2**64 - 1
+            case ir.LastIndex(stack):  # 2**64 - 1 for an empty stack, as in BMv2
                 text = f"(i128)((u64){self._places.next_index(stack)} - 1)"
                 return Number(text, 0, (1 << 64) - 1)
             case ir.ParamRef(index):
@@ -162,13 +163,13 @@ class Expressions:
         raise UnsupportedProgram(f"{expr} cannot stand in an expression")
 
     def u128(self, expr: ir.Expr) -> str:
-        """C text of type u128 of the expression's lowest 128 bits."""
+        """Return C text of type u128 with the expression's lowest 128 bits."""
         if isinstance(expr, ir.FieldRef) and not is_bytes(self.field_type(expr)):
             return f"(u128){self._places.value(expr)}"
         return f"(u128){self.number(expr).text}"
 
     def stored(self, expr: ir.Expr, bits: int) -> str:
-        """C text of the expression's lowest `bits` bits, at most 128."""
+        """Return C text of the expression's lowest `bits` bits, at most 128."""
         if self.is_truth(expr):
             return self.truth(expr)
         if isinstance(expr, ir.FieldRef):
@@ -182,10 +183,11 @@ class Expressions:
         return f"{text} & {_literal((1 << bits) - 1, unsigned=True).text}"
 
     def _modulo(self, expr: ir.Expr, word: int) -> str:
-        """C text of type u32 or u64 of the expression's lowest bits, as many as a `word` has.
+        """Return C text of type u32 or u64, by the bits of `word`, with the expression's lowest bits.
 
-        They follow from the operands' lowest bits alone, but for what is compared or shifted right, so
-        that the compiler need not find out that the rest does not count.
+        For most operators, the lowest bits of the operands determine the lowest bits of the result.
+        Comparisons and right shifts are exceptions. Computing only these bits spares the compiler
+        from finding out that the others do not matter.
         """
         match expr:
             case ir.Const(value):
@@ -210,7 +212,7 @@ class Expressions:
         return f"(u{word}){self.number(expr).text}"
 
     def bytes_of(self, expr: ir.Expr) -> tuple[str, ir.FieldType] | None:
-        """Where the bytes are of a field or a parameter that is an array of bytes, if it is that."""
+        """Return the address and the type of a field or parameter that is an array of bytes, or None."""
         match expr:
             case ir.FieldRef():
                 kind = self.field_type(expr)
@@ -237,7 +239,7 @@ class Expressions:
         return _unsigned(f"(i128)rt_wide_arg(a, {at})" if bits > 63 else f"(i64)a[{at}]", bits)
 
     def _slice(self, part: ir.Expr, mask: int) -> Number | None:
-        """``field >> shift & mask`` of a field that is an array of bytes, if it is that."""
+        """Return ``field >> shift & mask`` if the field is an array of bytes, or None."""
         shift = 0
         match part:
             case ir.Op(">>", (shifted, ir.Const(by))):
@@ -260,7 +262,7 @@ class Expressions:
         return Number(text, 0, mask & full)
 
     def _compared_bytes(self, op: str, left: ir.Expr, right: ir.Expr) -> str | None:
-        """A comparison that can be made byte by byte: of arrays of bytes, as they stand."""
+        """Return a byte-by-byte comparison of two arrays of bytes, or None if it is not possible."""
         kinds = [place[1] for place in map(self.bytes_of, (left, right)) if place]
         signs = {kind.signed for kind in kinds}
         if not kinds or len(signs) > 1 or (op not in ("==", "!=") and True in signs):
@@ -269,7 +271,7 @@ class Expressions:
         return f"(rt_compare_bytes({a}, {b}) {op} 0)" if a and b else None
 
     def _as_bytes(self, expr: ir.Expr, like: ir.FieldType) -> str | None:
-        """The address of the bytes, and how many they are."""
+        """Return C text of the address and the number of the bytes, or None."""
         size = max(1, -(-like.bits // 8))
         place = self.bytes_of(expr)
         match expr:
@@ -298,12 +300,12 @@ class Expressions:
 
 
 def is_bytes(field: ir.FieldType) -> bool:
-    """Whether C has the field as an array of bytes, not as an integer."""
+    """Return whether C stores the field as an array of bytes rather than as an integer."""
     return field.varbit or field.bits > 128
 
 
 def bytes_literal(value: int, count: int) -> str:
-    """C text of a constant as an array of bytes, most significant first."""
+    """Return C text of a constant as an array of bytes, most significant first."""
     try:
         content = ", ".join(map(str, value.to_bytes(count, "big")))
     except OverflowError:
@@ -312,14 +314,14 @@ def bytes_literal(value: int, count: int) -> str:
 
 
 def _unsigned(text: str, bits: int) -> Number:
-    """A number of at most 128 bits."""
+    """Return an unsigned number of at most 128 bits."""
     return Number(text, 0, (1 << bits) - 1)
 
 
 def _loaded(place: str, kind: ir.FieldType) -> Number:
-    """A field that is an array of bytes."""
+    """Return the number in a field that is an array of bytes."""
     if kind.varbit:
-        raise UnsupportedProgram(f"arithmetic on {kind.name}, of variable length")
+        raise UnsupportedProgram("arithmetic on a varbit")
     size = -(-kind.bits // 8)
     low_bits = f"(i128)rt_wide_bits({place}, {8 * size - 128}, 128)"
     number = Number(low_bits, 0, (1 << kind.bits) - 1, f"limbs_load({place}, {size})")
@@ -344,7 +346,7 @@ def _literal(value: int, *, unsigned: bool = False) -> Number:
 
 
 def _low_bits(text: str, low: int, high: int, limbs: str) -> Number:
-    """A number in this range, of which `text` has the lowest 128 bits in a type of 128 bits."""
+    """Return a number in this range, whose lowest 128 bits `text` holds in a 128-bit type."""
     cast = "i64" if _I64[0] <= low and high <= _I64[1] else "i128"
     return Number(f"({cast}){text}", low, high, limbs)
 
@@ -381,7 +383,7 @@ def _bitwise(op: str, self: Expressions, left: ir.Expr, right: ir.Expr) -> Numbe
 
 
 def _keeps(mask: int, high: int) -> bool:
-    """Whether a mask leaves numbers of up to `high` as they are: the cast of what fits anyway."""
+    """Return whether a mask leaves all numbers from 0 to `high` unchanged."""
     return high <= mask & ~(mask + 1)
 
 
@@ -421,7 +423,7 @@ def _shift_right(self: Expressions, left: ir.Expr, right: ir.Expr) -> Number:
 
 
 def _amount(self: Expressions, by: Number) -> str:
-    """C text of an integer type: how far to shift; of what is more than 127 bits, at least 127."""
+    """Return C text of a shift's distance. For a distance beyond 127 bits the result is at least 127."""
     if by.exact:
         return by.text
     self.looked_at(by)
@@ -445,7 +447,7 @@ def _wrapped(a: Number, bits: int) -> Number:
 
 
 def _signed_limbs(a: Number, bits: int) -> Number:
-    """A number of more than 128 bits, wrapped to `bits`."""
+    """Return a number of more than 128 bits, wrapped to `bits`."""
     limbs = f"limbs_signed({a.limbs}, {bits})"
     return Number(a.text, -(1 << bits - 1), (1 << bits - 1) - 1, limbs)
 
@@ -470,7 +472,7 @@ def _clamp(signed: bool, self: Expressions, operand: ir.Expr, width: ir.Expr) ->
 
 
 def _saturated_word(self: Expressions, operand: ir.Expr) -> str | None:
-    """The commonest saturation, without a wider type: so it takes half the vectors."""
+    """Return the commonest saturation in 32-bit arithmetic, or None. Twice as many fit in a vector."""
     match operand:
         case ir.Op("+" | "-" as op, (left, right)):
             parts = [self.number(left), self.number(right)]

@@ -1,6 +1,7 @@
 """The intermediate form: a P4 program as p4c's BMv2 backend leaves it, in plain frozen records.
 
-Names are the JSON's own. Everything that could not be run was refused when this was built.
+Names are those of the JSON. The reader that builds this form has refused all programs that cannot
+run.
 """
 
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ VALID = "$valid$"
 
 @dataclass(frozen=True)
 class Source:
-    """Where in the P4 source something stands."""
+    """A place in the P4 source."""
 
     file: str = ""
     line: int = 0
@@ -41,25 +42,26 @@ class Header:
     metadata: bool
 
     def field(self, name: str) -> FieldType:
-        """The field called `name`."""
+        """Return the field called `name`."""
         return next(each for each in self.fields if each.name == name)
 
     @property
     def varbit(self) -> FieldType | None:
-        """The field of variable length, if there is one."""
+        """Return the field of variable length, if there is one."""
         return next((each for each in self.fields if each.varbit), None)
 
     @property
     def fixed_bytes(self) -> int:
-        """The header's length in packets, without its varbit."""
+        """Return the header's length in packets, without its varbit."""
         return sum(each.bits for each in self.fields if not each.varbit) // 8
 
 
 @dataclass(frozen=True)
 class Stack:
-    """Headers of one type that are reached by index as well.
+    """Headers of one type that can also be reached by index.
 
-    The stacks of one `union_stack` have one header each for every union, and are extracted to together.
+    Each stack of a `union_stack` has one header per union. All stacks of a union stack share the
+    parser's counter of extracted headers.
     """
 
     name: str
@@ -68,7 +70,7 @@ class Stack:
 
     @property
     def counter(self) -> str:
-        """What counts how far they are extracted to."""
+        """Return the name of the counter of extracted headers, which stacks of a union stack share."""
         return self.union_stack or self.name
 
 
@@ -82,7 +84,7 @@ class Union:
 
 @dataclass(frozen=True)
 class UnionStack:
-    """Unions of one type that are reached by index as well; `stacks` are those of their headers."""
+    """Unions of one type that can also be reached by index. `stacks` are the stacks of their headers."""
 
     name: str
     unions: tuple[str, ...]
@@ -98,7 +100,7 @@ class ValueSet:
 
     @property
     def key_bytes(self) -> int:
-        """Bytes of a key in the engine: most significant first, padded to 64-bit words."""
+        """Return the bytes of a key in the engine: most significant first, padded to 64-bit words."""
         return -(-self.bits // 64) * 8
 
 
@@ -111,7 +113,7 @@ class Const:
 
 @dataclass(frozen=True)
 class Listed:
-    """A literal number that is another in every round of a loop, of 0 to 2**64 - 1."""
+    """A literal number from 0 to 2**64 - 1 that differs from round to round of a loop."""
 
     values: tuple[int, ...]
 
@@ -125,7 +127,7 @@ class Bool:
 
 @dataclass(frozen=True)
 class FieldRef:
-    """A field of a header instance, or its validity."""
+    """A field of a header instance, or the header's validity."""
 
     header: "str | Element"
     field: str
@@ -133,7 +135,7 @@ class FieldRef:
 
 @dataclass(frozen=True)
 class Element:
-    """The header of a stack that an expression says."""
+    """A header of a stack, selected by an expression."""
 
     stack: str
     index: "Expr"
@@ -141,21 +143,21 @@ class Element:
 
 @dataclass(frozen=True)
 class LastIndex:
-    """The index of the header that the parser extracted last to a stack."""
+    """The index of the header that the parser last extracted to a stack."""
 
     stack: str
 
 
 @dataclass(frozen=True)
 class UnionValidity:
-    """Whether one of a union's headers is valid."""
+    """A test whether one of a union's headers is valid."""
 
     union: str
 
 
 @dataclass(frozen=True)
 class ParamRef:
-    """An argument of the action at hand."""
+    """An argument of the current action."""
 
     index: int
 
@@ -170,7 +172,7 @@ class Lookahead:
 
 @dataclass(frozen=True)
 class Op:
-    """An operator over one to three operands."""
+    """An operator with one to three operands."""
 
     op: str
     operands: tuple["Expr", ...]
@@ -198,7 +200,7 @@ class Name:
 
 @dataclass(frozen=True)
 class Format:
-    """What log_msg prints: text around its arguments, which are one fewer than the parts."""
+    """The text that log_msg prints: the parts around its arguments, one more than there are arguments."""
 
     parts: tuple[str, ...]
 
@@ -214,7 +216,7 @@ class Primitive:
 
 @dataclass(frozen=True)
 class Action:
-    """An action: parameters by name and width, then its steps."""
+    """An action: the names and widths of its parameters, and its steps."""
 
     id: int
     name: str
@@ -223,24 +225,26 @@ class Action:
 
 
 def argument_words(bits: int) -> int:
-    """64-bit words of an action's argument in C: two, the low one first, or as many as it takes.
+    """Return the number of 64-bit words that an action's argument takes in C.
 
-    An argument of more than 128 bits stands in them like a field in a packet: most significant byte
-    first.
+    An argument of up to 128 bits takes two words, the low one first. A wider one takes as many as
+    it needs, and stands in them like a field in a packet: most significant byte first.
     """
     return 2 if bits <= 128 else -(-bits // 64)
 
 
 def argument_place(params: tuple[tuple[str, int], ...], index: int) -> int:
-    """How many words stand in front of an argument."""
+    """Return the number of words in front of an argument. Raises IndexError if there is none."""
+    if not 0 <= index < len(params):
+        raise IndexError(f"argument {index} of {len(params)}")
     return sum(argument_words(bits) for _, bits in params[:index])
 
 
 @dataclass(frozen=True)
 class Transition:
-    """Where a parser state goes if the select key, masked, has this value; always if it is None.
+    """A parser state's transition for one value of the masked select key. A value of None always matches.
 
-    It can also be the name of a value set, that has the key or has not.
+    The value can also be the name of a value set, which must contain the key.
     """
 
     value: int | str | None
@@ -250,7 +254,7 @@ class Transition:
 
 @dataclass(frozen=True)
 class ParserState:
-    """Steps, then a select over the concatenated keys."""
+    """Steps, followed by a select over the concatenated keys."""
 
     name: str
     body: tuple[Primitive, ...]
@@ -271,9 +275,9 @@ class MatchKey:
 
 @dataclass(frozen=True)
 class ConstEntry:
-    """An entry that is part of the program. Values and masks are one per key.
+    """An entry that is part of the program, with one value and one mask per key.
 
-    For a range they are its bounds, both inclusive.
+    For a range, value and mask are its bounds, both inclusive.
     """
 
     values: tuple[int, ...]
@@ -285,7 +289,7 @@ class ConstEntry:
 
 @dataclass(frozen=True)
 class Table:
-    """A match-action table and where control goes from it."""
+    """A match-action table, with the nodes that control goes to from it."""
 
     name: str
     keys: tuple[MatchKey, ...]
@@ -306,7 +310,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Conditional:
-    """An if."""
+    """A condition with its two branches."""
 
     name: str
     condition: Expr
@@ -317,7 +321,7 @@ class Conditional:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A control: nodes that are tables or conditionals, from `start`."""
+    """A control: tables and conditionals as nodes, from `start` on."""
 
     name: str
     start: str | None
@@ -327,7 +331,7 @@ class Pipeline:
 
 @dataclass(frozen=True)
 class Register:
-    """An array of cells of `bits` each."""
+    """An array of cells of `bits` bits each."""
 
     name: str
     bits: int
@@ -347,7 +351,7 @@ class Counter:
 class Meter:
     """An array of two-rate three-colour meters, or one per entry of `table`.
 
-    A direct meter's colour goes to `target` when the table is hit.
+    A hit in the table writes the direct meter's colour to `target`.
     """
 
     name: str
@@ -359,10 +363,10 @@ class Meter:
 
 @dataclass(frozen=True)
 class Calculation:
-    """A hash of `inputs`, and behind them of the packet's payload.
+    """A hash of `inputs` and, with `payload`, of the packet's payload behind them.
 
-    Fields and constants have their width in bits; a header stands for all of its fields. What is not
-    valid is left out, as if it were not in the list.
+    Fields and constants come with their width in bits. A header stands for all of its fields.
+    Fields of invalid headers are left out, as if they were not in the list.
     """
 
     algorithm: str
@@ -372,7 +376,7 @@ class Calculation:
 
 @dataclass(frozen=True)
 class Profile:
-    """Actions that table entries share; with a `selector`, an entry may have several to choose of."""
+    """Actions that table entries share. With a `selector`, an entry may choose from several of them."""
 
     name: str
     selector: Calculation | None
@@ -380,7 +384,7 @@ class Profile:
 
 @dataclass(frozen=True)
 class FieldList:
-    """Fields that a copy of a packet keeps, or that a digest is made of."""
+    """The fields that a copy of a packet keeps, or that a digest consists of."""
 
     id: int
     name: str
@@ -389,7 +393,7 @@ class FieldList:
 
 @dataclass(frozen=True)
 class Checksum:
-    """A checksum, by the calculation of this name, that lives in `target`."""
+    """A checksum in `target`, by the calculation of this name."""
 
     target: FieldRef
     calculation: str
@@ -400,7 +404,7 @@ class Checksum:
 
 @dataclass(frozen=True)
 class Program:
-    """Everything."""
+    """A whole program."""
 
     headers: tuple[Header, ...]
     errors: dict[str, int] = field(hash=False)
@@ -425,28 +429,28 @@ class Program:
     learn_lists: tuple[FieldList, ...]
 
     def header(self, name: str) -> Header:
-        """The instance called `name`."""
+        """Return the header instance called `name`."""
         return next(each for each in self.headers if each.name == name)
 
     def header_of(self, ref: "FieldRef") -> Header:
-        """The header that a field belongs to; of a stack, any element, for all are alike."""
+        """Return the header that a field belongs to. For a stack it is any element."""
         if isinstance(ref.header, str):
             return self.header(ref.header)
         return self.header(self.stack(ref.header.stack).headers[0])
 
     def stack(self, name: str) -> Stack:
-        """The header stack called `name`."""
+        """Return the header stack called `name`."""
         return next(each for each in self.stacks if each.name == name)
 
     def union(self, name: str) -> Union:
-        """The header union called `name`."""
+        """Return the header union called `name`."""
         return next(each for each in self.unions if each.name == name)
 
     def union_stack(self, name: str) -> UnionStack:
-        """The stack of header unions called `name`."""
+        """Return the stack of header unions called `name`."""
         return next(each for each in self.union_stacks if each.name == name)
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """All tables, of both pipelines; a table's index here is its number in the engine."""
+        """Return the tables of both pipelines. A table's index here is its number in the engine."""
         return self.ingress.tables + self.egress.tables

@@ -1,4 +1,4 @@
-"""A switch's numbers for Prometheus: read when somebody asks for them, never while packets pass."""
+"""A switch's numbers for Prometheus, read when somebody asks for them and never for each packet."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -8,6 +8,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from innet.metrics import serve
+from innet.switch.engine import PIPELINES
 from innet.switch.stats import PortStats, Stats
 
 _PORT_COUNTERS: dict[str, tuple[str, Callable[[PortStats], int]]] = {
@@ -27,20 +28,28 @@ _PORT_COUNTERS: dict[str, tuple[str, Callable[[PortStats], int]]] = {
 
 
 class SwitchCollector(Collector):
-    """Turns a moment of the switch into Prometheus's metrics."""
+    """A collector that turns the switch's present numbers into Prometheus metrics."""
 
     def __init__(self, stats: Callable[[], Stats]) -> None:
         self._stats = stats
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics, of one moment."""
+        """Yield all metrics, taken at one moment."""
         stats = self._stats()
         for name, (text, value) in _PORT_COUNTERS.items():
             family = CounterMetricFamily(name, text, labels=("port", "interface"))
             for port in stats.ports:
                 family.add_metric([str(port.number), port.spec], value(port))
             yield family
-        yield _drops(stats)
+        up = GaugeMetricFamily(
+            "innet_switch_port_up",
+            "1 if the port's interface is there and up, 0 otherwise.",
+            labels=("port", "interface"),
+        )
+        for port in stats.ports:
+            up.add_metric([str(port.number), port.spec], port.is_up)
+        yield up
+        yield from _drops(stats)
         yield from _lookups(stats)
         yield from _pipeline(stats)
 
@@ -52,18 +61,27 @@ def serve_metrics(
     return serve(SwitchCollector(stats), address, "--metrics-addr")
 
 
-def _drops(stats: Stats) -> Metric:
+def _drops(stats: Stats) -> Iterator[Metric]:
+    meant = CounterMetricFamily(
+        "innet_switch_program_drops",
+        "Packets that the program dropped on purpose, and in which pipeline.",
+        labels=("pipeline",),
+    )
     family = CounterMetricFamily(
         "innet_switch_drops",
-        "Packets that were dropped, and why; with the port where it is one port's doing.",
+        "Packets that were lost, and why; with the port where it is one port's doing.",
         labels=("reason", "port"),
     )
     for reason, count in stats.drops.items():
-        family.add_metric([reason, ""], count)
+        if reason in PIPELINES:
+            meant.add_metric([reason], count)
+        else:
+            family.add_metric([reason, ""], count)
     for port in stats.ports:
         family.add_metric(["send_failed", str(port.number)], port.counts.send_failures)
         family.add_metric(["receive_buffer_full", str(port.number)], port.overruns)
-    return family
+    yield meant
+    yield family
 
 
 def _lookups(stats: Stats) -> Iterator[Metric]:

@@ -1,4 +1,4 @@
-"""innet's switch as a Mininet switch class. Mininet has to be importable (Debian: package mininet).
+"""innet's switch as a Mininet switch class. Mininet must be importable (Debian: package mininet).
 
 ::
 
@@ -28,10 +28,13 @@ _STOPS_WITHIN = 10.0
 class InnetSwitch(Switch):
     """A switch that runs a compiled P4 program, or waits for P4Runtime to bring one.
 
-    Interfaces are ports by Mininet's numbers, from 1 on. `s1` serves P4Runtime as device 1 at port
-    9559, `s2` as device 2 at 9560, and so on, all at 127.0.0.1; see `grpc_address` and `device_id`.
-    With ``inNamespace=True`` that is its own namespace's, and `grpc_address`, such as ``unix:FILE``, says
-    where it can be reached from elsewhere. `options` are further ones of ``innet-switch``.
+    Port numbers are Mininet's interface numbers, from 1 on. `s1` serves P4Runtime as device 1 at
+    port 9559 of 127.0.0.1, `s2` as device 2 at port 9560, and so on. `grpc_address` and `device_id`
+    change this. With ``inNamespace=True`` the address is in the switch's own namespace. A
+    `grpc_address` such as ``unix:FILE`` then makes the switch reachable from elsewhere.
+
+    `options` are further options of ``innet-switch``. To serve other machines, the switch needs the
+    TLS options or ``--insecure`` among them.
     """
 
     def __init__(
@@ -44,7 +47,7 @@ class InnetSwitch(Switch):
         options: Sequence[str] = (),
         **mininet: Any,
     ) -> None:
-        self.controlIntf = None  # Mininet has one only for switches without a namespace
+        self.controlIntf = None  # Mininet sets it only for switches without a namespace
         super().__init__(name, **mininet)
         self.program = program
         self.device_id = int(self.dpid, 16) if device_id is None else device_id
@@ -54,7 +57,7 @@ class InnetSwitch(Switch):
         self.process: subprocess.Popen[str] | None = None
 
     def start(self, controllers: Iterable[Any]) -> None:  # noqa: ARG002  (P4Runtime's clients connect)
-        """Start, and return when the switch forwards packets. Raises InnetError."""
+        """Start the switch, and return when it forwards packets. Raises InnetError."""
         for interface in self._interfaces().values():
             _make_checksums(interface)
         self.process = self.popen(
@@ -87,12 +90,12 @@ class InnetSwitch(Switch):
         ]  # fmt: skip
 
     def _runs(self) -> list[str]:
-        """The command, without the options that every switch has."""
+        """Return the command and the program, without the options that every switch has."""
         return [_installed(), str(self.program) if self.program else "--no-p4"]
 
 
 def _installed() -> str:
-    """The command of this Python's environment, or the one on the PATH."""
+    """Return the command of this Python's environment, or the one on the PATH."""
     beside = Path(sys.executable).with_name("innet-switch")
     command = str(beside) if beside.exists() else shutil.which("innet-switch")
     if not command:
@@ -101,6 +104,6 @@ def _installed() -> str:
 
 
 def _make_checksums(interface: Any) -> None:
-    """Have both ends of a link make checksums: between veths Linux leaves them out."""
+    """Make both ends of a link compute checksums, which Linux leaves out between veths."""
     for end in (interface.link.intf1, interface.link.intf2):
         end.node.cmd("ethtool", "-K", end.name, "tx", "off")

@@ -1,4 +1,4 @@
-"""Captures of what passes the ports, as BMv2's ``--pcap`` writes them: two files for each interface."""
+"""Captures of all frames at the ports, in two files per interface, as BMv2's ``--pcap`` writes them."""
 
 import re
 import struct
@@ -14,9 +14,10 @@ _HEADER = struct.pack("=IHHiIII", _MAGIC, *_VERSION, 0, 0, _MOST_BYTES, _ETHERNE
 
 
 def capture(folder: Path, ports: Iterable[Port]) -> None:
-    """Have all that passes the ports written to files in `folder`. Raises UsageError.
+    """Capture all frames that pass the ports to files in `folder`. Raises UsageError.
 
-    Interface X has X_in.pcap and X_out.pcap; a port that is not an interface, port N, is called portN.
+    Interface X has the files X_in.pcap and X_out.pcap. A port N that is not an interface is called
+    portN.
     """
     if not folder.is_dir():
         raise UsageError(f"--pcap {folder}: there is no such folder")

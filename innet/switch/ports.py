@@ -1,10 +1,11 @@
-"""A switch's ports: how ``-i`` is read, and the sockets behind it.
+"""A switch's ports: the reader of ``-i`` options, and the sockets behind the ports.
 
-``1@eth0`` is a network interface, as BMv2 takes it. ``1@udp:127.0.0.1:9001/127.0.0.1:8001`` is a cable
-made of UDP: frames of port 1 arrive in datagrams at the first address and leave to the second.
+``1@eth0`` is a network interface, as in BMv2. ``1@udp:127.0.0.1:9001/127.0.0.1:8001`` is a cable
+made of UDP: frames for port 1 arrive in datagrams at the first address, and leave to the second.
 """
 
 import enum
+import errno
 import ipaddress
 import socket
 import struct
@@ -23,8 +24,11 @@ _SOL_PACKET = 263
 MOST_PORTS = 512  # v1model has 9 bits for a port
 
 
+Claim = socket.socket
+
+
 class PortKind(enum.Enum):
-    """How frames cross the socket; the values are the C runtime's."""
+    """The way in which frames cross a socket. The values are those of the C runtime."""
 
     FRAMES = 1
     SEGMENTS = 2
@@ -39,21 +43,26 @@ class Port:
     socket: socket.socket
     kind: PortKind
     captures: tuple[BinaryIO, ...] = ()
-    """Files to which frames are captured as they come in and go out, or none."""
+    """The files that arriving and leaving frames are captured to, if any."""
+    interface: str = ""
+    claim: Claim | None = None
+    """While open, it keeps other switches of this network namespace from the interface."""
 
     def fileno(self) -> int:
-        """The socket's file descriptor."""
+        """Return the socket's file descriptor."""
         return self.socket.fileno()
 
     def close(self) -> None:
-        """Give the socket back, and close the captures."""
+        """Close the socket and the captures."""
         self.socket.close()
+        if self.claim:
+            self.claim.close()
         for file in self.captures:
             file.close()
 
 
 def open_port(text: str) -> Port:
-    """Open the port that a ``-i`` option names. Raises UsageError, saying what is wrong."""
+    """Open the port that an ``-i`` option names. Raises UsageError, which says what is wrong."""
     number, _, spec = text.partition("@")
     if not number.isdecimal() or int(number) >= MOST_PORTS or not spec:
         raise UsageError(
@@ -63,13 +72,19 @@ def open_port(text: str) -> Port:
     try:
         if spec.startswith("udp:"):
             return Port(int(number), spec, _open_udp(text, spec), PortKind.SEGMENTS)
-        return Port(int(number), spec, _open_interface(spec), PortKind.FRAMES)
+        claim = _claimed(text, spec)
+        try:
+            sock = _open_interface(spec)
+        except OSError:
+            claim.close()
+            raise
+        return Port(int(number), spec, sock, PortKind.FRAMES, interface=spec, claim=claim)
     except OSError as problem:
         raise UsageError(f"cannot open port {text!r}: {problem.strerror or problem}") from problem
 
 
 def cpu_port(number: int) -> tuple[Port, socket.socket]:
-    """A port whose other end is in this process. Returns the port and that end."""
+    """Return a port whose other end is in this process, and that end."""
     inner, outer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for end in (inner, outer):
         enlarge_buffers(end)
@@ -93,16 +108,40 @@ def _open_udp(text: str, spec: str) -> socket.socket:
     return sock
 
 
+def attach(sock: socket.socket, name: str, index: int) -> None:
+    """Take all frames of an interface from now on, also those for other addresses. Raises OSError."""
+    sock.bind((name, _ETH_P_ALL))
+    membership = struct.pack("iHH8s", index, _PACKET_MR_PROMISC, 0, b"")
+    sock.setsockopt(_SOL_PACKET, _PACKET_ADD_MEMBERSHIP, membership)
+
+
+def _claimed(text: str, name: str) -> socket.socket:
+    """Return a socket that only one port of this network namespace can have for the interface.
+
+    Its name is in Linux's abstract namespace, which each network namespace has for itself. The name
+    is released when the process ends. Raises OSError, and UsageError if another switch holds it.
+    """
+    claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        claim.bind(f"\0innet-switch-interface-{socket.if_nametoindex(name)}")
+    except OSError as problem:
+        claim.close()
+        if problem.errno == errno.EADDRINUSE:
+            raise UsageError(
+                f"port {text!r}: {name} is a port of an innet-switch already; end that one first"
+            ) from None
+        raise
+    return claim
+
+
 def _open_interface(name: str) -> socket.socket:
     index = socket.if_nametoindex(name)
-    # Only once it is bound has it a protocol: before, it would take the frames of all interfaces.
+    # The socket has no protocol until it is bound. Otherwise it would receive from all interfaces.
     sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
     try:
         sock.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
-        sock.setsockopt(_SOL_PACKET, _PACKET_AUXDATA, 1)  # VLAN tags come in it
-        sock.bind((name, _ETH_P_ALL))
-        membership = struct.pack("iHH8s", index, _PACKET_MR_PROMISC, 0, b"")
-        sock.setsockopt(_SOL_PACKET, _PACKET_ADD_MEMBERSHIP, membership)
+        sock.setsockopt(_SOL_PACKET, _PACKET_AUXDATA, 1)  # it carries VLAN tags
+        attach(sock, name, index)
     except OSError:
         sock.close()
         raise
@@ -111,7 +150,7 @@ def _open_interface(name: str) -> socket.socket:
 
 
 def _endpoint(text: str) -> tuple[str, int]:
-    """An address as ``IP:PORT``. Raises ValueError."""
+    """Return the address and port in ``IP:PORT``. Raises ValueError."""
     host, _, port = text.rpartition(":")
     if not 0 < int(port) < 1 << 16:
         raise ValueError(port)

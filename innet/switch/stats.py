@@ -1,4 +1,4 @@
-"""What a switch has seen: numbers that were counted anyway, put together when somebody asks."""
+"""A switch's counts and the state of its ports, collected on request."""
 
 import socket
 import struct
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from p4.v1 import p4runtime_pb2 as p4rt
 
 from innet.switch.engine import Engine, PortCounts, TableCounts
+from innet.switch.links import Links
 from innet.switch.ports import Port
 
 _SO_MEMINFO, _WORDS, _DROPS = 55, 9, 8  # include/uapi/linux/sock_diag.h
@@ -15,17 +16,18 @@ _SO_MEMINFO, _WORDS, _DROPS = 55, 9, 8  # include/uapi/linux/sock_diag.h
 
 @dataclass(frozen=True)
 class PortStats:
-    """One port: what passed it, and what the kernel had no room for before it came here."""
+    """A port with its counts, and the number of frames for which the kernel had no room."""
 
     number: int
     spec: str
     counts: PortCounts
     overruns: int
+    is_up: bool
 
 
 @dataclass(frozen=True)
 class Stats:
-    """A moment of one switch. Without a program there are neither tables nor drops."""
+    """A switch's numbers at one moment. Without a program all of them are empty."""
 
     ports: tuple[PortStats, ...]
     drops: Mapping[str, int]
@@ -39,13 +41,20 @@ class Stats:
         engine: Engine | None,
         ports: Sequence[Port],
         config: p4rt.ForwardingPipelineConfig | None,
+        links: Links,
     ) -> "Stats":
-        """What an engine and its ports have counted; the digest is of the program's JSON."""
+        """Return the counts of an engine and its ports. The digest is that of the program's JSON."""
         if not engine:
             return cls((), {}, {}, "", 0)
         return cls(
             tuple(
-                PortStats(port.number, port.spec, engine.port_counts(port.number), _overruns(port))
+                PortStats(
+                    port.number,
+                    port.spec,
+                    engine.port_counts(port.number),
+                    _overruns(port),
+                    links.is_up(port),
+                )
                 for port in ports
             ),
             engine.drops(),
@@ -56,6 +65,6 @@ class Stats:
 
 
 def _overruns(port: Port) -> int:
-    """Frames that found the socket's receive buffer full."""
+    """Return the number of frames that found the socket's receive buffer full."""
     info = port.socket.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, 4 * _WORDS)
     return int(struct.unpack(f"{_WORDS}I", info)[_DROPS])

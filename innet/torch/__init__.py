@@ -1,15 +1,20 @@
-"""innet as a backend of torch.distributed: two lines under any script that torchrun starts.
+"""innet as a backend of torch.distributed: two lines in any script that torchrun starts.
 
 ::
 
     import innet.torch
     dist.init_process_group("innet")
 
-All-reduces of the usual dtypes go through the switch, everything else over Gloo
-(docs/pytorch.md). The way of a collective, top down: `group` (the process group) -> `routes` (which
-way) -> `work` (what the caller waits for) -> `innet.host.ddp` and the agent. `seats` gets a group its
-job and its agent, `settings` says where from. Over `innet.host`; only this package needs PyTorch to be
-imported.
+All-reduces of the usual dtypes go through the switch, everything else over Gloo (docs/pytorch.md).
+A collective passes through these modules, top down:
+
+* `group`: the process group
+* `routes`: the choice between switch and Gloo
+* `work`: the handle that the caller waits for
+* `innet.host.ddp` and the agent
+
+`seats` gets a group its job and its agent; `settings` reads the environment. This package builds on
+`innet.host`. Only this package needs PyTorch for its import.
 """
 
 from innet.torch.counts import carried

@@ -1,4 +1,4 @@
-"""How many collectives went which way, in this process: for whoever asks, and for Prometheus."""
+"""The counts of this process's collectives by carrier, for callers and for Prometheus."""
 
 import threading
 from collections import Counter
@@ -9,7 +9,7 @@ SWITCH, GLOO = "switch", "gloo"
 
 
 class Way(NamedTuple):
-    """A kind of collective, who carried it, ``switch`` or ``gloo``, and why not the switch."""
+    """A kind of collective, its carrier, ``switch`` or ``gloo``, and the reason if it is Gloo."""
 
     collective: str
     by: str
@@ -27,6 +27,6 @@ def count(collective: str, by: str, reason: str = "") -> None:
 
 
 def carried() -> Mapping[Way, int]:
-    """How many collectives of all groups this process has begun, by the way they took."""
+    """Return how many collectives of all groups this process has begun, by carrier."""
     with _lock:
         return dict(_counts)

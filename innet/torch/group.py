@@ -20,8 +20,9 @@ from torch.distributed import (  # type: ignore[attr-defined]
 )
 
 from innet.errors import AgentClosed
+from innet.forks import Owner
 from innet.host.agent import metrics_address
-from innet.host.ddp import chained, submit
+from innet.host.ddp import submit
 from innet.host.tensors import How
 from innet.torch import seats
 from innet.torch.counts import GLOO, SWITCH, count
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 NAME = "innet"
 
-# What the switch does not do. Names differ between versions of PyTorch.
+# The collectives that the switch does not carry. Names differ between versions of PyTorch.
 _OVER_GLOO = """
     broadcast reduce gather scatter send recv recv_anysource monitored_barrier
     allgather allgather_coalesced _allgather_base all_gather_single
@@ -48,16 +49,17 @@ _OVER_GLOO = """
 class InnetGroup(ProcessGroup):
     """A process group of the backend ``innet``.
 
-    Raises what :func:`innet.torch.seats.take` does, on every rank.
+    Raises the errors of :func:`innet.torch.seats.take`, on every rank.
     """
 
     def __init__(
         self, store: Store, rank: int, size: int, timeout: timedelta, *, first: bool = False
     ) -> None:
         super().__init__(rank, size)  # type: ignore[call-arg]
+        self._owner = Owner(self)
         store = meet(store, rank, size, timeout)
         self._gloo = ProcessGroupGloo(PrefixStore("gloo", store), rank, size, timeout)
-        # A plain group in which Gloo is the backend: that is what PyTorch's own looks like.
+        # A plain group with Gloo as its backend, set up like PyTorch's own.
         self._below = ProcessGroup(store, rank, size)
         for group in (self, self._below):
             group._set_default_backend(ProcessGroup.BackendType.GLOO)  # noqa: SLF001
@@ -81,7 +83,7 @@ class InnetGroup(ProcessGroup):
         _groups.add(self)
 
     def getBackendName(self) -> str:  # noqa: N802 - PyTorch's
-        """The name it is registered under."""
+        """Return the name under which the backend is registered."""
         return NAME
 
     def allreduce(
@@ -93,24 +95,29 @@ class InnetGroup(ProcessGroup):
     def allreduce_coalesced(
         self, tensors: Sequence[torch.Tensor], opts: Any = None, *more: Any
     ) -> dist.Work:
-        """The same for several tensors at once."""
+        """Combine several tensors in place in one all-reduce, by the same rule."""
         return self._reduce("allreduce_coalesced", tensors, opts, *more)
 
     def barrier(self, *arguments: Any, **more: Any) -> dist.Work:
-        """Over Gloo, after what was begun before through the switch."""
+        """Wait for earlier all-reduces through the switch, then run a barrier over Gloo."""
         if self._last:
             concurrent.futures.wait([self._last])
         count("barrier", GLOO, "collective")
         return self._below.barrier(*arguments, **more)
 
     def shutdown(self) -> None:
-        """Give everything back. What is under way is abandoned: it fails with AgentClosed."""
-        self._open.close()
+        """Give everything back. Unfinished work is abandoned and fails with AgentClosed.
+
+        Does nothing in a forked child: everything belongs to the parent.
+        """
+        if self._owner.here:
+            self._open.close()
 
     def abort(self) -> None:
-        """The same; what goes over Gloo fails as well."""
-        self.shutdown()
-        self._gloo.abort()
+        """Do the same, and let collectives over Gloo fail as well."""
+        if self._owner.here:
+            self._open.close()
+            self._gloo.abort()
 
     def _reduce(
         self, name: str, tensors: torch.Tensor | Sequence[torch.Tensor], opts: Any, *more: Any
@@ -129,19 +136,14 @@ class InnetGroup(ProcessGroup):
     def _reduce_by_switch(self, tensors: list[torch.Tensor], how: How) -> dist.Work:
         if self._seat.agent is None:
             raise AgentClosed("the process group is destroyed: create another")
-        flat = tensors[0].detach()
-        if len(tensors) > 1:
-            flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
 
         def fill(result: torch.Tensor) -> None:
             parts = result.reshape(-1).split([tensor.numel() for tensor in tensors])
             for tensor, part in zip(tensors, parts, strict=True):
-                # Past autograd's book-keeping, as all backends write their results.
+                # Bypass autograd's book-keeping, as all backends do for their results.
                 tensor.data.copy_(part.view(tensor.shape))
-            if result.is_cuda:
-                torch.cuda.current_stream(result.device).synchronize()
 
-        self._last = chained(submit(self._seat.agent, flat, how), fill)
+        self._last = submit(self._seat.agent, tensors, how, fill)
         return SwitchWork(self._last, tensors)
 
 
@@ -161,7 +163,7 @@ for _name in _OVER_GLOO:
 
 
 def _operation(opts: Any) -> Any:
-    """Of an all-reduce's options, or of the operation itself, which may stand in their place."""
+    """Return the operation from an all-reduce's options, or the argument itself if it is one."""
     return ReduceOp.SUM if opts is None else getattr(opts, "reduceOp", opts)
 
 
@@ -171,7 +173,7 @@ def register() -> None:
 
 
 def _create(options: Any, _: Any) -> InnetGroup:
-    """What PyTorch calls for every group."""
+    """Create a group; PyTorch calls this for every group."""
     return InnetGroup(
         options.store,
         options.group_rank,
@@ -186,6 +188,6 @@ _groups: "weakref.WeakSet[InnetGroup]" = weakref.WeakSet()
 
 @atexit.register
 def _close_all() -> None:
-    """A script that does not destroy its groups leaves its jobs all the same."""
+    """Leave the jobs of groups that a script has not destroyed."""
     for group in list(_groups):
         group.shutdown()

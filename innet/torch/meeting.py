@@ -1,9 +1,9 @@
-"""A part of the store that only the living processes of a group use.
+"""A rendezvous that gives only the living processes of a group a part of the store.
 
-torchrun may start workers again on a store that still holds what the dead have written, such as
-their addresses, under the same names; who reads that before the living have overwritten it waits for
-somebody who is gone. So a group's rank 0 picks a name that nobody has used, and shakes hands on it with
-every other rank: what one says depends on what the other has just made up.
+torchrun may start workers again on a store that still holds entries of the dead, such as their
+addresses, under the same names. A process that reads them before the living have overwritten them
+waits for a dead one. So rank 0 of a group picks a fresh name, and shakes hands on it with every
+other rank. In the handshake each side answers a random value that the other has just made.
 """
 
 import uuid
@@ -16,11 +16,11 @@ from torch.distributed import (  # type: ignore[attr-defined]
 )
 
 _PATIENCE = timedelta(seconds=1)
-"""For an answer, after which the name may be that of a dead rank 0, and is read again."""
+"""The wait for an answer. Afterwards the name is read again, as it may be a dead rank 0's."""
 
 
 def meet(store: Store, rank: int, size: int, timeout: timedelta) -> Store:
-    """A store for the processes of a group that are alive now. Raises DistStoreError."""
+    """Return a store for the group's living processes. Raises DistStoreError."""
     if rank == 0:
         name = uuid.uuid4().hex
         store.set("name", name)
@@ -34,7 +34,7 @@ def meet(store: Store, rank: int, size: int, timeout: timedelta) -> Store:
 
 
 def _named(store: Store, rank: int, timeout: timedelta) -> str:
-    """The name that a living rank 0 has picked."""
+    """Return the name that a living rank 0 has picked."""
     store.wait(["name"], timeout)
     mine = uuid.uuid4().hex
     tries = max(1, timeout // _PATIENCE)

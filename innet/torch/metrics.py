@@ -10,10 +10,10 @@ from innet.torch.counts import Way, carried
 
 
 class CollectiveCollector(Collector):
-    """Turns the counts of this process into Prometheus's metric."""
+    """A collector that turns the counts of this process into Prometheus's metric."""
 
     def collect(self) -> Iterator[Metric]:
-        """One counter."""
+        """Yield one counter."""
         family = CounterMetricFamily(
             "innet_torch_collectives",
             "Collectives of the backend innet, by who carried them and why not the switch.",
@@ -25,4 +25,4 @@ class CollectiveCollector(Collector):
 
 
 COLLECTOR = CollectiveCollector()
-"""A process has one."""
+"""The collector of this process, which has only one."""

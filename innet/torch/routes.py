@@ -1,7 +1,8 @@
-"""Which way an all-reduce goes: the same on every rank, for it depends on nothing else.
+"""The choice between switch and Gloo for an all-reduce, the same on every rank.
 
-The switch adds what it can add exactly, or within the bound of :mod:`innet.host.quantize`. It finds
-maxima of 32-bit integers, and so of floats in the order of their bits.
+It depends only on the operation and the tensors, which are alike on all ranks. The switch adds what
+it can add exactly, or within the bound of :mod:`innet.host.quantize`. It finds maxima of 32-bit
+integers, and so of floats in the order of their bits.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +23,7 @@ _BY_SWITCH: Mapping[Any, tuple[How, Sequence[torch.dtype]]] = {
 
 
 def how_by_switch(tensors: Sequence[torch.Tensor], op: ReduceOp) -> tuple[How | None, str]:
-    """What the switch is to do, or None and the reason why it cannot."""
+    """Return the switch's operation, or None and the reason why it cannot."""
     how, dtypes = next((way for each, way in _BY_SWITCH.items() if op == each), (None, ()))
     if how is None:
         return None, "operation"

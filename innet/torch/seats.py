@@ -1,9 +1,13 @@
-"""How the processes of a group get a job, and each of them its seat in it.
+"""Seats: a group of processes gets a job, and each process its seat in it.
 
-They do it together, for a group goes through the switch as a whole or not at all: rank 0 finds or
-creates the job, all join it, and after each of the two steps they tell each other over Gloo how it
-went. What the user has to mend is raised on every rank; a controller that refuses is a reason to let
-Gloo carry the group.
+They do this together, because a group goes through the switch as a whole or not at all. All read
+their settings, rank 0 finds or creates the job, and all join it. After each of these steps they
+exchange the outcome over Gloo. Errors that the user has to fix are raised on every rank. If the
+controller refuses, Gloo carries the group.
+
+Gloo is not encrypted, and no token crosses it. For a job created for the group, every rank makes a
+token of its own and sends the others its digest. Rank 0 gives the digests to the controller. For an
+existing job every rank has the token in its environment.
 """
 
 import contextlib
@@ -14,6 +18,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -22,6 +27,7 @@ from torch.distributed import PrefixStore, ProcessGroupGloo, Store  # type: igno
 from innet import errors, tls
 from innet.controller import innet_pb2 as pb
 from innet.controller.client import connect, translated
+from innet.controller.tokens import new_token, token_digest
 from innet.errors import (
     ControllerError,
     ControllerUnreachable,
@@ -46,38 +52,36 @@ Environment = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Place:
-    """One process's place in a group, and how it reaches the others."""
+    """A process's place in a group, and its connections to the others."""
 
     store: Store
     gloo: ProcessGroupGloo
     rank: int
     size: int
     timeout: timedelta
-    first: bool  # of this process's groups: the environment's job is for it
-
-
-@dataclass(frozen=True)
-class _Job:
-    name: str
-    token: str
-    own: bool  # created for the group, and deleted after it
+    first: bool  # whether this is the process's first group, which gets the environment's job
 
 
 @dataclass(frozen=True)
 class _Word:
-    """What a process tells the others: `error` is the class of what went wrong, empty if nothing."""
+    """A message from one process to all others, over Gloo in plain text.
+
+    `error` is the class of the error, or empty. `token_digest` is the SHA-256, in hexadecimal, of
+    the process's token for a job of the group's own. `own` tells that the job was created for the
+    group, and is deleted after it.
+    """
 
     error: str = ""
     text: str = ""
+    token_digest: str = ""
     job: str = ""
-    token: str = ""
     own: bool = False
 
 
 class Seat:
-    """A group's share in innet: `agent`, or None and the `reason` why Gloo carries all of it.
+    """A group's membership: its `agent`, or None and the `reason` why Gloo carries everything.
 
-    `reason` is a word for a metric; :func:`take` logs the whole story.
+    `reason` is a word for a metric; :func:`take` logs the explanation.
     """
 
     def __init__(self, agent: Agent | None, reason: str, leave: contextlib.ExitStack) -> None:
@@ -86,44 +90,54 @@ class Seat:
         self._leave = leave
 
     def leave(self) -> None:
-        """Give back the seat, the cable, and, as the last of the group, the job."""
+        """Give back the seat, the cable, and, as the last process of the group, the job."""
         self._leave.close()
 
 
 def take(place: Place, environment: Environment) -> Seat:
     """Get a seat for this process; all processes of the group have to call it.
 
-    Raises the InnetErrors that the user has to mend, on every rank.
+    Raises the InnetErrors that the user has to fix, on every rank.
     """
     if place.size == 1:
         Settings.read(environment)
         return Seat(None, "one_worker", contextlib.ExitStack())
     with contextlib.ExitStack() as stack:
-        settings, word = _tried(lambda: _prepare(place, environment))
+        token = new_token()
+        settings, word = _tried(partial(_prepare, place, environment, token))
         words = _told(place, word)
         refusal = _refusal(words)
         if settings is None or refusal:
-            _give_up(settings, words[0])
             return _refused(place, refusal)
-        job = _Job(words[0].job, words[0].token, words[0].own)
+        digests = [bytes.fromhex(each.token_digest) for each in words]
+        _, word = _tried(partial(_find_job, place, settings, digests))
+        job, *_ = words = _told(place, word)
+        if refusal := _refusal(words):
+            return _refused(place, refusal)
         if job.own:
-            stack.callback(_leave, place, settings, job)
-        agent, word = _tried(lambda: _join(place, settings, job, stack))
+            stack.callback(_leave, place, settings, job.job)
+            settings = replace(settings, token=token)
+        agent, word = _tried(partial(_join, place, settings, job.job, stack))
         refusal = _refusal(_told(place, word))
         if agent is None or refusal:
             return _refused(place, refusal)
         return Seat(agent, "", stack.pop_all())
 
 
-def _prepare(place: Place, environment: Environment) -> tuple[Settings, _Word]:
-    """The first step: everybody reads the settings, rank 0 finds or creates the job."""
+def _prepare(place: Place, environment: Environment, token: str) -> tuple[Settings, _Word]:
+    """Take the first step, in all processes: read the settings."""
     settings = Settings.read(environment)
     if place.size > MOST_WORKERS:
         raise NoCapacity(f"a job has up to {MOST_WORKERS} workers, the group {place.size}")
+    return settings, _Word(token_digest=token_digest(token).hex())
+
+
+def _find_job(place: Place, settings: Settings, digests: Sequence[bytes]) -> tuple[None, _Word]:
+    """Take the second step, in rank 0: find the job, or create it with all ranks' token digests."""
     if place.rank:
-        return settings, _Word()
+        return None, _Word()
     if settings.job and place.first:
-        return settings, _Word(job=settings.job, token=settings.token)
+        return None, _Word(job=settings.job)
     name = f"torch-{uuid.uuid4().hex[:12]}"
     with _controller(settings) as stub, translated("create a job for the group"):
         request = pb.CreateJobRequest(
@@ -132,19 +146,20 @@ def _prepare(place: Place, environment: Environment) -> tuple[Settings, _Word]:
             workers=place.size,
             slots=settings.slots,
             lease_s=_JOB_LEASE,
-            queue=True,  # without slots the group goes over the fallback until there are some
+            queue=True,  # until there are slots, the group sums over the fallback
+            token_digests=digests,
         )
-        token = stub.CreateJob(request).token
-    return settings, _Word(job=name, token=token, own=True)
+        stub.CreateJob(request)
+    return None, _Word(job=name, own=True)
 
 
 def _join(
-    place: Place, settings: Settings, job: _Job, stack: contextlib.ExitStack
+    place: Place, settings: Settings, job: str, stack: contextlib.ExitStack
 ) -> tuple[Agent, _Word]:
-    """The second step."""
+    """Take the third step, in all processes: join the job, with the token of the settings."""
     seconds = place.timeout.total_seconds()
     link = stack.enter_context(_links.one_of(settings.links))
-    # Of its own: what an exchange leaves behind must not meet the group's collectives.
+    # A separate group, so that an exchange's remnant does not meet the group's collectives.
     exchanges = ProcessGroupGloo(
         PrefixStore("fallback", place.store), place.rank, place.size, NO_TIMEOUT
     )
@@ -152,10 +167,10 @@ def _join(
     stack.callback(fallback.close)
     agent = join(
         settings.controller,
-        job.name,
+        job,
         place.rank,
         link,
-        token=job.token,
+        token=settings.token,
         tls=settings.tls,
         fallback=fallback,
         patience=Patience(switch=min(_SILENT_SWITCH, seconds), workers=seconds),
@@ -164,19 +179,12 @@ def _join(
     return agent, _Word()
 
 
-def _leave(place: Place, settings: Settings, job: _Job) -> None:
-    """The last of a group deletes its job; if that fails, it ends when its lease is over."""
+def _leave(place: Place, settings: Settings, job: str) -> None:
+    """Delete the job, if this is the group's last process; if that fails, the job's lease expires."""
     with contextlib.suppress(Exception):
         if place.store.add("left", 1) == place.size:
             place.store.delete_key("left")
-            _delete(settings, job.name)
-
-
-def _give_up(settings: Settings | None, first: _Word) -> None:
-    """Rank 0 has created a job that nobody will join."""
-    if settings and first.own and first.job:
-        with contextlib.suppress(InnetError):
-            _delete(settings, first.job)
+            _delete(settings, job)
 
 
 def _delete(settings: Settings, name: str) -> None:
@@ -212,7 +220,7 @@ class _Links:
 
     @contextlib.contextmanager
     def one_of(self, links: Sequence[str]) -> Iterator[str]:
-        """A link that is free, until the block is left. Raises NoCapacity."""
+        """Reserve a free link until the block is left. Raises NoCapacity."""
         with self._lock:
             free = [link for link in links if link not in self._taken]
             if not free:
@@ -232,11 +240,11 @@ class _Links:
 _links = _Links()
 
 
-# How it went, from everybody to everybody.
+# The outcome of a step, exchanged between all processes.
 
 
 def _tried(step: Callable[[], tuple[Result, _Word]]) -> tuple[Result | None, _Word]:
-    """A step's outcome, and what to tell the others."""
+    """Run a step. Return its outcome, and the message for the others."""
     try:
         return step()
     except InnetError as problem:
@@ -244,7 +252,7 @@ def _tried(step: Callable[[], tuple[Result, _Word]]) -> tuple[Result | None, _Wo
 
 
 def _told(place: Place, mine: _Word) -> list[_Word]:
-    """What all processes say, by rank."""
+    """Return the messages of all processes, by rank."""
     content = json.dumps(asdict(replace(mine, text=mine.text[: _WORD_BYTES // 8]))).encode()
     own = torch.zeros(_WORD_BYTES, dtype=torch.uint8)
     own[: len(content)] = torch.frombuffer(bytearray(content), dtype=torch.uint8)
@@ -254,7 +262,7 @@ def _told(place: Place, mine: _Word) -> list[_Word]:
 
 
 def _refusal(words: Sequence[_Word]) -> str:
-    """Why Gloo has to carry the group; empty if it need not. Raises what the user has to mend."""
+    """Return why Gloo has to carry the group, or "". Raises the errors that the user has to fix."""
     refusals = []
     for rank, word in enumerate(words):
         if word.error:
@@ -266,7 +274,7 @@ def _refusal(words: Sequence[_Word]) -> str:
 
 
 def _refuses(kind: type[InnetError]) -> bool:
-    """Whether an error means that the controller does not want to, rather than that it cannot."""
+    """Return whether an error is the controller's refusal, rather than a failure to reach it."""
     return issubclass(kind, ControllerError) and not issubclass(
         kind, ControllerUnreachable | NotAuthorized
     )

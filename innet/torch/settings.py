@@ -1,4 +1,4 @@
-"""What the environment says to the backend."""
+"""The backend's settings from the environment."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ from innet.host.quantizers.choice import Choice
 
 @dataclass(frozen=True)
 class Settings:
-    """Where the controller is, and what to ask it for.
+    """The controller's address, and the job to ask it for.
 
-    `job` and `token` are those of a job that is there already; it is for the first group. `switch` and
-    `slots` are for jobs that are created: empty stands for the only switch, 0 for the default.
-    `links` are those of this process.
+    `job` and `token` belong to an existing job, which the first group uses. `switch` and `slots`
+    are for jobs that are created: empty means the only switch, 0 the default. `links` are those of
+    this process.
     """
 
     controller: str
@@ -29,7 +29,7 @@ class Settings:
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> "Settings":
-        """From variables such as ``INNET_CONTROLLER``. Raises UsageError, which says what to do."""
+        """Read variables such as ``INNET_CONTROLLER``. Raises UsageError with a remedy."""
         controller = environment.get(names.CONTROLLER, "")
         if not controller:
             raise UsageError(

@@ -1,4 +1,4 @@
-"""What the caller of a collective waits for."""
+"""The handle on a collective through the switch."""
 
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ _NO_TIMEOUT = timedelta(0)
 
 
 class SwitchWork(Work):
-    """An all-reduce through the switch. When it is done its `tensors` hold the result."""
+    """A handle on an all-reduce through the switch. Once it is done, its `tensors` hold the result."""
 
     def __init__(self, reduction: "Future[None]", tensors: list[torch.Tensor]) -> None:
         super().__init__()
@@ -24,10 +24,11 @@ class SwitchWork(Work):
         self._tensors = tensors
 
     def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
-        """Wait until the tensors hold the result; by default as long as the group's timeout.
+        """Wait until the tensors hold the result.
 
-        Raises TimedOut after `timeout`, while the all-reduce goes on, and otherwise what
-        :meth:`innet.Agent.all_reduce` raises.
+        Without `timeout`, waits until the all-reduce succeeds or fails. Raises TimedOut after
+        `timeout`; the all-reduce goes on. Otherwise raises the errors of
+        :meth:`innet.Agent.all_reduce`.
         """
         seconds = timeout.total_seconds()
         try:
@@ -44,23 +45,23 @@ class SwitchWork(Work):
         self.wait()
 
     def is_completed(self) -> bool:
-        """Whether it is over, well or not."""
+        """Return whether the all-reduce is over, with or without success."""
         return self._reduction.done()
 
     def is_success(self) -> bool:
-        """Whether it has ended well."""
+        """Return whether the all-reduce has succeeded."""
         return self._reduction.done() and self._reduction.exception() is None
 
     def exception(self) -> BaseException | None:
-        """What it has failed with; None while it has not."""
+        """Return its error, or None."""
         return self._reduction.exception() if self._reduction.done() else None
 
     def result(self) -> list[torch.Tensor]:
-        """The tensors, as soon as they hold the result."""
+        """Return the tensors, as soon as they hold the result."""
         self.wait()
         return self._tensors
 
     def get_future(self) -> Any:
-        """A future of the list of tensors."""
+        """Return a future of the list of tensors."""
         tensors = self._tensors
         return torch_future(self._reduction, tensors[0].device, lambda _: tensors)

@@ -1,4 +1,4 @@
-"""Training algorithms of the literature, over the switch and over other networks, in the user's loop.
+"""Training algorithms of the literature, in the user's loop, over the switch and other networks.
 
 ::
 
@@ -11,7 +11,7 @@
             loss(model(images), labels).backward()
             algorithm.step()
 
-One small file for each algorithm; `transports` are the networks under them.
+Each algorithm has one small file. The networks under them are in `transports`.
 """
 
 import importlib
@@ -58,9 +58,10 @@ def make(
     transport: "Transport",
     **options: Any,
 ) -> "Algorithm":
-    """The algorithm of this name for one worker; all workers have to make the same.
+    """Return the algorithm of this name for one worker; all workers must make the same one.
 
-    Raises UsageError for a name or an option that there is not, and for what the algorithm cannot do.
+    Raises UsageError for an unknown name or option, and for options that the algorithm cannot work
+    with.
     """
     if name not in ALGORITHMS:
         raise UsageError(f"no algorithm {name!r}: there are {', '.join(ALGORITHMS)}")

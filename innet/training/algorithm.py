@@ -1,4 +1,4 @@
-"""What all training algorithms have in common: a model, a torch optimizer, a transport, and `step`."""
+"""The base of all training algorithms: a model, a torch optimizer, a transport, and `step`."""
 
 import time
 from abc import ABC, abstractmethod
@@ -17,12 +17,12 @@ from innet.training.transports.base import Transport
 
 @dataclass
 class Times:
-    """Seconds so far, without the user's forward and backward passes."""
+    """Seconds spent so far, without the user's forward and backward passes."""
 
     waiting: float = 0.0
-    """For other workers, the network, or the server: communication that nothing hides."""
+    """Waiting for other workers, the network, or the server: communication that nothing hides."""
     updating: float = 0.0
-    """In the optimizer, and in copying gradients and parameters."""
+    """Running the optimizer, and copying gradients and parameters."""
 
 
 class Algorithm(ABC):
@@ -37,7 +37,7 @@ class Algorithm(ABC):
                 loss(model(images), labels).backward()
                 algorithm.step()
 
-    All workers start with worker 0's parameters. The trained parameters have to be float32.
+    All workers start with worker 0's parameters. The trained parameters must be float32.
     """
 
     def __init__(
@@ -56,19 +56,19 @@ class Algorithm(ABC):
             segment.set_values(transport.broadcast(segment.values()))
 
     def begin(self) -> None:  # noqa: B027 - most do nothing here
-        """Before a forward pass. Some algorithms wait here; who leaves it out loses nothing but that."""
+        """Prepare a forward pass. Some algorithms wait here; leaving it out costs nothing else."""
 
     def step(self) -> None:
-        """After a backward pass: exchange what the algorithm exchanges, and update the model."""
+        """Exchange the algorithm's vectors after a backward pass, and update the model."""
         self.iteration += 1
         self.update()
 
     @abstractmethod
     def update(self) -> None:
-        """The algorithm."""
+        """Run one iteration of the algorithm."""
 
     def close(self) -> None:  # noqa: B027 - some have nothing under way
-        """Finish what is under way. The transport stays open."""
+        """Finish the exchanges under way. The transport stays open."""
 
     def __enter__(self) -> Self:
         return self
@@ -79,21 +79,21 @@ class Algorithm(ABC):
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Time that passes in here is waiting."""
+        """Count the time that passes in this context as waiting."""
         began = time.perf_counter()
         yield
         self.times.waiting += time.perf_counter() - began
 
     @contextmanager
     def updating(self) -> Iterator[None]:
-        """Time that passes in here is updating."""
+        """Count the time that passes in this context as updating."""
         began = time.perf_counter()
         yield
         self.times.updating += time.perf_counter() - began
 
 
 def rate(optimizer: Optimizer) -> float:
-    """The step size of an optimizer. Raises UsageError if it has several."""
+    """Return the step size of an optimizer. Raises UsageError if it has several."""
     rates = {float(group["lr"]) for group in optimizer.param_groups}
     if len(rates) > 1:
         raise UsageError(f"the optimizer has step sizes {sorted(rates)}: it has to have one")
@@ -101,5 +101,5 @@ def rate(optimizer: Optimizer) -> float:
 
 
 def momentum(optimizer: Optimizer) -> float:
-    """The momentum of an optimizer; zero if it knows none."""
+    """Return the momentum of an optimizer, or zero if it has none."""
     return max(float(group.get("momentum", 0.0)) for group in optimizer.param_groups)

@@ -13,11 +13,12 @@ from innet.training.transports.base import Transport
 
 
 class AsyncSGD(Centred):
-    """W ← W - η ΔW for every gradient that comes, first come, first served (You et al., section 3.1).
+    """W ← W - η ΔW for every gradient, in the order of arrival (You et al., section 3.1).
 
-    With `staleness_aware`, η is divided by the gradient's staleness in updates, if that is more than 1
-    (Zhang et al., 2015, in Arnold, 2016). With `one_at_a_time` the server hears a worker when the one
-    that came before it has its answer, as You et al.'s master; else their vectors' ways overlap.
+    With `staleness_aware`, η is divided by the gradient's staleness in updates if that is more than
+    1 (Zhang et al., 2015, in Arnold, 2016). With `one_at_a_time` the server serves the next worker
+    only when the one before it has its answer, as You et al.'s master does. Otherwise the transfers
+    of several workers overlap.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class AsyncSGD(Centred):
             raise UsageError("async-sgd has no momentum: use async-msgd, or momentum=0")
 
     def server(self, initial: Tensor) -> Server:
-        """First come, first served."""
+        """Return a server that applies every gradient in the order of arrival."""
         return AsyncServer(
             initial,
             self.transport.workers,
@@ -65,5 +66,5 @@ class HogwildSGD(Centred):
     """Async SGD without a lock (Recht et al., 2011; You et al., section 3.2)."""
 
     def server(self, initial: Tensor) -> Server:
-        """Without a lock."""
+        """Return a server without a lock."""
         return HogwildServer(initial, self.transport.workers, self.optimizer)

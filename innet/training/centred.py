@@ -1,4 +1,4 @@
-"""Algorithms whose workers give gradients to a parameter server and go on with what it answers."""
+"""Algorithms whose workers send gradients to a parameter server and go on with its answer."""
 
 from abc import abstractmethod
 from functools import partial
@@ -13,11 +13,11 @@ from innet.training.transports.base import Transport
 
 
 class Centred(Algorithm):
-    """Push the gradient, and take the centre for the model.
+    """The base of algorithms that push the gradient and take the server's centre as the model.
 
-    The server updates the centre with an optimizer of the same kind and options as the worker's, and
-    with the worker's step size of the moment; the worker's own only tells it. Every segment has a
-    server of its own.
+    The server updates the centre with an optimizer of the same kind and options as the worker's,
+    and with the worker's present step size. The worker's own optimizer takes no steps: it only
+    defines the server's. Every segment has a server of its own.
     """
 
     def __init__(
@@ -37,10 +37,10 @@ class Centred(Algorithm):
 
     @abstractmethod
     def server(self, initial: Tensor) -> Server:
-        """The server that the algorithm takes, of a segment with these values."""
+        """Return the algorithm's server for a segment with these values."""
 
     def update(self) -> None:
-        """Gradients out, parameters in."""
+        """Push the gradients and pull the parameters."""
         step = rate(self.optimizer)
         for segment, client in zip(self.segments, self._clients, strict=True):
             with self.updating():

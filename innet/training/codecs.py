@@ -1,7 +1,8 @@
-"""Vectors as messages: :mod:`innet.host.codecs` for what a ring or a parameter server transmits.
+"""Vectors as messages: :mod:`innet.host.codecs` for rings and parameter servers.
 
-T and Q are the two light codecs of Pipe-SGD (Li et al., 2018, section 3.2), truncation and quantization:
-in a ring one sits in every transmit-and-reduce step, so it has to be cheap.
+T and Q are the two light codecs of Pipe-SGD (Li et al., 2018, section 3.2), truncation and
+quantization. In a ring, every transmit-and-reduce step encodes and decodes, so a codec must be
+cheap.
 """
 
 from dataclasses import dataclass
@@ -19,14 +20,14 @@ _SCALE = 4
 
 
 class _Plain:
-    """See :class:`interface.Codec`: float32 as it is."""
+    """Float32 without compression, as an :class:`interface.Codec`."""
 
     def encode(self, values: interface.Floats) -> interface.Encoded:
-        """The values."""
+        """Return the values themselves as codes."""
         return interface.Encoded(values, np.float32(1), values.size)
 
     def decode(self, encoded: interface.Encoded) -> interface.Floats:
-        """A copy."""
+        """Return a copy of the values."""
         return np.array(encoded.codes, np.float32)
 
 
@@ -39,15 +40,15 @@ class Codec:
 
     kind: interface.Codec
     code: type[np.generic]
-    """Of one element."""
+    """The type of one element's code."""
     scaled: bool = False
 
     def size(self, elements: int) -> int:
-        """Bytes of a message with so many elements."""
+        """Return the bytes of a message with `elements` elements."""
         return self._offset + np.dtype(self.code).itemsize * elements
 
     def encode(self, vector: Tensor) -> Tensor:
-        """The message for a vector, of which nothing is shared with it."""
+        """Return the message for a vector. It shares no memory with the vector."""
         encoded = self.kind.encode(vector.numpy())
         message = np.empty(self.size(encoded.elements), np.uint8)
         message[: self._offset].view(np.float32)[:] = encoded.scale
@@ -55,7 +56,7 @@ class Codec:
         return torch.from_numpy(message)
 
     def decode(self, message: Tensor) -> Tensor:
-        """The vector in a message: a new one, of which nothing is shared with the message."""
+        """Return the vector in a message. It shares no memory with the message."""
         given = message.numpy()
         codes = given[self._offset :].view(self.code)
         scale = given[: self._offset].view(np.float32)[0] if self.scaled else np.float32(1)
@@ -67,23 +68,24 @@ class Codec:
 
 
 class Mirror:
-    """One end of a way on which vectors travel as codes of how they differ from the ones before.
+    """One end of a connection on which each vector travels as its difference to the one before.
 
-    Both ends begin with `known`, and add up what the codes come to. So what a codec has taken off one
-    difference is in the next, and the other end is never further off than a codec is with one of them.
+    Both ends begin with `known`, and add up the decoded differences. The codec's error in one
+    difference is therefore part of the next one, and errors do not add up: the other end is never
+    further off than the error of one difference.
     """
 
     def __init__(self, known: Tensor, codec: Codec) -> None:
         self._known, self._codec = known.clone(), codec
 
     def encode(self, vector: Tensor) -> Tensor:
-        """The message for the next vector, (n,)."""
+        """Return the message for the next vector, (n,)."""
         message = self._codec.encode(vector - self._known)
         self.decode(message)
         return message
 
     def decode(self, message: Tensor) -> Tensor:
-        """What the other end had, to within the codec's error."""
+        """Return the vector of the other end, to within the codec's error."""
         self._known += self._codec.decode(message)
         return self._known.clone()
 
@@ -97,12 +99,12 @@ _CODECS = {
 
 
 def mirrored(codec: Codec, known: Tensor) -> Codec | Mirror:
-    """A :class:`Mirror`; or the codec itself, if it takes nothing off."""
+    """Return a :class:`Mirror`, or the codec itself if it is lossless."""
     return codec if codec is PLAIN else Mirror(known, codec)
 
 
 def codec(name: str) -> Codec:
-    """The codec ``plain``, ``T`` or ``Q``. Raises UsageError."""
+    """Return the codec ``plain``, ``T`` or ``Q``. Raises UsageError."""
     if name not in _CODECS:
         raise UsageError(f"codec {name!r}: there are {', '.join(_CODECS)}")
     return _CODECS[name]

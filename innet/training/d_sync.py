@@ -9,7 +9,7 @@ from innet.training.transports.base import Transport
 
 
 class DSync(PipeSGD):
-    """W ← W - η mean(ΔW), with every iteration's own gradients: Pipe-SGD with K = 1."""
+    """W ← W - η mean(ΔW), with the gradients of the same iteration: Pipe-SGD with K = 1."""
 
     def __init__(
         self,

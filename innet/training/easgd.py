@@ -1,4 +1,4 @@
-"""The elastic-averaging family with a centre at a server: Original, Async, MEASGD, Hogwild, Sync 1."""
+"""Elastic averaging with a centre at a server: Original, Async, MEASGD, Hogwild, Sync EASGD1."""
 
 from abc import abstractmethod
 from functools import partial
@@ -27,11 +27,11 @@ _COMMON_PULL = 0.9
 
 
 class Elastic(Algorithm):
-    """What the family has in common. A worker's model is its own, and the centre is the result.
+    """The base of the elastic-averaging family. Each worker has its own model; the centre is the result.
 
-    `rho` is ρ; by default all workers together pull the centre by 0.9 of the way at once, ρ = 0.9 / (ηP),
-    as the authors of EASGD suggest (Zhang, Choromanska and LeCun, 2015, section 5). :meth:`centres`
-    and :meth:`load_centre` say what was learned.
+    `rho` is ρ. By default ρ = 0.9 / (ηP), as the authors of EASGD suggest (Zhang, Choromanska and
+    LeCun, 2015, section 5): all P workers together then pull the centre by 0.9 of the way at once.
+    :meth:`centres` and :meth:`load_centre` give the result of the training.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Elastic(Algorithm):
             )
         super().__init__(model, optimizer, transport, packing)
         self.seen = [segment.values() for segment in self.segments]
-        """The centre as this worker saw it last, of every segment."""
+        """The centre of every segment, as this worker saw it last."""
 
     def check(self, optimizer: Optimizer) -> None:
         """Raise UsageError if the optimizer does not fit: equation (1) has no momentum."""
@@ -63,20 +63,20 @@ class Elastic(Algorithm):
 
     @property
     def strength(self) -> float:
-        """ηρ, with the η of the moment."""
+        """Return ηρ, with the present η."""
         return rate(self.optimizer) * self.rho
 
     @abstractmethod
     def centres(self) -> list[Tensor]:
-        """The centre, of every segment."""
+        """Return the centre of every segment."""
 
     def load_centre(self) -> None:
-        """Let the model be the centre, to evaluate or to keep it; after :meth:`close` too."""
+        """Copy the centre into the model, to evaluate or keep it. Works after :meth:`close` too."""
         for segment, centre in zip(self.segments, self.centres(), strict=True):
             segment.set_values(centre)
 
     def move(self, weights: list[Tensor], centres: list[Tensor]) -> None:
-        """(1), or (5) and (6), with the optimizer's step, for W and C of before."""
+        """Apply (1), or (5) and (6), with the optimizer's step and the W and C of before the step."""
         pulls = [
             pull_of(weight, centre, self.strength)
             for weight, centre in zip(weights, centres, strict=True)
@@ -87,7 +87,10 @@ class Elastic(Algorithm):
 
 
 class ServedEASGD(Elastic):
-    """With the centre at a server. Workers give their weights before a pass, and move after it."""
+    """Elastic averaging with the centre at a server.
+
+    Workers send their weights before a pass, and move after it.
+    """
 
     def __init__(
         self,
@@ -109,17 +112,18 @@ class ServedEASGD(Elastic):
 
     @abstractmethod
     def server(self, initial: Tensor) -> Server:
-        """The server that keeps the centre of a segment with these values."""
+        """Return the server that keeps the centre of a segment with these values."""
 
     def begin(self) -> None:
-        """Give W, and let C come beside the forward and backward pass (section 5.1, steps 1 and 2).
+        """Send W, and receive C during the forward and backward pass (section 5.1, steps 1 and 2).
 
-        Without it, `update` does so: the weights are the same then, and so is what follows from them.
+        If it is not called, `update` sends W. The weights are the same then, and so are the
+        results.
         """
         self._exchange()
 
     def update(self) -> None:
-        """Get C, move."""
+        """Wait for C and move."""
         self._exchange()
         with self.waiting():
             self.seen = self._settle()
@@ -138,20 +142,20 @@ class ServedEASGD(Elastic):
             ]
 
     def _settle(self) -> list[Tensor]:
-        """What comes, when it is there."""
+        """Wait for the exchanged centres and return them."""
         coming, self._coming = self._coming, []
         return [future.result() for future in coming]
 
     def centres(self) -> list[Tensor]:
-        """The centre as the servers have it; after `close` as they had it then."""
+        """Return the servers' centres; after `close`, the centres at that time."""
         if self._last:
             return self._last
-        for future in self._coming:  # one question at a time on a connection
+        for future in self._coming:  # one request at a time on a connection
             future.result()
         return [client.pull() for client in self.clients]
 
     def close(self) -> None:
-        """Leave the servers. The centre that the worker knows from then on is the present one."""
+        """Leave the servers. From then on the worker keeps the present centre."""
         if self._last is None:
             self._settle()
             self._last = self.centres()
@@ -160,10 +164,10 @@ class ServedEASGD(Elastic):
 
 
 class AsyncEASGD(ServedEASGD):
-    """First come, first served; equations (1) and (2).
+    """EASGD in the order of arrival: equations (1) and (2).
 
-    With `one_at_a_time` the master exchanges weights with one worker, then with the next (section 1);
-    else their ways overlap, and only the update has a lock.
+    With `one_at_a_time` the master exchanges weights with one worker after the other (section 1).
+    Otherwise the transfers of several workers overlap, and only the update has a lock.
     """
 
     def __init__(
@@ -180,12 +184,12 @@ class AsyncEASGD(ServedEASGD):
         super().__init__(model, optimizer, transport, rho=rho, packing=packing)
 
     def server(self, initial: Tensor) -> Server:
-        """With a lock."""
+        """Return a server with a lock."""
         return ElasticServer(initial, self.transport.workers, one_at_a_time=self._one_at_a_time)
 
 
 class AsyncMEASGD(AsyncEASGD):
-    """With momentum at the workers: equations (5), (6) and (2)."""
+    """Async EASGD with momentum at the workers: equations (5), (6) and (2)."""
 
     def check(self, optimizer: Optimizer) -> None:
         """Raise UsageError if the optimizer does not fit."""
@@ -196,35 +200,35 @@ class AsyncMEASGD(AsyncEASGD):
 
 
 class HogwildEASGD(ServedEASGD):
-    """Async EASGD without a lock at the centre: all workers exchange weights with it as they come."""
+    """Async EASGD without a lock at the centre: workers exchange weights with it at the same time."""
 
     def server(self, initial: Tensor) -> Server:
-        """Without a lock."""
+        """Return a server without a lock."""
         return HogwildElasticServer(initial, self.transport.workers)
 
 
 class OriginalEASGD(ServedEASGD):
-    """Round robin (Algorithm 1): a worker's iteration begins when the one before it is done.
+    """Round robin (Algorithm 1): a worker's exchange begins when the one before it is done.
 
-    `begin` waits for the turn, so that workers compute one after the other: Original EASGD* of table 3.
-    Without it they compute while others have their turn, and only the exchanges are in order; the
-    gradients, which do not depend on it, are the same.
+    `begin` waits for the worker's turn, so that workers compute one after the other: Original
+    EASGD* of table 3. Without calls of `begin`, workers compute while others have their turn, and
+    only the exchanges are in order. The gradients are the same in both cases.
     """
 
     _at_turn = False
 
     def server(self, initial: Tensor) -> Server:
-        """In turns."""
+        """Return a server that serves the workers in the order of ranks."""
         return RoundRobinServer(initial, self.transport.workers)
 
     def begin(self) -> None:
-        """Line 11: wait for the turn, and get the centre."""
+        """Wait for this worker's turn and get the centre (line 11)."""
         with self.waiting():
             self.seen = [client.pull() for client in self.clients]
         self._at_turn = True
 
     def update(self) -> None:
-        """Lines 13 to 15."""
+        """Move and push the weights (lines 13 to 15)."""
         if not self._at_turn:
             self.begin()
         self._at_turn = False
@@ -237,14 +241,14 @@ class OriginalEASGD(ServedEASGD):
 
 
 class SyncEASGD1(ServedEASGD):
-    """All at once, with the centre at a server (Algorithm 2); equations (1) and (2).
+    """Synchronous EASGD with the centre at a server (Algorithm 2): equations (1) and (2).
 
-    The paper's master reduces and broadcasts in a tree; this one has a thread for each worker.
+    The paper's master reduces and broadcasts in a tree. This server has a thread for each worker.
     """
 
     def server(self, initial: Tensor) -> Server:
-        """For all at once."""
+        """Return a server that waits for all workers' weights."""
         return SyncElasticServer(initial, self.transport.workers)
 
     def begin(self) -> None:
-        """Nothing: that the exchange runs beside the pass is Sync EASGD3's."""
+        """Do nothing: only Sync EASGD3 overlaps the exchange with the pass."""

@@ -1,15 +1,16 @@
 """Elastic averaging: the equations, and the servers that keep the centre.
 
-Equations of You, Buluç and Demmel, "Scaling Deep Learning on GPU and Knights Landing clusters", SC17;
-W is a worker's weight, ΔW its gradient, C the centre (W with a bar), η the step size, ρ the elasticity::
+The equations are those of You, Buluç and Demmel, "Scaling Deep Learning on GPU and Knights Landing
+clusters", SC17. W is a worker's weight, ΔW its gradient, C the centre (W with a bar), η the step
+size, ρ the elasticity::
 
     (1)  W ← W - η (ΔW + ρ (W - C))
     (2)  C ← C + η Σ ρ (W - C)            over all workers, or the one that is at the server
     (5)  V ← μ V - η ΔW
     (6)  W ← W + V - η ρ (W - C)
 
-What (1) and (5), (6) do without the elastic term is a torch optimizer's step, ``SGD(lr=η)`` and
-``SGD(lr=η, momentum=μ)``. On the right-hand sides W and C are those of before.
+Without the elastic term, (1) is the step of the torch optimizer ``SGD(lr=η)``, and (5) and (6) are
+that of ``SGD(lr=η, momentum=μ)``. On the right-hand sides W and C are the values before the step.
 """
 
 import torch
@@ -19,18 +20,18 @@ from innet.training.server import Server
 
 
 def pull_of(weight: Tensor, centre: Tensor, strength: float) -> Tensor:
-    """The elastic term, ηρ (W - C), with `strength` = ηρ: what (1) and (6) take off W."""
+    """Return the elastic term ηρ (W - C), with `strength` = ηρ. (1) and (6) subtract it from W."""
     return strength * (weight - centre)
 
 
 class ElasticServer(Server):
-    """First come, first served: (2) for one worker at a time (Async EASGD, section 5.1).
+    """(2) for one worker at a time, in the order of arrival (Async EASGD, section 5.1).
 
-    Workers push their weights, with ηρ for the rate. The answer is the centre before the update.
+    Workers push their weights, and ηρ as the rate. The answer is the centre before the update.
     """
 
     def push_pull(self, worker: int, vector: Tensor, rate: float) -> Tensor:
-        """Answer with the centre, and let the worker's weight pull it."""
+        """Return the centre, and then let the worker's weight pull it."""
         del worker
         with self.changed:
             before = self.centre.clone()
@@ -40,15 +41,15 @@ class ElasticServer(Server):
 
 
 class HogwildElasticServer(Server):
-    """The same without the lock (Hogwild EASGD): workers pull at the centre at the same time."""
+    """An :class:`ElasticServer` without the lock (Hogwild EASGD): workers pull at the same time."""
 
     def pull(self, worker: int) -> Tensor:
-        """The centre as it is, perhaps in the middle of updates."""
+        """Return the present centre, perhaps in the middle of updates."""
         del worker
         return self.centre.clone()
 
     def push_pull(self, worker: int, vector: Tensor, rate: float) -> Tensor:
-        """Answer with the centre as it is, and let the worker's weight pull it."""
+        """Return the present centre, and let the worker's weight pull it."""
         del worker
         before = self.centre.clone()
         self.centre += pull_of(vector, before, rate)
@@ -57,7 +58,7 @@ class HogwildElasticServer(Server):
 
 
 class RoundRobinServer(Server):
-    """In the order of the ranks, over and over (Original EASGD, Algorithm 1).
+    """Workers in the order of their ranks, over and over (Original EASGD, Algorithm 1).
 
     A worker's turn begins with a pull, line 11, and ends with its push, line 15.
     """
@@ -67,13 +68,13 @@ class RoundRobinServer(Server):
         self._turn = 0
 
     def pull(self, worker: int) -> Tensor:
-        """Wait for the worker's turn."""
+        """Wait for the worker's turn and return the centre."""
         with self.changed:
             self.wait_until(lambda: self._turn == worker)
             return self.centre.clone()
 
     def push_pull(self, worker: int, vector: Tensor, rate: float) -> Tensor:
-        """End the worker's turn."""
+        """Let the worker's weight pull the centre, and end the worker's turn."""
         with self.changed:
             self.wait_until(lambda: self._turn == worker)
             before = self.centre.clone()
@@ -83,7 +84,7 @@ class RoundRobinServer(Server):
             return before
 
     def left(self, worker: int) -> None:
-        """Nobody waits for who is gone."""
+        """Pass the turn on if it was that of the worker that has left."""
         if self._turn == worker:
             self._pass_on()
 
@@ -97,7 +98,7 @@ class RoundRobinServer(Server):
 
 
 class SyncElasticServer(Server):
-    """All at once: (2) with the weights of all workers (Sync EASGD1, Algorithm 2)."""
+    """(2) with the weights of all workers at once (Sync EASGD1, Algorithm 2)."""
 
     def __init__(self, initial: Tensor, workers: int) -> None:
         super().__init__(initial, workers)
@@ -106,7 +107,7 @@ class SyncElasticServer(Server):
         self._rate = 0.0
 
     def push_pull(self, worker: int, vector: Tensor, rate: float) -> Tensor:
-        """Wait for all, and answer with the centre of before the update."""
+        """Wait for all workers, and return the centre before the update."""
         with self.changed:
             number = self.updates
             self._weights[worker], self._rate = vector, rate
@@ -115,7 +116,7 @@ class SyncElasticServer(Server):
             return self._before.clone()
 
     def left(self, worker: int) -> None:
-        """The sum is over those who are left."""
+        """Update without the worker that has left, if the others have all pushed."""
         del worker
         self._update_if_complete()
 

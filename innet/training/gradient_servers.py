@@ -1,7 +1,7 @@
 """Parameter servers that take gradients and answer with the updated centre.
 
-The update is a torch optimizer's, of the workers' kind and with their options: plain SGD, SGD with
-momentum (equations 3 and 4 of You et al.), or any other.
+A torch optimizer of the workers' kind and options makes the update: plain SGD, SGD with momentum
+(equations 3 and 4 of You et al.), or any other.
 """
 
 from torch import Tensor
@@ -13,10 +13,11 @@ from innet.training.server import CentreOptimizer, Rule, Server
 
 
 class AsyncServer(Server):
-    """First come, first served: an update for every gradient (You et al., section 3.1).
+    """An update for every gradient, in the order of arrival (You et al., section 3.1).
 
-    With `staleness_aware` a gradient's step size is divided by its staleness (Zhang et al., 2015, as
-    in Arnold, 2016): by the number of updates since its worker's last pull, if that is more than 1.
+    With `staleness_aware` a gradient's step size is divided by its staleness (Zhang et al., 2015,
+    as in Arnold, 2016). The staleness is the number of updates since the worker's last pull; only
+    more than 1 counts.
     """
 
     def __init__(
@@ -35,7 +36,7 @@ class AsyncServer(Server):
         self._pulled_at = [0] * workers
 
     def rule(self) -> Rule:
-        """Every gradient."""
+        """Return the rule of an update for every gradient."""
         if self._staleness_aware or self.one_at_a_time:
             raise UsageError(
                 "staleness_aware and one_at_a_time need the parameter servers of innet.training"
@@ -43,7 +44,7 @@ class AsyncServer(Server):
         return Rule(self._like, asynchronous=True)
 
     def push_pull(self, worker: int, vector: Tensor, rate: float) -> Tensor:
-        """Update with the gradient."""
+        """Update with the gradient and return the centre."""
         with self.changed:
             staleness = self.updates - self._pulled_at[worker]
             if self._staleness_aware:
@@ -55,7 +56,7 @@ class AsyncServer(Server):
 
 
 class HogwildServer(Server):
-    """As AsyncServer, without the lock: several updates at the same time (section 3.2)."""
+    """An AsyncServer without the lock: several updates at the same time (section 3.2)."""
 
     def __init__(self, initial: Tensor, workers: int, like: Optimizer) -> None:
         super().__init__(initial, workers)
@@ -65,23 +66,23 @@ class HogwildServer(Server):
         self._optimizers = [CentreOptimizer(self.centre, like) for _ in range(workers)]
 
     def rule(self) -> Rule:
-        """Every gradient; that no lock holds several parts of the vector together goes without saying."""
+        """Return the rule of an update for every gradient. Others never lock a whole vector."""
         return Rule(self._like, asynchronous=True)
 
     def pull(self, worker: int) -> Tensor:
-        """The centre as it is, perhaps in the middle of updates."""
+        """Return the present centre, perhaps in the middle of updates."""
         del worker
         return self.centre.clone()
 
     def push_pull(self, worker: int, vector: Tensor, rate: float) -> Tensor:
-        """Update with the gradient, at the same time as others."""
+        """Update with the gradient, at the same time as others, and return the centre."""
         self._optimizers[worker].apply(vector, rate)
         self.updates += 1
         return self.centre.clone()
 
 
 class BatchServer(Server):
-    """An update with the mean of `batch` gradients, or of all workers' when fewer are left.
+    """An update with the mean of `batch` gradients, or of all present workers' if these are fewer.
 
     Gradients are summed in the order of the ranks.
     """
@@ -94,12 +95,12 @@ class BatchServer(Server):
         self._waiting: dict[int, tuple[Tensor, float]] = {}
 
     def left(self, worker: int) -> None:
-        """The others may be enough now."""
+        """Update if the gradients of the remaining workers are enough."""
         del worker
         self._update_if_complete()
 
     def _take_part(self, worker: int, vector: Tensor, rate: float) -> None:
-        """Wait for the batch that the gradient is in; with `changed` held."""
+        """Wait for the update with this gradient. Call it with `changed` held."""
         number = self.updates
         self._waiting[worker] = vector, rate
         self._update_if_complete()
@@ -118,8 +119,8 @@ class BatchServer(Server):
 class SoftsyncServer(BatchServer):
     """n-softsync (Zhang et al., 2015, as in Arnold, 2016): an update for every `batch` gradients.
 
-    The update is with their mean, and a worker waits for the one that its gradient is in: with a
-    batch of one this is asynchronous SGD, with one of all workers synchronous.
+    The update uses their mean, and a worker waits for the update with its gradient. A batch of one
+    is asynchronous SGD, and a batch of all workers is synchronous SGD.
     """
 
     def __init__(self, initial: Tensor, workers: int, like: Optimizer, batch: int) -> None:
@@ -128,7 +129,7 @@ class SoftsyncServer(BatchServer):
         super().__init__(initial, workers, like, batch)
 
     def rule(self) -> Rule:
-        """All of them, or each."""
+        """Return the rule for batches of one or of all workers. Raises UsageError for others."""
         if 1 < self._batch < self.workers:
             raise UsageError(
                 f"n={self._batch} of {self.workers} needs the parameter servers of innet.training: "
@@ -137,7 +138,7 @@ class SoftsyncServer(BatchServer):
         return Rule(self._like, asynchronous=self._batch < self.workers)
 
     def push_pull(self, worker: int, vector: Tensor, rate: float) -> Tensor:
-        """Wait for the batch, and update once for all in it."""
+        """Wait for the update of the batch with this gradient, and return the centre."""
         with self.changed:
             self._take_part(worker, vector, rate)
             return self.centre.clone()
@@ -146,8 +147,8 @@ class SoftsyncServer(BatchServer):
 class BackupServer(BatchServer):
     """Backup workers (Chen et al., 2016): the first `workers` - `backups` gradients make an update.
 
-    An update is with their mean. What a slower worker computed for an update that is made already is
-    dropped, and the worker goes on with the centre as it is.
+    An update uses their mean. A slower worker's gradient for an update that was made already is
+    dropped, and the worker goes on with the present centre.
     """
 
     def __init__(self, initial: Tensor, workers: int, like: Optimizer, backups: int) -> None:
@@ -158,17 +159,17 @@ class BackupServer(BatchServer):
         self.dropped = 0
 
     def rule(self) -> Rule:
-        """All of them, if there are no backups.
+        """Return the rule for all workers. Raises UsageError if there are backups.
 
-        Other servers that take a part of the gradients do not say that a worker has left, and the
-        slower ones would wait for it.
+        Other servers with quorums do not lower the quorum when a worker leaves, so the slower ones
+        would wait for it.
         """
         if self._batch < self.workers:
             raise UsageError("backup workers need the parameter servers of innet.training")
         return Rule(self._like, asynchronous=False)
 
     def push_pull(self, worker: int, vector: Tensor, rate: float) -> Tensor:
-        """Be part of the update, or too late."""
+        """Take part in the update, or drop a gradient that is too late. Return the centre."""
         with self.changed:
             if self._pulled_at[worker] < self.updates:
                 self.dropped += 1
@@ -179,7 +180,7 @@ class BackupServer(BatchServer):
 
 
 def apply_mean(optimizer: CentreOptimizer, given: list[tuple[Tensor, float]]) -> None:
-    """One update with the mean of gradients, and the first's step size."""
+    """Update once with the mean of the gradients and the step size of the first."""
     total = given[0][0].clone()
     for gradient, _ in given[1:]:
         total += gradient

@@ -1,6 +1,7 @@
-"""Gradients on their way: all after the backward pass, or each segment during it.
+"""The exchange of gradients: all after the backward pass, or each segment during it.
 
-*Sequential* and *pipelined gradient communication* of Li et al., 2018, figure 2b, equations (5), (6).
+These are the *sequential* and *pipelined gradient communication* of Li et al., 2018, figure 2b,
+equations (5) and (6).
 """
 
 from concurrent.futures import Future
@@ -15,8 +16,8 @@ from innet.training.transports.base import Transport
 class GradientExchange:
     """Means of gradients over the workers, segment by segment, in the order of the backward pass.
 
-    With `overlap` a segment is sent as soon as its gradients are there, while the backward pass goes on.
-    Then there may be only one backward pass for each :meth:`start`.
+    With `overlap` a segment is sent as soon as its gradients are there, while the backward pass
+    goes on. Then there may be only one backward pass for each :meth:`start`.
     """
 
     def __init__(self, segments: list[Segment], transport: Transport, *, overlap: bool) -> None:
@@ -31,7 +32,7 @@ class GradientExchange:
                     self._hooks.append(parameter.register_post_accumulate_grad_hook(hook))
 
     def start(self) -> list[Future[Tensor]]:
-        """After a backward pass: the means to come, one for each segment."""
+        """Return the futures of the means, one for each segment. Call it after a backward pass."""
         while len(self._begun) < len(self._segments):
             self._submit()
         begun, self._begun = self._begun, []
@@ -39,7 +40,7 @@ class GradientExchange:
         return begun
 
     def close(self) -> None:
-        """Let the backward pass alone."""
+        """Remove the hooks from the backward pass."""
         for hook in self._hooks:
             hook.remove()
 
@@ -50,7 +51,8 @@ class GradientExchange:
                     "a second backward pass before step(): with overlap=True there may be only one"
                 )
             self._missing[index] -= 1
-            # In the same order at all workers, whatever the order of their backward passes.
+            # All workers must submit in the same order, whatever the order of their backward
+            # passes.
             while len(self._begun) < len(self._segments) and not self._missing[len(self._begun)]:
                 self._submit()
 

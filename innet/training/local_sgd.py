@@ -1,4 +1,4 @@
-"""Local SGD: k steps alone, then one together (Arnold, 2016)."""
+"""Local SGD: k steps alone, then a common one (Arnold, 2016)."""
 
 from torch import nn
 from torch.optim import Optimizer
@@ -10,9 +10,9 @@ from innet.training.transports.base import Transport
 
 
 class LocalSGD(Algorithm):
-    """Every worker executes `k` steps and keeps the aggregate of its updates.
+    """Local SGD: every worker makes `k` steps of its own and adds up its updates.
 
-    Then the mean of the aggregates is applied to the parameters before the k steps: W ← W + mean(ΔW).
+    Then the mean of these sums is applied to the parameters before the k steps: W ← W + mean(ΔW).
     The optimizer's state, such as momentum, stays each worker's own.
     """
 
@@ -32,7 +32,7 @@ class LocalSGD(Algorithm):
         self._before = [segment.values() for segment in self.segments]
 
     def update(self) -> None:
-        """A local step, and after every k-th the common one."""
+        """Make a local step, and after every k-th one the common step."""
         with self.updating():
             self.optimizer.step()
         if self.iteration % self.k:

@@ -1,8 +1,9 @@
-"""Parameters as flat vectors: all of a model in one, or one for each layer.
+"""Parameters as flat vectors: one for the whole model, or one for each layer.
 
 "Allocate the neural networks in a contiguous way and pack all the layers together and conduct one
 communication each time" (You, Buluç and Demmel, "Scaling Deep Learning on GPU and Knights Landing
-clusters", section 5.2): a packed vector pays the latency once, one for each layer once a layer.
+clusters", section 5.2). A packed vector pays the latency once; a vector for each layer pays it once
+per layer.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from innet.errors import UsageError
 
 Packing = Literal["packed", "layers"] | int
-"""One vector; one for each layer; or so many of about the same size."""
+"""One vector, one for each layer, or a number of vectors of about the same size."""
 
 
 class Segment:
@@ -26,11 +27,11 @@ class Segment:
         self.size = sum(self._sizes)
 
     def values(self) -> Tensor:
-        """A copy of the parameters, float32 (size,)."""
+        """Return a copy of the parameters, float32 (size,)."""
         return _flat([parameter.detach() for parameter in self.parameters])
 
     def gradients(self) -> Tensor:
-        """A copy of the gradients, float32 (size,); zero where there is none."""
+        """Return a copy of the gradients, float32 (size,). A missing gradient is zero."""
         return _flat(
             [
                 torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
@@ -39,7 +40,7 @@ class Segment:
         )
 
     def set_values(self, vector: Tensor) -> None:
-        """Let the parameters be `vector`, (size,)."""
+        """Set the parameters to `vector`, (size,)."""
         with torch.no_grad():
             for parameter, part in self._parts(vector):
                 parameter.copy_(part)
@@ -51,7 +52,7 @@ class Segment:
                 parameter.add_(part.to(parameter.device))
 
     def set_gradients(self, vector: Tensor) -> None:
-        """Let the gradients be `vector`, (size,)."""
+        """Set the gradients to `vector`, (size,)."""
         for parameter, part in self._parts(vector):
             if parameter.grad is None:
                 parameter.grad = torch.empty_like(parameter)
@@ -66,7 +67,7 @@ class Segment:
 
 
 def segments(model: nn.Module, packing: Packing) -> list[Segment]:
-    """The trained parameters of `model` as segments, in the order of the backward pass.
+    """Return the trained parameters of `model` as segments, in the order of the backward pass.
 
     Raises UsageError if there are none, or if one is not float32.
     """
@@ -92,7 +93,7 @@ def segments(model: nn.Module, packing: Packing) -> list[Segment]:
 
 
 def _each_once(layers: list[list[nn.Parameter]]) -> list[list[nn.Parameter]]:
-    """Parameters that several modules share stay with the first of them."""
+    """Leave each parameter only in the first of the modules that share it."""
     seen: set[int] = set()
     kept = []
     for layer in layers:
@@ -104,7 +105,7 @@ def _each_once(layers: list[list[nn.Parameter]]) -> list[list[nn.Parameter]]:
 
 
 def _cut(parameters: list[nn.Parameter], most: int) -> list[list[nn.Parameter]]:
-    """At most so many runs of parameters, of about the same number of elements."""
+    """Cut the parameters into at most `most` runs with about the same number of elements."""
     total = sum(parameter.numel() for parameter in parameters)
     runs: list[list[nn.Parameter]] = [[] for _ in range(most)]
     before = 0

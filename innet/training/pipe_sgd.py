@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
 
 class PipeSGD(Algorithm):
-    """Update with the gradients of the `K`-th last iteration, while the newer ones are on their way.
+    """Update with the gradients of K - 1 iterations ago, while newer ones are being exchanged.
 
-    Algorithm 1, w[t] = w[t-1] - γ g[t-K], with two threads a worker: the user's computes, and the
-    transport's communicates. Gradients are K - 1 iterations old, always; K = 1 is D-Sync, and K = 2
-    hides communication as well as any (equation 4). g is the workers' mean, where the paper has the
-    sum: γ is p times the paper's.
+    This is Algorithm 1, w[t] = w[t-1] - γ g[t-K], with two threads per worker: the user's thread
+    computes, and the transport's communicates. Gradients are always K - 1 iterations old. K = 1 is
+    D-Sync, and K = 2 hides communication as well as any larger K (equation 4). g is the mean over
+    the workers, where the paper has the sum, so γ is p times the paper's.
 
-    For the first `warmup` steps it is D-Sync (section 4, accuracy). The K - 1 steps after that, and
-    else the first, have no gradient to update with, and leave the model and the optimizer alone. Nor are
-    the last K - 1 gradients used.
+    The first `warmup` steps are those of D-Sync (section 4, accuracy). The K - 1 steps after the
+    warm-up have no gradient to update with, and leave the model and the optimizer alone. The last
+    K - 1 gradients are not used.
 
-    `overlap` is pipelined gradient communication, with as many segments as `packing` says (equation 6);
-    without, it is sequential (equation 5). Codecs belong to the transport: see
-    :class:`innet.training.transports.ring.Ring`.
+    `overlap` selects pipelined gradient communication, with as many segments as `packing` gives
+    (equation 6). Without it communication is sequential (equation 5). Codecs belong to the
+    transport: see :class:`innet.training.transports.ring.Ring`.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class PipeSGD(Algorithm):
         self._flying: deque[list[Future[Tensor]]] = deque()
 
     def update(self) -> None:
-        """Lines 8 to 10 of the computation thread, then 3 to 5 of the next iteration."""
+        """Run lines 8 to 10 of the computation thread, then 3 to 5 of the next iteration."""
         with self.updating():
             self._flying.append(self._exchange.start())
         depth = 1 if self.iteration <= self.warmup else self.K
@@ -70,7 +70,7 @@ class PipeSGD(Algorithm):
             self.optimizer.step()
 
     def close(self) -> None:
-        """Wait for the gradients on their way."""
+        """Wait for the gradients that are being exchanged."""
         self._exchange.close()
         for futures in self._flying:
             for future in futures:

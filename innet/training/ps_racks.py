@@ -1,8 +1,8 @@
-"""Synchronous SGD at a parameter server above the racks, whose switches sum what goes up to it.
+"""Synchronous SGD at a parameter server above the racks, whose switches sum the gradients.
 
-The hybrid of Luo et al., "Parameter Box: High Performance Parameter Servers for Efficient Distributed
-Deep Neural Network Training" (2018), section 3 and figure 5: gradients are aggregated inside a rack by
-its switch, and a single stream goes up from there.
+This is the hybrid of Luo et al., "Parameter Box: High Performance Parameter Servers for Efficient
+Distributed Deep Neural Network Training" (2018), section 3 and figure 5. The switch of a rack
+aggregates the gradients inside the rack, and a single stream goes up from there.
 """
 
 from dataclasses import fields
@@ -24,10 +24,11 @@ _WITHOUT = ("amsgrad", "centered", "dampening", "maximize")
 
 
 class PSRacks(Algorithm):
-    """The server updates once it has the gradients of all, and shares the updated parameters.
+    """Synchronous SGD at a server above the racks: one update with the gradients of all workers.
 
-    `optimizer` says which rule, and its learning rate may change from step to step; its own state is not
-    used. The transport has to be a SwitchTransport, of a job whose topmost switch keeps parameters.
+    `optimizer` names the server's rule. Its learning rate may change from step to step; its own
+    state is not used. The transport must be a SwitchTransport of a job whose topmost switch keeps
+    parameters.
     """
 
     def __init__(self, model: nn.Module, optimizer: Optimizer, transport: Transport) -> None:
@@ -42,7 +43,7 @@ class PSRacks(Algorithm):
         self._parameters = RackedParameters(transport.agent, [values], rule)
 
     def update(self) -> None:
-        """Push the gradient, pull the parameters."""
+        """Push the gradient and pull the parameters."""
         self._parameters.lr = rate(self.optimizer)
         with self.waiting():
             self._parameters.step([self._segment.gradients().numpy()])
@@ -52,7 +53,7 @@ class PSRacks(Algorithm):
 
 
 def served(optimizer: Optimizer) -> pbox.Optimizer:
-    """The server's rule that is a torch optimizer's. Raises UsageError if there is none."""
+    """Return the server's rule for a torch optimizer. Raises UsageError if there is none."""
     if len(optimizer.param_groups) != 1:
         raise UsageError(
             "the server has one rule for all parameters: the optimizer has several groups"

@@ -8,10 +8,10 @@ from innet.training.server import Server
 
 
 class PSSync(Centred):
-    """The server updates once it has the gradients of all, and shares the updated parameters."""
+    """Synchronous SGD: one update of the centre with the gradients of all workers."""
 
     def server(self, initial: Tensor) -> Server:
-        """n-softsync with all workers in a batch."""
+        """Return an n-softsync server with all workers in a batch."""
         return SoftsyncServer(
             initial, self.transport.workers, self.optimizer, self.transport.workers
         )

@@ -1,7 +1,7 @@
-"""The parameter server: a centre vector, and what happens to it when a worker pushes.
+"""The parameter server: a centre vector, and its updates when workers push.
 
-A server is called by one thread for each worker, and a call blocks for as long as the algorithm has
-the worker wait. How the calls come over a network is a matter of :mod:`innet.training.transports`.
+A server is called by one thread for each worker. A call blocks for as long as the algorithm lets
+the worker wait. :mod:`innet.training.transports` brings the calls over a network.
 """
 
 import inspect
@@ -19,15 +19,15 @@ from torch.optim import Optimizer
 from innet.errors import PeerFailed, UsageError
 
 WITHIN = 600.0
-"""Seconds that a server has a worker wait for the others, at most."""
+"""The longest time that a worker waits at a server for the others, in seconds."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What a server does with gradients, in words that other parameter servers understand.
+    """A server's treatment of gradients, in terms that other parameter servers understand.
 
-    With `asynchronous` every gradient is an update, else the mean of all workers' is one. An update is a
-    step of `like`, with the step size that comes with the gradients.
+    With `asynchronous` every gradient is an update. Otherwise the mean of all workers' gradients is
+    one. An update is a step of `like`, with the step size that comes with the gradients.
     """
 
     like: Optimizer
@@ -35,10 +35,10 @@ class Rule:
 
 
 class Server(ABC):
-    """A centre, float32 (n,), for `workers` workers. `updates` counts how often it has changed.
+    """A centre, float32 (n,), for `workers` workers. `updates` counts its changes.
 
-    With `one_at_a_time` a worker has its answer before the next one is heard, first come, first served;
-    else the ways of several workers' vectors overlap.
+    With `one_at_a_time` each worker gets its answer before the next one is served, in the order of
+    arrival. Otherwise the transfers of several workers overlap.
     """
 
     def __init__(self, initial: Tensor, workers: int, *, one_at_a_time: bool = False) -> None:
@@ -52,65 +52,65 @@ class Server(ABC):
         self._failed = False
 
     def pull(self, worker: int) -> Tensor:
-        """A copy of the centre."""
+        """Return a copy of the centre."""
         del worker
         with self.changed:
             return self.centre.clone()
 
     @abstractmethod
     def push_pull(self, worker: int, vector: Tensor, rate: float) -> Tensor:
-        """Take a worker's vector, (n,), with its step size, and answer with one, (n,)."""
+        """Take a worker's vector, (n,), and its step size. Return the answer, (n,)."""
 
     def rule(self) -> Rule:
-        """What it does, for a server of another kind. Raises UsageError where words fail."""
+        """Return the server's rule, for a server of another kind. Raises UsageError if there is none."""
         raise UsageError(
             f"{type(self).__name__} is more than gradients and an optimizer: use a transport with "
             "parameter servers of innet.training, such as ProcessGroupTransport"
         )
 
     def push(self, worker: int, vector: Tensor, rate: float) -> None:
-        """The same without an answer."""
+        """Take a worker's vector as :meth:`push_pull` does, without an answer."""
         self.push_pull(worker, vector, rate)
 
     def leave(self, worker: int) -> None:
-        """A worker will not push again: nobody waits for it any more."""
+        """Remove a worker that will not push again: nobody waits for it any more."""
         with self.changed:
             self.present.discard(worker)
             self.left(worker)
             self.changed.notify_all()
 
     def fail(self) -> None:
-        """A worker broke down: who waits gets PeerFailed."""
+        """Raise PeerFailed in all waiting calls, because a worker broke down."""
         with self.changed:
             self._failed = True
             self.changed.notify_all()
 
     def left(self, worker: int) -> None:  # noqa: B027 - most need nothing
-        """What follows from a worker's leaving; called with the lock held."""
+        """React to a worker's departure. Called with the lock held."""
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Wait, with the lock held. Raises PeerFailed."""
+        """Wait until the condition holds. Call it with the lock held. Raises PeerFailed."""
         done = self.changed.wait_for(lambda: self._failed or condition(), WITHIN)
         if self._failed or not done:
             raise PeerFailed("another worker broke down, or has been silent for too long")
 
 
 class CentreOptimizer:
-    """A torch optimizer of the workers' kind, with their options, over a server's centre.
+    """A torch optimizer of the workers' kind and options, over a server's centre.
 
-    ``torch.optim.SGD(lr=η)`` is W ← W - η ΔW, and with ``momentum=μ`` equations (3) and (4) of You et
-    al.: V ← μ V - η ΔW, W ← W + V; PyTorch keeps -V/η, so η may change from step to step there.
+    ``torch.optim.SGD(lr=η)`` is W ← W - η ΔW. With ``momentum=μ`` it is equations (3) and (4) of
+    You et al.: V ← μ V - η ΔW, W ← W + V. PyTorch keeps -V/η, so η may change from step to step.
     """
 
     def __init__(self, centre: Tensor, like: Optimizer) -> None:
-        self._parameter = torch.nn.Parameter(centre)  # of the same memory
+        self._parameter = torch.nn.Parameter(centre)  # shares its memory with the centre
         accepted = inspect.signature(type(like)).parameters
         options = {name: value for name, value in only_group(like).items() if name in accepted}
         options.pop("params", None)
         self._optimizer = type(like)([self._parameter], **options)
 
     def apply(self, gradient: Tensor, rate: float) -> None:
-        """One step with `gradient`, (n,), and step size `rate`."""
+        """Make one step with `gradient`, (n,), and step size `rate`."""
         self._parameter.grad = gradient
         for group in self._optimizer.param_groups:
             group["lr"] = rate
@@ -118,7 +118,7 @@ class CentreOptimizer:
 
 
 def only_group(optimizer: Optimizer) -> dict[str, Any]:
-    """The options of an optimizer that has one group of parameters. Raises UsageError."""
+    """Return the options of an optimizer with one group of parameters. Raises UsageError."""
     if len(optimizer.param_groups) != 1:
         raise UsageError(
             f"the optimizer has {len(optimizer.param_groups)} groups of parameters: a centre has "

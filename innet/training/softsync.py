@@ -1,4 +1,4 @@
-"""Between synchronous and asynchronous: n-softsync, and backup workers."""
+"""Algorithms between synchronous and asynchronous: n-softsync and backup workers."""
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -13,7 +13,7 @@ from innet.training.transports.base import Transport
 class SoftsyncSGD(Centred):
     """An update for every `n` gradients (Zhang et al., 2015, in Arnold, 2016).
 
-    n = 1 is asynchronous SGD, n = the number of workers is synchronous.
+    n = 1 is asynchronous SGD, and n = the number of workers is synchronous SGD.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class SoftsyncSGD(Centred):
         super().__init__(model, optimizer, transport, packing=packing)
 
     def server(self, initial: Tensor) -> Server:
-        """In batches of n."""
+        """Return a server with batches of n."""
         return SoftsyncServer(initial, self.transport.workers, self.optimizer, self._n)
 
 
@@ -49,5 +49,5 @@ class BackupWorkers(Centred):
         super().__init__(model, optimizer, transport, packing=packing)
 
     def server(self, initial: Tensor) -> Server:
-        """With backups."""
+        """Return a server that waits for all but the backups."""
         return BackupServer(initial, self.transport.workers, self.optimizer, self._backups)

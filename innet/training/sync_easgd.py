@@ -1,9 +1,9 @@
-"""Sync EASGD2 and Sync EASGD3: the centre is with the workers (You et al., Algorithms 3 and 4).
+"""Sync EASGD2 and Sync EASGD3: the workers keep the centre (You et al., Algorithms 3 and 4).
 
-Every worker keeps a copy of the centre. The sum of the weights is all that it takes to update them, so
-they stay equal bit by bit and nothing has to be broadcast: one all-reduce an iteration, over any
-transport, also the switch. Over :class:`innet.training.transports.tree.Tree` that is the paper's tree
-reduction.
+Every worker keeps a copy of the centre. The sum of the weights is enough to update the copies, so
+they stay equal bit by bit and nothing has to be broadcast. An iteration takes one all-reduce, over
+any transport, including the switch. Over :class:`innet.training.transports.tree.Tree` it is the
+paper's tree reduction.
 """
 
 from concurrent.futures import Future
@@ -18,7 +18,7 @@ from innet.training.transports.base import Transport
 
 
 class SyncEASGD2(Elastic):
-    """All-reduce the weights after the backward pass; equations (1) and (2)."""
+    """Elastic averaging with an all-reduce after the backward pass: equations (1) and (2)."""
 
     def update(self) -> None:
         """Sum the weights, move them, and move the centre."""
@@ -31,7 +31,7 @@ class SyncEASGD2(Elastic):
         return [self.transport.all_reduce(weight) for weight in weights]
 
     def finish(self, weights: list[Tensor], futures: list[Future[Tensor]]) -> None:
-        """(1) or (5) and (6), then (2): Σ (W - C) is P times the difference of mean and centre."""
+        """Apply (1) or (5) and (6), then (2): Σ (W - C) is P times the difference of mean and centre."""
         with self.waiting():
             means = [future.result() for future in futures]
         with self.updating():
@@ -43,14 +43,14 @@ class SyncEASGD2(Elastic):
             ]
 
     def centres(self) -> list[Tensor]:
-        """The centre, as all workers have it."""
+        """Return the centre, which is the same at all workers."""
         return self.seen
 
 
 class SyncEASGD3(SyncEASGD2):
-    """The same, overlapped: the all-reduce runs beside the forward and backward pass.
+    """Sync EASGD2 with the all-reduce during the forward and backward pass.
 
-    The weights that it sums are known before the pass; the results are those of Sync EASGD2.
+    The all-reduce sums the weights from before the pass, so the results are those of Sync EASGD2.
     """
 
     def __init__(
@@ -66,12 +66,12 @@ class SyncEASGD3(SyncEASGD2):
         self._begin_exchange()
 
     def update(self) -> None:
-        """Finish the exchange that began before the pass, and begin the next."""
+        """Finish the exchange that began before the pass, and begin the next one."""
         self.finish(self._weights, self._futures)
         self._begin_exchange()
 
     def close(self) -> None:
-        """Wait for the exchange that nobody needs any more."""
+        """Wait for the last exchange, whose result is not used."""
         for future in self._futures:
             future.result()
 

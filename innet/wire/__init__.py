@@ -1,5 +1,6 @@
-"""The packet format, said once for Python; everything may import it, and it imports nothing of innet.
+"""The packet format for Python.
 
-`layout` holds the fields and the constants, `records` the numpy view that the host agent works on,
-`frames` the addresses in front, and `capture` the Scapy layer that people read packets with.
+`layout` holds the fields and the constants, and `records` the numpy view that the host agent works
+on. `frames` holds the addresses in front, and `capture` the Scapy layer that people read packets
+with.
 """

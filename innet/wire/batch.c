@@ -1,6 +1,6 @@
-// What a worker does to every word of every packet: its check, and the order of its bytes.
+// A worker's operations on every word of every packet: the check, and the order of bytes.
 //
-// innet/wire/batch.py calls it for whole batches of packets, and says there what each function is for.
+// innet/wire/batch.py calls these functions for whole batches of packets, and describes each of them.
 
 #include "words.h"
 

@@ -1,19 +1,19 @@
-"""The work on every word of a batch of packets: compiled C where there is a compiler, else numpy.
+"""The work on every word of a batch of packets: compiled C if there is a compiler, else numpy.
 
-Both do the same, bit for bit. The C takes a tenth of the time: numpy goes through memory once for every
-step, and slowly through words in network byte order.
+Both give the same bits. The C takes a tenth of the time, because numpy passes over memory once for
+every step, and is slow with words in network byte order.
 """
 
 import ctypes
 import sys
 from functools import cache
-from importlib import resources
 
 import numpy as np
 import numpy.typing as npt
 
 from innet.errors import CompilerError
 from innet.native import compile_library
+from innet.packaged import read
 from innet.wire.records import Records
 
 FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fPIC", "-shared")
@@ -26,11 +26,10 @@ Sums = npt.NDArray[np.uint64]
 
 @cache
 def compiled() -> ctypes.CDLL | None:
-    """The C, or None where it cannot be compiled."""
+    """Return the compiled C, or None where it cannot be compiled. Raises IncompleteInstallation."""
     if sys.byteorder != "little":
         return None
-    folder = resources.files("innet.wire")
-    sources = {name: (folder / name).read_bytes() for name in _SOURCES}
+    sources = {name: read("innet.wire", name) for name in _SOURCES}
     try:
         library = ctypes.CDLL(str(compile_library(FLAGS, sources.values(), lambda: sources)))
     except (CompilerError, OSError):
@@ -43,9 +42,9 @@ def compiled() -> ctypes.CDLL | None:
 
 
 def word_sums(records: Records, weights: Sums) -> Sums:
-    """Σₖ weight(k) · word(k) modulo 2⁶⁴ of every packet, (packets,).
+    """Return Σₖ weight(k) · word(k) modulo 2⁶⁴ of every packet, (packets,).
 
-    The words are the header's and the lanes', big-endian, of 32 bits; there are as many `weights`.
+    The words are the header's and the lanes', big-endian, of 32 bits. There are as many `weights`.
     """
     start = _offset(records, "version")
     if library := compiled():
@@ -62,7 +61,10 @@ def word_sums(records: Records, weights: Sums) -> Sums:
 
 
 def store_lanes(records: Records, chunks: Chunks, which: Indices) -> None:
-    """Write the rows `which`, one for each packet, of `chunks`, (chunks, lanes) int32, to the lanes."""
+    """Write rows of `chunks`, (chunks, lanes) int32, to the packets' lanes.
+
+    `which` has a row for each packet.
+    """
     if not (library := compiled()):
         records["lanes"] = chunks[which]
         return
@@ -86,7 +88,7 @@ def load_lanes(records: Records, positions: Indices, chunks: Chunks, which: Indi
 
 
 def _check(records: Records, chunks: Chunks, which: Indices, positions: Indices | None) -> None:
-    """What C takes for granted of memory; raises AssertionError where it is not so."""
+    """Raise AssertionError unless the arrays lie in memory as the C code expects."""
     packets, rows = len(records), len(chunks)
     places = np.arange(packets) if positions is None else positions
     in_order = all(each.flags.c_contiguous for each in (chunks, which, places))
@@ -107,7 +109,7 @@ def _offset(records: Records, field: str) -> int:
 
 @cache
 def _as_words(dtype: np.dtype[np.void]) -> np.dtype[np.void]:
-    """The same packets, with header and lanes as one row of big-endian words."""
+    """Return the dtype of the same packets, with header and lanes as one row of big-endian words."""
     start = dtype.fields["version"][1] if dtype.fields else 0
     row = (">u4", ((dtype.itemsize - start) // 4,))
     return np.dtype(

@@ -1,4 +1,4 @@
-"""The Scapy layer: innet packets for people's eyes, built from the same table as everything else."""
+"""The Scapy layer, for people who read packets. Its fields come from :mod:`innet.wire.layout`."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ class Lanes(Packet):  # type: ignore[misc]
     ]
 
     def do_dissect(self, s: bytes) -> bytes:
-        """Take whole lanes; what is left over is padding."""
+        """Take whole lanes. Remaining bytes are padding."""
         whole = len(s) - len(s) % 4
         self.setfieldval(
             "lanes", [int.from_bytes(s[i : i + 4], "big", signed=True) for i in range(0, whole, 4)]
@@ -55,13 +55,13 @@ class Innet(Packet):  # type: ignore[misc]
     fields_desc = [_scapy_field(field.name, field.bits) for field in HEADER]  # noqa: RUF012
 
     def guess_payload_class(self, payload: bytes) -> Any:
-        """Some kinds carry lanes."""
+        """Return the class of the payload: lanes, if the packet's kind has any."""
         if self.kind in WITH_LANES:
             return Lanes
         return super().guess_payload_class(payload)
 
     def mysummary(self) -> str:
-        """One line that tells what happens."""
+        """Return one line with the packet's main fields."""
         return str(
             self.sprintf(
                 "innet %Innet.kind% %Innet.operation% job %Innet.job% epoch %Innet.epoch% "

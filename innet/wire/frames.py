@@ -1,4 +1,4 @@
-"""What stands in front of an innet packet on the wire: Ethernet, IPv4, UDP."""
+"""The headers in front of an innet packet on the wire: Ethernet, IPv4, UDP."""
 
 import ipaddress
 import struct
@@ -8,12 +8,12 @@ from innet.wire.layout import UDP_PORT
 
 ENCAPSULATION_BYTES = 14 + 20 + 8
 SOURCE_IP, SOURCE_PORT = slice(26, 30), slice(34, 36)
-"""Where in these bytes it says who has sent the frame."""
+"""The position of the sender's address and port in these bytes."""
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where packets come from or go to. `mac` and `ip` are written as people write them."""
+    """The source or destination of packets. `mac` and `ip` are text, as people write them."""
 
     mac: str
     ip: str
@@ -21,27 +21,27 @@ class Address:
 
     @property
     def mac_bytes(self) -> bytes:
-        """The six bytes of the MAC address."""
+        """Return the six bytes of the MAC address."""
         return bytes.fromhex(self.mac.replace(":", ""))
 
     @property
     def ip_bytes(self) -> bytes:
-        """The four bytes of the IPv4 address."""
+        """Return the four bytes of the IPv4 address."""
         return ipaddress.IPv4Address(self.ip).packed
 
     @property
     def ip_number(self) -> int:
-        """The IPv4 address as a number."""
+        """Return the IPv4 address as a number."""
         return int(ipaddress.IPv4Address(self.ip))
 
 
 def mac_text(raw: bytes) -> str:
-    """Six bytes as ``02:00:00:00:00:01``."""
+    """Return six bytes in the form ``02:00:00:00:00:01``."""
     return ":".join(f"{byte:02x}" for byte in raw)
 
 
 def encapsulation(source: Address, destination: Address, payload_bytes: int) -> bytes:
-    """The 42 bytes in front of a UDP payload of `payload_bytes`, without a UDP checksum."""
+    """Return the 42 bytes in front of a UDP payload of `payload_bytes`, without a UDP checksum."""
     total = 28 + payload_bytes
     ip = struct.pack(
         "!BBHHHBBH4s4s", 0x45, 0, total, 0, 0, 64, 17, 0, source.ip_bytes, destination.ip_bytes
@@ -53,7 +53,7 @@ def encapsulation(source: Address, destination: Address, payload_bytes: int) -> 
 
 
 def internet_checksum(data: bytes) -> int:
-    """RFC 1071's ones'-complement checksum of an even number of bytes."""
+    """Return RFC 1071's ones'-complement checksum of an even number of bytes."""
     total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)

@@ -1,4 +1,4 @@
-"""Packets as numpy records: one array element is one packet, one operation serves a whole batch."""
+"""Packets as numpy records: one array element per packet, one operation for a whole batch."""
 
 from functools import cache
 
@@ -12,9 +12,9 @@ Records = npt.NDArray[np.void]
 
 @cache
 def packet_dtype(lanes: int, encapsulation: int = 0) -> np.dtype[np.void]:
-    """The layout of one packet: `encapsulation` opaque bytes, the header, `lanes` lanes.
+    """Return the layout of one packet: `encapsulation` opaque bytes, the header, and `lanes` lanes.
 
-    All integers are big-endian; lanes are signed. With ``lanes=0`` the packet is a bare header.
+    All integers are big-endian, and lanes are signed. With ``lanes=0`` the packet is a bare header.
     """
     fields: list[tuple[str, object] | tuple[str, object, tuple[int]]] = []
     if encapsulation:
@@ -26,12 +26,12 @@ def packet_dtype(lanes: int, encapsulation: int = 0) -> np.dtype[np.void]:
 
 
 def packet_bytes(lanes: int) -> int:
-    """Size of the UDP payload of a packet with `lanes` lanes."""
+    """Return the size of the UDP payload of a packet with `lanes` lanes."""
     return HEADER_BYTES + lanes * LANE_BYTES
 
 
 def blank(count: int, lanes: int, kind: Kind, encapsulation: bytes = b"") -> Records:
-    """`count` packets of one kind with every other header field zero, ready to be filled."""
+    """Return `count` packets of one kind, with every other header field zero, ready to be filled."""
     records: Records = np.zeros(count, packet_dtype(lanes, len(encapsulation)))
     if encapsulation:
         records["encapsulation"] = np.void(encapsulation)

@@ -1,5 +1,5 @@
-"""The kinds of switch that run the aggregation program: what differs between them, and nothing else.
+"""The kinds of switch that run the aggregation program, and all differences between them.
 
-`choice` finds a kind by its name. `interface` says what the controller asks of one; `bmv2` and
-`tofino` answer, and `packing` turns a Tofino's program into what its P4Runtime servers take.
+`choice` finds a kind by its name. `interface` is the protocol of a kind, which `bmv2` and `tofino`
+implement. `packing` turns a Tofino's program into the form its P4Runtime servers take.
 """

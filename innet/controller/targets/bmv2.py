@@ -1,4 +1,4 @@
-"""BMv2's ``simple_switch_grpc``, and ``innet-switch``, which speaks as it does."""
+"""BMv2's ``simple_switch_grpc``, and ``innet-switch``, which behaves like it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _COUNTERS = ("waiting", "completed", "answered", "pending", "stale", "raised", "
 
 @dataclass(frozen=True)
 class Bmv2:
-    """A software switch: its program is a JSON file that comes with innet."""
+    """A software switch. Its program is a JSON file that comes with innet."""
 
     name: str = "bmv2"
     tables: tuple[str, ...] = (
@@ -30,11 +30,11 @@ class Bmv2:
     port_rule: str = f"numbers below {CPU_PORT}"
 
     def is_port(self, number: int) -> bool:
-        """All below the CPU port are."""
+        """Return whether a port's number is below the CPU port."""
         return number < CPU_PORT
 
     def program(self, lanes: int, artifact: str) -> artifacts.Artifact:
-        """The program that comes with innet. Raises UsageError."""
+        """Return the program that comes with innet. Raises UsageError."""
         if artifact:
             raise UsageError(
                 "a software switch runs the program that comes with innet: no --artifact"
@@ -42,13 +42,13 @@ class Bmv2:
         return artifacts.artifact(lanes)
 
     def job_cells(self, names: Names, index: int) -> Mapping[str, p4rt.Entity]:
-        """A counter for each outcome, a cell for each job."""
+        """Return one counter cell of the job for each outcome."""
         return {each: names.counter(each, index) for each in _COUNTERS}
 
     def objection(self, job: Wanted) -> str | None:  # noqa: ARG002 - all ports share all registers
-        """None: wherever they are."""
+        """Return None: a software switch can sum for workers at any port."""
         return None
 
     def describe(self, device_config: bytes) -> list[str]:
-        """It is one JSON file."""
+        """Return one line about the JSON file."""
         return [f"BMv2 JSON, {len(device_config)} bytes, sha256 {artifacts.digest(device_config)}"]

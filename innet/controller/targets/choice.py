@@ -1,4 +1,4 @@
-"""Which kinds of switch there are."""
+"""The table of all kinds of switch."""
 
 from innet.controller.targets.bmv2 import Bmv2
 from innet.controller.targets.interface import Target
@@ -19,7 +19,7 @@ TARGETS = {each.name: each for each in _ALL}
 
 
 def find(name: str) -> Target:
-    """The kind of switch with this name; without one, a software switch. Raises UsageError."""
+    """Return the kind of switch with this name, by default a software switch. Raises UsageError."""
     if (name or DEFAULT) not in TARGETS:
         raise UsageError(f"target {name[:40]!r}: there are {', '.join(TARGETS)}")
     return TARGETS[name or DEFAULT]

@@ -1,4 +1,4 @@
-"""What the controller has to know of a kind of switch."""
+"""The protocol of a kind of switch, as the controller uses it."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -11,26 +11,26 @@ from innet.controller.values import Wanted
 
 
 class Program(Protocol):
-    """What a switch is given to run: `lanes` per packet, so many `slots`.
+    """A program that a switch runs, with `lanes` per packet and `slots`.
 
-    `device_config` is what P4Runtime's ForwardingPipelineConfig calls ``p4_device_config``.
+    `device_config` is the field ``p4_device_config`` of P4Runtime's ForwardingPipelineConfig.
     """
 
     @property
     def lanes(self) -> int:
-        """32-bit integers per packet."""
+        """Return the number of 32-bit integers per packet."""
 
     @property
     def slots(self) -> int:
-        """Chunks that can be under way."""
+        """Return the number of chunks that can be in flight."""
 
     @property
     def device_config(self) -> bytes:
-        """The program itself, in the form that the switch's P4Runtime server takes."""
+        """Return the program itself, in the form that the switch's P4Runtime server takes."""
 
     @property
     def p4info(self) -> p4info_pb2.P4Info:
-        """Its schema."""
+        """Return the program's schema."""
 
 
 class Target(Protocol):
@@ -38,39 +38,42 @@ class Target(Protocol):
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Return the kind's name, as users write it."""
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """The tables of its program that the controller fills."""
+        """Return the tables of its program that the controller fills."""
 
     @property
     def first_device(self) -> int:
-        """The lowest device id that its P4Runtime server takes."""
+        """Return the lowest device id that its P4Runtime server takes."""
 
     @property
     def seals(self) -> bool:
-        """Whether what it sends to workers has its check (docs/slot-protocol.md)."""
+        """Return whether its packets to workers carry a check (docs/slot-protocol.md)."""
 
     @property
     def clears_at_once(self) -> int:
-        """As many packet-ins as come back to one burst of packet-outs without a loss."""
+        """Return how many packet-ins can come back to one burst of packet-outs without a loss."""
 
     @property
     def port_rule(self) -> str:
-        """Which ports workers and other switches can be at, for people."""
+        """Return the rule for port numbers of workers and other switches, for people."""
 
     def is_port(self, number: int) -> bool:
-        """Whether this is one of them."""
+        """Return whether a port's number follows this rule."""
 
     def program(self, lanes: int, artifact: str) -> Program:
-        """What it runs. Raises UsageError if there is none with so many lanes, or not all of it."""
+        """Return its program.
+
+        Raises UsageError if there is none with so many lanes, or if parts of it are missing.
+        """
 
     def job_cells(self, names: Names, index: int) -> Mapping[str, p4rt.Entity]:
-        """The counter cells of the job with this index, by what each counts."""
+        """Return the counter cells of the job with this index, by the name of the counter."""
 
     def objection(self, job: Wanted) -> str | None:
-        """Why it cannot sum for the workers of a job where they are, if it cannot."""
+        """Return why it cannot sum for a job's workers at their ports, or None if it can."""
 
     def describe(self, device_config: bytes) -> list[str]:
-        """What a `device_config` consists of, for people: sizes and digests, a line each."""
+        """Return the parts of a `device_config`, for people: sizes and digests, a line each."""

@@ -1,6 +1,7 @@
-"""The two forms in which P4Runtime servers of a Tofino take its pipeline, and back.
+"""The two forms in which P4Runtime servers of a Tofino take its pipeline.
 
-Both are made of what the compiler and its assembler leave in a folder (:mod:`innet.p4.binaries`).
+Both are made of the files that the compiler and its assembler leave in a folder
+(:mod:`innet.p4.binaries`).
 """
 
 import struct
@@ -15,7 +16,7 @@ from innet.p4.artifacts import digest
 from innet.p4.binaries import Binaries
 
 PROGRAM = "aggregate"
-"""As the compiler names a program: after its source file."""
+"""The program's name for the compiler, which takes it from the source file."""
 
 _PROFILE = "pipe"  # the name of the Pipeline in aggregate.p4
 _PIPES = (0, 1, 2, 3)
@@ -26,23 +27,24 @@ class Packing(Protocol):
     """One of the forms."""
 
     def pack(self, binaries: Binaries) -> bytes:
-        """The pipeline as a ``p4_device_config``."""
+        """Return the pipeline as a ``p4_device_config``."""
 
     def describe(self, device_config: bytes) -> list[str]:
-        """What is in one, a line each. Raises UsageError if it is of another form."""
+        """Return its parts, a line each. Raises UsageError if it has another form."""
 
 
 class Stratum:
     """A serialized ``BfPipelineConfig``.
 
-    The message is stratum/stratum's ``stratum/hal/lib/barefoot/bf.proto``; Stratum parses it in
-    ``bf_pipeline_utils.cc`` (ExtractBfPipelineConfig), and its ``bf_pipeline_builder`` makes it of the
-    compiler's .conf file. There, p4lang/p4c's ``backends/tofino/scripts/p4c-gen-conf`` puts one
-    profile in charge of four pipes, whether the chip has two or four of them.
+    The message is defined in ``stratum/hal/lib/barefoot/bf.proto`` of stratum/stratum. Stratum
+    parses it in ``bf_pipeline_utils.cc`` (ExtractBfPipelineConfig). Its ``bf_pipeline_builder``
+    makes it from the compiler's .conf file. In that file, p4lang/p4c's
+    ``backends/tofino/scripts/p4c-gen-conf`` assigns one profile to four pipes, whether the chip has
+    two or four of them.
     """
 
     def pack(self, binaries: Binaries) -> bytes:
-        """All pipes run the same."""
+        """Return a message with one profile for all pipes."""
         message = pb.BfPipelineConfig(p4_name=PROGRAM, bfruntime_info=binaries.bfrt)
         message.profiles.add(
             profile_name=_PROFILE,
@@ -53,7 +55,7 @@ class Stratum:
         return message.SerializeToString(deterministic=True)
 
     def describe(self, device_config: bytes) -> list[str]:
-        """The message's fields."""
+        """Return the message's fields, a line each."""
         try:
             message = pb.BfPipelineConfig.FromString(device_config)
         except DecodeError as problem:
@@ -71,20 +73,20 @@ class Stratum:
 
 
 class Sde:
-    """Name, binary and context, each behind its length in 32 bits, little-endian.
+    """Name, binary and context, each after its length in 32 bits, little-endian.
 
-    What the SDE's older P4Runtime server took, which is p4lang/PI; Stratum's ``stratum_bf``, over PI
-    too, made it of a BfPipelineConfig until it was removed (BfPipelineConfigToPiConfig, last in
-    commit d0cb857d of stratum/stratum).
+    The SDE's older P4Runtime server, p4lang/PI, took this form. Stratum's ``stratum_bf``, which
+    used PI as well, made it from a BfPipelineConfig until it was removed
+    (BfPipelineConfigToPiConfig, last in commit d0cb857d of stratum/stratum).
     """
 
     def pack(self, binaries: Binaries) -> bytes:
-        """Its parts, one behind the other."""
+        """Return the parts, one after the other."""
         parts = (PROGRAM.encode(), binaries.binary, binaries.context)
         return b"".join(_LENGTH.pack(len(part)) + part for part in parts)
 
     def describe(self, device_config: bytes) -> list[str]:
-        """The parts."""
+        """Return the parts, a line each."""
         name, binary, context = _parts(device_config)
         return [
             f"lengths and parts, p4_name {name.decode(errors='replace')}",

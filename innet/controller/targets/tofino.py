@@ -1,6 +1,6 @@
 """Tofino 1 and Tofino 2, behind Stratum or an SDE's own P4Runtime server.
 
-What the program itself does otherwise is in docs/tofino.md.
+docs/tofino.md describes the differences of the program itself.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,15 +19,15 @@ from innet.p4 import binaries, tofino
 _OUTCOMES = {
     "waiting": 1, "completed": 2, "answered": 3, "pending": 4, "stale": 5, "raised": 8, "ignored": 9
 }  # fmt: skip
-"""OUTCOME_* of innet/p4/tna/metadata.p4, which the counter `outcomes` is indexed by."""
+"""OUTCOME_* of innet/p4/tna/metadata.p4, by which the counter `outcomes` is indexed."""
 
 _JOBS = 256  # of innet/p4/shared/constants.p4
-_PIPE_BITS, _PORT_BITS = 2, 7  # a port's number is its pipe's, and its own there
+_PIPE_BITS, _PORT_BITS = 2, 7  # a port's number consists of its pipe and its number there
 _LAST_PORT = (1 << _PIPE_BITS + _PORT_BITS) - 1
 
 
 class Ports(NamedTuple):
-    """Port numbers of a chip that are not for cables: CPU_PORT and RECIRCULATION_PORT of chip.p4."""
+    """Port numbers of a chip without cables: CPU_PORT and RECIRCULATION_PORT of chip.p4."""
 
     cpu: int
     recirculation: tuple[int, ...]
@@ -51,12 +51,12 @@ class TofinoProgram:
 
 @dataclass(frozen=True)
 class Tofino:
-    """A chip, and the form in which the P4Runtime server before it takes its pipeline.
+    """A chip, and the form in which its P4Runtime server takes a pipeline.
 
-    Ports are the chip's own numbers (D_P; gNMI's ``ifindex`` in Stratum): the program's P4Info asks for
-    no translation, without which Stratum passes numbers on as they are (its README.run.md, "Port
-    Numbers"). Stratum answers device ids from 1 on (``p4_service.cc``), and keeps 128 packet-ins
-    for a controller that is slow (``bfrt_packetio_manager.cc``).
+    Ports are the chip's own numbers (D_P; gNMI's ``ifindex`` in Stratum). The program's P4Info asks
+    for no translation, and then Stratum passes numbers on unchanged (its README.run.md, "Port
+    Numbers"). Stratum accepts device ids from 1 on (``p4_service.cc``), and keeps 128 packet-ins
+    for a slow controller (``bfrt_packetio_manager.cc``).
     """
 
     name: str
@@ -71,17 +71,17 @@ class Tofino:
 
     @property
     def port_rule(self) -> str:
-        """Numbers of nine bits, but for those that lead to the CPU, or back in."""
+        """Return the rule: numbers of nine bits, except for CPU and recirculation ports."""
         special = sorted((PORTS[self.chip].cpu, *PORTS[self.chip].recirculation))
         return f"the chip's own numbers up to {_LAST_PORT} but for {', '.join(map(str, special))}"
 
     def is_port(self, number: int) -> bool:
-        """Whether a cable can be there."""
+        """Return whether a cable can be attached to a port."""
         special = PORTS[self.chip]
         return number <= _LAST_PORT and number not in (special.cpu, *special.recirculation)
 
     def program(self, lanes: int, artifact: str) -> TofinoProgram:
-        """The program, of the files in the folder `artifact`. Raises UsageError."""
+        """Return the program, made of the files in the folder `artifact`. Raises UsageError."""
         if lanes != tofino.LANES:
             raise UsageError(f"{lanes} lanes: the program for {self.chip} has {tofino.LANES}")
         info = tofino.p4info(self.chip)
@@ -90,14 +90,18 @@ class Tofino:
         return TofinoProgram(lanes, slots, self.packing.pack(made), info)
 
     def job_cells(self, names: Names, index: int) -> Mapping[str, p4rt.Entity]:
-        """One counter has all outcomes of all jobs."""
+        """Return the job's cells of the one counter for all outcomes of all jobs."""
         return {
             name: names.counter("outcomes", outcome * _JOBS + index)
             for name, outcome in _OUTCOMES.items()
         }
 
     def objection(self, job: Wanted) -> str | None:
-        """Each pipe has registers of its own, and clears come from the CPU port into one of them."""
+        """Return why the chip cannot sum for a job, or None if it can.
+
+        Each pipe has registers of its own. CLEAR packets come from the CPU port and reach only one
+        pipe's registers.
+        """
         cpu = PORTS[self.chip].cpu
         first, last = _pipe(cpu) << _PORT_BITS, (_pipe(cpu) + 1 << _PORT_BITS) - 1
         for who, port in _whereabouts(job):
@@ -110,17 +114,17 @@ class Tofino:
         return None
 
     def describe(self, device_config: bytes) -> list[str]:
-        """The files that are packed."""
+        """Return the packed files, a line each."""
         return self.packing.describe(device_config)
 
 
 def _whereabouts(job: Wanted) -> Iterator[tuple[str, int]]:
-    """Everybody whose packets change a job's cells, and at which port: workers, and switches."""
+    """Yield the port of every worker and switch whose packets change a job's cells."""
     for rank, where in sorted(job.workers.items()):
         yield f"worker {rank}", where.port
     for share in job.shares:
         for each in share.contributors:
-            yield "a switch below", each.where.port  # of workers it has been said
+            yield "a switch below", each.where.port  # a worker among them is named above
         if share.uplink:
             yield f"the parent {share.uplink.parent!r}", share.uplink.port
 

@@ -1,6 +1,6 @@
-"""Gradients as fewer bytes, and back, for whoever sends them without the switch; pure functions.
+"""Codecs: pure functions that make gradients smaller for transports without the switch.
 
-`interface` says what a codec does. Decoded values are summed as floats, at every hop of a ring for
-instance: unlike a quantizer's (:mod:`innet.host.quantizers`) a codec's codes cannot be added by a switch.
-docs/quantization.md compares them.
+`interface` defines a codec. Decoded values are added as floats, for example at every hop of a ring.
+A switch cannot add codes, unlike the integers of a quantizer (:mod:`innet.host.quantizers`).
+docs/quantization.md compares the codecs.
 """

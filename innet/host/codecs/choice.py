@@ -12,7 +12,7 @@ CODECS: dict[str, type[Codec]] = {"truncation": Truncation, "max8": MaxScaled, "
 
 
 def codec(text: str) -> Codec:
-    """``truncation``, ``max8``, ``tree8``, or ``strom:TAU``. Raises UsageError for anything else."""
+    """Return the codec ``truncation``, ``max8``, ``tree8`` or ``strom:TAU``. Raises UsageError."""
     if text in CODECS:
         return CODECS[text]()
     if text.startswith("strom"):

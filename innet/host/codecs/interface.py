@@ -1,4 +1,4 @@
-"""What a codec does: a flat float32 vector to an array of codes and a scale, and back."""
+"""The interface of a codec: a flat float32 vector to an array of codes and a scale, and back."""
 
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -11,7 +11,7 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Encoded:
-    """What travels. `codes`: contiguous, one-dimensional. `elements`: of the vector."""
+    """An encoded vector of `elements` elements. `codes` is contiguous and one-dimensional."""
 
     codes: npt.NDArray[Any]
     scale: np.float32
@@ -19,22 +19,22 @@ class Encoded:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of codes and scale."""
+        """Return the bytes of codes and scale."""
         return self.codes.nbytes + self.scale.nbytes
 
 
 class Codec(Protocol):
-    """One way to encode. Codecs have no state, and may be shared by threads."""
+    """A way to encode vectors. Codecs have no state, so that threads may share them."""
 
     def encode(self, values: Floats) -> Encoded:
-        """`values` are flat; they are not changed."""
+        """Encode a flat vector, without changing it."""
 
     def decode(self, encoded: Encoded) -> Floats:
-        """A new flat vector. What was not finite is not finite again."""
+        """Return a new flat vector; infinities and NaNs decode to infinities or NaNs."""
 
 
 def largest_magnitude(values: Floats) -> np.float32:
-    """Of a flat vector; 0 of an empty one, NaN if a value is not finite."""
+    """Return the largest magnitude of a flat vector: 0 if it is empty, NaN if a value is not finite."""
     if not values.size:
         return np.float32(0)
     largest = np.float32(np.maximum(values.max(), -values.min()))

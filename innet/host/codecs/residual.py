@@ -9,14 +9,14 @@ from innet.host.quantizers.residuals import Residuals
 
 
 class WithResidual:
-    """Encodes a vector and what the codec has taken from the vectors of the same key before it."""
+    """A codec with error feedback: it adds the error left from a key's last vector to the next one."""
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
         self._residuals = Residuals()
 
     def encode(self, key: Hashable, values: Floats) -> Encoded:
-        """`key` tells tensors apart; `values` are flat and not changed."""
+        """Encode a flat vector, without changing it. `key` identifies the tensor."""
         given = self._residuals.added(key, values)
         encoded = self._codec.encode(given)
         counted = np.ones(values.size, np.bool_)
@@ -24,5 +24,5 @@ class WithResidual:
         return encoded
 
     def decode(self, encoded: Encoded) -> Floats:
-        """As the codec does."""
+        """Decode as the codec does."""
         return self._codec.decode(encoded)

@@ -1,17 +1,19 @@
 """Strom's sparse message: one word for every element beyond the threshold.
 
-Nikko Strom, "Scalable Distributed DNN Training Using Commodity GPU Cloud Computing", Interspeech 2015:
-a word has 31 bits of index and one bit that tells plus tau from minus tau,
+Nikko Strom, "Scalable Distributed DNN Training Using Commodity GPU Cloud Computing", Interspeech
+2015. A word has 31 bits of index and one bit that distinguishes plus tau from minus tau:
 
     word = 2 * index + (x < 0)    for every x with |x| > tau;    decoded = +-tau there, 0 elsewhere.
 
-What is not sent belongs into the residual: :class:`innet.host.codecs.residual.WithResidual` keeps it.
+The rest belongs in the residual, which :class:`innet.host.codecs.residual.WithResidual` keeps.
 
-**Bytes per element**: 4 times the share of elements beyond tau, and 4 for tau. **Error bound**: none;
-``decoded`` is off by ``|x|``, or by ``||x| - tau|`` where a word was sent. If a value is not finite all
-decoded ones are NaN.
+**Bytes per element**: 4 times the share of elements beyond tau, plus 4 for tau.
 
-For the switch there is the quantizer ``strom:TAU``, dense, since slots are places in the vector.
+**Error bound**: none. ``decoded`` is off by ``||x| - tau|`` where a word was sent, and by ``|x|``
+elsewhere. If a value is not finite, all decoded values are NaN.
+
+The quantizer ``strom:TAU`` is the version for the switch. It is dense, since a slot's lanes are
+fixed positions in the vector.
 """
 
 import numpy as np
@@ -26,7 +28,7 @@ class Threshold:
         self._tau = np.float32(tau)
 
     def encode(self, values: Floats) -> Encoded:
-        """At most 2**31 elements."""
+        """Encode a vector of at most 2**31 elements."""
         if np.isnan(largest_magnitude(values)):
             return Encoded(np.empty(0, np.uint32), np.float32(np.nan), values.size)
         places = np.flatnonzero(np.abs(values) > self._tau)

@@ -1,6 +1,8 @@
-"""int32: multiples of a power of two, one to a lane; :mod:`innet.host.quantize` has equations and bound.
+"""int32: multiples of a power of two, one per lane.
 
-**Bytes per element**, without headers: 4, and 4 / lanes for a row's exponent.
+:mod:`innet.host.quantize` has the equations and the error bound.
+
+**Bytes per element**, without headers: 4, plus 4 / lanes for a row's exponent.
 """
 
 import numpy as np
@@ -28,7 +30,7 @@ class BlockScale:
         return quantize.blocks(values, self.rows_per_chunk * lanes).reshape(-1, lanes)
 
     def scales(self, rows: Floats) -> Integers:
-        """The exponents of the rows, (rows,)."""
+        """Return the exponents of the rows, (rows,)."""
         return quantize.block_exponents(rows)
 
     def scales_of(self, largest: Floats) -> Integers:
@@ -55,13 +57,13 @@ class BlockScale:
     def on_the_way(
         self, rows: Floats, own: Integers, agreed: Integers, rounding: Rounding, *, mean: bool
     ) -> Scaling | None:
-        """What makes integers of rows, and floats of their sums, while they travel; if that can be."""
+        """Return a Scaling that converts rows during the exchange, or None if that is impossible."""
         if rounding is not nearest:
             return None
         return quantize.on_the_way(rows, own, agreed, self._workers, mean=mean)
 
     def results(self, scaling: Scaling, done: Reduction, agreed: Integers) -> Floats:
-        """:meth:`dequantize`'s floats, of an exchange in which they were made on the way."""
+        """Return the floats of :meth:`dequantize`, from an exchange that made them row by row."""
         values = scaling.results(done)
         values[~quantize.is_finite(agreed, done.flags)] = np.nan
         return values

@@ -1,7 +1,8 @@
 """Quantizers by name, as a user chooses them: ``int8+stochastic+feedback``, ``strom:0.001``.
 
-A name, for ``strom`` with its threshold behind a colon; then ``+stochastic`` for stochastic rounding, and
-``+feedback`` for error feedback. All workers of a job have to choose the same.
+A name consists of a quantizer, which for ``strom`` includes a colon and the threshold.
+``+stochastic`` may follow for stochastic rounding, and ``+feedback`` for error feedback. All
+workers of a job have to choose the same.
 """
 
 import re
@@ -19,7 +20,7 @@ from innet.host.quantizers.threshold import Threshold
 
 NAMES = ("int32", "int16", "int8", "strom")
 FEWEST_LEVELS = 15
-"""With fewer a narrow quantizer is refused."""
+"""The fewest levels that a narrow quantizer may have; with fewer it is refused."""
 
 _IDENTITY_BITS = 27
 _NARROW_BITS = {"int16": 16, "int8": 8}
@@ -27,7 +28,7 @@ _NARROW_BITS = {"int16": 16, "int8": 8}
 
 @dataclass(frozen=True)
 class Choice:
-    """What a user has chosen. `tau` is strom's threshold."""
+    """A user's choice of a quantizer. `tau` is strom's threshold."""
 
     name: str = "int32"
     tau: float = 0.0
@@ -36,8 +37,8 @@ class Choice:
 
     @classmethod
     def read(cls, text: str) -> "Choice":
-        """Raises UsageError where `text` names nothing."""
-        base, *options = re.split(r"\+(?=[a-z])", text)  # not as in 1e+20
+        """Parse a name. Raises UsageError if it names no quantizer."""
+        base, *options = re.split(r"\+(?=[a-z])", text)  # do not split 1e+20
         name, colon, parameter = base.partition(":")
         if name not in NAMES or not set(options) <= {"stochastic", "feedback"}:
             raise UsageError(
@@ -59,11 +60,11 @@ class Choice:
 
     @property
     def identity(self) -> int:
-        """A number that tells choices apart, 0 for the default."""
+        """Return a number that identifies the choice, 0 for the default."""
         return 0 if self == Choice() else zlib.crc32(repr(self).encode()) % (1 << _IDENTITY_BITS)
 
     def bind(self, workers: int) -> Quantizer:
-        """The quantizer for so many workers. Raises UsageError if they are too many for it."""
+        """Return the quantizer for `workers` workers. Raises UsageError if it cannot serve so many."""
         if self.name == "int32":
             return BlockScale(workers)
         if self.name == "strom":
@@ -79,7 +80,7 @@ class Choice:
 
 
 def most_workers(bits: int) -> int:
-    """For how many workers so many bits leave enough levels."""
+    """Return the largest number of workers for which so many bits leave enough levels."""
     return ((1 << bits) - 1) // (FEWEST_LEVELS - 1)
 
 

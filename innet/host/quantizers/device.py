@@ -1,12 +1,13 @@
-"""Quantizing where the tensor is: on a GPU only integers leave it, and they leave it once.
+"""Quantization on the tensor's own device: only integers leave a GPU, and only once.
 
-The largest magnitudes of the rows go to the CPU, which works out scales and steps, small arrays, as ever;
-the device divides, rounds and packs. Kernels run on a stream of this quantizer's own, which waits for the
-caller's, and what they have made goes into pinned memory with one asynchronous copy. Then this thread
-waits for that copy, and for nothing else that the device does.
+The rows' largest magnitudes go to the CPU, which computes scales and steps. These arrays are small.
+The device divides, rounds and packs. Kernels run on a stream of this quantizer's own, which waits
+for the caller's stream. One asynchronous copy brings the integers into pinned memory. This thread
+waits for that copy, and for nothing else on the device.
 
-Kernels are Triton's where it can be imported and lanes are a power of two, else PyTorch's; both give the
-same bits as numpy. Triton's write words in network byte order, as packets have them.
+The kernels are Triton's if it can be imported and the number of lanes is a power of two, else
+PyTorch's. Both give the same bits as numpy. Triton's write words in network byte order, as in
+packets.
 """
 
 import contextlib
@@ -28,7 +29,7 @@ from innet.wire.layout import Flag
 
 
 def kernels(lanes: int) -> ModuleType:
-    """The fastest that there are."""
+    """Return the fastest kernels available."""
     if lanes & (lanes - 1) or not importlib.util.find_spec("triton"):
         return torch_kernels
     from innet.host.quantizers import triton_kernels
@@ -37,14 +38,14 @@ def kernels(lanes: int) -> ModuleType:
 
 
 def on_device(quantizer: Quantizer, device: torch.device, lanes: int) -> Any:
-    """The same quantizer for tensors on a device; the one on the CPU where the device is of no use."""
+    """Return the quantizer for tensors on a device; on the CPU if the device cannot help."""
     if isinstance(quantizer, Narrow | BlockScale):
         return OnDevice(quantizer, device, kernels(lanes))
     return OnCpu(quantizer, device)
 
 
 class OnCpu:
-    """A quantizer for tensors on a device that has to have them on the CPU; see :class:`OnDevice`."""
+    """A quantizer that copies a device's tensors to the CPU; see :class:`OnDevice`."""
 
     def __init__(self, quantizer: Quantizer, device: torch.device) -> None:
         self._quantizer = quantizer
@@ -111,7 +112,7 @@ class OnDevice:
         self, sums: Integers | Wide, counts: Counts, agreed: Integers, flags: Flags, *, mean: bool
     ) -> torch.Tensor:
         """See :class:`interface.Quantizer`."""
-        if sums.dtype.itemsize > 4:  # sums again in limbs, which takes no contribution of ours
+        if sums.dtype.itemsize > 4:  # sums made again in limbs, which do not need our contribution
             values = self._scaled.dequantize(sums, counts, agreed, flags, mean=mean)
             return torch.from_numpy(values).to(self._device)
         steps = self._scaled.steps(agreed)
@@ -129,7 +130,7 @@ class OnDevice:
 
     @contextlib.contextmanager
     def _aside(self) -> Iterator[None]:
-        """On the stream of our own, behind what this thread's current stream has been given."""
+        """Run the block on our own stream, after all work queued on this thread's current stream."""
         if not self._stream:
             yield
             return
@@ -138,14 +139,14 @@ class OnDevice:
             yield
 
     def _handed_over(self, values: torch.Tensor) -> torch.Tensor:
-        """Complete, and not to be given to anybody else as long as the current stream may use it."""
+        """Return a finished tensor that nobody else gets while the current stream may use it."""
         if self._stream:
             values.record_stream(torch.cuda.current_stream(self._device))
             self._stream.record_event().synchronize()
         return values
 
     def _to_host(self, name: str, tensor: torch.Tensor) -> Any:
-        """The tensor as a numpy array, when it is there."""
+        """Return the tensor as a numpy array, once it has been copied."""
         if not self._stream:
             return tensor.numpy()
         staging = self._staging(name, tensor.shape, tensor.dtype)
@@ -154,16 +155,16 @@ class OnDevice:
         return staging.numpy()
 
     def _to_device(self, name: str, array: Any) -> torch.Tensor:
-        """By way of pinned memory, so that the copy need not be waited for."""
+        """Copy an array by way of pinned memory, so that nobody has to wait for the copy."""
         native = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
         if not self._stream:
-            return torch.from_numpy(native)
-        staging = self._staging(name, native.shape, torch.from_numpy(native[:0]).dtype)
+            return torch.tensor(native)
+        staging = self._staging(name, native.shape, torch.tensor(native[:0]).dtype)
         staging.numpy()[...] = native
         return staging.to(self._device, non_blocking=True)
 
     def _staging(self, name: str, shape: Any, dtype: torch.dtype) -> torch.Tensor:
-        """Pinned memory, used again for as long as the size stays."""
+        """Return pinned memory, which is used again as long as the size stays the same."""
         found = self._pinned.get(name)
         if found is None or found.shape != shape or found.dtype != dtype:
             found = self._pinned[name] = torch.empty(shape, dtype=dtype, pin_memory=True)

@@ -1,4 +1,4 @@
-"""What a quantizer does between a float32 vector and the integers that an exchange carries."""
+"""The interface of a quantizer: a float32 vector to the integers of an exchange, and back."""
 
 from typing import Protocol
 
@@ -12,36 +12,36 @@ Floats = npt.NDArray[np.float32]
 
 
 class Rounding(Protocol):
-    """How numbers become whole."""
+    """A way to round numbers to integers."""
 
     def __call__(self, scaled: Floats, first: int) -> None:
-        """Round in place. `first` is the place of the first number in the vector."""
+        """Round in place. `first` is the position of the first number in the vector."""
 
 
 class Quantizer(Protocol):
-    """Float32 to integers and back, for one seat.
+    """A conversion of float32 to integers and back, for one worker.
 
-    The vector lies in *rows* of as many elements as a packet has lanes; `rows_per_chunk` of them, one
-    or several, travel in one packet. Workers agree on words by a maximum, sum integers, and get floats:
+    The vector lies in *rows* with as many elements as a packet has lanes. A packet carries
+    `rows_per_chunk` rows. To sum, a worker takes these steps:
 
-    1. `scales` of the worker's own rows;
-    2. `quantize`, with the maximum of all workers' scales;
-    3. `dequantize` the integers' sum. The sum of one worker's integers alone is what that worker has
-       contributed: error feedback needs it.
+    1. `scales` of its own rows, whose maximum over all workers they agree on; 2. `quantize` with
+    the agreed scales; 3. `dequantize` the sum of all workers' integers.
+
+    Dequantizing a worker's own integers gives its contribution, which error feedback needs.
     """
 
     rows_per_chunk: int
 
     def rows(self, values: Floats, lanes: int) -> Floats:
-        """A flat vector as (rows, lanes), padded with zeros to whole chunks; a view if none are."""
+        """Return a flat vector as (rows, lanes), zero-padded to whole chunks; a view if possible."""
 
     def scales(self, rows: Floats) -> Integers:
-        """Words whose maximum over the workers tells the scale of every row. May be none, (0,)."""
+        """Return words whose maximum over the workers gives each row's scale. May be empty, (0,)."""
 
     def quantize(
         self, rows: Floats, own: Integers, agreed: Integers, rounding: Rounding
     ) -> tuple[Integers, Flags]:
-        """(chunks, lanes) int32 and the chunks' flags; no sum of the workers' integers overflows.
+        """Return (chunks, lanes) int32 that all workers can add without overflow, and the flags.
 
         `rows` are not changed. `own` and `agreed` are words as from `scales`.
         """
@@ -49,26 +49,26 @@ class Quantizer(Protocol):
     def dequantize(
         self, sums: Integers | Wide, counts: Counts, agreed: Integers, flags: Flags, *, mean: bool
     ) -> Floats:
-        """The sums or the means, (rows, lanes), of sums of integers and what came with them.
+        """Return the sums or means, (rows, lanes), from summed integers and their counts and flags.
 
-        `counts` say how many contributions are in every element; they broadcast against the sums.
+        `counts` is the number of contributions in every element; it broadcasts against the sums.
         """
 
 
 class Scaled(Quantizer, Protocol):
-    """A quantizer that divides a row by a step and rounds: all that a GPU has to do of its work.
+    """A quantizer that divides a row by a step and rounds, which is all the work for a GPU.
 
-    The integers are cut off at plus and minus `limit`, and put into words by `packing`.
+    The integers are clamped to plus and minus `limit`, and put into words by `packing`.
     """
 
     packing: Packing
     limit: np.float32
 
     def scales_of(self, largest: Floats) -> Integers:
-        """The scales of rows with these largest magnitudes, (rows,); NaN where a value is one."""
+        """Return the scales of rows with these largest magnitudes, (rows,); a magnitude may be NaN."""
 
     def steps(self, agreed: Integers) -> Floats:
-        """What one integer stands for in every row, (rows,); NaN where a row is not finite."""
+        """Return the value of one integer step in every row, (rows,); NaN where a row is not finite."""
 
     def flags(self, own: Integers, agreed: Integers) -> Flags:
-        """The chunks' flags: what is not finite here, and is not told by the agreed scales."""
+        """Return the chunks' flags for rows that are not finite here although the agreed scale is."""

@@ -1,25 +1,26 @@
 """int16 and int8: integers scaled by the largest magnitude, two or four to a lane.
 
-The scalar quantization of Pipe-SGD (Li et al., NeurIPS 2018, section 3.2), in which a maximum sets the
-range, with one maximum for every row of elements instead of one for the vector, and agreed on by all
-workers, so that their integers can be added. Let N be the number of workers, M the largest magnitude in a
-row over all workers, b the bits, and
+This is the scalar quantization of Pipe-SGD (Li et al., NeurIPS 2018, section 3.2), in which a
+maximum sets the range. Here every row of elements has its own maximum, not the whole vector, and
+all workers agree on it, so that their integers can be added. Let N be the number of workers, M the
+largest magnitude in a row over all workers, b the bits, and
 
     L = floor((2**b - 1) / (2 N)),    step = max(M / L rounded down to float32, 2**-126),
     q = round(x / step), at most L in absolute value,    mean = sum of q / contributions * step.
 
-**Bytes per element**, without headers: b / 8, and 4 / lanes for M. **Levels**: 2 L + 1.
+**Bytes per element**, without headers: b / 8, plus 4 / lanes for M. **Levels**: 2 L + 1.
 
 **Error bound.** Every element of the mean differs from the exact one by at most
 
     E + (|mean| + E) * 2**-22 + 2**-149    where    E = r * step + X * 2**-24
 
-and r = 1/2 rounding to nearest and 1 stochastically, X is the mean of the workers' |x|, and what is not
-``r * step`` is float32's own rounding: of x / step, of the division by the contributions, of the product.
+and r = 1/2 rounding to nearest and 1 stochastically, and X is the mean of the workers' |x|. All
+terms but ``r * step`` are float32's own rounding: of x / step, of the division by the
+contributions, of the product.
 
-A row in which any worker has a NaN or an infinity comes back as NaN throughout. With a quorum M may have
-been agreed on without this worker: what is beyond M is then cut off at M, and is what error feedback
-keeps; what is not finite is told by a flag, for all rows of the packet.
+A row in which any worker has a NaN or an infinity comes back as NaN throughout. With a quorum the
+workers may have agreed on M without this worker. Its values beyond M are then clamped to M, and
+error feedback keeps the rest. A flag reports its infinities and NaNs, for all rows of the packet.
 """
 
 import numpy as np
@@ -32,7 +33,7 @@ from innet.host.quantizers.packing import Packing
 from innet.wire.layout import Flag
 
 INFINITY = 0x7F800000
-"""The bits of float32's infinity: larger, as an integer, than those of every finite magnitude."""
+"""The bits of float32's infinity, an integer above those of every finite magnitude."""
 
 _SMALLEST_STEP = np.float32(2.0**-126)
 _TILE = (
@@ -41,7 +42,7 @@ _TILE = (
 
 
 class Narrow:
-    """A quantizer with the lanes cut into `packing`'s sub-lanes; see :class:`interface.Quantizer`."""
+    """A quantizer for narrow integers in `packing`'s sub-lanes; see :class:`interface.Quantizer`."""
 
     def __init__(self, packing: Packing) -> None:
         self.packing = packing
@@ -53,7 +54,7 @@ class Narrow:
         return blocks(values, self.rows_per_chunk * lanes).reshape(-1, lanes)
 
     def scales(self, rows: Floats) -> Integers:
-        """The bits of every row's largest magnitude, (rows,): their order is that of the numbers."""
+        """Return the bits of every row's largest magnitude, (rows,), which sort as the numbers do."""
         return self.scales_of(np.maximum(rows.max(axis=1), -rows.min(axis=1)))
 
     def scales_of(self, largest: Floats) -> Integers:
@@ -122,7 +123,7 @@ class Narrow:
             integers, some = whole[: part.stop - start], values[rows]
             self.packing.unpack(sums[part], counts[part], integers)
             np.copyto(some, integers.reshape(-1, lanes), casting="same_kind")
-            if mean:  # before scaling: the sum may exceed float32 where the mean does not
+            if mean:  # before scaling: the sum may exceed float32 although the mean does not
                 by_chunk = some.reshape(-1, per, lanes)
                 by_chunk /= counts[part, None].astype(np.float32)
             with np.errstate(over="ignore"):

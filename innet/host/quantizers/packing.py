@@ -1,20 +1,23 @@
-"""Several narrow integers in one of the switch's 32-bit lanes, which it adds as if they were one.
+"""Several narrow integers in one of the switch's 32-bit lanes, which it adds as a single integer.
 
-A lane has ``32 / bits`` sub-lanes. Those below the top carry ``q + limit``, which is not negative; the
-top one carries q as it is, in two's complement:
+A lane has ``32 / bits`` sub-lanes. Those below the top carry ``q + limit``, which is not negative.
+The top one carries q as it is, in two's complement:
 
     word = q[top] * 2**(bits * top)  +  sum over j < top of (q[j] + limit) * 2**(bits * j)
 
-With |q| <= limit, and ``2 * workers * limit < 2**bits``, **no carry leaves a sub-lane**: whatever some
-of the workers add up, a lower sub-lane holds between 0 and ``2 * workers * limit <= 2**bits - 1``, so
-that the word's lowest ``bits * top`` bits are the lower sub-lanes' sums side by side, and what is above
-them is the top's sum. **The word never reaches a limit of int32**, where the switch would stop: the top's
-sum is within ``workers * limit <= (2**bits - 1) // 2 = 2**(bits - 1) - 1`` of 0, so the word is at least
+Let |q| <= limit, and ``2 * workers * limit < 2**bits``.
+
+**No carry leaves a sub-lane.** Whichever workers' words are added, a lower sub-lane holds between 0
+and ``2 * workers * limit <= 2**bits - 1``. So the word's lowest ``bits * top`` bits are the lower
+sub-lanes' sums side by side, and the bits above them are the top's sum.
+
+**The word never reaches a limit of int32**, where the switch would saturate. The top's sum is
+within ``workers * limit <= (2**bits - 1) // 2 = 2**(bits - 1) - 1`` of 0, so the word is at least
 ``-(2**(bits - 1) - 1) * 2**(bits * top) > -2**31``. And ``2 * workers * limit`` is even, so a lower
 sub-lane never is all ones, and the word stays below ``2**31 - 1``.
 
-The biases add up to `limit` for every contribution. How many there are comes with the sum, whether all
-workers are in it or a quorum.
+The biases add up to `limit` for every contribution. The sum comes with the number of contributions,
+for all workers as for a quorum.
 """
 
 from dataclasses import dataclass
@@ -29,7 +32,7 @@ _WORD_BITS = 32
 
 @dataclass(frozen=True)
 class Packing:
-    """Integers of absolute value up to `limit`, in sub-lanes of so many `bits`, for `workers`."""
+    """A layout of integers up to `limit` in absolute value, in sub-lanes of `bits`, for `workers`."""
 
     bits: int
     limit: int
@@ -43,21 +46,21 @@ class Packing:
 
     @classmethod
     def widest(cls, bits: int, workers: int) -> "Packing":
-        """With the largest integers of which so many workers' sum fits."""
+        """Return a packing with the largest `limit` for which the sum of `workers` integers fits."""
         return cls(bits, ((1 << bits) - 1) // (2 * workers), workers)
 
     @property
     def per_lane(self) -> int:
-        """How many integers share a lane."""
+        """Return the number of integers that share a lane."""
         return _WORD_BITS // self.bits
 
     @property
     def levels(self) -> int:
-        """How many different integers a worker has."""
+        """Return the number of different integers that a worker can send."""
         return 2 * self.limit + 1
 
     def pack(self, integers: Integers, words: Integers, scratch: Integers) -> None:
-        """(chunks, per_lane, lanes) integers into (chunks, lanes) words; `scratch` is like those."""
+        """Pack (chunks, per_lane, lanes) integers into (chunks, lanes) words, using `scratch`."""
         np.left_shift(integers[:, -1], self.bits * (self.per_lane - 1), out=words)
         words += sum(self.limit << self.bits * j for j in range(self.per_lane - 1))
         for j in range(self.per_lane - 1):
@@ -65,9 +68,9 @@ class Packing:
             words += scratch
 
     def unpack(self, sums: Integers | Wide, counts: Counts, into: Integers | Wide) -> None:
-        """The integers' sums, (chunks, per_lane, lanes), from the words' sums, (chunks, lanes).
+        """Return sums of integers, (chunks, per_lane, lanes), from sums of words, (chunks, lanes).
 
-        `counts` broadcast against the words and say how many contributions are in each.
+        `counts` is the number of contributions in each word; it broadcasts against the words.
         """
         np.right_shift(sums, self.bits * (self.per_lane - 1), out=into[:, -1])
         bias = self.limit * counts.astype(np.int32)

@@ -1,15 +1,17 @@
-"""Error feedback: what rounding has taken from a gradient is added to the next one.
+"""Error feedback: the error of rounding a gradient is added to the next gradient.
 
-Seide, Fu, Droppo, Li and Yu, "1-Bit Stochastic Gradient Descent", Interspeech 2014; Karimireddy, Rebjock,
-Stich and Jaggi, "Error Feedback Fixes SignSGD", ICML 2019, algorithm 2. For every tensor, known by its
-key, a worker keeps a residual e in float32, zero at first:
+Seide, Fu, Droppo, Li and Yu, "1-Bit Stochastic Gradient Descent", Interspeech 2014; Karimireddy,
+Rebjock, Stich and Jaggi, "Error Feedback Fixes SignSGD", ICML 2019, algorithm 2. A key identifies a
+tensor. For every tensor a worker keeps a residual e in float32, zero at first:
 
     p = g + e;    contribute Q(p);    e <- p - Q(p).
 
-Then the sum of all contributions differs from the sum of all gradients by the last residual only, which
-is no larger than one step of rounding (and float32's rounding of g + e). Where a result was made without
-this worker, for it takes a quorum only, nothing was contributed: e <- p. Where the scale that the workers
-have agreed on is not finite, the result is NaN for everybody, and e <- 0: it begins anew.
+Then the sum of all contributions differs from the sum of all gradients by the last residual only.
+That is at most one step of rounding (and float32's rounding of g + e).
+
+With a quorum a result may be made without this worker. It has then contributed nothing, so e <- p.
+If the scale that the workers agreed on is not finite, the result is NaN for all of them, and e <-
+0.
 
 **Bytes per element**: none on the wire; 4 of memory.
 """
@@ -25,13 +27,13 @@ _INFINITY = float("inf")
 
 
 class Residuals:
-    """The residuals of one worker's tensors, flat float32, by key; numpy arrays or torch tensors."""
+    """The residuals of one worker's tensors by key, flat float32 numpy arrays or torch tensors."""
 
     def __init__(self) -> None:
         self._kept: dict[Hashable, Floats] = {}
 
     def added(self, key: Hashable, values: Floats) -> Floats:
-        """The sum g + e, new. A tensor whose size has changed is another one."""
+        """Return g + e as a new array. A tensor whose size has changed counts as a new tensor."""
         rest = self._kept.get(key)
         if rest is None or rest.shape != values.shape or type(rest) is not type(values):
             return values + 0
@@ -41,7 +43,7 @@ class Residuals:
     def keep(
         self, key: Hashable, corrected: Floats, contributed: Floats, counted: npt.NDArray[np.bool_]
     ) -> None:
-        """Let e be p - Q(p) where `counted`, else p; all flat."""
+        """Set e to p - Q(p) where `counted`, else to p; all arrays are flat."""
         with np.errstate(invalid="ignore"):
             rest = corrected - contributed
         if not counted.all():

@@ -1,11 +1,11 @@
-"""To whole numbers: to the nearest, or up and down at random so that the mean is kept.
+"""Rounding to integers: to the nearest, or up and down at random so that the mean is kept.
 
 Stochastic rounding takes x up to floor(x) + 1 with the probability x - floor(x), so its expectation
-is x (Gupta, Agrawal, Gopalakrishnan and Narayanan, "Deep Learning with Limited Numerical Precision",
-ICML 2015, section 3). The random numbers have 24 bits and are a function of a key and the element's
-place only: no state, the same bits in any order and on any device. The expectation is exact where
-x - floor(x) is a multiple of 2**-24, which it is for |x| >= 1, and within 2**-24 of x elsewhere. The
-rounded number differs from x by less than 1.
+is x (Gupta, Agrawal, Gopalakrishnan and Narayanan, "Deep Learning with Limited Numerical
+Precision", ICML 2015, section 3). The random numbers have 24 bits. They depend only on a key and on
+the element's position, so there is no state, and the bits are the same in any order and on any
+device. The expectation is exact where x - floor(x) is a multiple of 2**-24, which it is for |x| >=
+1. Elsewhere it is within 2**-24 of x. The rounded number differs from x by less than 1.
 """
 
 from dataclasses import dataclass
@@ -22,26 +22,26 @@ _RESOLUTION = np.float32(2.0**-24)
 
 
 def nearest(scaled: Floats, first: int) -> None:  # noqa: ARG001 - a Rounding
-    """Round in place, halves to even. Differs from the number by at most 1/2."""
+    """Round in place, halves to even. The result differs from the number by at most 1/2."""
     np.rint(scaled, out=scaled)
 
 
 @dataclass(frozen=True)
 class Stochastic:
-    """Round up or down at random. Equal keys give equal bits; keys of different calls differ."""
+    """Stochastic rounding. Equal keys give equal bits; every call needs a different key."""
 
     key: int
 
     @classmethod
     def of(cls, seed: int, rank: int, step: int) -> "Stochastic":
-        """For the `step`-th call of a worker; workers must not round alike, or errors add up."""
+        """Return the rounding of a worker's `step`-th call; if all rounded alike, errors would add up."""
         key = splitmix64(seed)
         for part in (rank, step):
             key = splitmix64(key ^ part)
         return cls(key)
 
     def __call__(self, scaled: Floats, first: int) -> None:
-        """Round in place; `first` is the place of the first number in the vector."""
+        """Round in place; `first` is the position of the first number in the vector."""
         uniform = random_bits(self.key, first, scaled.size) >> np.uint32(8)
         below = np.floor(scaled)
         np.subtract(scaled, below, out=scaled)
@@ -50,10 +50,11 @@ class Stochastic:
 
 
 def random_bits(key: int, first: int, count: int) -> Bits:
-    """32 random bits for each of the places from `first` on, below 2**32.
+    """Return 32 random bits for each position from `first` on; positions are below 2**32.
 
-    The place is mixed with the key's lower half, then its upper, by Wellons's ``lowbias32`` ("Prospecting
-    for Hash Functions", 2018): 32-bit multiplications, which every device has.
+    The position is mixed with the key's lower half, then its upper, by Wellons's ``lowbias32``
+    ("Prospecting for Hash Functions", 2018). This takes 32-bit multiplications, which every device
+    has.
     """
     bits = np.arange(first, first + count, dtype=np.uint32)
     scratch = np.empty_like(bits)
@@ -64,7 +65,7 @@ def random_bits(key: int, first: int, count: int) -> Bits:
 
 
 def splitmix64(number: int) -> int:
-    """A well mixed 64-bit function of a number (Steele, Lea and Flood, OOPSLA 2014)."""
+    """Return a well mixed 64-bit function of a number (Steele, Lea and Flood, OOPSLA 2014)."""
     mixed = (number + 0x9E3779B97F4A7C15) % _MODULUS
     mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 % _MODULUS
     mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB % _MODULUS
@@ -72,7 +73,7 @@ def splitmix64(number: int) -> int:
 
 
 MIXING = ((16, 0x7FEB352D), (15, 0x846CA68B), (16, 1))
-"""``lowbias32``: shift, exclusive or, multiply, three times."""
+"""The constants of ``lowbias32``: shift, exclusive or, multiply, three times."""
 
 
 def _mix(bits: Bits, scratch: Bits) -> None:

@@ -1,22 +1,23 @@
-"""Strom's threshold: of every element plus or minus tau, or nothing, and the rest stays for later.
+"""Strom's threshold: of every element plus or minus tau is sent, or nothing, and the rest is kept.
 
-Nikko Strom, "Scalable Distributed DNN Training Using Commodity GPU Cloud Computing", Interspeech 2015.
-With the residual r of the steps before, and the gradient g,
+Nikko Strom, "Scalable Distributed DNN Training Using Commodity GPU Cloud Computing", Interspeech
+2015. With the residual r of the steps before, and the gradient g,
 
     r <- r + g;    if r > tau:  send +tau,  r <- r - tau;    if r < -tau:  send -tau,  r <- r + tau.
 
-Strom's workers send a sparse list (:mod:`innet.host.codecs.threshold`). Here a worker contributes -1, 0
-or 1 for every element, and the switch counts: the sum is exact, and tau times the count is the sum. All
-workers have the same tau, so that no scale has to be agreed on. The residual is what
-:mod:`innet.host.quantizers.residuals` keeps; :mod:`innet.host.quantizers.choice` sees to it that it does.
+Strom's workers send a sparse list (:mod:`innet.host.codecs.threshold`). Here a worker contributes
+-1, 0 or 1 for every element. The switch adds them exactly, and tau times that is the sum. All
+workers have the same tau, so they need not agree on a scale. :mod:`innet.host.quantizers.residuals`
+keeps the residual, and :mod:`innet.host.quantizers.choice` makes sure that it is used.
 
 **Bytes per element**, without headers: 1/2 up to 7 workers, 1 up to 32. **Levels**: 3.
 
-**Error bound.** None for one step: an element may be anything, and no more than tau of it is sent. What a
-worker has sent in all steps, and its residual, add up to its gradients, but for float32's rounding of
-r + g and of r - tau. If no |g| is larger than tau, then no |r| is larger than tau after any step.
+**Error bound.** None for one step: an element may be any number, and at most tau of it is sent.
+Over all steps, a worker's sent values plus its residual equal its gradients, except for float32's
+rounding of r + g and of r - tau. If no |g| is larger than tau, then no |r| is larger than tau after
+any step.
 
-What is not finite is told by a flag, and makes all elements of its packet NaN.
+A flag reports infinities and NaNs, and makes all elements of its packet NaN.
 """
 
 import numpy as np
@@ -31,7 +32,7 @@ _MOST_WORKERS_OF_FOUR_BITS = 7
 
 
 class Threshold:
-    """See :class:`interface.Quantizer`; with the threshold `tau`, which is positive."""
+    """Strom's quantizer with a positive threshold `tau`; see :class:`interface.Quantizer`."""
 
     def __init__(self, tau: float, workers: int) -> None:
         self._tau = np.float32(tau)
@@ -43,13 +44,13 @@ class Threshold:
         return blocks(values, self.rows_per_chunk * lanes).reshape(-1, lanes)
 
     def scales(self, rows: Floats) -> Integers:  # noqa: ARG002 - a Quantizer's
-        """None: tau is known."""
+        """Return no scales, since tau is known."""
         return np.empty(0, np.int32)
 
     def quantize(
         self, rows: Floats, own: Integers, agreed: Integers, rounding: Rounding
     ) -> tuple[Integers, Flags]:
-        """See :class:`interface.Quantizer`. There is nothing to round."""
+        """Count as :class:`interface.Quantizer` says; there is nothing to round."""
         del own, agreed, rounding
         by_chunk = rows.reshape(-1, self.rows_per_chunk, rows.shape[1])
         signs = (by_chunk > self._tau).astype(np.int32)

@@ -1,6 +1,6 @@
-"""What a device does of a quantizer's work, in PyTorch's operations; the same bits as numpy's.
+"""The device's part of a quantizer, in PyTorch operations, with the same bits as numpy.
 
-:mod:`innet.host.quantizers.triton_kernels` does the same in one pass each.
+:mod:`innet.host.quantizers.triton_kernels` does the same with one pass over memory each.
 """
 
 from typing import Any
@@ -14,16 +14,17 @@ _ALL = 0xFFFFFFFF
 
 
 def magnitudes(rows: torch.Tensor) -> torch.Tensor:
-    """The bits of every row's largest magnitude, (rows,) int32; of a NaN or an infinity if it has one."""
+    """Return the bits of every row's largest magnitude, (rows,) int32; a NaN or an infinity wins."""
     return (rows.view(torch.int32) & 0x7FFFFFFF).amax(dim=1)
 
 
 def pack(
     rows: torch.Tensor, steps: torch.Tensor, packing: Packing, limit: float, key: int | None
 ) -> torch.Tensor:
-    """(rows, lanes) float32 over their (rows,) steps, rounded, as (chunks, lanes) int32 words.
+    """Divide rows by their steps, round, and pack them into words.
 
-    Rows whose step is NaN become zeros. With a `key` rounding is stochastic.
+    Takes (rows, lanes) and (rows,) float32, and returns (chunks, lanes) int32. Rows whose step is
+    NaN become zeros. With a `key` rounding is stochastic.
     """
     per, lanes = packing.per_lane, rows.shape[1]
     scaled = rows / steps[:, None]
@@ -45,7 +46,7 @@ def pack(
 def unpack(
     sums: torch.Tensor, counts: torch.Tensor, steps: torch.Tensor, packing: Packing, *, mean: bool
 ) -> torch.Tensor:
-    """(chunks, lanes) int32 sums of words of (chunks,) int32 contributions, as (rows, lanes) float32."""
+    """Unpack sums of (chunks,) int32 contributions: (chunks, lanes) int32 to (rows, lanes) float32."""
     per, lanes = packing.per_lane, sums.shape[1]
     integers = torch.empty((len(sums), per, lanes), dtype=torch.int32, device=sums.device)
     integers[:, -1] = sums >> packing.bits * (per - 1)
@@ -59,12 +60,12 @@ def unpack(
 
 
 def random_bits(key: int, count: int, device: Any) -> torch.Tensor:
-    """As :func:`innet.host.quantizers.rounding.random_bits`, from place 0 on, as int32."""
+    """Return :func:`innet.host.quantizers.rounding.random_bits` from position 0 on, as int32."""
     bits = torch.arange(count, dtype=torch.int32, device=device)
     for half in (key & _ALL, key >> 32):
         bits ^= _signed(half)
         for shift, factor in MIXING:
-            bits ^= bits >> shift & (1 << 32 - shift) - 1  # as if it were unsigned
+            bits ^= bits >> shift & (1 << 32 - shift) - 1  # shifts zeros in, as if it were unsigned
             bits *= _signed(factor)
     return bits
 

@@ -1,7 +1,8 @@
-"""What :mod:`innet.host.quantizers.torch_kernels` does, in Triton: one pass over memory each.
+"""The kernels of :mod:`innet.host.quantizers.torch_kernels` in Triton, one pass over memory each.
 
-With ``TRITON_INTERPRET=1`` Triton runs these on the CPU; so they are tested where there is no GPU. A
-program of `pack` and `unpack` is a chunk, one of `magnitudes` a row. Lanes have to be a power of two.
+With ``TRITON_INTERPRET=1`` Triton runs them on the CPU; the tests do so where there is no GPU. A
+program of `pack` and `unpack` handles a chunk, one of `magnitudes` a row. The number of lanes has
+to be a power of two.
 """
 
 # mypy: ignore-errors
@@ -13,7 +14,7 @@ import triton.language as tl
 
 from innet.host.quantizers.packing import Packing
 
-_WHOLE: tl.constexpr = tl.constexpr(8388608.0)  # 2**23: a float32 from there on has no fraction
+_WHOLE: tl.constexpr = tl.constexpr(8388608.0)  # 2**23: from there on a float32 has no fraction
 
 
 def magnitudes(rows: torch.Tensor) -> torch.Tensor:
@@ -27,7 +28,7 @@ def magnitudes(rows: torch.Tensor) -> torch.Tensor:
 def pack(
     rows: torch.Tensor, steps: torch.Tensor, packing: Packing, limit: float, key: int | None
 ) -> torch.Tensor:
-    """See :func:`torch_kernels.pack`; but the words are in network byte order."""
+    """See :func:`torch_kernels.pack`; here the words are in network byte order."""
     chunks, lanes = len(rows) // packing.per_lane, rows.shape[1]
     words = torch.empty((chunks, lanes), dtype=torch.int32, device=rows.device)
     halves = torch.tensor([key or 0], dtype=torch.uint64).view(torch.int32).to(rows.device)
@@ -75,7 +76,7 @@ def _pack(
         place = row * LANES + lane
         step = tl.load(steps + row) + tl.zeros([LANES], tl.float32)
         scaled = tl.div_rn(tl.load(rows + place), step)
-        scaled = tl.where(scaled == scaled, scaled, 0.0)  # noqa: PLR0124 - whether it is a NaN
+        scaled = tl.where(scaled == scaled, scaled, 0.0)  # noqa: PLR0124 - false for a NaN
         scaled = tl.minimum(tl.maximum(scaled, -limit), limit)
         if STOCHASTIC:
             bits = place.to(tl.uint32)
@@ -99,7 +100,7 @@ def _pack(
 
 @triton.jit
 def _mix(bits):
-    """``lowbias32``; see :data:`innet.host.quantizers.rounding.MIXING`."""
+    """Mix as ``lowbias32`` does; see :data:`innet.host.quantizers.rounding.MIXING`."""
     bits = (bits ^ (bits >> 16)) * tl.full(bits.shape, 0x7FEB352D, tl.uint32)
     bits = (bits ^ (bits >> 15)) * tl.full(bits.shape, 0x846CA68B, tl.uint32)
     return bits ^ (bits >> 16)

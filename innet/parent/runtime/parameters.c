@@ -1,10 +1,10 @@
 /* Parameters above racks: results that ask for it leave as parameters, not as sums.
  *
- * The aggregation program sums as ever. What this sees are its results on their way out, each of them as
- * often as it is sent: to every switch below, and again to who has lost it. So nothing here counts how
- * often a result comes by: a row says which step of which chunk it is, and a step is taken once.
+ * The aggregation program sums as usual. The code here sees its results on their way out. It sees each
+ * result as often as it is sent: once for every switch below, and again for every worker that has lost
+ * it. So nothing here counts results. A row names its chunk and its step, and each step is taken once.
  *
- * innet/wire/parameters.py says what is in a row; one thread calls, the switch's. */
+ * innet/wire/parameters.py describes the contents of a row. Only the switch's thread calls this. */
 
 #include "parameters.h"
 
@@ -16,11 +16,11 @@
 enum { ETHERNET = 14, IP = 20, UDP = 8, INNET = 24, FRONT = ETHERNET + IP + UDP, LANES = FRONT + INNET };
 enum { INNET_PORT = 19790, VERSION = 2, IS_RESULT = 2, SUM = 1, MAXIMUM = 2, MOST_LANES = 256 };
 
-/* One packet's worth of parameters, and what the optimizer keeps for them behind. */
+/* The parameters of one packet, and behind them the optimizer's state for them. */
 struct chunk {
     float *values;
     u32 floats;
-    u32 step; /* how many have been taken */
+    u32 step; /* the number of steps taken */
 };
 
 struct job {
@@ -33,7 +33,7 @@ struct job {
 
 struct parameters {
     u64 most_bytes, silent_ns;
-    _Atomic u32 service; /* the switch's address; in its name nobody else gets through */
+    _Atomic u32 service; /* the switch's address, which no other sender can use */
     struct job *jobs;
     u64 weight[MOST_LANES + 8];
     struct parameter_counts counts;
@@ -41,7 +41,7 @@ struct parameters {
 
 /* A row of a result. */
 struct row {
-    u32 job, members; /* how many workers are in it */
+    u32 job, members; /* `members`: the number of workers in the sum */
     u32 operation, lanes;
     i32 lane[MOST_LANES];
 };
@@ -71,7 +71,7 @@ static u32 half_at(const u8 *at)
     return (u32)at[0] << 8 | at[1];
 }
 
-/* ---- what is kept ------------------------------------------------------------------------------ */
+/* ---- jobs and their memory ---------------------------------------------------------------------- */
 
 static u64 chunk_bytes(const struct job *job, u32 floats)
 {
@@ -98,8 +98,8 @@ static struct job **find(struct parameters *p, u32 number)
     return at;
 }
 
-/* Takes bytes for a job, from jobs that have been silent for long if it must: nobody says when one is
- * over. */
+/* Reserves bytes for a job. If necessary it takes them from jobs that have been silent for long, since
+ * nobody reports the end of a job. */
 static bool take_bytes(struct parameters *p, struct job *job, u64 bytes, u64 now)
 {
     while (p->counts.bytes + bytes > p->most_bytes) {
@@ -116,7 +116,7 @@ static bool take_bytes(struct parameters *p, struct job *job, u64 bytes, u64 now
     return true;
 }
 
-/* ---- what is asked for ------------------------------------------------------------------------- */
+/* ---- requests ---------------------------------------------------------------------------------- */
 
 static double real_at(const i32 *lane)
 {
@@ -126,7 +126,7 @@ static double real_at(const i32 *lane)
     return value;
 }
 
-/* A new beginning, unless its nonce says that it was heard already. */
+/* Begins a job anew, unless the nonce shows that this request was handled already. */
 static enum refusal describe(struct parameters *p, const struct row *row, u64 now)
 {
     const i32 *lane = row->lane;
@@ -189,7 +189,7 @@ static enum refusal begin(struct parameters *p, struct job *job, struct chunk *c
     return ACCEPTED;
 }
 
-/* The mean of the gradients, as innet/host/quantize.py's dequantize makes it. */
+/* Computes the mean of the gradients, as dequantize in innet/host/quantize.py does. */
 static void mean(const struct row *row, float *gradient, u32 floats)
 {
     const i32 *sum = row->lane + ROW_HEADER;
@@ -209,7 +209,7 @@ static enum refusal take_step(struct parameters *p, struct job *job, struct chun
         return MALFORMED;
     if (!chunk->values || chunk->floats != row->lanes - ROW_HEADER)
         return UNKNOWN;
-    if (step == chunk->step && step) { /* it was taken when its result left for the first time */
+    if (step == chunk->step && step) { /* it was taken when its result first left */
         p->counts.repeated++;
         return ACCEPTED;
     }
@@ -231,7 +231,7 @@ static enum refusal take_step(struct parameters *p, struct job *job, struct chun
     return ACCEPTED;
 }
 
-/* In a sum every worker's header is in it: they agree if it is so many times the same. */
+/* A sum adds up all workers' headers. If the workers agree, the sum is a multiple of their number. */
 static bool divide_header(struct row *row)
 {
     for (u32 i = 0; i < ROW_HEADER; i++) {
@@ -242,7 +242,7 @@ static bool divide_header(struct row *row)
     return true;
 }
 
-/* Does what a row asks for, and puts into it what goes down. */
+/* Carries out a row's request, and replaces the row by the answer. */
 static enum refusal answer(struct parameters *p, u32 asks, struct row *row)
 {
     u64 now = clock_ns();
@@ -272,7 +272,7 @@ static enum refusal answer(struct parameters *p, u32 asks, struct row *row)
 
 /* ---- frames ------------------------------------------------------------------------------------ */
 
-/* innet/wire/check.py: over source address, source port, header and lanes. */
+/* As innet/wire/check.py: the check covers source address, source port, header and lanes. */
 static void seal(const struct parameters *p, u8 *frame, u32 lanes)
 {
     const u8 *header = frame + FRONT;
@@ -291,7 +291,7 @@ void parameters_outward(void *context, u8 *frame, u32 bytes)
     u8 *header = frame + FRONT;
     if (bytes < LANES)
         return;
-    /* Behind the datagram there may be more: a frame that was padded on its way. */
+    /* Frames may be padded: there may be more bytes behind the datagram. */
     u32 used = ETHERNET + half_at(frame + ETHERNET + 2), lanes = (used - LANES) / 4;
     if (used > bytes || used < LANES + 4 * (ROW_HEADER + 9) || lanes > MOST_LANES || used % 4 != LANES % 4)
         return;

@@ -1,5 +1,5 @@
-/* The worker's side: one call exchanges many chunks with many cores. Gradients leave from the arrays that
- * the caller has, and parameters arrive in the arrays that it wants them in. */
+/* The worker's side. One call exchanges many chunks with many cores. Gradients are sent from the caller's
+ * arrays, and parameters are received into the caller's arrays. */
 
 #include "stream.h"
 
@@ -9,7 +9,7 @@
 
 enum outcome { DONE, AGAIN, LOST, REFUSED, CONFUSED, TOLD };
 
-/* Where a chunk lies: in which key's array, and where in it. */
+/* The place of a chunk: its key, and where it lies in that key's array. */
 struct piece {
     u64 offset; /* bytes */
     u32 key, bytes;
@@ -18,7 +18,7 @@ struct piece {
 /* The connection to one core. */
 struct line {
     int socket;
-    u32 chunks, asked, given, taken, sent; /* chunks: in all, of this call, of those out, back */
+    u32 chunks, asked, given, taken, sent; /* chunks: in all, of this call, sent, received */
     struct piece *piece;
     u64 *step;
     u32 *turn; /* the chunks of this call, in order */
@@ -32,7 +32,7 @@ struct client {
     struct pollfd *poll;
     u8 kind;
     u32 which; /* the line or the control connection that an outcome is about */
-    u32 why;   /* a refusal's reason */
+    u32 why;   /* the reason of a refusal */
     double rate;
     const u8 *const *from;
     u8 *const *into;
@@ -53,7 +53,7 @@ void client_free(struct client *client)
     free(client);
 }
 
-/* The control connections are watched: a server says on them what has gone wrong. */
+/* The control connections are watched too, since a server reports errors on them. */
 struct client *client_new(u32 lines, u32 controls, const int *control)
 {
     struct client *client = calloc(1, sizeof *client);
@@ -86,8 +86,8 @@ bool client_set_line(struct client *client, u32 number, int socket, u32 chunks, 
     return true;
 }
 
-/* Begins an exchange of the chunks of those keys that are wanted. `from` and `into` are the keys' arrays,
- * and stay until it is done; of a PULL `from` is not looked at, of an INIT `into`. */
+/* Begins an exchange of all chunks of the wanted keys. `from` and `into` are the keys' arrays and must
+ * stay valid until the exchange is done. `from` is not used for a PULL, nor `into` for an INIT. */
 void client_begin(struct client *client, u8 kind, const u8 *const *from, u8 *const *into,
                   const bool *wanted, double rate)
 {
@@ -204,8 +204,9 @@ static enum outcome go_on(struct client *client, int milliseconds)
     return AGAIN;
 }
 
-/* Goes on with an exchange until it is DONE, or nothing has moved for so long, or some time has passed:
- * Python looks for signals then. Any other outcome is about client_which(). */
+/* Goes on with an exchange. Returns when it is DONE, when nothing has moved for `milliseconds`, or after
+ * a bounded number of rounds, so that Python can look for signals. Outcomes other than DONE and AGAIN are
+ * about client_which(). */
 int client_exchange(struct client *client, int milliseconds)
 {
     for (u32 i = 0; i < 4096; i++) {

@@ -1,4 +1,4 @@
-/* The loop of a core. */
+/* The event loop of a core. */
 
 #include "core.h"
 
@@ -24,12 +24,12 @@ static u64 clock_ns(void)
 void tell(struct core *core, const struct job *job, enum event_kind kind, u32 rank, u32 rule)
 {
     struct event event = {.job = job ? job->id : 0, .kind = kind, .rank = rank, .rule = rule};
-    /* The reader is a thread that does nothing else, and a job has few events: the pipe has room. */
+    /* The pipe has room: its reader is a thread that does nothing else, and a job has few events. */
     ssize_t written = write(core->events, &event, sizeof event);
     (void)written;
 }
 
-/* Tells the other side why, as far as the kernel takes it at once, and hangs up. */
+/* Sends the reason, as far as the kernel takes it at once, and hangs up. */
 void refuse(struct core *core, struct connection *c, enum broken rule)
 {
     core->counts.refused++;
@@ -57,7 +57,7 @@ static void hang_up(struct core *core, struct connection *c)
     free(c);
 }
 
-/* Listens, or does not while the process can open no more sockets. */
+/* Listens, but not while the process can open no more sockets. */
 static void hear(struct core *core)
 {
     struct epoll_event event = {.events = core->full ? 0 : EPOLLIN, .data.ptr = &core->listener};
@@ -134,7 +134,7 @@ static void carry_out_orders(struct core *core)
     }
 }
 
-/* Takes what has come, up to a bound, so that the others have their turn. */
+/* Reads a bounded number of times, so that the other connections are served as well. */
 static void serve(struct core *core, struct connection *c)
 {
     for (u32 i = 0; i < READS && !c->dead; i++) {
@@ -154,7 +154,7 @@ static void serve(struct core *core, struct connection *c)
             c->in.now = c->in.next;
             c->in.have = 0;
             if (c->in.now.kind == HELLO)
-                carry_out_orders(core); /* its job has been ordered before the worker knew of it */
+                carry_out_orders(core); /* the job was ordered before its worker knew of it */
             c->in.busy = begin_frame(core, c);
         }
     }
@@ -197,7 +197,7 @@ struct core *core_new(int listener, int events)
     return core;
 }
 
-/* Orders may come from any thread; the core takes them in order. */
+/* Queues an order. Any thread may call this. The core carries orders out in their order. */
 static bool order(struct core *core, struct order content)
 {
     struct order *order = malloc(sizeof *order);
@@ -259,7 +259,7 @@ void core_run(struct core *core)
         carry_out_orders(core);
         if (core->now - core->ticked > TICK_MS * 1000000ULL)
             tick(core);
-        if (core->doomed) { /* only now: `ready` may have named a connection that one before it doomed */
+        if (core->doomed) { /* last: `ready` may name a connection that an earlier one has doomed */
             core->doomed = false;
             for (u32 i = core->connections; i-- > 0;)
                 if (core->connection[i]->dead)
@@ -273,7 +273,7 @@ void core_run(struct core *core)
         remove_job(core, core->jobs->id);
 }
 
-/* After it has run; the listener is the caller's. */
+/* Call it after core_run() has returned. The listener belongs to the caller. */
 void core_free(struct core *core)
 {
     close(core->epoll);

@@ -1,5 +1,5 @@
-/* One core of the server: a thread with an epoll loop, a listening socket, and jobs of its own. What
- * other threads want of it comes as an order; what it has to tell goes into a pipe. */
+/* One core of the server: a thread with an epoll loop, a listening socket, and jobs of its own. Other
+ * threads send it orders. It reports events through a pipe. */
 
 #ifndef INNET_PBOX_CORE_H
 #define INNET_PBOX_CORE_H
@@ -9,18 +9,19 @@
 
 enum { MOST_CONNECTIONS = 4096, HELLO_WITHIN_S = 5 };
 
-/* What a core tells: of a job, and of a worker where one is meant. */
+/* The events of a core. Each names a job, and a worker if it is about one. */
 enum event_kind { REMOVED, LEFT, MISSED, SILENT, BROKE };
 struct event {
     u64 job;
     u32 kind, rank, rule, zero;
 };
 
-/* Which rule of the protocol a connection has broken; pbox.events has the words. */
+/* The rule of the protocol that a connection has broken. RULES in innet/pbox/cores.py has the texts. */
 enum broken { BAD_MAGIC, BAD_KIND, BAD_KEY, BAD_CHUNK, BAD_SIZE, BAD_STEP, BAD_RATE, BAD_RATES,
               BAD_TWICE, BAD_TURN, BAD_SEAT, BAD_SLOW, BAD_CROWD };
 
-/* A chunk that a worker is owed; without its content if it is to know only that it was stored. */
+/* A chunk that is to be sent to a worker. It is bare, without its values, if it only confirms that the
+ * chunk was stored. */
 struct reply {
     u64 step;
     u32 chunk;
@@ -29,18 +30,18 @@ struct reply {
 
 struct connection {
     int socket;
-    u32 slot; /* in the core's list */
+    u32 slot; /* its index in the core's list */
     struct job *job; /* NULL before the HELLO */
     u32 rank;
     u8 key[KEY_BYTES];
     struct inlet in;
-    struct reply *replies; /* a ring */
+    struct reply *replies; /* a ring buffer */
     u32 first, owed, room, sent;
     bool blocked, dead;
     u64 since;
 };
 
-/* What Python reads while the core writes. */
+/* The core writes these while Python reads them. */
 struct core_counts {
     u64 connections, bytes_in, bytes_out, chunks, updates, refused, orders, busy_ns;
 };
@@ -59,20 +60,20 @@ struct core {
     struct connection *connection[MOST_CONNECTIONS];
     u32 connections;
     u64 now, ticked;
-    bool stopped, doomed, full; /* a connection has to go; no more can be accepted for now */
+    bool stopped, doomed, full; /* a connection must go; no more can be accepted for now */
     struct core_counts counts;
 };
 
 void tell(struct core *core, const struct job *job, enum event_kind kind, u32 rank, u32 rule);
 void refuse(struct core *core, struct connection *c, enum broken rule);
 
-/* A connection goes when nothing can refer to it any more. */
+/* Marks a connection. It is closed when nothing can refer to it any more. */
 static inline void doom(struct core *core, struct connection *c)
 {
     c->dead = core->doomed = true;
 }
 
-/* pushes.c: what frames mean. Both say false if the connection was refused. */
+/* pushes.c: the handling of frames. The first two return false if the connection was refused. */
 bool begin_frame(struct core *core, struct connection *c);
 bool end_frame(struct core *core, struct connection *c);
 void flush(struct core *core, struct connection *c);

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { ALIGNED = 16 }; /* floats: a cache line */
+enum { ALIGNED = 16 }; /* floats, one cache line */
 
 static u64 padded(u32 length)
 {
@@ -25,7 +25,7 @@ u64 job_bytes(u32 workers, u32 rule, u32 chunks, const u32 *lengths)
     return floats * arrays(workers, rule) * sizeof(float) + chunks * table;
 }
 
-/* Pages are mapped here and first touched by the core that owns them, so that they lie in its NUMA
+/* The pages are mapped here, but the core that owns them touches them first. So they lie in its NUMA
  * domain. Returns NULL if there is no memory. */
 struct job *job_new(u64 id, u32 workers, u32 quorum, bool asynchronous, bool mean,
                     const struct optimizer *optimizer, double patience_s, u32 chunks, const u32 *lengths,

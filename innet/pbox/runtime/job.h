@@ -1,5 +1,5 @@
-/* One job's part of one core: its chunks, and what its workers push and are owed. A core owns its jobs;
- * no other thread touches them after they were handed over. */
+/* One job's part of one core: its chunks, its workers' pushes, and the replies due to them. A core owns
+ * its jobs. No other thread touches them after they were handed over. */
 
 #ifndef INNET_PBOX_JOB_H
 #define INNET_PBOX_JOB_H
@@ -8,14 +8,14 @@
 
 struct chunk {
     u64 offset;     /* in floats, into every array of the job */
-    u64 step;       /* how often it was updated */
-    u64 since;      /* when the first of the present pushes came, ns */
-    double rate;    /* which it came with */
-    u64 pushed[MOST_WORKERS / 64]; /* whose gradients wait to be aggregated */
+    u64 step;       /* the number of updates so far */
+    u64 since;      /* arrival of the first push of this step, ns */
+    double rate;    /* the learning rate of that push */
+    u64 pushed[MOST_WORKERS / 64]; /* the workers whose gradients wait to be aggregated */
     u32 length, arrived;
 };
 
-/* What Python reads while the core writes. */
+/* The core writes these while Python reads them. */
 struct job_counts {
     u64 updates, late, stale, most_stale;
 };
@@ -24,17 +24,17 @@ struct connection;
 
 struct job {
     u64 id;
-    u32 workers, quorum; /* so many pushes make an update; of an asynchronous job every one does */
+    u32 workers, quorum; /* pushes per update; an asynchronous job ignores the quorum */
     bool asynchronous, mean, failed;
     struct optimizer optimizer;
     u64 patience; /* ns */
-    u32 chunks, waiting, gone_count; /* chunks with a push that waits; workers that have left */
+    u32 chunks, waiting, gone_count; /* `waiting` ones have a push; `gone_count` workers have left */
     struct chunk *chunk;
     u64 floats, mapped_bytes;
     float *memory, *parameters, *state[2], *pushed; /* `pushed` is one array of `floats` per worker */
     u8 (*keys)[KEY_BYTES];
     bool *gone;
-    struct connection **seat; /* by rank; NULL before a worker has come, and after */
+    struct connection **seat; /* by rank; NULL before a worker has come and after it has left */
     struct job_counts *counts;
     struct job *next;
 };
@@ -50,7 +50,7 @@ static inline bool has_pushed(const struct chunk *chunk, u32 rank)
     return chunk->pushed[rank / 64] >> rank % 64 & 1;
 }
 
-/* Where a worker's gradient for a chunk is received. */
+/* Returns where a worker's gradient for a chunk is received. */
 static inline float *landing(const struct job *job, u32 rank, const struct chunk *chunk)
 {
     return job->pushed + rank * job->floats + chunk->offset;

@@ -1,8 +1,8 @@
-/* Aggregation and optimizers, one block at a time: a block stays in the first-level cache from the first
- * addition to the new parameter, so that memory is passed over once.
+/* Aggregation and optimizers, one block at a time. A block stays in the first-level cache from the first
+ * addition to the new parameter, so there is only one pass over memory.
  *
- * Every rounding is written out, as PyTorch's CPU kernels do it: no contraction by the compiler, and a
- * fused multiply-add exactly where FMA stands. */
+ * Every rounding is written out, as in PyTorch's CPU kernels. The compiler contracts nothing, and FMA
+ * marks exactly the places with a fused multiply-add. */
 
 #include "pbox.h"
 
@@ -14,7 +14,7 @@ enum { BLOCK = 1024 };
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
 #define FMA(a, b, c) __builtin_fmaf(a, b, c)
 #else
-#define FMA(a, b, c) ((a) * (b) + (c)) /* without the instruction it would be a function call */
+#define FMA(a, b, c) ((a) * (b) + (c)) /* without the instruction, fmaf would be a function call */
 #endif
 
 u32 state_count(u32 rule)
@@ -24,7 +24,7 @@ u32 state_count(u32 rule)
     return counts[rule];
 }
 
-/* The sum in the order of the pointers, whatever the number: the same bits in every run. */
+/* Sums in the order of the pointers, whatever their number, so the bits are the same in every run. */
 static void add(float *restrict sum, const float *const *pushed, u32 count, u32 at, u32 n)
 {
     const float *restrict a = pushed[0] + at, *restrict b = pushed[1] + at;
@@ -64,7 +64,7 @@ static void divide(float *restrict sum, u32 divisor, u32 n)
     }
 }
 
-/* What of a step is the same for all of its parameters. */
+/* The values of a step that are the same for all of its parameters. */
 struct constants {
     float rate, first, rest_of_first, second, rest_of_second, epsilon, root;
 };

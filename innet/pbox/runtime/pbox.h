@@ -1,7 +1,7 @@
-/* What the server's cores and the client share: frames on the wire, and the optimizers.
+/* Definitions that the server's cores and the client share: frames on the wire, and the optimizers.
  *
- * Everything on the wire is little-endian, as the machines are that this runs on: payloads are float32
- * that are received where they are used. */
+ * Everything on the wire is little-endian, as the machine must be too: float32 payloads are received
+ * where they are used, without conversion. */
 
 #ifndef INNET_PBOX_H
 #define INNET_PBOX_H
@@ -22,8 +22,8 @@ enum { MAGIC = 0x31584250 /* "PBX1" */, KEY_BYTES = 16, MOST_WORKERS = 256, BATC
 
 enum kind { HELLO = 1, PUSH, PULL, INIT, RESULT, REFUSAL };
 
-/* In front of every payload. `step` is how often the chunk had been updated when the sender last saw
- * it; of a HELLO it is the job's number, and `chunk` the worker's rank. */
+/* The header of every frame. `step` is the number of updates of the chunk when the sender last saw it. In
+ * a HELLO, `step` is the job's number and `chunk` the worker's rank. */
 struct header {
     u32 magic;
     u8 kind, zero[3];
@@ -35,19 +35,19 @@ _Static_assert(sizeof(struct header) == 32, "as documented");
 
 enum rule { NONE, SGD, MOMENTUM, NESTEROV, ADAGRAD, RMSPROP, ADADELTA, ADAM, RULES };
 
-/* An optimizer; `first` and `second` are its hyperparameters, by rule:
- * momentum, or lr_decay, or alpha, or rho, or beta1; Adam's beta2 is the second. */
+/* An optimizer. The rule decides what `first` is: momentum, lr_decay, alpha, rho or beta1. `second` is
+ * Adam's beta2. */
 struct optimizer {
     u32 rule, zero;
     double first, second, epsilon, weight_decay;
 };
 
-/* How many floats an optimizer keeps for a parameter. */
+/* Returns the number of floats that an optimizer keeps for each parameter. */
 u32 state_count(u32 rule);
 
-/* One pass over a chunk: adds what `count` workers have pushed in the order given, divides by `divisor`,
- * and takes the optimizer's step number `step`, which counts from 1. Without an optimizer the quotient
- * becomes the parameter. States that the rule does not have may be NULL. */
+/* Makes one pass over a chunk. Adds the `count` gradients in `pushed` in that order, divides by
+ * `divisor`, and runs the optimizer's step number `step`, which counts from 1. Without an optimizer the
+ * quotient becomes the parameter. States that the rule does not have may be NULL. */
 void update(const struct optimizer *optimizer, float *parameters, float *state0, float *state1,
             const float *const *pushed, u32 count, u32 divisor, u32 length, u64 step, double rate);
 

@@ -1,4 +1,4 @@
-/* What frames mean to a job: gradients are collected, and with the last one the chunk is updated. */
+/* The handling of frames. A job collects gradients and updates a chunk with the last one of a step. */
 
 #include "core.h"
 
@@ -13,8 +13,9 @@ static void owe(struct connection *c, u32 chunk, bool bare)
         (struct reply){.step = c->job->chunk[chunk].step, .chunk = chunk, .bare = bare};
 }
 
-/* Where a reply is sent from. Of a job in which a chunk may change before it is out, from the worker's
- * own landing place: its gradient there has been used. */
+/* Returns where a reply is sent from. In an asynchronous job or one with a quorum, the chunk may change
+ * before the reply is out. Then it is sent from the worker's own landing place, whose gradient has been
+ * used. */
 static const float *source(const struct job *job, u32 rank, const struct chunk *chunk)
 {
     bool steady = !job->asynchronous && job->quorum == job->workers;
@@ -57,7 +58,8 @@ static void push_at_once(struct core *core, struct connection *c)
     answer(c, c->in.now.chunk);
 }
 
-/* Those who are still there and have not pushed may come; if they are too few, they are missed. */
+/* Returns whether the quorum can still be reached: workers that are present and have not pushed may still
+ * do so. */
 static bool can_be_complete(const struct job *job, const struct chunk *chunk)
 {
     u32 lost = 0;
@@ -84,7 +86,7 @@ static void push_and_wait(struct core *core, struct connection *c)
 {
     struct job *job = c->job;
     struct chunk *chunk = job->chunk + c->in.now.chunk;
-    if (c->in.now.step < chunk->step) { /* the quorum was faster; begin_frame has let it pass */
+    if (c->in.now.step < chunk->step) { /* the quorum was faster; begin_frame allows it */
         job->counts->late++;
         answer(c, c->in.now.chunk);
         return;
@@ -129,7 +131,7 @@ static struct job *find(struct core *core, u64 id)
     return job;
 }
 
-static bool equal(const u8 *a, const u8 *b) /* in the same time, wherever they differ */
+static bool equal(const u8 *a, const u8 *b) /* takes the same time wherever they differ */
 {
     u8 differs = 0;
     for (u32 i = 0; i < KEY_BYTES; i++)
@@ -151,7 +153,7 @@ static bool sit_down(struct core *core, struct connection *c)
         return reject(core, c, BAD_KEY);
     if (job->seat[rank] || job->gone[rank])
         return reject(core, c, BAD_SEAT);
-    c->room = 2 * job->chunks + 1; /* what it may be owed, and as much that it waits for */
+    c->room = 2 * job->chunks + 1; /* the replies it may be owed, and as many it waits for */
     c->replies = calloc(c->room, sizeof *c->replies);
     if (!c->replies)
         return reject(core, c, BAD_CROWD);
@@ -161,7 +163,7 @@ static bool sit_down(struct core *core, struct connection *c)
     return true;
 }
 
-/* A header is there: says where its payload goes, or what is wrong with it. */
+/* Handles a complete header: chooses where the payload goes, or refuses the frame. */
 bool begin_frame(struct core *core, struct connection *c)
 {
     const struct header *h = &c->in.now;
@@ -198,13 +200,13 @@ bool begin_frame(struct core *core, struct connection *c)
     return true;
 }
 
-/* The payload is there as well. */
+/* Handles a complete payload. */
 bool end_frame(struct core *core, struct connection *c)
 {
     if (c->in.now.kind == HELLO)
         return sit_down(core, c);
     if (c->job->failed)
-        return true; /* its workers hear of it another way */
+        return true; /* the server tells its workers on the control connection */
     core->counts.chunks++;
     if (c->in.now.kind == PULL)
         answer(c, c->in.now.chunk);
@@ -217,7 +219,7 @@ bool end_frame(struct core *core, struct connection *c)
     return true;
 }
 
-/* Sends what a worker is owed, as far as the kernel takes it. */
+/* Sends the replies that are due to a worker, as far as the kernel takes them. */
 void flush(struct core *core, struct connection *c)
 {
     bool was_blocked = c->blocked;
@@ -246,7 +248,7 @@ void flush(struct core *core, struct connection *c)
     }
 }
 
-/* A worker has left: whoever waits for it, waits in vain. */
+/* Handles a worker's departure: a step that cannot be complete without it fails the job. */
 void give_up_on(struct core *core, struct job *job, u32 rank)
 {
     job->gone[rank] = true;
@@ -260,7 +262,7 @@ void give_up_on(struct core *core, struct job *job, u32 rank)
             miss(core, job, job->chunk + i);
 }
 
-/* Called now and then: has anybody kept the others waiting for too long? */
+/* Runs at every tick. Fails the job if a worker has kept the others waiting for too long. */
 void look_for_silent(struct core *core, struct job *job)
 {
     if (!job->waiting || job->failed)

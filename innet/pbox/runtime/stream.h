@@ -1,5 +1,5 @@
-/* Frames over a non-blocking TCP socket: payloads go straight into and out of their place, and with the
- * end of one payload the next header is read in the same system call. */
+/* Frames over a non-blocking TCP socket. Payloads are received and sent in place, without copies. The
+ * same system call reads the end of one payload and the next header. */
 
 #ifndef INNET_PBOX_STREAM_H
 #define INNET_PBOX_STREAM_H
@@ -12,11 +12,12 @@
 
 enum moved { MOVED, BLOCKED, CLOSED };
 
-/* What arrives. `now` is the frame whose payload is under way, as long as `busy`; `next` is filled. */
+/* The receiving side. While `busy`, `now` is the frame whose payload is being received. `next` is the
+ * header being received. */
 struct inlet {
     struct header now, next;
     u32 have; /* bytes of `next` */
-    u32 left; /* bytes that `into` still gets */
+    u32 left; /* bytes still to come at `into` */
     u8 *into;
     bool busy;
 };
@@ -42,8 +43,8 @@ struct frame {
     const void *payload;
 };
 
-/* Sends of these frames what the kernel takes; `sent` bytes of the first are already out. Says how many
- * are complete now, and updates `sent` for the one that follows them. */
+/* Sends as much of these frames as the kernel takes. `sent` bytes of the first one are already out. Sets
+ * `complete` to the number of frames that are now out, and updates `sent` for the next one. */
 static inline enum moved give(int socket, const struct frame *frames, u32 count, u32 *sent, u32 *complete,
                               u64 *bytes)
 {

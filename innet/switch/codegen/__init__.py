@@ -1,13 +1,13 @@
-"""From the intermediate form to C.
+"""The generator of C from the intermediate form.
 
 The generated file reads top down like the P4 program: headers and registers (`data`), actions
 (`steps`), parser and deparser (`parsing`), checksums (`checksums`), pipelines (`controls`), and
-`program_process` (`packet`), which walks one packet through all of them. `text` and `scope` are what
-these share.
+`program_process` (`packet`), which takes one packet through all of them. These modules share `text`
+and `scope`. `names` keeps the program's own text out of the C.
 """
 
 from innet.errors import UnsupportedProgram
-from innet.switch import ir
+from innet.switch import ir, limits
 from innet.switch.codegen import checksums, controls, data, externs, packet, replication
 from innet.switch.codegen.controls import key_bytes, key_sizes
 from innet.switch.codegen.headers import Headers
@@ -22,22 +22,25 @@ _NO_ACTION = 0xFFFFFFFF
 
 _NONSENSE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError,
              StopIteration)  # fmt: skip
-"""What comes of names that nothing has, and of parts that are not of the type that they should be."""
+"""The exceptions that a malformed program causes: by unknown names, and by parts of the wrong type."""
 
 
 def generate(program: ir.Program, *, tracing: bool = False) -> str:
-    """The program as the text of a C file that includes ``runtime.h``.
+    """Return the program as the text of a C file that includes ``runtime.h``.
 
-    With `tracing` it says what it does with every packet. Raises UnsupportedProgram.
+    With `tracing`, the program logs what it does with every packet. Raises UnsupportedProgram.
     """
     try:
         return _text(program, tracing=tracing)
+    except RecursionError:
+        raise UnsupportedProgram(limits.TOO_DEEP) from None
     except _NONSENSE as problem:
         raise UnsupportedProgram(f"malformed BMv2 JSON: {problem!r}") from problem
 
 
 def _text(program: ir.Program, *, tracing: bool) -> str:
     scope = Scope(program, tracing=tracing)
+    program = scope.program
     banks = data.banks(program.registers)
     steps = Steps(scope, Registers(scope, banks))
     parsing = Parsing(scope, steps, Headers(scope, steps))
@@ -63,12 +66,8 @@ def _text(program: ir.Program, *, tracing: bool) -> str:
 
 
 def _includes(scope: Scope) -> list[str]:
-    """Limbs come with the programs that use them."""
-    lines = ['#include "switch.h"', ""]
-    if any("limbs" in line for line in scope.text.lines):
-        limbs = max(2, -(-scope.expressions.limb_bits // 64))
-        lines[1:1] = [f"#define LIMBS {limbs}", '#include "limbs.h"']
-    return lines
+    limbs = max(2, -(-scope.expressions.limb_bits // 64))
+    return ['#include "switch.h"', f"#define LIMBS {limbs}", '#include "limbs.h"', ""]
 
 
 def _description(scope: Scope, banks: list[data.Bank], header_bytes: int) -> None:
@@ -76,7 +75,7 @@ def _description(scope: Scope, banks: list[data.Bank], header_bytes: int) -> Non
     defaults = [
         _NO_ACTION if table.default_action is None else table.default_action for table in tables
     ]
-    # Behind the tables stand the value sets: to the runtime they are tables without actions.
+    # The value sets follow the tables. To the runtime they are tables without actions.
     keys = [key_bytes(each) for each in tables]
     keys += [each.key_bytes for each in scope.program.value_sets]
     defaults += [_NO_ACTION] * len(scope.program.value_sets)
@@ -84,7 +83,7 @@ def _description(scope: Scope, banks: list[data.Bank], header_bytes: int) -> Non
     scope.emit(
         f"static const u32 key_bytes[] = {{{_list(keys)}}};",
         f"static const u32 default_action[] = {{{_list(defaults)}}};",
-        f"static const u32 counter_size[] = {{{_list(sizes)}}};",
+        f"static const size_t counter_size[] = {{{_list(sizes)}}};",
     )
     with scope.block("static const struct cells registers[] =", "};"):
         scope.emit(*(data.cells(each, banks) for each in scope.program.registers), "{0, 0, 0, 0},")

@@ -1,4 +1,4 @@
-"""Checksums that are verified behind the parser, or updated in front of the deparser."""
+"""Checksums that are verified after the parser, or updated before the deparser."""
 
 from innet.switch import ir
 from innet.switch.codegen.externs import SIGNATURE, function
@@ -7,7 +7,7 @@ from innet.switch.codegen.text import c_type
 
 
 def verification(scope: Scope) -> None:
-    """A function that sets `checksum_error` if a checksum does not hold."""
+    """Write a function that sets `checksum_error` if a checksum is wrong."""
     with scope.block(
         f"static void verify_checksums({SIGNATURE.replace('const struct', 'struct')})"
     ):
@@ -21,7 +21,7 @@ def verification(scope: Scope) -> None:
 
 
 def update(scope: Scope) -> None:
-    """A function that writes new checksums."""
+    """Write a function that updates the checksums."""
     with scope.block(
         f"static void update_checksums({SIGNATURE.replace('const struct', 'struct')})"
     ):

@@ -1,19 +1,19 @@
-"""The pipelines: conditions and tables, and where control goes from them."""
+"""The pipelines: conditions and tables, and the jumps between them."""
 
 from innet.switch import ir
 from innet.switch.codegen import externs, tracing
 from innet.switch.codegen.scope import Scope
-from innet.switch.codegen.text import c_name, c_number, c_type, storage_bits
+from innet.switch.codegen.text import c_number, c_type, storage_bits
 from innet.switch.expressions import bytes_literal
 
 _KEY_WORD = 8
 
 _SIZES = (8, 16)
-"""Bytes of keys that the runtime looks up by a function of their own."""
+"""The key sizes, in bytes, for which the runtime has its own lookup functions."""
 
 
 def spans(table: ir.Table) -> tuple[tuple[int, int], ...]:
-    """Where in a table's key the components are that are matched by a range: offset and bytes."""
+    """Return the offset and the bytes of each range-matched component in a table's key."""
     sizes = key_sizes(table)
     return tuple(
         (sum(sizes[:i]), sizes[i]) for i, key in enumerate(table.keys) if key.match == "range"
@@ -21,9 +21,10 @@ def spans(table: ir.Table) -> tuple[tuple[int, int], ...]:
 
 
 def key_sizes(table: ir.Table) -> tuple[int, ...]:
-    """Bytes of each component of a table's key.
+    """Return the bytes of each component of a table's key.
 
-    They are 1, 2, 4, 8 or 16, little-endian, or as many as a wider component needs, big-endian.
+    A component of up to 128 bits takes 1, 2, 4, 8 or 16 bytes, little-endian. A wider one takes as
+    many bytes as it needs, big-endian.
     """
     return tuple(
         storage_bits(key.bits) // 8 if key.bits <= 128 else (key.bits + 7) // 8
@@ -32,12 +33,12 @@ def key_sizes(table: ir.Table) -> tuple[int, ...]:
 
 
 def key_bytes(table: ir.Table) -> int:
-    """Bytes of a table's whole key, padded to 64-bit words."""
+    """Return the bytes of a table's whole key, padded to 64-bit words."""
     return -(-sum(key_sizes(table)) // _KEY_WORD) * _KEY_WORD
 
 
 def pipeline(scope: Scope, name: str, control: ir.Pipeline) -> None:
-    """A function that takes one packet through a pipeline."""
+    """Write a function that takes one packet through a pipeline."""
     with scope.block(
         f"static void {name}(struct sw *sw, struct state *s, struct phv *p, u32 length)"
     ):
@@ -45,14 +46,14 @@ def pipeline(scope: Scope, name: str, control: ir.Pipeline) -> None:
         scope.trace(f"Pipeline '{name}': start")
         scope.emit(_goto_node(control.start))
         for conditional in control.conditionals:
-            scope.emit(f"node_{c_name(conditional.name)}:")
+            scope.emit(f"node_{conditional.name}:")
             with scope.block(""):
                 scope.emit(f"const bool truth = {scope.expressions.truth(conditional.condition)};")
                 tracing.condition(scope, conditional)
                 scope.emit(f"if (truth) {_goto_node(conditional.if_true)}")
             scope.emit(_goto_node(conditional.if_false))
         for table in control.tables:
-            scope.emit(f"node_{c_name(table.name)}:")
+            scope.emit(f"node_{table.name}:")
             with scope.block(""):
                 _table(scope, table)
         scope.emit("end:;")
@@ -97,7 +98,7 @@ def _table(scope: Scope, table: ir.Table) -> None:
 
 
 def _has_no_choice(table: ir.Table) -> bool:
-    """Whether it is what p4c makes of a statement: a table that has one action, and does it always."""
+    """Return whether the table has one action and always runs it, as p4c's tables for statements do."""
     only = (table.default_action,)
     return not table.keys and not table.profile and table.default_is_const and table.actions == only
 
@@ -114,13 +115,13 @@ def _run(scope: Scope, table: ir.Table, action: int, args: str) -> None:
 
 
 def _lookup(table: ir.Table) -> str:
-    """The runtime's function for keys of this size."""
+    """Return the name of the runtime's lookup function for keys of this size."""
     size = key_bytes(table)
     return f"rt_lookup_{size}" if size in _SIZES and not spans(table) else "rt_lookup"
 
 
 def _pack_key(scope: Scope, table: ir.Table) -> None:
-    """The key in memory, word by word: what is written in smaller parts cannot be read at once."""
+    """Write the key word by word, because a word stored in smaller parts is slow to load at once."""
     words = ["0"] * (key_bytes(table) // _KEY_WORD)
     wide: list[tuple[ir.MatchKey, int, int]] = []
     offset = 0
@@ -151,7 +152,7 @@ def _pack_bytes(scope: Scope, key: ir.MatchKey, offset: int, size: int) -> None:
 
 
 def _matched(scope: Scope, ref: ir.FieldRef) -> str:
-    """What a field is to a match: that of a header that is not valid is 0."""
+    """Return C text of a field's value in a match, which is 0 if the field's header is invalid."""
     header = scope.program.header_of(ref)
     if header.metadata or ref.field == ir.VALID or not isinstance(ref.header, str):
         return scope.place(ref)
@@ -159,4 +160,4 @@ def _matched(scope: Scope, ref: ir.FieldRef) -> str:
 
 
 def _goto_node(name: str | None) -> str:
-    return "goto end;" if name is None else f"goto node_{c_name(name)};"
+    return "goto end;" if name is None else f"goto node_{name};"

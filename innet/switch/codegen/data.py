@@ -7,17 +7,16 @@ from innet.switch import ir
 from innet.switch.codegen import fields
 from innet.switch.codegen.references import fields_in
 from innet.switch.codegen.scope import OUTSIDE, Scope
-from innet.switch.codegen.text import c_name
 
 _SHORTEST_RUN = 4
 
 COMMON = "common_"
-"""What stands in a packet's structure in front of what its copies have in common."""
+"""The member in front of the headers that all copies of a packet share."""
 
 
 @dataclass(frozen=True)
 class Bank:
-    """Registers of one size, side by side: what one index touches lies together."""
+    """Registers of one size, side by side, so that the cells of one index lie together."""
 
     number: int
     size: int
@@ -25,7 +24,7 @@ class Bank:
 
 
 def banks(registers: tuple[ir.Register, ...]) -> list[Bank]:
-    """All registers, by size."""
+    """Return the banks of all registers, one for each size."""
     sizes = dict.fromkeys(register.size for register in registers)
     return [
         Bank(number, size, tuple(each for each in registers if each.size == size))
@@ -34,9 +33,10 @@ def banks(registers: tuple[ir.Register, ...]) -> list[Bank]:
 
 
 def packet_struct(scope: Scope) -> None:
-    """Metadata and validity come first: they are what is cleared for every packet.
+    """Write the packet's structure.
 
-    Last is what no egress changes, which the copies of a packet have in common.
+    Metadata and validity come first, because they are cleared for every packet. Last come the
+    headers that the egress does not change, so that all copies of a packet can share them.
     """
     stacks = scope.program.stacks
     stacked = {name for stack in stacks for name in stack.headers}
@@ -50,9 +50,9 @@ def packet_struct(scope: Scope) -> None:
             scope.emit("struct path path;")
             with scope.block("struct", "} valid;"):
                 scope.emit("bool none_;")
-                scope.emit(*(f"bool {c_name(header.name)};" for header in headers))
+                scope.emit(*(f"bool {header.name};" for header in headers))
                 scope.emit(*(f"bool {_array(stack)};" for stack in stacks))
-            lengths = [f"u32 {c_name(header.name)};" for header in headers if header.varbit]
+            lengths = [f"u32 {header.name};" for header in headers if header.varbit]
             lengths += [f"u32 {_array(stack)};" for stack, header in of_stack if header.varbit]
             if lengths:
                 with scope.block("struct", "} varbit_bytes;"):
@@ -60,14 +60,14 @@ def packet_struct(scope: Scope) -> None:
             if stacks:
                 with scope.block("struct", "} next;"):
                     counters = dict.fromkeys(stack.counter for stack in stacks)
-                    scope.emit(*(f"u32 {c_name(counter)};" for counter in counters))
-        members = [(each, c_name(each.name)) for each in headers if not each.metadata]
+                    scope.emit(*(f"u32 {counter};" for counter in counters))
+        members = [(each, each.name) for each in headers if not each.metadata]
         _members(scope, members + [(header, _array(stack)) for stack, header in of_stack])
     scope.emit("")
 
 
 def _members(scope: Scope, members: list[tuple[ir.Header, str]]) -> None:
-    """Headers and stacks, each in the form of one header, under its name."""
+    """Write the headers and stacks under their names, each with the structure of one header."""
     changed = _changed_behind_ingress(scope.program)
     for header, name in members:
         if header.name in changed:
@@ -79,10 +79,10 @@ def _members(scope: Scope, members: list[tuple[ir.Header, str]]) -> None:
 
 
 def _changed_behind_ingress(program: ir.Program) -> frozenset[str]:
-    """The headers that the egress, or the update of a checksum, may set a field of."""
+    """Return the headers whose fields the egress or a checksum update may set."""
     actions = {number for table in program.egress.tables for number in table.actions}
     steps = [step for each in program.actions if each.id in actions for step in each.body]
-    # Of an assignment its target; of all other steps, in doubt, whatever they mention.
+    # An assignment sets its target. Any other step may set everything that it mentions.
     targets = [step.args[:1] if step.op == "assign" else step.args for step in steps]
     updated = [each.target for each in program.checksums if each.update]
     coloured = [each.target for each in program.meters if each.target]
@@ -104,7 +104,7 @@ def _changed_behind_ingress(program: ir.Program) -> frozenset[str]:
 
 
 def _header_struct(scope: Scope, header: ir.Header, name: str | None = None) -> None:
-    with scope.block("struct", f"}} {name or c_name(header.name)};"):
+    with scope.block("struct", f"}} {name or header.name};"):
         for field in header.fields:
             if ir.FieldRef(header.name, field.name) not in scope.temporaries:
                 scope.emit(fields.declaration(field))
@@ -112,11 +112,11 @@ def _header_struct(scope: Scope, header: ir.Header, name: str | None = None) -> 
 
 
 def _array(stack: ir.Stack) -> str:
-    return f"{c_name(stack.name)}[{len(stack.headers)} + {OUTSIDE}]"
+    return f"{stack.name}[{len(stack.headers)} + {OUTSIDE}]"
 
 
 def state_struct(scope: Scope, all_banks: list[Bank]) -> None:
-    """Registers, in banks of rows."""
+    """Write the structure of registers, in banks of rows."""
     for bank in all_banks:
         with scope.block(f"struct row_{bank.number}", "};"):
             scope.emit(*(fields.declaration(fields.of(each)) for each in bank.registers))
@@ -137,16 +137,16 @@ def state_struct(scope: Scope, all_banks: list[Bank]) -> None:
 
 
 def cells(register: ir.Register, all_banks: list[Bank]) -> str:
-    """Where the cells of a register lie, as the runtime's ``struct cells``."""
+    """Return the place of a register's cells, as an initializer of the runtime's ``struct cells``."""
     bank = next(each for each in all_banks if register in each.registers)
-    row, name = f"struct row_{bank.number}", c_name(register.name)
+    row, name = f"struct row_{bank.number}", register.name
     first = f"offsetof(struct state, bank_{bank.number}) + offsetof({row}, {name})"
     size = f"sizeof((({row} *)0)->{name})"
     return f"{{{first}, sizeof({row}), {size}, {bank.size}}},"
 
 
 def runs(header: ir.Header) -> Iterator[tuple[ir.FieldType, ...]]:
-    """Fields in order, neighbouring byte-aligned 32-bit ones together."""
+    """Yield the fields in order, with neighbouring byte-aligned 32-bit fields together."""
     run: list[ir.FieldType] = []
     offset = 0
     for field in header.fields:

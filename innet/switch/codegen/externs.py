@@ -1,4 +1,4 @@
-"""Externs: hashes, random numbers, meters, the program's log, assertions, and who selects actions."""
+"""Externs: hashes, random numbers, meters, the program's log, assertions, and action selectors."""
 
 from collections.abc import Iterator
 from itertools import groupby
@@ -8,17 +8,17 @@ from innet.switch import ir
 from innet.switch.codegen import fields
 from innet.switch.codegen.scope import Scope
 from innet.switch.codegen.steps import Steps
-from innet.switch.codegen.text import c_name, c_number, c_string
+from innet.switch.codegen.text import c_number, c_string
 from innet.switch.expressions import bytes_literal
 
 SIGNATURE = "struct sw *sw, const struct phv *p, const u8 *rest, u32 rest_bytes"
 
 LEAVING = frozenset({"exit", "assert", "assume"})
-"""Primitives behind which a control may end."""
+"""Primitives that can end a control."""
 
 
 class Externs:
-    """Renders what actions do with externs."""
+    """A renderer of the primitives that use externs."""
 
     def __init__(self, scope: Scope, steps: Steps) -> None:
         self._scope, self._steps = scope, steps
@@ -73,11 +73,11 @@ class Externs:
         if number.exact:
             return f"{{(u128)(i128){number.text}, true}}"
         self._scope.expressions.looked_at(number)
-        words = f"((struct limbs[]){{{number.limbs}}})->word"  # which lives to the block's end
+        words = f"((struct limbs[]){{{number.limbs}}})->word"  # lives until the end of the block
         return f"{{.is_signed = true, .count = LIMBS, .words = {words}}}"
 
     def _assert(self, condition: ir.Expr, where: ir.Format) -> None:
-        """Where BMv2 stops the whole switch, the packet is dropped and the failure counted."""
+        """Write a test that drops the packet and counts the failure. BMv2 would stop the whole switch."""
         with self._scope.block(f"if (!({self._scope.expressions.truth(condition)}))"):
             self._emit(f"rt_assertion_failed(sw, {c_string(where.parts[0])});")
             nowhere = ir.Source()
@@ -94,17 +94,17 @@ class Externs:
 
 
 def direct_meter(scope: Scope, name: str) -> None:
-    """Give the packet the colour of the entry that it hit."""
+    """Write the assignment of the hit entry's meter colour to the packet."""
     meter = next(each for each in scope.program.meters if each.name == name)
     if meter.target is None:
-        raise UnsupportedProgram(f"{name} is not a direct meter")
+        raise UnsupportedProgram(f"{scope.names.shown(name)} is not a direct meter")
     kind = scope.expressions.field_type(meter.target)
     call = f"rt_direct_meter(sw, e, {'length' if meter.by_bytes else '1'})"
     scope.emit(f"if (hit) {fields.put(scope.place(meter.target), kind, call)}")
 
 
 def choose(scope: Scope, name: str) -> None:
-    """`action` and `args`: those of an entry's bundle, or the default ones."""
+    """Set `action` and `args` to an action from an entry's bundle, or to the default action."""
     profile = next(each for each in scope.program.profiles if each.name == name)
     scope.emit("u32 action = e->action;", "const u64 *args = e->args;")
     with scope.block("if (e->bundle)"):
@@ -119,7 +119,7 @@ def choose(scope: Scope, name: str) -> None:
 
 
 def same_actions(scope: Scope, table: ir.Table, action: int) -> list[int]:
-    """All ids of a table's action: each of the tables that share a profile has its own copy of it."""
+    """Return all ids of a table's action. Tables that share a profile have their own copies of it."""
     if not table.profile:
         return [action]
     sharing = [each for each in scope.program.tables if each.profile == table.profile]
@@ -129,7 +129,7 @@ def same_actions(scope: Scope, table: ir.Table, action: int) -> list[int]:
 
 
 def layout(scope: Scope, all_spans: list[tuple[tuple[int, int], ...]]) -> None:
-    """What the runtime has to know of meters, and of each table's range matches."""
+    """Write the description of meters and of each table's range matches for the runtime."""
     for number, spans in enumerate(all_spans):
         if spans:
             text = ", ".join(f"{{{first}, {size}}}" for first, size in spans)
@@ -140,13 +140,13 @@ def layout(scope: Scope, all_spans: list[tuple[tuple[int, int], ...]]) -> None:
     scope.emit(
         f"static const struct span *const spans[] = {{{', '.join([*names, 'NULL'])}}};",
         f"static const u32 span_count[] = {{{', '.join([*counts, '0'])}}};",
-        f"static const u32 meter_size[] = {{{', '.join([*sizes, '0'])}}};",
+        f"static const size_t meter_size[] = {{{', '.join([*sizes, '0'])}}};",
         f"const struct layout layout = {{{len(scope.program.meters)}, meter_size, span_count, spans}};",
     )
 
 
 def calculations(scope: Scope) -> None:
-    """One C function for every hash that actions, checksums and selectors use."""
+    """Write one C function for every hash that actions, checksums and selectors use."""
     for name, calculation in scope.program.calculations.items():
         _calculation(scope, function(name), calculation)
     for profile in scope.program.profiles:
@@ -155,13 +155,13 @@ def calculations(scope: Scope) -> None:
 
 
 def function(name: str) -> str:
-    """The C function of a calculation."""
-    return f"hash_{c_name(name)}"
+    """Return the name of a calculation's C function."""
+    return f"hash_{name}"
 
 
 def selector(profile: ir.Profile) -> str:
-    """The C function by whose result a profile's entries choose of their actions."""
-    return f"select_{c_name(profile.name)}"
+    """Return the name of the C function whose result selects an action of a profile's entry."""
+    return f"select_{profile.name}"
 
 
 def _calculation(scope: Scope, name: str, calculation: ir.Calculation) -> None:
@@ -178,7 +178,7 @@ def _calculation(scope: Scope, name: str, calculation: ir.Calculation) -> None:
 
 
 def _buffer(scope: Scope, calculation: ir.Calculation) -> None:
-    """All inputs, bit by bit behind each other, as `size` of `bytes`."""
+    """Write code that joins all inputs bit by bit in `bytes`, and their length in `size`."""
     inputs = list(_inputs(scope, calculation))
     room = sum(bits for _, _, bits in inputs) // 8 + 1
     payload = " + RT_MAX_FRAME" if calculation.payload else ""
@@ -202,7 +202,7 @@ def _buffer(scope: Scope, calculation: ir.Calculation) -> None:
 
 
 def _in_words(scope: Scope, calculation: ir.Calculation) -> bool:
-    """Whether the inputs are numbers at places that do not depend on how long others are."""
+    """Return whether all inputs are numbers whose places do not depend on the lengths of others."""
     inputs = list(_inputs(scope, calculation))
     groups = [list(group) for _, group in groupby(inputs, key=lambda each: each[0])]
     fields = [value for _, value, _ in inputs if isinstance(value, ir.FieldRef)]
@@ -215,7 +215,7 @@ def _in_words(scope: Scope, calculation: ir.Calculation) -> bool:
 
 
 def _word_sum(scope: Scope, calculation: ir.Calculation) -> None:
-    """RFC 1071's checksum of numbers, each moved to its place in its 16 bits: no bytes are needed."""
+    """Write RFC 1071's checksum as a sum of numbers, shifted to their places in 16-bit words."""
     scope.emit("u64 sum = 0;")
     for header, group in groupby(_inputs(scope, calculation), key=lambda each: each[0]):
         with scope.block(f"if ({scope.valid(header)})" if header else ""):
@@ -239,7 +239,7 @@ def _put(scope: Scope, value: ir.Expr, bits: int, offset: str) -> str:
 
 
 def _inputs(scope: Scope, calculation: ir.Calculation) -> Iterator[tuple[str | None, ir.Expr, int]]:
-    """Each input as the header that has to be valid for it, what it is, and its width."""
+    """Yield each input: the header that must be valid for it, if any, its expression and its width."""
     for each in calculation.inputs:
         if isinstance(each, ir.Name):
             header = scope.headers[each.name]

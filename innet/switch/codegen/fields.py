@@ -1,30 +1,31 @@
 """Fields of any width in C.
 
-Up to 128 bits a field is an unsigned integer. A wider one, and a varbit, is an array of bytes, most
-significant first and right-aligned, as in a packet whose field ends at a byte.
+A field of up to 128 bits is an unsigned integer. A wider one, or a varbit, is an array of bytes,
+most significant first and right-aligned. A packet holds a field in the same form if the field ends
+at a byte.
 """
 
 from innet.errors import UnsupportedProgram
 from innet.switch import ir
 from innet.switch.codegen.scope import Scope
-from innet.switch.codegen.text import c_name, c_type, storage_bits
+from innet.switch.codegen.text import c_type, storage_bits
 from innet.switch.expressions import Expressions, bytes_literal, is_bytes
 
 
 def declaration(field: ir.FieldType) -> str:
-    """The field as a member of its header's structure."""
+    """Return the declaration of a field as a member of its header's structure."""
     if is_bytes(field):
-        return f"u8 {c_name(field.name)}[{size(field)}];"
-    return f"{c_type(field.bits)} {c_name(field.name)};"
+        return f"u8 {field.name}[{size(field)}];"
+    return f"{c_type(field.bits)} {field.name};"
 
 
 def size(field: ir.FieldType) -> int:
-    """Bytes of a field that is an array of bytes."""
+    """Return the bytes of a field that is an array of bytes."""
     return max(1, (field.bits + 7) // 8)
 
 
 def load(place: str, field: ir.FieldType, source: str, offset: int, width: int) -> str:
-    """A statement that sets a field to the last of `width` bits from `offset` on in `source`."""
+    """Return a statement that sets a field to the last of `width` bits from `offset` on in `source`."""
     taken = min(width, field.bits)
     offset += width - taken
     if is_bytes(field):
@@ -34,25 +35,25 @@ def load(place: str, field: ir.FieldType, source: str, offset: int, width: int) 
 
 
 def store(place: str, field: ir.FieldType, target: str, offset: int | str) -> str:
-    """A statement that writes a field to `target`, `offset` bits from its start."""
+    """Return a statement that writes a field to `target`, `offset` bits from its start."""
     put = "rt_put_bytes" if is_bytes(field) else "rt_put_bits"
     return f"{put}({target}, {offset}, {field.bits}, {place});"
 
 
 def of(register: ir.Register) -> ir.FieldType:
-    """The type of a register's cells: their bits, whether they have a sign or not."""
+    """Return the type of a register's cells. It has no sign, even if the register has."""
     return ir.FieldType(register.name, register.bits)
 
 
 def copy(place: str, kind: ir.FieldType, source: str, source_kind: ir.FieldType) -> str:
-    """A statement that sets a field to another of the same width."""
+    """Return a statement that sets a field to another of the same width."""
     if is_bytes(kind) or is_bytes(source_kind):
         return f"rt_copy_bytes({place}, {kind.bits}, {source}, {size(source_kind)});"
     return f"{place} = ({c_type(kind.bits)}){source};"
 
 
 def put(place: str, kind: ir.FieldType, number: str) -> str:
-    """A statement that sets a field to a u64's lowest bits."""
+    """Return a statement that sets a field to the lowest bits of a u64."""
     if is_bytes(kind):
         return f"rt_set_bytes({place}, {size(kind)}, {number});"
     if kind.bits < storage_bits(kind.bits):
@@ -61,7 +62,7 @@ def put(place: str, kind: ir.FieldType, number: str) -> str:
 
 
 def assign(scope: Scope, place: str, kind: ir.FieldType, value: ir.Expr) -> str:
-    """A statement that sets a field to an expression, wrapped to the field's width."""
+    """Return a statement that sets a field to an expression, wrapped to the field's width."""
     expressions = scope.expressions
     if is_bytes(kind):
         return _assign_bytes(expressions, place, kind, value)
@@ -82,7 +83,7 @@ def _assign_bytes(expressions: Expressions, place: str, kind: ir.FieldType, valu
     if source := expressions.bytes_of(value):
         text, like = source
         if kind.varbit or like.varbit:
-            raise UnsupportedProgram(f"assigning {like.name} to {kind.name}")
+            raise UnsupportedProgram("assigning a varbit to a field of another type")
         if like.bits >= kind.bits or not like.signed:
             return f"rt_copy_bytes({place}, {kind.bits}, {text}, {size(like)});"
     number = expressions.number(value)
@@ -93,9 +94,9 @@ def _assign_bytes(expressions: Expressions, place: str, kind: ir.FieldType, valu
 
 
 def assign_slice(scope: Scope, target: ir.FieldRef, value: ir.Expr) -> str | None:
-    """A statement that sets neighbouring bits of a field that is an array of bytes.
+    """Return a statement that sets a slice of a field that is an array of bytes, or None.
 
-    If `value` is what p4c makes of that: ``target & kept | part << shift & ~kept``.
+    `value` must have p4c's form of such a slice: ``target & kept | part << shift & ~kept``.
     """
     kind = scope.expressions.field_type(target)
     match value:

@@ -9,7 +9,7 @@ Header = ir.Name | ir.Element
 
 
 class Headers:
-    """Renders the primitives on headers."""
+    """A renderer of the primitives on headers."""
 
     def __init__(self, scope: Scope, steps: Steps) -> None:
         self._scope, self._emit = scope, scope.emit
@@ -26,7 +26,7 @@ class Headers:
         )
 
     def _assign(self, target: Header, source: Header) -> None:
-        """What is not valid is not copied: the target keeps its fields, as in BMv2."""
+        """Write an assignment of a header. As in BMv2, the fields of an invalid one are not copied."""
         to = self._scope.header_place(_header(target))
         of = self._scope.header_place(_header(source), reading=True)
         if to.metadata:  # a structure, always valid
@@ -70,7 +70,7 @@ class Headers:
             self._emit(f"{valid} = false;")
 
     def _resize(self, target: Header, operator: str) -> None:
-        """Keep count of the packet's size, which the egress finds in its metadata."""
+        """Write an update of the packet's size, if the program reads it in the metadata."""
         if self._scope.mentions("packet_length"):
             header = self._scope.program.header_of(ir.FieldRef(_header(target), ir.VALID))
             size = f"{header.fixed_bytes} + {self._scope.length(_header(target))}"
@@ -122,7 +122,7 @@ class Headers:
         self._emit(f"{following} -= {following} < {n} ? {following} : {n};")
 
     def _arrays(self, name: ir.Name) -> tuple[int, list[str]]:
-        """How many elements a stack has, and the C arrays of all that belongs to them."""
+        """Return the number of elements in a stack, and the C arrays of all their parts."""
         program = self._scope.program
         names = [name.name]
         if name.kind == "header_union_stack":

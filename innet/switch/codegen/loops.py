@@ -1,7 +1,8 @@
-"""Loops: P4 has none, so what a program does to every lane of a packet is written out step by step.
+"""Loops for unrolled actions.
 
-Where an action does the same to fields, cells and constants that stand side by side, C has a loop again:
-less to compile, and the compiler makes vectors of it.
+P4 has no loops, so programs repeat the same steps for every lane of a packet. If an action does the
+same to neighbouring fields, cells and constants, the generated C has a loop again. The loop
+compiles faster, and the compiler turns it into vector instructions.
 """
 
 import dataclasses
@@ -19,7 +20,7 @@ _MOST_STEPS = 8
 _PLAIN = frozenset({"assign", "register_read", "register_write", "_jump", "_jump_if_zero"})
 
 _FIXED_RIGHT = frozenset({"<<", ">>", "two_comp_mod", "sat_cast", "usat_cast"})
-"""Operators whose right operand is part of what they do."""
+"""Operators whose right operand has to be the same in every round."""
 
 Leaf = ir.FieldRef | ir.Const | ir.Name
 Column = tuple[Leaf, ...]
@@ -27,10 +28,11 @@ Column = tuple[Leaf, ...]
 
 @dataclass(frozen=True)
 class Loop:
-    """Rounds of steps, which are those of the first round, from step `first` of the body on.
+    """A number of rounds of the same steps, from step `first` of the body on.
 
-    Of `lines` and `cells` the first round has the first, and every other the next one. `variables` are
-    the other fields, the same in every round; the steps set some of them.
+    `steps` are the steps of the first round. `lines` and `cells` are the fields and registers of
+    the first round, and each later round uses their next neighbours. `variables` are the other
+    fields, which are the same in every round. The steps may set some of them.
     """
 
     first: int
@@ -42,17 +44,17 @@ class Loop:
 
     @property
     def end(self) -> int:
-        """The step behind the last round."""
+        """Return the number of the step after the last round."""
         return self.first + self.rounds * len(self.steps)
 
     @property
     def lists(self) -> tuple[ir.Listed, ...]:
-        """The constants that have another value in every round."""
+        """Return the constants whose value differs from round to round."""
         return tuple(dict.fromkeys(_listed([step.args for step in self.steps])))
 
 
 class Finder:
-    """Finds the loops in one program's actions."""
+    """A finder of the loops in one program's actions."""
 
     def __init__(
         self, program: ir.Program, all_banks: Sequence[Bank], temporaries: frozenset[ir.FieldRef]
@@ -72,7 +74,7 @@ class Finder:
         }
 
     def loops(self, body: tuple[ir.Primitive, ...]) -> Iterator[Loop]:
-        """The loops of an action, in order."""
+        """Yield the loops of an action, in order."""
         shapes = [_shape(step, number) for number, step in enumerate(body)]
         at = 0
         while at < len(body):
@@ -121,7 +123,7 @@ class Finder:
         )
 
     def _in_step(self, column: Column) -> int:
-        """For how many rounds one leaf is the same, a neighbour, a constant or a temporary."""
+        """Return for how many rounds one leaf stays the same, a neighbour, a constant or a temporary."""
         head, second = column[:2]
         if isinstance(head, ir.Const):
             plain = all(0 <= each.value < 1 << 64 for each in column if isinstance(each, ir.Const))
@@ -141,7 +143,7 @@ class Finder:
         return next((i for i, place in enumerate(places) if place != (*kind, at + i)), len(column))
 
     def _place(self, leaf: Leaf) -> tuple[Any, ...] | None:
-        """Where a field or a cell is: of neighbours only the last number differs, by one."""
+        """Return the place of a field or cell. The last number of neighbours differs by one."""
         if isinstance(leaf, ir.Name):
             return self._cells.get(leaf.name)
         if isinstance(leaf, ir.FieldRef) and leaf not in self._temporaries:
@@ -149,7 +151,7 @@ class Finder:
         return None
 
     def _kind(self, leaf: Leaf) -> tuple[Any, ...]:
-        """Bits of a field, and whether it has a sign."""
+        """Return the bits of a field, and whether it has a sign."""
         return (
             self._fields[leaf][1:3]
             if isinstance(leaf, ir.FieldRef) and leaf in self._fields
@@ -160,7 +162,7 @@ class Finder:
 def _of_one_round_each(
     body: tuple[ir.Primitive, ...], own: list[Column], first: int, size: int
 ) -> bool:
-    """Whether temporaries are of one round each: then one variable is enough for all rounds."""
+    """Return whether each temporary belongs to a single round, so that one variable serves all rounds."""
     round_of = {field: number for column in own for number, field in enumerate(column)}
     if any(round_of[field] != number for column in own for number, field in enumerate(column)):
         return False
@@ -176,7 +178,7 @@ def _fields_of(leaves: Iterable[Leaf]) -> tuple[ir.FieldRef, ...]:
 
 
 def _shape(node: Any, number: int = 0) -> tuple[object, Column]:
-    """What steps of different rounds have in common, and the leaves in which they may differ."""
+    """Return the form that steps of different rounds have in common, and the leaves that may differ."""
     match node:
         case ir.Primitive(("_jump" | "_jump_if_zero") as op, (*args, ir.Const(target))):
             return _joined((op, target - number), args)
@@ -190,7 +192,7 @@ def _shape(node: Any, number: int = 0) -> tuple[object, Column]:
             return _joined(op, operands)
         case ir.FieldRef(str()) | ir.Const() | ir.Name("register_array"):
             return type(node), (node,)
-        case ir.FieldRef():  # which it is shows only as the program runs
+        case ir.FieldRef():  # the program selects the header at runtime
             return object(), ()
     return node, ()
 
@@ -201,7 +203,7 @@ def _joined(head: object, parts: Sequence[Any]) -> tuple[object, Column]:
 
 
 def _filled(node: Any, leaves: Iterator[Leaf | ir.Listed]) -> Any:
-    """A step with other leaves, in the order of its shape."""
+    """Return a step with other leaves, in the order of its shape."""
     match node:
         case ir.Primitive("_jump" | "_jump_if_zero", (*args, target)):
             return dataclasses.replace(
@@ -225,7 +227,7 @@ def _listing(column: Column) -> Leaf | ir.Listed:
 
 
 def _alike(forms: list[object], first: int, size: int) -> int:
-    """How many rounds there are of steps of the same forms."""
+    """Return the number of rounds whose steps have the same forms."""
     rounds = 1
     while forms[first + rounds * size : first + (rounds + 1) * size] == forms[first : first + size]:
         rounds += 1
@@ -233,7 +235,7 @@ def _alike(forms: list[object], first: int, size: int) -> int:
 
 
 def _jumps_stay(body: tuple[ir.Primitive, ...], first: int, size: int, rounds: int) -> bool:
-    """Whether all jumps of a round lead forward in it, or to its end, and none into the middle."""
+    """Return whether all jumps of a round lead forward, to its end at most, and none into its middle."""
     inside = range(first, first + rounds * size)
     for number, step in enumerate(body):
         if step.op not in ("_jump", "_jump_if_zero") or not isinstance(step.args[-1], ir.Const):

@@ -1,4 +1,4 @@
-"""One packet's way: parse, ingress, copies, egress, deparse."""
+"""The processing of one packet: parse, ingress, copies, egress, deparse."""
 
 from innet.switch.codegen import replication
 from innet.switch.codegen.replication import CLONES, NORMAL, REPLICA
@@ -6,7 +6,7 @@ from innet.switch.codegen.scope import Scope
 
 
 def depart(scope: Scope) -> None:
-    """A function that takes one copy of a packet through the egress and out of a port."""
+    """Write a function that takes one copy of a packet through the egress and out of a port."""
     replication.enqueue(scope)
     with scope.block(
         "static void depart(struct sw *sw, struct state *s, struct phv *p, u32 port, "
@@ -45,7 +45,7 @@ def _enter_egress(scope: Scope) -> None:
 
 
 def _leave(scope: Scope) -> None:
-    """The headers are written to where the port's next frame is to be."""
+    """Write code that puts the headers and the payload where the port's next frame goes."""
     scope.emit("u32 head_bytes = header_bytes(p);")
     if "recirculate" in scope.primitives:
         with scope.block("if (p->m.path.recirculate)"):
@@ -62,7 +62,7 @@ def _leave(scope: Scope) -> None:
 
 
 def process(scope: Scope) -> None:
-    """The function that the runtime calls for every packet, and what it is made of."""
+    """Write the function that the runtime calls for every packet, and its parts."""
     replication.replicate(scope)
     replication.clone_ingress(scope)
     _arrive(scope)
@@ -86,7 +86,7 @@ def process(scope: Scope) -> None:
 
 
 def _arrive(scope: Scope) -> None:
-    """Parser and ingress, and what BMv2 then does, in its order."""
+    """Write the function for parser and ingress, and for the steps that follow in BMv2's order."""
     with scope.block(
         "static void arrive(struct sw *sw, struct state *s, struct phv *p, const u8 *frame, "
         "u32 length)"

@@ -1,6 +1,6 @@
-"""The parser and the deparser: frames to headers and back."""
+"""The parser and the deparser: from frames to headers and back."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from innet.errors import UnsupportedProgram
 from innet.switch import ir
@@ -10,7 +10,7 @@ from innet.switch.codegen.headers import Headers
 from innet.switch.codegen.references import fields_in
 from innet.switch.codegen.scope import HeaderPlace, Scope
 from innet.switch.codegen.steps import Steps
-from innet.switch.codegen.text import c_name, c_number
+from innet.switch.codegen.text import c_number
 from innet.switch.expressions import bytes_literal, is_bytes
 
 _CORE_ERRORS = (
@@ -19,23 +19,24 @@ _CORE_ERRORS = (
 )  # fmt: skip
 
 _MOST_TURNS = 1 << 16
-"""States that one packet may enter which can be entered again: a frame has no more bytes."""
+"""The number of times that one packet may enter states of cycles. A frame has no more bytes."""
 
 
 class Parsing:
-    """Renders the parser, state by state, and the deparser."""
+    """A renderer of the parser, state by state, and of the deparser."""
 
     def __init__(self, scope: Scope, steps: Steps, headers: Headers) -> None:
         self._scope, self._steps, self._headers = scope, steps, headers
         self._emit = scope.emit
         self._failures: dict[str, None] = {}
-        self._codes = _error_codes(scope.program.errors)
+        core = map(scope.names.of, _CORE_ERRORS)
+        self._codes = _error_codes(scope.program.errors, core)
         steps.define(
             extract=self._extract, set=self._set, advance=self._advance, verify=self._verify
         )
 
     def parser(self) -> None:
-        """A function that returns how many bytes were parsed."""
+        """Write a function that parses a frame and returns the number of bytes parsed."""
         program = self._scope.program
         looping = _looping(program)
         with self._scope.block(
@@ -49,8 +50,10 @@ class Parsing:
             self._scope.trace("Parser 'parser': start")
             self._emit(_goto_state(program.parser_start))
             for state in program.states:
-                self._emit(f"state_{c_name(state.name)}:")
-                self._scope.trace(f"Parser 'parser' entering state '{state.name}'")
+                self._emit(f"state_{state.name}:")
+                self._scope.trace(
+                    "Parser 'parser' entering state '%s'", self._scope.shown(state.name)
+                )
                 if state.name in looping:
                     self._emit(f"if (turns++ == {_MOST_TURNS}) {self._fail('ParserTimeout')}")
                 for step in state.body:
@@ -59,7 +62,7 @@ class Parsing:
                 self._select(state)
             for name in self._failures:
                 self._emit(f"{_label(name)}:")
-                self._emit(f"error = {self._codes[name]}; goto accept;")
+                self._emit(f"error = {self._codes[self._scope.names.of(name)]}; goto accept;")
             self._emit("accept:", f"{self._scope.standard('parser_error')} = error;")
             for place in last:
                 clear = f"memset(&{place.fields}, 0, sizeof {place.fields});"
@@ -69,7 +72,7 @@ class Parsing:
         self._emit("")
 
     def deparser(self) -> None:
-        """A function that says how many bytes the valid headers are, and one that writes them."""
+        """Write a function that counts the bytes of all valid headers, and one that writes them."""
         with self._scope.block("static u32 header_bytes(const struct phv *p)"):
             self._emit("(void)p;", "u32 bytes = 0;")
             for name in self._scope.program.deparser:
@@ -85,19 +88,19 @@ class Parsing:
             for name in self._scope.program.deparser:
                 place = self._scope.header_place(name)
                 with self._scope.block(f"if ({place.valid})"):
-                    self._scope.trace(f"Deparsing header '{name}'")
+                    self._scope.trace("Deparsing header '%s'", self._scope.shown(name))
                     self._write(self._scope.headers[name], place)
             self._emit("(void)at;")
             self._scope.trace("Deparser 'deparser': end")
         self._emit("")
 
     def most_header_bytes(self) -> int:
-        """The most that the deparser can write."""
+        """Return the most bytes that the deparser can write."""
         headers = (self._scope.headers[name] for name in self._scope.program.deparser)
         return sum(field.bits for header in headers for field in header.fields) // 8
 
     def _fail(self, error: str) -> str:
-        """The statement that ends parsing with one of the language's own errors."""
+        """Return a statement that ends parsing with one of P4's own errors."""
         self._failures[error] = None
         return f"goto {_label(error)};"
 
@@ -121,8 +124,9 @@ class Parsing:
 
     def _load(self, header: ir.Header, place: HeaderPlace, length: ir.Expr | None) -> None:
         if (header.varbit is None) != (length is None):
-            raise UnsupportedProgram(f"extracting {header.name}: a length goes with a varbit")
-        self._scope.trace(f"Extracting header '{header.name}'")
+            name = self._scope.names.shown(header.name)
+            raise UnsupportedProgram(f"extracting {name}: a length goes with a varbit")
+        self._scope.trace("Extracting header '%s'", self._scope.shown(header.name))
         size = header.fixed_bytes
         if length is None:
             self._emit(f"if (length - at < {size}) {self._fail('PacketTooShort')}")
@@ -147,7 +151,7 @@ class Parsing:
     def _read(self, header: ir.Header, place: HeaderPlace) -> None:
         offset, source = 0, "frame + at"
         for run in runs(header):
-            first = f"{place.fields}.{c_name(run[0].name)}"
+            first = f"{place.fields}.{run[0].name}"
             if run[0].varbit:
                 self._emit(
                     f"rt_load_bytes({first}, (u32)bytes, {source}, {offset}, 8 * (u32)bytes);"
@@ -194,7 +198,7 @@ class Parsing:
             for i, (key, bits) in enumerate(state.keys):
                 self._emit(f"{self._select_key(f'k{i}', key, bits)} (void)k{i};")
             tracing.selection(self._scope, state)
-            # As in BMv2: without a default, what does not match is accepted.
+            # As in BMv2, a state without a default accepts a packet that matches nothing.
             for transition in state.transitions:
                 if transition.value is None:
                     continue
@@ -207,7 +211,7 @@ class Parsing:
             self._emit(_goto_state(defaults[-1] if defaults else None))
 
     def _select_key(self, name: str, key: ir.Expr, bits: int) -> str:
-        """A statement that declares a key: a number, or, if it is too wide, an array of bytes."""
+        """Return a statement that declares a select key, as a number or, if too wide, as bytes."""
         kind = ir.FieldType(name, bits)
         if isinstance(key, ir.Lookahead):
             declared = f"u8 {name}[{fields.size(kind)}];" if is_bytes(kind) else f"u128 {name};"
@@ -222,7 +226,8 @@ class Parsing:
         names = [each.name for each in program.value_sets]
         value_set = program.value_sets[names.index(name)]
         if value_set.bits != sum(bits for _, bits in state.keys):
-            raise UnsupportedProgram(f"value set {name} is not as wide as the select keys")
+            shown = self._scope.names.shown(name)
+            raise UnsupportedProgram(f"value set {shown} is not as wide as the select keys")
         with self._scope.block(""):
             size = value_set.key_bytes
             self._emit(f"u8 key[{size}] __attribute__((aligned(8))) = {{0}};")
@@ -236,7 +241,7 @@ class Parsing:
     def _write(self, header: ir.Header, place: HeaderPlace) -> None:
         offset, target = 0, "out + at"
         for run in runs(header):
-            first = f"{place.fields}.{c_name(run[0].name)}"
+            first = f"{place.fields}.{run[0].name}"
             if run[0].varbit:
                 length = place.varbit_bytes
                 self._emit(f"rt_put_bytes({target}, {offset}, 8 * {length}, {first});")
@@ -250,18 +255,19 @@ class Parsing:
         self._emit(f"at += {header.fixed_bytes};")
 
 
-def _error_codes(declared: dict[str, int]) -> dict[str, int]:
-    """The codes of all errors; as in BMv2, those that the program leaves out get the next ones."""
+def _error_codes(declared: dict[str, int], core: Iterable[str]) -> dict[str, int]:
+    """Return the codes of all errors. As in BMv2, P4's own undeclared errors get the next codes."""
     codes = dict(declared)
-    for name in _CORE_ERRORS:
+    for name in core:
         codes.setdefault(name, max(codes.values(), default=-1) + 1)
     return codes
 
 
 def _cleared(scope: Scope) -> tuple[list[str], list[HeaderPlace]]:
-    """Headers begin as zeros: some before parsing; those that parsing only extracts, behind it.
+    """Return the headers to clear before parsing, and those to clear after it if they are invalid.
 
-    For a wide header that is in most packets, the latter costs nothing.
+    The second kind is used only by extractions. If such a header is wide and in most packets,
+    clearing it late costs nothing.
     """
     program = scope.program
     steps = [step for state in program.states for step in state.body if step.op != "extract"]
@@ -272,12 +278,12 @@ def _cleared(scope: Scope) -> tuple[list[str], list[HeaderPlace]]:
     stacked = {name for stack in program.stacks for name in stack.headers}
     headers = [each for each in program.headers if not each.metadata and each.name not in stacked]
     first = [scope.header_place(each.name).fields for each in headers if each.name in touched]
-    first += [f"p->{c_name(stack.name)}" for stack in program.stacks]
+    first += [f"p->{stack.name}" for stack in program.stacks]
     return first, [scope.header_place(each.name) for each in headers if each.name not in touched]
 
 
 def _looping(program: ir.Program) -> set[str]:
-    """States that can lead to themselves."""
+    """Return the states that can lead back to themselves."""
     following = {
         state.name: {each.next_state for each in state.transitions} - {None}
         for state in program.states
@@ -296,7 +302,7 @@ def _looping(program: ir.Program) -> set[str]:
 
 
 def _elements(node: object) -> Iterator[ir.Element]:
-    """Headers of stacks that are looked at in any case, to the left of `and` and `or` and `?`."""
+    """Yield the stack elements that are always read. Right operands of `and`, `or` and `?` may not be."""
     match node:
         case tuple():
             for each in node:
@@ -313,7 +319,7 @@ def _elements(node: object) -> Iterator[ir.Element]:
 
 
 def _select_tests(state: ir.ParserState, value: int, mask: int | None) -> list[str]:
-    """One test per key; in the JSON their values stand in one number, each padded to bytes."""
+    """Return one test per key. In the JSON, one number holds the values of all keys, padded to bytes."""
     tests = []
     shift = sum(-(-bits // 8) * 8 for _, bits in state.keys)
     for i, (_, bits) in enumerate(state.keys):
@@ -337,4 +343,4 @@ def _label(error: str) -> str:
 
 
 def _goto_state(name: str | None) -> str:
-    return "goto accept;" if name is None else f"goto state_{c_name(name)};"
+    return "goto accept;" if name is None else f"goto state_{name};"

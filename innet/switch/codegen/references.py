@@ -1,4 +1,4 @@
-"""Which fields a part of the program mentions."""
+"""A search for the fields that a part of the program mentions."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -7,12 +7,12 @@ from innet.switch import ir
 
 
 def fields_in(node: object) -> frozenset[ir.FieldRef]:
-    """All fields that stand anywhere in a part of the program."""
+    """Return all fields that a part of the program mentions."""
     return frozenset(_mentioned(node))
 
 
 def _mentioned(node: object) -> Iterator[ir.FieldRef]:
-    """All fields that stand anywhere in a part of the program."""
+    """Yield all fields that a part of the program mentions."""
     if isinstance(node, ir.FieldRef):
         yield node
         if isinstance(node.header, ir.Element):

@@ -1,6 +1,6 @@
-"""Registers: the cells that actions read and write, and what happens outside of the arrays.
+"""Registers: reads and writes of cells in actions, also outside of the arrays.
 
-As in BMv2, what is read there stays as it was, and what is written is lost.
+As in BMv2, a read outside of an array leaves its target as it was, and a write there is lost.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -11,18 +11,18 @@ from innet.switch import ir
 from innet.switch.codegen import fields
 from innet.switch.codegen.data import Bank
 from innet.switch.codegen.scope import Scope
-from innet.switch.codegen.text import c_name
 
 _MANY = 4
-"""Accesses to a row for which it is not asked each time whether it is there."""
+"""The fewest accesses to a row for which a substitute row replaces a test at every access."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """The one row of a bank that an action uses.
+    """The only row of a bank that an action uses.
 
-    If it may be outside of the array, there can be a row of `substitutes`: cells in which is what the
-    fields have that are set to them.
+    If its index may be outside of the array, a substitute row can take its place. `substitutes` are
+    the cells that are read and the fields that are set to them. The substitute's cells hold the
+    present values of these fields, so that a read changes nothing.
     """
 
     bank: Bank
@@ -32,7 +32,7 @@ class Row:
 
 
 class Registers:
-    """Renders accesses; looks a bank's row up once where an action allows it."""
+    """A renderer of accesses. Where an action allows it, the row of a bank is looked up only once."""
 
     def __init__(self, scope: Scope, all_banks: list[Bank]) -> None:
         self._scope, self._emit = scope, scope.emit
@@ -40,9 +40,9 @@ class Registers:
         self._bank_of = {each.name: bank for bank in all_banks for each in bank.registers}
         self._registers = {each.name: each for each in scope.program.registers}
         self._conditions: dict[int, str] = {}
-        """What stands in front of an access to a row that is looked up, by the bank's number."""
+        """Text in front of each access to a looked-up row, by the bank's number."""
         self.lines: frozenset[str] = frozenset()
-        """Registers that, in a loop, are the first of neighbours; its rounds count by ``i``."""
+        """In a loop, the registers that are the first of neighbours. The rounds are counted by ``i``."""
 
     def read(self, target: ir.FieldRef, array: ir.Name, index: ir.Expr) -> None:
         """Set a field to a cell."""
@@ -56,16 +56,17 @@ class Registers:
         self._access(array.name, index, lambda cell: fields.assign(self._scope, cell, kind, value))
 
     def in_text(self, step: ir.Primitive) -> tuple[object, ...]:
-        """What of a step's arguments its C has: where a row is at hand, no index."""
+        """Return the arguments of a step that its C mentions. A looked-up row needs no index."""
         access = _register_access(step)
         if access and self._bank_of[access[0]].number in self._conditions:
             return tuple(arg for arg in step.args if arg is not access[1])
         return step.args
 
     def rows(self, body: tuple[ir.Primitive, ...]) -> list[Row]:
-        """The rows that can be looked up once: their index does not change, and no other is used.
+        """Return the rows that can be looked up once.
 
-        Two rows could be the same one, which `restrict` would deny.
+        Such a row is the only one that is used of its bank, and its index does not change. Two rows
+        of one bank might be the same row, which would break the promise of `restrict`.
         """
         used: dict[Bank, list[ir.Expr]] = {}
         for name, index in filter(None, map(_register_access, body)):
@@ -82,7 +83,7 @@ class Registers:
         ]
 
     def outside(self, action: int, rows: list[Row]) -> None:
-        """A function for every row for which an action needs a substitute."""
+        """Write one function for each row for which an action needs a substitute."""
         for row in rows:
             n = row.bank.number
             if row.inside or row.substitutes is None:
@@ -98,7 +99,7 @@ class Registers:
 
     @contextmanager
     def looked_up(self, action: int, rows: list[Row]) -> Iterator[None]:
-        """Inside, these rows are at hand."""
+        """Look these rows up for the accesses inside the context."""
         for row in rows:
             n, at = row.bank.number, self._at(row.index)
             found = f"&s->bank_{n}[{at}]" if row.inside else f"row_{n}(s, {at})"
@@ -114,15 +115,15 @@ class Registers:
     def _substitutes(
         self, body: tuple[ir.Primitive, ...], bank: Bank
     ) -> tuple[tuple[str, ir.FieldRef], ...] | None:
-        """The cells that are read and the fields that are set to them, outside to themselves.
+        """Return the cells that are read and the fields set to them, for a substitute row.
 
-        None if a field has another value by then, or a cell.
+        Return None if a field or a cell may have changed before it is read.
         """
         if any(_jumps_back(step, number) for number, step in enumerate(body)):
             return None
         found: dict[str, ir.FieldRef] = {}
         touched: set[str] = set()
-        before: list[ir.Primitive] = []  # of the steps that have an effect outside, too
+        before: list[ir.Primitive] = []  # the steps that also have an effect outside of the array
         for step in body:
             match step:
                 case ir.Primitive(
@@ -141,7 +142,7 @@ class Registers:
     def _substitute(self, name: str, target: ir.FieldRef) -> str:
         kind = self._scope.expressions.field_type(target)
         cell = fields.of(self._registers[name])
-        return fields.copy(f"r->{c_name(name)}", cell, self._scope.value(target), kind)
+        return fields.copy(f"r->{name}", cell, self._scope.value(target), kind)
 
     def _access(self, name: str, index: ir.Expr, statement: Callable[[str], str]) -> None:
         bank = self._bank_of[name]
@@ -158,7 +159,7 @@ class Registers:
                 self._emit(f"if (row) {statement(self._cell('row->', name))}")
 
     def _cell(self, row: str, name: str) -> str:
-        place = f"{row}{c_name(name)}"
+        place = f"{row}{name}"
         return f"(&{place})[i]" if name in self.lines else place
 
     def _at(self, index: ir.Expr) -> str:
@@ -179,7 +180,7 @@ def _register_access(step: ir.Primitive) -> tuple[str, ir.Expr] | None:
 
 
 def _steady(expr: ir.Expr, body: Sequence[ir.Primitive]) -> bool:
-    """Whether an expression of plain fields has one value throughout; in doubt it has not."""
+    """Return whether an expression of plain fields certainly has the same value throughout."""
     match expr:
         case ir.Const() | ir.ParamRef():
             return True

@@ -1,12 +1,12 @@
 """Copies and further passes of a packet: clones, resubmission, recirculation, digests.
 
-The order of their effects is that of BMv2's simple_switch. What a program does not use is not generated.
+Their effects come in the order of BMv2's simple_switch. Only the functions that a program needs are
+generated.
 """
 
 from innet.switch import ir
 from innet.switch.codegen import data, fields
 from innet.switch.codegen.scope import Scope
-from innet.switch.codegen.text import c_name
 
 # Values of standard_metadata.instance_type.
 NORMAL, INGRESS_CLONE, EGRESS_CLONE, RECIRCULATED, REPLICA, RESUBMITTED = 0, 1, 2, 4, 5, 6
@@ -16,12 +16,12 @@ KEEPING = CLONES | {"resubmit", "recirculate"}
 
 
 def waits(scope: Scope) -> bool:
-    """Whether packets of the program may have to wait for another pass."""
+    """Return whether packets of the program may have to wait for another pass."""
     return bool(scope.primitives & KEEPING)
 
 
 def functions(scope: Scope) -> None:
-    """What `packet` calls, as far as the program has need of it."""
+    """Write the functions that `packet` calls, if the program needs them."""
     if waits(scope):
         _reset_metadata(scope)
         _keep_fields(scope)
@@ -36,13 +36,13 @@ def functions(scope: Scope) -> None:
 
 
 def queueing(scope: Scope) -> bool:
-    """Whether the program sees the queues in front of the egress."""
+    """Return whether the program mentions metadata of the queues in front of the egress."""
     fields = ("priority", "enq_timestamp", "enq_qdepth", "deq_timedelta", "deq_qdepth")
     return any(map(scope.mentions, fields))
 
 
 def enqueue(scope: Scope) -> None:
-    """A function that says whether a packet has a queue, and when it entered it."""
+    """Write a function that sets the queue's metadata, and returns whether the packet has a queue."""
     if not queueing(scope):
         return
     with scope.block("static bool enqueue(struct sw *sw, struct phv *p)"):
@@ -59,9 +59,10 @@ def enqueue(scope: Scope) -> None:
 
 
 def replicate(scope: Scope) -> None:
-    """A function that takes copies of a packet, as a group or a session wants them, to egress.
+    """Write a function that takes the copies of a packet for a group or a session through the egress.
 
-    All of them are made in one place: what the egress may change is as it was before each of them.
+    All copies use the same structure. The parts that the egress may change are restored before each
+    copy.
     """
     with scope.block(
         "static void replicate(struct sw *sw, struct state *s, struct phv *p, "
@@ -80,7 +81,7 @@ def replicate(scope: Scope) -> None:
 
 
 def clone_ingress(scope: Scope) -> None:
-    """A function that clones a packet as it came in; the parser sees it again."""
+    """Write a function that clones a packet as it arrived. The clone is parsed again."""
     if not scope.primitives & CLONES:
         return
     with scope.block(
@@ -110,7 +111,7 @@ def clone_ingress(scope: Scope) -> None:
 
 
 def passes(scope: Scope) -> None:
-    """The functions that the runtime calls for packets that waited."""
+    """Write the functions that the runtime calls for packets that have waited for another pass."""
     with scope.block("void program_again(struct sw *sw, void *state, struct pending *packet)"):
         if waits(scope):
             scope.emit("arrive(sw, state, packet->phv, packet->data, packet->bytes);")
@@ -154,7 +155,7 @@ def _reset_metadata(scope: Scope) -> None:
     with scope.block("static void reset_metadata(struct phv *p)"):
         for header in scope.program.headers:
             if header.metadata:
-                place = f"p->m.{c_name(header.name)}"
+                place = f"p->m.{header.name}"
                 scope.emit(f"memset(&{place}, 0, sizeof {place});")
     scope.emit("")
 
@@ -174,7 +175,10 @@ def _keep_fields(scope: Scope) -> None:
 
 
 def _clone_egress(scope: Scope) -> None:
-    """A clone has the headers as they are at the end of the egress; it waits behind other packets."""
+    """Write a function that clones a packet with its headers at the end of the egress.
+
+    The clone waits behind other packets.
+    """
     with scope.block(
         "static void clone_egress(struct sw *sw, struct phv *of, const u8 *rest, "
         "u32 rest_bytes, u32 length)"
@@ -204,7 +208,7 @@ def _clone_egress(scope: Scope) -> None:
 
 
 def _resubmit(scope: Scope) -> None:
-    """Begins again with the packet as it came in."""
+    """Write a function that queues a packet for another pass, as it arrived."""
     with scope.block(
         "static void resubmit(struct sw *sw, struct phv *of, const u8 *frame, u32 length)"
     ):
@@ -219,7 +223,7 @@ def _resubmit(scope: Scope) -> None:
 
 
 def _recirculate(scope: Scope) -> None:
-    """Begins again with the packet as it would have been sent."""
+    """Write a function that queues a packet for another pass, as it would have been sent."""
     with scope.block(
         "static void recirculate(struct sw *sw, struct phv *of, u32 head_bytes, const u8 *rest, "
         "u32 rest_bytes)"
@@ -236,7 +240,7 @@ def _recirculate(scope: Scope) -> None:
 
 
 def _begin_again(scope: Scope, why: str, instance_type: int, size: str) -> None:
-    """Of its metadata, BMv2 sets the size and the type, but not the port."""
+    """Write code that sets the metadata of a new pass: as in BMv2, size and type but not the port."""
     scope.emit(
         "struct phv *p = packet->phv;",
         "memset(&p->m, 0, sizeof p->m);",
@@ -248,7 +252,7 @@ def _begin_again(scope: Scope, why: str, instance_type: int, size: str) -> None:
 
 
 def _learn(scope: Scope) -> None:
-    """Digests have the values of the end of the ingress, each in whole bytes."""
+    """Write a function that sends digests, with the values at the end of the ingress in whole bytes."""
     with (
         scope.block("static void learn(struct sw *sw, struct phv *p)"),
         scope.block("switch (p->m.path.digest)"),

@@ -1,26 +1,31 @@
-"""What all parts of the generator share: the program, the text, and where things live in C."""
+"""The context that all parts of the generator share: the program, the text, and the places in C."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from innet.errors import UnsupportedProgram
 from innet.switch import ir
+from innet.switch.codegen.names import Names, renamed
 from innet.switch.codegen.references import fields_in
 from innet.switch.codegen.temporaries import temporaries
-from innet.switch.codegen.text import Text, c_name, c_string
+from innet.switch.codegen.text import Text, c_string
 from innet.switch.expressions import Expressions
 
 STANDARD = "standard_metadata"
+_WORD = 64
 
 OUTSIDE = 2
-"""Behind its headers a stack in C has one that reads as zeros, and one where writes are lost: they
-are where an index outside of the stack leads."""
+"""The extra elements of each stack in C, for indices outside of the stack.
+
+The first one reads as zeros, and the second one takes lost writes.
+"""
 
 
 @dataclass(frozen=True)
 class HeaderPlace:
-    """The C lvalues of a header's parts; `varbit_bytes` is the length of its varbit.
+    """The C lvalues of a header's parts. `varbit_bytes` is the length of its varbit.
 
-    `rivals` are those of the validity of the other headers of its union.
+    `rivals` are the validities of the other headers of its union.
     """
 
     fields: str
@@ -37,52 +42,57 @@ _PARTS = (
 
 
 class Scope:
-    """One program on its way to C."""
+    """One program during its translation to C. All names in `program` are identifiers made by `names`."""
 
     def __init__(self, program: ir.Program, *, tracing: bool = False) -> None:
-        self.program, self.tracing = program, tracing
+        self.names = Names()
+        self.program = program = renamed(program, self.names)
+        self.tracing = tracing
         self.text = Text()
         self.emit = self.text.emit
         self.block = self.text.block
         self.headers = {header.name: header for header in program.headers}
         self.actions = {action.id: action for action in program.actions}
         self._elements = {
-            header: f"{c_name(stack.name)}[{index}]"
+            header: f"{stack.name}[{index}]"
             for stack in program.stacks
             for index, header in enumerate(stack.headers)
         }
         self.expressions = Expressions(program, self)
         self.mentioned = fields_in([getattr(program, part) for part in _PARTS])
-        self.temporaries = temporaries(program, STANDARD)
+        self._standard = self.names.of(STANDARD)
+        self.temporaries = temporaries(program, self._standard)
+        fields = (ir.FieldRef(at.name, each.name) for at in program.headers for each in at.fields)
+        self._positions = {field: position for position, field in enumerate(fields)}
         self.stand_ins: dict[ir.FieldRef, str] = {}
-        """C lvalues of fields that are elsewhere while a loop runs."""
+        """C lvalues that stand in for fields while a loop runs."""
         self.primitives = frozenset(_primitives(program))
 
     def place(self, ref: ir.FieldRef) -> str:
-        """The C lvalue of a field, or of a header's validity."""
+        """Return the C lvalue of a field, or of a header's validity."""
         return self._part(ref, reading=False)
 
     def value(self, ref: ir.FieldRef) -> str:
-        """C text that reads a field, or a header's validity."""
+        """Return C text that reads a field, or a header's validity."""
         return self._part(ref, reading=True)
 
     def valid(self, header: str) -> str:
-        """The C lvalue of a header's validity."""
+        """Return the C lvalue of a header's validity."""
         return f"p->m.valid.{self._member(header)}"
 
     def header_place(self, header: str | ir.Element, *, reading: bool = False) -> HeaderPlace:
-        """Where a header is; one outside of its stack is elsewhere for reading and for writing."""
+        """Return the place of a header. Outside of a stack, reads and writes have different places."""
         if isinstance(header, ir.Element):
             stack = self.program.stack(header.stack)
             depth = len(stack.headers)
             index = self.expressions.index(header)
             outside = depth if reading else depth + 1
-            member = f"{c_name(stack.name)}[rt_index({index}, {depth}, {outside})]"
+            member = f"{stack.name}[rt_index({index}, {depth}, {outside})]"
             return self._header_place(stack.headers[0], member)
         return self._header_place(header, self._member(header))
 
     def next_place(self, stack: ir.Stack) -> HeaderPlace:
-        """Where the parser extracts the next header of a stack that is not full."""
+        """Return the place for the next header that the parser extracts to a stack that is not full."""
         at = f"[{self.next_index(stack.counter)}]"
         others = [
             each
@@ -90,54 +100,68 @@ class Scope:
             if each.union_stack == stack.counter and each != stack
         ]
         return replace(
-            self._header_place(stack.headers[0], f"{c_name(stack.name)}{at}"),
+            self._header_place(stack.headers[0], f"{stack.name}{at}"),
             rivals=tuple(f"{self.valid_array(other)}{at}" for other in others),
         )
 
     def length(self, header: str | ir.Element) -> str:
-        """C text that reads how many bytes a header's varbit has."""
+        """Return C text that reads the number of bytes in a header's varbit."""
         return self.header_place(header, reading=True).varbit_bytes or "0"
 
     def next_index(self, stack: str) -> str:
-        """The C lvalue of how many headers the parser has extracted to a stack."""
-        return f"p->m.next.{c_name(stack)}"
+        """Return the C lvalue of the number of headers that the parser has extracted to a stack."""
+        return f"p->m.next.{stack}"
 
     def valid_array(self, stack: ir.Stack) -> str:
-        """The C array of the validity of a stack's headers."""
-        return f"p->m.valid.{c_name(stack.name)}"
+        """Return the C array of the validity of a stack's headers."""
+        return f"p->m.valid.{stack.name}"
 
     def stack_arrays(self, stack: ir.Stack) -> list[str]:
-        """The C arrays that hold what belongs to the headers of a stack."""
-        arrays = [f"p->{c_name(stack.name)}", self.valid_array(stack)]
+        """Return the C arrays that hold the parts of a stack's headers."""
+        arrays = [f"p->{stack.name}", self.valid_array(stack)]
         if self.headers[stack.headers[0]].varbit:
-            arrays.append(f"p->m.varbit_bytes.{c_name(stack.name)}")
+            arrays.append(f"p->m.varbit_bytes.{stack.name}")
         return arrays
 
+    def in_order(self, fields: Iterable[ir.FieldRef]) -> list[ir.FieldRef]:
+        """Sort fields as the program declares them."""
+        return sorted(fields, key=lambda each: (self._positions.get(each, -1), str(each)))
+
+    def shown(self, identifier: str) -> str:
+        """Return a C string literal of the name behind an identifier."""
+        return c_string(self.names.shown(identifier))
+
     def trace(self, message: str, *values: str, of: str = "p", level: str = "D") -> None:
-        """Say what happens to a packet, in the form of C's printf, if this is a program that does."""
+        """Write a printf-like log call about a packet, if the program traces.
+
+        The message is the generator's own. Texts of the program appear only among the values.
+        """
         if self.tracing:
             text = ", ".join([c_string(message), *values])
             self.emit(f"rt_trace(sw, &{of}->m.path, '{level}', {text});")
 
     def mentions(self, field: str) -> bool:
-        """Whether the program reads or writes this field of standard metadata."""
-        return ir.FieldRef(STANDARD, field) in self.mentioned
+        """Return whether the program reads or writes this field of standard metadata."""
+        return ir.FieldRef(self._standard, self.names.of(field)) in self.mentioned
 
     def standard(self, field: str) -> str:
-        """The C lvalue of a field of standard metadata."""
-        return f"p->m.{STANDARD}.{field}"
+        """Return the C lvalue of a field of standard metadata. Raises UnsupportedProgram."""
+        found = self.headers[self._standard].field(self.names.of(field))
+        if found.bits > _WORD:
+            raise UnsupportedProgram(f"{STANDARD}.{field} has {found.bits} bits, more than {_WORD}")
+        return f"p->m.{self._standard}.{found.name}"
 
     def _part(self, ref: ir.FieldRef, *, reading: bool) -> str:
         if ref in self.stand_ins:
             return self.stand_ins[ref]
         if ref in self.temporaries:
-            return c_name(f"{ref.header}_{ref.field}")
+            return self.names.of(str(ref.header), ref.field)
         place = self.header_place(ref.header, reading=reading)
-        return place.valid if ref.field == ir.VALID else f"{place.fields}.{c_name(ref.field)}"
+        return place.valid if ref.field == ir.VALID else f"{place.fields}.{ref.field}"
 
     def _member(self, header: str) -> str:
-        """What a header is called in the structures of fields, of validity and of lengths."""
-        return self._elements.get(header) or c_name(header)
+        """Return a header's member name in the structures of fields, validity and lengths."""
+        return self._elements.get(header) or header
 
     def _header_place(self, header: str, member: str) -> HeaderPlace:
         kind = self.headers[header]

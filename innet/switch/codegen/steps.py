@@ -1,4 +1,4 @@
-"""Straight-line code: what actions and parser states do, primitive by primitive."""
+"""Straight-line code: the primitives of actions and parser states."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ from innet.switch.expressions import is_bytes
 
 
 class Steps:
-    """Renders bodies."""
+    """A renderer of the bodies of actions and parser states."""
 
     def __init__(self, scope: Scope, registers: Registers) -> None:
         self._scope = scope
@@ -50,10 +50,10 @@ class Steps:
         self._primitives.update(primitives)
 
     def actions(self) -> None:
-        """One C function for every action."""
+        """Write one C function for every action."""
         for action in self._scope.program.actions:
             self._scope.expressions.params = action.params
-            self._emit(f"/* {action.name.replace('*/', '')} */")
+            self._emit(f"/* {action.name} */")
             rows = self._registers.rows(action.body)
             self._registers.outside(action.id, rows)
             with self._scope.block(
@@ -62,20 +62,21 @@ class Steps:
             ):
                 self._emit("(void)sw; (void)s; (void)p; (void)a; (void)length;")
                 with self._registers.looked_up(action.id, rows):
-                    self._scope.trace(f"Action {action.name}".replace("%", "%%"), level="T")
+                    self._scope.trace("Action %s", self._scope.shown(action.name), level="T")
                     self._in_action = True
                     self.body(action.body)
                     self._in_action = False
             self._emit("")
+        self._scope.expressions.params = ()  # only actions have parameters
 
     def body(self, body: tuple[ir.Primitive, ...]) -> None:
-        """Straight-line code; p4c's jumps go to the number of a step."""
+        """Write straight-line code. The targets of p4c's jumps are step numbers."""
         targets = {
             step.args[-1].value
             for step in body
             if step.op.startswith("_jump") and isinstance(step.args[-1], ir.Const)
         }
-        in_c = self._in_action and not self._scope.tracing  # what is traced is traced step by step
+        in_c = self._in_action and not self._scope.tracing  # a trace goes step by step
         loops = {loop.first: loop for loop in self._finder.loops(body)} if in_c else {}
         if self._in_action:
             self._declare_temporaries(body, loops)
@@ -96,7 +97,7 @@ class Steps:
         looped = {number for loop in loops.values() for number in range(loop.first, loop.end)}
         steps = [step for number, step in enumerate(body) if number not in looped]
         steps += [step for loop in loops.values() for step in loop.steps]
-        for field in sorted(fields_in([step.args for step in steps]), key=str):
+        for field in self._scope.in_order(fields_in([step.args for step in steps])):
             if field in self._scope.temporaries:
                 kind = self._scope.expressions.field_type(field)
                 self._emit(f"{c_type(kind.bits)} {self._scope.place(field)};")
@@ -133,10 +134,10 @@ class Steps:
 
     @contextmanager
     def _variables(self, loop: Loop) -> Iterator[None]:
-        """What all rounds share is in variables meanwhile, which C knows to be no part of the rest."""
+        """Keep the fields that all rounds share in local variables, which C knows not to be aliased."""
         scope = self._scope
         seen = fields_in([self._registers.in_text(step) for step in loop.steps])
-        homes = {field: scope.place(field) for field in sorted(loop.variables & seen, key=str)}
+        homes = {field: scope.place(field) for field in scope.in_order(loop.variables & seen)}
         names = {field: f"v{number}" for number, field in enumerate(homes)}
         for field, home in homes.items():
             kind = scope.expressions.field_type(field)

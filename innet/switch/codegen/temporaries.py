@@ -1,7 +1,7 @@
-"""Which metadata need not travel with the packet: what an action sets before it looks at it.
+"""A search for metadata that need not travel with the packet, because actions set it before use.
 
-p4c puts the variables of actions into the metadata, and those that it made itself. In C they are
-variables of the action's function, and no packet clears or copies them.
+p4c puts its own variables and those of actions into the metadata. In C they are local variables of
+the action's function, so no packet has to clear or copy them.
 """
 
 from collections.abc import Iterable
@@ -16,9 +16,9 @@ _ELSEWHERE = (
 
 
 def temporaries(program: ir.Program, kept: str) -> frozenset[ir.FieldRef]:
-    """Fields that only actions mention, each of which has set them by then, whatever way it takes.
+    """Return the fields that only actions mention, and that are set before use on every path.
 
-    Those of the header `kept` are what others look at.
+    The fields of the header `kept` never count, because others read them.
     """
     candidates = {
         ir.FieldRef(header.name, field.name)
@@ -40,7 +40,7 @@ def temporaries(program: ir.Program, kept: str) -> frozenset[ir.FieldRef]:
 def _looked_at_too_early(
     body: tuple[ir.Primitive, ...], candidates: set[ir.FieldRef]
 ) -> set[ir.FieldRef]:
-    """Candidates that may be looked at before they are set."""
+    """Return the candidates that may be read before they are set."""
     early: set[ir.FieldRef] = set()
     at_step: list[frozenset[ir.FieldRef] | None] = [frozenset(), *(None for _ in body)]
     for number, step in enumerate(body):
@@ -60,7 +60,7 @@ def _looked_at_too_early(
 
 
 def _effect(step: ir.Primitive) -> tuple[ir.FieldRef | None, frozenset[ir.FieldRef]]:
-    """The field that a step sets in any case, and those that it may look at."""
+    """Return the field that a step always sets, and the fields that it may read."""
     match step:
         case ir.Primitive("assign", (ir.FieldRef(str()) as target, value)):
             return target, fields_in(value)

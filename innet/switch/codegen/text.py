@@ -1,18 +1,14 @@
-"""C text: lines, blocks, names and types."""
+"""C text: lines, blocks, types and literals."""
 
-import re
+import string
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_C_WORDS = frozenset(
-    """auto bool break case char const continue default do double else enum extern float for goto if
-    inline int long register restrict return short signed sizeof static struct switch typedef union
-    unsigned void volatile while m path valid next varbit_bytes""".split()
-)
+_PLAIN = frozenset(string.ascii_letters + string.digits + " ,.:;=+-_<>()[]'%")
 
 
 class Text:
-    """A C file as it grows."""
+    """A C file that is being written."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -24,7 +20,7 @@ class Text:
 
     @contextmanager
     def block(self, opening: str, closing: str = "}") -> Iterator[None]:
-        """What is emitted inside stands in braces behind `opening`."""
+        """Put the lines emitted inside the context in braces behind `opening`."""
         self.emit(opening + " {" if opening else "{")
         self._depth += 1
         yield
@@ -32,33 +28,30 @@ class Text:
         self.emit(closing)
 
 
-def c_name(name: str) -> str:
-    """A P4 name as a C identifier."""
-    text = re.sub(r"\W", "_", name)
-    return f"f_{text}" if text[0].isdigit() or text in _C_WORDS else text
-
-
 def storage_bits(bits: int) -> int:
-    """Bits of the C integer that holds `bits` bits."""
+    """Return the bits of the C integer that holds `bits` bits."""
     return next(size for size in (8, 16, 32, 64, 128) if size >= bits)
 
 
 def c_type(bits: int) -> str:
-    """The unsigned C type that holds `bits` bits."""
+    """Return the unsigned C type that holds `bits` bits."""
     return f"u{storage_bits(bits)}"
 
 
 def c_number(value: int) -> str:
-    """A constant of 0 to 2**128 - 1 of an unsigned type that holds it."""
+    """Return a constant from 0 to 2**128 - 1, of an unsigned type that holds it."""
     if value < 1 << 64:
         return f"UINT64_C({value})"
     return f"((u128)UINT64_C({value >> 64}) << 64 | UINT64_C({value & (1 << 64) - 1}))"
 
 
 def c_string(text: str) -> str:
-    """A C string literal. Octal escapes end after three digits, whatever follows."""
+    """Return a C string literal of letters, digits, spaces, some punctuation and octal escapes.
+
+    An octal escape ends after three digits, whatever follows.
+    """
     plain = (
-        chr(byte) if 32 <= byte < 127 and byte not in b'"\\?' else f"\\{byte:03o}"
-        for byte in text.encode()
+        chr(byte) if chr(byte) in _PLAIN else f"\\{byte:03o}"
+        for byte in text.encode(errors="backslashreplace")
     )
     return '"' + "".join(plain) + '"'

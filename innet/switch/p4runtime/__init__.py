@@ -1,8 +1,11 @@
-"""P4Runtime in front of the switch.
+"""The P4Runtime server of the switch.
 
-Top down: `service` (gRPC) -> `arbitration` (who may write) and `device` (ports, and the program that
-runs) -> `batches` (many updates as one) -> `pipeline` (one reader and one writer per kind of entity)
--> `tables`, `profiles`, `metering`, `registers`, `replication`, `value_sets`, `digests`. `schema`
-binds P4Info's names and ids to the program's, `refusal` is how all of them say no, `reconcile` carries
-state from one program to the next, `watch` wakes up for digests and idle entries.
+From the top down, `service` serves gRPC, `arbitration` decides which client may write, and `device`
+holds the ports and the running program. `batches` treats many updates as one, and `pipeline` has
+one reader and one writer per kind of entity. These are in `tables`, `profiles`, `counting`,
+`metering`, `registers`, `replication`, `value_sets` and `digests`.
+
+`schema` binds P4Info's names and ids to the program's. `refusal` has the errors of all these
+modules, and `reconcile` carries state from one program to the next. `watch` wakes up for digests
+and idle entries.
 """

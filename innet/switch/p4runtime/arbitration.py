@@ -1,7 +1,8 @@
-"""Who may write: for every role, the controller with the highest election id, while its stream is open.
+"""The arbitration of writers: each role has a primary, the connected client with the highest election id.
 
-P4Runtime specification, "Client Arbitration and Controller Replication". A role is a name; every role
-may do everything, for a role's configuration is of a form that nobody has agreed upon.
+It follows "Client Arbitration and Controller Replication" in the P4Runtime specification. A role is
+a name. Every role may do everything, because there is no common format for the configuration of a
+role.
 """
 
 import contextlib
@@ -21,10 +22,10 @@ _MOST_WAITING = 4096
 
 @dataclass(eq=False)
 class Client:
-    """A controller's open stream; what it is to hear is put into `outbox`, None at the end.
+    """A controller's open stream. Messages to it are put into `outbox`, and None ends the stream.
 
-    It has no role before its first arbitration update, and no election id if it never wants to be
-    primary.
+    The client has no role before its first arbitration update, and no election id unless it wants
+    to be primary.
     """
 
     outbox: "queue.SimpleQueue[p4rt.StreamMessageResponse | None]" = field(
@@ -41,30 +42,30 @@ class Client:
 
 @dataclass
 class _Role:
-    """The live controllers of one role, and the highest election id that it ever had."""
+    """The connected controllers of one role, and the highest election id that the role has had."""
 
     clients: set[Client] = field(default_factory=set)
     highest: int | None = None
 
     def primary(self) -> Client | None:
-        # A primary that left stays the highest: a lower id does not inherit its place.
+        # The id of a primary that has left stays the highest. A lower id does not become primary.
         if self.highest is None:
             return None
         return next((each for each in self.clients if each.election == self.highest), None)
 
 
 class Arbitration:
-    """The open streams of one device, by role; the default role's name is empty."""
+    """The open streams of one device, by role. The name of the default role is empty."""
 
     def __init__(self, device_id: int) -> None:
         self._device_id = device_id
         self._roles: dict[str, _Role] = {}
         self._lock = threading.Lock()
-        # Held while a primary changes the switch: the next one waits for that.
+        # Held while a primary changes the switch, so that the next primary waits.
         self._changing = threading.RLock()
 
     def enter(self, client: Client, message: p4rt.MasterArbitrationUpdate) -> None:
-        """A stream's arbitration update. Raises Refusal, after which the stream must close."""
+        """Process a stream's arbitration update. Raises Refusal, after which the stream must close."""
         name = self._check_update(client, message)
         election = number(message.election_id) if message.HasField("election_id") else None
         with self._changing, self._lock:
@@ -82,7 +83,7 @@ class Arbitration:
             self._notify(name, role, role.clients if everybody else {client})
 
     def leave(self, client: Client) -> None:
-        """A stream has closed."""
+        """Forget a stream that has closed."""
         with self._lock:
             role = self._roles.get(client.role) if client.role is not None else None
             if role is None:
@@ -94,25 +95,29 @@ class Arbitration:
 
     @contextlib.contextmanager
     def in_charge(self, device_id: int, role: str, election_id: p4rt.Uint128) -> Iterator[None]:
-        """Whoever sent these ids stays primary in here. Raises Refusal if it is not."""
-        self.check_device(device_id)
+        """Keep the sender of these ids primary inside the context. Raises Refusal if it is not."""
         with self._changing:
-            with self._lock:
-                known = self._roles.get(role)
-                primary = known.primary() if known else None
-            if role and known is None:
-                raise not_found(f"no controller has had the role {role!r}")
-            if primary is None or primary.election != number(election_id):
-                raise forbidden("only the primary controller may change this switch")
+            self.check_primary(device_id, role, number(election_id))
             yield
 
+    def check_primary(self, device_id: int, role: str, election: int) -> None:
+        """Raise Refusal unless the role's primary has this election id at the moment."""
+        self.check_device(device_id)
+        with self._lock:
+            known = self._roles.get(role)
+            primary = known.primary() if known else None
+        if role and known is None:
+            raise not_found(f"no controller has had the role {role!r}")
+        if primary is None or primary.election != election:
+            raise forbidden("only the primary controller may change this switch")
+
     def check_device(self, device_id: int) -> None:
-        """Raise Refusal unless this is the device that is meant."""
+        """Raise Refusal unless this is the id of the device."""
         if device_id != self._device_id:
             raise not_found(f"this is device {self._device_id}, not {device_id}")
 
     def primaries(self) -> list[Client]:
-        """The streams of the controllers in charge, one for each role that has one."""
+        """Return the streams of the primary controllers, one for each role that has a primary."""
         with self._lock:
             found = [role.primary() for role in self._roles.values()]
         return [client for client in found if client]
@@ -125,7 +130,7 @@ class Arbitration:
                     client.outbox.put(None)
 
     def _check_update(self, client: Client, message: p4rt.MasterArbitrationUpdate) -> str:
-        """The role that the update is for. Raises Refusal."""
+        """Return the role that the update is for. Raises Refusal."""
         failed = grpc.StatusCode.FAILED_PRECONDITION
         if client.role is not None and message.device_id != self._device_id:
             raise Refusal(failed, f"this stream is of device {self._device_id}: open another one")
@@ -158,5 +163,5 @@ class Arbitration:
 
 
 def number(election_id: p4rt.Uint128) -> int:
-    """A 128-bit election id as a number."""
+    """Return a 128-bit election id as a number."""
     return int(election_id.high) << 64 | int(election_id.low)

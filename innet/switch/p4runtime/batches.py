@@ -1,4 +1,4 @@
-"""Batches of updates that are carried out as a whole, or not at all."""
+"""Batches of updates, carried out either one by one or all together."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -12,17 +12,18 @@ Existing = Callable[[p4rt.Entity], Iterable[p4rt.Entity]]
 
 
 def each_alone(updates: Iterable[p4rt.Update], write: Write) -> list[Refusal | None]:
-    """Carry out all updates that can be. Returns why not, for each of them."""
+    """Carry out all updates that are possible. Returns None or a refusal for each of them."""
     return [_attempt(update, write) for update in updates]
 
 
 def all_or_none(
     updates: Sequence[p4rt.Update], write: Write, existing: Existing
 ) -> list[Refusal | None]:
-    """Carry out all updates, or take back those before the first that is refused.
+    """Carry out all updates, or undo those before the first that is refused.
 
-    `existing` is what an entity describes at the time, as it can be written again. Returns why not,
-    for each update; none if all were carried out.
+    `existing` returns the present state of an update's entity, in a form that can be written again.
+    Returns None or a refusal for each update. If all updates were carried out, there are no
+    refusals.
     """
     undo: list[p4rt.Update] = []
     for number, update in enumerate(updates):
@@ -43,7 +44,7 @@ def _before(update: p4rt.Update, existing: Existing) -> list[p4rt.Entity]:
     try:
         return list(existing(update.entity))
     except Refusal:
-        return []  # then the update is refused too
+        return []  # the update itself is going to be refused too
 
 
 def _attempt(update: p4rt.Update, write: Write) -> Refusal | None:

@@ -1,4 +1,4 @@
-"""Counters through P4Runtime: CounterEntry on one side, the engine's cells on the other."""
+"""Counters through P4Runtime: the engine's cells as CounterEntry messages."""
 
 from collections.abc import Iterator
 
@@ -27,7 +27,7 @@ class Counters:
                 self._engine.counter(counter.name, index, counted(message.data))
 
     def read(self, wanted: p4rt.CounterEntry) -> Iterator[p4rt.CounterEntry]:
-        """The cells that `wanted` describes; id 0 stands for all counters. Raises Refusal."""
+        """Yield the cells that `wanted` describes. Id 0 stands for all counters. Raises Refusal."""
         number = wanted.counter_id
         for counter in [self._schema.counter(number)] if number else self._schema.counters.values():
             for index in indices(counter, wanted):
@@ -38,16 +38,16 @@ class Counters:
 
 
 def counter_data(count: Count) -> p4rt.CounterData:
-    """A count as P4Runtime sends it.
+    """Return a count as a P4Runtime message.
 
-    The switch counts in 64 bits without a sign, P4Runtime in 64 bits with one: as from BMv2, the bits
-    are the same, and 2**63 reads as -2**63.
+    The switch counts in 64 bits without a sign, and P4Runtime in 64 bits with one. As in BMv2 the
+    bits are the same, so that 2**63 reads as -2**63.
     """
     return p4rt.CounterData(packet_count=_signed(count.packets), byte_count=_signed(count.bytes))
 
 
 def counted(data: p4rt.CounterData) -> Count:
-    """A count as P4Runtime sent it."""
+    """Return the count in a P4Runtime message."""
     return Count(data.packet_count % (2 * _SIGN), data.byte_count % (2 * _SIGN))
 
 

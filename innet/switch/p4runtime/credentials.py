@@ -11,7 +11,7 @@ from innet.errors import UsageError
 
 @dataclass(frozen=True)
 class TlsFiles:
-    """Files in PEM. With `asks_clients`, a client needs a certificate of the `authority`."""
+    """PEM files. With `asks_clients`, a client needs a certificate of the `authority`."""
 
     certificate: Path
     key: Path
@@ -19,7 +19,7 @@ class TlsFiles:
     asks_clients: bool = False
 
     def credentials(self) -> grpc.ServerCredentials:
-        """What a gRPC server needs of them. Raises UsageError if they are not what they should be."""
+        """Return the credentials for a gRPC server. Raises UsageError if a file is wrong."""
         if self.asks_clients and not self.authority:
             raise UsageError("--grpc-server-with-client-auth needs --grpc-server-cacert")
         pair = _read(self.key), _read(self.certificate)
@@ -28,7 +28,7 @@ class TlsFiles:
         return grpc.ssl_server_credentials([pair], authority, self.asks_clients)
 
     def _check(self) -> None:
-        """Say what is wrong with a file, which gRPC does not."""
+        """Raise UsageError for a wrong file, because gRPC does not name the problem."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
             context.load_cert_chain(self.certificate, self.key, _no_password)

@@ -1,4 +1,4 @@
-"""The switch itself: ports that stay, and the pipeline that is loaded at the time."""
+"""The switch itself: its permanent ports and the pipeline that is loaded at the time."""
 
 import contextlib
 import socket
@@ -15,6 +15,7 @@ from innet.errors import CompilerError, UnsupportedProgram
 from innet.switch import bmv2json
 from innet.switch.codegen import generate
 from innet.switch.engine import Engine, Outward
+from innet.switch.links import Links
 from innet.switch.p4runtime.batches import all_or_none, each_alone
 from innet.switch.p4runtime.pipeline import Pipeline
 from innet.switch.p4runtime.refusal import Refusal, invalid, not_found
@@ -27,7 +28,7 @@ _LONGEST_FRAME = 1 << 16
 
 
 class Device:
-    """One switch. `tell` is called, from threads of the device's, with what controllers should hear."""
+    """One switch. Its threads call `tell` with the messages for controllers."""
 
     def __init__(
         self,
@@ -54,9 +55,10 @@ class Device:
         )
         inner, self._cpu = cpu_port(cpu_port_number)
         self._ports = [*ports, inner]
+        self._links = Links(ports)
         self._engine: Engine | None = None
         self._pipeline: Pipeline | None = None
-        self._saved: Pipeline | None = None  # verified and written to, but not running yet
+        self._saved: Pipeline | None = None  # verified and perhaps written to, but not running yet
         self._closed = False
         self._lock = threading.RLock()
         self._reader = threading.Thread(target=self._read_cpu, name="innet-cpu", daemon=True)
@@ -64,7 +66,7 @@ class Device:
         self._watch = Watch(self._notify, self._lock)
 
     def close(self) -> None:
-        """Stop, and give the ports back."""
+        """Stop, and close the ports."""
         with self._lock:
             self._forget_saved()
             if self._engine:
@@ -76,11 +78,12 @@ class Device:
             self._cpu.shutdown(socket.SHUT_RDWR)
         self._reader.join()
         self._cpu.close()
+        self._links.close()
         for port in self._ports:
             port.close()
 
     def load(self, json: bytes) -> Engine:
-        """Run a program in place of the one before it; its tables are empty."""
+        """Run a program in place of the previous one, with empty tables."""
         engine = self._make_engine(json)
         with self._lock:
             self._run(engine, None)
@@ -115,14 +118,14 @@ class Device:
 
     @property
     def config(self) -> p4rt.ForwardingPipelineConfig | None:
-        """The configuration that is running, if P4Runtime brought one."""
+        """Return the running configuration, if P4Runtime brought one."""
         pipeline = self._pipeline
         return pipeline.config if pipeline else None
 
     def write(
         self, updates: Sequence[p4rt.Update], atomicity: p4rt.WriteRequest.Atomicity = 0
     ) -> list[Refusal | None]:
-        """Carry out a batch. Returns why not, for each update. Raises Refusal if none was tried."""
+        """Carry out a batch. Returns None or a refusal per update. Raises Refusal without a pipeline."""
         with self._lock:
             pipeline = self._controlled()
             if atomicity == p4rt.WriteRequest.DATAPLANE_ATOMIC:
@@ -138,7 +141,7 @@ class Device:
     def read(
         self, entities: Iterable[p4rt.Entity]
     ) -> tuple[list[p4rt.Entity], list[Refusal | None]]:
-        """All that `entities` describe, and why not for each of these. Raises Refusal."""
+        """Return all described entities, and None or a refusal for each description. Raises Refusal."""
         found: list[p4rt.Entity] = []
         results: list[Refusal | None] = []
         with self._lock:
@@ -152,7 +155,7 @@ class Device:
         return found, results
 
     def packet_out(self, packet: p4rt.PacketOut) -> None:
-        """Send a controller's packet into the pipeline, from the CPU port. Raises Refusal."""
+        """Send a controller's packet into the pipeline from the CPU port. Raises Refusal."""
         pipeline = self._pipeline
         if not pipeline:
             raise _no_pipeline()
@@ -163,7 +166,7 @@ class Device:
             raise invalid(f"the packet cannot be sent: {problem.strerror}") from None
 
     def acknowledge(self, ack: p4rt.DigestListAck) -> None:
-        """A controller's acknowledgement of a list of digests. Raises Refusal."""
+        """Process a controller's acknowledgement of a list of digests. Raises Refusal."""
         with self._lock:
             if not self._pipeline:
                 raise _no_pipeline()
@@ -171,23 +174,28 @@ class Device:
 
     @property
     def port_specs(self) -> list[str]:
-        """What the ports are, but for the one to the CPU."""
+        """Return the specifications of all ports except the CPU port."""
         return [port.spec for port in self._ports[:-1]]
 
+    @property
+    def port_numbers(self) -> str:
+        """Return the numbers of all ports except the CPU port, as in ``1,2,7``."""
+        return ",".join(str(port.number) for port in self._ports[:-1])
+
     def stats(self) -> Stats:
-        """What the ports and the program's tables have seen."""
+        """Return the counts of the ports and of the program's tables."""
         with self._lock:
-            return Stats.of(self._engine, self._ports, self.config)
+            return Stats.of(self._engine, self._ports, self.config, self._links)
 
     def _controlled(self) -> Pipeline:
-        """What is read and written: from saving on, the configuration that will be committed."""
+        """Return the pipeline for reads and writes: the saved one, or without one the running one."""
         pipeline = self._saved or self._pipeline
         if not pipeline:
             raise _no_pipeline()
         return pipeline
 
     def _prepare(self, config: p4rt.ForwardingPipelineConfig) -> Pipeline:
-        """A configuration, ready to run. Raises Refusal."""
+        """Return a configuration that is ready to run. Raises Refusal."""
         _check_config(config)
         try:
             engine = self._make_engine(config.p4_device_config)
@@ -208,7 +216,7 @@ class Device:
             self._run(pipeline.engine, pipeline)
 
     def _reconcile(self, pipeline: Pipeline) -> None:
-        """Commit a configuration with all that was written to the one before it. Raises Refusal."""
+        """Commit a configuration with the entities and values of the previous one. Raises Refusal."""
         with self._lock:
             old = self._pipeline
             if old:
@@ -222,7 +230,7 @@ class Device:
             self._run(pipeline.engine, pipeline)
 
     def _run(self, engine: Engine, pipeline: Pipeline | None) -> None:
-        """Run an engine in place of the one before it."""
+        """Run an engine in place of the previous one."""
         self._forget_saved()
         if self._engine:
             self._engine.close()
@@ -237,7 +245,7 @@ class Device:
         self._saved = None
 
     def _notify(self) -> float | None:
-        """Tell of idle entries and send the digests that are due. Returns seconds to the next."""
+        """Send idle notifications and due digests. Returns the seconds until the next ones, if any."""
         if not self._pipeline:
             return None
         entries, idle_wait = self._pipeline.tables.idle()
@@ -252,7 +260,7 @@ class Device:
         return min((each for each in (idle_wait, digest_wait) if each is not None), default=None)
 
     def _read_cpu(self) -> None:
-        # Ends when `close` shuts the socket down; an empty frame alone does not mean that.
+        # The loop ends when `close` shuts the socket down. An empty frame alone does not end it.
         while (frame := self._cpu.recv(_LONGEST_FRAME)) or not self._closed:
             pipeline = self._pipeline
             if pipeline:
@@ -261,7 +269,7 @@ class Device:
 
 
 def pack(fields: Sequence[Field], packet: p4rt.PacketOut) -> bytes:
-    """The header that a packet-out's metadata describe. Raises Refusal."""
+    """Return the header that a packet-out's metadata describe. Raises Refusal."""
     given = {each.metadata_id: each.value for each in packet.metadata}
     value = 0
     for field in fields:
@@ -275,7 +283,7 @@ def pack(fields: Sequence[Field], packet: p4rt.PacketOut) -> bytes:
 
 
 def unpack(fields: Sequence[Field], frame: bytes) -> p4rt.PacketIn:
-    """A frame from the CPU port as a packet-in: the header becomes metadata."""
+    """Return a frame from the CPU port as a packet-in, with its header as metadata."""
     size = sum(field.bits for field in fields) // 8
     header = int.from_bytes(frame[:size], "big")
     packet = p4rt.PacketIn(payload=frame[size:])

@@ -1,7 +1,7 @@
-"""Digests: what packets tell the controller, gathered into lists that it acknowledges.
+"""Digests: samples that packets send to the controller in lists, which it acknowledges.
 
-P4Runtime specification, "DigestEntry" and "Digest Messages". In a list all messages differ, and what an
-unacknowledged list has said is not said again until that list is too old.
+They follow "DigestEntry" and "Digest Messages" in the P4Runtime specification. All samples of a
+list differ. A sample in an unacknowledged list is not sent again until that list is too old.
 """
 
 import time
@@ -33,7 +33,7 @@ class Layout:
     bits: tuple[int, ...]
 
     def data(self, sample: bytes) -> p4data_pb2.P4Data:
-        """What the program wrote, each member in whole bytes, as a message."""
+        """Return a sample of the program, with its members in whole bytes, as a message."""
         members, at = [], 0
         for bits in self.bits:
             size = (bits + 7) // 8
@@ -50,11 +50,11 @@ class Layout:
 
 
 def layouts(info: p4info_pb2.P4Info, program: ir.Program) -> dict[int, Layout]:
-    """All kinds of digests, by id. Raises UnsupportedProgram."""
+    """Return all kinds of digests by id. Raises UnsupportedProgram."""
     numbers = {each.name: number for number, each in enumerate(program.learn_lists)}
     unnamed = [each for each in info.digests if each.preamble.name not in numbers]
     named = {each.preamble.name for each in info.digests}
-    # p4c gives a digest without a struct two names; the order is the same.
+    # p4c gives a digest without a struct different names in its two outputs, in the same order.
     others = (number for name, number in numbers.items() if name not in named)
     by_id = {each.preamble.id: number for each, number in zip(unnamed, others, strict=False)}
     found: dict[int, Layout] = {}
@@ -98,7 +98,7 @@ def _width(name: str, spec: Any) -> int:
 
 @dataclass
 class _Gathering:
-    """What was said of one kind, and not sent or not acknowledged yet. Times are in ns."""
+    """The samples of one kind of digest that are not sent or not acknowledged yet. Times are in ns."""
 
     layout: Layout
     entry: p4rt.DigestEntry
@@ -109,7 +109,7 @@ class _Gathering:
     known: set[bytes] = field(default_factory=set)
 
     def add(self, sample: bytes, now: int) -> Iterator[p4rt.DigestList]:
-        """Gather a sample; yields the list that it completes, if it does."""
+        """Add a sample, and yield the list that it completes, if any."""
         if sample in self.known or sample in self.waiting:
             return
         if not self.waiting:
@@ -120,7 +120,7 @@ class _Gathering:
             yield self._list(now)
 
     def sweep(self, now: int) -> Iterator[p4rt.DigestList]:
-        """Yields the list that has waited long enough; forgets those that are too old."""
+        """Yield the list that has waited long enough, and forget lists that are too old."""
         config = self.entry.config
         if self.waiting and now - self.since >= config.max_timeout_ns:
             yield self._list(now)
@@ -128,12 +128,12 @@ class _Gathering:
             self.forget(number)
 
     def forget(self, number: int) -> None:
-        """What the list with this id said may be said again."""
+        """Allow the samples of the list with this id to be sent again."""
         _, samples = self.sent.pop(number, (0, []))
         self.known.difference_update(samples)
 
     def due(self) -> Iterator[int]:
-        """When there is something to sweep."""
+        """Yield the times at which there is something to sweep."""
         config = self.entry.config
         if self.waiting:
             yield self.since + config.max_timeout_ns
@@ -153,7 +153,7 @@ class _Gathering:
 
 
 class Digests:
-    """The digests of one program. Whoever calls holds the device's lock."""
+    """The digests of one program. A caller holds the device's lock."""
 
     def __init__(self, engine: Engine, kinds: Mapping[int, Layout]) -> None:
         self._engine, self._kinds = engine, kinds
@@ -161,7 +161,7 @@ class Digests:
         self._next_list: dict[int, int] = {}
 
     def write(self, kind: p4rt.Update.Type, entry: p4rt.DigestEntry) -> None:
-        """Begin, change or end the gathering of a kind of digests. Raises Refusal."""
+        """Configure, change or end the collection of a kind of digest. Raises Refusal."""
         layout = self._kinds.get(entry.digest_id)
         if not layout:
             raise not_found(f"the program has no digest with id {entry.digest_id:#x}")
@@ -188,7 +188,7 @@ class Digests:
             self._gatherings[layout.id] = _Gathering(layout, kept, first)
 
     def read(self, wanted: p4rt.DigestEntry) -> list[p4rt.DigestEntry]:
-        """The configuration of one kind, or of all."""
+        """Return the configuration of one kind of digest, or of all."""
         return [
             each.entry
             for number, each in self._gatherings.items()
@@ -196,7 +196,7 @@ class Digests:
         ]
 
     def acknowledge(self, ack: p4rt.DigestListAck) -> None:
-        """The controller has a list. Raises Refusal if there is no such kind of digest."""
+        """Process the acknowledgement of a list. Raises Refusal if there is no such kind of digest."""
         if ack.digest_id not in self._kinds:
             raise not_found(f"the program has no digest with id {ack.digest_id:#x}")
         gathering = self._gatherings.get(ack.digest_id)
@@ -204,7 +204,7 @@ class Digests:
             gathering.forget(ack.list_id)
 
     def collect(self) -> tuple[list[p4rt.DigestList], float | None]:
-        """Lists to be sent now, and the seconds until there may be another without new packets."""
+        """Return the lists to send now, and the seconds until a list can be due without new packets."""
         now = time.monotonic_ns()
         by_number = {each.layout.number: each for each in self._gatherings.values()}
         lists: list[p4rt.DigestList] = []

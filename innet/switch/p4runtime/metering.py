@@ -1,4 +1,4 @@
-"""Meters through P4Runtime: MeterEntry on one side, the engine's cells on the other."""
+"""Meters through P4Runtime: the engine's cells as MeterEntry messages."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from innet.switch.p4runtime.schema import Schema, indices
 
 
 class Meters:
-    """The indirect meters of one loaded program, and what they are set to."""
+    """The indirect meters of one loaded program, and their configurations."""
 
     def __init__(self, engine: Engine, schema: Schema) -> None:
         self._engine, self._schema = engine, schema
@@ -29,7 +29,7 @@ class Meters:
                 self._configs[meter.id, index] = message.config
 
     def read(self, wanted: p4rt.MeterEntry) -> Iterator[p4rt.MeterEntry]:
-        """The cells that `wanted` describes; id 0 stands for all meters. Raises Refusal."""
+        """Yield the cells that `wanted` describes. Id 0 stands for all meters. Raises Refusal."""
         number = wanted.meter_id
         for meter in [self._schema.meter(number)] if number else self._schema.meters.values():
             for index in indices(meter, wanted):
@@ -40,11 +40,11 @@ class Meters:
 
 
 def meter_rates(config: p4rt.MeterConfig) -> MeterRates | None:
-    """What a configuration means. Raises Refusal if it makes no sense."""
+    """Return the rates of a configuration, or None for always green. Raises Refusal if it is invalid."""
     rates = (config.cir, config.cburst, config.pir, config.pburst)
     if config.eburst:
         raise invalid("a meter of two rates has no eburst")
-    if {*rates} == {-1}:  # BMv2's way to say: everything is green
+    if {*rates} == {-1}:  # BMv2 marks everything green then
         return None
     if min(rates) < 0:
         raise invalid("a meter's rates and bursts are not negative")

@@ -1,4 +1,4 @@
-"""One configuration of the switch: a program, and all that P4Runtime can write to it and read of it."""
+"""One configuration of the switch: a program, and all of its state that P4Runtime can write and read."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -22,9 +22,9 @@ Reader = Callable[[Any], Iterable[Any]]
 
 
 class Pipeline:
-    """What is in an engine, by P4Runtime's names.
+    """The contents of an engine, by P4Runtime's names.
 
-    Raises UnsupportedProgram if the configuration's P4Info is not of the engine's program.
+    Raises UnsupportedProgram if the configuration's P4Info does not belong to the engine's program.
     """
 
     def __init__(self, engine: Engine, config: p4rt.ForwardingPipelineConfig) -> None:
@@ -74,7 +74,7 @@ class Pipeline:
         self._writers[kind](update.type, getattr(update.entity, kind))
 
     def read(self, entity: p4rt.Entity) -> Iterator[p4rt.Entity]:
-        """All entities that `entity` describes. Raises Refusal."""
+        """Yield all entities that `entity` describes. Raises Refusal."""
         kind = entity.WhichOneof("entity")
         if not kind:
             raise invalid("the request has an empty entity: ask for one kind of entities")
@@ -84,28 +84,28 @@ class Pipeline:
             yield p4rt.Entity(**{kind: found})
 
     def existing(self, entity: p4rt.Entity) -> Iterable[p4rt.Entity]:
-        """What an entity that is about to be written is now, to be written again. Raises Refusal."""
+        """Return the present state of an entity, in a form that can be written again. Raises Refusal."""
         if entity.WhichOneof("entity") == "table_entry":
-            # Not by reading: a match on nothing would read the whole table.
+            # Here `read` would not do: an entry without a match would read the whole table.
             entry = self.tables.existing(entity.table_entry)
             return [p4rt.Entity(table_entry=entry)] if entry else []
         return self.read(entity)
 
     def adopt(self, old: "Pipeline") -> None:
-        """Write all that was written to another pipeline to this one. Raises Refusal."""
+        """Write everything that was written to another pipeline to this one. Raises Refusal."""
         for entry in list(self.tables.read(p4rt.TableEntry())):
             if entry.table_id in old.schema.tables and not entry.is_const:
                 self.tables.write(p4rt.Update.DELETE, entry)
         keep_entries(old.read, self.write, old.tables.written_defaults())
 
     def adopt_values(self, old: "Pipeline") -> None:
-        """Take over what packets have counted and kept, as far as there is a place for it."""
+        """Take over counts and registers, as far as this pipeline has them too."""
         keep_values(old.read, self.write)
         keep_registers(old.engine, self.engine)
 
 
 def _modified(write: Callable[[Any], None]) -> Writer:
-    """A writer of what is always there."""
+    """Return a writer of entities that always exist and can only be modified."""
 
     def writer(kind: p4rt.Update.Type, entry: Any) -> None:
         if kind != p4rt.Update.MODIFY:

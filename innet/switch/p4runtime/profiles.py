@@ -1,8 +1,9 @@
-"""Action profiles through P4Runtime: members, groups, and sets of actions given in one shot.
+"""Action profiles through P4Runtime: members, groups, and one-shot sets of actions.
 
-The engine knows bundles: lists of actions of which a packet's hash chooses. A member is a bundle of
-one; a group and a set are bundles of all their actions, each as often as its weight says. They stand
-in the order of the handles that BMv2 would have given them, so that both choose alike.
+The engine knows bundles, which are lists of actions from which a packet's hash chooses. A member is
+a bundle with one action. A group or a set is a bundle of all its actions, each as often as its
+weight. The actions stand in the order of the handles that BMv2 would have given them, so that both
+switches choose the same action.
 """
 
 import heapq
@@ -24,7 +25,7 @@ _MOST_WEIGHT = 1 << 16
 
 
 class _Numbers:
-    """The smallest numbers from 0 that are free."""
+    """An allocator of the smallest free numbers from 0 on."""
 
     def __init__(self) -> None:
         self._next = 0
@@ -60,7 +61,7 @@ class _Group:
 
 @dataclass
 class _State:
-    """What one profile holds. `shots` are the handles of the sets of actions, by bundle."""
+    """The contents of one profile. `shots` has the handles of each set of actions, by its bundle."""
 
     profile: Profile
     members: dict[int, _Member] = field(default_factory=dict)
@@ -128,21 +129,21 @@ class Profiles:
             self._remove_bundle(group.bundle)
 
     def members(self, wanted: p4rt.ActionProfileMember) -> Iterator[p4rt.ActionProfileMember]:
-        """The members that `wanted` describes; ids of 0 stand for all."""
+        """Yield the members that `wanted` describes. Ids of 0 stand for all."""
         for state in self._wanted(wanted.action_profile_id):
             for number, member in state.members.items():
                 if wanted.member_id in (0, number):
                     yield member.message
 
     def groups(self, wanted: p4rt.ActionProfileGroup) -> Iterator[p4rt.ActionProfileGroup]:
-        """The groups that `wanted` describes; ids of 0 stand for all."""
+        """Yield the groups that `wanted` describes. Ids of 0 stand for all."""
         for state in self._wanted(wanted.action_profile_id):
             for number, group in state.groups.items():
                 if wanted.group_id in (0, number):
                     yield group.message
 
     def hold(self, table: Table, action: p4rt.TableAction) -> int:
-        """The bundle of a table entry's action, which is in use until released. Raises Refusal."""
+        """Return the bundle of a table entry's action. It is in use until `release`. Raises Refusal."""
         state = self._state(table.profile)
         kind = action.WhichOneof("type")
         if kind == "action_profile_member_id":
@@ -159,7 +160,7 @@ class Profiles:
         return bundle
 
     def release(self, table: Table, bundle: int) -> None:
-        """An entry with this bundle does not have it any more."""
+        """Release the bundle of an entry that does not use it any more."""
         self._users[bundle] -= 1
         state = self._state(table.profile)
         if bundle in state.shots:
@@ -199,7 +200,11 @@ class Profiles:
         self._remove_bundle(member.bundle)
 
     def _change_group(self, state: _State, group: _Group, message: p4rt.ActionProfileGroup) -> None:
-        """BMv2 has a member of weight n n times; the copies are made and removed in order of ids."""
+        """Change a group, and the handles of the members whose weights change.
+
+        BMv2 has n copies of a member of weight n. It makes and removes the copies in the order of
+        the members' ids.
+        """
         touched = sorted({*group.weights, *(each.member_id for each in message.members)})
         group.message = p4rt.ActionProfileGroup()
         group.message.CopyFrom(message)
@@ -258,7 +263,7 @@ class Profiles:
 
 
 def call(where: str, actions: Mapping[int, Action], message: p4rt.Action) -> Call:
-    """The call that a message describes, of one of `actions`, by P4Runtime id. Raises Refusal."""
+    """Return the call that a message describes. `actions` are by P4Runtime id. Raises Refusal."""
     if message.action_id not in actions:
         raise invalid(f"{where}: has no action with id {message.action_id:#x}")
     action = actions[message.action_id]

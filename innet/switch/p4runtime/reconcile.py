@@ -1,7 +1,7 @@
-"""RECONCILE_AND_COMMIT: what was written to one program, written to the next.
+"""RECONCILE_AND_COMMIT: the transfer of entities and values from one program to the next.
 
-Entries, groups and sessions have to fit the new program. Counts and registers go on where the new
-program has the same ones.
+Entries, groups and sessions have to fit the new program. Counts and registers continue where the
+new program has the same ones.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from innet.switch.p4runtime.refusal import Refusal, invalid
 Read = Callable[[p4rt.Entity], Iterable[p4rt.Entity]]
 Write = Callable[[p4rt.Update], None]
 
-# In an order in which what an entity refers to comes before it.
+# Entities come after the entities that they refer to.
 _INSERTED = (
     ("action_profile_member",),
     ("action_profile_group",),
@@ -30,7 +30,7 @@ _COUNTED = (("counter_entry",), ("direct_counter_entry",))
 
 
 def keep_entries(read: Read, write: Write, defaults: Iterable[p4rt.TableEntry]) -> None:
-    """Write all that `read` gives, and the default entries, with `write`. Raises Refusal."""
+    """Write all entities that `read` yields, and the default entries, with `write`. Raises Refusal."""
     for path in _INSERTED:
         for entity in _all(read, path):
             if not entity.table_entry.is_const:
@@ -43,7 +43,7 @@ def keep_entries(read: Read, write: Write, defaults: Iterable[p4rt.TableEntry]) 
 
 
 def keep_values(read: Read, write: Write) -> None:
-    """Carry the counts over that the new program has a place for."""
+    """Transfer the counts of the counters that the new program has too."""
     for path in _COUNTED:
         for entity in _all(read, path):
             with contextlib.suppress(Refusal):
@@ -51,7 +51,7 @@ def keep_values(read: Read, write: Write) -> None:
 
 
 def keep_registers(old: Engine, new: Engine) -> None:
-    """Carry the registers over that both programs have."""
+    """Transfer the registers that both programs have."""
     for register in new.program.registers:
         if register in old.program.registers:
             cells = old.register(register.name, 0, register.size)

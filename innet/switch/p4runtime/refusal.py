@@ -1,4 +1,4 @@
-"""How the P4Runtime service says no: a gRPC status code and a sentence."""
+"""The error of the P4Runtime service: a gRPC status code and a sentence."""
 
 import grpc
 
@@ -14,30 +14,30 @@ class Refusal(InnetError):
 
     @property
     def number(self) -> int:
-        """The code as google.rpc.Code numbers it."""
+        """Return the code's number in google.rpc.Code."""
         return int(self.code.value[0])
 
 
 def invalid(message: str) -> Refusal:
-    """The request makes no sense."""
+    """Return a refusal of a request that makes no sense."""
     return Refusal(grpc.StatusCode.INVALID_ARGUMENT, message)
 
 
 def not_found(message: str) -> Refusal:
-    """What the request is about does not exist."""
+    """Return a refusal of a request about something that does not exist."""
     return Refusal(grpc.StatusCode.NOT_FOUND, message)
 
 
 def already_exists(message: str) -> Refusal:
-    """What the request would make exists."""
+    """Return a refusal of a request to create something that exists."""
     return Refusal(grpc.StatusCode.ALREADY_EXISTS, message)
 
 
 def forbidden(message: str) -> Refusal:
-    """Not to be changed, or not by this client."""
+    """Return a refusal of a change that nobody may make, or not this client."""
     return Refusal(grpc.StatusCode.PERMISSION_DENIED, message)
 
 
 def unsupported(message: str) -> Refusal:
-    """The switch does not have this."""
+    """Return a refusal of a request for something that the switch does not have."""
     return Refusal(grpc.StatusCode.UNIMPLEMENTED, message)

@@ -1,4 +1,4 @@
-"""Registers through P4Runtime: RegisterEntry on one side, the engine's cells on the other."""
+"""Registers through P4Runtime: the engine's cells as RegisterEntry messages."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ from innet.switch.p4runtime.schema import Register, Schema, encode, indices
 def read(
     engine: Engine, schema: Schema, wanted: p4rt.RegisterEntry
 ) -> Iterator[p4rt.RegisterEntry]:
-    """The cells that `wanted` describes; id 0 stands for all registers. Raises Refusal."""
+    """Yield the cells that `wanted` describes. Id 0 stands for all registers. Raises Refusal."""
     number = wanted.register_id
     for register in [schema.register(number)] if number else schema.registers.values():
         cells = indices(register, wanted)

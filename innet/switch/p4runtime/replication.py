@@ -1,4 +1,4 @@
-"""The packet replication engine: multicast groups and clone sessions, as P4Runtime describes them."""
+"""The packet replication engine: multicast groups and clone sessions in P4Runtime's terms."""
 
 from collections.abc import Iterable, Iterator
 
@@ -20,7 +20,7 @@ class Replication:
         self._sessions: dict[int, p4rt.CloneSessionEntry] = {}
 
     def write(self, kind: p4rt.Update.Type, entry: p4rt.PacketReplicationEngineEntry) -> None:
-        """Make, change or remove a group or a session. Raises Refusal."""
+        """Insert, modify or delete a group or a session. Raises Refusal."""
         which = entry.WhichOneof("type")
         if which == "multicast_group_entry":
             self._write_group(kind, entry.multicast_group_entry)
@@ -32,7 +32,7 @@ class Replication:
     def read(
         self, wanted: p4rt.PacketReplicationEngineEntry
     ) -> Iterator[p4rt.PacketReplicationEngineEntry]:
-        """One group or session, all of one kind for number 0, or all of both."""
+        """Yield one group or session, for number 0 all of one kind, or all of both kinds."""
         which = wanted.WhichOneof("type")
         if which != "clone_session_entry":
             number = wanted.multicast_group_entry.multicast_group_id

@@ -1,10 +1,10 @@
-"""What P4Info calls things, bound to what the compiled program calls them.
+"""The names and ids of P4Info, bound to those of the compiled program.
 
-P4Info and the BMv2 JSON of one compilation share the names of tables, actions and counters; the ids of
-P4Runtime exist in P4Info only.
+The P4Info and the BMv2 JSON of one compilation share the names of tables, actions and counters.
+Only P4Info has P4Runtime's ids.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -14,6 +14,7 @@ from p4.config.v1 import p4info_pb2
 from innet.errors import UnsupportedProgram
 from innet.switch import ir
 from innet.switch.p4runtime import digests
+from innet.switch.p4runtime.info import check
 from innet.switch.p4runtime.refusal import Refusal, invalid, not_found
 
 _ANY_PRIORITY = ("ternary", "optional", "range")
@@ -32,11 +33,11 @@ class Field:
 
     @property
     def full(self) -> int:
-        """All bits set."""
+        """Return a number with all bits of the field set."""
         return (1 << self.bits) - 1
 
     def parse(self, data: bytes) -> int:
-        """The number in a P4Runtime byte string. Raises Refusal if it is too wide."""
+        """Return the number in a P4Runtime byte string. Raises Refusal if it is too wide."""
         if not data:
             raise Refusal(grpc.StatusCode.OUT_OF_RANGE, f"{self.name}: the value is empty")
         value = int.from_bytes(data, "big")
@@ -48,7 +49,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Action:
-    """An action as one table uses it; `number` is the program's id of it."""
+    """An action as one table uses it. `number` is the action's id in the program."""
 
     id: int
     name: str
@@ -60,7 +61,7 @@ class Action:
 
 @dataclass(frozen=True)
 class Table:
-    """A table; `actions` by P4Runtime id, `layout` is the program's side of it."""
+    """A table. `actions` are by P4Runtime id, and `layout` is the table in the program."""
 
     id: int
     name: str
@@ -70,15 +71,15 @@ class Table:
     is_const: bool
     ages: bool
     layout: ir.Table
-    profile: int = 0  # P4Runtime id of the action profile that its entries use, if any
+    profile: int = 0  # the P4Runtime id of the action profile that its entries use, if any
 
     @property
     def needs_priority(self) -> bool:
-        """Whether entries can overlap, so that clients have to rank them."""
+        """Return whether entries can overlap, so that clients have to give them priorities."""
         return any(field.match in _ANY_PRIORITY for field in self.fields)
 
     def action(self, number: int) -> Action:
-        """The action that the program knows by this id."""
+        """Return the action with this number in the program."""
         return next(each for each in self.actions.values() if each.number == number)
 
 
@@ -94,7 +95,7 @@ class ValueSet:
 
 @dataclass(frozen=True)
 class Profile:
-    """An action profile; with a selector, entries can have several actions to choose of."""
+    """An action profile. With a selector, an entry can choose from several actions."""
 
     id: int
     name: str
@@ -133,7 +134,7 @@ class Register:
     kind: str
 
     def parse(self, data: bytes) -> int:
-        """The bits in a P4Runtime byte string. Raises Refusal if they are too many."""
+        """Return the bits in a P4Runtime byte string. Raises Refusal if they are too many."""
         signed = self.kind == "int"
         value = int.from_bytes(data, "big", signed=signed)
         low, high = (-(1 << self.bits - 1), 1 << self.bits - 1) if signed else (0, 1 << self.bits)
@@ -144,10 +145,17 @@ class Register:
 
 
 class Schema:
-    """All of a program's P4Runtime entities. Raises UnsupportedProgram if the two do not match."""
+    """All of a program's P4Runtime entities. Raises UnsupportedProgram if P4Info and program differ.
+
+    p4c removes unreachable parts from the program, but not from its P4Info. Such a part is known by
+    name, but cannot be written or read.
+    """
 
     def __init__(self, info: p4info_pb2.P4Info, program: ir.Program) -> None:
+        check(info)
+        _check_related(info, program)
         _check_sizes(info, program)
+        self._removed: dict[int, str] = {}
         try:
             self._bind(info, program)
         except (KeyError, StopIteration) as problem:
@@ -159,12 +167,17 @@ class Schema:
         layouts = {table.name: table for table in program.tables}
         numbers = {action.id: action.name for action in program.actions}
         actions = {each.preamble.id: each for each in info.actions}
+        params = {action.id: [bits for _, bits in action.params] for action in program.actions}
         self.tables: dict[int, Table] = {}
-        for each in info.tables:
+        for each in self._present(info.tables, layouts):
             layout = layouts[each.preamble.name]
             by_name = {numbers[number]: number for number in layout.actions}
             if [field.bitwidth for field in each.match_fields] != [key.bits for key in layout.keys]:
                 raise KeyError(each.preamble.name)
+            for call in (actions[ref.id] for ref in each.action_refs):
+                widths = [param.bitwidth for param in call.params]
+                if widths != params[by_name[call.preamble.name]]:
+                    raise KeyError(call.preamble.name)
             self.tables[each.preamble.id] = Table(
                 each.preamble.id,
                 each.preamble.name,
@@ -189,76 +202,91 @@ class Schema:
                 layout,
                 each.implementation_id,
             )
+        names = {profile.name for profile in program.profiles}
         self.profiles = {
             each.preamble.id: Profile(
                 each.preamble.id,
                 each.preamble.name,
-                self.tables[each.table_ids[0]].actions if each.table_ids else {},
+                next((self.tables[at].actions for at in each.table_ids if at in self.tables), {}),
                 each.with_selector,
                 each.size,
                 each.max_group_size,
             )
-            for each in info.action_profiles
+            for each in self._present(info.action_profiles, names)
         }
         sets = {each.name: each.bits for each in program.value_sets}
         self.value_sets = {
-            each.preamble.id: _value_set(each, sets[each.preamble.name]) for each in info.value_sets
+            each.preamble.id: _value_set(each, sets[each.preamble.name])
+            for each in self._present(info.value_sets, sets)
         }
         metered = {meter.name for meter in program.meters}
         self.meters = {
             each.preamble.id: Meter(each.preamble.id, each.preamble.name, each.size)
-            for each in info.meters
-            if each.preamble.name in metered
+            for each in self._present(info.meters, metered)
         }
         known = {counter.name for counter in program.counters}
         self.counters = {
             each.preamble.id: Counter(each.preamble.id, each.preamble.name, each.size)
-            for each in info.counters
-            if each.preamble.name in known
+            for each in self._present(info.counters, known)
         }
-        widths = {register.name: register.bits for register in program.registers}
+        cells = {register.name: register.bits for register in program.registers}
         self.registers = {
-            each.preamble.id: _register(each, widths[each.preamble.name])
-            for each in info.registers
-            if each.preamble.name in widths
+            each.preamble.id: _register(each, cells[each.preamble.name])
+            for each in self._present(info.registers, cells)
         }
         self.digests = digests.layouts(info, program)
         headers = {each.preamble.name: each for each in info.controller_packet_metadata}
         self.packet_in = _fields(headers["packet_in"].metadata) if "packet_in" in headers else ()
         self.packet_out = _fields(headers["packet_out"].metadata) if "packet_out" in headers else ()
 
+    def _present(self, things: Iterable[Any], names: Container[str]) -> list[Any]:
+        """Return the entities that the program has, and remember the names of the others."""
+        missing = (each.preamble for each in things if each.preamble.name not in names)
+        self._removed |= {preamble.id: preamble.name for preamble in missing}
+        return [each for each in things if each.preamble.name in names]
+
     def table(self, number: int) -> Table:
-        """The table with this P4Runtime id. Raises Refusal."""
-        return _find(self.tables, number, "table")
+        """Return the table with this P4Runtime id. Raises Refusal."""
+        return self._find(self.tables, number, "table")
 
     def profile(self, number: int) -> Profile:
-        """The action profile with this P4Runtime id. Raises Refusal."""
-        return _find(self.profiles, number, "action profile")
+        """Return the action profile with this P4Runtime id. Raises Refusal."""
+        return self._find(self.profiles, number, "action profile")
 
     def value_set(self, number: int) -> ValueSet:
-        """The value set with this P4Runtime id. Raises Refusal."""
-        return _find(self.value_sets, number, "value set")
+        """Return the value set with this P4Runtime id. Raises Refusal."""
+        return self._find(self.value_sets, number, "value set")
 
     def meter(self, number: int) -> Meter:
-        """The indirect meter with this P4Runtime id. Raises Refusal."""
-        return _find(self.meters, number, "meter")
+        """Return the indirect meter with this P4Runtime id. Raises Refusal."""
+        return self._find(self.meters, number, "meter")
 
     def counter(self, number: int) -> Counter:
-        """The indirect counter with this P4Runtime id. Raises Refusal."""
-        return _find(self.counters, number, "counter")
+        """Return the indirect counter with this P4Runtime id. Raises Refusal."""
+        return self._find(self.counters, number, "counter")
 
     def register(self, number: int) -> Register:
-        """The register with this P4Runtime id. Raises Refusal."""
-        return _find(self.registers, number, "register")
+        """Return the register with this P4Runtime id. Raises Refusal."""
+        return self._find(self.registers, number, "register")
+
+    def _find(self, things: Mapping[int, Thing], number: int, what: str) -> Thing:
+        if number in self._removed:
+            raise not_found(
+                f"{self._removed[number]} is not in the program: p4c has removed it, because no packet "
+                "gets there"
+            )
+        if number not in things:
+            raise not_found(f"the program has no {what} with id {number:#x}")
+        return things[number]
 
 
 def encode(value: int) -> bytes:
-    """A number as P4Runtime's canonical byte string: the shortest that holds it."""
+    """Return a number as P4Runtime's canonical byte string: the shortest one that holds it."""
     return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
 
 
 def indices(cells: Counter | Meter | Register, message: Any) -> range:
-    """The cells that a message about an array means: one, or without an index all. Raises Refusal."""
+    """Return the cells that a message is about: one, or without an index all. Raises Refusal."""
     if not message.HasField("index"):
         return range(cells.size)
     index = message.index.index
@@ -290,8 +318,23 @@ def _register(node: Any, bits: int) -> Register:
     return Register(node.preamble.id, node.preamble.name, node.size, bits, kind)
 
 
+def _check_related(info: p4info_pb2.P4Info, program: ir.Program) -> None:
+    """Raise UnsupportedProgram if the program has none of the entities in the P4Info."""
+    named: list[Any] = [*program.registers, *program.counters, *program.meters]
+    named += [*program.tables, *program.value_sets, *program.profiles]
+    known = {each.name for each in named}
+    there = [*info.registers, *info.counters, *info.meters]
+    there += [*info.tables, *info.value_sets, *info.action_profiles]
+    if there and not any(each.preamble.name in known for each in there):
+        missing = there[0].preamble.name
+        raise UnsupportedProgram(f"the P4Info is not of this program: it does not have {missing!r}")
+
+
 def _check_sizes(info: p4info_pb2.P4Info, program: ir.Program) -> None:
-    """One program compiled with other dimensions has the same names."""
+    """Raise UnsupportedProgram if the sizes of arrays differ.
+
+    A program that is compiled with other dimensions has the same names.
+    """
     sizes = {register.name: register.size for register in program.registers}
     sizes |= {counter.name: counter.size for counter in program.counters}
     sizes |= {meter.name: meter.size for meter in program.meters}
@@ -305,7 +348,7 @@ def _check_sizes(info: p4info_pb2.P4Info, program: ir.Program) -> None:
 
 
 def _match_kind(field: Any) -> str:
-    # Of P4Info, not of the program, where p4c has made ternary keys of optional ones.
+    # P4Info has the source's kinds. In the program, p4c has turned optional keys into ternary ones.
     kinds = p4info_pb2.MatchField.MatchType
     if field.match_type not in kinds.values():
         raise UnsupportedProgram(f"{field.name}: a match of kind {field.match_type} is unknown")
@@ -314,9 +357,3 @@ def _match_kind(field: Any) -> str:
 
 def _fields(nodes: Iterable[Any]) -> tuple[Field, ...]:
     return tuple(Field(node.id, node.name, node.bitwidth) for node in nodes)
-
-
-def _find(things: Mapping[int, Thing], number: int, what: str) -> Thing:
-    if number not in things:
-        raise not_found(f"the program has no {what} with id {number:#x}")
-    return things[number]

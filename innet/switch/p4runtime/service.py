@@ -1,4 +1,4 @@
-"""P4Runtime over gRPC: translates requests, decides nothing."""
+"""P4Runtime over gRPC. This module translates requests and makes no decisions."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -14,19 +14,22 @@ from p4.v1 import p4runtime_pb2_grpc
 
 from innet.errors import UsageError
 from innet.parsing import ParsingInterceptor
+from innet.switch.p4runtime.admission import MOST_BYTES, AdmissionInterceptor
 from innet.switch.p4runtime.arbitration import Arbitration, Client
 from innet.switch.p4runtime.device import Device
 from innet.switch.p4runtime.refusal import Refusal, forbidden, invalid, unsupported
 
+PORTS_METADATA = "switch-ports"
+"""The trailing metadata of Capabilities with the numbers of the ports, as in ``1,2,7``."""
+
 _API_VERSION = "1.4.1"
-_MOST_BYTES = 256 << 20
 _MOST_STREAMS, _CALLS = 64, 16
-_ENTITIES_PER_RESPONSE = 1000  # clients take messages of 4 MiB, if they are not told otherwise
+_ENTITIES_PER_RESPONSE = 1000  # by default a client takes messages of up to 4 MiB
 _log = structlog.get_logger("innet.switch")
 
 
 class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
-    """The gRPC face of one device. Give it the device before the server starts."""
+    """The gRPC service of one device. Set `device` before the server starts."""
 
     device: Device
 
@@ -36,13 +39,14 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
         self._streams = threading.BoundedSemaphore(_MOST_STREAMS)
 
     def tell(self, message: p4rt.StreamMessageResponse) -> None:
-        """Send a message to the primary controllers. One that does not keep up misses it."""
+        """Send a message to the primary controllers. A controller that does not keep up misses it."""
         for client in self.arbitration.primaries():
             client.offer(message)
 
     # The methods' names are P4Runtime's.
     def Capabilities(self, request: Any, context: Any) -> p4rt.CapabilitiesResponse:  # noqa: ARG002, N802
-        """Which version of P4Runtime this is."""
+        """Answer with the version of P4Runtime, and with the ports' numbers as metadata."""
+        context.set_trailing_metadata(((PORTS_METADATA, self.device.port_numbers),))
         return p4rt.CapabilitiesResponse(p4runtime_api_version=_API_VERSION)
 
     def SetForwardingPipelineConfig(  # noqa: N802
@@ -61,7 +65,7 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
     def GetForwardingPipelineConfig(  # noqa: N802
         self, request: p4rt.GetForwardingPipelineConfigRequest, context: Any
     ) -> p4rt.GetForwardingPipelineConfigResponse:
-        """The program that is running, or the parts of it that are asked for."""
+        """Return the running program, or the parts of it that the request names."""
         kinds = p4rt.GetForwardingPipelineConfigRequest
         try:
             self.arbitration.check_device(request.device_id)
@@ -78,7 +82,7 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
         return answer
 
     def Write(self, request: p4rt.WriteRequest, context: Any) -> p4rt.WriteResponse:  # noqa: N802
-        """Carry out a batch of updates; the error, if any, has a detail for each of them."""
+        """Carry out a batch of updates. An error has details for each of them."""
         try:
             with self.arbitration.in_charge(request.device_id, request.role, request.election_id):
                 results = self.device.write(request.updates, request.atomicity)
@@ -89,7 +93,7 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
         return p4rt.WriteResponse()
 
     def Read(self, request: p4rt.ReadRequest, context: Any) -> Iterator[p4rt.ReadResponse]:  # noqa: N802
-        """All entities that the request describes, all of one moment between two writes."""
+        """Yield all entities that the request describes, from one moment between two writes."""
         try:
             self.arbitration.check_device(request.device_id)
             found, results = self.device.read(request.entities)
@@ -103,7 +107,7 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
     def StreamChannel(  # noqa: N802
         self, request_iterator: Iterator[p4rt.StreamMessageRequest], context: Any
     ) -> Iterator[p4rt.StreamMessageResponse]:
-        """Arbitration, packets and notifications."""
+        """Exchange arbitration, packets and notifications with a client."""
         if not self._streams.acquire(blocking=False):
             message = f"there are {_MOST_STREAMS} open streams: no more are served"
             _abort(context, Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, message))
@@ -161,17 +165,17 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
 def serve(
     service: P4RuntimeService, address: str, credentials: grpc.ServerCredentials | None = None
 ) -> tuple[grpc.Server, int]:
-    """Start serving, with credentials over TLS. Returns the server and its TCP port.
+    """Start serving, over TLS if there are credentials. Returns the server and its TCP port.
 
     Raises UsageError if the port is in use.
     """
     server = grpc.server(
-        # An open stream keeps a thread busy.
+        # An open stream occupies a thread.
         futures.ThreadPoolExecutor(_MOST_STREAMS + _CALLS, thread_name_prefix="innet-p4runtime"),
-        interceptors=[ParsingInterceptor()],
+        interceptors=[ParsingInterceptor(), AdmissionInterceptor(service.arbitration)],
         options=[
-            ("grpc.max_receive_message_length", _MOST_BYTES),
-            ("grpc.max_send_message_length", _MOST_BYTES),
+            ("grpc.max_receive_message_length", MOST_BYTES),
+            ("grpc.max_send_message_length", MOST_BYTES),
             ("grpc.so_reuseport", 0),
         ],
     )
@@ -195,7 +199,10 @@ def _abort(context: Any, refusal: Refusal) -> NoReturn:
 
 
 def _stream_error(message: p4rt.StreamMessageRequest, refusal: Refusal) -> p4rt.StreamError:
-    """P4Runtime specification, "Stream Error Reporting": with what the client sent."""
+    """Return the error for a stream message, with the client's message in it.
+
+    See "Stream Error Reporting" in the P4Runtime specification.
+    """
     error = p4rt.StreamError(canonical_code=refusal.number, message=str(refusal))
     kind = message.WhichOneof("update")
     if kind == "packet":
@@ -208,7 +215,10 @@ def _stream_error(message: p4rt.StreamMessageRequest, refusal: Refusal) -> p4rt.
 
 
 def _abort_with_details(context: Any, results: Sequence[Refusal | None]) -> NoReturn:
-    """P4Runtime specification, "Error Reporting Messages": one p4.v1.Error for each part."""
+    """End a call with one p4.v1.Error for each part of the request.
+
+    See "Error Reporting Messages" in the P4Runtime specification.
+    """
     code = grpc.StatusCode.UNKNOWN
     first = next(str(refusal) for refusal in results if refusal)
     refused = sum(refusal is not None for refusal in results)

@@ -1,6 +1,7 @@
-"""Table entries: P4Runtime's messages on one side, the engine's on the other.
+"""Table entries through P4Runtime: messages on one side, the engine's entries on the other.
 
-The engine only matches packets; what clients can read back is kept here, as they wrote it.
+The engine only matches packets. This module keeps the entries as clients wrote them, so that they
+can be read back.
 """
 
 import time
@@ -29,7 +30,7 @@ _NS = 1_000_000_000
 _SHORTEST_SCAN = 0.01  # seconds
 
 Key = tuple[tuple[int, ...], tuple[int, ...], int]
-"""Values, masks and P4Runtime priority: what makes an entry the same entry."""
+"""The identity of an entry: its values, its masks and its P4Runtime priority."""
 
 
 @dataclass
@@ -38,7 +39,7 @@ class _Stored:
     message: p4rt.TableEntry
     bundle: int = NO_BUNDLE
     idle_from: int = dataclass_field(default_factory=time.monotonic_ns)
-    """When the idle timeout began last, if no packet matched since; ns."""
+    """The time in ns at which the idle timeout last began, if no packet has matched since."""
 
 
 class Tables:
@@ -59,7 +60,7 @@ class Tables:
         table = self._schema.table(message.table_id)
         if message.is_const:
             raise invalid(f"{table.name}: an entry that is constant cannot be written")
-        if update != p4rt.Update.DELETE:  # which looks at nothing but the key
+        if update != p4rt.Update.DELETE:  # a deletion reads only the key
             _check_content(table, message)
         if message.is_default_action:
             self._write_default(table, update, message)
@@ -82,7 +83,7 @@ class Tables:
             del self._entries[table.id][key]
 
     def read(self, wanted: p4rt.TableEntry) -> Iterator[p4rt.TableEntry]:
-        """The entries that `wanted` describes; a table id of 0 stands for all tables."""
+        """Yield the entries that `wanted` describes. A table id of 0 stands for all tables."""
         if not wanted.table_id:
             for table in self._schema.tables.values():
                 yield from self._read_table(table, wanted, {})
@@ -103,7 +104,7 @@ class Tables:
             yield entry
 
     def existing(self, message: p4rt.TableEntry) -> p4rt.TableEntry | None:
-        """The entry with the key of `message`, as it can be written again."""
+        """Return the entry with the key of `message` in a form that can be written again, or None."""
         table = self._schema.table(message.table_id)
         asked = p4rt.TableEntry(is_default_action=message.is_default_action)
         asked.counter_data.SetInParent()
@@ -120,11 +121,11 @@ class Tables:
         return entry
 
     def written_defaults(self) -> list[p4rt.TableEntry]:
-        """The default entries that are not the program's own."""
+        """Return the default entries that clients have written."""
         return [*self._defaults.values()]
 
     def count(self, message: p4rt.TableEntry) -> Iterator[p4rt.DirectCounterEntry]:
-        """The direct counters of the entries that `message` describes."""
+        """Yield the direct counters of the entries that `message` describes."""
         wanted = p4rt.TableEntry()
         wanted.CopyFrom(message)
         wanted.counter_data.SetInParent()
@@ -145,7 +146,7 @@ class Tables:
         self._engine.entry_count(table.name, number, counted(counter.data))
 
     def meters(self, message: p4rt.TableEntry) -> Iterator[p4rt.DirectMeterEntry]:
-        """The direct meters of the entries that `message` describes."""
+        """Yield the direct meters of the entries that `message` describes."""
         wanted = p4rt.TableEntry()
         wanted.CopyFrom(message)
         wanted.meter_config.SetInParent()
@@ -176,7 +177,7 @@ class Tables:
         _copy_meter(entry, stored.message)
 
     def idle(self) -> tuple[list[p4rt.TableEntry], float | None]:
-        """The entries whose idle timeout is over, and the seconds until the next one's may be."""
+        """Return the entries whose idle timeout is over, and the seconds until the next may be."""
         over, waits, now = [], [], time.monotonic_ns()
         for table in self._schema.tables.values():
             for stored in self._entries[table.id].values() if table.ages else ():
@@ -203,7 +204,7 @@ class Tables:
     def _with_state(
         self, table: Table, number: int, entry: p4rt.TableEntry, wanted: p4rt.TableEntry
     ) -> p4rt.TableEntry:
-        """A copy of an entry, with what the data plane knows of it, as far as it is wanted."""
+        """Return a copy of an entry, with the parts of its data plane state that `wanted` asks for."""
         message = p4rt.TableEntry()
         message.CopyFrom(entry)
         if not wanted.HasField("meter_config"):
@@ -223,7 +224,7 @@ class Tables:
         return stored
 
     def _store_initial(self, table: Table) -> None:
-        """Keep the program's own entries, with the priorities that P4Runtime gives them."""
+        """Store the program's own entries, with the priorities that P4Runtime gives them."""
         numbers = self._engine.initial_entries[table.name]
         for number, entry in zip(numbers, table.layout.entries, strict=True):
             message = p4rt.TableEntry(table_id=table.id, is_const=table.is_const)
@@ -278,7 +279,7 @@ class Tables:
             self._engine.set_entry_meter(table.name, number, rates)
 
     def _resolve(self, table: Table, action: p4rt.TableAction) -> tuple[int, Sequence[int], int]:
-        """What an entry does: action, arguments, bundle. The bundle is held. Raises Refusal."""
+        """Return an entry's action, arguments and bundle. The bundle is held. Raises Refusal."""
         if table.profile:
             return NO_ACTION, (), self.profiles.hold(table, action)
         return *_action(table, action), NO_BUNDLE
@@ -335,7 +336,7 @@ def _key(table: Table, message: p4rt.TableEntry) -> Key:
 def match_key(
     table: Table | ValueSet, message: p4rt.TableEntry | p4rt.ValueSetMember
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """What an entry or a member matches: each field's value and mask. Raises Refusal."""
+    """Return the value and mask of each field in an entry or a member. Raises Refusal."""
     matches = {match.field_id: match for match in message.match}
     if len(matches) != len(message.match):
         raise invalid(f"{table.name}: a field is matched twice")
@@ -352,7 +353,7 @@ def match_key(
 
 
 def _match(table: Table | ValueSet, field: Field, match: p4rt.FieldMatch | None) -> tuple[int, int]:
-    """A field's value and mask, or the bounds of its range."""
+    """Return a field's value and mask, or the bounds of its range."""
     where = f"{table.name}.{field.name}"
     if match is None:
         if field.match == "exact":
@@ -379,7 +380,7 @@ def _match(table: Table | ValueSet, field: Field, match: p4rt.FieldMatch | None)
 
 
 def _range(where: str, field: Field, match: p4rt.FieldMatch.Range) -> tuple[int, int]:
-    """A range's bounds."""
+    """Return the bounds of a range."""
     low, high = field.parse(match.low), field.parse(match.high)
     if low > high:
         raise invalid(f"{where}: the range begins at {low:#x} and ends at {high:#x}")
@@ -410,7 +411,7 @@ def _set_action(
 
 
 def _add_match(message: p4rt.TableEntry, each: Field, value: int, mask: int) -> None:
-    """A program's own match as P4Runtime writes it: not at all if it matches everything."""
+    """Add a match of one of the program's own entries, unless it matches everything."""
     if (value, mask) == (0, each.full if each.match == "range" else 0) and each.match != "exact":
         return
     match = message.match.add(field_id=each.id)
@@ -436,7 +437,7 @@ def _check_content(table: Table, message: p4rt.TableEntry) -> None:
 
 
 def _check_timeout(table: Table, message: p4rt.TableEntry, *, reading: bool = False) -> None:
-    """P4Runtime specification, "Idle-timeout"."""
+    """Raise Refusal for an invalid timeout. See "Idle-timeout" in the P4Runtime specification."""
     if message.idle_timeout_ns < 0:
         raise invalid(f"{table.name}: the idle timeout is negative")
     if message.HasField("time_since_last_hit") and not reading:
@@ -457,7 +458,7 @@ def _idle_message(entry: p4rt.TableEntry) -> p4rt.TableEntry:
 
 
 def _kept(message: p4rt.TableEntry) -> p4rt.TableEntry:
-    """What a client can read back: all byte strings in their canonical form."""
+    """Return an entry as a client can read it back, with all byte strings in canonical form."""
     copy = p4rt.TableEntry()
     copy.CopyFrom(message)
     copy.ClearField("counter_data")

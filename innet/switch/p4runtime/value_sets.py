@@ -1,4 +1,4 @@
-"""The parser's value sets through P4Runtime: ValueSetEntry on one side, the engine on the other."""
+"""The parser's value sets through P4Runtime: ValueSetEntry messages and the engine's members."""
 
 from collections.abc import Iterator
 
@@ -21,7 +21,7 @@ class ValueSets:
         }
 
     def read(self, wanted: p4rt.ValueSetEntry) -> Iterator[p4rt.ValueSetEntry]:
-        """The value set that `wanted` names; id 0 stands for all. Raises Refusal."""
+        """Yield the value set that `wanted` names. Id 0 stands for all. Raises Refusal."""
         number = wanted.value_set_id
         for value_set in (
             [self._schema.value_set(number)] if number else self._schema.value_sets.values()
@@ -30,7 +30,7 @@ class ValueSets:
             yield p4rt.ValueSetEntry(value_set_id=value_set.id, members=members)
 
     def write(self, update: p4rt.Update.Type, entry: p4rt.ValueSetEntry) -> None:
-        """Put other members in the place of all. Raises Refusal, and then nothing has changed."""
+        """Replace all members. Raises Refusal, and then nothing has changed."""
         if update != p4rt.Update.MODIFY:
             raise invalid("a value set can only be modified")
         value_set = self._schema.value_set(entry.value_set_id)
@@ -45,7 +45,7 @@ class ValueSets:
 
 
 def _key(value_set: ValueSet, member: p4rt.ValueSetMember) -> tuple[int, int]:
-    """The fields' values and masks, each behind one another."""
+    """Return the joined values and the joined masks of all fields."""
     value = mask = 0
     for field, part, of_part in zip(value_set.fields, *match_key(value_set, member), strict=True):
         value = value << field.bits | part

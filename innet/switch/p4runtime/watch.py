@@ -1,4 +1,4 @@
-"""A thread that looks after what is due."""
+"""A thread that calls a function at due times and on request."""
 
 import contextlib
 import os
@@ -10,9 +10,10 @@ _LONGEST = 3600.0  # seconds; poll(2) counts milliseconds in an int
 
 
 class Watch:
-    """Calls `scan` with `lock` held: after the seconds that it returned, or None, and at the bell.
+    """A thread that calls `scan` with `lock` held, each time after the seconds that it returned.
 
-    `bell` is a file descriptor for engines to ring.
+    If `scan` returned None, the thread waits for a wake-up. `bell` is the file descriptor of an
+    eventfd. Writing to it, as engines do, wakes the thread at once.
     """
 
     def __init__(self, scan: Callable[[], float | None], lock: threading.RLock) -> None:
@@ -23,11 +24,11 @@ class Watch:
         self._thread.start()
 
     def wake(self) -> None:
-        """Something has changed."""
+        """Wake the thread at once."""
         os.eventfd_write(self.bell, 1)
 
     def close(self) -> None:
-        """Scan no more. The lock is not held, and no engine rings any more."""
+        """Stop scanning. The caller does not hold the lock, and no engine uses `bell` any more."""
         self._closed = True
         self.wake()
         self._thread.join()

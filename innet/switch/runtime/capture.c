@@ -1,4 +1,4 @@
-/* Frames to capture files, in the format of libpcap. */
+/* Capture files of frames, in the format of libpcap. */
 
 #define _GNU_SOURCE
 #include "switch.h"
@@ -8,7 +8,7 @@
 
 struct record { u32 seconds, microseconds, captured, bytes; };
 
-/* One write for each frame: whoever reads the file finds it whole. */
+/* Writes a frame in one call, so that a reader of the file never finds half a frame. */
 void capture_frame(int file, const u8 *frame, u32 bytes)
 {
     struct timespec now;

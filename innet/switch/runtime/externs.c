@@ -1,4 +1,4 @@
-/* The state of externs, and what the program and the control plane do with it. */
+/* The state of externs, and its use by the program and the control plane. */
 
 #include "switch.h"
 
@@ -6,12 +6,14 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-void externs_create(struct externs *externs)
+bool externs_create(struct externs *externs)
 {
+    bool enough = true;
     externs->log_file = -1;
-    externs->meters = calloc(layout.meters + 1, sizeof *externs->meters);
+    externs->meters = needed(zeroed(layout.meters, sizeof *externs->meters));
     for (u32 i = 0; i < layout.meters; i++)
-        externs->meters[i] = calloc(layout.meter_size[i] + 1, sizeof **externs->meters);
+        enough &= !!(externs->meters[i] = zeroed(layout.meter_size[i], sizeof **externs->meters));
+    return enough;
 }
 
 void externs_destroy(struct externs *externs)
@@ -35,7 +37,7 @@ u32 rt_direct_meter(struct sw *sw, struct entry *entry, u32 input)
     return entry->meter ? meter_colour(entry->meter, rt_now_us(sw), input) : GREEN;
 }
 
-/* Configure one cell, or with NULL make it green again. The index is inside of the array. */
+/* Configures one cell, or with NULL makes it always green. The index must be inside of the array. */
 void rt_set_meter(struct sw *sw, u32 meter, u32 index, const struct meter_config *config)
 {
     rt_hold(sw);
@@ -48,7 +50,7 @@ void rt_set_direct_meter(struct sw *sw, u32 table, u32 id, const struct meter_co
     rt_hold(sw);
     struct entry *entry = find_entry(sw, table, id);
     if (!entry->meter)
-        entry->meter = malloc(sizeof *entry->meter);
+        entry->meter = needed(zeroed(1, sizeof *entry->meter));
     configure_meter(entry->meter, config);
     rt_release(sw);
 }
@@ -71,13 +73,13 @@ u64 rt_random(struct sw *sw)
     return x ^ x >> 31;
 }
 
-/* Uniform among `low` to `high`, both included, of which low is not the larger. */
+/* Returns a uniform random number from `low` to `high`, both included. `low` is at most `high`. */
 u64 rt_random_between(struct sw *sw, u64 low, u64 high)
 {
     u64 choices = high - low + 1;
     if (!choices)
         return rt_random(sw); /* all 2**64 numbers */
-    u64 unfair = -choices % choices; /* the top of the product's low half that would weigh more */
+    u64 unfair = -choices % choices; /* low halves of the product below this would weigh more */
     for (;;) {
         u128 product = (u128)rt_random(sw) * choices;
         if ((u64)product >= unfair)
@@ -118,7 +120,7 @@ static bool is_zero(const u64 *word, u32 count)
     return !any;
 }
 
-/* Writes a number, the last digit in front of `end`. Returns where it begins. */
+/* Writes a number whose last digit stands in front of `end`. Returns its beginning. */
 static char *decimal(char *end, struct logged value)
 {
     u64 word[MOST_WORDS] = {(u64)value.bits, (u64)(value.bits >> 64)};
@@ -138,7 +140,7 @@ static char *decimal(char *end, struct logged value)
     return end;
 }
 
-/* `count` values between count + 1 parts. A line that is too long is cut. */
+/* Logs `count` values between count + 1 parts of text. A line that is too long is cut. */
 void rt_log(struct sw *sw, const char *const *parts, const struct logged *values, u32 count)
 {
     char line[1024], number[MOST_DIGITS];
@@ -160,7 +162,7 @@ void rt_log(struct sw *sw, const char *const *parts, const struct logged *values
 
 void rt_assertion_failed(struct sw *sw, const char *what)
 {
-    enum { MOST_MESSAGES = 10 }; /* a packet in a thousand must not fill a disk */
+    enum { MOST_MESSAGES = 10 }; /* one failing packet in a thousand must not fill a disk */
     if (sw->externs.failed_assertions++ < MOST_MESSAGES)
         fprintf(stderr, "assertion failed, the packet is dropped: %s\n", what);
 }

@@ -1,28 +1,28 @@
-/* Meters, hashes, random numbers, the program's log, action profiles: what v1model calls externs. */
+/* v1model's externs: meters, hashes, random numbers, the program's log, action profiles. */
 
 #ifndef INNET_EXTERNS_H
 #define INNET_EXTERNS_H
 
-/* A part of a table's key. */
+/* One component of a table's key. */
 struct span { u32 first, bytes; };
 
-/* What the generated program says about its meters and its range matches. */
+/* The generated program's description of its meters and its range matches. */
 struct layout {
     u32 meters;
-    const u32 *meter_size;
+    const size_t *meter_size;
     const u32 *span_count; /* of each table */
     const struct span *const *spans;
 };
 extern const struct layout layout;
 
-/* One rate of a meter, in packets or bytes. Tokens are counted from the switch's start, not from the
- * last packet, so that rounding does not add up. */
+/* One rate of a meter, in packets or bytes. Tokens are counted from the switch's start rather than
+ * from the last packet, so that rounding errors do not add up. */
 struct rate {
     double per_us;
     u64 burst, tokens, given;
 };
 
-/* Two rates, three colours: as long as it is not configured everything is green. */
+/* A meter of two rates and three colours. Until it is configured it marks everything green. */
 struct meter {
     bool configured;
     struct rate committed, peak;
@@ -30,23 +30,23 @@ struct meter {
 
 enum colour { GREEN, YELLOW, RED };
 
-/* What a meter is set to; rates are per second. */
+/* A meter's configuration. Rates are per second. */
 struct meter_config { u64 committed_rate, committed_burst, peak_rate, peak_burst; };
 
-/* What externs keep from packet to packet. */
+/* The state that externs keep from packet to packet. */
 struct externs {
     struct meter **meters;
     u64 random;
     u64 failed_assertions;
-    int log_file; /* where log_msg writes to; -1 is nowhere */
+    int log_file; /* log_msg writes to it, unless it is -1 */
 };
 
-/* For the program. */
+/* Called by the program. */
 i64 rt_meter(struct sw *sw, u32 meter, u64 index, u32 input); /* -1 outside of the array */
 u32 rt_direct_meter(struct sw *sw, struct entry *entry, u32 input);
 u64 rt_random(struct sw *sw);
 u64 rt_random_between(struct sw *sw, u64 low, u64 high);
-/* A value for the log: of at most 128 bits, or `count` words of 64, the least significant first. */
+/* A value for the log: at most 128 bits, or `count` 64-bit words, least significant first. */
 struct logged { u128 bits; bool is_signed; u32 count; const u64 *words; };
 bool rt_logging(struct sw *sw);
 void rt_log(struct sw *sw, const char *const *parts, const struct logged *values, u32 count);

@@ -1,8 +1,8 @@
-/* The hashes that BMv2 knows, under its names. All take whole bytes. */
+/* BMv2's hashes, under its names. All take whole bytes. */
 
 #include "runtime.h"
 
-/* CRCs whose bits come in with the lowest first: the remainder moves right. */
+/* A step of a CRC that takes the lowest bit first. The remainder moves right. */
 static u64 right_step(u64 remainder, u64 reflected_polynomial)
 {
     for (int bit = 0; bit < 8; bit++)
@@ -10,7 +10,7 @@ static u64 right_step(u64 remainder, u64 reflected_polynomial)
     return remainder;
 }
 
-/* CRCs whose bits come in with the highest first; the remainder stands at a word's upper end. */
+/* A step of a CRC that takes the highest bit first. The remainder is at the upper end of a word. */
 static u64 left_step(u64 remainder, u64 polynomial)
 {
     for (int bit = 0; bit < 8; bit++)
@@ -55,7 +55,7 @@ u64 rt_hash_crcCCITT(const u8 *p, u32 bytes)
     return crc_left(ccitt_table, (u64)0xffff << 48, p, bytes) >> 48;
 }
 
-/* The configurable CRCs, as they are before anybody configures them; P4Runtime has no way to. */
+/* The configurable CRCs in their initial configuration. P4Runtime cannot configure them. */
 u64 rt_hash_crc8_custom(const u8 *p, u32 bytes) { return crc_left(crc8_table, 0, p, bytes) >> 56; }
 u64 rt_hash_crc16_custom(const u8 *p, u32 bytes) { return rt_hash_crc16(p, bytes); }
 u64 rt_hash_crc32_custom(const u8 *p, u32 bytes) { return rt_hash_crc32(p, bytes); }
@@ -76,7 +76,7 @@ static u64 exclusive_or(const u8 *p, u32 bytes, u32 size)
 u64 rt_hash_xor16(const u8 *p, u32 bytes) { return exclusive_or(p, bytes, 2); }
 u64 rt_hash_xor32(const u8 *p, u32 bytes) { return exclusive_or(p, bytes, 4); }
 
-/* The first 64 bits, or all if they are fewer. */
+/* The first 64 bits, or all bits if there are fewer. */
 u64 rt_hash_identity(const u8 *p, u32 bytes)
 {
     u64 result = 0;

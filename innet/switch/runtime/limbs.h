@@ -1,5 +1,5 @@
-/* Whole numbers of more than 128 bits: two's complement, LIMBS words of 64 bits, the least significant
- * first. A program that has use for them says how many there are, and includes this. */
+/* Integers of more than 128 bits: two's complement in LIMBS words of 64 bits, least significant first.
+ * A program that needs them defines LIMBS and includes this file. */
 
 #ifndef INNET_LIMBS_H
 #define INNET_LIMBS_H
@@ -22,7 +22,7 @@ static inline i128 limbs_low(struct limbs a) { return (i128)((u128)a.word[1] << 
 
 static inline bool limbs_negative(struct limbs a) { return a.word[LIMBS - 1] >> 63; }
 
-/* A field that is an array of bytes, without a sign. */
+/* Returns the unsigned number in a field that is an array of bytes. */
 static inline struct limbs limbs_load(const u8 *p, u32 bytes)
 {
     struct limbs result = {{0}};
@@ -97,7 +97,7 @@ static inline struct limbs limbs_multiply(struct limbs a, struct limbs b)
     return result;
 }
 
-/* How far to shift: what is further than there are bits is as far as there are. */
+/* Returns a shift's distance, limited to the number of bits in all limbs. */
 static inline i64 limbs_amount(struct limbs by)
 {
     u64 above = by.word[0] >> 32;
@@ -130,14 +130,14 @@ static inline struct limbs limbs_shift_right(struct limbs a, i128 by)
     return a;
 }
 
-/* `a` modulo 2**width, as a signed number of that width. */
+/* Returns `a` modulo 2**width, as a signed number of that width. */
 static inline struct limbs limbs_signed(struct limbs a, u32 width)
 {
     u32 spare = width < 64 * LIMBS ? 64 * LIMBS - width : 0;
     return limbs_shift_right(limbs_shift_left(a, spare), spare);
 }
 
-/* Below, at or above 0 as a is less than, equal to or greater than b. */
+/* Returns a number below, at or above 0 if a is less than, equal to or greater than b. */
 static inline int limbs_compare(struct limbs a, struct limbs b)
 {
     if (limbs_negative(a) != limbs_negative(b))
@@ -153,7 +153,7 @@ static inline struct limbs limbs_clamp(struct limbs a, struct limbs low, struct 
     return limbs_compare(a, low) < 0 ? low : limbs_compare(a, high) > 0 ? high : a;
 }
 
-/* The nearest number that `width` bits can hold. */
+/* Returns the nearest number that `width` bits can hold. */
 static inline struct limbs limbs_saturate(struct limbs a, u32 width)
 {
     return limbs_clamp(a, limbs(0), limbs_not(limbs_shift_left(limbs(-1), width)));

@@ -1,8 +1,8 @@
-/* Meters with two rates and three colours, as BMv2 has them. */
+/* Meters with two rates and three colours, as in BMv2. */
 
 #include "switch.h"
 
-static const double TOO_MANY = 9e18; /* tokens: as many as are counted; only absurd rates get there */
+static const double TOO_MANY = 9e18; /* tokens: the highest count, which only absurd rates reach */
 
 static void refill(struct rate *rate, u64 now_us)
 {

@@ -4,10 +4,9 @@
 #include "switch.h"
 
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
-/* As many packets as BMv2's queue of resubmitted packets holds; one more is being worked on. */
+/* BMv2's queue of resubmitted packets has as many places. One more packet is being processed. */
 enum { QUEUED = 1024, SLOTS = QUEUED + 1 };
 enum { ALIGNMENT = 64, LEARNED_ROOM = 1 << 20 };
 
@@ -15,32 +14,31 @@ enum { ALIGNMENT = 64, LEARNED_ROOM = 1 << 20 };
 
 static size_t aligned(size_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
 
-/* Pages of the arena take memory only once packets have been in them. */
-static void create_queues(struct replication *r)
+/* The pages of the arena take memory only once packets have used them. */
+static bool create_queues(struct replication *r)
 {
     size_t phv_bytes = aligned(program.phv_bytes), slot_bytes = phv_bytes + RT_MAX_FRAME;
     r->arena_bytes = RT_QUEUES * SLOTS * slot_bytes;
-    r->arena = mmap(NULL, r->arena_bytes, PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (r->arena == MAP_FAILED)
-        abort();
+    r->arena = pages(r->arena_bytes);
+    if (!r->arena)
+        return false;
     u8 *at = r->arena;
     for (u32 q = 0; q < RT_QUEUES; q++) {
-        r->queues[q].slots = calloc(SLOTS, sizeof(struct pending));
+        r->queues[q].slots = needed(zeroed(SLOTS, sizeof(struct pending)));
         for (u32 i = 0; i < SLOTS; i++, at += slot_bytes)
             r->queues[q].slots[i] = (struct pending){.phv = at, .data = at + phv_bytes};
     }
+    return true;
 }
 
-void replication_create(struct replication *r)
+bool replication_create(struct replication *r)
 {
-    r->groups = calloc(RT_MOST_GROUPS, sizeof *r->groups);
-    r->sessions = calloc(RT_MOST_SESSIONS, sizeof *r->sessions);
-    r->learned = malloc(LEARNED_ROOM);
-    r->learning = calloc(program.learn_lists + 1, sizeof *r->learning);
+    r->groups = needed(zeroed(RT_MOST_GROUPS, sizeof *r->groups));
+    r->sessions = needed(zeroed(RT_MOST_SESSIONS, sizeof *r->sessions));
+    r->learned = needed(zeroed(1, LEARNED_ROOM));
+    r->learning = needed(zeroed(program.learn_lists, sizeof *r->learning));
     r->learned_bell = -1;
-    if (program.phv_bytes)
-        create_queues(r);
+    return !program.phv_bytes || create_queues(r);
 }
 
 void replication_destroy(struct replication *r)
@@ -51,8 +49,7 @@ void replication_destroy(struct replication *r)
         free(r->sessions[i]);
     for (u32 q = 0; q < RT_QUEUES; q++)
         free(r->queues[q].slots);
-    if (r->arena)
-        munmap(r->arena, r->arena_bytes);
+    free_pages(r->arena, r->arena_bytes);
     free(r->groups);
     free(r->sessions);
     free(r->learned);
@@ -65,13 +62,13 @@ static struct copies *make_copies(const struct replica *replicas, u32 count)
 {
     if (!count)
         return NULL;
-    struct copies *copies = calloc(1, sizeof *copies + count * sizeof *replicas);
+    struct copies *copies = needed(zeroed(1, sizeof *copies + (size_t)count * sizeof *replicas));
     copies->count = count;
     memcpy(copies->replicas, replicas, count * sizeof *replicas);
     return copies;
 }
 
-/* Sets the group's replicas; none deletes it. The number is below RT_MOST_GROUPS. */
+/* Sets the replicas of a group. No replicas delete it. The number is below RT_MOST_GROUPS. */
 void rt_set_group(struct sw *sw, u32 group, const struct replica *replicas, u32 count)
 {
     struct copies *copies = make_copies(replicas, count);
@@ -82,7 +79,7 @@ void rt_set_group(struct sw *sw, u32 group, const struct replica *replicas, u32 
     free(old);
 }
 
-/* Sets the session's replicas; none deletes it. The number is below RT_MOST_SESSIONS. */
+/* Sets the replicas of a session. No replicas delete it. The number is below RT_MOST_SESSIONS. */
 void rt_set_session(struct sw *sw, u32 session, const struct replica *replicas, u32 count,
                     u32 most_bytes, u32 class_of_service)
 {
@@ -177,7 +174,7 @@ void rt_set_learning(struct sw *sw, u32 list, bool on)
     rt_release(sw);
 }
 
-/* The eventfd that becomes readable when there are samples; the caller's own. */
+/* Sets the eventfd that becomes readable when there are samples. It belongs to the caller. */
 void rt_set_bell(struct sw *sw, int bell)
 {
     rt_hold(sw);
@@ -185,7 +182,7 @@ void rt_set_bell(struct sw *sw, int bell)
     rt_release(sw);
 }
 
-/* Moves whole samples, each behind its head, to `to`. Returns the bytes moved. */
+/* Moves whole samples to `to`, each behind its head. Returns the bytes moved. */
 u32 rt_learned(struct sw *sw, u8 *to, u32 room)
 {
     u32 moved = 0;

@@ -1,17 +1,17 @@
-/* Copies of packets, packets that take their way again, and what packets tell the controller. Included
- * by runtime.h. Everything here is reached under the switch's lock. */
+/* Copies of packets, packets that wait for another pass, and digests for the controller. runtime.h
+ * includes this file. The switch's lock protects everything here. */
 
 #ifndef INNET_REPLICATION_H
 #define INNET_REPLICATION_H
 
-/* What a packet carries beside its headers and metadata. Session and list numbers are 0 if what they are
- * for was not asked for; a session's has RT_ASKED set, for session 0 is one. */
+/* A packet's state beside its headers and metadata. The session and list numbers are 0 if the program
+ * did not ask for the effect. A session number has RT_ASKED set, because session 0 exists. */
 struct path {
-    u64 number;      /* of the frame that it was, counted from 0: for the trace */
-    u32 copy;        /* which copy of that frame */
-    u32 bytes;       /* its size as headers come and go */
-    u32 most_bytes;  /* to send, if it is `truncated` */
-    u16 port;        /* where it came in */
+    u64 number;      /* of the frame, counted from 0: for the trace */
+    u32 copy;        /* the number of this copy of the frame */
+    u32 bytes;       /* its present size, as headers come and go */
+    u32 most_bytes;  /* the most to send, if it is `truncated` */
+    u16 port;        /* the port that it came in at */
     u16 clone, clone_list;
     u16 resubmit, recirculate, digest;
     bool truncated;
@@ -29,12 +29,12 @@ struct copies {
     struct replica replicas[];
 };
 
-/* A packet on its way to another pass: of the parser and the ingress, or, as a clone, of the egress. */
+/* A packet that waits for another pass: of the parser and the ingress, or, for a clone, of the egress. */
 struct pending {
-    u32 port;   /* where it came in; where it will go out */
-    u32 length; /* bytes that it had when it came in, which is what counters count */
+    u32 port;   /* the port that it came in at, or that it will leave from */
+    u32 length; /* its size when it came in, which counters count */
     u32 bytes;  /* of data */
-    void *phv;  /* the program's */
+    void *phv;  /* belongs to the program */
     u8 *data;
 };
 
@@ -54,18 +54,18 @@ struct replication {
     u8 *learned; /* a ring of samples: list, size, bytes */
     u32 learned_first, learned_bytes;
     u64 learned_lost;
-    bool *learning; /* whether somebody listens to the list */
+    bool *learning; /* whether somebody wants samples of the list */
     int learned_bell;
     bool ring_bell;
 };
 
 struct sw;
 
-/* For the program. */
+/* NULL if the queue is full */
 struct pending *rt_push(struct sw *sw, enum rt_queue which, u32 bytes); /* NULL if it is full */
 void rt_learn(struct sw *sw, u32 list, const u8 *sample, u32 bytes);
 
-/* Of several truncations the shortest holds. */
+/* The shortest of several truncations applies. */
 static inline void rt_truncate(struct path *path, u64 bytes)
 {
     if (!path->truncated || bytes < path->most_bytes)
@@ -73,7 +73,7 @@ static inline void rt_truncate(struct path *path, u64 bytes)
     path->truncated = true;
 }
 
-/* What a copy does not inherit. */
+/* Clears the state that a copy does not inherit. */
 static inline void rt_freshen(struct path *path)
 {
     path->most_bytes = 0;
@@ -81,7 +81,7 @@ static inline void rt_freshen(struct path *path)
     path->truncated = false;
 }
 
-/* What is sent of a packet. */
+/* Limits the sizes of a truncated packet. */
 static inline void rt_cut(const struct path *path, u32 *head_bytes, u32 *rest_bytes)
 {
     if (!path->truncated)

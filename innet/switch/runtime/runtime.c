@@ -1,4 +1,4 @@
-/* Ports and the packet loop. Nothing is allocated for a packet. */
+/* Ports and the packet loop. Packets need no memory allocations. */
 
 #define _GNU_SOURCE
 #include "switch.h"
@@ -26,26 +26,32 @@
 
 enum { RECEIVE_BATCH = 16, MOST_SEGMENTS = 64, MOST_BYTES = 65000 };
 enum { MAC_ADDRESSES = 12, VLAN_TAG = 4 };
-enum { PASSES = 1024 }; /* that packets may take again while the lock is held */
+enum { PASSES = 1024 }; /* the most further passes of packets while the lock is held */
 
 /* ---- creation ---------------------------------------------------------------------------------- */
 
+void rt_destroy(struct sw *sw);
+
+/* Returns NULL if there is not enough memory for the program. */
 struct sw *rt_create(u32 drop_port)
 {
-    struct sw *sw = calloc(1, sizeof *sw);
+    struct sw *sw = needed(zeroed(1, sizeof *sw));
     switch_create(sw);
-    tables_create(sw);
-    externs_create(&sw->externs);
-    replication_create(&sw->replication);
     sw->drop_port = drop_port;
     sw->priority_queues = 1;
-    sw->receive_buffer = malloc((size_t)RECEIVE_BATCH * RT_MAX_FRAME);
-    sw->nowhere = malloc(2 * RT_MAX_FRAME + program.header_bytes);
+    sw->receive_buffer = needed(zeroed(RECEIVE_BATCH, RT_MAX_FRAME));
+    sw->nowhere = needed(zeroed(1, (size_t)2 * RT_MAX_FRAME + program.header_bytes));
+    bool enough = tables_create(sw);
+    enough &= externs_create(&sw->externs);
+    enough &= replication_create(&sw->replication);
     sw->poller = epoll_create1(EPOLL_CLOEXEC);
     sw->waker = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     struct epoll_event event = {.events = EPOLLIN, .data.u32 = RT_MAX_PORTS};
     epoll_ctl(sw->poller, EPOLL_CTL_ADD, sw->waker, &event);
-    return sw;
+    if (enough)
+        return sw;
+    rt_destroy(sw);
+    return NULL;
 }
 
 /* The caller owns the ports' file descriptors, and has stopped the loop. */
@@ -88,7 +94,7 @@ static void send_segments(struct port *port)
         u16 segment = (u16)port->segment;
         memcpy(CMSG_DATA(header), &segment, sizeof segment);
     }
-    /* A refusal that an earlier packet met says nothing about this one: try once more. */
+    /* The error can stem from an earlier packet that was refused. Try this one once more. */
     if (sendmsg(port->fd, &message, MSG_DONTWAIT) < 0 && (errno != ECONNREFUSED || sendmsg(port->fd, &message, MSG_DONTWAIT) < 0))
         not_sent(port, port->out_frames, port->out_bytes);
 }
@@ -106,7 +112,7 @@ static void send_frames(struct port *port)
     }
     for (u32 sent = 0; sent < port->out_frames;) {
         int n = sendmmsg(port->fd, messages + sent, port->out_frames - sent, MSG_DONTWAIT);
-        if (n <= 0) { /* the frame that failed is lost, as on a wire; the others go on */
+        if (n <= 0) { /* only the frame that failed is lost, as on a wire */
             not_sent(port, 1, (u32)vectors[sent].iov_len);
             n = 1;
         }
@@ -138,7 +144,7 @@ static void flush_all(struct sw *sw)
     replication_flush(&sw->replication);
 }
 
-/* A frame joins those that wait if all of them, but perhaps the last, have the same size. */
+/* A frame joins the waiting ones if all of these have the same size. The new frame may be shorter. */
 static bool fits(const struct port *port, u32 bytes)
 {
     return port->segment && port->out_frames < MOST_SEGMENTS && port->out_bytes + bytes <= MOST_BYTES
@@ -150,8 +156,8 @@ static struct port *find_port(struct sw *sw, u32 number)
     return number < RT_MAX_PORTS && sw->ports[number].kind != PORT_NONE ? &sw->ports[number] : NULL;
 }
 
-/* Where the next frame of a port, of so many bytes, is to be written, before it is emitted. Behind it is
- * room for as many bytes as the program's headers have. */
+/* Returns the place for a port's next frame of so many bytes, to be written before it is emitted.
+ * Behind the place is room for as many bytes as the program's headers have. */
 u8 *rt_room(struct sw *sw, u32 number, u32 bytes)
 {
     struct port *port = find_port(sw, number);
@@ -203,8 +209,8 @@ static u32 segment_of(struct msghdr *message, u32 bytes)
     return found && segment > 0 ? (u32)segment : bytes;
 }
 
-/* Linux takes the VLAN tag out of a frame before a packet socket sees it: put it back, into the room
- * in front of the frame. Returns the bytes that this takes. */
+/* Linux takes the VLAN tag out of a frame before a packet socket sees it. This puts the tag back, into
+ * the room in front of the frame, and returns the bytes that it takes. */
 static u32 restore_vlan_tag(struct msghdr *message, u8 *frame)
 {
     struct tpacket_auxdata about;
@@ -217,8 +223,8 @@ static u32 restore_vlan_tag(struct msghdr *message, u8 *frame)
     return VLAN_TAG;
 }
 
-/* Packets that wait for another pass take it before others come in, but no more than `passes` of them:
- * one that never ends must not keep the switch from the others. */
+/* Packets that wait for another pass come before new packets, but at most `passes` of them at a time.
+ * A packet that never ends must not keep the switch from the others. */
 static void finish_passes(struct sw *sw, u32 *passes)
 {
     struct replication *r = &sw->replication;
@@ -276,37 +282,38 @@ static void receive_batch(struct sw *sw, u32 number)
             .msg_control = control[i], .msg_controllen = sizeof control[i]}};
     }
     int count = recvmmsg(sw->ports[number].fd, messages, RECEIVE_BATCH, MSG_DONTWAIT, NULL);
-    if (count > 0) /* if there is more, the port is ready in the next round too */
+    if (count > 0) /* the next round takes the rest */
         process_batch(sw, number, messages, count);
 }
 
-/* Before rt_run. Kinds: 1 for one frame per message, 2 for UDP with segmentation offload. */
+/* Adds a port before rt_run. Kinds: 1 for one frame per message, 2 for UDP with segmentation offload. */
 void rt_add_port(struct sw *sw, u32 number, int fd, int kind)
 {
     sw->ports[number].fd = fd;
     sw->ports[number].kind = (enum port_kind)kind;
-    sw->ports[number].out_buffer = malloc(RT_MAX_FRAME + MOST_BYTES + program.header_bytes);
+    sw->ports[number].out_buffer =
+        needed(zeroed(1, (size_t)RT_MAX_FRAME + MOST_BYTES + program.header_bytes));
     sw->ports[number].capture_in = sw->ports[number].capture_out = -1;
     struct epoll_event event = {.events = EPOLLIN, .data.u32 = number};
     epoll_ctl(sw->poller, EPOLL_CTL_ADD, fd, &event);
 }
 
-/* Before rt_run. */
+/* Called before rt_run. */
 void rt_set_outward(struct sw *sw, outward *outward, void *context)
 {
     sw->outward = outward;
     sw->outward_context = context;
 }
 
-/* Before rt_run: the files to which a port's frames are captured as they come in and go out. */
+/* Called before rt_run with the files for a port's arriving and leaving frames. */
 void rt_capture(struct sw *sw, u32 number, int in, int out)
 {
     sw->ports[number].capture_in = in;
     sw->ports[number].capture_out = out;
 }
 
-/* What all ports' packets have brought forth goes out together, in as few system calls as there are ports.
- * Whoever takes the lock finds nothing half done: of a packet that is counted, all has left. */
+/* The frames of all ports leave together at the end of a round, in few system calls. A thread that
+ * takes the lock finds nothing half done: all frames of a counted packet have left. */
 static bool run_round(struct sw *sw, const struct epoll_event *events, int count)
 {
     bool stopped = false;
@@ -330,7 +337,7 @@ static bool run_round(struct sw *sw, const struct epoll_event *events, int count
     return !stopped;
 }
 
-/* The packet loop: returns after rt_stop. */
+/* Runs the packet loop until rt_stop. */
 void rt_run(struct sw *sw)
 {
     struct epoll_event events[64];
@@ -357,7 +364,7 @@ void rt_port_counts(struct sw *sw, u32 number, struct port_counts *counts)
     rt_release(sw);
 }
 
-/* For measuring: the same frame through the program `times` times, what comes out thrown away. */
+/* For measuring: runs the same frame through the program `times` times, and loses the output. */
 void rt_exercise(struct sw *sw, u32 port, const u8 *frame, u32 length, u32 times)
 {
     rt_hold(sw);

@@ -1,5 +1,5 @@
-/* What the generated program and the runtime share. The program (program.c, generated) knows the P4;
- * the runtime knows tables, ports and packets. One `sw` is one running switch. */
+/* The interface between the generated program and the runtime. The program (program.c) knows the P4.
+ * The runtime knows tables, ports and packets. One `sw` is one running switch. */
 
 #ifndef INNET_RUNTIME_H
 #define INNET_RUNTIME_H
@@ -21,33 +21,34 @@ enum { RT_MAX_FRAME = 65536, RT_MAX_PORTS = 1024, RT_ID_LEVELS = 5 };
 
 struct count { u64 packets, bytes; };
 
-/* Why the switch drops a packet on purpose. */
+/* The reasons for dropping a packet. The first two are the program's own decisions. */
 enum drop { DROP_INGRESS, DROP_EGRESS, DROP_NO_GROUP, DROP_NO_PORT, DROP_TOO_LONG, DROP_QUEUE_FULL,
             DROP_PRIORITY, DROPS };
 
-/* A table entry, or a default action. `args` holds two words for every parameter (low, high). */
+/* A table entry, or a default action. `args` holds two words (low, high) for each parameter of up to
+ * 128 bits, and the bytes of wider ones. */
 struct entry {
     u64 *args;
     struct count hits;
-    u64 last_hit; /* ns, of the switch's clock */
+    u64 last_hit; /* in ns, by the switch's clock */
     u32 action;
     u32 priority;
     u32 id;
     u32 hash;
     u8 *key, *mask; /* the key is masked */
-    u8 *low, *high; /* bounds, where the table's spans are; within, as key, but neither masked */
-    const struct bundle *bundle; /* in a table with a profile: the actions to choose of */
-    struct meter *meter;         /* NULL as long as it is not configured */
+    u8 *low, *high; /* bounds in the table's spans; elsewhere key and mask, the key unmasked */
+    const struct bundle *bundle; /* in a table with a profile: the actions to choose from */
+    struct meter *meter;         /* NULL until it is configured */
     struct entry *next;
 };
 
-/* What an entry with this bundle may do: in a table with a profile. `args` are as an entry's. */
+/* The actions of a bundle, in a table with a profile. `args` are as in an entry. */
 struct call { u32 action; u64 *args; };
 struct bundle { u32 count; struct call *calls; };
 
-/* All entries of one mask, hashed. A table is a list of these, the most specific first. */
+/* All entries of one mask, hashed. The groups of a table are in the order of their best entry. */
 struct group {
-    u8 *mask; /* of no bits where there are bounds */
+    u8 *mask; /* without bits in the table's spans */
     u32 top_priority, used, buckets;
     struct entry **bucket;
 };
@@ -58,21 +59,21 @@ struct table {
     u32 group_count;
     struct entry **by_id;
     u32 ids;
-    u64 *free_ids[RT_ID_LEVELS]; /* a bit for each id, then one for each word below that is not 0 */
+    u64 *free_ids[RT_ID_LEVELS]; /* a bit per id, then per nonzero word of the level below */
     struct entry miss;
     u64 hits, misses;
 };
 
 struct sw;
 
-/* May change a frame that is about to leave, but not its size. */
+/* A function that may change a frame which is about to leave, but not its size. */
 typedef void outward(void *context, u8 *frame, u32 bytes);
 
 #include "externs.h"
 #include "replication.h"
 
-/* Where the cells of a register lie in the program's state. */
-struct cells { size_t first, stride; u32 bytes, count; };
+/* The place of a register's cells in the program's state. */
+struct cells { size_t first, stride; u32 bytes; size_t count; };
 
 /* The generated program's description of itself. */
 struct program {
@@ -80,23 +81,23 @@ struct program {
     const u32 *key_bytes;     /* of each table */
     const u32 *default_action;
     u32 counters;
-    const u32 *counter_size;
+    const size_t *counter_size;
     const struct cells *registers;
-    size_t state_bytes;       /* registers and whatever else the program keeps */
+    size_t state_bytes;       /* registers and any other state of the program */
     size_t phv_bytes;         /* of a packet that waits for another pass; 0 if none ever does */
     u32 header_bytes;         /* the most that it writes in front of a payload */
-    u32 learn_lists;          /* how many kinds of digests there are */
+    u32 learn_lists;          /* the number of kinds of digests */
 };
 extern const struct program program;
 
-/* One packet through the program: parse, ingress, copies, egress, deparse. */
+/* Takes one packet through the program: parse, ingress, copies, egress, deparse. */
 void program_process(struct sw *sw, void *state, u32 port, const u8 *frame, u32 length);
 
-/* One more pass of a packet: from the parser on, or, of a clone, from the egress on. */
+/* Takes a packet through one more pass: from the parser on, or for a clone from the egress on. */
 void program_again(struct sw *sw, void *state, struct pending *packet);
 void program_clone(struct sw *sw, void *state, struct pending *packet);
 
-/* For the program. */
+/* Called by the program. */
 struct entry *rt_lookup(struct sw *sw, u32 table, const u8 *key);
 struct entry *rt_lookup_8(struct sw *sw, u32 table, const u8 *key);
 struct entry *rt_lookup_16(struct sw *sw, u32 table, const u8 *key);
@@ -109,18 +110,17 @@ const char *rt_hex(char *text, const void *value, u32 bytes, u32 bits);
 u64 rt_frame_number(struct sw *sw);
 u32 rt_copy_number(struct sw *sw);
 
-/* An action's argument that is wider than 64 bits: two words, the low one first. */
+/* Returns an action's argument of up to 128 bits: two words, the low one first. */
 static inline u128 rt_wide_arg(const u64 *args, u32 word)
 {
     return (u128)args[word + 1] << 64 | args[word];
 }
 
-/* Of a size that the compiler would not inline if it did not know how little is left of it where offset
- * and width are constants. */
+/* For functions that look too large to inline. With constant offset and width little is left of them. */
 #define RT_INLINE static inline __attribute__((always_inline))
 
-/* 1 to 8 bytes as a number, most significant first. Where the count is a constant, this is two loads at
- * most: they may overlap, for what both have is the same. */
+/* Returns 1 to 8 bytes as a number, most significant first. For a constant count it takes at most two
+ * loads. They may overlap, because both read the same there. */
 RT_INLINE u64 rt_bytes(const u8 *p, u32 bytes)
 {
     u64 word;
@@ -143,7 +143,7 @@ RT_INLINE u64 rt_bytes(const u8 *p, u32 bytes)
     return p[0];
 }
 
-/* The lowest 1 to 8 bytes of a number, the same way. */
+/* Writes the lowest 1 to 8 bytes of a number, most significant first. */
 RT_INLINE void rt_put_whole_bytes(u8 *p, u32 bytes, u64 value)
 {
     if (bytes == 8) {
@@ -162,7 +162,7 @@ RT_INLINE void rt_put_whole_bytes(u8 *p, u32 bytes, u64 value)
     }
 }
 
-/* `width` bits (at most 64) that start `offset` bits into `p`, most significant first. */
+/* Returns `width` bits (at most 64) that start `offset` bits into `p`, most significant first. */
 RT_INLINE u64 rt_bits(const u8 *p, u32 offset, u32 width)
 {
     u32 first = offset / 8, last = (offset + width + 7) / 8, behind = last * 8 - (offset + width);
@@ -195,7 +195,7 @@ RT_INLINE u128 rt_wide_bits(const u8 *p, u32 offset, u32 width)
     return value << (width - high) | rt_bits(p, offset + high, width - high);
 }
 
-/* Writes `width` bits (at most 128), `offset` bits into `p`; the bits around them stay. */
+/* Writes `width` bits (at most 128), `offset` bits into `p`, and leaves the bits around them alone. */
 RT_INLINE void rt_put_bits(u8 *p, u32 offset, u32 width, u128 value)
 {
     for (; offset % 8 + width > 64; value >>= 32, width -= 32)
@@ -204,11 +204,11 @@ RT_INLINE void rt_put_bits(u8 *p, u32 offset, u32 width, u128 value)
         rt_put_bits_of_word(p, offset, width, (u64)value);
 }
 
-/* words.c: runs of neighbouring 32-bit fields, the bulk of a wide header, from a packet and to it. */
+/* words.c: runs of 32-bit fields, which are most of a wide header, from a packet and to it. */
 void rt_load32(u32 *restrict to, const u8 *restrict p, u32 n);
 void rt_store32(u8 *restrict p, const u32 *restrict from, u32 n);
 
-/* RFC 1071's checksum: of a sum of numbers of 16 bits, with all of their carries. */
+/* RFC 1071's checksum of a sum of 16-bit numbers with all of its carries. */
 static inline u16 rt_folded16(u64 sum)
 {
     while (sum >> 16)
@@ -216,10 +216,10 @@ static inline u16 rt_folded16(u64 sum)
     return (u16)~sum;
 }
 
-/* The same as far as such a sum goes, in fewer bits. */
+/* Shortens a number without changing the RFC 1071 checksum of a sum with it. */
 static inline u64 rt_words16(u64 number) { return (number >> 32) + (u32)number; }
 
-/* Of whole bytes, zero-padded to 16 bits. */
+/* RFC 1071's checksum of whole bytes, padded with zeros to 16 bits. */
 static inline u16 rt_csum16(const u8 *p, u32 bytes)
 {
     u64 sum = 0;
@@ -235,7 +235,7 @@ static inline i64 rt_clamp(i64 value, i64 low, i64 high)
     return value < low ? low : value > high ? high : value;
 }
 
-/* As far as 32 bits go. What does not fit has another sign than both operands would give it. */
+/* A sum that saturates at 32 bits. On overflow, its sign differs from that of both operands. */
 static inline int32_t rt_saturated_sum(int32_t a, int32_t b)
 {
     u32 sum = (u32)a + (u32)b, limit = (u32)(a >> 31) ^ INT32_MAX;
@@ -253,7 +253,7 @@ static inline i128 rt_wide_clamp(i128 value, i128 low, i128 high)
     return value < low ? low : value > high ? high : value;
 }
 
-/* `value` modulo 2**width, as a signed number of that width. */
+/* Returns `value` modulo 2**width, as a signed number of that width. */
 static inline i128 rt_signed(i128 value, u32 width)
 {
     u32 spare = 128 - width;

@@ -1,7 +1,8 @@
-/* What everything else in the runtime needs of a switch: its lock, its clock, its numbers.
+/* The parts of a switch that the rest of the runtime needs: its lock, its clock, its numbers.
  *
- * One thread runs packets; it holds the lock for a round of them, or until somebody wants it. Control-plane calls take the same lock,
- * so a lookup never sees half a change and no packet is lost for one. */
+ * One thread processes packets. It holds the lock for a round of them, or until another thread wants
+ * it. Control-plane calls take the same lock. A lookup therefore never sees half a change, and a
+ * change never loses a packet. */
 
 #include "switch.h"
 
@@ -29,8 +30,9 @@ u64 now_ns(const struct sw *sw)
 
 u64 rt_now_us(const struct sw *sw) { return now_ns(sw) / 1000; }
 
-/* Between these two, no packet is processed, and all changes made are one to the packets. A mutex goes
- * to whoever comes first, which under load is the packet loop: it looks here whether somebody waits. */
+/* Between rt_hold and rt_release no packet is processed, so that packets see all changes made there as
+ * one change. A mutex goes to the first thread that asks, which under load is the packet loop. The
+ * loop therefore checks whether another thread waits. */
 void rt_hold(struct sw *sw)
 {
     __atomic_add_fetch(&sw->waiting, 1, __ATOMIC_RELAXED);

@@ -1,7 +1,8 @@
-/* One running switch, as the runtime's own files see it, and what the program does with it in place.
+/* One running switch, for the runtime's own files and for the program's inline calls.
  *
- * They stand on each other in this order: switch.c (lock and clock), tables.c, externs.c and
- * replication.c, and on top runtime.c (ports and the packet loop), which calls the program. */
+ * The files depend on each other in this order: memory.c, switch.c (lock and clock), tables.c,
+ * externs.c and replication.c, and on top runtime.c (ports and the packet loop), which calls the
+ * program. */
 
 #ifndef INNET_SWITCH_H
 #define INNET_SWITCH_H
@@ -11,7 +12,7 @@
 #include <pthread.h>
 #include <time.h>
 
-/* How frames cross a port's socket. */
+/* The way in which frames cross a port's socket. */
 enum port_kind { PORT_NONE, PORT_FRAMES, PORT_SEGMENTS };
 
 struct port {
@@ -20,7 +21,7 @@ struct port {
     struct count in, out;
     u64 send_failures;
     int capture_in, capture_out; /* files, or -1 */
-    /* Frames on their way out, back to back, all of `segment` bytes; the last may be shorter. */
+    /* Frames to be sent, back to back, all of `segment` bytes. The last one may be shorter. */
     u8 *out_buffer;
     u32 out_bytes, out_frames, segment;
     bool queued;
@@ -28,9 +29,9 @@ struct port {
 
 struct sw {
     pthread_mutex_t lock;
-    u32 waiting; /* control-plane calls that want the lock */
+    u32 waiting; /* control-plane calls that wait for the lock */
     struct table *tables;
-    struct bundle **bundles; /* by id; NULL where there is none */
+    struct bundle **bundles; /* by id; NULL for unused ids */
     u32 bundle_count;
     struct count **counters;
     struct replication replication;
@@ -40,22 +41,22 @@ struct sw {
     u64 dropped[DROPS];
     u64 frame_number;
     u32 copy_number;
-    u64 now; /* of the batch at hand, in ns */
+    u64 now; /* the time of the present batch, in ns */
     struct timespec started;
 
-    outward *outward; /* NULL, or sees every frame before it leaves */
+    outward *outward; /* NULL, or called for every frame before it leaves */
     void *outward_context;
 
     struct port ports[RT_MAX_PORTS];
     u32 dirty[RT_MAX_PORTS], dirty_count;
     int poller, waker;
     u8 *receive_buffer;
-    u8 *nowhere; /* what has no port is written to */
+    u8 *nowhere; /* takes frames for ports that do not exist */
 };
 
-/* For the program, as what runtime.h declares. */
+/* Called by the program, like the functions of runtime.h. */
 
-/* What the table does when nothing matches. */
+/* Returns the table's default action. */
 static inline struct entry *rt_miss(struct sw *sw, u32 table)
 {
     sw->tables[table].misses++;
@@ -96,22 +97,30 @@ void packet_lock(struct sw *sw);
 void rt_hold(struct sw *sw);
 void rt_release(struct sw *sw);
 
-/* tables.c */
-void tables_create(struct sw *sw);
+/* memory.c */
+void *zeroed(size_t count, size_t bytes);
+void *needed(void *memory);
+void *resized(void *memory, size_t count, size_t bytes);
+void *pages(size_t bytes);
+void free_pages(void *memory, size_t bytes);
+
+/* tables.c: a create function, here and below, returns false if memory is short. The destroy function
+ * then frees what was created. */
+bool tables_create(struct sw *sw);
 void tables_destroy(struct sw *sw);
-struct entry *find_entry(struct sw *sw, u32 table, u32 id); /* with ~0 the default one */
+struct entry *find_entry(struct sw *sw, u32 table, u32 id); /* the default action for ~0 */
 
 /* meters.c */
-u32 meter_colour(struct meter *meter, u64 now_us, u64 input); /* of a packet that takes `input` tokens */
-void configure_meter(struct meter *meter, const struct meter_config *config); /* NULL: none any more */
+u32 meter_colour(struct meter *meter, u64 now_us, u64 input); /* the packet takes `input` tokens */
+void configure_meter(struct meter *meter, const struct meter_config *config); /* NULL: always green */
 
 /* externs.c */
-void externs_create(struct externs *externs);
+bool externs_create(struct externs *externs);
 void externs_destroy(struct externs *externs);
 
-/* replication.c: the packet that comes next, or NULL, stays in its slot until it is finished; a flush
- * wakes who waits for digests, if there are new ones. */
-void replication_create(struct replication *r);
+/* replication.c: replication_next returns the next packet, or NULL. The packet stays in its slot until
+ * it is finished. A flush wakes the reader of digests if there are new ones. */
+bool replication_create(struct replication *r);
 void replication_destroy(struct replication *r);
 struct pending *replication_next(struct replication *r, enum rt_queue which);
 void replication_finish(struct replication *r, enum rt_queue which);

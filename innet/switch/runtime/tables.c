@@ -1,5 +1,5 @@
-/* What packets look up and the control plane writes: table entries and bundles of actions, counters,
- * registers. */
+/* The state that packets look up and the control plane writes: table entries, bundles of actions,
+ * counters and registers. */
 
 #include "switch.h"
 
@@ -7,19 +7,20 @@
 
 /* ---- creation ---------------------------------------------------------------------------------- */
 
-void tables_create(struct sw *sw)
+bool tables_create(struct sw *sw)
 {
-    sw->tables = calloc(program.tables + 1, sizeof *sw->tables);
+    bool enough = true;
+    sw->tables = needed(zeroed(program.tables, sizeof *sw->tables));
     for (u32 i = 0; i < program.tables; i++) {
         sw->tables[i].key_bytes = program.key_bytes[i];
         sw->tables[i].miss.action = program.default_action[i];
-        sw->tables[i].miss.args = calloc(1, sizeof(u64));
+        sw->tables[i].miss.args = needed(zeroed(1, sizeof(u64)));
     }
-    sw->counters = calloc(program.counters + 1, sizeof *sw->counters);
+    sw->counters = needed(zeroed(program.counters, sizeof *sw->counters));
     for (u32 i = 0; i < program.counters; i++)
-        sw->counters[i] = calloc(program.counter_size[i] + 1, sizeof **sw->counters);
-    sw->state = aligned_alloc(64, (program.state_bytes + 127) / 64 * 64);
-    memset(sw->state, 0, (program.state_bytes + 127) / 64 * 64);
+        enough &= !!(sw->counters[i] = zeroed(program.counter_size[i], sizeof **sw->counters));
+    enough &= !!(sw->state = pages(program.state_bytes));
+    return enough;
 }
 
 static void free_entry(struct entry *entry)
@@ -67,7 +68,7 @@ void tables_destroy(struct sw *sw)
     free(sw->bundles);
     free(sw->tables);
     free(sw->counters);
-    free(sw->state);
+    free_pages(sw->state, program.state_bytes);
 }
 
 /* ---- lookup ------------------------------------------------------------------------------------ */
@@ -99,7 +100,7 @@ static inline bool same_key(const struct entry *entry, const u8 *key, const u8 *
     return true;
 }
 
-/* Compares a component of two keys: a number in memory or, if it is too wide, an array of bytes. */
+/* Compares a component of two keys: a native number or, if it is too wide, an array of bytes. */
 static int compare_component(const u8 *a, const u8 *b, const struct span *span)
 {
     u128 left = 0, right = 0;
@@ -110,7 +111,7 @@ static int compare_component(const u8 *a, const u8 *b, const struct span *span)
     return left < right ? -1 : left > right;
 }
 
-/* Whether all components that are matched by a range lie in the entry's. */
+/* Returns whether all components that are matched by a range lie in the entry's ranges. */
 static bool in_bounds(const struct entry *entry, const u8 *key, const struct span *spans, u32 count)
 {
     for (u32 i = 0; i < count; i++)
@@ -120,7 +121,7 @@ static bool in_bounds(const struct entry *entry, const u8 *key, const struct spa
     return true;
 }
 
-/* The matching entry of highest priority, or NULL. Of equal ones it is the one of the lowest id. */
+/* Returns the matching entry of the highest priority, or NULL. Among equals the lowest id wins. */
 RT_INLINE struct entry *look_up(struct sw *sw, u32 table_id, const u8 *key, u32 bytes,
                                 const struct span *spans, u32 span_count)
 {
@@ -129,7 +130,7 @@ RT_INLINE struct entry *look_up(struct sw *sw, u32 table_id, const u8 *key, u32 
     for (u32 i = 0; i < table->group_count; i++) {
         struct group *group = &table->groups[i];
         if (best && best->priority > group->top_priority)
-            break; /* groups are in order of their best entry */
+            break; /* groups are in the order of their best entry */
         u32 hash = hash_key(key, group->mask, bytes);
         for (struct entry *e = group->bucket[hash & (group->buckets - 1)]; e; e = e->next)
             if (e->hash == hash && same_key(e, key, group->mask, bytes)
@@ -151,7 +152,7 @@ struct entry *rt_lookup(struct sw *sw, u32 table, const u8 *key)
                    layout.span_count[table]);
 }
 
-/* The same, for keys of one and of two words without ranges, which most are. */
+/* Lookups for keys of one and of two words without ranges, which are the most common ones. */
 struct entry *rt_lookup_8(struct sw *sw, u32 table, const u8 *key)
 {
     return look_up(sw, table, key, 8, NULL, 0);
@@ -164,6 +165,13 @@ struct entry *rt_lookup_16(struct sw *sw, u32 table, const u8 *key)
 
 /* ---- action profiles --------------------------------------------------------------------------- */
 
+static u64 *copy_args(const u64 *args, u32 words)
+{
+    u64 *copy = needed(zeroed(words, sizeof *copy));
+    memcpy(copy, args, (size_t)words * sizeof *copy);
+    return copy;
+}
+
 static struct bundle *find_bundle(const struct sw *sw, u32 id)
 {
     return id < sw->bundle_count ? sw->bundles[id] : NULL;
@@ -173,18 +181,18 @@ static struct bundle *make_bundle(struct sw *sw, u32 id)
 {
     if (id >= sw->bundle_count) {
         u32 more = id * 2 + 8;
-        sw->bundles = realloc(sw->bundles, more * sizeof *sw->bundles);
+        sw->bundles = resized(sw->bundles, more, sizeof *sw->bundles);
         for (u32 i = sw->bundle_count; i < more; i++)
             sw->bundles[i] = NULL;
         sw->bundle_count = more;
     }
     if (!sw->bundles[id])
-        sw->bundles[id] = calloc(1, sizeof **sw->bundles);
+        sw->bundles[id] = needed(zeroed(1, sizeof **sw->bundles));
     return sw->bundles[id];
 }
 
-/* Set what entries with this bundle choose of: for each call an action and its `words` of arguments,
- * which stand one behind the other. The ids are small. */
+/* Sets the calls from which entries with this bundle choose. Each call has an action and a number of
+ * words, and the arguments of all calls follow one another. Ids are small. */
 void rt_set_bundle(struct sw *sw, u32 id, u32 count, const u32 *actions, const u32 *words,
                    const u64 *args)
 {
@@ -192,16 +200,15 @@ void rt_set_bundle(struct sw *sw, u32 id, u32 count, const u32 *actions, const u
     struct bundle *bundle = make_bundle(sw, id);
     free_calls(bundle);
     bundle->count = count;
-    bundle->calls = calloc(count + 1, sizeof *bundle->calls);
+    bundle->calls = needed(zeroed(count, sizeof *bundle->calls));
     for (u32 i = 0; i < count; i++) {
-        bundle->calls[i] = (struct call){actions[i], calloc(words[i] + 1, sizeof *args)};
-        memcpy(bundle->calls[i].args, args, words[i] * sizeof *args);
+        bundle->calls[i] = (struct call){actions[i], copy_args(args, words[i])};
         args += words[i];
     }
     rt_release(sw);
 }
 
-/* No entry has it any more. */
+/* Removes a bundle that no entry uses any more. */
 void rt_remove_bundle(struct sw *sw, u32 id)
 {
     rt_hold(sw);
@@ -230,7 +237,7 @@ static void grow_group(struct group *group)
     u32 old = group->buckets;
     struct entry **bucket = group->bucket;
     group->buckets = old ? old * 2 : 4;
-    group->bucket = calloc(group->buckets, sizeof *group->bucket);
+    group->bucket = needed(zeroed(group->buckets, sizeof *group->bucket));
     for (u32 i = 0; i < old; i++)
         for (struct entry *e = bucket[i], *next; e; e = next) {
             next = e->next;
@@ -250,9 +257,9 @@ static struct group *find_group(struct table *table, const u8 *mask)
     for (u32 i = 0; i < table->group_count; i++)
         if (!memcmp(table->groups[i].mask, mask, table->key_bytes))
             return &table->groups[i];
-    table->groups = realloc(table->groups, (table->group_count + 1) * sizeof *table->groups);
+    table->groups = resized(table->groups, (size_t)table->group_count + 1, sizeof *table->groups);
     struct group *group = &table->groups[table->group_count++];
-    *group = (struct group){.mask = malloc(table->key_bytes + 1)};
+    *group = (struct group){.mask = needed(zeroed(1, (size_t)table->key_bytes + 1))};
     memcpy(group->mask, mask, table->key_bytes);
     return group;
 }
@@ -271,19 +278,19 @@ static void grow_ids(struct table *table)
 {
     u32 old = table->ids, words = old, old_words = old;
     table->ids = words = old ? old * 2 : 64;
-    table->by_id = realloc(table->by_id, table->ids * sizeof *table->by_id);
+    table->by_id = resized(table->by_id, table->ids, sizeof *table->by_id);
     memset(table->by_id + old, 0, (table->ids - old) * sizeof *table->by_id);
     for (u32 level = 0; level < RT_ID_LEVELS; level++) {
         words = (words + 63) / 64;
         old_words = (old_words + 63) / 64;
-        table->free_ids[level] = realloc(table->free_ids[level], words * sizeof(u64));
+        table->free_ids[level] = resized(table->free_ids[level], words, sizeof(u64));
         memset(table->free_ids[level] + old_words, 0, (words - old_words) * sizeof(u64));
     }
     for (u32 id = old; id < table->ids; id++)
         give_id(table, id);
 }
 
-/* The lowest id that is free, as in BMv2. */
+/* Takes the lowest free id, as in BMv2. */
 static u32 take_id(struct table *table)
 {
     if (!table->ids || !table->free_ids[RT_ID_LEVELS - 1][0])
@@ -300,18 +307,11 @@ static u32 take_id(struct table *table)
     return id;
 }
 
-static u64 *copy_args(const u64 *args, u32 words)
-{
-    u64 *copy = calloc(words + 1, sizeof *copy);
-    memcpy(copy, args, words * sizeof *copy);
-    return copy;
-}
-
-/* Keys and masks have the table's key_bytes; where its spans are, they are lower and upper bounds. */
+/* Keys and masks have the table's key_bytes. In the table's spans they are lower and upper bounds. */
 static void set_key(struct entry *entry, u32 table, const u8 *key, const u8 *mask)
 {
     u32 bytes = program.key_bytes[table];
-    entry->key = malloc(bytes * 4 + 1);
+    entry->key = needed(zeroed(4, (size_t)bytes + 1));
     entry->mask = entry->key + bytes;
     entry->low = entry->mask + bytes;
     entry->high = entry->low + bytes;
@@ -325,14 +325,14 @@ static void set_key(struct entry *entry, u32 table, const u8 *key, const u8 *mas
     entry->hash = hash_key(key, entry->mask, bytes);
 }
 
-/* Returns the new entry's id. In a table with a profile it is the bundle, not the action, that counts;
- * otherwise the bundle is ~0. */
+/* Returns the new entry's id. In a table with a profile the bundle counts and not the action.
+ * Otherwise the bundle is ~0. */
 u32 rt_insert(struct sw *sw, u32 table_id, const u8 *key, const u8 *mask, u32 priority, u32 action,
               const u64 *args, u32 words, u32 bundle)
 {
     rt_hold(sw);
     struct table *table = &sw->tables[table_id];
-    struct entry *entry = calloc(1, sizeof *entry);
+    struct entry *entry = needed(zeroed(1, sizeof *entry));
     set_key(entry, table_id, key, mask);
     entry->bundle = find_bundle(sw, bundle);
     entry->action = action;
@@ -380,7 +380,7 @@ void rt_remove(struct sw *sw, u32 table_id, u32 id)
     rt_release(sw);
 }
 
-/* `id` is an entry's, or ~0 for what happens on a miss. */
+/* `id` is an entry's, or ~0 for the default action. */
 void rt_set_action(struct sw *sw, u32 table, u32 id, u32 action, const u64 *args, u32 words,
                    u32 bundle)
 {
@@ -416,7 +416,7 @@ void rt_counter(struct sw *sw, u32 counter, u32 index, struct count *with, bool 
     exchange_count(sw, &sw->counters[counter][index], with, set);
 }
 
-/* Nanoseconds since a packet matched the entry last, or since it was made. */
+/* Returns the nanoseconds since a packet last matched the entry, or since it was inserted. */
 u64 rt_entry_idle(struct sw *sw, u32 table, u32 id)
 {
     rt_hold(sw);
@@ -436,7 +436,8 @@ void rt_table_counts(struct sw *sw, u32 table, struct table_counts *counts)
 
 u32 rt_register_bytes(u32 number) { return program.registers[number].bytes; }
 
-/* Reads or sets cells of a register, little-endian as in memory. */
+/* Reads or sets cells of a register in the form that they have in memory: up to 128 bits
+ * little-endian, wider ones most significant byte first. */
 void rt_register(struct sw *sw, u32 number, u32 first, u32 count, u8 *values, bool set)
 {
     const struct cells *cells = &program.registers[number];

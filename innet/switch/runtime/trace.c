@@ -1,4 +1,4 @@
-/* What a program that traces says, in the form of BMv2's log. */
+/* The trace of a program, in the form of BMv2's log. */
 
 #define _GNU_SOURCE
 #include "runtime.h"
@@ -11,7 +11,7 @@
 
 enum { LINE = 4096 };
 
-/* "[time] [innet] [D] [thread n] [frame.copy] [cxt 0] message", as one write. */
+/* Prints "[time] [innet] [D] [thread n] [frame.copy] [cxt 0] message" in one write. */
 void rt_trace(struct sw *sw, const struct path *path, char level, const char *message, ...)
 {
     (void)sw;
@@ -38,8 +38,8 @@ void rt_trace(struct sw *sw, const struct path *path, char level, const char *me
     fflush(stdout);
 }
 
-/* A number of so many bits as hexadecimal digits. Up to 128 bits numbers lie in memory little-endian,
- * above most significant byte first. */
+/* Writes a number of so many bits as hexadecimal digits. In memory, numbers of up to 128 bits are
+ * little-endian, and wider ones have the most significant byte first. */
 const char *rt_hex(char *text, const void *value, u32 bytes, u32 bits)
 {
     static const char digits[] = "0123456789abcdef";

@@ -1,5 +1,5 @@
-/* Runs of 32-bit words in network byte order. Blocks of a constant size, in functions of which it is known
- * that what they read is not what they write, are what compilers make vectors of. */
+/* Runs of 32-bit words in network byte order. Compilers turn loops into vector instructions if the
+ * blocks have a constant size and the function's source and target cannot overlap. */
 
 #include "runtime.h"
 

@@ -1,1 +1,1 @@
-"""Networks under the training algorithms: threads, a process group, the innet agent; ring and tree."""
+"""Networks under the training algorithms, and the rings and trees over them."""

@@ -1,4 +1,4 @@
-"""What an algorithm needs of a network: means, a copy from worker 0, messages, parameter servers."""
+"""The interface of a network: means, a broadcast from worker 0, messages, parameter servers."""
 
 import queue
 import threading
@@ -15,29 +15,29 @@ from innet.training.server import Server
 
 
 class Client(Protocol):
-    """A worker's way to a parameter server. Vectors are flat float32 on the CPU."""
+    """A worker's connection to a parameter server. Vectors are flat float32 on the CPU."""
 
     def pull(self) -> Tensor:
-        """The centre, a copy, (n,)."""
+        """Return a copy of the centre, (n,)."""
 
     def push_pull(self, vector: Tensor, rate: float) -> Tensor:
-        """Give the server a vector, (n,), and a step size. Returns what it answers, (n,)."""
+        """Give the server a vector, (n,), and a step size. Return its answer, (n,)."""
 
     def submit(self, vector: Tensor, rate: float) -> Future[Tensor]:
-        """:meth:`push_pull` in the background. The vector must not change until it is done."""
+        """Run :meth:`push_pull` in the background. Do not change the vector until it is done."""
 
     def push(self, vector: Tensor, rate: float) -> None:
-        """The same without an answer."""
+        """Give the server a vector, (n,), and a step size, without an answer."""
 
     def close(self) -> None:
-        """This worker gives and asks no more."""
+        """Leave the server."""
 
 
 class Transport(ABC):
     """One worker's end of a network between `workers` workers, of which it is number `rank`.
 
-    Every worker has to make the same calls in the same order. Vectors are flat float32 tensors on the
-    CPU. Raises PeerFailed where another worker is gone.
+    Every worker must make the same calls in the same order. Vectors are flat float32 tensors on the
+    CPU. Calls raise PeerFailed if another worker is gone.
     """
 
     rank: int
@@ -45,36 +45,36 @@ class Transport(ABC):
 
     @abstractmethod
     def all_reduce(self, vector: Tensor) -> Future[Tensor]:
-        """The mean over the workers, in the background, in the order of the calls.
+        """Compute the mean over the workers, in the background, in the order of the calls.
 
-        The vector must not change until then. All workers get the same bits.
+        Do not change the vector until then. All workers get the same bits.
         """
 
     @abstractmethod
     def broadcast(self, vector: Tensor) -> Tensor:
-        """Worker 0's vector, the very bits, of the same size as this worker's."""
+        """Return worker 0's vector, bit by bit. It must have the size of this worker's vector."""
 
     def send(self, to: int, message: Tensor) -> None:
-        """Send bytes, uint8 (n,), to a worker, in the background; they must not change."""
+        """Send bytes, uint8 (n,), to a worker, in the background. Do not change them afterwards."""
         del to, message
         raise UsageError(f"{type(self).__name__} carries no messages between two workers")
 
     def receive(self, source: int, size: int) -> Tensor:
-        """The next message of a worker, uint8 (size,). Waits for it."""
+        """Wait for the next message of a worker, uint8 (size,), and return it."""
         del source, size
         raise UsageError(f"{type(self).__name__} carries no messages between two workers")
 
     def expect(self, source: int, size: int) -> Callable[[], Tensor]:
-        """Say that a worker's next message, uint8 (size,), may come; what it returns waits for it.
+        """Allow a worker to send its next message, uint8 (size,). Return a function that waits for it.
 
-        Several may be expected of a worker; they are to be waited for in their order.
+        Several messages may be expected from a worker. Wait for them in their order.
         """
         return partial(self.receive, source, size)
 
     def connect(self, size: int, make: Callable[[], Server]) -> Client:
-        """A client of a parameter server for `size` elements, which worker 0 makes.
+        """Return a client of a parameter server for `size` elements, which worker 0 makes.
 
-        The others may make one too, to know what it begins with and how it talks.
+        The other workers may make one too, to know its initial values and its protocol.
         """
         del size, make
         raise UsageError(
@@ -83,7 +83,7 @@ class Transport(ABC):
 
     @abstractmethod
     def close(self, *, abandon: bool = False) -> None:
-        """End the background work, after what was begun is done; with `abandon`, at once."""
+        """End the background work: after the calls that were begun, or with `abandon` at once."""
 
     def __enter__(self) -> Self:
         return self
@@ -93,23 +93,24 @@ class Transport(ABC):
 
 
 class Background:
-    """The communication thread of a worker: one call after the other."""
+    """The communication thread of a worker, which runs one call after the other."""
 
     def __init__(self, name: str) -> None:
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
-        # A daemon, so that a script that fails ends, whatever its communication waits for.
+        # A daemon thread lets a failed script end, even if its communication still waits for
+        # something.
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
 
     def run(self, reduce: Callable[[Tensor], Tensor], vector: Tensor) -> Future[Tensor]:
-        """`reduce(vector)`, in the order of the calls."""
+        """Run `reduce(vector)` in the thread, in the order of the calls."""
         future: Future[Tensor] = Future()
-        future.set_running_or_notify_cancel()  # not to be cancelled: the others rely on it
+        future.set_running_or_notify_cancel()  # cannot be cancelled: the other workers rely on it
         self._calls.put((future, reduce, vector))
         return future
 
     def close(self, *, abandon: bool = False) -> None:
-        """End the thread after what was begun; with `abandon`, without waiting for that."""
+        """End the thread after the calls that were begun; with `abandon`, do not wait for them."""
         self._calls.put(None)
         if not abandon:
             self._thread.join()

@@ -1,7 +1,8 @@
-"""Over parameter servers of their own, ``innet pbox serve``: the algorithms with gradients and a centre.
+"""A transport over separate parameter servers, ``innet pbox serve``, for gradients and a centre.
 
-Every vector is a job on the servers. What a job does with the gradients is said by the algorithm's own
-server (:meth:`innet.training.server.Server.rule`), which is made, asked, and never called.
+Every vector is a job on the servers. The algorithm's own server defines the job's use of the
+gradients (:meth:`innet.training.server.Server.rule`). It is made only to be asked for its rule, and
+never serves.
 """
 
 import math
@@ -21,15 +22,16 @@ from innet.training.transports.base import Background, Client, Transport
 
 
 class PBoxTransport(Transport):
-    """Between the workers of a job on parameter servers; `addresses` are the servers', HOST:PORT.
+    """A network between the workers of a job over the parameter servers at `addresses`, HOST:PORT.
 
-    `job` is a name that no other training on these servers has, and `token` what only its workers know.
-    For PS-Sync, async SGD (with momentum, and Hogwild's), n-softsync with n = 1 or all, and what takes
-    means. Servers cut a vector into chunks, and update one chunk after the other: asynchronous
-    workers may see a centre of which one chunk is newer than another. `timeout` is in seconds; chunks of
-    `chunk_bytes` are updated, and answered, one by one.
+    `job` must be a name that no other training on these servers has. `token` is a secret that only
+    its workers know. `timeout` is in seconds. Supported are PS-Sync, async SGD (with momentum, and
+    Hogwild's), n-softsync with n = 1 or all workers, and the algorithms that use means.
 
-    Raises what :func:`innet.pbox.connect` raises.
+    Servers cut a vector into chunks of `chunk_bytes`, and update and answer them one by one. So
+    asynchronous workers may see a centre in which one chunk is newer than another.
+
+    Raises the errors of :func:`innet.pbox.connect`.
     """
 
     def __init__(
@@ -52,11 +54,11 @@ class PBoxTransport(Transport):
         self._open: list[pbox.Client] = []
 
     def all_reduce(self, vector: Tensor) -> Future[Tensor]:
-        """The servers' mean; every size of vector is a job."""
+        """Compute the mean at the servers. Every size of vector is a job of its own."""
         return self._background.run(self._mean, vector)
 
     def broadcast(self, vector: Tensor) -> Tensor:
-        """Worker 0's vector is what a job begins with."""
+        """Return worker 0's vector, which is the initial value of a job."""
         copy = vector.clone()
         joined = self._join(
             vector.numel(),
@@ -69,7 +71,7 @@ class PBoxTransport(Transport):
         return copy
 
     def connect(self, size: int, make: Callable[[], Server]) -> Client:
-        """A client of a job that does what the server would that `make` makes."""
+        """Return a client of a job that works as the server that `make` makes."""
         server = make()
         rule = server.rule()
         client = self._join(
@@ -95,7 +97,7 @@ class PBoxTransport(Transport):
         return mean
 
     def _leave_together(self, client: pbox.Client, size: int) -> None:
-        """A step of nothing, so that no worker ends the job before the others have come."""
+        """Make an empty step, so that no worker ends the job before the others have joined."""
         client.lr = 0.0
         nothing = torch.zeros(size).numpy()
         client.push_pull([nothing])
@@ -112,30 +114,30 @@ class PBoxTransport(Transport):
 
 
 class _Client:
-    """A worker's seat at one job."""
+    """A worker's connection to one job."""
 
     def __init__(self, client: pbox.Client, size: int, background: Background) -> None:
         self._client, self._size, self._background = client, size, background
 
     def pull(self) -> Tensor:
-        """The centre."""
+        """Return the centre."""
         centre = torch.empty(self._size)
         self._client.pull([centre.numpy()])
         return centre
 
     def push_pull(self, vector: Tensor, rate: float) -> Tensor:
-        """Push the gradient, wait for the update, and have the centre."""
+        """Push the gradient, wait for the update, and return the centre."""
         centre = torch.empty(self._size)
         self._client.lr = rate
         self._client.push_pull([vector.numpy()], [centre.numpy()])
         return centre
 
     def submit(self, vector: Tensor, rate: float) -> Future[Tensor]:
-        """The same in the communication thread."""
+        """Run :meth:`push_pull` in the communication thread."""
         return self._background.run(lambda given: self.push_pull(given, rate), vector)
 
     def push(self, vector: Tensor, rate: float) -> None:
-        """The same, for these servers always answer."""
+        """Push the gradient and ignore the answer: these servers always answer."""
         self.push_pull(vector, rate)
 
     def close(self) -> None:
@@ -144,7 +146,7 @@ class _Client:
 
 
 def optimizer_of(rule: Rule) -> pbox.Optimizer:
-    """The servers' optimizer that does what a torch optimizer does. Raises UsageError."""
+    """Return the servers' equivalent of a torch optimizer. Raises UsageError."""
     given = only_group(rule.like)
     kind = type(rule.like).__name__
     common = {"lr": float(given["lr"]), "weight_decay": float(given.get("weight_decay", 0.0))}

@@ -1,4 +1,4 @@
-"""Workers that are processes, over torch.distributed with Gloo."""
+"""A transport between processes, over torch.distributed with Gloo."""
 
 import logging
 import threading
@@ -19,17 +19,18 @@ from innet.training.transports.base import Background, Client, Transport
 from innet.training.transports.threads import DirectClient
 
 _log = logging.getLogger("innet")
-_MESSAGES, _REQUESTS = 1, 2  # tags; a server has two of its own, from _REQUESTS on
+_MESSAGES, _REQUESTS = 1, 2  # tags; each server has two, from _REQUESTS on
 _REQUEST_BYTES = 16
 _PULL, _PUSH_PULL, _PUSH, _GOT, _LEAVE = range(5)
 
 
 class ProcessGroupTransport(Transport):
-    """Over a Gloo group of its own of all ranks. Parameter servers live in worker 0's process.
+    """A network over a Gloo group of all ranks. Parameter servers live in worker 0's process.
 
-    What workers push to a server travels by the `codec`, and what it answers as differences to the answer
-    before (:class:`innet.training.codecs.Mirror`): parameters bear less than gradients do. Means and
-    messages travel as they are. `timeout` is in seconds.
+    Vectors that workers push to a server are encoded with `codec`. Answers are encoded as
+    differences to the previous answer (:class:`innet.training.codecs.Mirror`), because parameters
+    tolerate less compression than gradients. Means and messages are not encoded. `timeout` is in
+    seconds.
     """
 
     def __init__(self, timeout: float = 600.0, codec: Codec = PLAIN) -> None:
@@ -44,18 +45,18 @@ class ProcessGroupTransport(Transport):
         self._codec = codec
 
     def all_reduce(self, vector: Tensor) -> Future[Tensor]:
-        """Gloo's sum, divided by the number of workers."""
+        """Compute Gloo's sum, divided by the number of workers."""
         return self._background.run(self._mean, vector)
 
     def broadcast(self, vector: Tensor) -> Tensor:
-        """Gloo's broadcast."""
+        """Broadcast with Gloo."""
         copy = vector.clone()
         with _translated():
             dist.broadcast(copy, 0, group=self._group)
         return copy
 
     def send(self, to: int, message: Tensor) -> None:
-        """Gloo's isend. A message is kept until Gloo is done with it."""
+        """Send with Gloo's isend. A message is kept until Gloo is done with it."""
         while self._sent and self._sent[0][0].is_completed():
             self._sent.popleft()
         with _translated():
@@ -65,11 +66,11 @@ class ProcessGroupTransport(Transport):
             self._sent.append((work, message))
 
     def receive(self, source: int, size: int) -> Tensor:
-        """Gloo's receive."""
+        """Receive with Gloo."""
         return _received(self._group, source, _MESSAGES, size)
 
     def expect(self, source: int, size: int) -> Callable[[], Tensor]:
-        """Gloo's irecv: whoever has something to send is told, and sends it without being asked."""
+        """Call Gloo's irecv, which tells the sender at once that it may send the message."""
         message = torch.empty(size, dtype=torch.uint8)
         with _translated():
             work = dist.irecv(message, source, group=self._group, tag=_MESSAGES)
@@ -84,7 +85,7 @@ class ProcessGroupTransport(Transport):
         return wait
 
     def connect(self, size: int, make: Callable[[], Server]) -> Client:
-        """A client: direct in worker 0, which has a thread for each of the others."""
+        """Return a client. Worker 0 has the server, and a thread for each of the others."""
         del size
         tag, self._servers = _REQUESTS + 2 * self._servers, self._servers + 1
         server = make()
@@ -111,14 +112,14 @@ class ProcessGroupTransport(Transport):
         return total / self.workers
 
     def _start(self, server: Server, tag: int, ranks: Iterable[int], first: int) -> None:
-        """Serve these ranks, of which `first` would be worker 0."""
+        """Serve these ranks. Rank `first` is worker 0."""
         ways = {rank: mirrored(self._codec, server.centre) for rank in ranks}
         for rank, answers in ways.items():
             thread = threading.Thread(
                 target=self._serve,
                 args=(server, rank, rank - first, tag, answers),
                 name=f"innet-server-{rank}",
-                daemon=True,  # of a script that fails, the others will never say that they leave
+                daemon=True,  # the workers of a failed script never leave the servers
             )
             thread.start()
             self._serving.append(thread)
@@ -146,7 +147,7 @@ class ProcessGroupTransport(Transport):
                     with _translated():
                         dist.send(answers.encode(answer), rank, group=self._group, tag=tag + 1)
                     if server.one_at_a_time:
-                        self._request(rank, tag)  # the worker says that it has the answer
+                        self._request(rank, tag)  # the worker confirms that it has the answer
         except InnetError as problem:
             _log.warning("the parameter server lost worker %d: %s", worker, problem)
             server.fail()
@@ -159,11 +160,11 @@ class ProcessGroupTransport(Transport):
 
 
 class ServerNodeTransport(ProcessGroupTransport):
-    """The same with a node for the parameter servers alone: rank 0, and rank r + 1 is worker r.
+    """A network with rank 0 as a node for the parameter servers only; rank r + 1 is worker r.
 
-    It is for the algorithms with parameter servers. The node makes the algorithm as the workers do, from
-    the parameters that all begin with, and closes it: then it serves until all have left. It takes no
-    steps, and nothing is averaged.
+    It is for the algorithms with parameter servers. The node makes the algorithm as the workers do,
+    from the same initial parameters, and closes it: then it serves until all workers have left. It
+    takes no steps, and there are no means.
     """
 
     def __init__(self, timeout: float = 600.0, codec: Codec = PLAIN) -> None:
@@ -174,18 +175,18 @@ class ServerNodeTransport(ProcessGroupTransport):
 
     @property
     def serves(self) -> bool:
-        """Whether this is the servers' node."""
+        """Return whether this is the servers' node."""
         return self.rank < 0
 
     def all_reduce(self, vector: Tensor) -> Future[Tensor]:
-        """None: the servers' node has nothing to give. Raises UsageError."""
+        """Raise UsageError: the servers' node has no vector to give."""
         del vector
         raise UsageError(
             "ServerNodeTransport has parameter servers only: use ProcessGroupTransport"
         )
 
     def connect(self, size: int, make: Callable[[], Server]) -> Client:
-        """A client; at the servers' node one that does nothing."""
+        """Return a client; at the servers' node, one that does nothing."""
         if not self.serves:
             return super().connect(size, make)
         tag, self._servers = _REQUESTS + 2 * self._servers, self._servers + 1
@@ -195,18 +196,18 @@ class ServerNodeTransport(ProcessGroupTransport):
 
 
 class _Idle(DirectClient):
-    """At the servers' node: no worker, so nobody's turn is waited for, and nobody leaves."""
+    """The client at the servers' node. The node is no worker, so it never waits or leaves."""
 
     def pull(self) -> Tensor:
-        """The centre as it is."""
+        """Return the present centre."""
         return self._server.centre.clone()
 
     def close(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class _RemoteClient:
-    """A client of the server in worker 0's process. `server` is what that began as."""
+    """A client of the server in worker 0's process. `server` has that server's initial state."""
 
     def __init__(
         self,
@@ -223,7 +224,7 @@ class _RemoteClient:
         self._background = background
 
     def pull(self) -> Tensor:
-        """The centre."""
+        """Return the centre."""
         self._request(_PULL, 0.0)
         return self._answer()
 
@@ -233,7 +234,7 @@ class _RemoteClient:
         return self._answer()
 
     def submit(self, vector: Tensor, rate: float) -> Future[Tensor]:
-        """The same in the communication thread."""
+        """Run :meth:`push_pull` in the communication thread."""
         return self._background.run(lambda given: self.push_pull(given, rate), vector)
 
     def push(self, vector: Tensor, rate: float) -> None:
@@ -241,7 +242,7 @@ class _RemoteClient:
         self._send(_PUSH, vector, rate)
 
     def close(self) -> None:
-        """Leave."""
+        """Leave the server."""
         self._request(_LEAVE, 0.0)
 
     def _send(self, kind: int, vector: Tensor, rate: float) -> None:
@@ -262,7 +263,7 @@ class _RemoteClient:
 
 
 def _received(group: dist.ProcessGroup, source: int, tag: int, size: int) -> Tensor:
-    """A message, uint8 (size,)."""
+    """Receive a message, uint8 (size,)."""
     message = torch.empty(size, dtype=torch.uint8)
     with _translated():
         dist.recv(message, source, group=group, tag=tag)
@@ -273,5 +274,5 @@ def _received(group: dist.ProcessGroup, source: int, tag: int, size: int) -> Ten
 def _translated() -> Iterator[None]:
     try:
         yield
-    except RuntimeError as problem:  # all that PyTorch has for a broken connection
+    except RuntimeError as problem:  # PyTorch has no other error for a broken connection
         raise PeerFailed(f"the process group failed: {problem}") from problem

@@ -1,12 +1,13 @@
 """Ring all-reduce with compression inside (Li et al., 2018, figures 2c and 3).
 
-A vector is cut into as many blocks as there are workers. For p - 1 steps every worker transmits a block
-to its neighbour and reduces the one that it receives; then each block is fully reduced at one worker.
-For p - 1 steps more the reduced blocks go around. With a codec every block is compressed before it is
-transmitted, and decompressed before it is reduced.
+A vector is cut into as many blocks as there are workers. In the first p - 1 steps every worker
+transmits a block to its neighbour and reduces the one that it receives. Then each block is fully
+reduced at one worker. In p - 1 more steps the reduced blocks go around the ring. With a codec,
+every block is compressed before it is transmitted, and decompressed before it is reduced.
 
-*Native* (figure 3a, above): a block is received, then reduced, then the next is transmitted. *Pipelined*
-(below): a block is cut into parts, and while a part is transmitted another is reduced; set `parts`.
+In the *native* ring (figure 3a, above) a block is received, then reduced, and then the next one is
+transmitted. In the *pipelined* ring (below) a block is cut into parts, and one part is transmitted
+while another is reduced. Set `parts` for that.
 """
 
 import time
@@ -24,7 +25,7 @@ from innet.training.transports.base import Background, Client, Transport
 
 
 class Ring(Transport):
-    """A ring over the messages of another transport, which is closed with it."""
+    """A ring over the messages of another transport. Closing it closes that transport too."""
 
     def __init__(self, over: Transport, codec: Codec = PLAIN, parts: int = 1) -> None:
         if parts < 1:
@@ -38,19 +39,19 @@ class Ring(Transport):
         """Seconds of the communication thread so far: in all-reduces, and of these in the codec."""
 
     def all_reduce(self, vector: Tensor) -> Future[Tensor]:
-        """The mean; a block is summed in the order of the ring."""
+        """Compute the mean. A block is summed in the order of the ring."""
         return self._background.run(self._mean, vector)
 
     def broadcast(self, vector: Tensor) -> Tensor:
-        """The other transport's."""
+        """Broadcast over the other transport."""
         return self._over.broadcast(vector)
 
     def connect(self, size: int, make: Callable[[], Server]) -> Client:
-        """The other transport's."""
+        """Connect over the other transport."""
         return self._over.connect(size, make)
 
     def close(self, *, abandon: bool = False) -> None:
-        """End the communication thread, and the other transport's."""
+        """End the communication thread, and close the other transport."""
         self._background.close(abandon=abandon)
         self._over.close(abandon=abandon)
 
@@ -70,7 +71,7 @@ class Ring(Transport):
         return mean
 
     def _expect(self, blocks: list[list[Tensor]]) -> None:
-        """Tell the neighbour of all that will come: later this would wait behind what is transmitted."""
+        """Announce all messages to come: an announcement made later waits behind transmitted blocks."""
         steps = range(self.workers - 1)
         due = [self.rank - 1 - step for step in steps] + [self.rank - step for step in steps]
         self._coming = deque(
@@ -80,7 +81,7 @@ class Ring(Transport):
         )
 
     def _reduce_scatter(self, blocks: list[list[Tensor]]) -> None:
-        """Transmit and reduce. In the end this worker's sum is that of block `rank` + 1."""
+        """Transmit and reduce. Afterwards this worker has the sum of block `rank` + 1."""
         for part in blocks[self.rank]:
             self._transmit(self._encode(part))
         for step in range(self.workers - 1):
@@ -91,7 +92,7 @@ class Ring(Transport):
                     self._transmit(self._encode(block[index]))
 
     def _all_gather(self, blocks: list[list[Tensor]]) -> None:
-        """Hand the reduced blocks around, as the same bytes, so that all decode the same."""
+        """Pass the reduced blocks around as the same bytes, so that all workers decode the same."""
         mine = blocks[(self.rank + 1) % self.workers]
         for index, part in enumerate(mine):
             message = self._encode(part)

@@ -1,4 +1,4 @@
-"""Workers that are threads of one process."""
+"""A transport between threads of one process."""
 
 import queue
 import threading
@@ -14,13 +14,11 @@ from innet.errors import PeerFailed, UsageError
 from innet.training.server import WITHIN, Server
 from innet.training.transports.base import Background, Client, Transport
 
-_LOOK = (
-    0.05  # how soon a worker that waits for a message learns that another has failed, in seconds
-)
+_LOOK = 0.05  # seconds until a worker that waits for a message notices that another has failed
 
 
 class Hub:
-    """What the threads share."""
+    """The state that the threads share."""
 
     def __init__(self, workers: int) -> None:
         if workers < 1:
@@ -36,7 +34,7 @@ class Hub:
         self.servers: list[Server] = []
 
     def fail(self) -> None:
-        """A worker broke down: whoever waits for another gets PeerFailed."""
+        """Raise PeerFailed in all waiting workers, because a worker broke down."""
         with self.changed:
             self.failed = True
             servers = list(self.servers)
@@ -45,7 +43,7 @@ class Hub:
             server.fail()
 
     def meet(self, call: int, rank: int, vector: Tensor) -> Tensor:
-        """The mean of the vectors of all workers' `call`-th call; summed in the order of ranks."""
+        """Return the mean over all workers' `call`-th vectors, summed in the order of ranks."""
         with self.changed:
             here = self.calls[call]
             here[rank] = vector
@@ -63,19 +61,19 @@ class Hub:
             self.wait_until(lambda: call in self.done)
             mean = self.done[call].clone()
             here[rank] = vector
-            if len(here) == self.workers:  # all have it
+            if len(here) == self.workers:  # all workers have it
                 del self.calls[call], self.done[call]
             return mean
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Wait, with the lock held. Raises PeerFailed."""
+        """Wait until the condition holds. Call it with the lock held. Raises PeerFailed."""
         done = self.changed.wait_for(lambda: self.failed or condition(), WITHIN)
         if self.failed or not done:
             raise PeerFailed("another worker broke down, or has been silent for too long")
 
 
 class ThreadTransport(Transport):
-    """One thread's end. Get them from :func:`run` or :func:`group`."""
+    """One thread's end of the network, made by :func:`run` or :func:`group`."""
 
     def __init__(self, hub: Hub, rank: int) -> None:
         self.hub, self.rank, self.workers = hub, rank, hub.workers
@@ -84,12 +82,12 @@ class ThreadTransport(Transport):
         self._servers = 0
 
     def all_reduce(self, vector: Tensor) -> Future[Tensor]:
-        """The mean, summed in the order of the ranks."""
+        """Compute the mean, summed in the order of the ranks."""
         call, self._calls = self._calls, self._calls + 1
         return self._background.run(lambda given: self.hub.meet(call, self.rank, given), vector)
 
     def broadcast(self, vector: Tensor) -> Tensor:
-        """Through the messages' queues."""
+        """Broadcast through the message queues."""
         if self.rank:
             return self.receive(0, 4 * vector.numel()).view(torch.float32)
         for to in range(1, self.workers):
@@ -97,11 +95,11 @@ class ThreadTransport(Transport):
         return vector.clone()
 
     def send(self, to: int, message: Tensor) -> None:
-        """Into the other thread's queue."""
+        """Put the message into the other thread's queue."""
         self.hub.messages[self.rank, to].put(message)
 
     def receive(self, source: int, size: int) -> Tensor:
-        """Out of this thread's queue."""
+        """Take the next message out of this thread's queue."""
         while not self.hub.failed:
             try:
                 message = self.hub.messages[source, self.rank].get(timeout=_LOOK)
@@ -113,7 +111,7 @@ class ThreadTransport(Transport):
         raise PeerFailed(f"no message of worker {source}: a worker broke down")
 
     def connect(self, size: int, make: Callable[[], Server]) -> Client:
-        """A client of a server that all threads share."""
+        """Return a client of a server that all threads share."""
         del size
         with self.hub.changed:
             number, self._servers = self._servers, self._servers + 1
@@ -135,11 +133,11 @@ class DirectClient:
         self._server, self._rank, self._background = server, rank, background
 
     def pull(self) -> Tensor:
-        """The centre, a copy."""
+        """Return a copy of the centre."""
         return self._server.pull(self._rank)
 
     def push_pull(self, vector: Tensor, rate: float) -> Tensor:
-        """Call the server."""
+        """Call the server and return its answer."""
         with self._server.conversation:
             return self._server.push_pull(self._rank, vector, rate)
 
@@ -148,24 +146,24 @@ class DirectClient:
         return self._background.run(lambda given: self.push_pull(given, rate), vector)
 
     def push(self, vector: Tensor, rate: float) -> None:
-        """Call the server."""
+        """Call the server without an answer."""
         self._server.push(self._rank, vector, rate)
 
     def close(self) -> None:
-        """Leave."""
+        """Leave the server."""
         self._server.leave(self._rank)
 
 
 def group(workers: int) -> list[ThreadTransport]:
-    """The ends of a network between so many threads."""
+    """Return the ends of a network between `workers` threads."""
     hub = Hub(workers)
     return [ThreadTransport(hub, rank) for rank in range(workers)]
 
 
 def run(workers: int, work: Callable[[Transport], Any]) -> list[Any]:
-    """Let `work(transport)` run in so many threads. Returns what they return, by rank.
+    """Run `work(transport)` in `workers` threads. Return their results, by rank.
 
-    When one fails the others are told, and its error is raised.
+    If one fails, the others are told, and its error is raised.
     """
     ends = group(workers)
 
@@ -182,7 +180,7 @@ def run(workers: int, work: Callable[[Transport], Any]) -> list[Any]:
         running = [pool.submit(watched, end) for end in ends]
     problems = [problem for each in running if (problem := each.exception())]
     for problem in problems:
-        if not isinstance(problem, PeerFailed):  # who failed first, not who was told of it
+        if not isinstance(problem, PeerFailed):  # raise the first failure, not its consequences
             raise problem
     if problems:
         raise problems[0]

@@ -1,7 +1,8 @@
 """Tree reduction: about 2 log P messages deep, instead of P (You et al., section 6.1.1).
 
-Also for groups of replicas within a node (section 6.2): the replicas' vectors are summed in a tree, the
-first of the replicas takes the sum to the network between the nodes, and it comes back down the tree.
+It also supports groups of replicas within a node (section 6.2). The replicas' vectors are summed in
+a tree, and the first replica takes the sum to the network between the nodes. The result comes back
+down the tree.
 """
 
 from collections.abc import Callable
@@ -15,10 +16,10 @@ from innet.training.transports.base import Background, Client, Transport
 
 
 class Tree(Transport):
-    """A binomial tree over the messages of another transport, which is closed with it.
+    """A binomial tree over the messages of another transport. Closing it closes that transport too.
 
-    `between`, which replica 0 of every node has to give, is the network between the nodes, with one
-    end a node. Nodes have to have the same number of replicas.
+    `between` is the network between the nodes, with one end per node. Replica 0 of every node must
+    give it. Nodes must have the same number of replicas.
     """
 
     def __init__(self, over: Transport, between: Transport | None = None) -> None:
@@ -27,21 +28,21 @@ class Tree(Transport):
         self._background = Background(f"innet-tree-{over.rank}")
 
     def all_reduce(self, vector: Tensor) -> Future[Tensor]:
-        """The mean: up the tree, between the nodes, down the tree."""
+        """Compute the mean: up the tree, between the nodes, and down the tree."""
         return self._background.run(self._mean, vector)
 
     def broadcast(self, vector: Tensor) -> Tensor:
-        """The first node's first replica's, down the tree."""
+        """Broadcast the vector of the first node's first replica down the tree."""
         if self._between and not self.rank:
             vector = self._between.broadcast(vector)
         return self._down(vector)
 
     def connect(self, size: int, make: Callable[[], Server]) -> Client:
-        """The other transport's."""
+        """Connect over the other transport."""
         return self._over.connect(size, make)
 
     def close(self, *, abandon: bool = False) -> None:
-        """End the communication thread, and the other transports'."""
+        """End the communication thread, and close the other transports."""
         self._background.close(abandon=abandon)
         self._over.close(abandon=abandon)
         if self._between:
@@ -54,7 +55,7 @@ class Tree(Transport):
         return self._down(mean)
 
     def _up(self, vector: Tensor) -> Tensor:
-        """The sum of the ranks below; at rank 0 of all. Rank r hands on to r without its lowest bit."""
+        """Return the sum of the ranks below. Rank r sends it to r without r's lowest set bit."""
         total = vector.clone()
         bit = 1
         while bit < self.workers and not self.rank & bit:
@@ -66,7 +67,7 @@ class Tree(Transport):
         return total
 
     def _down(self, vector: Tensor) -> Tensor:
-        """Rank 0's vector, back along the same edges."""
+        """Return rank 0's vector, passed down along the same edges."""
         lowest = self.rank & -self.rank if self.rank else 1 << (self.workers - 1).bit_length()
         if self.rank:
             vector = self._receive(self.rank - lowest, vector.numel())

@@ -1,0 +1,55 @@
+"""Consoles that print text literally, whatever its source.
+
+Names, reasons and addresses come from other machines. Text that looks like rich's markup stays text, and
+control characters become visible escapes. Styles come only from :class:`rich.text.Text` and from the
+argument ``style``.
+"""
+
+import sys
+from typing import Any
+
+from rich.console import Console  # noqa: TID251 - here it is made safe
+from rich.text import Text
+
+_PIPE_WIDTH = 1000
+_KEPT = "\n\t"
+
+
+class PlainConsole(Console):
+    """A console that shows every string literally, also in the cells of tables.
+
+    The arguments are those of :class:`rich.console.Console`, except for markup and emoji.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, emoji=False, **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Return a string as text. Rich calls this for every string that it shows."""
+        return super().render_str(printable(text), **options)
+
+
+def printable(text: str) -> str:
+    r"""Return a text with control characters as escapes such as ``\x1b``; line ends and tabs stay."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() or each in _KEPT else _escape(each) for each in text)
+
+
+def console(*, stderr: bool = False, **options: Any) -> PlainConsole:
+    """Return a console for standard output or standard error.
+
+    For a pipe it is very wide, so that no value is broken over lines.
+    """
+    width = None if (sys.stderr if stderr else sys.stdout).isatty() else _PIPE_WIDTH
+    return PlainConsole(stderr=stderr, width=width, **options)
+
+
+def say(text: str = "") -> None:
+    """Write a line to standard output at once, without any layout."""
+    sys.stdout.write(printable(text) + "\n")
+    sys.stdout.flush()
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode()

@@ -1,0 +1,150 @@
+"""The kernel's view of TCP connections: how long the other end has been silent.
+
+A kernel answers even if its process is stopped or its interpreter is busy. A machine that is dead
+or cut off does not answer. The kernel's acknowledgements tell the two apart; heartbeats from Python
+cannot.
+"""
+
+import contextlib
+import ipaddress
+import os
+import socket
+import stat
+import struct
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from urllib.parse import unquote
+
+PROBE_EVERY = 1
+"""Seconds between two keepalive probes of an idle connection."""
+
+_MOST_PROBES = 127  # as many as Linux takes: other code decides when to give a connection up
+_INFO = struct.Struct("8B24I")  # the beginning of struct tcp_info
+_LAST_DATA_RECEIVED, _LAST_ACK_RECEIVED = 8 + 11, 8 + 12
+_ESTABLISHED = 1
+_OWN_SOCKETS = Path("/proc/self/fd")
+Endpoint = tuple[str, int]
+
+
+class Connection:
+    """One TCP connection of this process. Without a socket, nothing is known about it."""
+
+    def __init__(self, sock: socket.socket | None = None) -> None:
+        self._sock = sock
+        self.remote = _leaves_machine(sock) if sock else False
+        if sock:
+            _probe(sock)
+
+    @classmethod
+    def of_peer(cls, peer: str) -> "Connection":
+        """Return the connection from a peer as gRPC names it, such as ``ipv4:10.0.0.1:4711``."""
+        if endpoint := _endpoint(peer):
+            for sock in _sockets_to([endpoint]):
+                return cls(sock)
+        return cls()
+
+    def silence(self) -> float:
+        """Return the seconds since the other end's kernel was last heard, or 0 if unknown."""
+        if not (info := self._info()):
+            return 0.0
+        return min(info[_LAST_DATA_RECEIVED], info[_LAST_ACK_RECEIVED]) / 1000
+
+    @property
+    def broken(self) -> bool:
+        """Return whether the other end is known to have closed the connection."""
+        info = self._info()
+        return bool(info) and info[0] != _ESTABLISHED
+
+    def close(self) -> None:
+        """Stop watching. The connection itself stays open."""
+        sock, self._sock = self._sock, None
+        if sock:
+            sock.close()
+
+    def _info(self) -> tuple[int, ...]:
+        sock = self._sock
+        if not sock or not hasattr(socket, "TCP_INFO"):
+            return ()
+        with contextlib.suppress(OSError, struct.error):
+            return _INFO.unpack(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO.size))
+        return ()
+
+
+def break_when_silent(address: str, seconds: float) -> None:
+    """Let the kernel break this process's connections to ``host:port`` after so much silence."""
+    host, _, port = address.rpartition(":")
+    with contextlib.suppress(OSError, ValueError):
+        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+        for sock in _sockets_to([_normal(each[-1]) for each in found]):
+            with sock:
+                _probe(sock)
+                milliseconds = round(seconds * 1000)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
+
+
+def _probe(sock: socket.socket) -> None:
+    """Let the kernel probe the other end when the connection is idle."""
+    with contextlib.suppress(OSError, AttributeError):
+        for option, value in (
+            (socket.TCP_KEEPIDLE, PROBE_EVERY),
+            (socket.TCP_KEEPINTVL, PROBE_EVERY),
+            (socket.TCP_KEEPCNT, _MOST_PROBES),
+        ):
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+
+def _sockets_to(endpoints: Iterable[Endpoint]) -> Iterator[socket.socket]:
+    """Yield duplicates of this process's TCP sockets whose other end is one of `endpoints`."""
+    wanted = {*endpoints}
+    with contextlib.suppress(FileNotFoundError):  # a platform without /proc
+        for entry in list(os.scandir(_OWN_SOCKETS)):
+            sock = _duplicate(entry)
+            if sock and _peer(sock) in wanted:
+                yield sock
+            elif sock:
+                sock.close()
+
+
+def _duplicate(entry: "os.DirEntry[str]") -> socket.socket | None:
+    """Duplicate an open file if it is a socket. It may be closed at any moment."""
+    with contextlib.suppress(OSError):
+        if stat.S_ISSOCK(entry.stat().st_mode):
+            copy = os.dup(int(entry.name))
+            try:
+                return socket.socket(fileno=copy)
+            except OSError:
+                os.close(copy)
+    return None
+
+
+def _peer(sock: socket.socket) -> Endpoint | None:
+    if sock.family not in (socket.AF_INET, socket.AF_INET6) or sock.type != socket.SOCK_STREAM:
+        return None
+    with contextlib.suppress(OSError):
+        return _normal(sock.getpeername())
+    return None
+
+
+def _endpoint(peer: str) -> Endpoint | None:
+    """Return the endpoint that gRPC's name of a peer stands for, or None if it is not TCP."""
+    kind, _, rest = unquote(peer).partition(":")
+    if kind not in ("ipv4", "ipv6"):
+        return None
+    host, _, port = rest.rpartition(":")
+    return _normal((host.strip("[]"), int(port)))
+
+
+def _normal(address: tuple[object, ...]) -> Endpoint:
+    """Return address and port, with IPv4 addresses always in the same form."""
+    ip = ipaddress.ip_address(str(address[0]).partition("%")[0])
+    mapped = getattr(ip, "ipv4_mapped", None)
+    return str(mapped or ip), int(str(address[1]))
+
+
+def _leaves_machine(sock: socket.socket) -> bool:
+    """Return whether the two ends are on different machines, as far as addresses tell."""
+    with contextlib.suppress(OSError):
+        here, there = _normal(sock.getsockname())[0], _normal(sock.getpeername())[0]
+        return here != there and not ipaddress.ip_address(there).is_loopback
+    return False

@@ -1,0 +1,124 @@
+"""The workers that the others wait for, and since when, reported to everybody concerned.
+
+Nothing else follows from it: the user's program decides how long to wait.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import structlog
+
+from innet.controller import innet_pb2 as pb
+from innet.controller.jobs import Actions, Job, Tell, Worker
+
+TELL_AFTER_S = 5.0
+"""Seconds of waiting after which the log mentions it."""
+
+_STUCK_S = 2.0
+"""A worker that has had no result for so long is held up."""
+
+_BEATING_S = 3.0
+"""A worker whose last heartbeat is older does not run at present: one comes every second."""
+
+_log = structlog.get_logger("innet.controller")
+
+
+@dataclass
+class Wait:
+    """The ranks that a job waits for, since when, and whether that was logged."""
+
+    ranks: frozenset[int] = frozenset()
+    since: float = 0.0
+    logged: bool = False
+
+    def seconds(self, now: float) -> float:
+        """Return for how long the workers have waited, or 0 if they do not."""
+        return now - self.since if self.ranks else 0.0
+
+    def update(self, ranks: frozenset[int], now: float) -> bool:
+        """Take in the ranks that are waited for now. Return whether they have changed."""
+        before, self.ranks = self.ranks, ranks
+        if not before & ranks:
+            self.since, self.logged = now, False
+        return before != ranks
+
+
+class Waits:
+    """The waits of all jobs."""
+
+    def __init__(self) -> None:
+        self._waits: dict[str, Wait] = {}
+
+    def of(self, job: Job) -> Wait:
+        """Return a job's wait."""
+        return self._waits.setdefault(job.spec.name, Wait())
+
+    def forget(self, job: str) -> None:
+        """Drop the wait of a job that is over."""
+        self._waits.pop(job, None)
+
+    def follow(self, job: Job, now: float) -> Actions:
+        """Update a job's wait. Log it when it lasts, and notify the workers when it changes."""
+        name, wait = job.spec.name, self.of(job)
+        logged, seconds = wait.logged, wait.seconds(now)
+        changed = wait.update(waited_for(job, now), now)
+        if wait.ranks and not wait.logged and wait.seconds(now) >= TELL_AFTER_S:
+            wait.logged = True
+            waiting = round(wait.seconds(now), 1)
+            _log.warning("workers wait", job=name, waited_for=sorted(wait.ranks), seconds=waiting)
+        elif logged and not wait.ranks:
+            _log.info("workers have waited", job=name, seconds=round(seconds, 1))
+        return [_told(each, wait) for each in job.admitted] if changed else []
+
+    def told_again(self, job: Job, nonce: int) -> Actions:
+        """Notify a worker that has come back of its job's wait."""
+        wait = self.of(job)
+        return [_told(each, wait) for each in job.admitted if each.nonce == nonce and wait.ranks]
+
+
+def _told(worker: Worker, wait: Wait) -> Tell:
+    return Tell(worker.nonce, pb.JoinEvent(waiting=pb.Waiting(ranks=sorted(wait.ranks))))
+
+
+def waited_for(job: Job, now: float) -> frozenset[int]:
+    """Return the ranks that all others wait for: to be ready for an epoch, or in an exchange."""
+    if not job.workers:
+        return frozenset()
+    if not job.terms:
+        return _ranks(each for each in job.admitted if each.ready is None) or job.awaited
+    stuck = [each for each in job.admitted if _stuck(each, now)]
+    if not stuck:
+        return frozenset()
+    at = max(each.progress.exchange for each in stuck)
+    behind = _ranks(each for each in job.admitted if not _has_begun(each, at))
+    return behind or _told_missing(stuck) or _ranks(_not_running(job, now))
+
+
+def _stuck(worker: Worker, now: float) -> bool:
+    """Return whether a worker is held up by others, and not by a switch that does not answer."""
+    progress = worker.progress
+    held_up = progress.busy and progress.stuck_s >= _STUCK_S > progress.silent_s
+    return held_up and now - worker.heard < _BEATING_S
+
+
+def _has_begun(worker: Worker, exchange: int) -> bool:
+    progress = worker.progress
+    return progress.exchange > exchange or (progress.exchange == exchange and progress.busy)
+
+
+def _told_missing(stuck: Iterable[Worker]) -> frozenset[int]:
+    """Return the ranks that the switch has reported as missing, or none if it has reported nothing."""
+    bitmaps = [
+        each.progress.missing for each in stuck if not each.progress.missing >> each.rank & 1
+    ]
+    return frozenset(
+        rank for bits in bitmaps for rank in range(bits.bit_length()) if bits >> rank & 1
+    )
+
+
+def _not_running(job: Job, now: float) -> Iterable[Worker]:
+    return (each for each in job.admitted if now - each.heard >= _BEATING_S)
+
+
+def _ranks(workers: Iterable[Worker]) -> frozenset[int]:
+    return frozenset(each.rank for each in workers)

@@ -1,0 +1,99 @@
+"""YAML documents with bounds: a small file takes little time and memory to read.
+
+Without aliases a document is a tree that is no larger than its text.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from innet.errors import UsageError
+
+MOST_BYTES = 1 << 16
+MOST_DEPTH = 16
+_TOO_LARGE = 1 << 64
+_LONGEST_SHOWN, _LONGEST_REASON = 60, 200
+
+
+class _Bounded(yaml.SafeLoader):
+    """A loader that refuses aliases, tags, and nesting deeper than `MOST_DEPTH`."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        if isinstance(event, yaml.AliasEvent):
+            raise _refusal("there are no aliases in a topology: write it out", event.start_mark)
+        if event.tag is not None:
+            raise _refusal("there are no tags in a topology", event.start_mark)
+        if self._depth == MOST_DEPTH:
+            raise _refusal(f"at most {MOST_DEPTH} levels fit into each other", event.start_mark)
+        self._depth += 1
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self._depth -= 1
+
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        try:
+            value = super().construct_object(node, deep)
+            _check(value)
+        except (ValueError, OverflowError):  # such as 5000 digits, or the 99th of May
+            raise _refusal(f"{shown(node.value)} cannot be read", node.start_mark) from None
+        return value
+
+
+def read(path: Path) -> str:
+    """Read a file's text. Raises UsageError."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        return content.decode()
+    except (OSError, UnicodeDecodeError) as problem:
+        why = problem.strerror if isinstance(problem, OSError) else "it is no text"
+        raise UsageError(f"cannot read {path}: {why}") from None
+
+
+def parse(text: str, source: str) -> tuple[Any, yaml.Node | None]:
+    """Return a document's content, and its tree, which knows the lines.
+
+    Raises UsageError. `source` is the name of the file in messages.
+    """
+    if len(text) > MOST_BYTES:
+        raise UsageError(f"{source}: it is too large: at most {MOST_BYTES} characters are read")
+    try:
+        loader = _Bounded(text)
+        try:
+            tree = loader.get_single_node()
+            return (None if tree is None else loader.construct_document(tree)), tree
+        except (ValueError, OverflowError):  # an escape for a character that does not exist
+            raise _refusal("it is not YAML", loader.get_mark()) from None
+        finally:
+            loader.dispose()
+    except yaml.YAMLError as problem:
+        mark = getattr(problem, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        why = getattr(problem, "problem", None) or "it is not YAML"
+        raise UsageError(f"{source}{line}: {why[:_LONGEST_REASON]}") from None
+
+
+def shown(value: object) -> str:
+    """Return a value for a message: one short printable line."""
+    text = repr(value)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+
+
+def _check(value: object) -> None:
+    """Raise OverflowError or ValueError for values that cannot be computed with or written."""
+    match value:
+        case int() if abs(value) >= _TOO_LARGE:
+            raise OverflowError
+        case str():
+            value.encode()  # half of a surrogate pair is no text
+
+
+def _refusal(why: str, mark: Any) -> yaml.constructor.ConstructorError:
+    return yaml.constructor.ConstructorError(problem=why, problem_mark=mark)

@@ -1,0 +1,79 @@
+"""The machine's network interfaces, as the kernel reports them. Nothing here needs privileges."""
+
+import contextlib
+import ctypes
+import fcntl
+import socket
+import struct
+from ipaddress import IPv4Address
+from pathlib import Path
+
+_SIOCGIFADDR, _SIOCETHTOOL = 0x8915, 0x8946
+_GET_DRIVER, _GET_TX_CHECKSUMS = 0x3, 0x16  # of linux/ethtool.h
+_ADDRESS = slice(20, 24)  # in struct ifreq, of a struct sockaddr_in
+_DRIVER = slice(4, 36)
+_ROUTES = Path("/proc/net/route")
+_UP, _VIA_GATEWAY = 1, 2
+
+
+def towards(ip: str) -> str:
+    """Return the interface by which packets to an IPv4 address leave, or "" if none is known."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock, contextlib.suppress(OSError):
+        sock.connect((ip, 9))
+        own = socket.inet_aton(sock.getsockname()[0])
+        for _, name in socket.if_nameindex():
+            if _address(sock, name) == own:
+                return name
+    return ""
+
+
+def gateway_to(ip: str) -> str:
+    """Return the gateway of the route to an IPv4 address, or "" if it is in a subnet of this machine."""
+    wanted = int(IPv4Address(ip))
+    best, gateway = (-1, 0), ""
+    for line in _ROUTES.read_text().splitlines()[1:]:
+        _, where, via, flags, _, _, metric, mask, *_ = line.split()
+        destination, prefix = _number(where), _number(mask)
+        rank = prefix, -int(metric)  # the longest prefix, and among equal ones the cheapest
+        if int(flags, 16) & _UP and wanted & prefix == destination and rank > best:
+            best = rank
+            gateway = str(IPv4Address(_number(via))) if int(flags, 16) & _VIA_GATEWAY else ""
+    return gateway
+
+
+def is_veth(interface: str) -> bool:
+    """Return whether an interface is one end of a veth pair."""
+    said = _ethtool(interface, struct.pack("=I192x", _GET_DRIVER))
+    return said[_DRIVER].rstrip(b"\0") == b"veth"
+
+
+def leaves_checksums(interface: str) -> bool:
+    """Return whether the kernel leaves the checksums of outgoing packets to an interface."""
+    said = _ethtool(interface, struct.pack("=II", _GET_TX_CHECKSUMS, 0))
+    return bool(struct.unpack("=II", said)[1]) if said else False
+
+
+def _ethtool(interface: str, request: bytes) -> bytes:
+    """Return the kernel's answer to an ethtool request, or nothing if it refuses."""
+    buffer = ctypes.create_string_buffer(request, len(request))
+    asked = struct.pack("16sP16x", interface.encode(), ctypes.addressof(buffer))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        try:
+            fcntl.ioctl(sock, _SIOCETHTOOL, asked)
+        except OSError:
+            return b""
+    return buffer.raw
+
+
+def _address(sock: socket.socket, interface: str) -> bytes:
+    with contextlib.suppress(OSError):  # it has no address
+        return fcntl.ioctl(sock, _SIOCGIFADDR, struct.pack("16s24x", interface.encode()))[_ADDRESS]
+    return b""
+
+
+def _number(text: str) -> int:
+    """Return an address or mask of the kernel's table, which is in this machine's byte order."""
+    return int.from_bytes(bytes.fromhex(text)[::-1]) if _LITTLE else int(text, 16)
+
+
+_LITTLE = struct.pack("=H", 1) == b"\1\0"
