@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mortal import MortalSwitch, mortal_switch, rack_of
+from mortal import MortalSwitch, add_switch, mortal_switch, rack_of, serving_rack
 from racks import WITHIN, means, rack
 from scripted_worker import scripted
 from test_bmv2 import BMV2
@@ -47,8 +47,12 @@ def test_deploy_refuses_a_switch_that_a_controller_manages_and_its_workers_notic
 
 
 def test_deploy_refuses_a_switch_with_entries_of_a_controller_that_has_gone(switch):
+    server = ControllerServer("127.0.0.1:0", policy=Policy(lease_s=WITHIN))
     with contextlib.ExitStack() as stack:
-        with rack_of(switch, policy=Policy(lease_s=WITHIN)) as tor:
+        # The controller goes first: workers whose connections end before would leave the job.
+        tor = stack.enter_context(serving_rack(f"127.0.0.1:{server.port}", switch))
+        with contextlib.closing(server):
+            add_switch(tor, switch)
             request = pb.CreateJobRequest(name="left", switch="tor", workers=2, slots=8)
             tor.tokens["left"] = tor.stub.CreateJob(request).token
             workers = [stack.enter_context(scripted(tor, "left", rank)) for rank in (0, 1)]
