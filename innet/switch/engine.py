@@ -20,7 +20,8 @@ from innet.errors import UnsupportedProgram
 from innet.switch import ir
 from innet.switch.bmv2json import load
 from innet.switch.build import compile_program
-from innet.switch.codegen import generate, key_bytes, key_sizes
+from innet.switch.codegen import generate
+from innet.switch.layout import argument_words, key_bytes, key_sizes, value_set_bytes
 from innet.switch.ports import Port
 
 MISS = 0xFFFFFFFF
@@ -274,7 +275,7 @@ class Engine:
         numbers = {each.name: i for i, each in enumerate(self.program.value_sets)}
         value_set = self.program.value_sets[numbers[name]]
         number = len(self.program.tables) + numbers[name]
-        size, padding = value_set.key_bytes, -value_set.bits % 64
+        size, padding = value_set_bytes(value_set), -value_set.bits % 64
         with self.held():
             for entry in self._value_sets[name]:
                 self._library.rt_remove(self._switch, number, entry)
@@ -444,7 +445,7 @@ class Engine:
         words: list[int] = []
         params = self._params.get(action, ())
         for arg, (_, bits) in zip(args, params, strict=True):
-            size = 8 * ir.argument_words(bits)
+            size = 8 * argument_words(bits)
             if bits <= 128:
                 packed = arg.to_bytes(size, "little")
             else:

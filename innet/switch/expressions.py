@@ -14,6 +14,7 @@ from typing import Protocol
 
 from innet.errors import UnsupportedProgram
 from innet.switch import ir
+from innet.switch.layout import argument_offset
 
 _I64 = (-(1 << 63), (1 << 63) - 1)
 _I128 = (-(1 << 127), (1 << 127) - 1)
@@ -219,7 +220,7 @@ class Expressions:
                 return (self._places.value(expr), kind) if is_bytes(kind) else None
             case ir.ParamRef(index):
                 kind = ir.FieldType(*self.params[index])
-                place = f"(const u8 *)(a + {ir.argument_place(self.params, index)})"
+                place = f"(const u8 *)(a + {argument_offset(self.params, index)})"
                 return (place, kind) if is_bytes(kind) else None
         return None
 
@@ -235,7 +236,7 @@ class Expressions:
     def _param(self, index: int) -> Number:
         if place := self.bytes_of(ir.ParamRef(index)):
             return _loaded(*place)
-        bits, at = self.params[index][1], ir.argument_place(self.params, index)
+        bits, at = self.params[index][1], argument_offset(self.params, index)
         return _unsigned(f"(i128)rt_wide_arg(a, {at})" if bits > 63 else f"(i64)a[{at}]", bits)
 
     def _slice(self, part: ir.Expr, mask: int) -> Number | None:

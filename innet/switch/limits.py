@@ -10,6 +10,7 @@ from typing import Any
 
 from innet.errors import UnsupportedProgram
 from innet.switch import ir
+from innet.switch.layout import storage_bytes
 
 MOST_ELEMENTS = 1 << 26
 """The most cells of a register, a counter or a meter, and the most entries of a table."""
@@ -96,14 +97,14 @@ def _check_packet(program: ir.Program) -> None:
             raise UnsupportedProgram(
                 f"header {header.name} has {bits} bits, which are no whole bytes"
             )
-        size += sum(_stored(each.bits) for each in header.fields)
+        size += sum(storage_bytes(each.bits) for each in header.fields)
     number("the bytes of all headers and metadata: their sum", size, MOST_PACKET)
 
 
 def _check_state(program: ir.Program) -> None:
     size = 0
     for register in program.registers:
-        size += _elements("register", register) * _stored(register.bits)
+        size += _elements("register", register) * storage_bytes(register.bits)
     for counter in program.counters:
         size += _elements("counter", counter) * _COUNTER_BYTES
     for meter in program.meters:
@@ -145,7 +146,7 @@ def _inputs(program: ir.Program, calculation: ir.Calculation) -> Iterable[int]:
 
 
 def _check_sum(what: str, widths: Iterable[int], most: int = MOST_JOINED) -> None:
-    number(f"{what}: the sum of its bytes", sum(map(_stored, widths)), most)
+    number(f"{what}: the sum of its bytes", sum(map(storage_bytes, widths)), most)
 
 
 def _check_step(step: ir.Primitive, steps: int) -> None:
@@ -154,8 +155,3 @@ def _check_step(step: ir.Primitive, steps: int) -> None:
             number(f"{step.source}: where to go on", target, steps)
         case ir.Primitive("push" | "pop", (_, ir.Const(count))):
             number(f"{step.source}: how far to move", count, _MOST_ID)
-
-
-def _stored(bits: int) -> int:
-    """Return the bytes that a field takes in C."""
-    return next((size for size in (1, 2, 4, 8, 16) if 8 * size >= bits), (bits + 7) // 8)

@@ -9,14 +9,14 @@ and `scope`. `names` keeps the program's own text out of the C.
 from innet.errors import UnsupportedProgram
 from innet.switch import ir, limits
 from innet.switch.codegen import checksums, controls, data, externs, packet, replication
-from innet.switch.codegen.controls import key_bytes, key_sizes
 from innet.switch.codegen.headers import Headers
 from innet.switch.codegen.parsing import Parsing
 from innet.switch.codegen.registers import Registers
 from innet.switch.codegen.scope import Scope
 from innet.switch.codegen.steps import Steps
+from innet.switch.layout import key_bytes, value_set_bytes
 
-__all__ = ["generate", "key_bytes", "key_sizes"]
+__all__ = ["generate"]
 
 _NO_ACTION = 0xFFFFFFFF
 
@@ -77,7 +77,7 @@ def _description(scope: Scope, banks: list[data.Bank], header_bytes: int) -> Non
     ]
     # The value sets follow the tables. To the runtime they are tables without actions.
     keys = [key_bytes(each) for each in tables]
-    keys += [each.key_bytes for each in scope.program.value_sets]
+    keys += [value_set_bytes(each) for each in scope.program.value_sets]
     defaults += [_NO_ACTION] * len(scope.program.value_sets)
     sizes = [0 if counter.table else counter.size for counter in counters]
     scope.emit(
