@@ -66,7 +66,7 @@ def _text(program: ir.Program, *, tracing: bool) -> str:
 
 
 def _includes(scope: Scope) -> list[str]:
-    limbs = max(2, -(-scope.expressions.limb_bits // 64))
+    limbs = max(2, -(-scope.expressions.arithmetic.limb_bits // 64))
     return ['#include "switch.h"', f"#define LIMBS {limbs}", '#include "limbs.h"', ""]
 
 

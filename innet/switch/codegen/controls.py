@@ -4,7 +4,7 @@ from innet.switch import ir
 from innet.switch.codegen import externs, tracing
 from innet.switch.codegen.scope import Scope
 from innet.switch.codegen.text import c_number, c_type
-from innet.switch.expressions import bytes_literal
+from innet.switch.expressions.number import bytes_literal
 from innet.switch.layout import key_bytes, key_sizes
 
 _KEY_WORD = 8

@@ -9,7 +9,9 @@ from innet.errors import UnsupportedProgram
 from innet.switch import ir
 from innet.switch.codegen.scope import Scope
 from innet.switch.codegen.text import c_type
-from innet.switch.expressions import Expressions, bytes_literal, is_bytes
+from innet.switch.expressions.byte_arrays import is_bytes
+from innet.switch.expressions.number import bytes_literal
+from innet.switch.expressions.rendering import Expressions
 from innet.switch.layout import argument_offset
 
 
@@ -90,7 +92,7 @@ def _assign_bytes(expressions: Expressions, place: str, kind: ir.FieldType, valu
     number = expressions.number(value)
     if number.unsigned:
         return f"rt_set_bytes({place}, {count}, {expressions.u128(value)});"
-    expressions.looked_at(bits=kind.bits)
+    expressions.arithmetic.need_limbs(bits=kind.bits)
     return f"limbs_store({place}, {kind.bits}, {number.limbs});"
 
 

@@ -11,7 +11,8 @@ from innet.switch.codegen.references import fields_in
 from innet.switch.codegen.scope import HeaderPlace, Scope
 from innet.switch.codegen.steps import Steps
 from innet.switch.codegen.text import c_number
-from innet.switch.expressions import bytes_literal, is_bytes
+from innet.switch.expressions.byte_arrays import is_bytes
+from innet.switch.expressions.number import bytes_literal
 from innet.switch.layout import value_set_bytes
 
 _CORE_ERRORS = (

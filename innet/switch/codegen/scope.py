@@ -9,7 +9,7 @@ from innet.switch.codegen.names import Names, renamed
 from innet.switch.codegen.references import fields_in
 from innet.switch.codegen.temporaries import temporaries
 from innet.switch.codegen.text import Text, c_string
-from innet.switch.expressions import Expressions
+from innet.switch.expressions.rendering import Expressions
 
 STANDARD = "standard_metadata"
 _WORD = 64
