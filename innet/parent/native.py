@@ -8,7 +8,7 @@ from typing import Self
 from innet.native import compile_library
 from innet.packaged import read
 from innet.pbox.native import FLAGS
-from innet.switch.engine import Outward
+from innet.switch.engine import EgressHook
 
 _COUNTS = ("jobs", "bytes", "steps", "repeated", "refused")
 _SOURCES = (
@@ -41,10 +41,10 @@ class Parameters:
             raise MemoryError
 
     @property
-    def outward(self) -> Outward:
+    def egress_hook(self) -> EgressHook:
         """Return the function that the switch's packet loop is to call."""
         function = ctypes.cast(self._library.parameters_outward, ctypes.c_void_p).value or 0
-        return Outward(function, self._parameters)
+        return EgressHook(function, self._parameters)
 
     def serve(self, address: int) -> None:
         """Set the switch's IPv4 address. Before that no frame is answered."""

@@ -4,6 +4,8 @@ A number of up to 128 bits is an integer of 1, 2, 4, 8 or 16 bytes. A larger one
 most significant first.
 """
 
+from typing import Literal
+
 from innet.switch import ir
 
 MOST_INTEGER_BITS = 128
@@ -20,6 +22,11 @@ def storage_bits(bits: int) -> int:
 def storage_bytes(bits: int) -> int:
     """Return the bytes that a number of any size takes."""
     return storage_bits(bits) // 8 if bits <= MOST_INTEGER_BITS else (bits + 7) // 8
+
+
+def byte_order(size: int) -> Literal["little", "big"]:
+    """Return the order of the bytes of a number that takes `size` bytes."""
+    return "little" if size <= MOST_INTEGER_BITS // 8 else "big"
 
 
 def argument_words(bits: int) -> int:

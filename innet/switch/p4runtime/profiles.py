@@ -94,7 +94,7 @@ class Profiles:
             member.call = call(state.profile.name, state.profile.actions, message.action)
             member.message = _canonical(message)
             with self._engine.held():
-                self._engine.set_bundle(member.bundle, [member.call])
+                self._engine.entries.set_bundle(member.bundle, [member.call])
                 for group in state.groups.values():
                     if message.member_id in group.weights:
                         self._set_group(state, group)
@@ -185,7 +185,7 @@ class Profiles:
         bundle = self._bundles.take()
         member = _Member(_canonical(message), does, bundle, [state.handles.take()])
         state.members[message.member_id] = member
-        self._engine.set_bundle(bundle, [does])
+        self._engine.entries.set_bundle(bundle, [does])
 
     def _delete_member(self, state: _State, member: _Member) -> None:
         number = member.message.member_id
@@ -250,10 +250,10 @@ class Profiles:
 
     def _set_bundle(self, bundle: int, calls: list[tuple[int, Call]]) -> None:
         in_order = sorted(calls, key=lambda each: each[0])
-        self._engine.set_bundle(bundle, [does for _, does in in_order])
+        self._engine.entries.set_bundle(bundle, [does for _, does in in_order])
 
     def _remove_bundle(self, bundle: int) -> None:
-        self._engine.remove_bundle(bundle)
+        self._engine.entries.remove_bundle(bundle)
         self._bundles.give_back(bundle)
         del self._users[bundle]
 

@@ -17,7 +17,7 @@ def read(
     number = wanted.register_id
     for register in [schema.register(number)] if number else schema.registers.values():
         cells = indices(register, wanted)
-        values = engine.register(register.name, cells.start, len(cells))
+        values = engine.arrays.register(register.name, cells.start, len(cells))
         for index, value in zip(cells, values, strict=True):
             entry = p4rt.RegisterEntry(register_id=register.id, data=_data(register, value))
             entry.index.index = index
@@ -29,7 +29,7 @@ def write(engine: Engine, schema: Schema, entry: p4rt.RegisterEntry) -> None:
     register = schema.register(entry.register_id)
     bits = _bits(register, entry.data)
     cells = indices(register, entry)
-    engine.set_register(register.name, cells.start, [bits] * len(cells))
+    engine.arrays.set_register(register.name, cells.start, [bits] * len(cells))
 
 
 def _data(register: Register, bits: int) -> p4data_pb2.P4Data:

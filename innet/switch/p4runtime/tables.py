@@ -12,7 +12,9 @@ from dataclasses import field as dataclass_field
 import grpc
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from innet.switch.engine import MISS, NO_ACTION, NO_BUNDLE, Count, Engine
+from innet.switch.engine import Engine
+from innet.switch.engine.counts import Count
+from innet.switch.engine.entries import MISS, NO_ACTION, NO_BUNDLE
 from innet.switch.p4runtime.counting import counted, counter_data
 from innet.switch.p4runtime.metering import meter_rates
 from innet.switch.p4runtime.profiles import Call, Profiles, call
@@ -78,7 +80,7 @@ class Tables:
         elif update == p4rt.Update.MODIFY:
             self._modify(table, stored, message)
         else:
-            self._engine.remove(table.name, stored.id)
+            self._engine.entries.remove(table.name, stored.id)
             self._release(table, stored.bundle)
             del self._entries[table.id][key]
 
@@ -143,7 +145,7 @@ class Tables:
         if not table.layout.direct_counter:
             raise invalid(f"{table.name}: has no direct counter")
         number = stored.id if stored else MISS
-        self._engine.entry_count(table.name, number, counted(counter.data))
+        self._engine.entries.count(table.name, number, counted(counter.data))
 
     def meters(self, message: p4rt.TableEntry) -> Iterator[p4rt.DirectMeterEntry]:
         """Yield the direct meters of the entries that `message` describes."""
@@ -184,7 +186,9 @@ class Tables:
                 timeout = stored.message.idle_timeout_ns
                 if not timeout:
                     continue
-                idle = min(self._engine.idle_ns(table.name, stored.id), now - stored.idle_from)
+                idle = min(
+                    self._engine.entries.idle_ns(table.name, stored.id), now - stored.idle_from
+                )
                 if idle >= timeout:
                     over.append(_idle_message(stored.message))
                     stored.idle_from, idle = now, 0
@@ -210,10 +214,10 @@ class Tables:
         if not wanted.HasField("meter_config"):
             message.ClearField("meter_config")
         if wanted.HasField("counter_data") and table.layout.direct_counter:
-            count = self._engine.entry_count(table.name, number)
+            count = self._engine.entries.count(table.name, number)
             message.counter_data.CopyFrom(counter_data(count))
         if wanted.HasField("time_since_last_hit") and table.ages and number != MISS:
-            elapsed = self._engine.idle_ns(table.name, number)
+            elapsed = self._engine.entries.idle_ns(table.name, number)
             message.time_since_last_hit.elapsed_ns = elapsed
         return message
 
@@ -225,7 +229,7 @@ class Tables:
 
     def _store_initial(self, table: Table) -> None:
         """Store the program's own entries, with the priorities that P4Runtime gives them."""
-        numbers = self._engine.initial_entries[table.name]
+        numbers = self._engine.entries.initial[table.name]
         for number, entry in zip(numbers, table.layout.entries, strict=True):
             message = p4rt.TableEntry(table_id=table.id, is_const=table.is_const)
             for each, value, mask in zip(table.fields, entry.values, entry.masks, strict=True):
@@ -249,7 +253,7 @@ class Tables:
         values, masks, priority = key
         rank = priority if table.needs_priority else 1 + sum(mask.bit_count() for mask in masks)
         with self._engine.held():
-            number = self._engine.insert(table.name, values, masks, rank, *does)
+            number = self._engine.entries.insert(table.name, values, masks, rank, *does)
             self._write_count(table, number, message)
             self._write_meter(table, number, message)
         self._entries[table.id][key] = _Stored(number, _kept(message), does[-1])
@@ -262,7 +266,7 @@ class Tables:
             return
         does = self._resolve(table, message.action)
         with self._engine.held():
-            self._engine.set_action(table.name, stored.id, *does)
+            self._engine.entries.set_action(table.name, stored.id, *does)
             self._write_count(table, stored.id, message)
             self._write_meter(table, stored.id, message)
         self._release(table, stored.bundle)
@@ -271,12 +275,12 @@ class Tables:
 
     def _write_count(self, table: Table, number: int, message: p4rt.TableEntry) -> None:
         if message.HasField("counter_data"):
-            self._engine.entry_count(table.name, number, counted(message.counter_data))
+            self._engine.entries.count(table.name, number, counted(message.counter_data))
 
     def _write_meter(self, table: Table, number: int, message: p4rt.TableEntry) -> None:
         if table.layout.direct_meter:
             rates = meter_rates(message.meter_config) if message.HasField("meter_config") else None
-            self._engine.set_entry_meter(table.name, number, rates)
+            self._engine.entries.set_meter(table.name, number, rates)
 
     def _resolve(self, table: Table, action: p4rt.TableAction) -> tuple[int, Sequence[int], int]:
         """Return an entry's action, arguments and bundle. The bundle is held. Raises Refusal."""
@@ -300,7 +304,7 @@ class Tables:
         if message.HasField("action"):
             does = self._resolve(table, message.action)
             with self._engine.held():
-                self._engine.set_action(table.name, MISS, *does)
+                self._engine.entries.set_action(table.name, MISS, *does)
                 self._write_count(table, MISS, message)
             self._defaults[table.id] = _kept(message)
         else:
@@ -308,9 +312,9 @@ class Tables:
             original = NO_ACTION if layout.default_action is None else layout.default_action
             does = original, layout.default_args, NO_BUNDLE
             with self._engine.held():
-                self._engine.set_action(table.name, MISS, *does)
+                self._engine.entries.set_action(table.name, MISS, *does)
                 if layout.direct_counter:
-                    self._engine.entry_count(table.name, MISS, Count(0, 0))
+                    self._engine.entries.count(table.name, MISS, Count(0, 0))
             self._defaults.pop(table.id, None)
         self._release(table, self._default_bundles[table.id])
         self._default_bundles[table.id] = does[-1]

@@ -40,7 +40,7 @@ class ValueSets:
         keys = [_key(value_set, member) for member in entry.members]
         if len(set(keys)) < len(keys):
             raise already_exists(f"{value_set.name}: a member is there twice")
-        self._engine.set_values(value_set.name, keys)
+        self._engine.entries.set_values(value_set.name, keys)
         self._members[value_set.id] = list(entry.members)
 
 

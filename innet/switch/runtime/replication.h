@@ -55,8 +55,8 @@ struct replication {
     u32 learned_first, learned_bytes;
     u64 learned_lost;
     bool *learning; /* whether somebody wants samples of the list */
-    int learned_bell;
-    bool ring_bell;
+    int learned_eventfd;
+    bool wake_reader;
 };
 
 struct sw;
