@@ -6,8 +6,7 @@ The generated file reads top down like the P4 program: headers and registers (`d
 and `scope`. `names` keeps the program's own text out of the C.
 """
 
-from innet.errors import UnsupportedProgram
-from innet.switch import ir, limits
+from innet.switch import ir
 from innet.switch.codegen import checksums, controls, data, externs, packet, replication
 from innet.switch.codegen.headers import Headers
 from innet.switch.codegen.parsing import Parsing
@@ -16,13 +15,7 @@ from innet.switch.codegen.scope import Scope
 from innet.switch.codegen.steps import Steps
 from innet.switch.layout import key_bytes, value_set_bytes
 
-__all__ = ["generate"]
-
 _NO_ACTION = 0xFFFFFFFF
-
-_NONSENSE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError,
-             StopIteration)  # fmt: skip
-"""The exceptions that a malformed program causes: by unknown names, and by parts of the wrong type."""
 
 
 def generate(program: ir.Program, *, tracing: bool = False) -> str:
@@ -30,15 +23,6 @@ def generate(program: ir.Program, *, tracing: bool = False) -> str:
 
     With `tracing`, the program logs what it does with every packet. Raises UnsupportedProgram.
     """
-    try:
-        return _text(program, tracing=tracing)
-    except RecursionError:
-        raise UnsupportedProgram(limits.TOO_DEEP) from None
-    except _NONSENSE as problem:
-        raise UnsupportedProgram(f"malformed BMv2 JSON: {problem!r}") from problem
-
-
-def _text(program: ir.Program, *, tracing: bool) -> str:
     scope = Scope(program, tracing=tracing)
     program = scope.program
     banks = data.banks(program.registers)

@@ -40,14 +40,14 @@ def check(info: p4info_pb2.P4Info) -> None:
 def _check_thing(thing: Any) -> None:
     name = thing.preamble.name
     if hasattr(thing, "size"):
-        limits.number(f"the P4Info's {name}: its size", thing.size, limits.MOST_ELEMENTS)
+        limits.number(f"the P4Info's {name}: its size", thing.size, limits.MAX_ELEMENTS)
     bits = 0
     for parts in _parts(thing):
         _check_count(f"the P4Info's {name}: its parts", len(parts))
         for part in parts:
             if hasattr(part, "bitwidth"):
                 bits += limits.width(f"the P4Info's {name}", part.bitwidth)
-    limits.number(f"the P4Info's {name}: its width", bits, 8 * limits.MOST_JOINED)
+    limits.number(f"the P4Info's {name}: its width", bits, 8 * limits.MAX_JOINED)
 
 
 def _parts(thing: Any) -> Iterator[Any]:
