@@ -72,8 +72,8 @@ class Actions:
 
     def parser_step(self, node: Node) -> ir.Primitive:
         """Return a primitive of a parser state. Raises UnsupportedProgram."""
-        if node.get("op") in _ONLY_IN_ACTIONS:
-            raise UnsupportedProgram(f"{source(node)}: {node.get('op')} in a parser state")
+        if (op := node.text("op")) in _ONLY_IN_ACTIONS:
+            raise UnsupportedProgram(f"{source(node)}: {op} in a parser state is not supported")
         return _Steps(self._packet, self._named, 0, 0).read(node)
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-from innet.errors import UnsupportedProgram
 from innet.switch import ir, limits
 from innet.switch.bmv2json.document import Node
 
@@ -57,8 +56,8 @@ def _entry(
 def _match(key: ir.MatchKey, node: Node) -> tuple[int, int]:
     """Return a value and a mask, or the bounds of a range."""
     full = (1 << key.bits) - 1
-    kind = node.get("match_type")
-    if (kind == "range") != (key.match == "range"):
+    kind = node.text("match_type")
+    if kind != key.match and not {kind, key.match} <= {"ternary", "optional"}:
         raise node.error(f"a match of type {kind!r} for a key of type {key.match!r}")
     match kind:
         case "exact":
@@ -66,13 +65,11 @@ def _match(key: ir.MatchKey, node: Node) -> tuple[int, int]:
         case "lpm":
             length = node.number("prefix_length", key.bits, name="the length of a prefix")
             mask = full ^ (full >> length)
-        case "ternary" | "optional":
-            mask = node.hexadecimal("mask") & full
         case "range":
             low, high = node.hexadecimal("start") & full, node.hexadecimal("end") & full
             if low > high:
                 raise node.error(f"the range begins at {low:#x} and ends at {high:#x}")
             return low, high
         case _:
-            raise UnsupportedProgram(f"{kind!r} matches are not supported")
+            mask = node.hexadecimal("mask") & full
     return node.hexadecimal("key") & mask, mask

@@ -17,10 +17,11 @@ from innet.switch.codegen import generate
 from innet.switch.engine import EgressHook, Engine
 from innet.switch.link_monitor import LinkMonitor
 from innet.switch.p4runtime.batches import all_or_none, each_alone
+from innet.switch.p4runtime.entities import Field, encode
 from innet.switch.p4runtime.notifier import Notifier
 from innet.switch.p4runtime.pipeline import Pipeline
 from innet.switch.p4runtime.refusal import Refusal, invalid, not_found
-from innet.switch.p4runtime.schema import Field, Schema, encode
+from innet.switch.p4runtime.schema import Schema
 from innet.switch.ports import Port, cpu_port
 from innet.switch.stats import Stats
 

@@ -6,8 +6,9 @@ from p4.v1 import p4data_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 
 from innet.switch.engine import Engine
+from innet.switch.p4runtime.entities import Register, encode, indices
 from innet.switch.p4runtime.refusal import invalid
-from innet.switch.p4runtime.schema import Register, Schema, encode, indices
+from innet.switch.p4runtime.schema import Schema
 
 
 def read(

@@ -6,9 +6,10 @@ import grpc
 from p4.v1 import p4runtime_pb2 as p4rt
 
 from innet.switch.engine import Engine
+from innet.switch.p4runtime.entities import ValueSet
+from innet.switch.p4runtime.matches import match_key
 from innet.switch.p4runtime.refusal import Refusal, already_exists, invalid
-from innet.switch.p4runtime.schema import Schema, ValueSet
-from innet.switch.p4runtime.tables import match_key
+from innet.switch.p4runtime.schema import Schema
 
 
 class ValueSets:
