@@ -36,7 +36,7 @@ from rich.console import Console
 from rich.table import Table
 
 from innet.controller.aggregation import AggregationSwitch
-from innet.controller.values import Attachment, Place, SwitchRecord, Wanted
+from innet.controller.records import Attachment, Place, SwitchRecord, Wanted
 from innet.errors import InnetError, UsageError
 from innet.p4.artifacts import artifact
 from innet.switch.engine import Engine

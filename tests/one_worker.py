@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from switches import receive, udp_socket
 
-from innet.controller import innet_pb2 as pb
-from innet.host.bell import Bell
 from innet.host.link import Link, open_link
 from innet.host.seat import Epoch, Path, Seat
+from innet.host.waker import Bell
+from innet.rpc import innet_pb2 as pb
 from innet.wire.check import intact, seal
 from innet.wire.frames import ENCAPSULATION_BYTES, SOURCE_IP, SOURCE_PORT, Address
 from innet.wire.layout import Kind

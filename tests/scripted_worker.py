@@ -10,9 +10,9 @@ from typing import Any, Self
 import numpy as np
 from racks import Rack
 
-from innet.controller import innet_pb2 as pb
-from innet.controller.client import translated
 from innet.errors import InnetError
+from innet.rpc import innet_pb2 as pb
+from innet.rpc.client import translated
 from innet.wire.check import seal
 from innet.wire.frames import ENCAPSULATION_BYTES, Address, encapsulation
 from innet.wire.layout import HEADER_BYTES, Kind, Operation

@@ -62,7 +62,7 @@ def gradients(workers: int, recipe: tuple[int, int, int, int, int]) -> np.ndarra
 
 
 def assert_within_the_stated_bound(block: np.ndarray, got: np.ndarray) -> None:
-    """Check the bound that `innet.host.quantize` states. `block` is (workers, up to LANES)."""
+    """Check the bound of `innet.host.quantizers.fixed_point`. `block` is (workers, up to LANES)."""
     workers, two = len(block), Fraction(2)
     _, exponent = frexp(float(np.abs(block).max()))
     step = max(two ** (exponent + (workers - 1).bit_length() - 31), two**-126)

@@ -15,7 +15,7 @@ from racks import WITHIN, Rack, rack
 from innet.host.agent import Agent
 from innet.host.exchanges import Exchanges
 from innet.host.integers import Reduction
-from innet.host.quantizers.choice import Choice
+from innet.host.quantizers.spec import Choice
 from innet.host.reducer import Reducer
 from innet.host.seat import Path, Patience
 

@@ -11,7 +11,7 @@ import grpc
 import pytest
 from test_epochs import eventually
 
-from innet.controller.connection import PROBE_EVERY, Connection, break_when_silent
+from innet.system.tcp import PROBE_EVERY, Connection, break_when_silent
 
 PEER = """
 import socket, sys

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from racks import WITHIN
 
-from innet.demo.rack import Rack, free_tcp_port, local_rack, spawned
+from innet.local.rack import Rack, free_tcp_port, local_rack, spawned
 
 DIGITS = Path(__file__).parents[1] / "examples" / "digits.py"
 WORKERS = 2

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from commands import BIN
 
-from innet.controller import innet_pb2 as pb
 from innet.demo.comparison import Outcome, check
 from innet.errors import InnetError
+from innet.rpc import innet_pb2 as pb
 
 WITHIN = 250.0
 MARK = "INNET_TEST_MARK"

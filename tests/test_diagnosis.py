@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from innet.controller import innet_pb2 as pb
 from innet.observe.diagnosis import diagnose
 from innet.observe.findings import Finding, Severity
 from innet.observe.job_rules import JOB_RULES, UNEXPLAINED
@@ -16,6 +15,7 @@ from innet.observe.port_rules import PORT_RULES
 from innet.observe.sample import Sample, View, watch
 from innet.observe.tree_rules import TREE_RULES
 from innet.observe.worker_rules import WORKER_RULES
+from innet.rpc import innet_pb2 as pb
 
 WORKERS, SLOTS, CHUNKS = 3, 32, 391
 SECONDS = 1.0

@@ -14,10 +14,10 @@ from faults import UP, Faults, Wiring, faulty
 from racks import WITHIN, Rack, means, rack
 
 from innet.controller.registry import Policy
-from innet.demo.rack import local_rack
 from innet.host.agent import Agent, join
 from innet.host.link import frame_address, parse_endpoints
 from innet.host.seat import Patience
+from innet.local.rack import local_rack
 from innet.observe.diagnosis import diagnose
 from innet.observe.findings import Finding, Severity
 from innet.observe.sample import View, take

@@ -13,7 +13,7 @@ import pytest
 from machines import Machines, finished, kill, machines
 from pages import ROOT, commands
 
-from innet.certificates import make
+from innet.rpc.certificates import make
 from topologies import namespaces
 
 README = commands("README.md")

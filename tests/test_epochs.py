@@ -17,10 +17,10 @@ from p4runtime_client import Names, uint128
 from racks import Rack
 from scripted_worker import WITHIN, ScriptedWorker, scripted
 
-from innet.controller import innet_pb2 as pb
 from innet.controller.registry import Policy
 from innet.errors import AlreadyExists, NotAuthorized, NotFound, UsageError
 from innet.p4.artifacts import artifact
+from innet.rpc import innet_pb2 as pb
 from innet.wire.layout import Kind
 
 SWITCH, FALLBACK = pb.PATH_SWITCH, pb.PATH_FALLBACK

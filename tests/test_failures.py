@@ -19,11 +19,11 @@ from mortal import (
 )
 from racks import PATIENCE, WITHIN, Rack, means, rack
 
-from innet.controller import innet_pb2 as pb
-from innet.demo.rack import local_rack
 from innet.errors import ControllerUnreachable, SwitchUnreachable, WorkersMissing
 from innet.host.agent import Agent, join
 from innet.host.seat import Patience
+from innet.local.rack import local_rack
+from innet.rpc import innet_pb2 as pb
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

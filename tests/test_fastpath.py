@@ -14,9 +14,10 @@ import sanitized_worker
 from sanitizers import sanitizer
 
 from innet.errors import CompilerError
-from innet.host import fastpath, quantize, transport
+from innet.host import fastpath, transport
 from innet.host.fastpath import Format
 from innet.host.integers import Reduction
+from innet.host.quantizers import fixed_point as quantize
 from innet.host.scaling import Scaling
 from innet.host.seat import Epoch, Patience, Seat
 from innet.host.seat import Path as Way

@@ -17,8 +17,8 @@ from racks import Rack, rack
 from scapy.layers.l2 import ARP, Ether
 from switches import ANSWERS_WITHIN, receive
 
-from innet.controller import innet_pb2 as pb
 from innet.host.link import frame_address, parse_endpoints
+from innet.rpc import innet_pb2 as pb
 from innet.wire.check import seal
 from innet.wire.frames import Address, encapsulation
 from innet.wire.layout import Flag, Kind, Operation

@@ -19,8 +19,8 @@ from racks import Rack
 from scripted_worker import beating, scripted
 from test_epochs import assert_sums
 
-from innet.controller import innet_pb2 as pb
-from innet.controller.client import connect
+from innet.rpc import innet_pb2 as pb
+from innet.rpc.client import connect
 
 MESSAGES = int(os.environ.get("INNET_FUZZ_MESSAGES", "2000"))
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from test_store import ADDRESS, CHIP, JOB, RACK, SPEC, SWITCH
 
-from innet.controller import innet_pb2 as pb
+from innet.controller.records import Attachment, Place, WorkerRecord
 from innet.controller.store import State, Store
-from innet.controller.values import Attachment, Place, WorkerRecord
 from innet.errors import UsageError
+from innet.rpc import innet_pb2 as pb
 
 STATES = int(os.environ.get("INNET_FUZZ_STATES", "400"))
 

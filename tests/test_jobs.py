@@ -14,11 +14,11 @@ from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from innet.controller import innet_pb2 as pb
 from innet.controller.agreement import Detour, first_exchange
 from innet.controller.jobs import Dismiss, Job, Tell
-from innet.controller.values import Attachment, JobSpec, Place
+from innet.controller.records import Attachment, JobSpec, Place
 from innet.errors import AlreadyExists, ControllerError, NotFound, UsageError
+from innet.rpc import innet_pb2 as pb
 from innet.wire.frames import Address
 
 LEASE = 3.0

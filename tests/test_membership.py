@@ -9,7 +9,6 @@ import pytest
 from racks import WITHIN, Rack, means, problem, rack, random_vectors
 from switches import running_switch
 
-from innet.controller import innet_pb2 as pb
 from innet.errors import (
     AlreadyExists,
     ControllerError,
@@ -19,6 +18,7 @@ from innet.errors import (
     WorkersMissing,
 )
 from innet.host.agent import join
+from innet.rpc import innet_pb2 as pb
 
 PORTS = 4
 MANY = 300_000

@@ -16,14 +16,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from racks import WITHIN, Rack, free_cables, means, rack
 from switches import running_switch
 
-from innet.controller import innet_pb2 as pb
-from innet.controller.client import connect
 from innet.controller.history import Cause, History
 from innet.controller.metrics import ControllerCollector
 from innet.controller.registry import Policy, Registry
 from innet.controller.store import Store
 from innet.errors import UsageError
 from innet.host.agent import Agent
+from innet.rpc import innet_pb2 as pb
+from innet.rpc.client import connect
 
 Samples = dict[tuple[str, ...], float]
 WORKERS, LANES, ELEMENTS = 2, 64, 10_000

@@ -12,11 +12,11 @@ from racks import WITHIN
 from trees import Forest, forest, integers, sums
 
 from innet.errors import ParameterServerError, ServerLost, UsageError, WorkersDisagree
-from innet.host import quantize
 from innet.host.agent import Agent
 from innet.host.parameters import RackedParameters
-from innet.pbox import SGD, Adam, Momentum, Optimizer
-from innet.pbox.native import library, pointers
+from innet.host.quantizers import fixed_point as quantize
+from innet.servers.pbox import SGD, Adam, Momentum, Optimizer
+from innet.servers.pbox.native import library, pointers
 
 LANES = 64
 WIDTH = LANES - 8
@@ -60,7 +60,7 @@ def mean(gradients: Sequence[Sequence[np.ndarray]]) -> np.ndarray:
 
 
 class Reference:
-    """The same optimizer of :mod:`innet.pbox`, run on this machine with the mean."""
+    """The same optimizer of :mod:`innet.servers.pbox`, run on this machine with the mean."""
 
     def __init__(self, optimizer: Optimizer, start: np.ndarray) -> None:
         self.values = start.copy()

@@ -12,7 +12,7 @@ import pytest
 from parameter_rows import SERVICE_NUMBER, WIDTH, begin, describe, floats, lanes, read, result, step
 from sanitizers import sanitizer
 
-from innet.parent.native import Parameters
+from innet.servers.rack.native import Parameters
 from innet.wire import parameters as wire
 from innet.wire.check import intact
 from innet.wire.layout import Flag, Kind, Operation

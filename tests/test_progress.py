@@ -10,9 +10,9 @@ from one_worker import EPOCH, Switch, cabled
 from racks import means, rack
 from test_exchanges import Worker
 
-from innet.controller import innet_pb2 as pb
 from innet.host.agent import Agent
 from innet.host.seat import Epoch, Path
+from innet.rpc import innet_pb2 as pb
 from innet.wire.layout import Kind
 
 NEXT = Epoch(10, Path.SWITCH, EPOCH.first_slot, EPOCH.slots)

@@ -15,7 +15,7 @@ from innet.controller import entries
 from innet.controller.aggregation import AggregationSwitch
 from innet.controller.names import Names, group
 from innet.controller.reconcile import by_key, difference, key
-from innet.controller.values import Attachment, Place, SwitchRecord, Wanted
+from innet.controller.records import Attachment, Place, SwitchRecord, Wanted
 from innet.p4.artifacts import artifact
 from innet.wire.frames import Address
 

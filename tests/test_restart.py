@@ -20,8 +20,8 @@ from racks import Rack
 from scripted_worker import ScriptedWorker, beating, scripted
 from test_epochs import assert_sums, eventually, reachable, renew
 
-from innet.controller import innet_pb2 as pb
 from innet.errors import ControllerUnreachable, InnetError, NotFound
+from innet.rpc import innet_pb2 as pb
 
 KILLS = int(os.environ.get("INNET_KILLS", "10"))
 LEASE = "5"

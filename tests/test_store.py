@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from innet.controller import innet_pb2 as pb
-from innet.controller.store import SCHEMA_VERSION, Store
-from innet.controller.values import (
+from innet.controller.records import (
     Attachment,
     JobRecord,
     JobSpec,
@@ -20,7 +18,9 @@ from innet.controller.values import (
     Uplink,
     WorkerRecord,
 )
+from innet.controller.store import SCHEMA_VERSION, Store
 from innet.errors import ControllerError, UsageError
+from innet.rpc import innet_pb2 as pb
 from innet.wire.frames import Address
 
 ADDRESS = Address("02:00:00:00:00:01", "10.0.0.1", 4000)

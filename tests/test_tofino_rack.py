@@ -20,12 +20,12 @@ from tofino_rack import free_cables, model_chip, tofino_rack, tofino_tree
 from tofino_switch import TofinoSwitch
 from trees import integers, sums
 
-from innet.controller import innet_pb2 as pb
 from innet.controller.names import Names, group
 from innet.host import membership
 from innet.host.transport import Patience
 from innet.p4 import tofino
 from innet.p4.artifacts import Artifact
+from innet.rpc import innet_pb2 as pb
 from innet.wire.check import seal
 from innet.wire.frames import ENCAPSULATION_BYTES, encapsulation
 from innet.wire.layout import HEADER_BYTES, Kind, Operation

@@ -6,10 +6,10 @@ import re
 import pytest
 from rich.console import Console
 
-from innet.controller import innet_pb2 as pb
-from innet.observe.pace import Pace, Paces
+from innet.observe.rates import Pace, Paces
 from innet.observe.sample import Sample
 from innet.observe.top import Overview, Screen
+from innet.rpc import innet_pb2 as pb
 
 
 def sample(at: float, silent: float = 0.0, workers: int = 2, **progress: float) -> Sample:

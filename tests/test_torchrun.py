@@ -14,7 +14,7 @@ import pytest
 from commands import BIN
 from test_demo import marked, until
 
-from innet.demo.rack import Rack, free_tcp_port, local_rack, spawned
+from innet.local.rack import Rack, free_tcp_port, local_rack, spawned
 
 HERE = Path(__file__).parent
 WITHIN = 200.0

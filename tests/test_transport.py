@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from one_worker import CHUNKS, EPOCH, LANES, SEAT, WITHIN, Switch, cabled
 
-from innet.controller import innet_pb2 as pb
 from innet.errors import AllReduceError, LeftBehind, SwitchUnreachable, WorkersMissing
-from innet.host.bell import monotonic
 from innet.host.seat import Epoch, Patience, Seat
 from innet.host.transport import SwitchTransport
+from innet.host.waker import monotonic
+from innet.rpc import innet_pb2 as pb
 from innet.wire.layout import Flag, Kind, Operation
 
 if TYPE_CHECKING:

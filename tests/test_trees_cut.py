@@ -15,7 +15,6 @@ from racks import WITHIN
 from trees import Forest, finish, forest, integers, submit, sums
 
 import innet
-from innet.controller import innet_pb2 as pb
 from innet.errors import SwitchUnreachable, WorkersMissing
 from innet.host.agent import Agent
 from innet.host.parameters import RackedParameters
@@ -23,7 +22,8 @@ from innet.host.seat import Patience
 from innet.observe.diagnosis import diagnose
 from innet.observe.findings import Finding, Severity
 from innet.observe.sample import take, watch
-from innet.pbox import Momentum
+from innet.rpc import innet_pb2 as pb
+from innet.servers.pbox import Momentum
 
 AT = ["left", "right", "right"]
 LEFT = 0

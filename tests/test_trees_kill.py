@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from trees import Forest, finish, forest, integers, submit, sums
 
-from innet.controller import innet_pb2 as pb
 from innet.errors import InnetError
 from innet.host.transport import Patience
+from innet.rpc import innet_pb2 as pb
 
 AT = ["left", "left", "right"]
 

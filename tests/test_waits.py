@@ -5,9 +5,9 @@ import logging
 import pytest
 from test_jobs import Told, where, working
 
-from innet.controller import innet_pb2 as pb
 from innet.controller.waits import Waits, waited_for
 from innet.host.waiting import Notice, Stopwatch
+from innet.rpc import innet_pb2 as pb
 
 
 def test_the_ranks_that_are_not_ready_for_an_epoch_are_waited_for():

@@ -16,7 +16,7 @@ from scapy.layers.l2 import Ether
 from scapy.packet import NoPayload, Packet, Padding
 
 import innet
-from innet.native import find_compiler
+from innet.native.compiler import find_compiler
 from innet.p4.artifacts import artifact
 from innet.wire.capture import Innet, Lanes
 from innet.wire.check import intact, seal, weight

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from innet.controller.addresses import is_station
 from innet.controller.defaults import uplink_address
 from innet.controller.names import Names, group
-from innet.controller.values import Attachment, Contributor, Share, Uplink, Wanted
+from innet.controller.records import Attachment, Contributor, Share, Uplink, Wanted
+from innet.controller.stations import is_station
 from innet.wire.frames import Address
 
 _FLOOD_GROUP = 1

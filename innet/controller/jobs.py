@@ -7,11 +7,9 @@ messages for the workers. The entries that the switch should hold follow from th
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from innet.controller import innet_pb2 as pb
 from innet.controller.agreement import Detour, first_exchange
 from innet.controller.history import Cause, Departed, History
-from innet.controller.trees import Fabric, shares
-from innet.controller.values import (
+from innet.controller.records import (
     Attachment,
     JobRecord,
     JobSpec,
@@ -20,7 +18,9 @@ from innet.controller.values import (
     Wanted,
     WorkerRecord,
 )
+from innet.controller.trees import Fabric, shares
 from innet.errors import AlreadyExists, ControllerError, InnetError, NotFound, UsageError
+from innet.rpc import innet_pb2 as pb
 
 LAST_EPOCH = 0xFFFF
 

@@ -7,10 +7,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from innet.controller import innet_pb2 as pb
 from innet.controller.registry import Registry
-from innet.controller.views import PATHS
 from innet.errors import NotFound
+from innet.rpc import innet_pb2 as pb
+from innet.rpc.words import PATHS
 
 _PORT_COUNTERS = ("refused", "corrupted", "spoofed")
 

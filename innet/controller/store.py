@@ -15,9 +15,8 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from innet.controller import innet_pb2 as pb
 from innet.controller.checksum import LAST_JOB, Checksum, Item, job_item, switch_item
-from innet.controller.values import (
+from innet.controller.records import (
     Attachment,
     JobRecord,
     JobSpec,
@@ -27,6 +26,7 @@ from innet.controller.values import (
     WorkerRecord,
 )
 from innet.errors import ControllerError, UsageError
+from innet.rpc import innet_pb2 as pb
 from innet.wire.frames import Address
 
 SCHEMA_VERSION = 4

@@ -14,7 +14,7 @@ import structlog
 
 from innet.controller.aggregation import AggregationSwitch
 from innet.controller.election import SwitchTaken
-from innet.controller.values import Wanted
+from innet.controller.records import Wanted
 from innet.errors import SwitchError, UsageError
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import structlog
 
-from innet.controller import innet_pb2 as pb
 from innet.controller.jobs import Actions, Job, Tell, Worker
+from innet.rpc import innet_pb2 as pb
 
 TELL_AFTER_S = 5.0
 """Seconds of waiting after which the log mentions it."""

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 
-from innet.controller import innet_pb2 as pb
 from innet.errors import (
     AgentClosed,
     AllReduceError,
@@ -24,7 +23,6 @@ from innet.errors import (
     SwitchUnreachable,
     WorkersMissing,
 )
-from innet.host.bell import Bell, monotonic
 from innet.host.fallback import Fallback
 from innet.host.integers import Flags, Integers, Reduction
 from innet.host.link import Link
@@ -32,6 +30,8 @@ from innet.host.scaling import Scaling
 from innet.host.seat import Epoch, Path, Patience, Seat
 from innet.host.transport import SwitchTransport, Traffic
 from innet.host.waiting import Notice, Stopwatch, named
+from innet.host.waker import Bell, monotonic
+from innet.rpc import innet_pb2 as pb
 from innet.wire.layout import Operation
 
 if TYPE_CHECKING:

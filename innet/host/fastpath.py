@@ -30,8 +30,8 @@ from innet.errors import CompilerError
 from innet.host.integers import Bitmaps, Flags, Integers, Reduction
 from innet.host.turns import BATCHES, Terms, Turn
 from innet.host.window import Window
-from innet.native import compile_library
-from innet.packaged import read
+from innet.native.compiler import compile_library
+from innet.system.packaged import read
 from innet.wire.check import bases, weights
 from innet.wire.layout import HEADER, HEADER_BYTES, VERSION, Kind
 from innet.wire.records import Records

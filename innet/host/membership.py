@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterator, Mapping
 
 import grpc
 
-from innet import tls
-from innet.controller import innet_pb2 as pb
-from innet.controller.client import CONNECT_WITHIN, connect, translated
-from innet.controller.connection import break_when_silent
 from innet.errors import ControllerError, InnetError
-from innet.host.bell import Bell
 from innet.host.link import Link, open_link
 from innet.host.seat import Epoch, Path, Seat
+from innet.host.waker import Bell
+from innet.rpc import innet_pb2 as pb
+from innet.rpc import tls
+from innet.rpc.client import CONNECT_WITHIN, connect, translated
+from innet.system.tcp import break_when_silent
 from innet.wire.frames import Address
 from innet.wire.layout import Kind
 from innet.wire.records import blank

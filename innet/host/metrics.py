@@ -10,9 +10,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from innet.controller import innet_pb2 as pb
 from innet.host.seat import Epoch, Path, Seat
-from innet.metrics import serve
+from innet.rpc import innet_pb2 as pb
+from innet.telemetry.prometheus import serve
 
 Item = TypeVar("Item")
 

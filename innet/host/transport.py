@@ -11,7 +11,6 @@ from typing import Protocol
 
 import numpy as np
 
-from innet.controller import innet_pb2 as pb
 from innet.errors import LeftBehind, SwitchUnreachable, WorkersMissing
 from innet.host import fastpath
 from innet.host.congestion import CongestionWindow
@@ -23,6 +22,7 @@ from innet.host.seat import Epoch, Path, Patience, Seat
 from innet.host.timer import ProbeTimer, RetransmissionTimer
 from innet.host.turns import Terms, Turn, Turns
 from innet.host.window import Indices, Window
+from innet.rpc import innet_pb2 as pb
 from innet.wire.frames import ENCAPSULATION_BYTES
 from innet.wire.layout import Kind, Operation
 from innet.wire.records import Records, blank

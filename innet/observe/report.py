@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 from rich.table import Column, Table
 from rich.text import Text
 
-from innet.console import PlainConsole
-from innet.controller.views import PATHS
 from innet.observe.findings import Finding, Severity
 from innet.observe.sample import View
+from innet.rpc.words import PATHS
+from innet.terminal.console import PlainConsole
 
 _STYLES = {
     Severity.PROBLEM: "bold red", Severity.WARNING: "yellow",

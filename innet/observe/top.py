@@ -10,17 +10,17 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Column, Table
 
-from innet.console import PlainConsole
-from innet.controller import innet_pb2 as pb
-from innet.controller import innet_pb2_grpc as rpc
-from innet.controller.client import translated
-from innet.controller.views import PATHS
 from innet.errors import NotFound
 from innet.host.waiting import named
-from innet.observe.cases import STALLED_S
 from innet.observe.diagnosis import held_up
-from innet.observe.pace import Pace, Paces
+from innet.observe.rates import Pace, Paces
 from innet.observe.sample import PORT_COUNTERS, Sample, View
+from innet.observe.subjects import STALLED_S
+from innet.rpc import innet_pb2 as pb
+from innet.rpc import innet_pb2_grpc as rpc
+from innet.rpc.client import translated
+from innet.rpc.words import PATHS
+from innet.terminal.console import PlainConsole
 
 _TREE_COUNTERS = ("completed", "waiting", "raised", "pending")
 

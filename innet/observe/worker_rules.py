@@ -6,10 +6,10 @@ its packets arrive, whether it sends any, and whether it is slow.
 
 from collections.abc import Callable, Iterator
 
-from innet.observe.cases import STALLED_S, WorkerCase, departures, ranks
 from innet.observe.findings import Severity
 from innet.observe.rules import Rule
 from innet.observe.sample import SILENT_HEART_S
+from innet.observe.subjects import STALLED_S, WorkerCase, departures, ranks
 
 _UNREACHABLE_S = 3.0
 """Seconds of silence of a machine's kernel, which is asked every second."""
