@@ -472,7 +472,7 @@ def job_show(
     with _controller(address, tls_folder) as stub, translated("show the job"):
         job = stub.GetJob(pb.GetJobRequest(name=name))
     table = Table(show_header=False)
-    table.add_row("job", f"{job.name} (id {job.id}, epoch {job.epoch})")
+    table.add_row("job", f"{job.name} (id {job.id}, term {job.term})")
     table.add_row("switch", job.switch)
     table.add_row("workers", f"{job.workers}; joined: {', '.join(map(str, job.joined)) or 'none'}")
     table.add_row("quorum", str(job.quorum))

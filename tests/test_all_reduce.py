@@ -299,7 +299,7 @@ def test_losses_repetitions_and_overtaking_on_the_way_change_nothing(tor: Rack):
                 assert min(counts.dropped, counts.duplicated, counts.reordered) > 10
             traffic = agent.traffic
             assert traffic.retransmissions > 10
-            # An exchange that a new epoch has interrupted adds to the sent and completed chunks.
+            # An exchange that a new term has interrupted adds to the sent and completed chunks.
             assert traffic.packets_sent >= traffic.chunks + traffic.retransmissions
         counters = tor.show(job).counters
         assert counters.completed >= agents[0].traffic.chunks

@@ -32,9 +32,11 @@ def sound(tmp_path_factory) -> tuple[bytes, State]:
     for number in range(1, 9):
         spec = replace(SPEC, name=f"job {number}", id=number, number=number, others=("rack",))
         place = Place(number, 32 * number, 32) if number % 2 else None
-        terms = pb.Resume(epoch=77, path=pb.PATH_SWITCH, reason="x" * 40).SerializeToString()
+        agreement = pb.Resume(term=77, path=pb.PATH_SWITCH, reason="x" * 40).SerializeToString()
         departed = ((3, "it has left the job"),)
-        job = replace(JOB, spec=spec, place=place, terms=terms, departed=departed, workers=workers)
+        job = replace(
+            JOB, spec=spec, place=place, agreement=agreement, departed=departed, workers=workers
+        )
         store.save_job(job)
     store.remove_job("job 2")
     state = store.load()

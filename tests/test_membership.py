@@ -62,10 +62,10 @@ def test_new_workers_wait_until_all_of_the_last_run_have_left(tor: Rack):
             tor.join(job, 0, timeout=0.2)
 
         waiting = pool.submit(tor.join, job, 0)
-        epoch = tor.show(job).epoch
+        term = tor.show(job).term
         second.close()
         with waiting.result(WITHIN):
-            assert tor.show(job).epoch != epoch
+            assert tor.show(job).term != term
             assert list(tor.show(job).joined) == [0]
 
 

@@ -197,7 +197,7 @@ def test_the_controller_shows_jobs_workers_and_switches(served):
         assert found["innet_controller_job_workers", job, "joined"] == WORKERS
         done = found["innet_controller_job_contributions_total", job, "completed"]
         assert done == SUMS + EXPONENTS
-        assert found["innet_controller_epochs_total", "new_workers", job] == 1
+        assert found["innet_controller_terms_total", "new_workers", job] == 1
         assert found["innet_controller_leases_lost_total", job] == 0
         for port, reason in product("12", ("refused", "corrupted", "spoofed")):
             name = "innet_controller_switch_port_dropped_packets_total"

@@ -149,7 +149,7 @@ def test_a_step_that_is_done_again_is_taken_once():
         reference = Reference(optimizer, np.concatenate([each.ravel() for each in values(0)]))
         for step in range(3):
             gradients = [values(10 * step + rank) for rank in range(3)]
-            before = made.show().epoch
+            before = made.show().term
             with ThreadPoolExecutor(3) as pool:
                 lose_results(made, agents)
                 running = [pool.submit(held[r].step, gradients[r]) for r in range(3)]
@@ -160,7 +160,7 @@ def test_a_step_that_is_done_again_is_taken_once():
                 made.switches["left"].start()
                 for each in running:
                     each.result(WITHIN)
-            assert made.show().epoch != before
+            assert made.show().term != before
             reference.step(mean(gradients), optimizer.lr)
             for each in held:
                 assert flat(each) == reference.values.tobytes()
@@ -169,7 +169,7 @@ def test_a_step_that_is_done_again_is_taken_once():
 def lose_results(made: Forest, agents: Sequence[Agent]) -> None:
     """Lose all further packets to the racks but the first one, which agrees on the scales."""
     for agent in agents:
-        assert agent.epoch
+        assert agent.term
     for cable in (0, 1):
         made.wiring.script(cable, DOWN, dict.fromkeys(range(1, 5000), LOST))
 

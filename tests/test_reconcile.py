@@ -33,8 +33,8 @@ workers = st.dictionaries(
 )
 jobs = st.lists(
     st.builds(
-        lambda number, epoch, workers: Wanted(
-            number, Place(number, 32 * number, 32), epoch, max(1, len(workers)), workers
+        lambda number, term, workers: Wanted(
+            number, Place(number, 32 * number, 32), term, max(1, len(workers)), workers
         ),
         st.integers(1, 5),
         st.integers(1, 3),

@@ -312,7 +312,7 @@ def packet(scene: Scene, job: str, source: Address, target: Address, kind: Kind)
     shown = scene.show(job)
     made = blank(1, lanes, kind, encapsulation(source, target, packet_bytes(lanes)))
     made["slot"], made["sequence"] = shown.first_slot + SLOTS - 1, 1
-    made["job"], made["epoch"] = shown.id, shown.epoch
+    made["job"], made["term"] = shown.id, shown.term
     if lanes:
         made["operation"], made["lanes"] = Operation.SUM, 1
     seal(made, int.from_bytes(source.ip_bytes), source.udp_port)

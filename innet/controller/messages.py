@@ -35,7 +35,7 @@ def job_view(job: Job, lanes: int, lease_s: float, now: float) -> pb.Job:
         name=job.spec.name,
         switch=job.spec.switch,
         id=job.spec.id,
-        epoch=job.epoch,
+        term=job.term,
         workers=job.spec.workers,
         lanes=lanes,
         first_slot=place.first_slot if place else 0,

@@ -74,12 +74,12 @@ class Wanted:
     While `workers` and `shares` are empty, it should hold none. Where several switches sum,
     `workers` are those attached to this one. `beyond` has the ports that lead to the other workers,
     by their MAC addresses, and `shares` are the switch's parts in the sums. `clear` asks to clear
-    the cells for this epoch. `fresh` asks to set the counters to zero before.
+    the cells for this term. `fresh` asks to set the counters to zero before.
     """
 
     job: int
     place: Place
-    epoch: int
+    term: int
     quorum: int
     workers: Mapping[int, Attachment]
     clear: bool = False
@@ -138,13 +138,13 @@ class WorkerRecord:
 
 @dataclass(frozen=True)
 class JobRecord:
-    """The stored state of a job. `terms` is the epoch's `Resume`, empty until it is agreed upon."""
+    """The stored state of a job. `agreement` is the term's `Resume`, empty until it is agreed upon."""
 
     spec: JobSpec
-    epoch: int
+    term: int
     place: Place | None
     fresh: bool
-    terms: bytes
+    agreement: bytes
     departed: tuple[tuple[int, str], ...]
     workers: tuple[WorkerRecord, ...]
 

@@ -1,6 +1,6 @@
 """All switches, jobs and workers, and the events that change them.
 
-The rules are elsewhere: :mod:`innet.controller.jobs` for a job's workers and epochs, and
+The rules are elsewhere: :mod:`innet.controller.jobs` for a job's workers and terms, and
 :mod:`innet.controller.slots` for the allocation of a switch. The registry takes every event under
 one lock and passes it to its job. It stores every change before anybody hears of it. Each switch's
 :class:`Supervisor` makes the switch hold its jobs' entries. Requests wait for a switch only
@@ -32,7 +32,7 @@ from innet.controller.inventory import (
     silent_ports,
     uplinks,
 )
-from innet.controller.jobs import LAST_EPOCH, Actions, Job, Tell
+from innet.controller.jobs import LAST_TERM, Actions, Job, Tell
 from innet.controller.names import Names
 from innet.controller.ports import with_ports
 from innet.controller.presence import Presence
@@ -241,8 +241,8 @@ class Registry:
             )
             self._last_id, self._last_number = spec.id, spec.number
             # Random, so that packets from before a lost state do not fit.
-            epoch = 1 + secrets.randbelow(LAST_EPOCH)
-            job = Job(spec, epoch, self._invitation(switch), self._clock(), place, fabric)
+            term = 1 + secrets.randbelow(LAST_TERM)
+            job = Job(spec, term, self._invitation(switch), self._clock(), place, fabric)
             self._jobs[spec.name] = job
             for each in spec.switches:
                 problem = self._switches[each].supervisor.problem
@@ -330,11 +330,11 @@ class Registry:
             elif kind == "ready":
                 ready = message.ready
                 validation.check_ready(ready)
-                self._commit(job, job.ready(nonce, ready.epoch, ready.exchange, now))
+                self._commit(job, job.ready(nonce, ready.term, ready.exchange, now))
             elif kind == "trouble":
                 trouble = message.trouble
                 validation.check_trouble(trouble)
-                self._commit(job, job.trouble(nonce, trouble.epoch, trouble.reason, now))
+                self._commit(job, job.trouble(nonce, trouble.term, trouble.reason, now))
             else:
                 raise UsageError("a worker's message is empty, or of a kind that is not known here")
 
@@ -416,23 +416,23 @@ class Registry:
         """Note that a switch cannot be used, or has lost its entries."""
         self._switch_changed(switch, problem)
 
-    def cleared(self, switch: str, job: int, epoch: int) -> None:
-        """Note that a switch has cleared a job's cells for an epoch."""
+    def cleared(self, switch: str, job: int, term: int) -> None:
+        """Note that a switch has cleared a job's cells for a term."""
         with self._known_job(switch, job) as known:
             if known:
-                self._commit(known, known.cells_cleared(epoch, self._clock(), switch))
+                self._commit(known, known.cells_cleared(term, self._clock(), switch))
 
-    def held(self, switch: str, job: int, epoch: int, ranks: frozenset[int]) -> None:
-        """Note that a switch admits these workers of a job in this epoch."""
+    def held(self, switch: str, job: int, term: int, ranks: frozenset[int]) -> None:
+        """Note that a switch admits these workers of a job in this term."""
         with self._known_job(switch, job) as known:
             if known:
-                self._commit(known, known.entries_held(epoch, ranks, self._clock(), switch))
+                self._commit(known, known.entries_held(term, ranks, self._clock(), switch))
 
-    def refused(self, switch: str, job: int, epoch: int, reason: str) -> None:
+    def refused(self, switch: str, job: int, term: int, reason: str) -> None:
         """Note that a switch has refused a job's entries."""
         with self._known_job(switch, job) as known:
             if known:
-                self._commit(known, known.entries_refused(epoch, reason, self._clock()))
+                self._commit(known, known.entries_refused(term, reason, self._clock()))
 
     def _hello(self, switch: str, nonce: int, where: Attachment) -> None:
         """Take a hello that came out of a data plane: it tells where a worker, or a probe, came in."""
@@ -804,14 +804,14 @@ def _log_changes(before: JobRecord | None, after: JobRecord) -> None:
     for rank, reason in after.departed:
         if rank not in dict(before.departed):
             _log.info("worker left", job=name, rank=rank, reason=reason)
-    if after.terms and after.terms != before.terms:
-        terms = pb.Resume.FromString(after.terms)
+    if after.agreement and after.agreement != before.agreement:
+        agreement = pb.Resume.FromString(after.agreement)
         _log.info(
-            "epoch",
+            "term",
             job=name,
-            epoch=terms.epoch,
-            path=PATHS[terms.path],
-            exchange=terms.exchange,
-            shared=terms.shared,
-            reason=terms.reason,
+            term=agreement.term,
+            path=PATHS[agreement.path],
+            exchange=agreement.exchange,
+            shared=agreement.shared,
+            reason=agreement.reason,
         )

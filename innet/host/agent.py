@@ -21,7 +21,7 @@ from innet.host.links import own_links
 from innet.host.membership import Membership
 from innet.host.quantizers.spec import Choice
 from innet.host.reducer import Reducer
-from innet.host.seat import Epoch, Patience
+from innet.host.seat import Patience, Term
 from innet.host.tensors import How, quantized_on_device, summed_by_switch, written
 from innet.host.transport import Traffic
 from innet.host.waker import Bell
@@ -119,9 +119,9 @@ class Agent:
         return dict(self._exchanges.fallbacks)
 
     @property
-    def epoch(self) -> Epoch | None:
-        """Return the epoch on which the job's workers last agreed; None before the first exchange."""
-        return self._exchanges.epoch
+    def term(self) -> Term | None:
+        """Return the term on which the job's workers last agreed; None before the first exchange."""
+        return self._exchanges.term
 
     def progress(self) -> pb.Progress:
         """Return the worker's progress, as its heartbeats report it to the controller."""

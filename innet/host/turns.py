@@ -72,7 +72,7 @@ class Turn:
 
 
 class Turns(Protocol):
-    """A worker's I/O rounds in one epoch."""
+    """A worker's I/O rounds in one term."""
 
     def start(self, chunks: Integers, own_flags: Flags, result: Reduction) -> None:
         """Begin an exchange that sends `chunks`, (n, lanes), and fills `result`, of the same shape."""

@@ -58,6 +58,6 @@ def _headline(view: View) -> str:
     done = max((each.progress.exchange for each in job.members), default=0)
     return (
         f"job {job.name} on {job.switch}: {len(job.joined)} of {job.workers} workers, "
-        f"epoch {job.epoch}, path {PATHS[job.path]}, {job.slots} slots from {job.first_slot} on, "
+        f"term {job.term}, path {PATHS[job.path]}, {job.slots} slots from {job.first_slot} on, "
         f"exchange {done}; looked at for {view.seconds:.1f} s"
     )

@@ -208,7 +208,7 @@ class WorkerCase:
 
     @property
     def blocks(self) -> bool:
-        """Return whether it keeps others from continuing: an epoch begins when all have come."""
+        """Return whether it keeps others from continuing: a term begins when all have come."""
         lacking = len(self.whole.present) < self.whole.job.quorum
         needed = lacking or self.whole.job.path == pb.PATH_NONE
         return bool(self.stalls) or self.awaited or (not self.joined and needed)

@@ -64,13 +64,13 @@ class Screen:
 
     def _jobs(self, samples: Iterable[Sample]) -> Table:
         table = _table(
-            "job", "switch", "path", "epoch", "workers", "quorum", "slots", "exchanges/s",
+            "job", "switch", "path", "term", "workers", "quorum", "slots", "exchanges/s",
             "chunks/s", "MB/s", "repeated/s", "round trip", "stuck",
         )  # fmt: skip
         for sample in samples:
             job, progress = sample.job, [each.progress for each in sample.members.values()]
             table.add_row(
-                job.name, job.switch, _path(job), str(job.epoch),
+                job.name, job.switch, _path(job), str(job.term),
                 f"{len(job.joined)} of {job.workers}", f"{job.quorum} of {job.workers}",
                 str(job.slots), *_rates(self._paces.of_job(sample), job.lanes),
                 _milliseconds(max((each.round_trip_s for each in progress), default=0.0)),

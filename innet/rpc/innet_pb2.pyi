@@ -182,10 +182,9 @@ class Invitation(_message.Message):
     def __init__(self, nonce: _Optional[int] = ..., service: _Optional[_Union[Address, _Mapping]] = ..., lanes: _Optional[int] = ..., lease_s: _Optional[float] = ..., unsealed: bool = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ["counters", "departures", "epoch", "first_slot", "id", "joined", "lanes", "members", "name", "outage", "path", "quorum", "reason", "slots", "switch", "tree", "waiting_for", "waiting_s", "worker_lease_s", "workers"]
+    __slots__ = ["counters", "departures", "first_slot", "id", "joined", "lanes", "members", "name", "outage", "path", "quorum", "reason", "slots", "switch", "term", "tree", "waiting_for", "waiting_s", "worker_lease_s", "workers"]
     COUNTERS_FIELD_NUMBER: _ClassVar[int]
     DEPARTURES_FIELD_NUMBER: _ClassVar[int]
-    EPOCH_FIELD_NUMBER: _ClassVar[int]
     FIRST_SLOT_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     JOINED_FIELD_NUMBER: _ClassVar[int]
@@ -198,6 +197,7 @@ class Job(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     SWITCH_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
     TREE_FIELD_NUMBER: _ClassVar[int]
     WAITING_FOR_FIELD_NUMBER: _ClassVar[int]
     WAITING_S_FIELD_NUMBER: _ClassVar[int]
@@ -205,7 +205,6 @@ class Job(_message.Message):
     WORKER_LEASE_S_FIELD_NUMBER: _ClassVar[int]
     counters: Counters
     departures: _containers.RepeatedCompositeFieldContainer[Departed]
-    epoch: int
     first_slot: int
     id: int
     joined: _containers.RepeatedScalarFieldContainer[int]
@@ -218,12 +217,13 @@ class Job(_message.Message):
     reason: str
     slots: int
     switch: str
+    term: int
     tree: _containers.RepeatedCompositeFieldContainer[JobSwitch]
     waiting_for: _containers.RepeatedScalarFieldContainer[int]
     waiting_s: float
     worker_lease_s: float
     workers: int
-    def __init__(self, name: _Optional[str] = ..., switch: _Optional[str] = ..., id: _Optional[int] = ..., epoch: _Optional[int] = ..., workers: _Optional[int] = ..., lanes: _Optional[int] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., joined: _Optional[_Iterable[int]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., quorum: _Optional[int] = ..., path: _Optional[_Union[Path, str]] = ..., reason: _Optional[str] = ..., members: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., worker_lease_s: _Optional[float] = ..., tree: _Optional[_Iterable[_Union[JobSwitch, _Mapping]]] = ..., waiting_for: _Optional[_Iterable[int]] = ..., waiting_s: _Optional[float] = ..., departures: _Optional[_Iterable[_Union[Departed, _Mapping]]] = ..., outage: bool = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., switch: _Optional[str] = ..., id: _Optional[int] = ..., term: _Optional[int] = ..., workers: _Optional[int] = ..., lanes: _Optional[int] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., joined: _Optional[_Iterable[int]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., quorum: _Optional[int] = ..., path: _Optional[_Union[Path, str]] = ..., reason: _Optional[str] = ..., members: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., worker_lease_s: _Optional[float] = ..., tree: _Optional[_Iterable[_Union[JobSwitch, _Mapping]]] = ..., waiting_for: _Optional[_Iterable[int]] = ..., waiting_s: _Optional[float] = ..., departures: _Optional[_Iterable[_Union[Departed, _Mapping]]] = ..., outage: bool = ...) -> None: ...
 
 class JobSwitch(_message.Message):
     __slots__ = ["counters", "parents", "switch", "workers"]
@@ -346,20 +346,20 @@ class Progress(_message.Message):
     def __init__(self, exchange: _Optional[int] = ..., busy: bool = ..., chunks: _Optional[int] = ..., remaining: _Optional[int] = ..., stuck_s: _Optional[float] = ..., silent_s: _Optional[float] = ..., chunk: _Optional[int] = ..., slot: _Optional[int] = ..., sequence: _Optional[int] = ..., missing: _Optional[int] = ..., packets_sent: _Optional[int] = ..., packets_received: _Optional[int] = ..., bytes_sent: _Optional[int] = ..., bytes_received: _Optional[int] = ..., retransmissions: _Optional[int] = ..., chunks_done: _Optional[int] = ..., corrupted: _Optional[int] = ..., round_trip_s: _Optional[float] = ..., timeout_s: _Optional[float] = ..., window: _Optional[int] = ..., fallback_exchanges: _Optional[int] = ...) -> None: ...
 
 class Ready(_message.Message):
-    __slots__ = ["epoch", "exchange"]
-    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ["exchange", "term"]
     EXCHANGE_FIELD_NUMBER: _ClassVar[int]
-    epoch: int
+    TERM_FIELD_NUMBER: _ClassVar[int]
     exchange: int
-    def __init__(self, epoch: _Optional[int] = ..., exchange: _Optional[int] = ...) -> None: ...
+    term: int
+    def __init__(self, term: _Optional[int] = ..., exchange: _Optional[int] = ...) -> None: ...
 
 class Recover(_message.Message):
-    __slots__ = ["epoch", "reason"]
-    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ["reason", "term"]
     REASON_FIELD_NUMBER: _ClassVar[int]
-    epoch: int
+    TERM_FIELD_NUMBER: _ClassVar[int]
     reason: str
-    def __init__(self, epoch: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+    term: int
+    def __init__(self, term: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class RemoveSwitchRequest(_message.Message):
     __slots__ = ["name"]
@@ -372,22 +372,22 @@ class RemoveSwitchResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class Resume(_message.Message):
-    __slots__ = ["epoch", "exchange", "first_slot", "path", "reason", "shared", "slots"]
-    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ["exchange", "first_slot", "path", "reason", "shared", "slots", "term"]
     EXCHANGE_FIELD_NUMBER: _ClassVar[int]
     FIRST_SLOT_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     SHARED_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
-    epoch: int
+    TERM_FIELD_NUMBER: _ClassVar[int]
     exchange: int
     first_slot: int
     path: Path
     reason: str
     shared: bool
     slots: int
-    def __init__(self, epoch: _Optional[int] = ..., path: _Optional[_Union[Path, str]] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., exchange: _Optional[int] = ..., shared: bool = ..., reason: _Optional[str] = ...) -> None: ...
+    term: int
+    def __init__(self, term: _Optional[int] = ..., path: _Optional[_Union[Path, str]] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., exchange: _Optional[int] = ..., shared: bool = ..., reason: _Optional[str] = ...) -> None: ...
 
 class SetSwitchPortsRequest(_message.Message):
     __slots__ = ["name", "ports"]
@@ -430,12 +430,12 @@ class Switch(_message.Message):
     def __init__(self, name: _Optional[str] = ..., grpc_address: _Optional[str] = ..., device_id: _Optional[int] = ..., ports: _Optional[_Iterable[int]] = ..., service: _Optional[_Union[Address, _Mapping]] = ..., lanes: _Optional[int] = ..., slots: _Optional[int] = ..., free_slots: _Optional[int] = ..., reachable: bool = ..., port_counters: _Optional[_Iterable[_Union[PortCounters, _Mapping]]] = ..., uplinks: _Optional[_Iterable[_Union[Uplink, _Mapping]]] = ..., target: _Optional[str] = ..., problem: _Optional[str] = ..., taken: bool = ...) -> None: ...
 
 class Trouble(_message.Message):
-    __slots__ = ["epoch", "reason"]
-    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ["reason", "term"]
     REASON_FIELD_NUMBER: _ClassVar[int]
-    epoch: int
+    TERM_FIELD_NUMBER: _ClassVar[int]
     reason: str
-    def __init__(self, epoch: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+    term: int
+    def __init__(self, term: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Uplink(_message.Message):
     __slots__ = ["found", "parent", "parent_port", "port", "probed"]

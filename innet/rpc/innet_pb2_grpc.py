@@ -136,7 +136,7 @@ class ControllerServicer(object):
 
     def Join(self, request_iterator, context):
         """Make the caller a worker of a job for as long as it keeps the stream open.
-        docs/epochs.md walks through the messages.
+        docs/recovery.md walks through the messages.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

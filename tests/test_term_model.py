@@ -1,15 +1,15 @@
-"""Every state of a job over several epochs, while old packets stay under way for ever."""
+"""Every state of a job over several terms, while old packets stay under way for ever."""
 
 import pytest
-from epoch_model import Flaw, Job, Unequal, over, start, steps
 from slot_model import Graph, WrongSum, reachable, stuck
+from term_model import Flaw, Job, Unequal, over, start, steps
 
 ALL_NEEDED = [Job(2, 2, 1, 2), Job(2, 2, 2, 2), Job(2, 3, 1, 2), Job(3, 2, 1, 2), Job(2, 2, 1, 3)]
 SOME_NEEDED = [Job(2, 2, 1, 2, 1), Job(2, 2, 2, 2, 1), Job(3, 1, 3, 1, 2), Job(3, 2, 1, 2, 2)]
 
 WRONG = {
-    Flaw.CONTRIBUTIONS_OF_ANY_EPOCH: WrongSum,
-    Flaw.RESULTS_OF_ANY_EPOCH: Unequal,
+    Flaw.CONTRIBUTIONS_OF_ANY_TERM: WrongSum,
+    Flaw.RESULTS_OF_ANY_TERM: Unequal,
     Flaw.CELLS_ARE_NOT_CLEARED: WrongSum,
     Flaw.NOTHING_IS_SHARED: Unequal,
 }

@@ -1,6 +1,6 @@
-"""Epochs from end to end: a controller, a real switch, and workers that follow the test's script.
+"""Terms from end to end: a controller, a real switch, and workers that follow the test's script.
 
-The workers' packets go through the switch. A correct sum shows that an epoch works.
+The workers' packets go through the switch. A correct sum shows that a term works.
 """
 
 import contextlib
@@ -103,7 +103,7 @@ def eventually(condition, within: float = 20.0) -> None:
 
 def test_workers_join_and_sum(tor: Rack):
     with at_work(tor, 3) as workers:
-        assert {each.resume.epoch for each in workers} == {workers[0].resume.epoch}
+        assert {each.resume.term for each in workers} == {workers[0].resume.term}
         for sequence in (1, 2, 3):
             assert_sums(workers, sequence)
 
@@ -118,7 +118,7 @@ def test_a_worker_may_begin_before_the_others_are_there(tor: Rack):
             assert early.result()["lanes"][0] == late.result()["lanes"][0] == 11
 
 
-def test_trouble_begins_an_epoch_in_which_all_cells_are_clear(tor: Rack):
+def test_trouble_begins_a_term_in_which_all_cells_are_clear(tor: Rack):
     with at_work(tor) as workers:
         first, second = workers
         assert_sums(workers, 1)
@@ -142,7 +142,7 @@ def test_what_only_some_have_finished_is_shared(tor: Rack):
             assert (resume.exchange, resume.shared) == (6, True)
 
 
-def test_packets_of_an_older_epoch_are_refused(tor: Rack):
+def test_packets_of_an_older_term_are_refused(tor: Rack):
     with at_work(tor) as workers:
         old = workers[0].resume
         workers[0].trouble()
@@ -186,10 +186,10 @@ def test_the_seats_of_a_generation_are_free_when_all_have_left(tor: Rack):
         first.vanish()
         second.hear("departure")
         with scripted(tor, first.job, 0, port=3) as third:
-            epoch = second.resume.epoch
-            assert tor.show(first.job).epoch == epoch
+            term = second.resume.term
+            assert tor.show(first.job).term == term
             second.vanish()
-            assert third.settle().epoch != epoch
+            assert third.settle().term != term
 
 
 def test_a_job_that_is_deleted_ends_for_its_workers(tor: Rack):
@@ -494,7 +494,7 @@ def test_what_somebody_else_changes_in_the_switch_is_mended(tor: Rack, intruder:
         assert all(each.quiet() for each in workers)
 
 
-def test_a_switch_that_was_made_to_begin_anew_gets_a_new_epoch(tor: Rack, intruder: Intruder):
+def test_a_switch_that_was_made_to_begin_anew_gets_a_new_term(tor: Rack, intruder: Intruder):
     with at_work(tor) as workers:
         intruder.run_afresh()
         renew(workers, 2, 2)

@@ -1,11 +1,11 @@
-"""A model of a job's epochs (docs/epochs.md), small enough to visit every state of it.
+"""A model of a job's terms (docs/terms.md), small enough to visit every state of it.
 
-As in `slot_model`, no packet ever disappears: the contributions and the results of every epoch may
-arrive at any time, any number of times. The controller may begin a new epoch at any time. It may
+As in `slot_model`, no packet ever disappears: the contributions and the results of every term may
+arrive at any time, any number of times. The controller may begin a new term at any time. It may
 then find the switch unchanged, out of reach, or rebooted.
 
 All workers must end with the same results, bit by bit. A sum is therefore modelled as its
-contributions *and* the epoch in which it was made. A repeated sum counts as a different one.
+contributions *and* the term in which it was made. A repeated sum counts as a different one.
 """
 
 from collections.abc import Iterator
@@ -19,14 +19,14 @@ from slot_model import NOBODY, FalseAlarm, Violation, Workers, WrongSum
 class Flaw(Enum):
     """A part of the protocol that the model leaves out."""
 
-    CONTRIBUTIONS_OF_ANY_EPOCH = auto()  # the switch counts them
-    RESULTS_OF_ANY_EPOCH = auto()  # workers accept them
+    CONTRIBUTIONS_OF_ANY_TERM = auto()  # the switch counts them
+    RESULTS_OF_ANY_TERM = auto()  # workers accept them
     CELLS_ARE_NOT_CLEARED = auto()
     NOTHING_IS_SHARED = auto()  # workers repeat an exchange that others have finished
 
 
 class Path(Enum):
-    """The way in which the workers of an epoch sum."""
+    """The way in which the workers of a term sum."""
 
     SWITCH = auto()
     FALLBACK = auto()
@@ -42,7 +42,7 @@ class Job:
     workers: int
     exchanges: int
     chunks: int
-    epochs: int
+    terms: int
     quorum: int = 0
     flaw: Flaw | None = None
 
@@ -57,13 +57,13 @@ class Unequal(Violation):
 
 
 class TooFarApart(Violation):
-    """A new epoch finds workers more than one exchange apart, although all of them are needed."""
+    """A new term finds workers more than one exchange apart, although all of them are needed."""
 
 
 class Total(NamedTuple):
-    """A result: the epoch in which it was made, and each contribution (worker, exchange, chunk)."""
+    """A result: the term in which it was made, and each contribution (worker, exchange, chunk)."""
 
-    epoch: int
+    term: int
     parts: tuple[tuple[int, int, int], ...]
 
 
@@ -82,7 +82,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Resume:
-    """The start of an epoch. If its first exchange is shared, `holders` have that exchange's result."""
+    """The start of a term. If its first exchange is shared, `holders` have that exchange's result."""
 
     path: Path
     exchange: int
@@ -96,12 +96,12 @@ class Resume:
 
 @dataclass(frozen=True)
 class Worker:
-    """A worker's progress: in its epoch it has accepted the results of `done` chunks.
+    """A worker's progress: in its term it has accepted the results of `done` chunks.
 
     `results` are those of all exchanges that it has finished, and `taken` those of the present one.
     """
 
-    epoch: int = 0
+    term: int = 0
     running: bool = False
     done: int = 0
     taken: tuple[Content, ...] = ()
@@ -113,9 +113,9 @@ class Worker:
 class State:
     """The whole state of the model.
 
-    `resumes` holds by epoch the controller's `Resume`, or None while the controller waits for the
-    workers. `started` is the number of chunks ever sent, by epoch and worker. `sent` are the
-    switch's results (epoch, number, content). The switch admits only contributions of the epoch
+    `resumes` holds by term the controller's `Resume`, or None while the controller waits for the
+    workers. `started` is the number of chunks ever sent, by term and worker. `sent` are the
+    switch's results (term, number, content). The switch admits only contributions of the term
     `admits`.
     """
 
@@ -127,23 +127,23 @@ class State:
     sent: frozenset[tuple[int, int, Content]] = frozenset()
 
     @property
-    def epoch(self) -> int:
-        """Return the present epoch."""
+    def term(self) -> int:
+        """Return the present term."""
         return len(self.resumes) - 1
 
     def with_worker(self, number: int, worker: Worker) -> "State":
         """Return the state with one worker changed."""
         return replace(self, workers=(*self.workers[:number], worker, *self.workers[number + 1 :]))
 
-    def with_started(self, epoch: int, number: int, count: int) -> "State":
-        """Return the state after a worker has sent so many chunks in an epoch."""
-        row = self.started[epoch]
+    def with_started(self, term: int, number: int, count: int) -> "State":
+        """Return the state after a worker has sent so many chunks in a term."""
+        row = self.started[term]
         row = (*row[:number], max(count, row[number]), *row[number + 1 :])
-        return replace(self, started=(*self.started[:epoch], row, *self.started[epoch + 1 :]))
+        return replace(self, started=(*self.started[:term], row, *self.started[term + 1 :]))
 
 
 def start(job: Job) -> State:
-    """Return the state in which all workers have joined, but no epoch has begun."""
+    """Return the state in which all workers have joined, but no term has begun."""
     return State((Worker(),) * job.workers, (None,), ((0,) * job.workers,))
 
 
@@ -154,7 +154,7 @@ def over(job: Job, state: State) -> bool:
 
 def steps(job: Job, state: State) -> Iterator[tuple[str, State]]:
     """Yield all possible next steps, each with the state after it. Raises Violation."""
-    yield from _epochs(job, state)
+    yield from _terms(job, state)
     yield from _resumes(job, state)
     yield from _arrivals(job, state)
     for number, worker in enumerate(state.workers):
@@ -167,15 +167,15 @@ def steps(job: Job, state: State) -> Iterator[tuple[str, State]]:
 # -- the controller ------------------------------------------------------------------------------
 
 
-def _epochs(job: Job, state: State) -> Iterator[tuple[str, State]]:
-    """Yield the ways in which a new epoch can begin."""
-    if state.epoch + 1 < job.epochs:
+def _terms(job: Job, state: State) -> Iterator[tuple[str, State]]:
+    """Yield the ways in which a new term can begin."""
+    if state.term + 1 < job.terms:
         after = replace(
             state,
             resumes=(*state.resumes, None),
             started=(*state.started, (0,) * job.workers),
         )
-        what = f"epoch {after.epoch} begins"
+        what = f"term {after.term} begins"
         yield f"{what}, the switch is out of reach", after
         yield f"{what}, the switch admits nobody", replace(after, admits=None)
         rebooted = replace(after, admits=None, cells=(Cell(), Cell()))
@@ -185,14 +185,14 @@ def _epochs(job: Job, state: State) -> Iterator[tuple[str, State]]:
 def _resumes(job: Job, state: State) -> Iterator[tuple[str, State]]:
     """Yield the controller's possible `Resume` messages, if all workers are ready."""
     present = [each for each in state.workers if not each.ended]
-    if state.resumes[-1] or not present or any(each.epoch < state.epoch for each in present):
+    if state.resumes[-1] or not present or any(each.term < state.term for each in present):
         return
     for path in Path:
         resume = _agreement(job, state, path)
-        what = f"the controller says how epoch {state.epoch} begins: {resume}"
+        what = f"the controller says how term {state.term} begins: {resume}"
         after = replace(state, resumes=(*state.resumes[:-1], resume))
         if path == Path.SWITCH:
-            after = replace(after, admits=state.epoch)
+            after = replace(after, admits=state.term)
             if job.flaw != Flaw.CELLS_ARE_NOT_CLEARED:
                 after = replace(after, cells=(Cell(), Cell()))
         yield what, after
@@ -216,19 +216,19 @@ def _agreement(job: Job, state: State, path: Path) -> Resume:
 
 
 def _arrivals(job: Job, state: State) -> Iterator[tuple[str, State]]:
-    """Yield the arrivals of contributions of any epoch at the switch."""
-    for epoch, resume in enumerate(state.resumes):
+    """Yield the arrivals of contributions of any term at the switch."""
+    for term, resume in enumerate(state.resumes):
         if resume is None or resume.path != Path.SWITCH or state.admits is None:
             continue
-        if epoch != state.admits and job.flaw != Flaw.CONTRIBUTIONS_OF_ANY_EPOCH:
+        if term != state.admits and job.flaw != Flaw.CONTRIBUTIONS_OF_ANY_TERM:
             continue
-        for number, started in enumerate(state.started[epoch]):
+        for number, started in enumerate(state.started[term]):
             for chunk in range(started):
-                what = f"worker {number}'s chunk {chunk} of epoch {epoch} arrives"
-                yield what, _contribute(job, state, epoch, number, chunk)
+                what = f"worker {number}'s chunk {chunk} of term {term} arrives"
+                yield what, _contribute(job, state, term, number, chunk)
 
 
-def _contribute(job: Job, state: State, epoch: int, number: int, chunk: int) -> State:
+def _contribute(job: Job, state: State, term: int, number: int, chunk: int) -> State:
     sequence = chunk + 1
     cell = state.cells[sequence % 2]
     if sequence < cell.sequence:
@@ -237,20 +237,20 @@ def _contribute(job: Job, state: State, epoch: int, number: int, chunk: int) -> 
         cell = Cell(sequence)
     missing = job.needed - len(cell.contents)
     if missing and number not in dict(cell.contents):
-        content = _content(job, state, epoch, number, chunk)
+        content = _content(job, state, term, number, chunk)
         contents, missing = (
             tuple(sorted((*cell.contents, (number, content)), key=repr)),
             missing - 1,
         )
-        cell = Cell(sequence, contents, None if missing else _combined(epoch, contents))
+        cell = Cell(sequence, contents, None if missing else _combined(term, contents))
     cells = (cell, state.cells[1]) if sequence % 2 == 0 else (state.cells[0], cell)
-    sent = state.sent if missing else state.sent | {(epoch, chunk, cell.result)}
+    sent = state.sent if missing else state.sent | {(term, chunk, cell.result)}
     return replace(state, cells=cells, sent=sent)
 
 
-def _content(job: Job, state: State, epoch: int, number: int, chunk: int) -> Content:
-    """Return a worker's n-th contribution of an epoch."""
-    resume = state.resumes[epoch]
+def _content(job: Job, state: State, term: int, number: int, chunk: int) -> Content:
+    """Return a worker's n-th contribution of a term."""
+    resume = state.resumes[term]
     assert resume
     turn, place = divmod(chunk, job.chunks)
     if resume.shared and turn == 0:
@@ -259,12 +259,12 @@ def _content(job: Job, state: State, epoch: int, number: int, chunk: int) -> Con
     return resume.exchange + turn, place
 
 
-def _combined(epoch: int, contents: tuple[tuple[int, Content], ...]) -> Content:
+def _combined(term: int, contents: tuple[tuple[int, Content], ...]) -> Content:
     """Return the maximum of the shared results, or else the sum of the workers' own numbers."""
     shared = {each for _, each in contents if each is None or isinstance(each, Total)}
     if shared:
         return max(shared - {None}, default=None)
-    return Total(epoch, tuple(sorted((number, *each) for number, each in contents)))
+    return Total(term, tuple(sorted((number, *each) for number, each in contents)))
 
 
 # -- the workers ---------------------------------------------------------------------------------
@@ -272,13 +272,13 @@ def _combined(epoch: int, contents: tuple[tuple[int, Content], ...]) -> Content:
 
 def _messages(job: Job, state: State, number: int, worker: Worker) -> Iterator[tuple[str, State]]:
     """Yield the next messages of the controller that a worker can receive, in order."""
-    if worker.epoch < state.epoch:
-        after = replace(worker, epoch=worker.epoch + 1, running=False, done=0, taken=())
+    if worker.term < state.term:
+        after = replace(worker, term=worker.term + 1, running=False, done=0, taken=())
         yield (
-            f"worker {number} breaks off for epoch {after.epoch}",
+            f"worker {number} breaks off for term {after.term}",
             state.with_worker(number, after),
         )
-    resume = state.resumes[worker.epoch]
+    resume = state.resumes[worker.term]
     if resume and not worker.running:
         if len(worker.results) < resume.exchange:
             what = f"worker {number} hears that it is left behind"
@@ -291,35 +291,35 @@ def _messages(job: Job, state: State, number: int, worker: Worker) -> Iterator[t
 def _go_on(job: Job, state: State, number: int) -> State:
     """Return the state after a worker has sent its next chunk, if there is one."""
     worker = state.workers[number]
-    resume = state.resumes[worker.epoch]
+    resume = state.resumes[worker.term]
     assert resume
     if resume.exchange + worker.done // job.chunks == job.exchanges:
         return state
-    return state.with_started(worker.epoch, number, worker.done + 1)
+    return state.with_started(worker.term, number, worker.done + 1)
 
 
 def _results(job: Job, state: State, number: int, worker: Worker) -> Iterator[tuple[str, State]]:
     """Yield the results that a worker can accept."""
-    if not worker.running or state.started[worker.epoch][number] <= worker.done:
+    if not worker.running or state.started[worker.term][number] <= worker.done:
         return
-    for epoch, chunk, content in sorted(state.sent, key=repr):
-        fits = epoch == worker.epoch or job.flaw == Flaw.RESULTS_OF_ANY_EPOCH
+    for term, chunk, content in sorted(state.sent, key=repr):
+        fits = term == worker.term or job.flaw == Flaw.RESULTS_OF_ANY_TERM
         if fits and chunk == worker.done:
-            what = f"worker {number} takes chunk {chunk} of epoch {epoch}"
+            what = f"worker {number} takes chunk {chunk} of term {term}"
             yield what, _take(job, state, number, content, job.needed)
-    resume = state.resumes[worker.epoch]
+    resume = state.resumes[worker.term]
     present = [n for n, each in enumerate(state.workers) if not each.ended]
-    everybody = all(state.started[worker.epoch][n] > worker.done for n in present)
+    everybody = all(state.started[worker.term][n] > worker.done for n in present)
     if resume and resume.path == Path.FALLBACK and everybody:
-        contents = tuple((n, _content(job, state, worker.epoch, n, worker.done)) for n in present)
-        content = _combined(worker.epoch, contents)
+        contents = tuple((n, _content(job, state, worker.term, n, worker.done)) for n in present)
+        content = _combined(worker.term, contents)
         what = f"worker {number} takes chunk {worker.done} of the fallback"
         yield what, _take(job, state, number, content, len(present))
 
 
 def _take(job: Job, state: State, number: int, content: Content, needed: int) -> State:
     worker = state.workers[number]
-    resume = state.resumes[worker.epoch]
+    resume = state.resumes[worker.term]
     assert resume
     turn, place = divmod(worker.done, job.chunks)
     exchange = resume.exchange + turn
@@ -352,8 +352,8 @@ def _finish(state: State, number: int, worker: Worker, exchange: int) -> Worker:
 def _ends(job: Job, state: State, number: int, worker: Worker) -> Iterator[tuple[str, State]]:
     """Yield a worker's possible ends: it is left behind, or too few workers are left for a quorum."""
     ended = state.with_worker(number, replace(worker, ended=True))
-    outstanding = state.started[worker.epoch][number] > worker.done
-    if worker.running and outstanding and state.admits == worker.epoch:
+    outstanding = state.started[worker.term][number] > worker.done
+    if worker.running and outstanding and state.admits == worker.term:
         sequence = worker.done + 1
         if sequence < state.cells[sequence % 2].sequence:
             if not job.quorum:
