@@ -82,7 +82,7 @@ def registration(chance: random.Random, number: int) -> Registration:
         job=f"fuzz {number}", token="", rank=0, workers=workers,
         quorum=workers if asynchronous else chance.randint(1, workers), asynchronous=asynchronous,
         mean=True, names=("a",), sizes=(3 * 1024,), chunk_bytes=4096, cores=(1,), server=0,
-        patience_s=WITHIN, optimizer=pbox.Adam().settings() if asynchronous else None,
+        timeout_s=WITHIN, optimizer=pbox.Adam().settings() if asynchronous else None,
     )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from innet.host.exchanges import Exchanges
 from innet.host.integers import Reduction
 from innet.host.quantizers.spec import Choice
 from innet.host.reducer import Reducer
-from innet.host.seat import Path, Patience
+from innet.host.seat import Path, Timeouts
 
 QUANTIZERS = (
     "int32",
@@ -71,8 +71,8 @@ def alone() -> Iterator[tuple[Exchanges, Controller, Echo]]:
     """Yield a worker that sums by itself, and its controller."""
     with cabled() as switch:
         controller, echo = Controller(switch.bell), Echo()
-        patience = Patience(WITHIN, WITHIN)
-        exchanges = Exchanges(switch.link, SEAT, controller, switch.bell, patience, echo)
+        timeouts = Timeouts(WITHIN, WITHIN)
+        exchanges = Exchanges(switch.link, SEAT, controller, switch.bell, timeouts, echo)
         controller.say_resume(replace(TERM, path=Path.FALLBACK))
         yield exchanges, controller, echo
 

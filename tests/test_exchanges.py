@@ -21,7 +21,7 @@ from innet.errors import (
 )
 from innet.host.exchanges import Exchanges
 from innet.host.integers import Reduction
-from innet.host.seat import Path, Patience, Seat, Term
+from innet.host.seat import Path, Seat, Term, Timeouts
 from innet.wire.layout import Flag, Kind, Operation
 
 SMALLEST = np.iinfo(np.int32).min
@@ -54,12 +54,12 @@ class Others:
 class Worker:
     """A worker whose exchanges run in a thread of their own, as an agent's do."""
 
-    def __init__(self, switch: Switch, seat: Seat = SEAT, patience: Patience | None = None) -> None:
+    def __init__(self, switch: Switch, seat: Seat = SEAT, timeouts: Timeouts | None = None) -> None:
         self.switch, self.others = switch, Others()
         self.controller = Controller(switch.bell)
         self.exchanges = Exchanges(
             switch.link, seat, self.controller, switch.bell,
-            patience or Patience(WITHIN, WITHIN), self.others,
+            timeouts or Timeouts(WITHIN, WITHIN), self.others,
         )  # fmt: skip
         self.pool = switch.in_the_end.enter_context(ThreadPoolExecutor(1))
         switch.in_the_end.callback(self.exchanges.stop)
@@ -328,7 +328,7 @@ def test_a_fallback_that_fails_because_a_worker_died_names_the_worker(worker: Wo
 
 
 def test_a_fallback_that_fails_without_a_reason_ends_the_stay(switch: Switch):
-    worker = Worker(switch, patience=Patience(switch=0.2, workers=WITHIN))
+    worker = Worker(switch, timeouts=Timeouts(switch=0.2, workers=WITHIN))
     worker.controller.say_resume(NO_SWITCH)
     running = worker.start()
     *_, future = worker.others.take()
@@ -337,15 +337,15 @@ def test_a_fallback_that_fails_without_a_reason_ends_the_stay(switch: Switch):
 
 
 def test_others_that_do_not_come_to_the_fallback_are_waited_for_only_so_long(switch: Switch):
-    worker = Worker(switch, patience=Patience(switch=WITHIN, workers=0.2))
+    worker = Worker(switch, timeouts=Timeouts(switch=WITHIN, workers=0.2))
     worker.controller.say_resume(NO_SWITCH)
     failure(worker.start(), WorkersMissing, "not all workers have begun this all-reduce for")
 
 
 def test_a_term_that_does_not_come_is_waited_for_only_so_long(switch: Switch):
-    worker = Worker(switch, patience=Patience(switch=0.3, workers=0.3))
+    worker = Worker(switch, timeouts=Timeouts(switch=0.3, workers=0.3))
     failure(worker.start(), WorkersMissing, "the job has not begun for")
-    worker = Worker(switch, patience=Patience(switch=0.3, workers=WITHIN))
+    worker = Worker(switch, timeouts=Timeouts(switch=0.3, workers=WITHIN))
     worker.controller.say_resume(TERM)
     worker.attend()
     worker.controller.say_recover(10, "the switch's connection has ended")
@@ -354,7 +354,7 @@ def test_a_term_that_does_not_come_is_waited_for_only_so_long(switch: Switch):
 
 
 def test_the_patience_with_the_switch_is_not_for_workers_that_are_waited_for(switch: Switch):
-    worker = Worker(switch, patience=Patience(switch=0.1, workers=1.0))
+    worker = Worker(switch, timeouts=Timeouts(switch=0.1, workers=1.0))
     worker.controller.say_resume(TERM)
     worker.attend()
     worker.controller.waiting_for = frozenset({1})
@@ -363,7 +363,7 @@ def test_the_patience_with_the_switch_is_not_for_workers_that_are_waited_for(swi
 
 
 def test_the_patience_with_the_switch_is_not_for_a_controller_that_is_out_of_reach(switch: Switch):
-    worker = Worker(switch, patience=Patience(switch=0.1, workers=1.0))
+    worker = Worker(switch, timeouts=Timeouts(switch=0.1, workers=1.0))
     worker.controller.say_resume(TERM)
     worker.attend()
     worker.controller.connected = False

@@ -20,7 +20,7 @@ from innet.host.integers import Reduction
 from innet.host.quantizers import fixed_point as quantize
 from innet.host.scaling import Scaling
 from innet.host.seat import Path as Way
-from innet.host.seat import Patience, Seat, Term
+from innet.host.seat import Seat, Term, Timeouts
 from innet.host.transport import SwitchTransport
 from innet.host.turns import Terms
 from innet.host.window import Window
@@ -160,7 +160,7 @@ def played(seed: int, trouble: float, slots: int) -> tuple[object, ...]:
     term = Term(0xFEDC, Way.SWITCH, first_slot=0x0180, slots=slots)
     clock = Clock()
     network = Network(seat, term, seed, trouble, clock)
-    worker = SwitchTransport(network, seat, clock, Stay(), Patience(1e9, 1e9))  # type: ignore[arg-type]
+    worker = SwitchTransport(network, seat, clock, Stay(), Timeouts(1e9, 1e9))  # type: ignore[arg-type]
     worker.begin(term)
     results: list[bytes] = []
     for chunks, order in ((5 * slots + 3, "<i4"), (1, ">i4")):  # on GPUs words come swapped
@@ -246,7 +246,7 @@ def test_what_is_scaled_on_its_way_has_the_bits_of_what_is_not(trouble, compiled
     term = Term(2, Way.SWITCH, first_slot=0, slots=16)
     clock = Clock()
     network = Network(seat, term, 1, trouble, clock)
-    worker = SwitchTransport(network, seat, clock, Stay(), Patience(1e9, 1e9))  # type: ignore[arg-type]
+    worker = SwitchTransport(network, seat, clock, Stay(), Timeouts(1e9, 1e9))  # type: ignore[arg-type]
     worker.begin(term)
     none = np.zeros(len(values), np.uint16)
     done = worker.all_reduce(scaling.integers, none, Operation.SUM, lambda _: None, scaling=scaling)
@@ -269,7 +269,7 @@ def test_of_an_exchange_that_was_broken_off_nothing_is_left():
     term = Term(2, Way.SWITCH, first_slot=0, slots=16)
     clock = Clock()
     network = Network(seat, term, 1, 0.0, clock)
-    worker = SwitchTransport(network, seat, clock, Stay(), Patience(1e9, 1e9))  # type: ignore[arg-type]
+    worker = SwitchTransport(network, seat, clock, Stay(), Timeouts(1e9, 1e9))  # type: ignore[arg-type]
     worker.begin(term)
     none = np.zeros(len(values), np.uint16)
     with pytest.raises(ZeroDivisionError):

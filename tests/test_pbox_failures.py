@@ -231,7 +231,7 @@ def test_a_server_that_hangs_is_noticed():
             with pbox.connect(
                 address, job="test", rank=0, workers=1, keys=[20_000], timeout=5
             ) as client:
-                client._patience = 0.5
+                client._timeout = 0.5
                 process.send_signal(signal.SIGSTOP)
                 os.waitid(os.P_PID, process.pid, os.WSTOPPED)  # all threads have stopped
                 Pushing(client).fails_with(ServerLost, "nothing has come for 0.5 s")

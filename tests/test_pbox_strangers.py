@@ -63,7 +63,7 @@ def registration(**changes: Any) -> dict[str, Any]:
     return {
         "job": "test", "token": "", "rank": 0, "workers": 1, "quorum": 1, "asynchronous": False,
         "mean": True, "names": ["a"], "sizes": [1000], "chunk_bytes": 4096, "cores": [1], "server": 0,
-        "patience_s": WITHIN, "optimizer": None, **changes,
+        "timeout_s": WITHIN, "optimizer": None, **changes,
     }  # fmt: skip
 
 

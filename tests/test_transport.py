@@ -13,7 +13,7 @@ import pytest
 from one_worker import CHUNKS, LANES, SEAT, TERM, WITHIN, Switch, cabled
 
 from innet.errors import AllReduceError, LeftBehind, SwitchUnreachable, WorkersMissing
-from innet.host.seat import Patience, Seat, Term
+from innet.host.seat import Seat, Term, Timeouts
 from innet.host.transport import SwitchTransport
 from innet.host.waker import monotonic
 from innet.rpc import innet_pb2 as pb
@@ -65,12 +65,12 @@ class Worker:
         switch: Switch,
         stay: Stay | None = None,
         seat: Seat = SEAT,
-        patience: Patience | None = None,
+        timeouts: Timeouts | None = None,
         term: Term = TERM,
     ) -> None:
         self.stay = stay or Stay()
-        patience = patience or Patience(WITHIN, WITHIN)
-        self.transport = SwitchTransport(switch.link, seat, monotonic, self.stay, patience)
+        timeouts = timeouts or Timeouts(WITHIN, WITHIN)
+        self.transport = SwitchTransport(switch.link, seat, monotonic, self.stay, timeouts)
         self.transport.begin(term)
         self.pool = switch.in_the_end.enter_context(ThreadPoolExecutor(1))
         switch.in_the_end.callback(self.stop, switch)
@@ -200,7 +200,7 @@ def test_what_ends_the_stay_ends_the_exchange(switch: Switch):
 
 
 def test_answers_that_are_not_for_this_job_and_term_are_no_sign_of_life(switch: Switch):
-    worker = Worker(switch, patience=Patience(switch=1.0))
+    worker = Worker(switch, timeouts=Timeouts(switch=1.0))
     running = worker.start(CHUNKS[:1])
     packet = switch.take()
     for name in ("version", "job", "term", "slot", "sequence"):
@@ -213,7 +213,7 @@ def test_answers_that_are_not_for_this_job_and_term_are_no_sign_of_life(switch: 
 
 
 def test_answers_that_are_not_intact_are_counted_and_no_sign_of_life(switch: Switch):
-    worker = Worker(switch, patience=Patience(switch=1.0))
+    worker = Worker(switch, timeouts=Timeouts(switch=1.0))
     running = worker.start(CHUNKS[:1])
     packet = switch.take()
     switch.answer(packet, Kind.PENDING)
@@ -225,7 +225,7 @@ def test_answers_that_are_not_intact_are_counted_and_no_sign_of_life(switch: Swi
 
 
 def test_silence_is_trouble_once_a_term_and_later_in_the_next_one(switch: Switch):
-    worker = Worker(switch, patience=Patience(switch=1.5))
+    worker = Worker(switch, timeouts=Timeouts(switch=1.5))
     failure(worker.start(), SwitchUnreachable, "is it running, and does it still hold this job?")
     [first] = worker.stay.troubles
     assert first.startswith("the switch has not answered for 1.")
@@ -255,7 +255,7 @@ def test_time_in_which_the_worker_itself_did_not_run_is_no_silence_of_the_switch
                 threading.Event().wait(1.5)
                 self.waited_for.append((1.5, ()))
 
-    worker = Worker(switch, Stopped(), patience=Patience(switch=1.0))
+    worker = Worker(switch, Stopped(), timeouts=Timeouts(switch=1.0))
     error = worker.start().exception(WITHIN)
     assert type(error) is SwitchUnreachable
     [seconds] = re.findall(r"has not answered for (\S+) s", str(error))
@@ -264,13 +264,13 @@ def test_time_in_which_the_worker_itself_did_not_run_is_no_silence_of_the_switch
 
 def test_without_the_controller_the_silence_of_the_switch_is_borne(switch: Switch):
     """Only the controller knows another way to sum. The wait for it is as long as for other workers."""
-    worker = Worker(switch, patience=Patience(switch=0.2, workers=1.5))
+    worker = Worker(switch, timeouts=Timeouts(switch=0.2, workers=1.5))
     worker.stay.reached = False
     failure(worker.start(), SwitchUnreachable, "the switch has not answered for 1")
 
 
 def test_silence_adds_up_over_terms_until_the_job_goes_on(switch: Switch):
-    worker = Worker(switch, patience=Patience(switch=1.5))
+    worker = Worker(switch, timeouts=Timeouts(switch=1.5))
     for number in range(10, 20):
         running = worker.start()
         while not worker.stay.troubles:
@@ -287,7 +287,7 @@ def test_silence_adds_up_over_terms_until_the_job_goes_on(switch: Switch):
 
 
 def test_others_that_do_not_come_are_waited_for_only_so_long(switch: Switch):
-    worker = Worker(switch, patience=Patience(switch=WITHIN, workers=1.0))
+    worker = Worker(switch, timeouts=Timeouts(switch=WITHIN, workers=1.0))
     running = worker.start()
     keep_answering(switch, running, (0b101, 0b001))
     failure(running, WorkersMissing, "no contribution from workers [1, 2] for 1 s")

@@ -18,7 +18,7 @@ import innet
 from innet.errors import SwitchUnreachable, WorkersMissing
 from innet.host.agent import Agent
 from innet.host.parameters import RackedParameters
-from innet.host.seat import Patience
+from innet.host.seat import Timeouts
 from innet.observe.diagnosis import diagnose
 from innet.observe.findings import Finding, Severity
 from innet.observe.sample import take, watch
@@ -83,10 +83,10 @@ def test_when_the_cable_is_mended_the_sum_is_made(racks: Forest):
 
 
 def test_a_cable_that_stays_cut_is_an_error_for_all_and_soon(racks: Forest):
-    patience = Patience(switch=1.5, workers=10.0)
+    timeouts = Timeouts(switch=1.5, workers=10.0)
     with racks.job("pbox", 3) as (name, token), contextlib.ExitStack() as stack:
         agents = [
-            stack.enter_context(racks.worker(name, token, rank, at, patience=patience))
+            stack.enter_context(racks.worker(name, token, rank, at, timeouts=timeouts))
             for rank, at in enumerate(AT)
         ]
         check(agents, 1)

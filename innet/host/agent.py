@@ -21,7 +21,7 @@ from innet.host.links import own_links
 from innet.host.membership import Membership
 from innet.host.quantizers.spec import Choice
 from innet.host.reducer import Reducer
-from innet.host.seat import Patience, Term
+from innet.host.seat import Term, Timeouts
 from innet.host.tensors import How, quantized_on_device, summed_by_switch, written
 from innet.host.transport import Traffic
 from innet.host.waker import Bell
@@ -72,7 +72,7 @@ class Agent:
         membership: Membership,
         link_spec: str,
         bell: Bell,
-        patience: Patience,
+        timeouts: Timeouts,
         fallback: Fallback | None = None,
         quantizer: Choice | None = None,
     ) -> None:
@@ -88,7 +88,7 @@ class Agent:
             )
         if fallback and link_spec == "host" and not self.seat.rank:  # one log line is enough
             warn_of_shared_network(self._link.ip, os.environ)
-        self._exchanges = Exchanges(self._link, self.seat, membership, bell, patience, fallback)
+        self._exchanges = Exchanges(self._link, self.seat, membership, bell, timeouts, fallback)
         try:
             self._reducer = Reducer(self._exchanges, self.seat, quantizer)
         except UsageError:
@@ -307,7 +307,7 @@ def join(
     tls: str | Path | None = None,
     fallback: "ProcessGroup | Fallback | None" = None,
     timeout: float = 30.0,
-    patience: Patience | None = None,
+    timeouts: Timeouts | None = None,
     quantizer: str | None = None,
 ) -> Agent:
     """Become a worker of a job.
@@ -325,7 +325,7 @@ def join(
     They sum over it while the switch cannot. With a fallback this call returns only when all
     workers have made it.
 
-    `timeout` bounds each step of joining, in seconds. `patience` bounds the duration of an
+    `timeout` bounds each step of joining, in seconds. `timeouts` bounds the duration of an
     all-reduce.
 
     `quantizer` is the format in which float32 travels, unless a call names another: ``int32``,
@@ -356,7 +356,7 @@ def join(
     try:
         membership = Membership(controller, request, timeout, bell, identity)
         try:
-            agent = Agent(membership, link, bell, patience or Patience(), fallback, choice)
+            agent = Agent(membership, link, bell, timeouts or Timeouts(), fallback, choice)
         except BaseException:
             membership.close()
             raise

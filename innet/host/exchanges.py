@@ -27,7 +27,7 @@ from innet.host.fallback import Fallback
 from innet.host.integers import Flags, Integers, Reduction
 from innet.host.link import Link
 from innet.host.scaling import Scaling
-from innet.host.seat import Path, Patience, Seat, Term
+from innet.host.seat import Path, Seat, Term, Timeouts
 from innet.host.transport import SwitchTransport, Traffic
 from innet.host.waiting import Notice, Stopwatch, named
 from innet.host.waker import Bell, monotonic
@@ -91,17 +91,17 @@ class Exchanges:
         seat: Seat,
         controller: Controller,
         bell: Bell,
-        patience: Patience,
+        timeouts: Timeouts,
         fallback: Fallback | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._seat = seat
         self._controller = controller
         self._bell = bell
-        self._patience = patience
+        self._timeouts = timeouts
         self._fallback = fallback
         self._clock = clock
-        self._transport = SwitchTransport(link, seat, clock, self, patience)
+        self._transport = SwitchTransport(link, seat, clock, self, timeouts)
         self._notice = Notice(seat.rank)
         self._number = 0
         self._last: Reduction | None = None
@@ -353,7 +353,7 @@ class Exchanges:
         try:
             while not future.done():
                 meanwhile()
-                self._check_patience(waited.look())
+                self._check_fallback_wait(waited.look())
                 self._bell.wait(1.0)
             if (problem := future.exception()) and not isinstance(problem, AllReduceError):
                 self._explain(problem, meanwhile)
@@ -365,7 +365,7 @@ class Exchanges:
     def _explain(self, problem: BaseException, meanwhile: Callable[[], None]) -> None:
         """Raise the cause of the fallback's failure: a worker's death takes a moment to be known."""
         waited = Stopwatch(self._clock)
-        while waited.look() < self._patience.switch:
+        while waited.look() < self._timeouts.switch:
             meanwhile()
             self._bell.wait(1.0)
         raise LinkFailed(f"the fallback failed ({problem}): join the job again") from problem
@@ -415,7 +415,7 @@ class Exchanges:
         """Raise if this worker has waited too long for a term."""
         others = self._controller.waiting_for - {self._seat.rank}
         self._notice.look(seconds, others)
-        patient = seconds <= self._patience.workers
+        patient = seconds <= self._timeouts.workers
         if self._term is None:
             if not patient:
                 raise WorkersMissing(
@@ -425,17 +425,17 @@ class Exchanges:
                 )
         elif others and not patient:
             raise WorkersMissing(f"the job has waited {seconds:.0f} s for {named(others)}{_ADVICE}")
-        elif switch_missing > self._patience.switch or not patient:
+        elif switch_missing > self._timeouts.switch or not patient:
             reason = self._answered.reason if self._answered else self._spoilt
             raise SwitchUnreachable(
                 f"the job has not gone on for {seconds:.1f} s after a term was over ({reason}): "
                 "is the switch running, and is every worker?"
             )
 
-    def _check_patience(self, seconds: float) -> None:
+    def _check_fallback_wait(self, seconds: float) -> None:
         others = self._controller.waiting_for - {self._seat.rank}
         self._notice.look(seconds, others)
-        if seconds > self._patience.workers:
+        if seconds > self._timeouts.workers:
             late = f"; {named(others)} did not" if others else ""
             raise WorkersMissing(
                 f"not all workers have begun this all-reduce for {seconds:.0f} s{late}{_ADVICE}"

@@ -44,7 +44,7 @@ class Term:
 
 
 @dataclass(frozen=True)
-class Patience:
+class Timeouts:
     """Limits on the duration of an all-reduce, in seconds.
 
     `switch` bounds the silence of the switch if there is no other way to sum. `workers` bounds the

@@ -18,7 +18,7 @@ from innet.host.integers import Flags, Integers, Reduction
 from innet.host.link import Link
 from innet.host.numpy_turns import NumpyTurns
 from innet.host.scaling import Scaling
-from innet.host.seat import Path, Patience, Seat, Term
+from innet.host.seat import Path, Seat, Term, Timeouts
 from innet.host.timer import ProbeTimer, RetransmissionTimer
 from innet.host.turns import Terms, Turn, Turns
 from innet.host.window import Indices, Window
@@ -92,13 +92,13 @@ class SwitchTransport:
         seat: Seat,
         clock: Callable[[], float],
         stay: Stay,
-        patience: Patience | None = None,
+        timeouts: Timeouts | None = None,
     ) -> None:
         self._link = link
         self._seat = seat
         self._clock = clock
         self._stay = stay
-        self._patience = patience or Patience()
+        self._timeouts = timeouts or Timeouts()
         self._timer = RetransmissionTimer()
         self._probes = ProbeTimer(self._timer)
         self._everybody = (1 << seat.workers) - 1
@@ -370,8 +370,8 @@ class SwitchTransport:
             self._stay.trouble(f"the switch has not answered for {silent:.1f} s")
         silent += self._silent_before
         self._forgiven = min(self._forgiven, silent) if self._stay.in_touch() else silent
-        patient = stuck <= self._patience.workers
-        if silent - self._forgiven > self._patience.switch or (silent > _SILENCE and not patient):
+        patient = stuck <= self._timeouts.workers
+        if silent - self._forgiven > self._timeouts.switch or (silent > _SILENCE and not patient):
             raise SwitchUnreachable(
                 f"the switch has not answered for {silent:.1f} s: is it running, "
                 "and does it still hold this job?"

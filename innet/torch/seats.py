@@ -35,7 +35,7 @@ from innet.errors import (
 )
 from innet.host.agent import Agent, join
 from innet.host.fallback import NO_TIMEOUT, GlooFallback
-from innet.host.seat import Patience
+from innet.host.seat import Timeouts
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import tls
 from innet.rpc.client import connect, translated
@@ -174,7 +174,7 @@ def _join(
         token=settings.token,
         tls=settings.tls,
         fallback=fallback,
-        patience=Patience(switch=min(_SILENT_SWITCH, seconds), workers=seconds),
+        timeouts=Timeouts(switch=min(_SILENT_SWITCH, seconds), workers=seconds),
     )
     stack.callback(agent.close, abandon=True)
     return agent, _Word()

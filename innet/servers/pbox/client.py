@@ -95,7 +95,7 @@ def connect(
         chunk_bytes=chunk_bytes,
         cores=(1,),
         server=0,
-        patience_s=timeout,
+        timeout_s=timeout,
         optimizer=optimizer.settings() if optimizer else None,
     )
     registration.check()
@@ -131,7 +131,7 @@ class Client:
         self.lr = rate
         """The learning rate of the pushes that follow. It must be the same for all workers of a step."""
         self._names, self._sizes = registration.names, registration.sizes
-        self._patience = registration.patience_s + _SERVERS_SLACK_S
+        self._timeout = registration.timeout_s + _SERVERS_SLACK_S
         self._optimizes = registration.optimizer is not None
         self._links = links
         self._library = native.library()
@@ -266,9 +266,9 @@ class Client:
                 raise ClientClosed("the client was closed while an exchange was under way")
             if (now := self.bytes_moved) != moved:
                 moved, since = now, time.monotonic()
-            elif time.monotonic() - since > self._patience:
+            elif time.monotonic() - since > self._timeout:
                 raise ServerLost(
-                    f"nothing has come for {self._patience:g} s from {self._links.names}"
+                    f"nothing has come for {self._timeout:g} s from {self._links.names}"
                 )
 
     def _failure(self, outcome: int) -> Exception:
