@@ -15,7 +15,7 @@ from racks import WITHIN, Rack, rack
 from innet.host.agent import Agent
 from innet.host.exchanges import Exchanges
 from innet.host.integers import Reduction
-from innet.host.quantizers.spec import Choice
+from innet.host.quantizers.spec import QuantizerSpec
 from innet.host.reducer import Reducer
 from innet.host.seat import Path, Timeouts
 
@@ -84,7 +84,7 @@ def test_what_a_worker_shares_is_what_it_got_whatever_its_caller_has_written_sin
     exchanges, controller, echo = alone
     reducer, values = Reducer(exchanges, SEAT), vector(dtype, 4 * SEAT.lanes)
     if quantizer:
-        result = reducer.floats(values, Choice.read(quantizer), 1, mean=op == "mean")
+        result = reducer.floats(values, QuantizerSpec.read(quantizer), 1, mean=op == "mean")
     elif op == "sum":
         result = reducer.integers(values)
     else:

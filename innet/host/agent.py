@@ -19,10 +19,10 @@ from innet.host.exchanges import Exchanges
 from innet.host.fallback import Fallback, ProcessGroupFallback
 from innet.host.links import own_links
 from innet.host.membership import Membership
-from innet.host.quantizers.spec import Choice
+from innet.host.quantizers.spec import QuantizerSpec
 from innet.host.reducer import Reducer
 from innet.host.seat import Term, Timeouts
-from innet.host.tensors import How, quantized_on_device, summed_by_switch, written
+from innet.host.tensors import ReduceOp, quantized_on_device, summed_by_switch, written
 from innet.host.transport import Traffic
 from innet.host.waker import Bell
 from innet.rpc import innet_pb2 as pb
@@ -45,10 +45,10 @@ class _Call:
 
     future: "Future[Any]"
     tensor: Any
-    op: How
+    op: ReduceOp
     by_switch: bool
     written: Any
-    choice: Choice
+    spec: QuantizerSpec
     key: Hashable
 
 
@@ -74,7 +74,7 @@ class Agent:
         bell: Bell,
         timeouts: Timeouts,
         fallback: Fallback | None = None,
-        quantizer: Choice | None = None,
+        quantizer: QuantizerSpec | None = None,
     ) -> None:
         self._membership = membership
         self._bell = bell
@@ -141,7 +141,7 @@ class Agent:
     def all_reduce(
         self,
         tensor: Tensor,
-        op: How = "mean",
+        op: ReduceOp = "mean",
         *,
         quantizer: str | None = None,
         key: Hashable = None,
@@ -169,7 +169,7 @@ class Agent:
     def submit(
         self,
         tensor: Tensor,
-        op: How = "mean",
+        op: ReduceOp = "mean",
         *,
         quantizer: str | None = None,
         key: Hashable = None,
@@ -181,9 +181,9 @@ class Agent:
         """
         by_switch = summed_by_switch(tensor, op, fallback=self._fallback is not None)
         rounded = by_switch and str(tensor.dtype).endswith("float32") and op in ("mean", "sum")
-        choice = self._reducer.choose(quantizer, key) if rounded else Choice()
+        spec = self._reducer.choose(quantizer, key) if rounded else QuantizerSpec()
         future: Future[Tensor] = Future()
-        self._queue(_Call(future, tensor, op, by_switch, written(tensor), choice, key))
+        self._queue(_Call(future, tensor, op, by_switch, written(tensor), spec, key))
         return future
 
     def perform(self, work: Callable[[Exchanges, Reducer], Done]) -> "Future[Done]":
@@ -275,7 +275,7 @@ class Agent:
         flat = call.tensor.detach().reshape(-1)
         if quantized_on_device(flat, call.op):
             mean = call.op == "mean"
-            on_gpu = self._reducer.on_device(flat, call.choice, call.key, mean=mean)
+            on_gpu = self._reducer.on_device(flat, call.spec, call.key, mean=mean)
             return on_gpu.reshape(call.tensor.shape)
         flat = flat.cpu().numpy()
         reduced = torch.from_numpy(self._reduce_flat(flat, call))
@@ -285,10 +285,10 @@ class Agent:
         if call.op in ("max", "min"):
             return self._reducer.extremes(values, call.op)
         if values.dtype == np.float32:
-            return self._reducer.floats(values, call.choice, call.key, mean=call.op == "mean")
+            return self._reducer.floats(values, call.spec, call.key, mean=call.op == "mean")
         return self._reducer.integers(values)
 
-    def _reduce_by_fallback(self, tensor: Any, op: How) -> Any:
+    def _reduce_by_fallback(self, tensor: Any, op: ReduceOp) -> Any:
         import torch
 
         mean = op == "mean"
@@ -349,14 +349,14 @@ def join(
     identity = certificates.load(Path(tls), certificates.WORKER) if tls else None
     if fallback is not None and not isinstance(fallback, Fallback):
         fallback = ProcessGroupFallback(fallback)
-    choice = Choice.read(quantizer or os.environ.get("INNET_QUANTIZER") or "int32")
+    spec = QuantizerSpec.read(quantizer or os.environ.get("INNET_QUANTIZER") or "int32")
     metrics = metrics_address(os.environ)
     request = pb.JoinRequest(job=job, rank=rank, token=token, fallback=fallback is not None)
     bell = Bell()
     try:
         membership = Membership(controller, request, timeout, bell, identity)
         try:
-            agent = Agent(membership, link, bell, timeouts or Timeouts(), fallback, choice)
+            agent = Agent(membership, link, bell, timeouts or Timeouts(), fallback, spec)
         except BaseException:
             membership.close()
             raise

@@ -9,7 +9,7 @@ from torch.distributed import GradBucket as Bucket  # type: ignore[attr-defined]
 
 from innet.host.agent import Agent
 from innet.host.gathered import Gathered
-from innet.host.tensors import How
+from innet.host.tensors import ReduceOp
 
 Value = TypeVar("Value")
 Result = TypeVar("Result")
@@ -41,7 +41,7 @@ def ddp_hook(
 def submit(
     agent: Agent,
     tensors: Sequence[torch.Tensor],
-    op: How,
+    op: ReduceOp,
     finish: Callable[[torch.Tensor], Result],
     *,
     quantizer: str | None = None,

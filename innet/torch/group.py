@@ -15,19 +15,18 @@ from torch.distributed import (  # type: ignore[attr-defined]
     PrefixStore,
     ProcessGroup,
     ProcessGroupGloo,
-    ReduceOp,
     Store,
 )
 
 from innet.errors import AgentClosed
 from innet.host.agent import metrics_address
 from innet.host.ddp import submit
-from innet.host.tensors import How
+from innet.host.tensors import ReduceOp
 from innet.system.forks import Owner
 from innet.torch import seats
 from innet.torch.counts import GLOO, SWITCH, count
 from innet.torch.rendezvous import meet
-from innet.torch.routes import how_by_switch
+from innet.torch.routes import switch_op
 from innet.torch.work import SwitchWork
 
 if TYPE_CHECKING:
@@ -123,17 +122,17 @@ class InnetGroup(ProcessGroup):
         self, name: str, tensors: torch.Tensor | Sequence[torch.Tensor], opts: Any, *more: Any
     ) -> dist.Work:
         listed = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-        how, reason = None, self._seat.reason
+        op, reason = None, self._seat.reason
         if not reason:
-            how, reason = how_by_switch(listed, _operation(opts))
-        if how is None:
+            op, reason = switch_op(listed, _operation(opts))
+        if op is None:
             count(name, GLOO, reason)
             arguments = () if opts is None else (opts, *more)
             return getattr(self._below, name)(listed, *arguments)  # type: ignore[no-any-return]
         count(name, SWITCH)
-        return self._reduce_by_switch(listed, how)
+        return self._reduce_by_switch(listed, op)
 
-    def _reduce_by_switch(self, tensors: list[torch.Tensor], how: How) -> dist.Work:
+    def _reduce_by_switch(self, tensors: list[torch.Tensor], op: ReduceOp) -> dist.Work:
         if self._seat.agent is None:
             raise AgentClosed("the process group is destroyed: create another")
 
@@ -143,7 +142,7 @@ class InnetGroup(ProcessGroup):
                 # Bypass autograd's book-keeping, as all backends do for their results.
                 tensor.data.copy_(part.view(tensor.shape))
 
-        self._last = submit(self._seat.agent, tensors, how, fill)
+        self._last = submit(self._seat.agent, tensors, op, fill)
         return SwitchWork(self._last, tensors)
 
 
@@ -164,7 +163,7 @@ for _name in _OVER_GLOO:
 
 def _operation(opts: Any) -> Any:
     """Return the operation from an all-reduce's options, or the argument itself if it is one."""
-    return ReduceOp.SUM if opts is None else getattr(opts, "reduceOp", opts)
+    return dist.ReduceOp.SUM if opts is None else getattr(opts, "reduceOp", opts)
 
 
 def register() -> None:

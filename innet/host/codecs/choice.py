@@ -6,7 +6,7 @@ from innet.host.codecs.interface import Codec
 from innet.host.codecs.max_scaled import MaxScaled
 from innet.host.codecs.threshold import Threshold
 from innet.host.codecs.truncation import Truncation
-from innet.host.quantizers.spec import Choice
+from innet.host.quantizers.spec import QuantizerSpec
 
 CODECS: dict[str, type[Codec]] = {"truncation": Truncation, "max8": MaxScaled, "tree8": DynamicTree}
 
@@ -16,5 +16,5 @@ def codec(text: str) -> Codec:
     if text in CODECS:
         return CODECS[text]()
     if text.startswith("strom"):
-        return Threshold(Choice.read(text).tau)
+        return Threshold(QuantizerSpec.read(text).tau)
     raise UsageError(f"codec {text!r}: it has to be one of {', '.join(CODECS)} or strom:TAU")
