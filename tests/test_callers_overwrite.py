@@ -70,9 +70,9 @@ class Echo:
 def alone() -> Iterator[tuple[Exchanges, Controller, Echo]]:
     """Yield a worker that sums by itself, and its controller."""
     with cabled() as switch:
-        controller, echo = Controller(switch.bell), Echo()
+        controller, echo = Controller(switch.waker), Echo()
         timeouts = Timeouts(WITHIN, WITHIN)
-        exchanges = Exchanges(switch.link, SEAT, controller, switch.bell, timeouts, echo)
+        exchanges = Exchanges(switch.link, SEAT, controller, switch.waker, timeouts, echo)
         controller.say_resume(replace(TERM, path=Path.FALLBACK))
         yield exchanges, controller, echo
 

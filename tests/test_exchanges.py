@@ -56,9 +56,9 @@ class Worker:
 
     def __init__(self, switch: Switch, seat: Seat = SEAT, timeouts: Timeouts | None = None) -> None:
         self.switch, self.others = switch, Others()
-        self.controller = Controller(switch.bell)
+        self.controller = Controller(switch.waker)
         self.exchanges = Exchanges(
-            switch.link, seat, self.controller, switch.bell,
+            switch.link, seat, self.controller, switch.waker,
             timeouts or Timeouts(WITHIN, WITHIN), self.others,
         )  # fmt: skip
         self.pool = switch.in_the_end.enter_context(ThreadPoolExecutor(1))
@@ -393,7 +393,7 @@ def test_a_controller_that_goes_back_on_a_new_term_is_asked_for_one(worker: Work
     worker.controller.say_recover(10)
     wait_for_ready(worker)
     worker.controller.recover = None
-    worker.switch.bell.ring()
+    worker.switch.waker.wake()
     while not worker.controller.troubles:
         assert not running.done()
     assert worker.controller.troubles == [(TERM.number, "an exchange was broken off")]
@@ -451,7 +451,7 @@ def test_the_end_of_the_job_ends_exchanges_that_wait_and_those_under_way(switch:
             worker.controller.say_resume(TERM)
         running = worker.start()
         worker.controller.ended = "the job 'x' was deleted"
-        switch.bell.ring()
+        switch.waker.wake()
         failure(running, JobEnded, "the job 'x' was deleted")
         failure(worker.start(), JobEnded, "the job 'x' was deleted")
 

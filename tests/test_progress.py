@@ -48,7 +48,7 @@ def test_silence_and_waiting_are_counted_on_through_terms(switch: Switch, worker
     assert in_trouble.stuck_s > 0
     worker.controller.say_recover(NEXT.number)
     while not worker.controller.readies:
-        worker.controller.bell.ring()
+        worker.controller.waker.wake()
     between = progress(worker)
     worker.controller.say_resume(NEXT)
     packets = [worker.take(slot) for slot in (0, 1)]

@@ -24,7 +24,7 @@ from innet.host.reducer import Reducer
 from innet.host.seat import Term, Timeouts
 from innet.host.tensors import ReduceOp, quantized_on_device, summed_by_switch, written
 from innet.host.transport import Traffic
-from innet.host.waker import Bell
+from innet.host.waker import Waker
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import tls as certificates
 from innet.system import environment as names
@@ -71,13 +71,13 @@ class Agent:
         self,
         membership: Membership,
         link_spec: str,
-        bell: Bell,
+        waker: Waker,
         timeouts: Timeouts,
         fallback: Fallback | None = None,
         quantizer: QuantizerSpec | None = None,
     ) -> None:
         self._membership = membership
-        self._bell = bell
+        self._waker = waker
         self._fallback = fallback
         self.seat, self._link = membership.take_seat(link_spec)
         if fallback and fallback.workers != self.seat.workers:
@@ -88,7 +88,7 @@ class Agent:
             )
         if fallback and link_spec == "host" and not self.seat.rank:  # one log line is enough
             warn_of_shared_network(self._link.ip, os.environ)
-        self._exchanges = Exchanges(self._link, self.seat, membership, bell, timeouts, fallback)
+        self._exchanges = Exchanges(self._link, self.seat, membership, waker, timeouts, fallback)
         try:
             self._reducer = Reducer(self._exchanges, self.seat, quantizer)
         except UsageError:
@@ -201,7 +201,7 @@ class Agent:
             raise AgentClosed("the agent is closed: join the job again")
         call.future.set_running_or_notify_cancel()  # no cancelling: the other workers rely on this call
         self._calls.append(call)
-        self._bell.ring()
+        self._waker.wake()
 
     def close(self, *, abandon: bool = False) -> None:
         """Finish all submitted calls, then leave the job; with `abandon`, leave at once.
@@ -214,11 +214,11 @@ class Agent:
         if abandon:
             self._exchanges.stop()
         self._calls.append(None)
-        self._bell.ring()
+        self._waker.wake()
         self._thread.join()
         self._membership.close()
         self._link.close()
-        self._bell.close()
+        self._waker.close()
         self._until_closed.close()
 
     def show_metrics(self, job: str, address: str) -> None:
@@ -242,8 +242,8 @@ class Agent:
         while True:
             if not self._calls:
                 self._exchanges.attend()
-                if not self._calls:  # a bell that rang since is still ringing
-                    self._bell.wait()
+                if not self._calls:  # a wake-up that has come since ends the wait
+                    self._waker.wait()
             elif (call := self._calls.popleft()) is None:
                 return
             else:
@@ -352,16 +352,16 @@ def join(
     spec = QuantizerSpec.read(quantizer or os.environ.get("INNET_QUANTIZER") or "int32")
     metrics = metrics_address(os.environ)
     request = pb.JoinRequest(job=job, rank=rank, token=token, fallback=fallback is not None)
-    bell = Bell()
+    waker = Waker()
     try:
-        membership = Membership(controller, request, timeout, bell, identity)
+        membership = Membership(controller, request, timeout, waker, identity)
         try:
-            agent = Agent(membership, link, bell, timeouts or Timeouts(), fallback, spec)
+            agent = Agent(membership, link, waker, timeouts or Timeouts(), fallback, spec)
         except BaseException:
             membership.close()
             raise
     except BaseException:
-        bell.close()
+        waker.close()
         raise
     if metrics:
         try:

@@ -30,7 +30,7 @@ from innet.host.scaling import Scaling
 from innet.host.seat import Path, Seat, Term, Timeouts
 from innet.host.transport import SwitchTransport, Traffic
 from innet.host.waiting import Notice, Stopwatch, named
-from innet.host.waker import Bell, monotonic
+from innet.host.waker import Waker, monotonic
 from innet.rpc import innet_pb2 as pb
 from innet.wire.layout import Operation
 
@@ -48,7 +48,7 @@ _log = logging.getLogger("innet")
 
 
 class Controller(Protocol):
-    """The messages from and to a worker's controller; each message from it rings the bell.
+    """The messages from and to a worker's controller; each message wakes the agent's thread.
 
     See :class:`innet.host.membership.Membership`.
     """
@@ -90,14 +90,14 @@ class Exchanges:
         link: Link,
         seat: Seat,
         controller: Controller,
-        bell: Bell,
+        waker: Waker,
         timeouts: Timeouts,
         fallback: Fallback | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._seat = seat
         self._controller = controller
-        self._bell = bell
+        self._waker = waker
         self._timeouts = timeouts
         self._fallback = fallback
         self._clock = clock
@@ -183,7 +183,7 @@ class Exchanges:
     def stop(self) -> None:
         """End the exchange under way, and refuse all later ones. Safe from any thread."""
         self._stopped.set()
-        self._bell.ring()
+        self._waker.wake()
 
     def give_up(self, problem: BaseException) -> None:
         """Refuse all later exchanges after an error between two of them.
@@ -291,7 +291,7 @@ class Exchanges:
             if self._controller.waiting_for or not self._controller.connected:
                 switch_missing.restart()
             self._check_waiting(waited.look(), switch_missing.look())
-            self._bell.wait(1.0)
+            self._waker.wait(1.0)
 
     @contextlib.contextmanager
     def _breaking_off(self) -> Iterator[None]:
@@ -349,12 +349,12 @@ class Exchanges:
     def _await(self, future: "Future[Result]", meanwhile: Callable[[], None]) -> Result:
         """Return the fallback's result; `meanwhile` raises to break off."""
         waited = Stopwatch(self._clock)
-        future.add_done_callback(lambda _: self._bell.ring())
+        future.add_done_callback(lambda _: self._waker.wake())
         try:
             while not future.done():
                 meanwhile()
                 self._check_fallback_wait(waited.look())
-                self._bell.wait(1.0)
+                self._waker.wait(1.0)
             if (problem := future.exception()) and not isinstance(problem, AllReduceError):
                 self._explain(problem, meanwhile)
         except BaseException:
@@ -367,7 +367,7 @@ class Exchanges:
         waited = Stopwatch(self._clock)
         while waited.look() < self._timeouts.switch:
             meanwhile()
-            self._bell.wait(1.0)
+            self._waker.wait(1.0)
         raise LinkFailed(f"the fallback failed ({problem}): join the job again") from problem
 
     def _check_meanwhile(self) -> None:

@@ -19,7 +19,7 @@ import grpc
 from innet.errors import ControllerError, InnetError
 from innet.host.link import Link, open_link
 from innet.host.seat import Path, Seat, Term
-from innet.host.waker import Bell
+from innet.host.waker import Waker
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import tls
 from innet.rpc.client import CONNECT_WITHIN, connect, translated
@@ -49,7 +49,7 @@ _FINAL = {
 
 
 class Membership:
-    """A worker's membership in a job. Every message from the controller rings the `bell`.
+    """A worker's membership in a job. Every message from the controller uses the `waker`.
 
     The attributes hold the controller's latest messages. `ended` is the reason why the membership
     is over, or empty. `recover` is a request that no `term` has answered yet. `waiting_for` are
@@ -62,7 +62,7 @@ class Membership:
         controller: str,
         request: pb.JoinRequest,
         timeout: float,
-        bell: Bell,
+        waker: Waker,
         identity: tls.Identity | None = None,
     ) -> None:
         self.ended = ""
@@ -75,7 +75,7 @@ class Membership:
         self._identity = identity
         self._request = request
         self._timeout = timeout
-        self._bell = bell
+        self._waker = waker
         self._seating: queue.SimpleQueue[pb.JoinEvent | Exception] = queue.SimpleQueue()
         self._seated = False
         self._trouble: pb.Trouble | None = None
@@ -100,7 +100,7 @@ class Membership:
         )
         # The invitation names the lanes, and with them the size of the link's packets.
         sealed = not invitation.unsealed
-        self._link = open_link(link_spec, service, invitation.lanes, self._bell, sealed=sealed)
+        self._link = open_link(link_spec, service, invitation.lanes, self._waker, sealed=sealed)
         try:
             return self._await_admission(), self._link
         except BaseException:
@@ -197,7 +197,7 @@ class Membership:
             if final and not self.ended:
                 self.ended = str(problem)
             if self._leaving.is_set() or self.ended or not self._reopen():
-                self._bell.ring()
+                self._waker.wake()
                 return
 
     def _reopen(self) -> bool:
@@ -238,7 +238,7 @@ class Membership:
                 self._seating.put(event)
             case _:
                 self._seating.put(event)
-        self._bell.ring()
+        self._waker.wake()
 
     def _resume(self, resume: pb.Resume) -> None:
         # After a break the controller may repeat it: then no term begins.
