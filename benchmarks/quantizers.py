@@ -35,11 +35,11 @@ from innet.host.agent import Agent, join
 from innet.host.codecs.choice import CODECS, codec
 from innet.host.exchanges import Inspect
 from innet.host.integers import Flags, Integers, Reduction
+from innet.host.job import WorkerInfo
 from innet.host.quantizers.interface import Floats
 from innet.host.quantizers.spec import QuantizerSpec
 from innet.host.reducer import Reducer
 from innet.host.scaling import Scaling
-from innet.host.seat import Seat
 from innet.local.rack import local_rack
 from innet.wire.layout import Operation
 
@@ -113,7 +113,7 @@ def in_process(name: str, workers: int) -> Iterator[Sum]:
     """Yield a sum of workers that are threads, with reducers of their own."""
     spec, room = QuantizerSpec.read(name), Room(workers)
     reducers = [
-        Reducer(Desk(room, rank), Seat(1, rank, workers, workers, LANES), spec)  # type: ignore[arg-type]
+        Reducer(Desk(room, rank), WorkerInfo(1, rank, workers, workers, LANES), spec)  # type: ignore[arg-type]
         for rank in range(workers)
     ]
     with ThreadPoolExecutor(workers) as pool:

@@ -12,7 +12,7 @@ import numpy as np
 
 import innet
 from innet.errors import AllReduceError
-from innet.host.seat import Timeouts
+from innet.host.job import Timeouts
 
 SIZE = 20_000
 TIMEOUTS = Timeouts(switch=8.0, workers=20.0)

@@ -15,8 +15,8 @@ from racks import WITHIN, Rack, means, rack
 
 from innet.controller.registry import Policy
 from innet.host.agent import Agent, join
+from innet.host.job import Timeouts
 from innet.host.link import frame_address, parse_endpoints
-from innet.host.seat import Timeouts
 from innet.local.rack import local_rack
 from innet.observe.diagnosis import diagnose
 from innet.observe.findings import Finding, Severity

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from one_worker import CHUNKS, LANES, SEAT, TERM, WITHIN, Controller, Switch, cabled
+from one_worker import CHUNKS, LANES, TERM, WITHIN, WORKER_INFO, Controller, Switch, cabled
 
 from innet.errors import (
     AgentClosed,
@@ -21,7 +21,7 @@ from innet.errors import (
 )
 from innet.host.exchanges import Exchanges
 from innet.host.integers import Reduction
-from innet.host.seat import Path, Seat, Term, Timeouts
+from innet.host.job import Path, Term, Timeouts, WorkerInfo
 from innet.wire.layout import Flag, Kind, Operation
 
 SMALLEST = np.iinfo(np.int32).min
@@ -32,13 +32,13 @@ class Others:
     """The other workers when there is no switch; the test decides the result of an exchange."""
 
     def __init__(self) -> None:
-        self.workers = SEAT.workers
+        self.workers = WORKER_INFO.workers
         self._asked = threading.Semaphore(0)
         self._calls: list[tuple[tuple[int, int], np.ndarray, Operation, np.ndarray, Future]] = []
 
-    def all_reduce(self, place, chunks, operation, flags) -> "Future[Reduction]":
+    def all_reduce(self, position, chunks, operation, flags) -> "Future[Reduction]":
         future: Future[Reduction] = Future()
-        self._calls.append((place, chunks, operation, flags, future))
+        self._calls.append((position, chunks, operation, flags, future))
         self._asked.release()
         return future
 
@@ -54,11 +54,13 @@ class Others:
 class Worker:
     """A worker whose exchanges run in a thread of their own, as an agent's do."""
 
-    def __init__(self, switch: Switch, seat: Seat = SEAT, timeouts: Timeouts | None = None) -> None:
+    def __init__(
+        self, switch: Switch, info: WorkerInfo = WORKER_INFO, timeouts: Timeouts | None = None
+    ) -> None:
         self.switch, self.others = switch, Others()
         self.controller = Controller(switch.waker)
         self.exchanges = Exchanges(
-            switch.link, seat, self.controller, switch.waker,
+            switch.link, info, self.controller, switch.waker,
             timeouts or Timeouts(WITHIN, WITHIN), self.others,
         )  # fmt: skip
         self.pool = switch.in_the_end.enter_context(ThreadPoolExecutor(1))
@@ -269,8 +271,8 @@ def test_on_the_fallback_the_same_integers_go_to_the_others(worker: Worker):
     for number in range(3):
         flags = np.array([0, Flag.OVERFLOW], np.uint16)
         running = worker.start(CHUNKS + number, Operation.MAX, flags)
-        place, chunks, operation, given, future = worker.others.take()
-        assert (place, operation) == ((12, number), Operation.MAX)
+        position, chunks, operation, given, future = worker.others.take()
+        assert (position, operation) == ((12, number), Operation.MAX)
         assert chunks.tolist() == (CHUNKS + number).tolist()
         assert given.tolist() == flags.tolist()
         result = Reduction.empty(2, LANES)
@@ -311,8 +313,8 @@ def test_sharing_goes_over_the_fallback_as_well(worker: Worker):
     worker.attend()
     worker.controller.say_resume(replace(NO_SWITCH, shared=True))
     sharing = worker.pool.submit(worker.exchanges.attend)
-    place, chunks, operation, _, future = worker.others.take()
-    assert (place, operation) == ((12, 0), Operation.MAX)
+    position, chunks, operation, _, future = worker.others.take()
+    assert (position, operation) == ((12, 0), Operation.MAX)
     assert chunks[:2].tolist() == CHUNKS.tolist()
     future.set_result(Reduction.empty(3, LANES))
     sharing.result(WITHIN)
@@ -433,7 +435,7 @@ def test_a_term_before_what_was_finished_is_refused(worker: Worker):
 
 @pytest.mark.parametrize("fewest", [3, 2])
 def test_departures_end_the_waiting_when_too_few_are_left(switch: Switch, fewest: int):
-    worker = Worker(switch, replace(SEAT, fewest=fewest))
+    worker = Worker(switch, replace(WORKER_INFO, fewest=fewest))
     worker.controller.say_resume(TERM)
     worker.attend()
     worker.controller.say_recover(10)

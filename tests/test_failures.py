@@ -21,7 +21,7 @@ from racks import TIMEOUTS, WITHIN, Rack, means, rack
 
 from innet.errors import ControllerUnreachable, SwitchUnreachable, WorkersMissing
 from innet.host.agent import Agent, join
-from innet.host.seat import Timeouts
+from innet.host.job import Timeouts
 from innet.local.rack import local_rack
 from innet.rpc import innet_pb2 as pb
 

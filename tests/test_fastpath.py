@@ -17,10 +17,10 @@ from innet.errors import CompilerError
 from innet.host import fastpath, transport
 from innet.host.fastpath import Format
 from innet.host.integers import Reduction
+from innet.host.job import Path as Way
+from innet.host.job import Term, Timeouts, WorkerInfo
 from innet.host.quantizers import fixed_point as quantize
 from innet.host.scaling import Scaling
-from innet.host.seat import Path as Way
-from innet.host.seat import Seat, Term, Timeouts
 from innet.host.transport import SwitchTransport
 from innet.host.turns import Terms
 from innet.host.window import Window
@@ -53,10 +53,12 @@ class Network:
     Everything that happens depends on the packets sent and on the seed alone.
     """
 
-    def __init__(self, seat: Seat, term: Term, seed: int, trouble: float, clock: Clock) -> None:
-        self.seat, self.term, self.trouble, self.clock = seat, term, trouble, clock
+    def __init__(
+        self, info: WorkerInfo, term: Term, seed: int, trouble: float, clock: Clock
+    ) -> None:
+        self.info, self.term, self.trouble, self.clock = info, term, trouble, clock
         self.encapsulation = FRONT
-        self.dtype = packet_dtype(seat.lanes, len(FRONT))
+        self.dtype = packet_dtype(info.lanes, len(FRONT))
         self.leaving, self.arriving = Format(self.dtype, *OWN), Format(self.dtype, *SERVICE)
         self.corrupted = 0
         self.sent: list[tuple[float, bytes]] = []
@@ -135,7 +137,7 @@ class Native:
         return 0 if len(batch) else errno.EAGAIN
 
 
-class Stay:
+class JobView:
     """A membership in which nobody leaves and nothing ends."""
 
     def check(self) -> None:
@@ -156,11 +158,11 @@ class Stay:
 
 def played(seed: int, trouble: float, slots: int) -> tuple[object, ...]:
     """Run two exchanges of a worker; return all packets, with their times, and the results."""
-    seat = Seat(job=0x1234, rank=0, workers=3, fewest=3, lanes=LANES)
+    info = WorkerInfo(job=0x1234, rank=0, workers=3, fewest=3, lanes=LANES)
     term = Term(0xFEDC, Way.SWITCH, first_slot=0x0180, slots=slots)
     clock = Clock()
-    network = Network(seat, term, seed, trouble, clock)
-    worker = SwitchTransport(network, seat, clock, Stay(), Timeouts(1e9, 1e9))  # type: ignore[arg-type]
+    network = Network(info, term, seed, trouble, clock)
+    worker = SwitchTransport(network, info, clock, JobView(), Timeouts(1e9, 1e9))  # type: ignore[arg-type]
     worker.begin(term)
     results: list[bytes] = []
     for chunks, order in ((5 * slots + 3, "<i4"), (1, ">i4")):  # on GPUs words come swapped
@@ -242,11 +244,11 @@ def test_what_is_scaled_on_its_way_has_the_bits_of_what_is_not(trouble, compiled
     scaling, own = travelling(values, agreed)
     if not compiled:
         monkeypatch.setattr(fastpath, "compiled", lambda: None)
-    seat = Seat(job=1, rank=0, workers=3, fewest=3, lanes=LANES)
+    info = WorkerInfo(job=1, rank=0, workers=3, fewest=3, lanes=LANES)
     term = Term(2, Way.SWITCH, first_slot=0, slots=16)
     clock = Clock()
-    network = Network(seat, term, 1, trouble, clock)
-    worker = SwitchTransport(network, seat, clock, Stay(), Timeouts(1e9, 1e9))  # type: ignore[arg-type]
+    network = Network(info, term, 1, trouble, clock)
+    worker = SwitchTransport(network, info, clock, JobView(), Timeouts(1e9, 1e9))  # type: ignore[arg-type]
     worker.begin(term)
     none = np.zeros(len(values), np.uint16)
     done = worker.all_reduce(scaling.integers, none, Operation.SUM, lambda _: None, scaling=scaling)
@@ -265,11 +267,11 @@ def test_of_an_exchange_that_was_broken_off_nothing_is_left():
 
     values = np.random.default_rng(8).standard_normal((40, LANES), np.float32)
     scaling, own = travelling(values, quantize.block_exponents(values))
-    seat = Seat(job=1, rank=0, workers=3, fewest=3, lanes=LANES)
+    info = WorkerInfo(job=1, rank=0, workers=3, fewest=3, lanes=LANES)
     term = Term(2, Way.SWITCH, first_slot=0, slots=16)
     clock = Clock()
-    network = Network(seat, term, 1, 0.0, clock)
-    worker = SwitchTransport(network, seat, clock, Stay(), Timeouts(1e9, 1e9))  # type: ignore[arg-type]
+    network = Network(info, term, 1, 0.0, clock)
+    worker = SwitchTransport(network, info, clock, JobView(), Timeouts(1e9, 1e9))  # type: ignore[arg-type]
     worker.begin(term)
     none = np.zeros(len(values), np.uint16)
     with pytest.raises(ZeroDivisionError):
@@ -283,9 +285,9 @@ def test_of_an_exchange_that_was_broken_off_nothing_is_left():
 
 @needs_compiler
 def test_c_is_given_nothing_that_it_would_take_for_something_else():
-    seat = Seat(job=1, rank=0, workers=3, fewest=3, lanes=LANES)
+    info = WorkerInfo(job=1, rank=0, workers=3, fewest=3, lanes=LANES)
     term = Term(2, Way.SWITCH, first_slot=0, slots=4)
-    network = Network(seat, term, 1, 0.0, Clock())
+    network = Network(info, term, 1, 0.0, Clock())
     packets = blank(4, LANES, Kind.CONTRIBUTION, FRONT)
     window, absent = Window(4), np.zeros(4, np.uint32)
     window.start(2)

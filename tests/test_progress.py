@@ -11,7 +11,7 @@ from racks import means, rack
 from test_exchanges import Worker
 
 from innet.host.agent import Agent
-from innet.host.seat import Path, Term
+from innet.host.job import Path, Term
 from innet.rpc import innet_pb2 as pb
 from innet.wire.layout import Kind
 

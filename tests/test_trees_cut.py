@@ -17,8 +17,8 @@ from trees import Forest, finish, forest, integers, submit, sums
 import innet
 from innet.errors import SwitchUnreachable, WorkersMissing
 from innet.host.agent import Agent
+from innet.host.job import Timeouts
 from innet.host.parameters import RackedParameters
-from innet.host.seat import Timeouts
 from innet.observe.diagnosis import diagnose
 from innet.observe.findings import Finding, Severity
 from innet.observe.sample import take, watch
@@ -108,7 +108,7 @@ def test_parameters_take_every_step_once_whenever_the_cable_is_cut(racks: Forest
     def work(agent: Agent, done: list[np.ndarray]) -> None:
         held = RackedParameters(agent, [values.copy()], Momentum(lr=1.0, momentum=1.0))
         for _ in range(steps):
-            held.step([gradients[agent.seat.rank]])
+            held.step([gradients[agent.info.rank]])
         done.append(held.values[0])
 
     with racks.workers("pbox", AT) as agents:

@@ -97,7 +97,7 @@ def _train(spec: Spec, agent: Agent) -> Run | None:
     model = network(spec.model)
     optimizer = torch.optim.SGD(model.parameters(), lr=spec.rate, momentum=spec.momentum)
     transport = TRANSPORTS[spec.over](agent, spec)
-    shuffler = torch.Generator().manual_seed(1000 * spec.seed + agent.seat.rank)
+    shuffler = torch.Generator().manual_seed(1000 * spec.seed + agent.info.rank)
     watch = Watch()
     steps = spec.steps if transport.rank >= 0 else 0  # none at the servers' node
     with transport, make(spec.algorithm, model, optimizer, transport, **spec.options) as algorithm:

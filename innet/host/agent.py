@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import numpy as np
 
 from innet.errors import AgentClosed, InnetError, LeftBehind, LinkFailed, UsageError
-from innet.host.detour import warn_of_shared_network
 from innet.host.exchanges import Exchanges
 from innet.host.fallback import Fallback, ProcessGroupFallback
+from innet.host.fallback_network import warn_of_shared_network
+from innet.host.job import Term, Timeouts
 from innet.host.links import own_links
 from innet.host.membership import Membership
 from innet.host.quantizers.spec import QuantizerSpec
 from innet.host.reducer import Reducer
-from innet.host.seat import Term, Timeouts
 from innet.host.tensors import ReduceOp, quantized_on_device, summed_by_switch, written
 from innet.host.transport import Traffic
 from innet.host.waker import Waker
@@ -79,18 +79,18 @@ class Agent:
         self._membership = membership
         self._waker = waker
         self._fallback = fallback
-        self.seat, self._link = membership.take_seat(link_spec)
-        if fallback and fallback.workers != self.seat.workers:
+        self.info, self._link = membership.be_admitted(link_spec)
+        if fallback and fallback.workers != self.info.workers:
             self._link.close()
             raise UsageError(
-                f"the fallback has {fallback.workers} workers, the job {self.seat.workers}: "
+                f"the fallback has {fallback.workers} workers, the job {self.info.workers}: "
                 "they have to be the same"
             )
-        if fallback and link_spec == "host" and not self.seat.rank:  # one log line is enough
+        if fallback and link_spec == "host" and not self.info.rank:  # one log line is enough
             warn_of_shared_network(self._link.ip, os.environ)
-        self._exchanges = Exchanges(self._link, self.seat, membership, waker, timeouts, fallback)
+        self._exchanges = Exchanges(self._link, self.info, membership, waker, timeouts, fallback)
         try:
-            self._reducer = Reducer(self._exchanges, self.seat, quantizer)
+            self._reducer = Reducer(self._exchanges, self.info, quantizer)
         except UsageError:
             self._link.close()
             raise
@@ -230,7 +230,7 @@ class Agent:
                 f"metrics need {problem.name}, which comes with: pip install 'innet[metrics]'"
             ) from None
         where = self._until_closed.enter_context(exposed(self, job, address))
-        _log.info("metrics of worker %d are at http://%s/metrics", self.seat.rank, where)
+        _log.info("metrics of worker %d are at http://%s/metrics", self.info.rank, where)
 
     def __enter__(self) -> Self:
         return self

@@ -25,11 +25,12 @@ from innet.errors import (
 )
 from innet.host.fallback import Fallback
 from innet.host.integers import Flags, Integers, Reduction
+from innet.host.job import Path, Term, Timeouts, WorkerInfo
 from innet.host.link import Link
 from innet.host.scaling import Scaling
-from innet.host.seat import Path, Seat, Term, Timeouts
+from innet.host.stopwatch import Stopwatch
+from innet.host.stragglers import StragglerLog, named
 from innet.host.transport import SwitchTransport, Traffic
-from innet.host.waiting import Notice, Stopwatch, named
 from innet.host.waker import Waker, monotonic
 from innet.rpc import innet_pb2 as pb
 from innet.wire.layout import Operation
@@ -88,21 +89,21 @@ class Exchanges:
     def __init__(
         self,
         link: Link,
-        seat: Seat,
+        info: WorkerInfo,
         controller: Controller,
         waker: Waker,
         timeouts: Timeouts,
         fallback: Fallback | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self._seat = seat
+        self._info = info
         self._controller = controller
         self._waker = waker
         self._timeouts = timeouts
         self._fallback = fallback
         self._clock = clock
-        self._transport = SwitchTransport(link, seat, clock, self, timeouts)
-        self._notice = Notice(seat.rank)
+        self._transport = SwitchTransport(link, info, clock, self, timeouts)
+        self._stragglers = StragglerLog(info.rank)
         self._number = 0
         self._last: Reduction | None = None
         self._term: Term | None = None
@@ -157,7 +158,7 @@ class Exchanges:
         finally:
             self._chunks = 0
         result.freeze()
-        self._notice.over()
+        self._stragglers.over()
         self._number, self._last = self._number + 1, result
         return result
 
@@ -207,11 +208,11 @@ class Exchanges:
         progress.fallback_exchanges = self.fallbacks.total() - self.fallbacks["dtype"]
         self._transport.fill(progress)
 
-    # The transport's view of the stay in the job.
+    # The transport's view of the job.
 
     def check(self) -> None:
         """Raise if something outside ends the exchange."""
-        self._check_stay()
+        self._check_membership()
         if self._controller.recover is not None or self._controller.term is not self._term:
             raise _TermOver
 
@@ -230,7 +231,7 @@ class Exchanges:
 
     def waits(self, seconds: float, ranks: Iterable[int]) -> None:
         """Note how long the exchange has waited, and for which ranks as far as known."""
-        self._notice.look(seconds, ranks)
+        self._stragglers.note(seconds, ranks)
 
     # Terms.
 
@@ -281,7 +282,7 @@ class Exchanges:
         """Return the term in which to sum, as soon as there is one."""
         waited, switch_missing = Stopwatch(self._clock), Stopwatch(self._clock)
         while True:
-            self._check_stay()
+            self._check_membership()
             if (term := self._follow()) and not self._transport.exhausted:
                 return term
             if term:
@@ -338,9 +339,9 @@ class Exchanges:
         if not self._fallback:
             raise AllReduceError("the controller counts on a fallback, which this worker has not")
         self._count("switch" if term.slots else "no_slots", term.reason)
-        place = term.number, number
+        position = term.number, number
         result = self._await(
-            self._fallback.all_reduce(place, chunks, operation, flags), self._check_meanwhile
+            self._fallback.all_reduce(position, chunks, operation, flags), self._check_meanwhile
         )
         inspect(result.lanes[0])
         self._transport.progressed()
@@ -375,8 +376,8 @@ class Exchanges:
         self._check_departures()
 
     def _follow_meanwhile(self) -> None:
-        self._check_stay()
-        self._check_departures(self._seat.workers)
+        self._check_membership()
+        self._check_departures(self._info.workers)
         self._follow()
 
     # When to give up.
@@ -398,7 +399,7 @@ class Exchanges:
             self._failure = AllReduceError("an all-reduce was broken off: join the job again")
             raise
 
-    def _check_stay(self) -> None:
+    def _check_membership(self) -> None:
         if self._stopped.is_set():
             raise AgentClosed("the agent was closed before the all-reduce was done")
         if self._controller.ended:
@@ -407,14 +408,14 @@ class Exchanges:
     def _check_departures(self, needed: int | None = None) -> None:
         """Raise WorkersMissing if too few workers are left, or fewer than `needed`."""
         departed = self._controller.departed()
-        if self._seat.workers - len(departed) < (needed or self._seat.fewest):
+        if self._info.workers - len(departed) < (needed or self._info.fewest):
             reasons = "; ".join(f"worker {rank}: {why}" for rank, why in departed.items())
             raise WorkersMissing(f"the all-reduce cannot finish: {reasons}")
 
     def _check_waiting(self, seconds: float, switch_missing: float) -> None:
         """Raise if this worker has waited too long for a term."""
-        others = self._controller.waiting_for - {self._seat.rank}
-        self._notice.look(seconds, others)
+        others = self._controller.waiting_for - {self._info.rank}
+        self._stragglers.note(seconds, others)
         patient = seconds <= self._timeouts.workers
         if self._term is None:
             if not patient:
@@ -433,8 +434,8 @@ class Exchanges:
             )
 
     def _check_fallback_wait(self, seconds: float) -> None:
-        others = self._controller.waiting_for - {self._seat.rank}
-        self._notice.look(seconds, others)
+        others = self._controller.waiting_for - {self._info.rank}
+        self._stragglers.note(seconds, others)
         if seconds > self._timeouts.workers:
             late = f"; {named(others)} did not" if others else ""
             raise WorkersMissing(

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator, Mapping
 import grpc
 
 from innet.errors import ControllerError, InnetError
+from innet.host.job import Path, Term, WorkerInfo
 from innet.host.link import Link, open_link
-from innet.host.seat import Path, Seat, Term
 from innet.host.waker import Waker
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import tls
@@ -76,8 +76,8 @@ class Membership:
         self._request = request
         self._timeout = timeout
         self._waker = waker
-        self._seating: queue.SimpleQueue[pb.JoinEvent | Exception] = queue.SimpleQueue()
-        self._seated = False
+        self._answers: queue.SimpleQueue[pb.JoinEvent | Exception] = queue.SimpleQueue()
+        self._admitted = False
         self._trouble: pb.Trouble | None = None
         self._lease = 0.0
         self._leaving = threading.Event()
@@ -85,8 +85,8 @@ class Membership:
         self._listener = threading.Thread(target=self._listen, name="innet-membership", daemon=True)
         self._listener.start()
 
-    def take_seat(self, link_spec: str) -> tuple[Seat, Link]:
-        """Send hellos through the data plane until admitted. Returns the seat and the open link."""
+    def be_admitted(self, link_spec: str) -> tuple[WorkerInfo, Link]:
+        """Send hellos through the data plane until admitted. Returns the admission and the link."""
         try:
             invitation = self._next("invitation", self._timeout).invitation
         except queue.Empty:
@@ -135,14 +135,14 @@ class Membership:
         self._listener.join(_FAREWELL_WITHIN)
         self._stream.close()
 
-    def _await_admission(self) -> Seat:
+    def _await_admission(self) -> WorkerInfo:
         for _ in range(max(1, int(self._timeout / _HELLO_EVERY))):
             self._say_hello()
             try:
                 admission = self._next("admission", _HELLO_EVERY).admission
             except queue.Empty:
                 continue
-            return Seat(
+            return WorkerInfo(
                 job=admission.job_id,
                 rank=admission.rank,
                 workers=admission.workers,
@@ -160,7 +160,7 @@ class Membership:
         self._link.send(hello)
 
     def _next(self, wanted: str, timeout: float) -> pb.JoinEvent:
-        event = self._seating.get(timeout=timeout)
+        event = self._answers.get(timeout=timeout)
         if isinstance(event, Exception):
             raise event
         if event.WhichOneof("event") != wanted:
@@ -191,8 +191,8 @@ class Membership:
             self.connected = False
             self.waiting_for = frozenset()
             self._stream.close()
-            if not self._seated:
-                self._seating.put(problem)
+            if not self._admitted:
+                self._answers.put(problem)
                 return
             if final and not self.ended:
                 self.ended = str(problem)
@@ -234,10 +234,10 @@ class Membership:
             case "waiting":
                 self.waiting_for = frozenset(event.waiting.ranks)
             case "admission":
-                self._seated = True
-                self._seating.put(event)
+                self._admitted = True
+                self._answers.put(event)
             case _:
-                self._seating.put(event)
+                self._answers.put(event)
         self._waker.wake()
 
     def _resume(self, resume: pb.Resume) -> None:

@@ -25,6 +25,7 @@ from innet.host.integers import (
     Wide,
     overflow_flags,
 )
+from innet.host.job import WorkerInfo
 from innet.host.quantizers import fixed_point as quantize
 from innet.host.quantizers.block_scale import BlockScale
 from innet.host.quantizers.interface import Floats, Quantizer, Rounding
@@ -32,7 +33,6 @@ from innet.host.quantizers.residuals import Residuals
 from innet.host.quantizers.rounding import Stochastic, nearest
 from innet.host.quantizers.spec import QuantizerSpec
 from innet.host.scaling import Scaling
-from innet.host.seat import Seat
 from innet.host.tensors import REDUCE_OPS, ReduceOp
 from innet.wire.layout import Flag, Operation
 
@@ -48,10 +48,12 @@ _ONCE = np.ones((1, 1), np.uint8)
 class Reducer:
     """A reducer of flat vectors. Every worker of the job makes the same calls in the same order."""
 
-    def __init__(self, exchanges: Exchanges, seat: Seat, spec: QuantizerSpec | None = None) -> None:
-        """Set the default quantizer to `spec`. Raises UsageError if it does not suit the seat."""
+    def __init__(
+        self, exchanges: Exchanges, info: WorkerInfo, spec: QuantizerSpec | None = None
+    ) -> None:
+        """Set the default quantizer to `spec`. Raises UsageError if it does not suit the job."""
         self._exchanges = exchanges
-        self._seat = seat
+        self._info = info
         self._spec = spec or QuantizerSpec()
         self._residuals = Residuals()
         self._quantizers: dict[QuantizerSpec, Quantizer] = {}
@@ -87,18 +89,20 @@ class Reducer:
         """Do the same as :meth:`floats` for a flat float32 tensor; only integers leave its device."""
         from innet.host.quantizers.device import on_device
 
-        place = spec, values.device
-        if place not in self._on_devices:
+        variant = spec, values.device
+        if variant not in self._on_devices:
             quantizer = self._quantizer(spec)
-            self._on_devices[place] = on_device(quantizer, values.device, self._seat.lanes)
-        reduced: torch.Tensor = self._floats(self._on_devices[place], values, spec, key, mean=mean)
+            self._on_devices[variant] = on_device(quantizer, values.device, self._info.lanes)
+        reduced: torch.Tensor = self._floats(
+            self._on_devices[variant], values, spec, key, mean=mean
+        )
         return reduced
 
     def _floats(
         self, quantizer: Any, values: Any, spec: QuantizerSpec, key: Hashable, *, mean: bool
     ) -> Any:
         """Reduce `values` of the quantizer's kind: a numpy array, or a tensor on its device."""
-        lanes, size = self._seat.lanes, len(values)
+        lanes, size = self._info.lanes, len(values)
         elements = quantizer.rows_per_chunk * lanes  # of a chunk
         given = self._residuals.added(key, values) if spec.feedback else values
         rows = quantizer.rows(given, lanes)
@@ -114,7 +118,7 @@ class Reducer:
         sums, counts, done = self._sum(integers, flags, scaling)
         if spec.feedback:
             alone = quantizer.dequantize(integers, _ONCE, agreed, flags, mean=False)
-            counted = np.repeat(done.members >> self._seat.rank & 1 == 1, elements)[:size]
+            counted = np.repeat(done.members >> self._info.rank & 1 == 1, elements)[:size]
             self._residuals.keep(key, given, alone.reshape(-1)[:size], counted)
         if scaling and sums is done.lanes:
             reduced = quantizer.results(scaling, done, agreed)
@@ -124,22 +128,22 @@ class Reducer:
 
     def _quantizer(self, spec: QuantizerSpec) -> Quantizer:
         if spec not in self._quantizers:
-            self._quantizers[spec] = spec.bind(self._seat.workers)
+            self._quantizers[spec] = spec.bind(self._info.workers)
         return self._quantizers[spec]
 
     def _rounding(self, spec: QuantizerSpec) -> Rounding:
         if not spec.stochastic:
             return nearest
         self._rounded += 1
-        return Stochastic.of(0, self._seat.rank, self._rounded)
+        return Stochastic.of(0, self._info.rank, self._rounded)
 
     def integers(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return the exact sum of int32 or int64 vectors, of the same dtype. Raises SumOverflow."""
         self.agree(values.size, values.dtype.name, np.empty(0, np.int32), "sum")
         if values.dtype == np.int64:
             return self._sum_in_limbs(values, THIRDS)[0]
-        chunks = quantize.blocks(values, self._seat.lanes)
-        sums, _, _ = self._sum(chunks, overflow_flags(chunks, self._seat.workers))
+        chunks = quantize.blocks(values, self._info.lanes)
+        sums, _, _ = self._sum(chunks, overflow_flags(chunks, self._info.workers))
         return _as_int32(sums.reshape(-1)[: values.size])
 
     def extremes(self, values: npt.NDArray[Any], op: ReduceOp) -> npt.NDArray[Any]:
@@ -152,7 +156,7 @@ class Reducer:
         words = words if op == "max" else ~words
         if values.dtype == np.float32:
             words = np.where(np.isnan(values), np.iinfo(np.int32).max, words)
-        chunks = quantize.blocks(words, self._seat.lanes)
+        chunks = quantize.blocks(words, self._info.lanes)
         none = np.zeros(len(chunks), np.uint16)
         largest = self._exchanges.all_reduce(chunks, Operation.MAX, none).lanes
         found = largest.reshape(-1)[: values.size]
@@ -173,7 +177,7 @@ class Reducer:
         kind = len(REDUCE_OPS) * _DTYPES.index(dtype) + REDUCE_OPS.index(op)
         kind |= spec.identity << _KIND_BITS
         words = np.concatenate([np.array([size, -size, kind, -kind], np.int32), scales])
-        chunks = quantize.blocks(words, self._seat.lanes)
+        chunks = quantize.blocks(words, self._info.lanes)
 
         def check(first: Integers) -> None:
             largest, smallest = first[0], -first[1]
@@ -218,14 +222,14 @@ class Reducer:
 
     def _sum_in_limbs(self, values: npt.NDArray[Any], limbs: Limbs) -> tuple[Wide, Counts]:
         """Return the exact sums of a flat vector, and the number of contributions in each."""
-        rows = limbs.split(values.astype(np.int64), self._seat.lanes)
+        rows = limbs.split(values.astype(np.int64), self._info.lanes)
         done = self._exchanges.all_reduce(rows, Operation.SUM, np.zeros(len(rows), np.uint16))
         sums, lost = limbs.join(done.lanes, values.size)
         if lost.any():
             raise SumOverflow(
                 f"{lost.sum()} sums are beyond int64, the first at element {lost.argmax()}"
             )
-        return sums, np.repeat(done.counts, self._seat.lanes // limbs.count)[: values.size]
+        return sums, np.repeat(done.counts, self._info.lanes // limbs.count)[: values.size]
 
 
 def _in_order(bits: Integers) -> Integers:

@@ -15,10 +15,10 @@ from innet.errors import LeftBehind, SwitchUnreachable, WorkersMissing
 from innet.host import fastpath
 from innet.host.congestion import CongestionWindow
 from innet.host.integers import Flags, Integers, Reduction
+from innet.host.job import Path, Term, Timeouts, WorkerInfo
 from innet.host.link import Link
 from innet.host.numpy_turns import NumpyTurns
 from innet.host.scaling import Scaling
-from innet.host.seat import Path, Seat, Term, Timeouts
 from innet.host.timer import ProbeTimer, RetransmissionTimer
 from innet.host.turns import Terms, Turn, Turns
 from innet.host.window import Indices, Window
@@ -45,7 +45,7 @@ _LATE = 0.05  # seconds: if this thread runs so long after a deadline, the proce
 _MOST_DOUBLINGS = 2  # of that limit, in terms in which no exchange is finished
 
 
-class Stay(Protocol):
+class JobView(Protocol):
     """The interface to a worker's membership for an exchange under way."""
 
     def check(self) -> None:
@@ -89,19 +89,19 @@ class SwitchTransport:
     def __init__(
         self,
         link: Link,
-        seat: Seat,
+        info: WorkerInfo,
         clock: Callable[[], float],
-        stay: Stay,
+        job: JobView,
         timeouts: Timeouts | None = None,
     ) -> None:
         self._link = link
-        self._seat = seat
+        self._info = info
         self._clock = clock
-        self._stay = stay
+        self._job = job
         self._timeouts = timeouts or Timeouts()
         self._timer = RetransmissionTimer()
         self._probes = ProbeTimer(self._timer)
-        self._everybody = (1 << seat.workers) - 1
+        self._everybody = (1 << info.workers) - 1
         self._left_at: dict[int, float] = {}
         self._gone: dict[int, str] = {}
         self._progress_at = 0.0
@@ -122,12 +122,12 @@ class SwitchTransport:
         self._congestion = CongestionWindow(term.slots)
         self._absent = np.zeros(term.slots, np.uint32)  # missing workers of each chunk, if known
         self._outgoing = blank(
-            term.slots, self._seat.lanes, Kind.CONTRIBUTION, self._link.encapsulation
+            term.slots, self._info.lanes, Kind.CONTRIBUTION, self._link.encapsulation
         )
-        self._outgoing["job"] = self._seat.job
+        self._outgoing["job"] = self._info.job
         self._outgoing["term"] = term.number
         self._numpy = NumpyTurns(
-            self._link, self._seat, term, self._window, self._outgoing, self._absent, self._clock
+            self._link, self._info, term, self._window, self._outgoing, self._absent, self._clock
         )
         self._compiled = self._compiled_turns(term)
         self._turns: Turns = self._compiled or self._numpy
@@ -138,7 +138,7 @@ class SwitchTransport:
         library = fastpath.compiled()
         if not library:
             return None
-        place = self._seat.job, term.number, term.first_slot
+        place = self._info.job, term.number, term.first_slot
         return fastpath.Turns(
             library, self._link, self._window, place, self._outgoing, self._absent
         )
@@ -160,7 +160,7 @@ class SwitchTransport:
 
         `flags`, (chunks,), go with the chunks, which `scaling` makes just before they are sent.
         `inspect` is called with the first chunk's result, (lanes,), as soon as it has arrived; it
-        may raise to give the exchange up. Raises the errors of :meth:`Stay.check`, LeftBehind,
+        may raise to give the exchange up. Raises the errors of :meth:`JobView.check`, LeftBehind,
         SwitchUnreachable, WorkersMissing, OSError; after that the term is spoilt.
         """
         # Contiguous and in this machine's byte order. A quantizer's integers need not be either.
@@ -330,7 +330,7 @@ class SwitchTransport:
         gone = {r for r in departed if now - self._left_at[r] > _DEPARTURE_SETTLES}
         for bitmap in np.unique(arrived).tolist():
             absent = {rank for rank in gone if not bitmap >> rank & 1}
-            if self._seat.workers - len(absent) < self._seat.fewest:
+            if self._info.workers - len(absent) < self._info.fewest:
                 self._gone |= {rank: departed[rank] for rank in absent}
 
     def _take_stale(self, batch: Records, among: Indices) -> None:
@@ -347,7 +347,7 @@ class SwitchTransport:
         return int(np.bitwise_or.reduce(self._absent)) or self._everybody
 
     def _departures(self, now: float) -> Mapping[int, str]:
-        departed = self._stay.departed()
+        departed = self._job.departed()
         for rank in departed:
             self._left_at.setdefault(rank, now)
         return departed
@@ -361,15 +361,15 @@ class SwitchTransport:
         return max(0.0, now - self._owed_since)
 
     def _check(self, now: float) -> None:
-        self._stay.check()
+        self._job.check()
         silent = self._silence(now)
         stuck = now - self._progress_at
         self._departures(now)
         if now >= self._trouble_at:
             self._in_trouble = True
-            self._stay.trouble(f"the switch has not answered for {silent:.1f} s")
+            self._job.trouble(f"the switch has not answered for {silent:.1f} s")
         silent += self._silent_before
-        self._forgiven = min(self._forgiven, silent) if self._stay.in_touch() else silent
+        self._forgiven = min(self._forgiven, silent) if self._job.in_touch() else silent
         patient = stuck <= self._timeouts.workers
         if silent - self._forgiven > self._timeouts.switch or (silent > _SILENCE and not patient):
             raise SwitchUnreachable(
@@ -379,7 +379,7 @@ class SwitchTransport:
         if self._gone:
             reasons = "; ".join(f"worker {rank}: {why}" for rank, why in self._gone.items())
             raise WorkersMissing(f"the all-reduce cannot finish: {reasons}")
-        self._stay.waits(stuck, ranks_in(int(np.bitwise_or.reduce(self._absent))))
+        self._job.waits(stuck, ranks_in(int(np.bitwise_or.reduce(self._absent))))
         if not patient:
             raise WorkersMissing(
                 f"no contribution from workers {ranks_in(self._missing)} for {stuck:.0f} s: "

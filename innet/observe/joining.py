@@ -1,4 +1,4 @@
-"""Checks of a machine that need the controller: a worker's seat, and its route to the switch."""
+"""Checks of a machine that need the controller: a worker's right to join, and its route to the switch."""
 
 import contextlib
 import itertools
@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from innet.errors import ControllerUnreachable, InnetError, NotAuthorized, NotFound
-from innet.host.detour import through_switch
+from innet.host.fallback_network import through_switch
 from innet.host.link import connect_to_service
 from innet.host.links import links_of_all
 from innet.observe import interfaces

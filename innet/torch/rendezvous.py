@@ -19,7 +19,7 @@ _ANSWER_TIMEOUT = timedelta(seconds=1)
 """The wait for an answer. Afterwards the name is read again, as it may be a dead rank 0's."""
 
 
-def meet(store: Store, rank: int, size: int, timeout: timedelta) -> Store:
+def rendezvous(store: Store, rank: int, size: int, timeout: timedelta) -> Store:
     """Return a store for the group's living processes. Raises DistStoreError."""
     if rank == 0:
         name = uuid.uuid4().hex

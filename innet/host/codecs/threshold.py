@@ -31,8 +31,8 @@ class Threshold:
         """Encode a vector of at most 2**31 elements."""
         if np.isnan(largest_magnitude(values)):
             return Encoded(np.empty(0, np.uint32), np.float32(np.nan), values.size)
-        places = np.flatnonzero(np.abs(values) > self._tau)
-        words = (places << 1 | (values[places] < 0)).astype(np.uint32)
+        indices = np.flatnonzero(np.abs(values) > self._tau)
+        words = (indices << 1 | (values[indices] < 0)).astype(np.uint32)
         return Encoded(words, self._tau, values.size)
 
     def decode(self, encoded: Encoded) -> Floats:

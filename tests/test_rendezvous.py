@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from torch.distributed import DistStoreError, PrefixStore, Store, TCPStore
 
-from innet.torch.rendezvous import meet
+from innet.torch.rendezvous import rendezvous
 
 SIZE = 3
 TIMEOUT = timedelta(seconds=30)
@@ -29,7 +29,7 @@ def met(stores: list[Store], order: list[int]) -> list[Store]:
         if place := order.index(rank):
             started[place - 1].wait(30)
         started[order.index(rank)].set()
-        return meet(stores[rank], rank, SIZE, TIMEOUT)
+        return rendezvous(stores[rank], rank, SIZE, TIMEOUT)
 
     with ThreadPoolExecutor(SIZE) as pool:
         return list(pool.map(begin, range(SIZE)))
@@ -51,4 +51,4 @@ def test_a_name_that_only_the_dead_know_is_not_taken(stores: list[Store]):
     group = PrefixStore("group", stores[1])
     group.set("name", "of-the-dead")
     with pytest.raises(DistStoreError, match="rank 0 of the group has not answered"):
-        meet(group, 1, SIZE, timedelta(seconds=1))
+        rendezvous(group, 1, SIZE, timedelta(seconds=1))

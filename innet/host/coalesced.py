@@ -8,7 +8,7 @@ NARROW = (torch.float16, torch.bfloat16)
 """Dtypes that travel as float32, which holds all their values; the result is rounded once, at the end."""
 
 
-class Gathered:
+class Coalesced:
     """One or several tensors of one dtype and device as a single tensor, for :meth:`Agent.submit`.
 
     Several tensors become a flat one, and float16 and bfloat16 become float32. This happens in

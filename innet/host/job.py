@@ -1,12 +1,12 @@
-"""A worker's knowledge of its job: its seat, and the present term."""
+"""A worker's knowledge of its job: its rank, the present term, and its timeouts."""
 
 import enum
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Seat:
-    """A worker's place in a job, as the controller gave it; valid until the worker leaves.
+class WorkerInfo:
+    """A worker's rank and its job, as the controller gave them; valid until the worker leaves.
 
     With fewer than `fewest` workers there are no results.
     """

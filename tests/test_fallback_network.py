@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from innet.host.detour import through_switch, warn_of_shared_network
+from innet.host.fallback_network import through_switch, warn_of_shared_network
 
 HERE = "127.0.0.1"
 

@@ -1,45 +1,24 @@
-"""An agent's waits: the stopwatch that bounds them, and their lines in the log."""
+"""The stragglers: the workers for which this worker waits, in the log."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-TELL_AFTER_S = 5.0
+LOG_AFTER_S = 5.0
 """Seconds after which a wait is worth a line in the log."""
-
-_LONGEST_STEP = 2.0
-"""Seconds between two looks at a stopwatch; if more have passed, the process was stopped meanwhile."""
 
 _log = logging.getLogger("innet")
 
 
-class Stopwatch:
-    """A counter of the seconds in which this process ran. Look at it once a second while you wait."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock, self._last, self._seconds = clock, clock(), 0.0
-
-    def look(self) -> float:
-        """Return the seconds so far."""
-        now = self._clock()
-        self._seconds += min(now - self._last, _LONGEST_STEP)
-        self._last = now
-        return self._seconds
-
-    def restart(self) -> None:
-        """Count from 0 again."""
-        self._last, self._seconds = self._clock(), 0.0
-
-
-class Notice:
+class StragglerLog:
     """A log of the workers for which this worker has waited long."""
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
         self._named: frozenset[int] = frozenset()
 
-    def look(self, seconds: float, ranks: Iterable[int]) -> None:
+    def note(self, seconds: float, ranks: Iterable[int]) -> None:
         """Note how long, and for which ranks, this worker has waited."""
-        if seconds < TELL_AFTER_S:
+        if seconds < LOG_AFTER_S:
             return
         others = frozenset(ranks) - {self._rank}
         if not others <= self._named:

@@ -1,4 +1,4 @@
-"""Seats: a group of processes gets a job, and each process its seat in it.
+"""Membership: a group of processes gets a job, and each process becomes one of its workers.
 
 They do this together, because a group goes through the switch as a whole or not at all. All read
 their settings, rank 0 finds or creates the job, and all join it. After each of these steps they
@@ -35,7 +35,7 @@ from innet.errors import (
 )
 from innet.host.agent import Agent, join
 from innet.host.fallback import NO_TIMEOUT, GlooFallback
-from innet.host.seat import Timeouts
+from innet.host.job import Timeouts
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import tls
 from innet.rpc.client import connect, translated
@@ -45,15 +45,15 @@ from innet.torch.settings import Settings
 MOST_WORKERS = 32
 _SILENT_SWITCH = 30.0  # seconds
 _JOB_LEASE = 20  # seconds without a worker, after which the controller deletes a group's job
-_WORD_BYTES = 4096
+_MESSAGE_BYTES = 4096
 _log = logging.getLogger("innet")
 Result = TypeVar("Result")
 Environment = Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Place:
-    """A process's place in a group, and its connections to the others."""
+class GroupContext:
+    """A process's rank in a group, and its connections to the others."""
 
     store: Store
     gloo: ProcessGroupGloo
@@ -64,7 +64,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class _Word:
+class _Message:
     """A message from one process to all others, over Gloo in plain text.
 
     `error` is the class of the error, or empty. `token_digest` is the SHA-256, in hexadecimal, of
@@ -79,10 +79,10 @@ class _Word:
     own: bool = False
 
 
-class Seat:
+class GroupMembership:
     """A group's membership: its `agent`, or None and the `reason` why Gloo carries everything.
 
-    `reason` is a word for a metric; :func:`take` logs the explanation.
+    `reason` is a word for a metric; :func:`join_job` logs the explanation.
     """
 
     def __init__(self, agent: Agent | None, reason: str, leave: contextlib.ExitStack) -> None:
@@ -91,85 +91,89 @@ class Seat:
         self._leave = leave
 
     def leave(self) -> None:
-        """Give back the seat, the cable, and, as the last process of the group, the job."""
+        """Leave the job and give back the cable; as the last process of the group, delete the job."""
         self._leave.close()
 
 
-def take(place: Place, environment: Environment) -> Seat:
-    """Get a seat for this process; all processes of the group have to call it.
+def join_job(group: GroupContext, environment: Environment) -> GroupMembership:
+    """Make this process a worker of the group's job; all processes of the group have to call it.
 
     Raises the InnetErrors that the user has to fix, on every rank.
     """
-    if place.size == 1:
+    if group.size == 1:
         Settings.read(environment)
-        return Seat(None, "one_worker", contextlib.ExitStack())
+        return GroupMembership(None, "one_worker", contextlib.ExitStack())
     with contextlib.ExitStack() as stack:
         token = new_token()
-        settings, word = _tried(partial(_prepare, place, environment, token))
-        words = _told(place, word)
-        refusal = _refusal(words)
+        settings, message = _attempted(partial(_prepare, group, environment, token))
+        messages = _all_gathered(group, message)
+        refusal = _refusal(messages)
         if settings is None or refusal:
-            return _refused(place, refusal)
-        digests = [bytes.fromhex(each.token_digest) for each in words]
-        _, word = _tried(partial(_find_job, place, settings, digests))
-        job, *_ = words = _told(place, word)
-        if refusal := _refusal(words):
-            return _refused(place, refusal)
+            return _refused(group, refusal)
+        digests = [bytes.fromhex(each.token_digest) for each in messages]
+        _, message = _attempted(partial(_find_job, group, settings, digests))
+        job, *_ = messages = _all_gathered(group, message)
+        if refusal := _refusal(messages):
+            return _refused(group, refusal)
         if job.own:
-            stack.callback(_leave, place, settings, job.job)
+            stack.callback(_leave, group, settings, job.job)
             settings = replace(settings, token=token)
-        agent, word = _tried(partial(_join, place, settings, job.job, stack))
-        refusal = _refusal(_told(place, word))
+        agent, message = _attempted(partial(_join, group, settings, job.job, stack))
+        refusal = _refusal(_all_gathered(group, message))
         if agent is None or refusal:
-            return _refused(place, refusal)
-        return Seat(agent, "", stack.pop_all())
+            return _refused(group, refusal)
+        return GroupMembership(agent, "", stack.pop_all())
 
 
-def _prepare(place: Place, environment: Environment, token: str) -> tuple[Settings, _Word]:
+def _prepare(
+    group: GroupContext, environment: Environment, token: str
+) -> tuple[Settings, _Message]:
     """Take the first step, in all processes: read the settings."""
     settings = Settings.read(environment)
-    if place.size > MOST_WORKERS:
-        raise NoCapacity(f"a job has up to {MOST_WORKERS} workers, the group {place.size}")
-    return settings, _Word(token_digest=token_digest(token).hex())
+    if group.size > MOST_WORKERS:
+        raise NoCapacity(f"a job has up to {MOST_WORKERS} workers, the group {group.size}")
+    return settings, _Message(token_digest=token_digest(token).hex())
 
 
-def _find_job(place: Place, settings: Settings, digests: Sequence[bytes]) -> tuple[None, _Word]:
+def _find_job(
+    group: GroupContext, settings: Settings, digests: Sequence[bytes]
+) -> tuple[None, _Message]:
     """Take the second step, in rank 0: find the job, or create it with all ranks' token digests."""
-    if place.rank:
-        return None, _Word()
-    if settings.job and place.first:
-        return None, _Word(job=settings.job)
+    if group.rank:
+        return None, _Message()
+    if settings.job and group.first:
+        return None, _Message(job=settings.job)
     name = f"torch-{uuid.uuid4().hex[:12]}"
     with _controller(settings) as stub, translated("create a job for the group"):
         request = pb.CreateJobRequest(
             name=name,
             switch=settings.switch or _only_switch(stub),
-            workers=place.size,
+            workers=group.size,
             slots=settings.slots,
             lease_s=_JOB_LEASE,
             queue=True,  # until there are slots, the group sums over the fallback
             token_digests=digests,
         )
         stub.CreateJob(request)
-    return None, _Word(job=name, own=True)
+    return None, _Message(job=name, own=True)
 
 
 def _join(
-    place: Place, settings: Settings, job: str, stack: contextlib.ExitStack
-) -> tuple[Agent, _Word]:
+    group: GroupContext, settings: Settings, job: str, stack: contextlib.ExitStack
+) -> tuple[Agent, _Message]:
     """Take the third step, in all processes: join the job, with the token of the settings."""
-    seconds = place.timeout.total_seconds()
+    seconds = group.timeout.total_seconds()
     link = stack.enter_context(_links.one_of(settings.links))
     # A separate group, so that an exchange's remnant does not meet the group's collectives.
     exchanges = ProcessGroupGloo(
-        PrefixStore("fallback", place.store), place.rank, place.size, NO_TIMEOUT
+        PrefixStore("fallback", group.store), group.rank, group.size, NO_TIMEOUT
     )
-    fallback = GlooFallback(place.size, exchanges, exchanges)
+    fallback = GlooFallback(group.size, exchanges, exchanges)
     stack.callback(fallback.close)
     agent = join(
         settings.controller,
         job,
-        place.rank,
+        group.rank,
         link,
         token=settings.token,
         tls=settings.tls,
@@ -177,14 +181,14 @@ def _join(
         timeouts=Timeouts(switch=min(_SILENT_SWITCH, seconds), workers=seconds),
     )
     stack.callback(agent.close, abandon=True)
-    return agent, _Word()
+    return agent, _Message()
 
 
-def _leave(place: Place, settings: Settings, job: str) -> None:
+def _leave(group: GroupContext, settings: Settings, job: str) -> None:
     """Delete the job, if this is the group's last process; if that fails, the job's lease expires."""
     with contextlib.suppress(Exception):
-        if place.store.add("left", 1) == place.size:
-            place.store.delete_key("left")
+        if group.store.add("left", 1) == group.size:
+            group.store.delete_key("left")
             _delete(settings, job)
 
 
@@ -244,33 +248,33 @@ _links = _Links()
 # The outcome of a step, exchanged between all processes.
 
 
-def _tried(step: Callable[[], tuple[Result, _Word]]) -> tuple[Result | None, _Word]:
+def _attempted(step: Callable[[], tuple[Result, _Message]]) -> tuple[Result | None, _Message]:
     """Run a step. Return its outcome, and the message for the others."""
     try:
         return step()
     except InnetError as problem:
-        return None, _Word(type(problem).__name__, str(problem))
+        return None, _Message(type(problem).__name__, str(problem))
 
 
-def _told(place: Place, mine: _Word) -> list[_Word]:
+def _all_gathered(group: GroupContext, mine: _Message) -> list[_Message]:
     """Return the messages of all processes, by rank."""
-    content = json.dumps(asdict(replace(mine, text=mine.text[: _WORD_BYTES // 8]))).encode()
-    own = torch.zeros(_WORD_BYTES, dtype=torch.uint8)
+    content = json.dumps(asdict(replace(mine, text=mine.text[: _MESSAGE_BYTES // 8]))).encode()
+    own = torch.zeros(_MESSAGE_BYTES, dtype=torch.uint8)
     own[: len(content)] = torch.frombuffer(bytearray(content), dtype=torch.uint8)
-    found = [torch.empty_like(own) for _ in range(place.size)]
-    place.gloo.allgather([found], [own]).wait()  # type: ignore[attr-defined]
-    return [_Word(**json.loads(bytes(each.tolist()).rstrip(b"\0"))) for each in found]
+    found = [torch.empty_like(own) for _ in range(group.size)]
+    group.gloo.allgather([found], [own]).wait()  # type: ignore[attr-defined]
+    return [_Message(**json.loads(bytes(each.tolist()).rstrip(b"\0"))) for each in found]
 
 
-def _refusal(words: Sequence[_Word]) -> str:
+def _refusal(messages: Sequence[_Message]) -> str:
     """Return why Gloo has to carry the group, or "". Raises the errors that the user has to fix."""
     refusals = []
-    for rank, word in enumerate(words):
-        if word.error:
-            kind = vars(errors)[word.error]
+    for rank, message in enumerate(messages):
+        if message.error:
+            kind = vars(errors)[message.error]
             if not _refuses(kind):
-                raise kind(f"{word.text} (said by rank {rank} of the group)")
-            refusals.append(word.text)
+                raise kind(f"{message.text} (said by rank {rank} of the group)")
+            refusals.append(message.text)
     return refusals[0] if refusals else ""
 
 
@@ -281,7 +285,7 @@ def _refuses(kind: type[InnetError]) -> bool:
     )
 
 
-def _refused(place: Place, refusal: str) -> Seat:
-    if place.rank == 0:
+def _refused(group: GroupContext, refusal: str) -> GroupMembership:
+    if group.rank == 0:
         _log.warning("Gloo carries this process group instead of the switch: %s", refusal)
-    return Seat(None, "refused", contextlib.ExitStack())
+    return GroupMembership(None, "refused", contextlib.ExitStack())
