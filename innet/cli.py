@@ -21,7 +21,7 @@ from innet.rpc import tls
 from innet.rpc.client import DEFAULT_ADDRESS, connect, translated
 from innet.rpc.words import PATHS, misplaced
 from innet.servers.pbox.cli import app as pbox
-from innet.servers.rack.cli import parent
+from innet.servers.rack.cli import rack_server
 from innet.system.private_file import private_file
 from innet.telemetry import logs
 from innet.terminal import outcome as commands
@@ -46,7 +46,7 @@ app.add_typer(jobs, name="job")
 app.add_typer(p4, name="p4")
 app.add_typer(model, name="model")
 app.add_typer(pbox, name="pbox")
-pbox.command()(parent)
+pbox.command()(rack_server)
 
 ControllerAddress = Annotated[
     str,

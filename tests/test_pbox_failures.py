@@ -51,7 +51,7 @@ def ones():
 
 def die(client):
     """Break the connections as the death of a client's process does."""
-    for sock in (*client._links.lines, *client._links.controls):
+    for sock in (*client._connections.cores, *client._connections.controls):
         sock.shutdown(socket.SHUT_RDWR)
 
 

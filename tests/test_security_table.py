@@ -32,9 +32,9 @@ from innet.rpc import innet_pb2_grpc as rpc
 from innet.rpc import tls
 from innet.rpc.client import connect
 from innet.servers import pbox
-from innet.servers.pbox.links import _HEADER as HEADER
-from innet.servers.pbox.links import _HELLO as HELLO
-from innet.servers.pbox.links import _MAGIC as MAGIC
+from innet.servers.pbox.connections import _HEADER as HEADER
+from innet.servers.pbox.connections import _HELLO as HELLO
+from innet.servers.pbox.connections import _MAGIC as MAGIC
 from innet.servers.pbox.metrics import serve_metrics
 from innet.wire.check import seal
 from innet.wire.frames import Address, encapsulation

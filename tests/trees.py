@@ -58,7 +58,7 @@ class Plan:
         return plan
 
 
-_SERVER = (str(BIN / "innet"), "pbox", "parent")
+_SERVER = (str(BIN / "innet"), "pbox", "rack-server")
 
 
 class TreeSwitch(Mortal):

@@ -1,4 +1,4 @@
-"""Parameters that a server above the racks keeps: push the gradient, pull the parameters.
+"""Parameters that a rack server keeps: push the gradient, pull the parameters.
 
 As with :mod:`innet.servers.pbox`, the optimizer runs at the server. Here, however, gradients go up as
 integers that the switches on the way sum, so that a whole rack makes one contribution. The
@@ -33,7 +33,7 @@ _KEYS = ("first", "second", "epsilon", "weight_decay")
 
 
 class RackedParameters:
-    """float32 arrays that a server above the racks updates, identical on all workers.
+    """float32 arrays that a rack server updates, identical on all workers.
 
     All workers of the job make the same calls in the same order, with the same optimizer and
     learning rates. `values` are changed in place: initially they become worker 0's, and after every
@@ -156,7 +156,7 @@ def _checked(values: list[Floats], info: WorkerInfo) -> list[int]:
     """Return the sizes. Raises UsageError if the values or the job do not suit."""
     if info.fewest < info.workers:
         raise UsageError(
-            "a server above racks needs all workers of its job: create it without --quorum and --fewest"
+            "a rack server needs all workers of its job: create it without --quorum and --fewest"
         )
     for each in values:
         if each.dtype != np.float32 or not each.flags.c_contiguous or not each.flags.writeable:
@@ -200,7 +200,7 @@ def _ask(exchanges: Exchanges, ask: Ask, chunks: Integers) -> Reduction:
     if not (done.flags & Ask.DONE).all():
         raise ParameterServerError(
             "nobody keeps parameters: the job's sums are made by switches or by the fallback alone; "
-            "let its topmost switch be an `innet pbox parent`, and join without a fallback"
+            "let its topmost switch be an `innet pbox rack-server`, and join without a fallback"
         )
     return done
 
@@ -208,15 +208,15 @@ def _ask(exchanges: Exchanges, ask: Ask, chunks: Integers) -> Reduction:
 def _refusal(reason: int) -> ParameterServerError:
     if reason == Refusal.UNKNOWN:
         return ServerLost(
-            "the server above the racks does not have the parameters: it was started anew, or another "
+            "the rack server does not have the parameters: it was started anew, or another "
             "one has taken its slots; call begin() to give them again"
         )
     if reason == Refusal.NO_ROOM:
         return ParameterServerError(
-            "the server above the racks has no room for the parameters: start it with more --memory"
+            "the rack server has no room for the parameters: start it with more --memory"
         )
     said = next((each.name for each in Refusal if each == reason), str(reason))
-    return ParameterServerError(f"the server above the racks refused a chunk: {said}")
+    return ParameterServerError(f"the rack server refused a chunk: {said}")
 
 
 def _floats(done: Reduction, size: int) -> Floats:

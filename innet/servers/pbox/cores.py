@@ -24,7 +24,7 @@ RULES = (
     "the learning rate is not the other workers'",
     "the chunk is on its way already",
     "the frame comes at the wrong time",
-    "the worker's seat is taken, or was left",
+    "the worker's rank is taken, or was left",
     "nothing was said for too long",
     "there are too many connections",
 )

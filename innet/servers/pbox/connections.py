@@ -24,21 +24,21 @@ _NOTICED_WITHIN_S = 3.0
 
 
 @dataclass(frozen=True)
-class Place:
-    """The connection to one core, and the places of its chunks: an array of ``PIECE``."""
+class CoreConnection:
+    """The connection to one core, and the positions of its chunks: an array of ``PIECE``."""
 
     sock: socket.socket
     pieces: np.ndarray
 
 
-class Links:
+class Connections:
     """All connections of a worker."""
 
     def __init__(self, addresses: Sequence[str], timeout: float) -> None:
         self.addresses = list(addresses)
         self.controls: list[socket.socket] = []
-        self.lines: list[socket.socket] = []
-        self.server_of_line: list[int] = []
+        self.cores: list[socket.socket] = []
+        self.server_of_core: list[int] = []
         self._timeout = timeout
 
     @property
@@ -70,13 +70,13 @@ class Links:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self.controls.append(sock)
 
-    def open_line(self, server: int, where: Sequence[Any], hello: bytes) -> None:
+    def open_core(self, server: int, where: Sequence[Any], hello: bytes) -> None:
         """Connect to a core and send the HELLO. Raises ServerLost."""
         host = where[0] or self.controls[server].getpeername()[0]
         try:
             sock = socket.create_connection((str(host), int(where[1])), self._timeout)
-            self.lines.append(sock)
-            self.server_of_line.append(server)
+            self.cores.append(sock)
+            self.server_of_core.append(server)
             sock.sendall(hello)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setblocking(False)
@@ -154,7 +154,7 @@ class Links:
         if goodbye:
             with contextlib.suppress(InnetError):
                 self.tell_all({"goodbye": True})
-        for sock in self.lines:
+        for sock in self.cores:
             sock.close()
         for sock in self.controls:
             with contextlib.suppress(OSError):
@@ -169,39 +169,42 @@ class Links:
             sock.close()
 
 
-def open_links(
+def open_connections(
     addresses: Sequence[str], registration: Registration, timeout: float
-) -> tuple[Links, list[Place]]:
+) -> tuple[Connections, list[CoreConnection]]:
     """Register with all servers and connect to all their cores.
 
     Raises the error that a server answers with, and ServerLost.
     """
-    links = Links(addresses, timeout)
+    connections = Connections(addresses, timeout)
     try:
-        endpoints = [_greet(links, server) for server in links.servers]
+        endpoints = [_greet(connections, server) for server in connections.servers]
         complete = replace(registration, cores=tuple(map(len, endpoints)))
         complete.check()
         placement = place(complete.sizes, complete.cores, complete.chunk_bytes)
-        for server in links.servers:
-            links.tell(server, replace(complete, server=server).message())
-            answer = links.hear(server)
+        for server in connections.servers:
+            connections.tell(server, replace(complete, server=server).message())
+            answer = connections.hear(server)
             for key, where in zip(answer["keys"], endpoints[server], strict=True):
                 content = bytes.fromhex(key)
                 hello = _HEADER.pack(
                     _MAGIC, _HELLO, complete.rank, len(content), int(answer["job"]), 0.0
                 )
-                links.open_line(server, where, hello + content)
+                connections.open_core(server, where, hello + content)
     except BaseException as why:
-        links.close(goodbye=False)
+        connections.close(goodbye=False)
         if isinstance(why, (KeyError, TypeError, ValueError)):
-            raise ParameterServerError(f"{links.names}: an answer is not PBox's") from why
+            raise ParameterServerError(f"{connections.names}: an answer is not PBox's") from why
         raise
-    return links, [Place(sock, _pieces(placement, core)) for core, sock in enumerate(links.lines)]
+    return connections, [
+        CoreConnection(sock, _pieces(placement, core))
+        for core, sock in enumerate(connections.cores)
+    ]
 
 
-def _greet(links: Links, server: int) -> list[Any]:
-    links.open_control(server)
-    cores = links.ask(server, {"pbox": messages.VERSION}, "cores")
+def _greet(connections: Connections, server: int) -> list[Any]:
+    connections.open_control(server)
+    cores = connections.ask(server, {"pbox": messages.VERSION}, "cores")
     return [[str(host), int(port)] for host, port in cores]
 
 

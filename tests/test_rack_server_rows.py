@@ -147,7 +147,7 @@ def test_who_is_silent_makes_room():
 
 
 def test_numbers_in_headers_are_those_of_the_c():
-    text = (Path(wire.__file__).parents[1] / "parent/runtime/parameters.h").read_text()
+    text = (Path(wire.__file__).parents[1] / "servers/rack/runtime/parameters.h").read_text()
     for ask, name in (
         (Ask.DESCRIBE, "ASKS_DESCRIBE"), (Ask.BEGIN, "ASKS_BEGIN"), (Ask.STEP, "ASKS_STEP"),
         (Ask.DONE, "DONE"), (Ask.REFUSED, "REFUSED"),

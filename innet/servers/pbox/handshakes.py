@@ -1,4 +1,4 @@
-"""Connections at a server's control side that are in no job yet, and the limits on them."""
+"""Handshakes: connections at a server's control side that are in no job yet, and their limits."""
 
 import contextlib
 import socket
@@ -10,10 +10,10 @@ from innet.errors import InnetError
 from innet.servers.pbox import messages
 from innet.servers.pbox.messages import Registration
 
-MOST_STRANGERS = 512
-"""Connections that are in no job yet. When another one comes, the oldest of them is closed."""
+MOST_HANDSHAKES = 512
+"""Handshakes under way at the same time. When another one comes, the oldest of them is closed."""
 
-GREETING_WITHIN_S = 10.0
+HANDSHAKE_WITHIN_S = 10.0
 LARGE_BYTES = 1 << 16
 MOST_LARGE = 8
 """Registrations of more than `LARGE_BYTES` that are received at the same time; others wait.
@@ -25,28 +25,28 @@ LARGE_WITHIN_S = 5.0
 _LOOK_S = 0.1
 
 
-class Lobby:
-    """The connections of one server that are in no job yet. Several threads may use it."""
+class Handshakes:
+    """The handshakes of one server: its connections in no job yet. Threads may share it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._strangers: dict[socket.socket, float] = {}  # in the order of arrival
+        self._pending: dict[socket.socket, float] = {}  # in the order of arrival
         self._parsing = threading.Lock()
         self._large = threading.BoundedSemaphore(MOST_LARGE)
 
-    def enter(self, sock: socket.socket) -> None:
-        """Add a connection. Its greeting must be complete within `GREETING_WITHIN_S` seconds."""
+    def add(self, sock: socket.socket) -> None:
+        """Add a connection. Its first message must be complete within `HANDSHAKE_WITHIN_S` seconds."""
         with self._lock:
-            if len(self._strangers) >= MOST_STRANGERS:
-                oldest = next(iter(self._strangers))
-                del self._strangers[oldest]
+            if len(self._pending) >= MOST_HANDSHAKES:
+                oldest = next(iter(self._pending))
+                del self._pending[oldest]
                 shut(oldest)
-            self._strangers[sock] = time.monotonic() + GREETING_WITHIN_S
+            self._pending[sock] = time.monotonic() + HANDSHAKE_WITHIN_S
 
-    def leave(self, sock: socket.socket) -> None:
+    def remove(self, sock: socket.socket) -> None:
         """Forget a connection that has joined a job or has ended."""
         with self._lock:
-            self._strangers.pop(sock, None)
+            self._pending.pop(sock, None)
 
     def hello(self, sock: socket.socket) -> dict[str, Any] | None:
         """Receive the first message, or None if the peer has hung up. Raises OSError and Malformed."""
@@ -61,7 +61,7 @@ class Lobby:
         size = messages.receive_size(sock, most, self._deadline(sock))
         if size is None:
             return None
-        with self._turn(sock, size):
+        with self._large_slot(sock, size):
             within = time.monotonic() + LARGE_WITHIN_S
             deadline = within if size > LARGE_BYTES else self._deadline(sock)
             if (body := messages.receive_body(sock, size, deadline)) is None:
@@ -75,12 +75,12 @@ class Lobby:
 
     def _deadline(self, sock: socket.socket) -> float:
         with self._lock:
-            if sock not in self._strangers:
+            if sock not in self._pending:
                 raise ConnectionAbortedError("others have come since")
-            return self._strangers[sock]
+            return self._pending[sock]
 
     @contextlib.contextmanager
-    def _turn(self, sock: socket.socket, size: int) -> Any:
+    def _large_slot(self, sock: socket.socket, size: int) -> Any:
         if size <= LARGE_BYTES:
             yield
             return
