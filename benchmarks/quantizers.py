@@ -32,15 +32,15 @@ from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from innet.host.agent import Agent, join
-from innet.host.codecs.choice import CODECS, codec
 from innet.host.exchanges import Inspect
 from innet.host.integers import Flags, Integers, Reduction
 from innet.host.job import WorkerInfo
 from innet.host.quantizers.interface import Floats
+from innet.host.quantizers.scaling import Scaling
 from innet.host.quantizers.spec import QuantizerSpec
 from innet.host.reducer import Reducer
-from innet.host.scaling import Scaling
 from innet.local.rack import local_rack
+from innet.training.codecs.names import CODECS, codec
 from innet.wire.layout import Operation
 
 QUANTIZERS = (

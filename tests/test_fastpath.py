@@ -19,8 +19,8 @@ from innet.host.fastpath import Format
 from innet.host.integers import Reduction
 from innet.host.job import Path as Way
 from innet.host.job import Term, Timeouts, WorkerInfo
-from innet.host.quantizers import fixed_point as quantize
-from innet.host.scaling import Scaling
+from innet.host.quantizers import fixed_point
+from innet.host.quantizers.scaling import Scaling
 from innet.host.transport import SwitchTransport
 from innet.host.turns import Terms
 from innet.host.window import Window
@@ -207,15 +207,15 @@ def test_vectors_are_scaled_to_the_same_bits(lanes, monkeypatch):
     flags = np.where(chance.random(200) < 0.1, Flag.NOT_FINITE, 0).astype(np.uint16)
     found = []
     for _ in range(2):
-        own = quantize.block_exponents(values)
+        own = fixed_point.block_exponents(values)
         clamped = own - 2  # as for a worker that came too late
         found.append(
             [
                 own.tobytes(),
-                *(quantize.quantize(values, own, each, 4).tobytes() for each in (own, clamped)),
-                quantize.dequantize(sums, own, 4, None, flags).tobytes(),
-                quantize.dequantize(sums, own, 4, counts, flags).tobytes(),
-                quantize.dequantize(sums.astype(np.int64), own, 4, counts, flags).tobytes(),
+                *(fixed_point.quantize(values, own, each, 4).tobytes() for each in (own, clamped)),
+                fixed_point.dequantize(sums, own, 4, None, flags).tobytes(),
+                fixed_point.dequantize(sums, own, 4, counts, flags).tobytes(),
+                fixed_point.dequantize(sums.astype(np.int64), own, 4, counts, flags).tobytes(),
             ]
         )
         monkeypatch.setattr(fastpath, "compiled", lambda: None)
@@ -224,8 +224,8 @@ def test_vectors_are_scaled_to_the_same_bits(lanes, monkeypatch):
 
 def travelling(values: np.ndarray, agreed: np.ndarray) -> tuple[Scaling, np.ndarray]:
     """Return floats to be scaled during an exchange, and their exponents."""
-    own = quantize.block_exponents(values)
-    scaling = quantize.on_the_way(values, own, agreed, 3, mean=True)
+    own = fixed_point.block_exponents(values)
+    scaling = fixed_point.on_the_way(values, own, agreed, 3, mean=True)
     assert scaling
     return scaling, own
 
@@ -238,9 +238,9 @@ def test_what_is_scaled_on_its_way_has_the_bits_of_what_is_not(trouble, compiled
     values = chance.standard_normal((300, LANES), np.float32)
     values *= np.float32(2) ** chance.integers(-30, 30, (300, 1)).astype(np.float32)
     values[3, 0], values[5, -1], values[9] = np.nan, np.inf, -0.0
-    agreed = quantize.block_exponents(values)
+    agreed = fixed_point.block_exponents(values)
     agreed[20:40] += 2
-    agreed[50] = quantize.NOT_FINITE
+    agreed[50] = fixed_point.NOT_FINITE
     scaling, own = travelling(values, agreed)
     if not compiled:
         monkeypatch.setattr(fastpath, "compiled", lambda: None)
@@ -252,11 +252,11 @@ def test_what_is_scaled_on_its_way_has_the_bits_of_what_is_not(trouble, compiled
     worker.begin(term)
     none = np.zeros(len(values), np.uint16)
     done = worker.all_reduce(scaling.integers, none, Operation.SUM, lambda _: None, scaling=scaling)
-    wanted = quantize.quantize(values, own, agreed, 3)
+    wanted = fixed_point.quantize(values, own, agreed, 3)
     assert scaling.integers.tobytes() == wanted.tobytes()
     assert (done.lanes == 3 * wanted).all()
-    means = quantize.dequantize(done.lanes, agreed, 3, done.counts[:, None])
-    finite = agreed < quantize.NOT_FINITE
+    means = fixed_point.dequantize(done.lanes, agreed, 3, done.counts[:, None])
+    finite = agreed < fixed_point.NOT_FINITE
     assert scaling.results(done)[finite].tobytes() == means[finite].tobytes()
 
 
@@ -266,7 +266,7 @@ def test_of_an_exchange_that_was_broken_off_nothing_is_left():
         raise ZeroDivisionError
 
     values = np.random.default_rng(8).standard_normal((40, LANES), np.float32)
-    scaling, own = travelling(values, quantize.block_exponents(values))
+    scaling, own = travelling(values, fixed_point.block_exponents(values))
     info = WorkerInfo(job=1, rank=0, workers=3, fewest=3, lanes=LANES)
     term = Term(2, Way.SWITCH, first_slot=0, slots=16)
     clock = Clock()
@@ -279,7 +279,7 @@ def test_of_an_exchange_that_was_broken_off_nothing_is_left():
     scaling.make_ready()
     other = Reduction.empty(*values.shape)  # a result over the fallback, of other workers
     other.lanes[:], other.counts[:] = 2 * scaling.integers, 2
-    means = quantize.dequantize(other.lanes, own, 3, other.counts[:, None])
+    means = fixed_point.dequantize(other.lanes, own, 3, other.counts[:, None])
     assert scaling.results(other).tobytes() == means.tobytes()
 
 

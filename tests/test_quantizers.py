@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from test_quantize import LARGEST, SMALLEST, gradients, seeds
+from test_fixed_point import LARGEST, SMALLEST, gradients, seeds
 
 from innet.errors import UsageError
-from innet.host.integers import overflow_flags
+from innet.host.limbs import overflow_flags
 from innet.host.quantizers.interface import Quantizer
 from innet.host.quantizers.packing import Packing
 from innet.host.quantizers.residuals import Residuals

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from test_quantize import LARGEST, SMALLEST, gradients, seeds
+from test_fixed_point import LARGEST, SMALLEST, gradients, seeds
 from test_quantizers import quantizer_names, usable
 from torch._subclasses.fake_tensor import FakeTensorMode
 

@@ -14,7 +14,7 @@ from trees import Forest, forest, integers, sums
 from innet.errors import ParameterServerError, ServerLost, UsageError, WorkersDisagree
 from innet.host.agent import Agent
 from innet.host.parameters import RackedParameters
-from innet.host.quantizers import fixed_point as quantize
+from innet.host.quantizers import fixed_point
 from innet.servers.pbox import SGD, Adam, Momentum, Optimizer
 from innet.servers.pbox.native import library, pointers
 
@@ -52,11 +52,11 @@ def values(seed: int) -> list[np.ndarray]:
 def mean(gradients: Sequence[Sequence[np.ndarray]]) -> np.ndarray:
     """Return the mean that a switch's workers would get, row by row of a chunk."""
     flat = [np.concatenate([part.reshape(-1) for part in each]) for each in gradients]
-    rows = [quantize.blocks(each, WIDTH) for each in flat]
-    own = [quantize.block_exponents(each) for each in rows]
+    rows = [fixed_point.blocks(each, WIDTH) for each in flat]
+    own = [fixed_point.block_exponents(each) for each in rows]
     agreed, n = np.max(own, axis=0), len(rows)
-    total = sum(quantize.quantize(r, o, agreed, n) for r, o in zip(rows, own, strict=True))
-    return quantize.dequantize(total, agreed, n, np.uint8(n)).reshape(-1)[: flat[0].size]
+    total = sum(fixed_point.quantize(r, o, agreed, n) for r, o in zip(rows, own, strict=True))
+    return fixed_point.dequantize(total, agreed, n, np.uint8(n)).reshape(-1)[: flat[0].size]
 
 
 class Reference:

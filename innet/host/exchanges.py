@@ -27,7 +27,7 @@ from innet.host.fallback import Fallback
 from innet.host.integers import Flags, Integers, Reduction
 from innet.host.job import Path, Term, Timeouts, WorkerInfo
 from innet.host.link import Link
-from innet.host.scaling import Scaling
+from innet.host.quantizers.scaling import Scaling
 from innet.host.stopwatch import Stopwatch
 from innet.host.stragglers import StragglerLog, named
 from innet.host.transport import SwitchTransport, Traffic

@@ -5,7 +5,7 @@
   packets, and moves their results into the window and the vector.
 * :class:`Socket` sends and receives for it, and for ``Link``.
 
-:mod:`innet.host.scaling` wraps the C code for floats.
+:mod:`innet.host.quantizers.scaling` wraps the C code for floats.
 
 The numpy code defines the correct behaviour. It also handles the rare cases: replies other than
 results, timed retransmissions, probes. Without a compiler it does everything. Both work on the same
@@ -73,7 +73,7 @@ class _Vectors(ctypes.Structure):
 
 
 class Scaling(ctypes.Structure):
-    """The floats of an exchange, as a C struct; see :class:`innet.host.scaling.Scaling`."""
+    """The floats of an exchange, as a C struct; see :class:`innet.host.quantizers.scaling.Scaling`."""
 
     _fields_ = [
         ("lanes", _number), ("values", _pointer), ("up", _pointer), ("fit", _pointer),

@@ -20,7 +20,7 @@ from innet.host.agent import Agent
 from innet.host.exchanges import Exchanges
 from innet.host.integers import Integers, Reduction
 from innet.host.job import WorkerInfo
-from innet.host.quantizers import fixed_point as quantize
+from innet.host.quantizers import fixed_point
 from innet.host.quantizers.interface import Floats
 from innet.host.reducer import Reducer
 from innet.servers.pbox.optimizers import Optimizer
@@ -100,7 +100,7 @@ class RackedParameters:
     def _begin(self, exchanges: Exchanges, reducer: Reducer) -> Floats:
         info, values = self._agent.info, _flat(self._values)
         reducer.agree(values.size, "parameters", np.empty(0, np.int32), "sum")
-        rows = quantize.blocks(values, info.lanes - wire.HEADER_LANES)
+        rows = fixed_point.blocks(values, info.lanes - wire.HEADER_LANES)
         record = self._optimizer.record()
         described = _lanes(len(rows), info.lanes)
         described[:, wire.NONCE] = secrets.randbelow(wire.MOST) + 1
@@ -118,8 +118,8 @@ class RackedParameters:
     def _step(self, exchanges: Exchanges, reducer: Reducer, gradient: Floats) -> Floats:
         info = self._agent.info
         rate = np.frombuffer(struct.pack(">d", self.lr), ">u2").astype(np.int32)
-        rows = quantize.blocks(gradient, info.lanes - wire.HEADER_LANES)
-        own = quantize.block_exponents(rows)
+        rows = fixed_point.blocks(gradient, info.lanes - wire.HEADER_LANES)
+        own = fixed_point.block_exponents(rows)
         same = np.array([self._steps + 1, self._nonce, *rate], np.int32)
         # Each word must be the same on all workers. The maximum of the words and of their
         # complements gives the largest and the smallest of each.
@@ -136,11 +136,11 @@ class RackedParameters:
         pushed[:, wire.STEP], pushed[:, wire.NONCE] = self._steps + 1, self._nonce
         pushed[:, wire.RATE : wire.RATE + rate.size] = rate
         pushed[:, wire.SCALE] = np.where(
-            exponents < quantize.NOT_FINITE,
-            quantize.step_exponents(exponents, info.workers),
+            exponents < fixed_point.NOT_FINITE,
+            fixed_point.step_exponents(exponents, info.workers),
             wire.SCALE_NOT_FINITE,
         )
-        pushed[:, wire.HEADER_LANES :] = quantize.quantize(rows, own, exponents, info.workers)
+        pushed[:, wire.HEADER_LANES :] = fixed_point.quantize(rows, own, exponents, info.workers)
         pulled = _floats(_ask(exchanges, Ask.STEP, pushed), gradient.size)
         self._lost = False
         return pulled

@@ -14,25 +14,16 @@ import numpy.typing as npt
 from innet.errors import SumOverflow, UsageError, WorkersDisagree
 from innet.host import memory
 from innet.host.exchanges import Exchanges
-from innet.host.integers import (
-    HALVES,
-    THIRDS,
-    Counts,
-    Flags,
-    Integers,
-    Limbs,
-    Reduction,
-    Wide,
-    overflow_flags,
-)
+from innet.host.integers import Counts, Flags, Integers, Reduction, Wide
 from innet.host.job import WorkerInfo
-from innet.host.quantizers import fixed_point as quantize
+from innet.host.limbs import HALVES, THIRDS, Limbs, overflow_flags
+from innet.host.quantizers import fixed_point
 from innet.host.quantizers.block_scale import BlockScale
 from innet.host.quantizers.interface import Floats, Quantizer, Rounding
 from innet.host.quantizers.residuals import Residuals
 from innet.host.quantizers.rounding import Stochastic, nearest
+from innet.host.quantizers.scaling import Scaling
 from innet.host.quantizers.spec import QuantizerSpec
-from innet.host.scaling import Scaling
 from innet.host.tensors import REDUCE_OPS, ReduceOp
 from innet.wire.layout import Flag, Operation
 
@@ -142,7 +133,7 @@ class Reducer:
         self.agree(values.size, values.dtype.name, np.empty(0, np.int32), "sum")
         if values.dtype == np.int64:
             return self._sum_in_limbs(values, THIRDS)[0]
-        chunks = quantize.blocks(values, self._info.lanes)
+        chunks = fixed_point.blocks(values, self._info.lanes)
         sums, _, _ = self._sum(chunks, overflow_flags(chunks, self._info.workers))
         return _as_int32(sums.reshape(-1)[: values.size])
 
@@ -156,7 +147,7 @@ class Reducer:
         words = words if op == "max" else ~words
         if values.dtype == np.float32:
             words = np.where(np.isnan(values), np.iinfo(np.int32).max, words)
-        chunks = quantize.blocks(words, self._info.lanes)
+        chunks = fixed_point.blocks(words, self._info.lanes)
         none = np.zeros(len(chunks), np.uint16)
         largest = self._exchanges.all_reduce(chunks, Operation.MAX, none).lanes
         found = largest.reshape(-1)[: values.size]
@@ -177,7 +168,7 @@ class Reducer:
         kind = len(REDUCE_OPS) * _DTYPES.index(dtype) + REDUCE_OPS.index(op)
         kind |= spec.identity << _KIND_BITS
         words = np.concatenate([np.array([size, -size, kind, -kind], np.int32), scales])
-        chunks = quantize.blocks(words, self._info.lanes)
+        chunks = fixed_point.blocks(words, self._info.lanes)
 
         def check(first: Integers) -> None:
             largest, smallest = first[0], -first[1]

@@ -18,7 +18,7 @@ from innet.host.integers import Flags, Integers, Reduction
 from innet.host.job import Path, Term, Timeouts, WorkerInfo
 from innet.host.link import Link
 from innet.host.numpy_turns import NumpyTurns
-from innet.host.scaling import Scaling
+from innet.host.quantizers.scaling import Scaling
 from innet.host.timer import ProbeTimer, RetransmissionTimer
 from innet.host.turns import Terms, Turn, Turns
 from innet.host.window import Indices, Window

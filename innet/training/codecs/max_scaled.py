@@ -16,7 +16,7 @@ The quantizers int8 and int16 do the same with a scale for every row, which all 
 
 import numpy as np
 
-from innet.host.codecs.interface import Encoded, Floats, largest_magnitude
+from innet.training.codecs.interface import Encoded, Floats, largest_magnitude
 
 _LEVELS = np.float32(127)
 _SMALLEST = np.float32(2.0**-100)

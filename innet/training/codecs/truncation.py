@@ -17,7 +17,7 @@ A switch that adds integers cannot add these codes. The quantizer of the same wi
 
 import numpy as np
 
-from innet.host.codecs.interface import Encoded, Floats
+from innet.training.codecs.interface import Encoded, Floats
 
 _QUIET = np.uint16(0x40)
 

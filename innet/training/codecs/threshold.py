@@ -5,7 +5,7 @@ Nikko Strom, "Scalable Distributed DNN Training Using Commodity GPU Cloud Comput
 
     word = 2 * index + (x < 0)    for every x with |x| > tau;    decoded = +-tau there, 0 elsewhere.
 
-The rest belongs in the residual, which :class:`innet.host.codecs.residual.WithResidual` keeps.
+The rest belongs in the residual, which :class:`innet.training.codecs.residual.WithResidual` keeps.
 
 **Bytes per element**: 4 times the share of elements beyond tau, plus 4 for tau.
 
@@ -18,7 +18,7 @@ fixed positions in the vector.
 
 import numpy as np
 
-from innet.host.codecs.interface import Encoded, Floats, largest_magnitude
+from innet.training.codecs.interface import Encoded, Floats, largest_magnitude
 
 
 class Threshold:

@@ -1,12 +1,12 @@
 """Codecs by name."""
 
 from innet.errors import UsageError
-from innet.host.codecs.dynamic_tree import DynamicTree
-from innet.host.codecs.interface import Codec
-from innet.host.codecs.max_scaled import MaxScaled
-from innet.host.codecs.threshold import Threshold
-from innet.host.codecs.truncation import Truncation
 from innet.host.quantizers.spec import QuantizerSpec
+from innet.training.codecs.dynamic_tree import DynamicTree
+from innet.training.codecs.interface import Codec
+from innet.training.codecs.max_scaled import MaxScaled
+from innet.training.codecs.threshold import Threshold
+from innet.training.codecs.truncation import Truncation
 
 CODECS: dict[str, type[Codec]] = {"truncation": Truncation, "max8": MaxScaled, "tree8": DynamicTree}
 

@@ -1,4 +1,4 @@
-"""Vectors as messages: :mod:`innet.host.codecs` for rings and parameter servers.
+"""Codecs of messages: :mod:`innet.training.codecs` for rings and parameter servers.
 
 T and Q are the two light codecs of Pipe-SGD (Li et al., 2018, section 3.2), truncation and
 quantization. In a ring, every transmit-and-reduce step encodes and decodes, so a codec must be
@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from innet.errors import UsageError
-from innet.host.codecs import interface
-from innet.host.codecs.max_scaled import MaxScaled
-from innet.host.codecs.truncation import Truncation
+from innet.training.codecs import interface
+from innet.training.codecs.max_scaled import MaxScaled
+from innet.training.codecs.truncation import Truncation
 
 _SCALE = 4
 
@@ -32,7 +32,7 @@ class _Plain:
 
 
 @dataclass(frozen=True)
-class Codec:
+class MessageCodec:
     """A codec and the layout of its messages: the scale as float32 if there is one, then the codes.
 
     Vectors are float32 (n,) on the CPU, messages uint8 (:meth:`size`,).
@@ -75,7 +75,7 @@ class Mirror:
     further off than the error of one difference.
     """
 
-    def __init__(self, known: Tensor, codec: Codec) -> None:
+    def __init__(self, known: Tensor, codec: MessageCodec) -> None:
         self._known, self._codec = known.clone(), codec
 
     def encode(self, vector: Tensor) -> Tensor:
@@ -90,20 +90,20 @@ class Mirror:
         return self._known.clone()
 
 
-PLAIN = Codec(_Plain(), np.float32)
+PLAIN = MessageCodec(_Plain(), np.float32)
 _CODECS = {
     "plain": PLAIN,
-    "T": Codec(Truncation(), np.uint16),
-    "Q": Codec(MaxScaled(), np.int8, scaled=True),
+    "T": MessageCodec(Truncation(), np.uint16),
+    "Q": MessageCodec(MaxScaled(), np.int8, scaled=True),
 }
 
 
-def mirrored(codec: Codec, known: Tensor) -> Codec | Mirror:
+def mirrored(codec: MessageCodec, known: Tensor) -> MessageCodec | Mirror:
     """Return a :class:`Mirror`, or the codec itself if it is lossless."""
     return codec if codec is PLAIN else Mirror(known, codec)
 
 
-def codec(name: str) -> Codec:
+def message_codec(name: str) -> MessageCodec:
     """Return the codec ``plain``, ``T`` or ``Q``. Raises UsageError."""
     if name not in _CODECS:
         raise UsageError(f"codec {name!r}: there are {', '.join(_CODECS)}")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from innet.host.integers import overflow_flags
+from innet.host.limbs import overflow_flags
 from innet.host.quantizers.fixed_point import (
     NOT_FINITE,
     ZERO_BLOCK,

@@ -24,7 +24,7 @@ them.
 import numpy as np
 import numpy.typing as npt
 
-from innet.host.codecs.interface import Encoded, Floats, largest_magnitude
+from innet.training.codecs.interface import Encoded, Floats, largest_magnitude
 
 _SMALLEST = np.float32(2.0**-100)
 _BITS_BEHIND_SIGN = 7

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from innet.host.integers import HALVES, THIRDS, Limbs, overflow_flags
+from innet.host.limbs import HALVES, THIRDS, Limbs, overflow_flags
 from innet.wire.layout import Flag
 
 INT32, INT64 = np.iinfo(np.int32), np.iinfo(np.int64)

@@ -4,8 +4,8 @@ from collections.abc import Hashable
 
 import numpy as np
 
-from innet.host.codecs.interface import Codec, Encoded, Floats
 from innet.host.quantizers.residuals import Residuals
+from innet.training.codecs.interface import Codec, Encoded, Floats
 
 
 class WithResidual:
