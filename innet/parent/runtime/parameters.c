@@ -13,7 +13,14 @@
 #include <string.h>
 #include <time.h>
 
-enum { ETHERNET = 14, IP = 20, UDP = 8, INNET = 24, FRONT = ETHERNET + IP + UDP, LANES = FRONT + INNET };
+enum {
+    ETHERNET = 14,
+    IP = 20,
+    UDP = 8,
+    INNET = 24,
+    FRONT = ETHERNET + IP + UDP,
+    LANES = FRONT + INNET
+};
 enum { INNET_PORT = 19790, VERSION = 2, IS_RESULT = 2, SUM = 1, MAXIMUM = 2, MOST_LANES = 256 };
 
 /* The parameters of one packet, and behind them the optimizer's state for them. */
@@ -66,10 +73,7 @@ static void put_word(u8 *at, u32 word)
     memcpy(at, &word, 4);
 }
 
-static u32 half_at(const u8 *at)
-{
-    return (u32)at[0] << 8 | at[1];
-}
+static u32 half_at(const u8 *at) { return (u32)at[0] << 8 | at[1]; }
 
 /* ---- jobs and their memory ---------------------------------------------------------------------- */
 
@@ -130,8 +134,8 @@ static double real_at(const i32 *lane)
 static enum refusal describe(struct parameters *p, const struct row *row, u64 now)
 {
     const i32 *lane = row->lane;
-    if (row->operation != MAXIMUM || lane[ROW_COUNT] < 1 || (u32)lane[ROW_COUNT] > MOST_CHUNKS ||
-        lane[ROW_RULE] < 0 || lane[ROW_RULE] >= RULES)
+    if (row->operation != MAXIMUM || lane[ROW_COUNT] < 1 || (u32)lane[ROW_COUNT] > MOST_CHUNKS
+        || lane[ROW_RULE] < 0 || lane[ROW_RULE] >= RULES)
         return MALFORMED;
     struct job **at = find(p, row->job);
     if (*at && (*at)->nonce == (u32)lane[ROW_NONCE])
@@ -143,9 +147,17 @@ static enum refusal describe(struct parameters *p, const struct row *row, u64 no
         return NO_ROOM;
     const i32 *body = lane + ROW_HEADER;
     *job = (struct job){
-        .number = row->job, .nonce = (u32)lane[ROW_NONCE], .chunks = (u32)lane[ROW_COUNT],
-        .optimizer = {.rule = (u32)lane[ROW_RULE], .first = real_at(body), .second = real_at(body + 2),
-                      .epsilon = real_at(body + 4), .weight_decay = real_at(body + 6)},
+        .number = row->job,
+        .nonce = (u32)lane[ROW_NONCE],
+        .chunks = (u32)lane[ROW_COUNT],
+        .optimizer =
+            {
+                .rule = (u32)lane[ROW_RULE],
+                .first = real_at(body),
+                .second = real_at(body + 2),
+                .epsilon = real_at(body + 4),
+                .weight_decay = real_at(body + 6),
+            },
         .used_ns = now,
     };
     u64 index = (u64)job->chunks * sizeof *job->chunk;
@@ -224,8 +236,8 @@ static enum refusal take_step(struct parameters *p, struct job *job, struct chun
     const float *pushed[] = {gradient};
     u32 n = chunk->floats, states = state_count(job->optimizer.rule);
     mean(row, gradient, n);
-    update(&job->optimizer, values, states > 0 ? values + n : NULL, states > 1 ? values + 2 * n : NULL,
-           pushed, 1, 1, n, step, rate);
+    update(&job->optimizer, values, states > 0 ? values + n : NULL,
+           states > 1 ? values + 2 * n : NULL, pushed, 1, 1, n, step, rate);
     chunk->step = step;
     p->counts.steps++;
     return ACCEPTED;
@@ -276,8 +288,8 @@ static enum refusal answer(struct parameters *p, u32 asks, struct row *row)
 static void seal(const struct parameters *p, u8 *frame, u32 lanes)
 {
     const u8 *header = frame + FRONT;
-    u64 sum = p->weight[0] + p->weight[1] * word_at(frame + ETHERNET + 12) +
-              p->weight[2] * half_at(frame + ETHERNET + IP);
+    u64 sum = p->weight[0] + p->weight[1] * word_at(frame + ETHERNET + 12)
+              + p->weight[2] * half_at(frame + ETHERNET + IP);
     for (u32 i = 0; i < 5; i++)
         sum += p->weight[3 + i] * word_at(header + 4 * i);
     for (u32 i = 0; i < lanes; i++)
@@ -293,22 +305,27 @@ void parameters_outward(void *context, u8 *frame, u32 bytes)
         return;
     /* Frames may be padded: there may be more bytes behind the datagram. */
     u32 used = ETHERNET + half_at(frame + ETHERNET + 2), lanes = (used - LANES) / 4;
-    if (used > bytes || used < LANES + 4 * (ROW_HEADER + 9) || lanes > MOST_LANES || used % 4 != LANES % 4)
+    if (used > bytes || used < LANES + 4 * (ROW_HEADER + 9) || lanes > MOST_LANES
+        || used % 4 != LANES % 4)
         return;
-    if (half_at(frame + 12) != 0x0800 || frame[ETHERNET] != 0x45 || frame[ETHERNET + 9] != 17 ||
-        word_at(frame + ETHERNET + 12) != atomic_load(&p->service) ||
-        half_at(frame + ETHERNET + IP) != INNET_PORT || header[0] != VERSION || header[1] != IS_RESULT)
+    if (half_at(frame + 12) != 0x0800 || frame[ETHERNET] != 0x45 || frame[ETHERNET + 9] != 17
+        || word_at(frame + ETHERNET + 12) != atomic_load(&p->service)
+        || half_at(frame + ETHERNET + IP) != INNET_PORT || header[0] != VERSION
+        || header[1] != IS_RESULT)
         return;
     u32 flags = half_at(header + 10), asks = flags & ASKS;
     if (!asks || flags & (DONE | REFUSED))
         return;
     struct row row = {
-        .job = half_at(header + 4), .operation = header[2], .lanes = lanes,
+        .job = half_at(header + 4),
+        .operation = header[2],
+        .lanes = lanes,
         .members = (u32)__builtin_popcount(word_at(header + 16)),
     };
     for (u32 i = 0; i < row.lanes; i++)
         row.lane[i] = (i32)word_at(frame + LANES + 4 * i);
-    enum refusal refusal = flags & OVERFLOWED && row.operation == SUM ? MALFORMED : answer(p, asks, &row);
+    enum refusal refusal =
+        flags & OVERFLOWED && row.operation == SUM ? MALFORMED : answer(p, asks, &row);
     if (refusal != ACCEPTED) {
         p->counts.refused++;
         memset(row.lane, 0, sizeof row.lane);
@@ -338,10 +355,7 @@ struct parameters *parameters_new(u64 most_bytes, u64 silent_ns)
     return p;
 }
 
-void parameters_serve(struct parameters *p, u32 address)
-{
-    atomic_store(&p->service, address);
-}
+void parameters_serve(struct parameters *p, u32 address) { atomic_store(&p->service, address); }
 
 void parameters_free(struct parameters *p)
 {
@@ -350,7 +364,4 @@ void parameters_free(struct parameters *p)
     free(p);
 }
 
-const struct parameter_counts *parameters_counts(const struct parameters *p)
-{
-    return &p->counts;
-}
+const struct parameter_counts *parameters_counts(const struct parameters *p) { return &p->counts; }

@@ -72,7 +72,8 @@ struct client *client_new(u32 lines, u32 controls, const int *control)
     return client;
 }
 
-bool client_set_line(struct client *client, u32 number, int socket, u32 chunks, const struct piece *pieces)
+bool client_set_line(struct client *client, u32 number, int socket, u32 chunks,
+                     const struct piece *pieces)
 {
     struct line *line = client->line + number;
     *line = (struct line){.socket = socket, .chunks = chunks};
@@ -112,13 +113,20 @@ static enum outcome push(struct client *client, struct line *line)
         for (u32 i = 0; i < count; i++) {
             u32 chunk = line->turn[line->given + i];
             const struct piece *piece = line->piece + chunk;
-            frames[i] = (struct frame){
-                {.magic = MAGIC, .kind = client->kind, .chunk = chunk, .step = line->step[chunk],
-                 .bytes = client->kind == PULL ? 0 : piece->bytes, .rate = client->rate},
-                client->kind == PULL ? NULL : client->from[piece->key] + piece->offset};
+            frames[i].header = (struct header){
+                .magic = MAGIC,
+                .kind = client->kind,
+                .chunk = chunk,
+                .bytes = client->kind == PULL ? 0 : piece->bytes,
+                .step = line->step[chunk],
+                .rate = client->rate,
+            };
+            frames[i].payload =
+                client->kind == PULL ? NULL : client->from[piece->key] + piece->offset;
             line->awaited[chunk] = true;
         }
-        enum moved moved = give(line->socket, frames, count, &line->sent, &complete, &client->bytes);
+        enum moved moved =
+            give(line->socket, frames, count, &line->sent, &complete, &client->bytes);
         line->given += complete;
         if (moved == CLOSED)
             return LOST;
@@ -135,7 +143,8 @@ static enum outcome begin(struct client *client, struct line *line)
         client->why = h->chunk;
         return REFUSED;
     }
-    if (h->magic != MAGIC || h->kind != RESULT || h->chunk >= line->chunks || !line->awaited[h->chunk])
+    if (h->magic != MAGIC || h->kind != RESULT || h->chunk >= line->chunks
+        || !line->awaited[h->chunk])
         return CONFUSED;
     const struct piece *piece = line->piece + h->chunk;
     if (h->bytes != (client->kind == INIT ? 0 : piece->bytes))
@@ -218,17 +227,8 @@ int client_exchange(struct client *client, int milliseconds)
     return AGAIN;
 }
 
-u64 client_bytes(const struct client *client)
-{
-    return client->bytes;
-}
+u64 client_bytes(const struct client *client) { return client->bytes; }
 
-u32 client_which(const struct client *client)
-{
-    return client->which;
-}
+u32 client_which(const struct client *client) { return client->which; }
 
-u32 client_why(const struct client *client)
-{
-    return client->why;
-}
+u32 client_why(const struct client *client) { return client->why; }

@@ -189,8 +189,9 @@ struct core *core_new(int listener, int events)
     core->bell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     struct epoll_event listen = {.events = EPOLLIN, .data.ptr = &core->listener};
     struct epoll_event bell = {.events = EPOLLIN, .data.ptr = &core->bell};
-    if (core->epoll < 0 || core->bell < 0 || epoll_ctl(core->epoll, EPOLL_CTL_ADD, listener, &listen) ||
-        epoll_ctl(core->epoll, EPOLL_CTL_ADD, core->bell, &bell)) {
+    if (core->epoll < 0 || core->bell < 0
+        || epoll_ctl(core->epoll, EPOLL_CTL_ADD, listener, &listen)
+        || epoll_ctl(core->epoll, EPOLL_CTL_ADD, core->bell, &bell)) {
         free(core);
         return NULL;
     }
@@ -218,20 +219,11 @@ bool core_add(struct core *core, struct job *job)
     return order(core, (struct order){.job = job});
 }
 
-bool core_remove(struct core *core, u64 job)
-{
-    return order(core, (struct order){.id = job});
-}
+bool core_remove(struct core *core, u64 job) { return order(core, (struct order){.id = job}); }
 
-bool core_stop(struct core *core)
-{
-    return order(core, (struct order){.stop = true});
-}
+bool core_stop(struct core *core) { return order(core, (struct order){.stop = true}); }
 
-const struct core_counts *core_counts(const struct core *core)
-{
-    return &core->counts;
-}
+const struct core_counts *core_counts(const struct core *core) { return &core->counts; }
 
 /* Runs until it is told to stop, and then frees all jobs. */
 void core_run(struct core *core)

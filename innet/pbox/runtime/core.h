@@ -17,8 +17,21 @@ struct event {
 };
 
 /* The rule of the protocol that a connection has broken. RULES in innet/pbox/cores.py has the texts. */
-enum broken { BAD_MAGIC, BAD_KIND, BAD_KEY, BAD_CHUNK, BAD_SIZE, BAD_STEP, BAD_RATE, BAD_RATES,
-              BAD_TWICE, BAD_TURN, BAD_SEAT, BAD_SLOW, BAD_CROWD };
+enum broken {
+    BAD_MAGIC,
+    BAD_KIND,
+    BAD_KEY,
+    BAD_CHUNK,
+    BAD_SIZE,
+    BAD_STEP,
+    BAD_RATE,
+    BAD_RATES,
+    BAD_TWICE,
+    BAD_TURN,
+    BAD_SEAT,
+    BAD_SLOW,
+    BAD_CROWD
+};
 
 /* A chunk that is to be sent to a worker. It is bare, without its values, if it only confirms that the
  * chunk was stored. */
@@ -30,7 +43,7 @@ struct reply {
 
 struct connection {
     int socket;
-    u32 slot; /* its index in the core's list */
+    u32 slot;        /* its index in the core's list */
     struct job *job; /* NULL before the HELLO */
     u32 rank;
     u8 key[KEY_BYTES];
@@ -68,10 +81,7 @@ void tell(struct core *core, const struct job *job, enum event_kind kind, u32 ra
 void refuse(struct core *core, struct connection *c, enum broken rule);
 
 /* Marks a connection. It is closed when nothing can refer to it any more. */
-static inline void doom(struct core *core, struct connection *c)
-{
-    c->dead = core->doomed = true;
-}
+static inline void doom(struct core *core, struct connection *c) { c->dead = core->doomed = true; }
 
 /* pushes.c: the handling of frames. The first two return false if the connection was refused. */
 bool begin_frame(struct core *core, struct connection *c);

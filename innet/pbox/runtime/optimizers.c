@@ -20,7 +20,7 @@ enum { BLOCK = 1024 };
 u32 state_count(u32 rule)
 {
     static const u32 counts[RULES] = {[MOMENTUM] = 1, [NESTEROV] = 1, [ADAGRAD] = 1,
-                                      [RMSPROP] = 1, [ADADELTA] = 2, [ADAM] = 2};
+                                      [RMSPROP] = 1,  [ADADELTA] = 2, [ADAM] = 2};
     return counts[rule];
 }
 
@@ -65,12 +65,10 @@ static void divide(float *restrict sum, u32 divisor, u32 n)
 }
 
 /* The values of a step that are the same for all of its parameters. */
-struct constants {
-    float rate, first, rest_of_first, second, rest_of_second, epsilon, root;
-};
+struct constants { float rate, first, rest_of_first, second, rest_of_second, epsilon, root; };
 
-#define KERNEL(name)                                                                                   \
-    static void name(const struct constants *k, float *restrict w, const float *restrict g,            \
+#define KERNEL(name)                                                                               \
+    static void name(const struct constants *k, float *restrict w, const float *restrict g,        \
                      float *restrict s, float *restrict t, u32 n)
 
 KERNEL(sgd)
@@ -135,11 +133,11 @@ KERNEL(adam)
     }
 }
 
-typedef void kernel(const struct constants *, float *restrict, const float *restrict, float *restrict,
-                    float *restrict, u32);
-static kernel *const kernels[RULES] = {[SGD] = sgd, [MOMENTUM] = momentum, [NESTEROV] = nesterov,
-                                       [ADAGRAD] = adagrad, [RMSPROP] = rmsprop,
-                                       [ADADELTA] = adadelta, [ADAM] = adam};
+typedef void kernel(const struct constants *, float *restrict, const float *restrict,
+                    float *restrict, float *restrict, u32);
+static kernel *const kernels[RULES] = {
+    [SGD] = sgd,         [MOMENTUM] = momentum, [NESTEROV] = nesterov, [ADAGRAD] = adagrad,
+    [RMSPROP] = rmsprop, [ADADELTA] = adadelta, [ADAM] = adam};
 
 static struct constants constants(const struct optimizer *o, u64 step, double rate)
 {

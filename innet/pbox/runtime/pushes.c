@@ -32,8 +32,8 @@ static void answer(struct connection *c, u32 number)
     owe(c, number, false);
 }
 
-static void apply(struct core *core, struct job *job, struct chunk *chunk, const float *const *pushed,
-                  u32 count, double rate)
+static void apply(struct core *core, struct job *job, struct chunk *chunk,
+                  const float *const *pushed, u32 count, double rate)
 {
     float *state[2];
     for (u32 i = 0; i < 2; i++)
@@ -194,7 +194,8 @@ bool begin_frame(struct core *core, struct connection *c)
         return reject(core, c, BAD_RATE);
     if (h->kind == INIT && (c->rank || chunk->step || c->job->optimizer.rule == NONE))
         return reject(core, c, BAD_TURN);
-    float *into = h->kind == INIT ? c->job->parameters + chunk->offset : landing(c->job, c->rank, chunk);
+    float *into =
+        h->kind == INIT ? c->job->parameters + chunk->offset : landing(c->job, c->rank, chunk);
     c->in.into = (u8 *)into;
     c->in.left = h->bytes;
     return true;
@@ -230,12 +231,17 @@ void flush(struct core *core, struct connection *c)
         for (u32 i = 0; i < count; i++) {
             const struct reply *reply = c->replies + (c->first + i) % c->room;
             const struct chunk *chunk = c->job->chunk + reply->chunk;
-            u32 bytes = reply->bare ? 0 : chunk->length * (u32)sizeof(float);
-            frames[i] = (struct frame){
-                {.magic = MAGIC, .kind = RESULT, .chunk = reply->chunk, .bytes = bytes, .step = reply->step},
-                source(c->job, c->rank, chunk)};
+            frames[i].header = (struct header){
+                .magic = MAGIC,
+                .kind = RESULT,
+                .chunk = reply->chunk,
+                .bytes = reply->bare ? 0 : chunk->length * (u32)sizeof(float),
+                .step = reply->step,
+            };
+            frames[i].payload = source(c->job, c->rank, chunk);
         }
-        enum moved moved = give(c->socket, frames, count, &c->sent, &complete, &core->counts.bytes_out);
+        enum moved moved =
+            give(c->socket, frames, count, &c->sent, &complete, &core->counts.bytes_out);
         c->first = (c->first + complete) % c->room;
         c->owed -= complete;
         c->blocked = moved == BLOCKED;
