@@ -1,5 +1,8 @@
 /* One core of the server: a thread with an epoll loop, a listening socket, and jobs of its own. Other
- * threads send it orders. It reports events through a pipe. */
+ * threads send it orders. It reports events through a pipe.
+ *
+ * The files call each other in this order: core.c (the event loop), pushes.c (frames), reports.c, job.c,
+ * optimizers.c. */
 
 #ifndef INNET_PBOX_CORE_H
 #define INNET_PBOX_CORE_H
@@ -77,11 +80,12 @@ struct core {
     struct core_counts counts;
 };
 
-void tell(struct core *core, const struct job *job, enum event_kind kind, u32 rank, u32 rule);
-void refuse(struct core *core, struct connection *c, enum broken rule);
-
 /* Marks a connection. It is closed when nothing can refer to it any more. */
 static inline void doom(struct core *core, struct connection *c) { c->dead = core->doomed = true; }
+
+/* reports.c */
+void tell(struct core *core, const struct job *job, enum event_kind kind, u32 rank, u32 rule);
+void refuse(struct core *core, struct connection *c, enum broken rule);
 
 /* pushes.c: the handling of frames. The first two return false if the connection was refused. */
 bool begin_frame(struct core *core, struct connection *c);
