@@ -17,11 +17,11 @@ from innet.errors import CompilerError
 from innet.host import fastpath, quantize, transport
 from innet.host.fastpath import Format
 from innet.host.integers import Reduction
+from innet.host.rounds import RoundLimits
 from innet.host.scaling import Scaling
 from innet.host.seat import Epoch, Patience, Seat
 from innet.host.seat import Path as Way
 from innet.host.transport import SwitchTransport
-from innet.host.turns import Terms
 from innet.host.window import Window
 from innet.wire.check import intact, seal
 from innet.wire.layout import Flag, Kind, Operation
@@ -184,7 +184,7 @@ def played(seed: int, trouble: float, slots: int) -> tuple[object, ...]:
 def test_with_and_without_a_compiler_a_worker_does_the_same(seed, trouble, slots, monkeypatch):
     """Compare batch by batch. Longer rounds use older knowledge, so only their sums are checked."""
     played(seed, trouble, slots)
-    monkeypatch.setattr(transport, "Terms", partial(Terms, batches=1))
+    monkeypatch.setattr(transport, "RoundLimits", partial(RoundLimits, batches=1))
     compiled = played(seed, trouble, slots)
     monkeypatch.setattr(fastpath, "compiled", lambda: None)
     plain = played(seed, trouble, slots)
@@ -290,10 +290,10 @@ def test_c_is_given_nothing_that_it_would_take_for_something_else():
     window.start(2)
     library = fastpath.compiled()
     assert library
-    turns = fastpath.Turns(library, network, window, (1, 2, 0), packets, absent)
+    rounds = fastpath.CompiledRounds(library, network, window, (1, 2, 0), packets, absent)
     chunks, flags = np.zeros((2, LANES), np.int32), np.zeros(2, np.uint16)
     result = Reduction.empty(2, LANES)
-    turns.start(chunks, flags, result)
+    rounds.start(chunks, flags, result)
     for wrong in (
         (chunks.astype(np.int64), flags, result),
         (np.zeros((2, 2 * LANES), np.int32)[:, ::2], flags, result),
@@ -304,14 +304,14 @@ def test_c_is_given_nothing_that_it_would_take_for_something_else():
         (chunks, flags, Reduction.empty(1, LANES)),
     ):
         with pytest.raises(AssertionError):
-            turns.start(*wrong)
+            rounds.start(*wrong)
     for place, some, lacks in (
         ((1, 2, 0), packets[:3], absent),
         ((1, 2, 0), packets, absent[:3]),
         ((1, 2, (1 << 16) - 3), packets, absent),
     ):
         with pytest.raises(AssertionError):
-            fastpath.Turns(library, network, window, place, some, lacks)
+            fastpath.CompiledRounds(library, network, window, place, some, lacks)
 
 
 def test_without_a_compiler_there_are_no_compiled_steps(monkeypatch):

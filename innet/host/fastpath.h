@@ -70,7 +70,7 @@ struct network {
     void *context;
     double (*now)(void *); /* seconds */
     void (*pause)(void *, double seconds);
-    int (*wait)(void *, double seconds); /* for packets; 1 if the bell rang */
+    int (*wait)(void *, double seconds); /* for packets; 1 if the waker was set */
     int (*send)(void *, const uint8_t *packets, size_t count, size_t bytes);
     int (*receive)(void *, uint8_t *buffer, size_t room, const struct format *format,
                    struct arrivals *arrivals); /* EAGAIN if nothing is there */
@@ -78,8 +78,8 @@ struct network {
 
 /* A network's context if the network is a UDP socket. */
 struct udp_socket {
-    int descriptor, bell; /* negative if there is no bell */
-    int segmenting;       /* whether the kernel cuts one buffer into packets */
+    int descriptor, waker; /* an eventfd, or -1 */
+    int segmenting;        /* whether the kernel cuts one buffer into packets */
 };
 
 void innet_take(struct window *window, const struct format *format, struct vectors *vectors,

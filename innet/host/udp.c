@@ -44,12 +44,12 @@ void innet_pause(void *context, double seconds)
 int innet_wait(void *context, double seconds)
 {
     const struct udp_socket *udp = context;
-    struct pollfd ends[] = {{udp->descriptor, POLLIN, 0}, {udp->bell, POLLIN, 0}};
+    struct pollfd ends[] = {{udp->descriptor, POLLIN, 0}, {udp->waker, POLLIN, 0}};
     struct timespec time = timespec_of(seconds > 0 ? seconds : 0);
     if (ppoll(ends, 2, seconds < 1e9 ? &time : NULL, NULL) <= 0 || !ends[1].revents)
         return 0;
-    uint64_t rung;
-    return read(udp->bell, &rung, sizeof rung) == sizeof rung;
+    uint64_t count;
+    return read(udp->waker, &count, sizeof count) == sizeof count;
 }
 
 /* ---- send ------------------------------------------------------------------------------------ */

@@ -21,7 +21,7 @@ struct line {
     u32 chunks, asked, given, taken, sent; /* chunks: in all, of this call, sent, received */
     struct piece *piece;
     u64 *step;
-    u32 *turn; /* the chunks of this call, in order */
+    u32 *queue; /* the chunks of this call, in order */
     bool *awaited;
     struct inlet in;
 };
@@ -45,7 +45,7 @@ void client_free(struct client *client)
         struct line *line = client->line + i;
         free(line->piece);
         free(line->step);
-        free(line->turn);
+        free(line->queue);
         free(line->awaited);
     }
     free(client->line);
@@ -79,9 +79,9 @@ bool client_set_line(struct client *client, u32 number, int socket, u32 chunks,
     *line = (struct line){.socket = socket, .chunks = chunks};
     line->piece = malloc((chunks + 1) * sizeof *pieces);
     line->step = calloc(chunks + 1, sizeof *line->step);
-    line->turn = calloc(chunks + 1, sizeof *line->turn);
+    line->queue = calloc(chunks + 1, sizeof *line->queue);
     line->awaited = calloc(chunks + 1, sizeof *line->awaited);
-    if (!line->piece || !line->step || !line->turn || !line->awaited)
+    if (!line->piece || !line->step || !line->queue || !line->awaited)
         return false;
     memcpy(line->piece, pieces, chunks * sizeof *pieces);
     return true;
@@ -101,7 +101,7 @@ void client_begin(struct client *client, u8 kind, const u8 *const *from, u8 *con
         line->asked = line->given = line->taken = line->sent = 0;
         for (u32 chunk = 0; chunk < line->chunks; chunk++)
             if (wanted[line->piece[chunk].key])
-                line->turn[line->asked++] = chunk;
+                line->queue[line->asked++] = chunk;
     }
 }
 
@@ -111,7 +111,7 @@ static enum outcome push(struct client *client, struct line *line)
     while (line->given < line->asked) {
         u32 count = line->asked - line->given < BATCH ? line->asked - line->given : BATCH, complete;
         for (u32 i = 0; i < count; i++) {
-            u32 chunk = line->turn[line->given + i];
+            u32 chunk = line->queue[line->given + i];
             const struct piece *piece = line->piece + chunk;
             frames[i].header = (struct header){
                 .magic = MAGIC,

@@ -162,12 +162,12 @@ struct core *core_new(int listener, int events)
     core->listener = listener;
     core->events = events;
     core->epoll = epoll_create1(EPOLL_CLOEXEC);
-    core->bell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    core->waker = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     struct epoll_event listen = {.events = EPOLLIN, .data.ptr = &core->listener};
-    struct epoll_event bell = {.events = EPOLLIN, .data.ptr = &core->bell};
-    if (core->epoll < 0 || core->bell < 0
+    struct epoll_event waker = {.events = EPOLLIN, .data.ptr = &core->waker};
+    if (core->epoll < 0 || core->waker < 0
         || epoll_ctl(core->epoll, EPOLL_CTL_ADD, listener, &listen)
-        || epoll_ctl(core->epoll, EPOLL_CTL_ADD, core->bell, &bell)) {
+        || epoll_ctl(core->epoll, EPOLL_CTL_ADD, core->waker, &waker)) {
         free(core);
         return NULL;
     }
@@ -185,7 +185,7 @@ static bool order(struct core *core, struct order content)
     while (!atomic_compare_exchange_weak(&core->orders, &order->next, order))
         ;
     u64 one = 1;
-    ssize_t written = write(core->bell, &one, sizeof one);
+    ssize_t written = write(core->waker, &one, sizeof one);
     (void)written;
     return true;
 }
@@ -212,9 +212,9 @@ void core_run(struct core *core)
             void *what = ready[i].data.ptr;
             if (what == &core->listener) {
                 welcome(core);
-            } else if (what == &core->bell) {
-                u64 rings;
-                ssize_t got = read(core->bell, &rings, sizeof rings);
+            } else if (what == &core->waker) {
+                u64 count;
+                ssize_t got = read(core->waker, &count, sizeof count);
                 (void)got;
             } else {
                 struct connection *c = what;
@@ -245,6 +245,6 @@ void core_run(struct core *core)
 void core_free(struct core *core)
 {
     close(core->epoll);
-    close(core->bell);
+    close(core->waker);
     free(core);
 }

@@ -70,7 +70,7 @@ struct order {
 };
 
 struct core {
-    int listener, epoll, bell, events;
+    int listener, epoll, waker, events;
     _Atomic(struct order *) orders;
     struct job *jobs;
     struct connection *connection[MOST_CONNECTIONS];
