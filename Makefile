@@ -67,7 +67,7 @@ system:
 # does, but wants a newer protobuf for itself, so it lives in an environment of its own.
 proto: .venv-proto/.done
 	.venv-proto/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. \
-		innet/controller/innet.proto
+		innet/rpc/innet.proto
 	.venv-proto/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \
 		innet/controller/targets/pipeline.proto
 

@@ -29,8 +29,8 @@ from rich.console import Console
 from rich.table import Table
 
 import innet.torch  # noqa: F401 - makes the backend known
-from innet.demo.rack import free_tcp_port, local_rack, spawned
 from innet.host.agent import Agent
+from innet.local.rack import free_tcp_port, local_rack, spawned
 
 SIZES = [4 << 2 * power for power in range(13)]  # bytes, to 64 MiB
 LARGE = 16 << 20

@@ -36,9 +36,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from innet.pbox import native, zero
-from innet.pbox.optimizers import BY_NAME, by_name
-from innet.pbox.placement import CHUNK_BYTES
+from innet.servers.pbox import benchmark, native
+from innet.servers.pbox.optimizers import BY_NAME, by_name
+from innet.servers.pbox.placement import CHUNK_BYTES
 
 CHUNK = CHUNK_BYTES // 4
 
@@ -229,7 +229,9 @@ def main(
             rates, bare, efficiency = [], [], []
             for _ in range(rounds):
                 used = cpu_seconds(process)
-                rate = zero.measure([address], workers=count, floats=floats, steps=steps, warm_up=1)
+                rate = benchmark.measure(
+                    [address], workers=count, floats=floats, steps=steps, warm_up=1
+                )
                 rates.append(rate.bytes_per_second)
                 used = cpu_seconds(process) - used
                 efficiency.append(count * floats * 4 * (steps + 1) / max(used, 0.01))

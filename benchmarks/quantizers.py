@@ -31,16 +31,16 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from innet.demo.rack import local_rack
 from innet.host.agent import Agent, join
 from innet.host.codecs.choice import CODECS, codec
 from innet.host.exchanges import Inspect
 from innet.host.integers import Flags, Integers, Reduction
-from innet.host.quantizers.choice import Choice
 from innet.host.quantizers.interface import Floats
+from innet.host.quantizers.spec import Choice
 from innet.host.reducer import Reducer
 from innet.host.scaling import Scaling
 from innet.host.seat import Seat
+from innet.local.rack import local_rack
 from innet.wire.layout import Operation
 
 QUANTIZERS = (

@@ -36,7 +36,7 @@ from rich.console import Console
 from rich.table import Table
 
 from innet.controller.aggregation import AggregationSwitch
-from innet.controller.values import Attachment, Place, SwitchRecord, Wanted
+from innet.controller.records import Attachment, Place, SwitchRecord, Wanted
 from innet.errors import InnetError, UsageError
 from innet.p4.artifacts import artifact
 from innet.switch.engine import Engine
@@ -50,7 +50,7 @@ WINDOWS = (32, 64, 128, 256)
 SWITCHES = {"innet-switch": [str(Path(sys.executable).with_name("innet-switch"))],
             "BMv2": ["simple_switch_grpc"]}  # fmt: skip
 SERVICE = Address("02:00:00:00:00:fe", "10.255.255.254")
-EPOCH = 1
+TERM = 1
 _SOL_PACKET, _STATISTICS, _TX_RING, _VERSION, _QDISC_BYPASS = 263, 6, 13, 10, 20
 _TPACKET_V2, _TPACKET_V2_DATA = 1, 32
 _FRAME_ROOM, _BLOCK = 2048, 1 << 16
@@ -126,7 +126,7 @@ class Bench:
             for rank in range(workers)
         ]
         where = {rank: Attachment(rank + 1, address) for rank, address in enumerate(own)}
-        job = Wanted(number, Place(number, 256 * number, window), EPOCH, workers, where)
+        job = Wanted(number, Place(number, 256 * number, window), TERM, workers, where)
         if refused := self.switch.hold([job]):
             raise InnetError(refused[number])
         for _ in self.switch.clear(job.place):
@@ -187,9 +187,9 @@ def pipeline(lanes: int, seconds: float) -> float:
     mac = int.from_bytes(SERVICE.mac_bytes)
     _enter(engine, "service", [SERVICE.ip_number], "serve", [mac])
     _enter(engine, "own_addresses", [SERVICE.ip_number], "expose", [])
-    key = [1, own.ip_number, own.udp_port, number, EPOCH, 0]
+    key = [1, own.ip_number, own.udp_port, number, TERM, 0]
     _enter(engine, "workers", key, "admit", [1, 1, group, 0])
-    frame = _contributions(own, Wanted(number, Place(0, 0, 1), EPOCH, 1, {}), lanes)
+    frame = _contributions(own, Wanted(number, Place(0, 0, 1), TERM, 1, {}), lanes)
     frame["sequence"] = 1
     seal(frame, own.ip_number, own.udp_port)
     times, took = 10_000, 0.0
@@ -274,7 +274,7 @@ def _contributions(own: Address, job: Wanted, lanes: int) -> Records:
     """Return a contribution to every slot of the job, without sequence number and check."""
     prefix = encapsulation(own, SERVICE, packet_bytes(lanes))
     records = blank(job.place.slots, lanes, Kind.CONTRIBUTION, prefix)
-    records["operation"], records["job"], records["epoch"] = Operation.SUM, job.job, EPOCH
+    records["operation"], records["job"], records["term"] = Operation.SUM, job.job, TERM
     records["slot"] = job.place.first_slot + np.arange(job.place.slots)
     return records
 

@@ -11,19 +11,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Column, Table
 
-from innet import commands, logs, tls
-from innet.console import console, say
 from innet.controller import defaults
-from innet.controller import innet_pb2 as pb
-from innet.controller import innet_pb2_grpc as rpc
-from innet.controller.client import DEFAULT_ADDRESS, connect, translated
-from innet.controller.views import PATHS, misplaced
 from innet.errors import InnetError, UsageError
 from innet.model.cli import app as model
 from innet.observe.roles import Role
-from innet.parent.cli import parent
-from innet.pbox.cli import app as pbox
-from innet.private_file import private_file
+from innet.rpc import innet_pb2 as pb
+from innet.rpc import innet_pb2_grpc as rpc
+from innet.rpc import tls
+from innet.rpc.client import DEFAULT_ADDRESS, connect, translated
+from innet.rpc.words import PATHS, misplaced
+from innet.servers.pbox.cli import app as pbox
+from innet.servers.rack.cli import parent
+from innet.system.private_file import private_file
+from innet.telemetry import logs
+from innet.terminal import outcome as commands
+from innet.terminal.console import console, say
 
 if TYPE_CHECKING:
     from innet.controller.registry import Registry
@@ -470,7 +472,7 @@ def job_show(
     with _controller(address, tls_folder) as stub, translated("show the job"):
         job = stub.GetJob(pb.GetJobRequest(name=name))
     table = Table(show_header=False)
-    table.add_row("job", f"{job.name} (id {job.id}, epoch {job.epoch})")
+    table.add_row("job", f"{job.name} (id {job.id}, term {job.term})")
     table.add_row("switch", job.switch)
     table.add_row("workers", f"{job.workers}; joined: {', '.join(map(str, job.joined)) or 'none'}")
     table.add_row("quorum", str(job.quorum))
@@ -546,7 +548,7 @@ def certificates(
     This is for a rack of your own. An organization's authority can make them as well: SECURITY.md says
     what they have to contain.
     """
-    from innet.certificates import make
+    from innet.rpc.certificates import make
 
     made = make(folder, host, timedelta(days=days), force=force)
     _out.print(f"{'new authorities' if made.new else 'the same authorities as before'} in {folder}")
@@ -681,11 +683,11 @@ def capture(
     ] = False,
 ) -> None:
     """Show innet packets, one line each. Needs root, except with --read."""
-    from innet import watch
+    from innet.observe import capture
 
     if bool(interface) == bool(read):
         raise UsageError("name an interface, or a file with --read")
-    watch.show(interface or None, read, count, full=full, write=say)
+    capture.show(interface or None, read, count, full=full, write=say)
 
 
 @app.command()
@@ -738,7 +740,7 @@ def top(
 
 def _metrics(registry: "Registry", address: str) -> contextlib.AbstractContextManager[str]:
     from innet.controller.metrics import ControllerCollector
-    from innet.metrics import serve
+    from innet.telemetry.prometheus import serve
 
     return serve(ControllerCollector(registry), address, "--metrics-addr")
 

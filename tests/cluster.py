@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from innet.controller import innet_pb2 as pb
-from innet.controller.client import connect, translated
-from innet.demo.rack import command, free_tcp_port, free_udp_ports
+from innet.local.rack import command, free_tcp_port, free_udp_ports
+from innet.rpc import innet_pb2 as pb
+from innet.rpc.client import connect, translated
 
 WITHIN = 60.0
 """Seconds after which a test stops waiting."""

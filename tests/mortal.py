@@ -12,10 +12,10 @@ from commands import BIN
 from racks import Rack
 from switches import COMMAND, STOPS_WITHIN
 
-from innet.controller import innet_pb2 as pb
-from innet.controller.client import connect, translated
 from innet.controller.server import ControllerServer
-from innet.demo.rack import free_tcp_port, free_udp_ports
+from innet.local.rack import free_tcp_port, free_udp_ports
+from innet.rpc import innet_pb2 as pb
+from innet.rpc.client import connect, translated
 
 
 class Mortal:

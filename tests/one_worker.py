@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from switches import receive, udp_socket
 
-from innet.controller import innet_pb2 as pb
-from innet.host.bell import Bell
 from innet.host.link import Link, open_link
-from innet.host.seat import Epoch, Path, Seat
+from innet.host.seat import Path, Seat, Term
+from innet.host.waker import Bell
+from innet.rpc import innet_pb2 as pb
 from innet.wire.check import intact, seal
 from innet.wire.frames import ENCAPSULATION_BYTES, SOURCE_IP, SOURCE_PORT, Address
 from innet.wire.layout import Kind
@@ -22,7 +22,7 @@ FRAME = packet_dtype(LANES, ENCAPSULATION_BYTES)
 SERVICE = Address("02:00:00:00:00:fe", "10.255.255.254")
 SERVICE_IP = int.from_bytes(SERVICE.ip_bytes)
 SEAT = Seat(job=7, rank=0, workers=3, fewest=3, lanes=LANES)
-EPOCH = Epoch(9, Path.SWITCH, first_slot=16, slots=4)
+TERM = Term(9, Path.SWITCH, first_slot=16, slots=4)
 CHUNKS = np.arange(2 * LANES, dtype=np.int32).reshape(2, LANES)
 
 
@@ -45,7 +45,7 @@ class Switch:
 
     def take_chunk(self, which: int) -> Records:
         """Return a contribution to this slot of the job; skip earlier packets."""
-        while (packet := self.take())["slot"] != EPOCH.first_slot + which:
+        while (packet := self.take())["slot"] != TERM.first_slot + which:
             pass
         return packet
 
@@ -85,7 +85,7 @@ class Controller:
     """The controller: the test sets its messages, and reads the worker's."""
 
     bell: Bell
-    epoch: Epoch | None = None
+    term: Term | None = None
     recover: pb.Recover | None = None
     ended: str = ""
     gone: Mapping[int, str] = field(default_factory=dict)
@@ -97,18 +97,18 @@ class Controller:
     def departed(self) -> Mapping[int, str]:
         return self.gone
 
-    def ready(self, epoch: int, exchange: int) -> None:
-        self.readies.append((epoch, exchange))
+    def ready(self, term: int, exchange: int) -> None:
+        self.readies.append((term, exchange))
 
-    def trouble(self, epoch: int, reason: str) -> None:
-        self.troubles.append((epoch, reason))
+    def trouble(self, term: int, reason: str) -> None:
+        self.troubles.append((term, reason))
 
-    def say_recover(self, epoch: int, reason: str = "the test says so") -> None:
-        self.recover = pb.Recover(epoch=epoch, reason=reason)
+    def say_recover(self, term: int, reason: str = "the test says so") -> None:
+        self.recover = pb.Recover(term=term, reason=reason)
         self.bell.ring()
 
-    def say_resume(self, epoch: Epoch) -> None:
-        self.epoch, self.recover = epoch, None
+    def say_resume(self, term: Term) -> None:
+        self.term, self.recover = term, None
         self.bell.ring()
 
     def say_departed(self, rank: int, reason: str = "it has left the job") -> None:

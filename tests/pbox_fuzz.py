@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from innet import pbox
 from innet.errors import InnetError
-from innet.pbox import native
-from innet.pbox.links import open_links
-from innet.pbox.messages import Registration
+from innet.servers import pbox
+from innet.servers.pbox import native
+from innet.servers.pbox.links import open_links
+from innet.servers.pbox.messages import Registration
 
 FLAGS = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 HEADER = struct.Struct("<IB3sIIQd")

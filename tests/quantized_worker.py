@@ -7,8 +7,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 import innet
 from innet.host.fallback import ProcessGroupFallback
-from innet.host.quantizers.choice import Choice
 from innet.host.quantizers.rounding import nearest
+from innet.host.quantizers.spec import Choice
 from innet.wire.layout import Operation
 
 LANES = 256

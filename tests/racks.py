@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from switches import Switch, running_switch
 
-from innet.controller import innet_pb2 as pb
-from innet.controller.client import connect, translated
 from innet.controller.server import ControllerServer
 from innet.host.agent import Agent, join
 from innet.host.transport import Patience
+from innet.rpc import innet_pb2 as pb
+from innet.rpc.client import connect, translated
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from innet.demo.rack import free_udp_ports
+from innet.local.rack import free_udp_ports
 
 COMMAND = str(Path(sys.executable).with_name("innet-switch"))
 STOPS_WITHIN = 10.0

@@ -7,13 +7,13 @@ import pytest
 from mortal import MortalSwitch, mortal_switch, rack_of
 from racks import Rack
 from scripted_worker import WITHIN, ScriptedWorker, scripted
-from test_epochs import assert_sums, at_work, renew
+from test_terms import assert_sums, at_work, renew
 
-from innet.controller.addresses import Station, Stations, check_address, joined
 from innet.controller.entries import stations
 from innet.controller.names import Names
+from innet.controller.records import Attachment, Place, Uplink, Wanted
 from innet.controller.registry import Policy
-from innet.controller.values import Attachment, Place, Uplink, Wanted
+from innet.controller.stations import Station, Stations, check_address, joined
 from innet.errors import AlreadyExists, InnetError, UsageError
 from innet.p4.artifacts import artifact
 from innet.wire.frames import Address

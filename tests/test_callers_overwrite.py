@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 from callers import SPOILT, spoil
-from one_worker import EPOCH, SEAT, Controller, cabled
+from one_worker import SEAT, TERM, Controller, cabled
 from racks import WITHIN, Rack, rack
 
 from innet.host.agent import Agent
 from innet.host.exchanges import Exchanges
 from innet.host.integers import Reduction
-from innet.host.quantizers.choice import Choice
+from innet.host.quantizers.spec import Choice
 from innet.host.reducer import Reducer
 from innet.host.seat import Path, Patience
 
@@ -73,7 +73,7 @@ def alone() -> Iterator[tuple[Exchanges, Controller, Echo]]:
         controller, echo = Controller(switch.bell), Echo()
         patience = Patience(WITHIN, WITHIN)
         exchanges = Exchanges(switch.link, SEAT, controller, switch.bell, patience, echo)
-        controller.say_resume(replace(EPOCH, path=Path.FALLBACK))
+        controller.say_resume(replace(TERM, path=Path.FALLBACK))
         yield exchanges, controller, echo
 
 
@@ -93,11 +93,11 @@ def test_what_a_worker_shares_is_what_it_got_whatever_its_caller_has_written_sin
     spoil(values)
     spoil(result)
     assert (result == SPOILT).all()
-    number = controller.epoch.number + 1
+    number = controller.term.number + 1
     controller.say_recover(number)
     exchanges.attend()
     _, finished = controller.readies[-1]
-    shared = replace(EPOCH, path=Path.FALLBACK, number=number, exchange=finished - 1, shared=True)
+    shared = replace(TERM, path=Path.FALLBACK, number=number, exchange=finished - 1, shared=True)
     controller.say_resume(shared)
     exchanges.attend()
     assert echo.said[: len(kept)].tolist() == kept.tolist()

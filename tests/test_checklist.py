@@ -14,13 +14,13 @@ import pytest
 from commands import BIN, run, serving
 from racks import rack
 
-from innet.certificates import make
-from innet.controller import innet_pb2 as pb
-from innet.controller.client import connect
 from innet.observe import interfaces
 from innet.observe.checklist import CHECKS, check
 from innet.observe.findings import Finding, Severity
 from innet.observe.roles import Role
+from innet.rpc import innet_pb2 as pb
+from innet.rpc.certificates import make
+from innet.rpc.client import connect
 
 WELL = {"INNET_JOB": "train", "INNET_TOKEN": "secret", "RANK": "3", "INNET_LINK": "host"}
 

@@ -14,14 +14,15 @@ from commands import refuse, run, serving
 from racks import PATIENCE, WITHIN, free_cables
 from switches import Switch, running_switch
 
-from innet import commands, errors
+from innet import errors
 from innet.cli import parse_ports
-from innet.controller import innet_pb2 as pb
-from innet.controller import limits
-from innet.controller.status import code_of, error_of
+from innet.controller import validation
 from innet.errors import UsageError
 from innet.host.agent import join
-from innet.private_file import private_file
+from innet.rpc import innet_pb2 as pb
+from innet.rpc.status import code_of, error_of
+from innet.system.private_file import private_file
+from innet.terminal import outcome as commands
 
 
 @pytest.fixture(scope="module")
@@ -116,9 +117,9 @@ def test_no_token_is_written_to_what_is_there_already(tmp_path: Path, link: bool
 )
 def test_a_name_that_means_something_to_a_shell_is_refused(name: str):
     for request, check in (
-        (pb.CreateJobRequest(name=name, switch="tor", workers=1), limits.check_job),
-        (pb.AddSwitchRequest(name=name, grpc_address="a:1", ports=[1]), limits.check_switch),
-        (pb.JoinRequest(job=name), limits.check_join),
+        (pb.CreateJobRequest(name=name, switch="tor", workers=1), validation.check_job),
+        (pb.AddSwitchRequest(name=name, grpc_address="a:1", ports=[1]), validation.check_switch),
+        (pb.JoinRequest(job=name), validation.check_join),
     ):
         with pytest.raises(
             UsageError, match=r"is no name for a (job|switch): write 1 to 64 letters"
@@ -128,7 +129,7 @@ def test_a_name_that_means_something_to_a_shell_is_refused(name: str):
 
 @pytest.mark.parametrize("name", ["a", "job-1", "resnet50_v1.5", "_", "7", "a" * 64])
 def test_usual_names_are_taken(name: str):
-    limits.check_job(pb.CreateJobRequest(name=name, switch="tor", workers=1))
+    validation.check_job(pb.CreateJobRequest(name=name, switch="tor", workers=1))
 
 
 def test_a_switch_is_removed_and_can_be_added_again(switch: Switch):

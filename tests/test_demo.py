@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from commands import BIN
 
-from innet.controller import innet_pb2 as pb
 from innet.demo.comparison import Outcome, check
 from innet.errors import InnetError
+from innet.rpc import innet_pb2 as pb
 
 WITHIN = 250.0
 MARK = "INNET_TEST_MARK"
@@ -55,7 +55,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def test_it_trains_compares_and_cleans_up():
-    with demo("--epochs", "10", "--workers", "2") as (process, processes):
+    with demo("--terms", "10", "--workers", "2") as (process, processes):
         said, errors = process.communicate(timeout=WITHIN)
         assert process.returncode == 0, errors
         assert processes() == []

@@ -14,15 +14,11 @@ from commands import serving as started
 from p4.v1 import p4runtime_pb2 as p4rt
 from switches import running_switch
 
-from innet.controller import innet_pb2 as pb
 from innet.controller import rehearsal as rehearsals
 from innet.controller.aggregation import COUNTERS, AggregationSwitch
 from innet.controller.deploy import deploy
 from innet.controller.names import Names
-from innet.controller.store import Store
-from innet.controller.targets import pipeline_pb2
-from innet.controller.targets.choice import TARGETS, find
-from innet.controller.values import (
+from innet.controller.records import (
     Attachment,
     Contributor,
     Place,
@@ -31,9 +27,13 @@ from innet.controller.values import (
     Uplink,
     Wanted,
 )
+from innet.controller.store import Store
+from innet.controller.targets import pipeline_pb2
+from innet.controller.targets.choice import TARGETS, find
 from innet.errors import SwitchError, UsageError
 from innet.p4 import tofino
 from innet.p4.artifacts import artifact
+from innet.rpc import innet_pb2 as pb
 from innet.switch.p4runtime.device import Device
 from innet.switch.p4runtime.service import P4RuntimeService, serve
 from innet.wire.frames import Address

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from innet.controller import innet_pb2 as pb
 from innet.observe.diagnosis import diagnose
 from innet.observe.findings import Finding, Severity
 from innet.observe.job_rules import JOB_RULES, UNEXPLAINED
@@ -16,6 +15,7 @@ from innet.observe.port_rules import PORT_RULES
 from innet.observe.sample import Sample, View, watch
 from innet.observe.tree_rules import TREE_RULES
 from innet.observe.worker_rules import WORKER_RULES
+from innet.rpc import innet_pb2 as pb
 
 WORKERS, SLOTS, CHUNKS = 3, 32, 391
 SECONDS = 1.0
@@ -41,7 +41,7 @@ def member(rank: int) -> pb.WorkerStatus:
 def healthy() -> tuple[pb.Job, pb.Switch]:
     members = [member(rank) for rank in range(WORKERS)]
     job = pb.Job(
-        name="train", switch="tor", id=1, epoch=7, workers=WORKERS, quorum=WORKERS, lanes=64,
+        name="train", switch="tor", id=1, term=7, workers=WORKERS, quorum=WORKERS, lanes=64,
         slots=SLOTS, joined=range(WORKERS), path=pb.PATH_SWITCH, members=members,
         worker_lease_s=3.0,
     )  # fmt: skip
@@ -214,11 +214,11 @@ def _(it: Situation) -> None:
 
 @case("waited_for", "worker 2", Severity.PROBLEM, "the others wait for worker 2", "py-spy", "6.0 s")
 def _(it: Situation) -> None:
-    """Let an epoch begin while a worker is in its script: the switch is not to blame."""
+    """Let a term begin while a worker is in its script: the switch is not to blame."""
     it.job.waiting_for.append(2)
     it.job.waiting_s = 6.0
     for job, _ in (it.before, it.after):
-        job.path, job.epoch = pb.PATH_NONE, 8
+        job.path, job.term = pb.PATH_NONE, 8
 
 
 @case(
@@ -389,7 +389,7 @@ def _(it: Situation) -> None:
     it.stalls(0, 1, 2, silent_s=4.0)
 
 
-@case("switch_down/between epochs", "job train", Severity.PROBLEM, "tor is down")
+@case("switch_down/between terms", "job train", Severity.PROBLEM, "tor is down")
 def _(it: Situation) -> None:
     it.switch.reachable = False
     it.job.path = pb.PATH_NONE
@@ -423,7 +423,7 @@ def _(it: Situation) -> None:
     it.job.slots, it.job.path, it.job.reason = 0, pb.PATH_NONE, "queued behind 2 jobs"
 
 
-@case("no_path", "job train", Severity.PROBLEM, "wait for an epoch", "worker 1 is not ready")
+@case("no_path", "job train", Severity.PROBLEM, "wait for a term", "worker 1 is not ready")
 def _(it: Situation) -> None:
     for job, _ in (it.before, it.after):
         job.path, job.reason = pb.PATH_NONE, "worker 1 is not ready"
@@ -439,9 +439,9 @@ def _(it: Situation) -> None:
     it.job.slots, it.job.path = 0, pb.PATH_FALLBACK
 
 
-@case("new_epoch", "job train", Severity.WARNING, "7 was followed by 8", "a link was down")
+@case("new_term", "job train", Severity.WARNING, "7 was followed by 8", "a link was down")
 def _(it: Situation) -> None:
-    it.job.epoch, it.job.reason = 8, "a link was down"
+    it.job.term, it.job.reason = 8, "a link was down"
 
 
 @case("nobody", "job train", Severity.WARNING, "none of the 3 workers has joined", "INNET_JOB")
@@ -620,10 +620,10 @@ def test_a_worker_that_was_not_told_who_is_missing_blames_nobody():
     assert set(found_by(situation)) == {("unexplained", "job train")}
 
 
-def test_an_epoch_that_is_just_beginning_is_no_problem():
+def test_a_term_that_is_just_beginning_is_no_problem():
     situation = Situation.well()
-    situation.job.path, situation.job.epoch = pb.PATH_NONE, 8
-    assert set(found_by(situation)) == {("new_epoch", "job train")}
+    situation.job.path, situation.job.term = pb.PATH_NONE, 8
+    assert set(found_by(situation)) == {("new_term", "job train")}
 
 
 def test_counters_that_began_anew_count_from_zero():

@@ -14,10 +14,10 @@ from faults import UP, Faults, Wiring, faulty
 from racks import WITHIN, Rack, means, rack
 
 from innet.controller.registry import Policy
-from innet.demo.rack import local_rack
 from innet.host.agent import Agent, join
 from innet.host.link import frame_address, parse_endpoints
 from innet.host.seat import Patience
+from innet.local.rack import local_rack
 from innet.observe.diagnosis import diagnose
 from innet.observe.findings import Finding, Severity
 from innet.observe.sample import View, take
@@ -119,7 +119,7 @@ def test_a_worker_whose_link_is_dead_is_told_from_one_that_does_nothing(scene: S
 
 
 def test_a_worker_whose_packets_are_refused_is_found_with_the_counter_that_says_so(scene: Scene):
-    """They carry the epoch of an earlier generation, and are right in all else."""
+    """They carry the term of an earlier generation, and are right in all else."""
     frames = [frame for frame in scene.cable.recent(0, UP) if _is_contribution(frame)]
     scene.cable.chance(DEAD)
     running = [agent.submit(VECTOR) for agent in scene.agents]
@@ -228,9 +228,9 @@ def _is_contribution(frame: bytes) -> bool:
 
 
 def _outdated(frames: list[bytes], link: str) -> list[bytes]:
-    """Return the same contributions in another epoch, with correct checks."""
+    """Return the same contributions in another term, with correct checks."""
     packets = np.frombuffer(b"".join(frames), packet_dtype(LANES, ENCAPSULATION_BYTES)).copy()
-    packets["epoch"] -= 7
+    packets["term"] -= 7
     source = frame_address(parse_endpoints(link)[0])
     seal(packets, int.from_bytes(source.ip_bytes, "big"), source.udp_port)
     return [packet.tobytes() for packet in packets]

@@ -1,4 +1,4 @@
-"""The deployments in README.md and docs/epochs.md work, word for word.
+"""The deployments in README.md and docs/recovery.md work, word for word.
 
 Each machine of a page is a network namespace, with the addresses that the page gives it.
 """
@@ -13,11 +13,11 @@ import pytest
 from machines import Machines, finished, kill, machines
 from pages import ROOT, commands
 
-from innet.certificates import make
+from innet.rpc.certificates import make
 from topologies import namespaces
 
 README = commands("README.md")
-TREE = commands("docs/epochs.md")
+TREE = commands("docs/recovery.md")
 STEPS = 20
 CHUNKS = 39
 """The least number of packets of 256 numbers that the gradients of the example's network fill."""
@@ -105,7 +105,7 @@ def counted(shown: str, counter: str) -> int:
 
 @dataclass(frozen=True)
 class Added:
-    """A switch that docs/epochs.md adds: its port `uplink` leads to the `parent_port` of its parent."""
+    """A switch that docs/recovery.md adds: its port `uplink` leads to the `parent_port` of its parent."""
 
     name: str
     ip: str
@@ -115,7 +115,7 @@ class Added:
     parent_port: str
 
 
-def test_the_tree_of_the_page_about_epochs_sums_through_all_of_its_switches(tmp_path: Path):
+def test_the_tree_of_the_page_about_terms_sums_through_all_of_its_switches(tmp_path: Path):
     block = TREE["controller: tree"]
     added = re.findall(
         r"switch add (\w+) +([\d.]+):9559 --ports 1-(\d).*?(?: --uplink (\w+):(\d):(\d))?$",

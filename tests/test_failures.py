@@ -19,11 +19,11 @@ from mortal import (
 )
 from racks import PATIENCE, WITHIN, Rack, means, rack
 
-from innet.controller import innet_pb2 as pb
-from innet.demo.rack import local_rack
 from innet.errors import ControllerUnreachable, SwitchUnreachable, WorkersMissing
 from innet.host.agent import Agent, join
 from innet.host.seat import Patience
+from innet.local.rack import local_rack
+from innet.rpc import innet_pb2 as pb
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -96,21 +96,21 @@ def test_when_the_switch_dies_and_there_is_no_other_way_every_worker_is_told():
 def test_a_switch_that_comes_back_in_time_costs_an_exchange_and_no_all_reduce():
     with mortal_switch(2) as switch, rack_of(switch) as tor, tor.workers(2) as agents:
         running = in_the_middle(agents, MILLION, runs=20)
-        epoch = agents[0].epoch
+        term = agents[0].term
         switch.kill()
         switch.start()
         for futures in running:
             assert all((future.result(WITHIN) == 1).all() for future in futures)
-        assert agents[0].epoch == agents[1].epoch != epoch
+        assert agents[0].term == agents[1].term != term
 
 
 def test_a_switch_that_only_pauses_costs_no_all_reduce_either():
     with mortal_switch(2) as switch, rack_of(switch) as tor, tor.workers(2) as agents:
         running = in_the_middle(agents, MILLION, runs=20)
         [job] = tor.stub.ListJobs(pb.ListJobsRequest()).jobs
-        epoch = job.epoch
+        term = job.term
         switch.process.send_signal(signal.SIGSTOP)
-        while job.epoch == epoch:  # until a worker has reported the switch's silence
+        while job.term == term:  # until a worker has reported the switch's silence
             [job] = tor.stub.ListJobs(pb.ListJobsRequest()).jobs
         switch.process.send_signal(signal.SIGCONT)
         for futures in running:
@@ -188,7 +188,7 @@ def test_when_the_controller_dies_runs_go_on_and_nobody_can_join(number: signal.
                 rack.join(job, 0, rack.links[2], timeout=0.5)
 
 
-def test_a_controller_that_comes_back_knows_its_workers_and_can_renew_their_epoch(tmp_path):
+def test_a_controller_that_comes_back_knows_its_workers_and_can_renew_their_term(tmp_path):
     state = str(tmp_path / "state")
     with mortal_switch(2) as switch, controlled(switch, "--state", state) as (rack, controller):
         job = open_job(rack)
@@ -199,13 +199,13 @@ def test_a_controller_that_comes_back_knows_its_workers_and_can_renew_their_epoc
             for mean in means([first, second], MILLION, 5 * MILLION):
                 assert (mean == 3).all()
             controller.start()
-            epoch = first.epoch
+            term = first.term
             switch.kill()
             running = [agent.submit(MILLION) for agent in (first, second)]
             switch.start()
             for future in running:
                 assert (future.result(WITHIN) == 1).all()
-            assert first.epoch == second.epoch != epoch
+            assert first.term == second.term != term
 
 
 def test_when_a_new_controller_takes_over_old_runs_end_and_new_ones_are_right():

@@ -14,13 +14,14 @@ import sanitized_worker
 from sanitizers import sanitizer
 
 from innet.errors import CompilerError
-from innet.host import fastpath, quantize, transport
+from innet.host import fastpath, transport
 from innet.host.fastpath import Format
 from innet.host.integers import Reduction
+from innet.host.quantizers import fixed_point as quantize
 from innet.host.rounds import RoundLimits
 from innet.host.scaling import Scaling
-from innet.host.seat import Epoch, Patience, Seat
 from innet.host.seat import Path as Way
+from innet.host.seat import Patience, Seat, Term
 from innet.host.transport import SwitchTransport
 from innet.host.window import Window
 from innet.wire.check import intact, seal
@@ -30,8 +31,8 @@ from innet.wire.records import Records, blank, packet_dtype
 FRONT = bytes(range(42))
 OWN, SERVICE = (0x0A000001, 5000), (0x0AFFFFFE, 19790)
 LANES = 8
-FOREIGN = {"version": 1, "job": 3, "epoch": 1, "slot": 64, "sequence": 1000}
-"""Changes that make a reply one of another job, epoch or time."""
+FOREIGN = {"version": 1, "job": 3, "term": 1, "slot": 64, "sequence": 1000}
+"""Changes that make a reply one of another job, term or time."""
 
 needs_compiler = pytest.mark.skipif(not fastpath.compiled(), reason="there is no C compiler")
 
@@ -52,8 +53,8 @@ class Network:
     Everything that happens depends on the packets sent and on the seed alone.
     """
 
-    def __init__(self, seat: Seat, epoch: Epoch, seed: int, trouble: float, clock: Clock) -> None:
-        self.seat, self.epoch, self.trouble, self.clock = seat, epoch, trouble, clock
+    def __init__(self, seat: Seat, term: Term, seed: int, trouble: float, clock: Clock) -> None:
+        self.seat, self.term, self.trouble, self.clock = seat, term, trouble, clock
         self.encapsulation = FRONT
         self.dtype = packet_dtype(seat.lanes, len(FRONT))
         self.leaving, self.arriving = Format(self.dtype, *OWN), Format(self.dtype, *SERVICE)
@@ -156,11 +157,11 @@ class Stay:
 def played(seed: int, trouble: float, slots: int) -> tuple[object, ...]:
     """Run two exchanges of a worker; return all packets, with their times, and the results."""
     seat = Seat(job=0x1234, rank=0, workers=3, fewest=3, lanes=LANES)
-    epoch = Epoch(0xFEDC, Way.SWITCH, first_slot=0x0180, slots=slots)
+    term = Term(0xFEDC, Way.SWITCH, first_slot=0x0180, slots=slots)
     clock = Clock()
-    network = Network(seat, epoch, seed, trouble, clock)
+    network = Network(seat, term, seed, trouble, clock)
     worker = SwitchTransport(network, seat, clock, Stay(), Patience(1e9, 1e9))  # type: ignore[arg-type]
-    worker.begin(epoch)
+    worker.begin(term)
     results: list[bytes] = []
     for chunks, order in ((5 * slots + 3, "<i4"), (1, ">i4")):  # on GPUs words come swapped
         own = np.random.default_rng(seed).integers(-(2**28), 2**28, (chunks, LANES), np.int32)
@@ -242,11 +243,11 @@ def test_what_is_scaled_on_its_way_has_the_bits_of_what_is_not(trouble, compiled
     if not compiled:
         monkeypatch.setattr(fastpath, "compiled", lambda: None)
     seat = Seat(job=1, rank=0, workers=3, fewest=3, lanes=LANES)
-    epoch = Epoch(2, Way.SWITCH, first_slot=0, slots=16)
+    term = Term(2, Way.SWITCH, first_slot=0, slots=16)
     clock = Clock()
-    network = Network(seat, epoch, 1, trouble, clock)
+    network = Network(seat, term, 1, trouble, clock)
     worker = SwitchTransport(network, seat, clock, Stay(), Patience(1e9, 1e9))  # type: ignore[arg-type]
-    worker.begin(epoch)
+    worker.begin(term)
     none = np.zeros(len(values), np.uint16)
     done = worker.all_reduce(scaling.integers, none, Operation.SUM, lambda _: None, scaling=scaling)
     wanted = quantize.quantize(values, own, agreed, 3)
@@ -265,11 +266,11 @@ def test_of_an_exchange_that_was_broken_off_nothing_is_left():
     values = np.random.default_rng(8).standard_normal((40, LANES), np.float32)
     scaling, own = travelling(values, quantize.block_exponents(values))
     seat = Seat(job=1, rank=0, workers=3, fewest=3, lanes=LANES)
-    epoch = Epoch(2, Way.SWITCH, first_slot=0, slots=16)
+    term = Term(2, Way.SWITCH, first_slot=0, slots=16)
     clock = Clock()
-    network = Network(seat, epoch, 1, 0.0, clock)
+    network = Network(seat, term, 1, 0.0, clock)
     worker = SwitchTransport(network, seat, clock, Stay(), Patience(1e9, 1e9))  # type: ignore[arg-type]
-    worker.begin(epoch)
+    worker.begin(term)
     none = np.zeros(len(values), np.uint16)
     with pytest.raises(ZeroDivisionError):
         worker.all_reduce(scaling.integers, none, Operation.SUM, give_up, scaling=scaling)
@@ -283,8 +284,8 @@ def test_of_an_exchange_that_was_broken_off_nothing_is_left():
 @needs_compiler
 def test_c_is_given_nothing_that_it_would_take_for_something_else():
     seat = Seat(job=1, rank=0, workers=3, fewest=3, lanes=LANES)
-    epoch = Epoch(2, Way.SWITCH, first_slot=0, slots=4)
-    network = Network(seat, epoch, 1, 0.0, Clock())
+    term = Term(2, Way.SWITCH, first_slot=0, slots=4)
+    network = Network(seat, term, 1, 0.0, Clock())
     packets = blank(4, LANES, Kind.CONTRIBUTION, FRONT)
     window, absent = Window(4), np.zeros(4, np.uint32)
     window.start(2)

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from test_store import ADDRESS, CHIP, JOB, RACK, SPEC, SWITCH
 
-from innet.controller import innet_pb2 as pb
+from innet.controller.records import Attachment, Place, WorkerRecord
 from innet.controller.store import State, Store
-from innet.controller.values import Attachment, Place, WorkerRecord
 from innet.errors import UsageError
+from innet.rpc import innet_pb2 as pb
 
 STATES = int(os.environ.get("INNET_FUZZ_STATES", "400"))
 
@@ -32,9 +32,11 @@ def sound(tmp_path_factory) -> tuple[bytes, State]:
     for number in range(1, 9):
         spec = replace(SPEC, name=f"job {number}", id=number, number=number, others=("rack",))
         place = Place(number, 32 * number, 32) if number % 2 else None
-        terms = pb.Resume(epoch=77, path=pb.PATH_SWITCH, reason="x" * 40).SerializeToString()
+        agreement = pb.Resume(term=77, path=pb.PATH_SWITCH, reason="x" * 40).SerializeToString()
         departed = ((3, "it has left the job"),)
-        job = replace(JOB, spec=spec, place=place, terms=terms, departed=departed, workers=workers)
+        job = replace(
+            JOB, spec=spec, place=place, agreement=agreement, departed=departed, workers=workers
+        )
         store.save_job(job)
     store.remove_job("job 2")
     state = store.load()

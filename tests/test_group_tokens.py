@@ -15,13 +15,13 @@ from processes import WITHIN, Group, process_group
 from racks import Rack, free_cables, rack
 from switches import running_switch
 
-from innet import tls
-from innet.controller import innet_pb2 as pb
-from innet.controller.client import connect
 from innet.controller.server import ControllerServer
-from innet.controller.tokens import token_digest
-from innet.demo.rack import free_tcp_port
 from innet.errors import NotAuthorized, UsageError
+from innet.local.rack import free_tcp_port
+from innet.rpc import innet_pb2 as pb
+from innet.rpc import tls
+from innet.rpc.client import connect
+from innet.rpc.tokens import token_digest
 
 SIZE = 2
 TOKENS = [f"{rank}-token-that-only-rank-{rank}-knows" for rank in range(SIZE)]

@@ -14,11 +14,11 @@ from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from innet.controller import innet_pb2 as pb
 from innet.controller.agreement import Detour, first_exchange
 from innet.controller.jobs import Dismiss, Job, Tell
-from innet.controller.values import Attachment, JobSpec, Place
+from innet.controller.records import Attachment, JobSpec, Place
 from innet.errors import AlreadyExists, ControllerError, NotFound, UsageError
+from innet.rpc import innet_pb2 as pb
 from innet.wire.frames import Address
 
 LEASE = 3.0
@@ -67,9 +67,9 @@ class Told:
         for _ in range(2):
             wanted = self.job.wanted(self.now)
             if wanted and wanted.clear:
-                said += self.do("cells_cleared", wanted.epoch)
+                said += self.do("cells_cleared", wanted.term)
             elif wanted and not any(self.job._problems.values()):
-                said += self.do("entries_held", wanted.epoch, [*wanted.workers])
+                said += self.do("entries_held", wanted.term, [*wanted.workers])
         self.last = said
         return said
 
@@ -82,7 +82,7 @@ class Told:
         ]
 
     def resume(self, rank: int) -> pb.Resume:
-        """Return the last terms sent to a worker."""
+        """Return the last agreement sent to a worker."""
         [found] = [
             each.event.resume
             for each in self.last
@@ -109,7 +109,7 @@ def test_a_worker_begins_as_soon_as_the_switch_lets_it_in():
     assert told.said(0) == ["admission"]
     told.settle()
     assert told.said(0) == ["resume"]
-    assert told.resume(0) == pb.Resume(epoch=told.job.epoch, path=SWITCH, slots=8)
+    assert told.resume(0) == pb.Resume(term=told.job.term, path=SWITCH, slots=8)
 
 
 def test_nobody_is_let_in_before_the_cells_are_cleared():
@@ -119,14 +119,14 @@ def test_nobody_is_let_in_before_the_cells_are_cleared():
     told.do("hello", 100, where(0))
     wanted = told.job.wanted(0.0)
     assert (wanted.clear, wanted.workers) == (True, {})
-    told.do("cells_cleared", wanted.epoch)
+    told.do("cells_cleared", wanted.term)
     wanted = told.job.wanted(0.0)
     assert (wanted.clear, [*wanted.workers]) == (False, [0])
 
 
 def test_a_lost_switch_sends_all_to_the_fallback_and_back_again():
     told = working(fallback=True)
-    before = told.job.epoch
+    before = told.job.term
     told.do("switch_changed", "no switch answers")
     assert told.said(0) == told.said(1) == ["recover"]
     assert not told.job.wanted(0.0).workers
@@ -144,14 +144,14 @@ def test_a_lost_switch_sends_all_to_the_fallback_and_back_again():
         told.do("ready", 100 + rank, before + 2, 9)
     assert not told.job.wanted(0.0).clear
     told.settle()
-    assert told.resume(0) == pb.Resume(epoch=before + 2, path=SWITCH, slots=8, exchange=9)
+    assert told.resume(0) == pb.Resume(term=before + 2, path=SWITCH, slots=8, exchange=9)
 
 
 def test_a_switch_that_does_not_clear_the_cells_stops_nobody():
     told = working(fallback=True)
-    told.do("trouble", 100, told.job.epoch, "silence")
+    told.do("trouble", 100, told.job.term, "silence")
     for rank in (0, 1):
-        told.do("ready", 100 + rank, told.job.epoch, 3)
+        told.do("ready", 100 + rank, told.job.term, 3)
     told.now = 2.0
     for nonce in (100, 101):
         told.do("heartbeat", nonce, pb.Progress())
@@ -164,11 +164,11 @@ def test_a_switch_that_does_not_clear_the_cells_stops_nobody():
     assert told.job.wanted(told.now).clear  # cells cleared before do not count
 
 
-def test_an_answer_about_an_epoch_that_is_over_changes_nothing():
+def test_an_answer_about_a_term_that_is_over_changes_nothing():
     told = working()
-    epoch = told.job.epoch
-    told.do("trouble", 100, epoch, "silence")
-    assert not told.do("ready", 100, epoch, 3)
+    term = told.job.term
+    told.do("trouble", 100, term, "silence")
+    assert not told.do("ready", 100, term, 3)
     assert told.job.workers[0].ready is None
 
 
@@ -176,7 +176,7 @@ def test_without_a_fallback_the_workers_wait_for_the_switch():
     told = working()
     told.do("switch_changed", "no switch answers")
     for rank in (0, 1):
-        told.do("ready", 100 + rank, told.job.epoch, 4)
+        told.do("ready", 100 + rank, told.job.term, 4)
     assert told.job.path == pb.PATH_NONE
     assert told.job.reason(0.0) == "no switch answers, and worker 0, 1 has no fallback"
     told.do("switch_changed", None)
@@ -197,7 +197,7 @@ def test_a_job_without_slots_sums_over_the_fallback_until_it_has_some():
     told.do("place_given", PLACE)
     told.settle()
     for rank in (0, 1):
-        told.do("ready", 100 + rank, told.job.epoch, 1)
+        told.do("ready", 100 + rank, told.job.term, 1)
     told.settle()
     assert told.resume(0).path == SWITCH
 
@@ -215,9 +215,9 @@ def test_who_has_no_fallback_waits_for_slots():
 def test_trouble_makes_a_detour_over_the_fallback_which_grows():
     told = working(fallback=True)
     for seconds in (1.0, 2.0, 4.0):
-        told.do("trouble", 100, told.job.epoch, "silence")
+        told.do("trouble", 100, told.job.term, "silence")
         for rank in (0, 1):
-            told.do("ready", 100 + rank, told.job.epoch, 3)
+            told.do("ready", 100 + rank, told.job.term, 3)
         assert told.resume(0).reason == "worker 0: silence"
         told.now += 0.9 * seconds
         told.do("heartbeat", 100, pb.Progress())
@@ -230,7 +230,7 @@ def test_trouble_makes_a_detour_over_the_fallback_which_grows():
         told.settle()
         assert told.said(0) == ["recover"]
         for rank in (0, 1):
-            told.do("ready", 100 + rank, told.job.epoch, 3)
+            told.do("ready", 100 + rank, told.job.term, 3)
         told.settle()
         assert told.resume(0).path == SWITCH
 
@@ -248,18 +248,18 @@ def test_after_a_calm_time_a_detour_is_short_again():
 
 def test_trouble_without_a_fallback_tries_the_switch_again():
     told = working()
-    told.do("trouble", 101, told.job.epoch, "silence")
+    told.do("trouble", 101, told.job.term, "silence")
     for rank in (0, 1):
-        told.do("ready", 100 + rank, told.job.epoch, 3)
+        told.do("ready", 100 + rank, told.job.term, 3)
     told.settle()
     assert told.resume(0).path == SWITCH
 
 
 def test_what_a_switch_refuses_is_tried_again_later():
     told = working()
-    told.do("entries_refused", told.job.epoch, "the table is full")
+    told.do("entries_refused", told.job.term, "the table is full")
     for rank in (0, 1):
-        told.do("ready", 100 + rank, told.job.epoch, 3)
+        told.do("ready", 100 + rank, told.job.term, 3)
     assert told.job.path == pb.PATH_NONE
     assert "the table is full" in told.job.reason(told.now)
     told.now += 1.1
@@ -268,17 +268,17 @@ def test_what_a_switch_refuses_is_tried_again_later():
     assert told.resume(0).path == SWITCH
 
 
-def test_trouble_about_an_epoch_that_is_over_changes_nothing():
+def test_trouble_about_a_term_that_is_over_changes_nothing():
     told = working()
-    assert not told.do("trouble", 100, told.job.epoch - 1, "silence")
-    told.do("trouble", 100, told.job.epoch, "silence")
-    assert not told.do("trouble", 101, told.job.epoch, "silence")
+    assert not told.do("trouble", 100, told.job.term - 1, "silence")
+    told.do("trouble", 100, told.job.term, "silence")
+    assert not told.do("trouble", 101, told.job.term, "silence")
 
 
 def test_a_worker_that_does_not_answer_is_waited_for_however_long_it_takes():
     told = working(3)
     told.do("switch_changed", "no switch answers")
-    told.do("ready", 100, told.job.epoch, 0)
+    told.do("ready", 100, told.job.term, 0)
     told.now = 1e6
     assert not told.do("tick")
     assert [*told.job.workers] == [0, 1, 2]
@@ -327,7 +327,7 @@ def test_a_hello_packet_has_time_even_if_the_controller_stands_still():
 
 def test_a_new_generation_begins_when_all_of_the_last_have_left():
     told = working()
-    epoch = told.job.epoch
+    term = told.job.term
     told.do("leave", 100, "it has left the job")
     assert told.said(1) == ["departure"]
     told.do("join", 0, 200, fallback=False)
@@ -335,7 +335,7 @@ def test_a_new_generation_begins_when_all_of_the_last_have_left():
     told.do("leave", 101, "it has left the job")
     [invitation] = told.last
     assert invitation.nonce == 200
-    assert told.job.epoch != epoch
+    assert told.job.term != term
     assert not told.job.departed
     told.do("hello", 200, where(0))
     told.settle()
@@ -390,33 +390,33 @@ def test_two_workers_at_one_address_cannot_be_told_apart():
     assert [each.rank for each in told.job.admitted] == [0]
 
 
-def test_a_worker_that_has_moved_begins_a_new_epoch_where_it_is_now():
+def test_a_worker_that_has_moved_begins_a_new_term_where_it_is_now():
     told = working()
     told.do("hello", 101, where(1, port=9))
     assert told.said(0) == told.said(1) == ["recover"]
     for rank in (0, 1):
-        told.do("ready", 100 + rank, told.job.epoch, 3)
+        told.do("ready", 100 + rank, told.job.term, 3)
     told.settle()
     assert told.job.wanted(0.0).workers[1].port == 9
 
 
 def test_a_worker_whose_stream_broke_goes_on_as_if_nothing_had_been():
     told = working()
-    epoch = told.job.epoch
+    term = told.job.term
     told.do("rejoin", 100, fallback=False)
     assert told.said(0) == ["invitation", "admission", "resume"]
     assert not told.said(1)
-    assert told.resume(0).epoch == epoch
-    told.do("trouble", 101, epoch, "silence")
+    assert told.resume(0).term == term
+    told.do("trouble", 101, term, "silence")
     told.do("rejoin", 100, fallback=False)
     assert told.said(0) == ["invitation", "admission", "recover"]
 
 
 def test_workers_that_cannot_be_where_they_say_end_their_generation():
     told = working()
-    told.do("trouble", 100, told.job.epoch, "silence")
-    told.do("ready", 100, told.job.epoch, 3)
-    told.do("ready", 101, told.job.epoch, 5)
+    told.do("trouble", 100, told.job.term, "silence")
+    told.do("ready", 100, told.job.term, 3)
+    told.do("ready", 101, told.job.term, 5)
     told.settle()
     assert {type(each.problem) for each in told.last} == {ControllerError}
     assert "exchanges 3 to 5, which cannot be" in str(told.last[0].problem)
@@ -435,7 +435,7 @@ def test_workers_that_cannot_be_where_they_say_end_their_generation():
         ([0, 0], False, True, (0, False)),
     ],
 )
-def test_an_epoch_begins_where_everybody_can_go_along(exchanges, in_step, sharable, first):
+def test_a_term_begins_where_everybody_can_go_along(exchanges, in_step, sharable, first):
     assert first_exchange(exchanges, in_step=in_step, sharable=sharable) == first
 
 
@@ -449,9 +449,9 @@ def test_a_quorum_begins_when_all_are_there_and_goes_on_without_some():
     told.do("leave", 102, "killed")
     assert told.said(0) == told.said(1) == ["departure"]
     assert told.job.path == SWITCH
-    told.do("trouble", 100, told.job.epoch, "silence")
-    told.do("ready", 100, told.job.epoch, 9)
-    told.do("ready", 101, told.job.epoch, 4)
+    told.do("trouble", 100, told.job.term, "silence")
+    told.do("ready", 100, told.job.term, 9)
+    told.do("ready", 101, told.job.term, 4)
     told.settle()
     # Both make the remaining quorum, so that one can share with the other.
     assert (told.resume(1).exchange, told.resume(1).shared) == (8, True)
@@ -459,12 +459,12 @@ def test_a_quorum_begins_when_all_are_there_and_goes_on_without_some():
     assert told.job.ending
 
 
-def test_who_is_left_goes_on_in_a_new_epoch_until_there_are_too_few():
+def test_who_is_left_goes_on_in_a_new_term_until_there_are_too_few():
     told = Told(4, fewest=2)
     told.do("switch_changed", None)
     told.seat(0, 1, 2, 3)
     assert told.job.wanted(0.0).quorum == 4
-    before = told.job.epoch
+    before = told.job.term
     told.do("leave", 103, "killed")
     assert told.said(0) == told.said(1) == told.said(2) == ["departure", "recover"]
     for rank, exchange in enumerate((5, 6, 5)):
@@ -488,12 +488,12 @@ def test_a_quorum_on_the_fallback_cannot_go_on_there_without_one():
     told = working(3, quorum=2, fallback=True)
     told.do("switch_changed", "no switch answers")
     for rank in range(3):
-        told.do("ready", 100 + rank, told.job.epoch, 5)
+        told.do("ready", 100 + rank, told.job.term, 5)
     assert told.resume(0).path == FALLBACK
     told.do("leave", 102, "killed")
     assert told.said(0) == ["departure", "recover"]
     for rank in range(2):
-        told.do("ready", 100 + rank, told.job.epoch, 5)
+        told.do("ready", 100 + rank, told.job.term, 5)
     assert told.job.path == pb.PATH_NONE
     told.do("switch_changed", None)
     told.settle()
@@ -511,10 +511,10 @@ def test_a_job_that_nobody_is_in_expires():
     assert job.expired(1060.1)
 
 
-def test_epochs_begin_again_after_the_last():
+def test_terms_begin_again_after_the_last():
     job = Job(spec(), 0xFFFF, INVITATION, 0.0, PLACE)
     job.join(0, 100, 0.0, fallback=False)
-    assert job.epoch == 1
+    assert job.term == 1
 
 
 @dataclass
@@ -539,7 +539,7 @@ class Model:
     owes: bool = False
 
 
-class Epochs(RuleBasedStateMachine):
+class Terms(RuleBasedStateMachine):
     """Three workers, all of which make the quorum."""
 
     WORKERS = 3
@@ -555,7 +555,7 @@ class Epochs(RuleBasedStateMachine):
         self.entries: tuple[int, frozenset[int]] = (0, frozenset())
         self.contributed: dict[tuple[int, int], set[int]] = {}
         self.done: dict[tuple[int, int], object] = {}
-        self.terms: dict[int, pb.Resume] = {}
+        self.agreement: dict[int, pb.Resume] = {}
 
     def perform(self, actions: list[Tell | Dismiss]) -> None:
         models = {model.nonce: (rank, model) for rank, model in self.models.items()}
@@ -597,9 +597,9 @@ class Epochs(RuleBasedStateMachine):
             return
         wanted = self.job.wanted(self.now)
         assert not (wanted.clear and wanted.workers)
-        self.entries = (wanted.epoch, frozenset(wanted.workers))
+        self.entries = (wanted.term, frozenset(wanted.workers))
         if wanted.clear:
-            self.perform(self.job.cells_cleared(wanted.epoch, self.now))
+            self.perform(self.job.cells_cleared(wanted.term, self.now))
         else:
             self.perform(self.job.entries_held(*self.entries, self.now))
 
@@ -625,7 +625,7 @@ class Epochs(RuleBasedStateMachine):
         if said.HasField("recover"):
             model.stopped = True
             if model.connected:
-                ready = self.job.ready(model.nonce, said.recover.epoch, model.number, self.now)
+                ready = self.job.ready(model.nonce, said.recover.term, model.number, self.now)
                 self.perform(ready)
         elif said.HasField("departure") and said.departure.rank == rank:
             del self.models[rank]
@@ -633,8 +633,8 @@ class Epochs(RuleBasedStateMachine):
             self.begin(model, said.resume)
 
     def begin(self, model: Model, resume: pb.Resume) -> None:
-        assert self.terms.setdefault(resume.epoch, resume) == resume
-        if model.resume and model.resume.epoch == resume.epoch:
+        assert self.agreement.setdefault(resume.term, resume) == resume
+        if model.resume and model.resume.term == resume.term:
             return
         assert model.number in (resume.exchange, resume.exchange + resume.shared)
         model.resume, model.stopped = resume, False
@@ -652,29 +652,27 @@ class Epochs(RuleBasedStateMachine):
         model = self.models[rank]
         if model.stopped:
             return
-        epoch, number = model.resume.epoch, model.exchange
-        if model.resume.path == SWITCH and (
-            self.entries[0] != epoch or rank not in self.entries[1]
-        ):
+        term, number = model.resume.term, model.exchange
+        if model.resume.path == SWITCH and (self.entries[0] != term or rank not in self.entries[1]):
             return
-        have = self.contributed.setdefault((epoch, number), set())
+        have = self.contributed.setdefault((term, number), set())
         have.add(rank)
-        if len(have) == self.WORKERS and (epoch, number) not in self.done:
+        if len(have) == self.WORKERS and (term, number) not in self.done:
             known = {
                 each.results[number] for each in self.models.values() if number in each.results
             }
             shared = model.resume.shared and number == model.resume.exchange
             assert len(known) == shared
             event("shared" if shared else "summed")
-            self.done[epoch, number] = known.pop() if shared else (epoch, number)
+            self.done[term, number] = known.pop() if shared else (term, number)
 
     def finish(self, rank: int) -> None:
         model = self.models[rank]
         if model.stopped:
             return
         number = model.exchange
-        result = self.done.get((model.resume.epoch, number))
-        if not result or rank not in self.contributed[model.resume.epoch, number]:
+        result = self.done.get((model.resume.term, number))
+        if not result or rank not in self.contributed[model.resume.term, number]:
             return
         model.owes = False
         if number == model.number:
@@ -686,7 +684,7 @@ class Epochs(RuleBasedStateMachine):
         model = self.models.get(rank)
         if not (model and model.connected and model.resume):
             return
-        self.perform(self.job.trouble(model.nonce, model.resume.epoch, "silence", self.now))
+        self.perform(self.job.trouble(model.nonce, model.resume.term, "silence", self.now))
 
     @rule(
         deaf=st.sets(ranks, min_size=1, max_size=2),
@@ -775,7 +773,7 @@ class Epochs(RuleBasedStateMachine):
         wanted = self.job.wanted(self.now)
         if self.job.path == SWITCH:
             assert wanted.workers.keys() == {each.rank for each in self.job.admitted}
-            assert wanted.epoch == self.job.epoch == self.job.terms.epoch
+            assert wanted.term == self.job.term == self.job.agreement.term
         else:
             assert not wanted.workers
 
@@ -786,7 +784,7 @@ class Epochs(RuleBasedStateMachine):
         assert {each.nonce for each in again.workers.values()} == {
             each.nonce for each in self.job.workers.values()
         }
-        if self.job.terms:
+        if self.job.agreement:
             assert again.record() == self.job.record()
 
     @precondition(lambda self: self.models)
@@ -806,8 +804,8 @@ class Epochs(RuleBasedStateMachine):
             self.wait(0.5, set())
         for worker in self.job.admitted:
             model = self.models[worker.rank]
-            assert self.job.ending or (model.resume.epoch == self.job.epoch and not model.stopped)
+            assert self.job.ending or (model.resume.term == self.job.term and not model.stopped)
 
 
-TestEpochs = Epochs.TestCase
-TestEpochs.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
+TestTerms = Terms.TestCase
+TestTerms.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)

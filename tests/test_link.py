@@ -14,8 +14,8 @@ from scapy.layers.l2 import Ether
 
 from innet.errors import UsageError
 from innet.host import fastpath
-from innet.host.bell import Bell
 from innet.host.link import Link, frame_address, open_link, parse_endpoints
+from innet.host.waker import Bell
 from innet.wire.capture import Innet
 from innet.wire.check import intact, seal
 from innet.wire.frames import Address, encapsulation

@@ -7,8 +7,8 @@ import pytest
 from faults import Faults, faulty
 from racks import means, rack
 
-from innet.observe.cases import JobCase
 from innet.observe.sample import View, take, watch
+from innet.observe.subjects import JobCase
 
 WORKERS, VECTOR = 2, np.ones(40_000, np.float32)
 

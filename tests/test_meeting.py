@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from torch.distributed import DistStoreError, PrefixStore, Store, TCPStore
 
-from innet.torch.meeting import meet
+from innet.torch.rendezvous import meet
 
 SIZE = 3
 TIMEOUT = timedelta(seconds=30)

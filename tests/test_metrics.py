@@ -16,14 +16,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from racks import WITHIN, Rack, free_cables, means, rack
 from switches import running_switch
 
-from innet.controller import innet_pb2 as pb
-from innet.controller.client import connect
 from innet.controller.history import Cause, History
 from innet.controller.metrics import ControllerCollector
 from innet.controller.registry import Policy, Registry
 from innet.controller.store import Store
 from innet.errors import UsageError
 from innet.host.agent import Agent
+from innet.rpc import innet_pb2 as pb
+from innet.rpc.client import connect
 
 Samples = dict[tuple[str, ...], float]
 WORKERS, LANES, ELEMENTS = 2, 64, 10_000
@@ -197,7 +197,7 @@ def test_the_controller_shows_jobs_workers_and_switches(served):
         assert found["innet_controller_job_workers", job, "joined"] == WORKERS
         done = found["innet_controller_job_contributions_total", job, "completed"]
         assert done == SUMS + EXPONENTS
-        assert found["innet_controller_epochs_total", "new_workers", job] == 1
+        assert found["innet_controller_terms_total", "new_workers", job] == 1
         assert found["innet_controller_leases_lost_total", job] == 0
         for port, reason in product("12", ("refused", "corrupted", "spoofed")):
             name = "innet_controller_switch_port_dropped_packets_total"

@@ -68,6 +68,6 @@ def test_alerts_are_about_metrics_that_there_are():
     assert used <= set(re.findall(r"innet_\w+", TABLES))
 
 
-def test_every_cause_of_an_epoch_is_listed():
-    [row] = [line for line in PAGE.splitlines() if "`innet_controller_epochs_total`" in line]
+def test_every_cause_of_a_term_is_listed():
+    [row] = [line for line in PAGE.splitlines() if "`innet_controller_terms_total`" in line]
     assert [cause.value for cause in Cause if f"`{cause}`" not in row] == []

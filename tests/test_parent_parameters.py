@@ -12,11 +12,11 @@ from racks import WITHIN
 from trees import Forest, forest, integers, sums
 
 from innet.errors import ParameterServerError, ServerLost, UsageError, WorkersDisagree
-from innet.host import quantize
 from innet.host.agent import Agent
 from innet.host.parameters import RackedParameters
-from innet.pbox import SGD, Adam, Momentum, Optimizer
-from innet.pbox.native import library, pointers
+from innet.host.quantizers import fixed_point as quantize
+from innet.servers.pbox import SGD, Adam, Momentum, Optimizer
+from innet.servers.pbox.native import library, pointers
 
 LANES = 64
 WIDTH = LANES - 8
@@ -60,7 +60,7 @@ def mean(gradients: Sequence[Sequence[np.ndarray]]) -> np.ndarray:
 
 
 class Reference:
-    """The same optimizer of :mod:`innet.pbox`, run on this machine with the mean."""
+    """The same optimizer of :mod:`innet.servers.pbox`, run on this machine with the mean."""
 
     def __init__(self, optimizer: Optimizer, start: np.ndarray) -> None:
         self.values = start.copy()
@@ -149,7 +149,7 @@ def test_a_step_that_is_done_again_is_taken_once():
         reference = Reference(optimizer, np.concatenate([each.ravel() for each in values(0)]))
         for step in range(3):
             gradients = [values(10 * step + rank) for rank in range(3)]
-            before = made.show().epoch
+            before = made.show().term
             with ThreadPoolExecutor(3) as pool:
                 lose_results(made, agents)
                 running = [pool.submit(held[r].step, gradients[r]) for r in range(3)]
@@ -160,7 +160,7 @@ def test_a_step_that_is_done_again_is_taken_once():
                 made.switches["left"].start()
                 for each in running:
                     each.result(WITHIN)
-            assert made.show().epoch != before
+            assert made.show().term != before
             reference.step(mean(gradients), optimizer.lr)
             for each in held:
                 assert flat(each) == reference.values.tobytes()
@@ -169,7 +169,7 @@ def test_a_step_that_is_done_again_is_taken_once():
 def lose_results(made: Forest, agents: Sequence[Agent]) -> None:
     """Lose all further packets to the racks but the first one, which agrees on the scales."""
     for agent in agents:
-        assert agent.epoch
+        assert agent.term
     for cable in (0, 1):
         made.wiring.script(cable, DOWN, dict.fromkeys(range(1, 5000), LOST))
 

@@ -12,7 +12,7 @@ import pytest
 from parameter_rows import SERVICE_NUMBER, WIDTH, begin, describe, floats, lanes, read, result, step
 from sanitizers import sanitizer
 
-from innet.parent.native import Parameters
+from innet.servers.rack.native import Parameters
 from innet.wire import parameters as wire
 from innet.wire.check import intact
 from innet.wire.layout import Flag, Kind, Operation
@@ -62,7 +62,7 @@ def test_a_frame_that_was_padded_on_its_way_is_answered_alike(begun: Parameters)
 def test_a_step_that_comes_again_is_answered_alike_and_not_taken_again(begun: Parameters):
     first = begun.answer(step(ONES))
     assert begun.answer(step(ONES)) == first
-    assert begun.answer(step(ONES, epoch=9, sequence=3, slot=1))[66:] == first[66:]
+    assert begun.answer(step(ONES, term=9, sequence=3, slot=1))[66:] == first[66:]
     counts = begun.counts()
     assert (counts["steps"], counts["repeated"], counts["refused"]) == (1, 2, 0)
 

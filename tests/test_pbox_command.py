@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from commands import BIN, refuse, run
 
-from innet import pbox
+from innet.servers import pbox
 
 
 @contextlib.contextmanager

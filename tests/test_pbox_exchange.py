@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pbox_workers import WITHIN, together
 
-from innet import pbox
 from innet.errors import UsageError
+from innet.servers import pbox
 
 F = np.float32
 SIZES = [100_003, 7, 40_000]

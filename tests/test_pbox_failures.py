@@ -16,8 +16,6 @@ import pytest
 from commands import BIN
 from pbox_workers import WITHIN
 
-from innet import pbox
-from innet.demo.rack import free_tcp_port
 from innet.errors import (
     AlreadyExists,
     ClientClosed,
@@ -29,6 +27,8 @@ from innet.errors import (
     UsageError,
     WorkerLost,
 )
+from innet.local.rack import free_tcp_port
+from innet.servers import pbox
 
 F = np.float32
 TOKEN = "of the job"  # noqa: S105

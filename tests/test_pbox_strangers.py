@@ -17,10 +17,10 @@ import pytest
 from commands import BIN
 from pbox_workers import WITHIN, together
 
-from innet import pbox
 from innet.errors import NotAuthorized, ParameterServerError, UsageError
-from innet.pbox import jobs, lobby, messages
-from innet.pbox.metrics import serve_metrics
+from innet.servers import pbox
+from innet.servers.pbox import jobs, lobby, messages
+from innet.servers.pbox.metrics import serve_metrics
 
 HELLO = {"pbox": messages.VERSION}
 FEW = 4

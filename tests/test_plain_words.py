@@ -9,11 +9,11 @@ import grpc
 import pytest
 from rich.table import Table
 
-from innet import commands
 from innet.cli import app
-from innet.console import PlainConsole, printable
-from innet.controller import innet_pb2 as pb
-from innet.controller import innet_pb2_grpc as rpc
+from innet.rpc import innet_pb2 as pb
+from innet.rpc import innet_pb2_grpc as rpc
+from innet.terminal import outcome as commands
+from innet.terminal.console import PlainConsole, printable
 
 HOSTILE = ("[/x]", "[red]a[/red]", ":smile:", "\x1b[2J\x1b]0;title\x07", "a\rb", "\u202eabc", "[")
 ALL = "".join(HOSTILE)

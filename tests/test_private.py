@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from commands import BIN
 
-from innet import native
 from innet.emulation.run import remove_leftovers
 from innet.errors import CompilerError, InnetError, UsageError
+from innet.native import compiler as native
 from innet.observe import checklist
 from innet.observe.findings import Severity
-from innet.private import check_file, check_folder, make_folder
+from innet.system.private import check_file, check_folder, make_folder
 
 NOBODY = 12345
 SOURCE = {"answer.c": b"int answer(void) { return 42; }\n"}

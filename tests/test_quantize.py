@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from innet.host.integers import overflow_flags
-from innet.host.quantize import (
+from innet.host.quantizers.fixed_point import (
     NOT_FINITE,
     ZERO_BLOCK,
     block_exponents,

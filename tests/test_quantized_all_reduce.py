@@ -12,7 +12,7 @@ from test_quantizers import all_reduce
 
 from innet.errors import UsageError, WorkersDisagree
 from innet.host.agent import Agent
-from innet.host.quantizers.choice import Choice
+from innet.host.quantizers.spec import Choice
 
 SIZE = 3
 ELEMENTS = 500_000  # 2 MB, not a whole number of packets

@@ -10,11 +10,11 @@ from test_quantize import LARGEST, SMALLEST, gradients, seeds
 
 from innet.errors import UsageError
 from innet.host.integers import overflow_flags
-from innet.host.quantizers.choice import FEWEST_LEVELS, Choice, most_workers
 from innet.host.quantizers.interface import Quantizer
 from innet.host.quantizers.packing import Packing
 from innet.host.quantizers.residuals import Residuals
 from innet.host.quantizers.rounding import Stochastic, nearest, random_bits
+from innet.host.quantizers.spec import FEWEST_LEVELS, Choice, most_workers
 
 INT32 = np.iinfo(np.int32)
 LANES = 3

@@ -15,10 +15,10 @@ from test_quantizers import choices, usable
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from innet.host.quantizers import torch_kernels
-from innet.host.quantizers.choice import Choice
 from innet.host.quantizers.device import OnDevice, kernels, on_device
 from innet.host.quantizers.residuals import Residuals
 from innet.host.quantizers.rounding import Stochastic, nearest, random_bits
+from innet.host.quantizers.spec import Choice
 from innet.host.tensors import HOWS, quantized_on_device
 from innet.wire.layout import Flag
 

@@ -15,7 +15,7 @@ from innet.controller import entries
 from innet.controller.aggregation import AggregationSwitch
 from innet.controller.names import Names, group
 from innet.controller.reconcile import by_key, difference, key
-from innet.controller.values import Attachment, Place, SwitchRecord, Wanted
+from innet.controller.records import Attachment, Place, SwitchRecord, Wanted
 from innet.p4.artifacts import artifact
 from innet.wire.frames import Address
 
@@ -33,8 +33,8 @@ workers = st.dictionaries(
 )
 jobs = st.lists(
     st.builds(
-        lambda number, epoch, workers: Wanted(
-            number, Place(number, 32 * number, 32), epoch, max(1, len(workers)), workers
+        lambda number, term, workers: Wanted(
+            number, Place(number, 32 * number, 32), term, max(1, len(workers)), workers
         ),
         st.integers(1, 5),
         st.integers(1, 3),

@@ -22,19 +22,20 @@ from scapy.layers.l2 import Ether
 from switches import running_switch
 from test_tls_switch import tls_options
 
-from innet import pbox, tls
-from innet.controller import innet_pb2 as pb
-from innet.controller import innet_pb2_grpc as rpc
-from innet.controller.client import connect
 from innet.controller.p4runtime import SwitchConnection
 from innet.controller.server import ControllerServer
 from innet.errors import NotAuthorized, SwitchError
 from innet.host.agent import join
 from innet.host.link import frame_address, parse_endpoints
-from innet.pbox.links import _HEADER as HEADER
-from innet.pbox.links import _HELLO as HELLO
-from innet.pbox.links import _MAGIC as MAGIC
-from innet.pbox.metrics import serve_metrics
+from innet.rpc import innet_pb2 as pb
+from innet.rpc import innet_pb2_grpc as rpc
+from innet.rpc import tls
+from innet.rpc.client import connect
+from innet.servers import pbox
+from innet.servers.pbox.links import _HEADER as HEADER
+from innet.servers.pbox.links import _HELLO as HELLO
+from innet.servers.pbox.links import _MAGIC as MAGIC
+from innet.servers.pbox.metrics import serve_metrics
 from innet.wire.check import seal
 from innet.wire.frames import Address, encapsulation
 from innet.wire.layout import Kind, Operation
@@ -311,7 +312,7 @@ def packet(scene: Scene, job: str, source: Address, target: Address, kind: Kind)
     shown = scene.show(job)
     made = blank(1, lanes, kind, encapsulation(source, target, packet_bytes(lanes)))
     made["slot"], made["sequence"] = shown.first_slot + SLOTS - 1, 1
-    made["job"], made["epoch"] = shown.id, shown.epoch
+    made["job"], made["term"] = shown.id, shown.term
     if lanes:
         made["operation"], made["lanes"] = Operation.SUM, 1
     seal(made, int.from_bytes(source.ip_bytes), source.udp_port)

@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from innet.controller import innet_pb2 as pb
-from innet.controller.store import SCHEMA_VERSION, Store
-from innet.controller.values import (
+from innet.controller.records import (
     Attachment,
     JobRecord,
     JobSpec,
@@ -20,7 +18,9 @@ from innet.controller.values import (
     Uplink,
     WorkerRecord,
 )
+from innet.controller.store import SCHEMA_VERSION, Store
 from innet.errors import ControllerError, UsageError
+from innet.rpc import innet_pb2 as pb
 from innet.wire.frames import Address
 
 ADDRESS = Address("02:00:00:00:00:01", "10.0.0.1", 4000)
@@ -44,8 +44,8 @@ workers = st.lists(
     unique_by=lambda each: each.rank,
     max_size=4,
 )
-terms = st.just(b"") | st.builds(
-    lambda epoch, path: pb.Resume(epoch=epoch, path=path, shared=True).SerializeToString(),
+agreement = st.just(b"") | st.builds(
+    lambda term, path: pb.Resume(term=term, path=path, shared=True).SerializeToString(),
     numbers,
     st.sampled_from([pb.PATH_SWITCH, pb.PATH_FALLBACK]),
 )
@@ -68,7 +68,7 @@ records = st.builds(
     st.integers(1, 0xFFFF),
     places,
     st.booleans(),
-    terms,
+    agreement,
     st.lists(st.tuples(st.integers(0, 31), names), max_size=3).map(tuple),
     workers.map(lambda some: tuple(sorted(some, key=lambda each: each.rank))),
 )
@@ -86,7 +86,7 @@ def test_jobs_come_back_as_they_were_in_the_order_of_their_creation(jobs: list[J
     store.add_switch(SWITCH)
     store.add_switch(RACK)
     for job in jobs:
-        store.save_job(replace(job, epoch=1, workers=()))
+        store.save_job(replace(job, term=1, workers=()))
         store.save_job(job)
     state = store.load()
     assert state.jobs == sorted(jobs, key=lambda job: job.spec.number)
@@ -169,13 +169,13 @@ def test_a_file_from_before_there_was_a_checksum_gets_one(tmp_path: Path):
     before = store.load()
     store.close()
     with contextlib.closing(sqlite3.connect(path)) as damaged:
-        damaged.execute("UPDATE jobs SET epoch = epoch + 1 WHERE name = 'job 7'")
+        damaged.execute("UPDATE jobs SET term = term + 1 WHERE name = 'job 7'")
         damaged.commit()
     refused(
         path, "its content does not fit its checksum; restore it from a copy, or name another file"
     )
     with contextlib.closing(sqlite3.connect(path)) as damaged:
-        damaged.execute("UPDATE jobs SET epoch = epoch - 1 WHERE name = 'job 7'")
+        damaged.execute("UPDATE jobs SET term = term - 1 WHERE name = 'job 7'")
         damaged.commit()
     store = Store(path)
     assert store.load() == before
@@ -210,7 +210,7 @@ def test_a_change_that_fails_changes_nothing():
     store.save_job(JOB)
     twice = (WorkerRecord(1, 2, True, None), WorkerRecord(1, 3, True, None))
     with pytest.raises(ControllerError, match="cannot write to :memory:: UNIQUE"):
-        store.save_job(replace(JOB, epoch=78, workers=twice))
+        store.save_job(replace(JOB, term=78, workers=twice))
     assert store.load().jobs == [JOB]
     store.close()
 
@@ -221,7 +221,7 @@ def stored(path: Path) -> bytes:
     store.add_switch(SWITCH)
     for number in range(1, 100):
         spec = replace(SPEC, name=f"job {number}", id=number, number=number)
-        store.save_job(replace(JOB, spec=spec, terms=pb.Resume(reason="x").SerializeToString()))
+        store.save_job(replace(JOB, spec=spec, agreement=pb.Resume(reason="x").SerializeToString()))
     store.close()
     return path.read_bytes()
 

@@ -15,7 +15,7 @@ from switches import COMMAND, STOPS_WITHIN, free_udp_ports, receive, running_swi
 from tiny_programs import FOLDER, program
 
 from innet.errors import UsageError
-from innet.parent.cli import parent
+from innet.servers.rack.cli import parent
 from innet.switch.cli import Endpoint, p4runtime_endpoint
 from innet.switch.cli import switch as switch_command
 from innet.switch.ports import open_port

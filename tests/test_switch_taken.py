@@ -12,16 +12,16 @@ from racks import WITHIN, means, rack
 from scripted_worker import scripted
 from test_bmv2 import BMV2
 from test_bmv2 import running_switch as bmv2
-from test_epochs import assert_sums, at_work, eventually, renew
+from test_terms import assert_sums, at_work, eventually, renew
 
-from innet.controller import innet_pb2 as pb
-from innet.controller.client import connect
 from innet.controller.deploy import deploy
 from innet.controller.election import Candidate, SwitchTaken
 from innet.controller.p4runtime import SwitchConnection
 from innet.controller.registry import Policy
 from innet.controller.server import ControllerServer
 from innet.p4.artifacts import artifact
+from innet.rpc import innet_pb2 as pb
+from innet.rpc.client import connect
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ import re
 import pytest
 from rich.console import Console
 
-from innet.controller import innet_pb2 as pb
-from innet.observe.pace import Pace, Paces
+from innet.observe.rates import Pace, Paces
 from innet.observe.sample import Sample
 from innet.observe.top import Overview, Screen
+from innet.rpc import innet_pb2 as pb
 
 
 def sample(at: float, silent: float = 0.0, workers: int = 2, **progress: float) -> Sample:
@@ -24,7 +24,7 @@ def sample(at: float, silent: float = 0.0, workers: int = 2, **progress: float) 
         for rank in range(workers)
     ]  # fmt: skip
     job = pb.Job(
-        name="train", switch="tor", epoch=7, workers=2, quorum=2, lanes=256, slots=32,
+        name="train", switch="tor", term=7, workers=2, quorum=2, lanes=256, slots=32,
         joined=range(workers), path=pb.PATH_SWITCH, members=members,
         worker_lease_s=3.0,
     )  # fmt: skip

@@ -19,9 +19,9 @@ from processes import Group, process_group
 from racks import Rack, rack
 
 import innet.torch
-from innet.controller import innet_pb2 as pb
-from innet.demo.rack import free_tcp_port
 from innet.errors import SumOverflow, TimedOut, UsageError, WorkersMissing
+from innet.local.rack import free_tcp_port
+from innet.rpc import innet_pb2 as pb
 
 SIZE = 2
 CABLES = 3

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from racks import rack
 
-from innet.demo.rack import free_tcp_port, spawned
 from innet.errors import PeerFailed, UsageError
 from innet.host.codecs.max_scaled import MaxScaled
 from innet.host.codecs.truncation import Truncation
+from innet.local.rack import free_tcp_port, spawned
 from innet.training import make
 from innet.training.codecs import PLAIN, Mirror, codec
 from innet.training.transports import threads

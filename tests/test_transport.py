@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from one_worker import CHUNKS, EPOCH, LANES, SEAT, WITHIN, Switch, cabled
+from one_worker import CHUNKS, LANES, SEAT, TERM, WITHIN, Switch, cabled
 
-from innet.controller import innet_pb2 as pb
 from innet.errors import AllReduceError, LeftBehind, SwitchUnreachable, WorkersMissing
-from innet.host.bell import monotonic
-from innet.host.seat import Epoch, Patience, Seat
+from innet.host.seat import Patience, Seat, Term
 from innet.host.transport import SwitchTransport
+from innet.host.waker import monotonic
+from innet.rpc import innet_pb2 as pb
 from innet.wire.layout import Flag, Kind, Operation
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Stay:
 
 
 class Worker:
-    """A transport in its first epoch, with a thread of its own for each exchange."""
+    """A transport in its first term, with a thread of its own for each exchange."""
 
     def __init__(
         self,
@@ -66,12 +66,12 @@ class Worker:
         stay: Stay | None = None,
         seat: Seat = SEAT,
         patience: Patience | None = None,
-        epoch: Epoch = EPOCH,
+        term: Term = TERM,
     ) -> None:
         self.stay = stay or Stay()
         patience = patience or Patience(WITHIN, WITHIN)
         self.transport = SwitchTransport(switch.link, seat, monotonic, self.stay, patience)
-        self.transport.begin(epoch)
+        self.transport.begin(term)
         self.pool = switch.in_the_end.enter_context(ThreadPoolExecutor(1))
         switch.in_the_end.callback(self.stop, switch)
 
@@ -165,7 +165,7 @@ def keep_answering(switch: Switch, running: "Future[Reduction]", arrived: tuple[
     """Answer that others are missing. Only answers long after a departure count, so give many."""
 
     def reply(packet: np.ndarray) -> None:
-        switch.answer(packet, Kind.PENDING, arrived[int(packet["slot"][0]) - EPOCH.first_slot])
+        switch.answer(packet, Kind.PENDING, arrived[int(packet["slot"][0]) - TERM.first_slot])
 
     serve(switch, running, reply)
 
@@ -199,11 +199,11 @@ def test_what_ends_the_stay_ends_the_exchange(switch: Switch):
     failure(Worker(switch, stay).start(), AllReduceError, "the stay is over")
 
 
-def test_answers_that_are_not_for_this_job_and_epoch_are_no_sign_of_life(switch: Switch):
+def test_answers_that_are_not_for_this_job_and_term_are_no_sign_of_life(switch: Switch):
     worker = Worker(switch, patience=Patience(switch=1.0))
     running = worker.start(CHUNKS[:1])
     packet = switch.take()
-    for name in ("version", "job", "epoch", "slot", "sequence"):
+    for name in ("version", "job", "term", "slot", "sequence"):
         foreign = packet.copy()
         foreign[name] += 1
         switch.answer(foreign, Kind.RESULT)
@@ -224,7 +224,7 @@ def test_answers_that_are_not_intact_are_counted_and_no_sign_of_life(switch: Swi
     assert worker.transport.traffic.corrupted == 1
 
 
-def test_silence_is_trouble_once_an_epoch_and_later_in_the_next_one(switch: Switch):
+def test_silence_is_trouble_once_a_term_and_later_in_the_next_one(switch: Switch):
     worker = Worker(switch, patience=Patience(switch=1.5))
     failure(worker.start(), SwitchUnreachable, "is it running, and does it still hold this job?")
     [first] = worker.stay.troubles
@@ -233,10 +233,10 @@ def test_silence_is_trouble_once_an_epoch_and_later_in_the_next_one(switch: Swit
     running = worker.start()
     while not worker.stay.troubles:
         assert not running.done()
-    worker.stay.end = AllReduceError("another epoch")
-    failure(running, AllReduceError, "another epoch")
+    worker.stay.end = AllReduceError("another term")
+    failure(running, AllReduceError, "another term")
     worker.stay.end = None
-    worker.transport.begin(Epoch(10, EPOCH.path, EPOCH.first_slot, EPOCH.slots))
+    worker.transport.begin(Term(10, TERM.path, TERM.first_slot, TERM.slots))
     running = worker.start()
     while len(worker.stay.troubles) == 1:
         assert not running.done()
@@ -269,7 +269,7 @@ def test_without_the_controller_the_silence_of_the_switch_is_borne(switch: Switc
     failure(worker.start(), SwitchUnreachable, "the switch has not answered for 1")
 
 
-def test_silence_adds_up_over_epochs_until_the_job_goes_on(switch: Switch):
+def test_silence_adds_up_over_terms_until_the_job_goes_on(switch: Switch):
     worker = Worker(switch, patience=Patience(switch=1.5))
     for number in range(10, 20):
         running = worker.start()
@@ -279,10 +279,10 @@ def test_silence_adds_up_over_epochs_until_the_job_goes_on(switch: Switch):
                 assert number > 10
                 return
         worker.stay.troubles.clear()
-        worker.stay.end = AllReduceError("another epoch")
+        worker.stay.end = AllReduceError("another term")
         assert running.exception(WITHIN)
         worker.stay.end = None
-        worker.transport.begin(Epoch(number, EPOCH.path, EPOCH.first_slot, EPOCH.slots))
+        worker.transport.begin(Term(number, TERM.path, TERM.first_slot, TERM.slots))
     raise AssertionError("it never gives up")
 
 
@@ -318,16 +318,16 @@ def test_the_first_result_is_shown_as_soon_as_it_is_there(switch: Switch):
     failure(running, AllReduceError, "not this")
 
 
-def test_sequence_numbers_go_on_within_an_epoch_and_begin_again_with_the_next(switch: Switch):
+def test_sequence_numbers_go_on_within_a_term_and_begin_again_with_the_next(switch: Switch):
     worker = Worker(switch)
-    for epoch, sequences in ((EPOCH, (1, 2)), (Epoch(11, EPOCH.path, 32, 2), (1, 2))):
-        worker.transport.begin(epoch)
+    for term, sequences in ((TERM, (1, 2)), (Term(11, TERM.path, 32, 2), (1, 2))):
+        worker.transport.begin(term)
         for sequence in sequences:
             running = worker.start(CHUNKS[:1])
             while not running.done():
                 packet = switch.take()
-                if packet["epoch"] == epoch.number and packet["sequence"] == sequence:
-                    assert packet["slot"] == epoch.first_slot
+                if packet["term"] == term.number and packet["sequence"] == sequence:
+                    assert packet["slot"] == term.first_slot
                     switch.answer(packet, Kind.RESULT)
                     running.result(WITHIN)
 
@@ -341,10 +341,10 @@ def test_progress_says_what_is_missing_and_where(switch: Switch):
     while (progress.remaining, progress.missing) != (1, 0b100):
         progress = pb.Progress()
         worker.transport.fill(progress)
-    assert (progress.chunk, progress.slot, progress.sequence) == (1, EPOCH.first_slot + 1, 1)
+    assert (progress.chunk, progress.slot, progress.sequence) == (1, TERM.first_slot + 1, 1)
     assert progress.stuck_s >= 0
     assert progress.timeout_s > progress.round_trip_s
-    assert progress.window == EPOCH.slots
+    assert progress.window == TERM.slots
     switch.answer(switch.take_chunk(1), Kind.RESULT)
     running.result(WITHIN)
     progress = pb.Progress()

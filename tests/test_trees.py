@@ -10,11 +10,11 @@ from faults import DOWN, UP, Faults
 from racks import WITHIN, means, rack, random_vectors
 from trees import Forest, finish, forest, integers, submit, sums
 
-from innet.controller import innet_pb2 as pb
 from innet.errors import InnetError
 from innet.observe.diagnosis import diagnose
 from innet.observe.findings import Severity
 from innet.observe.sample import View, take, watch
+from innet.rpc import innet_pb2 as pb
 
 LANES = 64
 

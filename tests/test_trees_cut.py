@@ -15,7 +15,6 @@ from racks import WITHIN
 from trees import Forest, finish, forest, integers, submit, sums
 
 import innet
-from innet.controller import innet_pb2 as pb
 from innet.errors import SwitchUnreachable, WorkersMissing
 from innet.host.agent import Agent
 from innet.host.parameters import RackedParameters
@@ -23,7 +22,8 @@ from innet.host.seat import Patience
 from innet.observe.diagnosis import diagnose
 from innet.observe.findings import Finding, Severity
 from innet.observe.sample import take, watch
-from innet.pbox import Momentum
+from innet.rpc import innet_pb2 as pb
+from innet.servers.pbox import Momentum
 
 AT = ["left", "right", "right"]
 LEFT = 0
@@ -70,11 +70,11 @@ def test_when_the_cable_is_mended_the_sum_is_made(racks: Forest):
         check(agents, 1)
         for seed in (2, 3):
             vectors = integers(seed, 3, 20_000)
-            epoch = racks.show().epoch
+            term = racks.show().term
             with cut(racks):
                 running = submit(agents, vectors)
-                # The left rack's worker notices: it gets no answers, and asks for another epoch.
-                until(lambda before=epoch: racks.show().epoch != before)
+                # The left rack's worker notices: it gets no answers, and asks for another term.
+                until(lambda before=term: racks.show().term != before)
                 assert not any(each.done() for each in running)
             for result in finish(running):
                 np.testing.assert_array_equal(result, exact(vectors))
@@ -117,11 +117,11 @@ def test_parameters_take_every_step_once_whenever_the_cable_is_cut(racks: Forest
         for each in threads:
             each.start()
         for _ in range(cuts):
-            epoch = racks.show().epoch
+            term = racks.show().term
             with cut(racks):
                 until(
-                    lambda before=epoch: (
-                        racks.show().epoch != before or not any(each.is_alive() for each in threads)
+                    lambda before=term: (
+                        racks.show().term != before or not any(each.is_alive() for each in threads)
                     )
                 )
         for each in threads:

@@ -5,20 +5,20 @@ import logging
 import pytest
 from test_jobs import Told, where, working
 
-from innet.controller import innet_pb2 as pb
 from innet.controller.waits import Waits, waited_for
 from innet.host.waiting import Notice, Stopwatch
+from innet.rpc import innet_pb2 as pb
 
 
-def test_the_ranks_that_are_not_ready_for_an_epoch_are_waited_for():
+def test_the_ranks_that_are_not_ready_for_a_term_are_waited_for():
     told = working(3)
     assert not waited_for(told.job, told.now)
     told.do("switch_changed", "no switch answers")
-    told.do("ready", 100, told.job.epoch, 0)
+    told.do("ready", 100, told.job.term, 0)
     assert waited_for(told.job, told.now) == {1, 2}
-    told.do("ready", 102, told.job.epoch, 0)
+    told.do("ready", 102, told.job.term, 0)
     assert waited_for(told.job, told.now) == {1}
-    told.do("ready", 101, told.job.epoch, 0)
+    told.do("ready", 101, told.job.term, 0)
     assert not waited_for(told.job, told.now)  # now the switch is missing
 
 
@@ -74,13 +74,13 @@ def test_with_a_quorum_those_who_have_not_joined_are_waited_for():
 
 def test_a_wait_is_told_when_it_changes_and_logged_when_it_lasts(capsys):
     told, waits = working(3), Waits()
-    told.do("trouble", 100, told.job.epoch, "silence")
-    told.do("ready", 100, told.job.epoch, 0)
+    told.do("trouble", 100, told.job.term, "silence")
+    told.do("ready", 100, told.job.term, 0)
     said = [(each.nonce, [*each.event.waiting.ranks]) for each in waits.follow(told.job, told.now)]
     assert said == [(nonce, [1, 2]) for nonce in (100, 101, 102)]
     told.now = 3.0
     assert not waits.follow(told.job, told.now)
-    told.do("ready", 102, told.job.epoch, 0)
+    told.do("ready", 102, told.job.term, 0)
     assert len(waits.follow(told.job, told.now)) == 3
     assert [*waits.told_again(told.job, 101)[0].event.waiting.ranks] == [1]
     assert "workers wait" not in capsys.readouterr().out
@@ -88,7 +88,7 @@ def test_a_wait_is_told_when_it_changes_and_logged_when_it_lasts(capsys):
     assert not waits.follow(told.job, told.now)
     assert waits.of(told.job).seconds(told.now) == 5.0
     assert waits.of(told.job).logged
-    told.do("ready", 101, told.job.epoch, 0)
+    told.do("ready", 101, told.job.term, 0)
     assert [*waits.follow(told.job, told.now)[0].event.waiting.ranks] == []
     assert waits.of(told.job).seconds(told.now) == 0.0
 

@@ -21,7 +21,7 @@ FORMATS = {
     "ipv4": "version:4 header_length:4 type_of_service:8 total_length:16 identification:16 flags:3 "
     "fragment_offset:13 time_to_live:8 protocol:8 checksum:16 source:32 destination:32",
     "udp": "source:16 destination:16 length:16 checksum:16",
-    "innet": "version:8 kind:8 operation:8 count:8 job:16 epoch:16 slot:16 flags:16 sequence:32 "
+    "innet": "version:8 kind:8 operation:8 count:8 job:16 term:16 slot:16 flags:16 sequence:32 "
     "workers:32 check:32",
     "front": "version:8 kind:8 operation:8 count:8 job:16",
     "lanes": " ".join(f"lane_{n:02x}:32" for n in range(64)),

@@ -18,11 +18,11 @@ from mortal import Mortal
 from racks import PATIENCE, WITHIN
 from switches import COMMAND
 
-from innet.controller import innet_pb2 as pb
-from innet.controller.client import connect, translated
 from innet.controller.server import ControllerServer
-from innet.demo.rack import free_tcp_port, free_udp_ports
 from innet.host.agent import Agent, join
+from innet.local.rack import free_tcp_port, free_udp_ports
+from innet.rpc import innet_pb2 as pb
+from innet.rpc.client import connect, translated
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -10,15 +10,15 @@ import threading
 import numpy as np
 from commands import BIN
 
-from innet.controller import innet_pb2 as pb
-from innet.controller.client import connect
 from innet.controller.server import ControllerServer
-from innet.demo.rack import free_tcp_port
 from innet.host.agent import Agent, join
+from innet.local.rack import free_tcp_port
 from innet.observe.checklist import check
 from innet.observe.diagnosis import diagnose
 from innet.observe.roles import Role
 from innet.observe.sample import take, watch
+from innet.rpc import innet_pb2 as pb
+from innet.rpc.client import connect
 
 SERVICE, WORKER = "10.77.0.254", "10.77.0.1/24"
 ELEMENTS = 16_000

@@ -4,7 +4,7 @@ The modules, from the top down:
 
 * `server` serves gRPC, and `service` turns requests into calls and answers.
 * `registry` holds all state under one lock, passes on every event and notifies the workers.
-* `jobs` (a job's workers and epochs) with `agreement`, and `slots` (slot ranges and table space of
+* `jobs` (a job's workers and terms) with `agreement`, and `slots` (slot ranges and table space of
   a switch), are the rules. They communicate with nobody.
 * `store` keeps the state that outlives the controller.
 * `switches` runs one thread per switch. It uses `aggregation` (a switch that runs the aggregation

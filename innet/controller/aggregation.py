@@ -14,17 +14,17 @@ import numpy as np
 import structlog
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from innet import tls
 from innet.controller import entries
 from innet.controller.defaults import uplink_address
 from innet.controller.names import all_groups
 from innet.controller.p4runtime import SwitchConnection
 from innet.controller.reconcile import Difference, Held, by_key, difference, key
+from innet.controller.records import Attachment, Place, SwitchRecord, Uplink, Wanted
 from innet.controller.targets.choice import find
 from innet.controller.targets.interface import Program
 from innet.controller.transcript import Heard
-from innet.controller.values import Attachment, Place, SwitchRecord, Uplink, Wanted
 from innet.errors import SwitchError, UsageError
+from innet.rpc import tls
 from innet.wire.check import intact, seal
 from innet.wire.frames import ENCAPSULATION_BYTES, Address, encapsulation, mac_text
 from innet.wire.layout import HEADER_BYTES, VERSION, Kind

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from innet.controller.addresses import is_station
 from innet.controller.defaults import uplink_address
 from innet.controller.names import Names, group
-from innet.controller.values import Attachment, Contributor, Share, Uplink, Wanted
+from innet.controller.records import Attachment, Contributor, Share, Uplink, Wanted
+from innet.controller.stations import is_station
 from innet.wire.frames import Address
 
 _FLOOD_GROUP = 1
@@ -162,7 +162,7 @@ def _source(where: Attachment) -> dict[str, int]:
 
 def _slots(job: Wanted, share: Share) -> dict[str, int | tuple[int, int]]:
     prefix = _SLOT_BITS - (share.slots.bit_length() - 1)
-    return {"job": job.job, "epoch": job.epoch, "slot": (share.first_slot, prefix)}
+    return {"job": job.job, "epoch": job.term, "slot": (share.first_slot, prefix)}
 
 
 def _number(raw: bytes) -> int:

@@ -3,15 +3,15 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from innet.controller import innet_pb2 as pb
-from innet.controller import views
+from innet.controller import messages
 from innet.controller.defaults import uplink_address
+from innet.controller.records import SwitchRecord, Uplink, Wanted
 from innet.controller.slots import Places
 from innet.controller.switches import Supervisor
 from innet.controller.targets.choice import find
 from innet.controller.targets.interface import Program
-from innet.controller.values import SwitchRecord, Uplink, Wanted
 from innet.errors import AlreadyExists, NotFound, UsageError
+from innet.rpc import innet_pb2 as pb
 from innet.wire.frames import Address
 
 
@@ -33,7 +33,7 @@ class Switch:
     def view(self) -> pb.Switch:
         """Return the switch as clients see it."""
         slots = self.places.slots
-        view = views.switch_view(
+        view = messages.switch_view(
             self.record, slots.slots, slots.free, reachable=self.supervisor.problem is None
         )
         view.problem = self.supervisor.problem or ""

@@ -1,4 +1,4 @@
-"""One job: its workers, and the sequence of its epochs. docs/epochs.md explains the rules.
+"""One job: its workers, and the sequence of its terms. docs/recovery.md explains the rules.
 
 Nothing here communicates or reads a clock. Methods take an event and its time, and return the
 messages for the workers. The entries that the switch should hold follow from the state.
@@ -7,11 +7,9 @@ messages for the workers. The entries that the switch should hold follow from th
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from innet.controller import innet_pb2 as pb
 from innet.controller.agreement import Detour, first_exchange
 from innet.controller.history import Cause, Departed, History
-from innet.controller.trees import Fabric, shares
-from innet.controller.values import (
+from innet.controller.records import (
     Attachment,
     JobRecord,
     JobSpec,
@@ -20,9 +18,11 @@ from innet.controller.values import (
     Wanted,
     WorkerRecord,
 )
+from innet.controller.trees import Fabric, shares
 from innet.errors import AlreadyExists, ControllerError, InnetError, NotFound, UsageError
+from innet.rpc import innet_pb2 as pb
 
-LAST_EPOCH = 0xFFFF
+LAST_TERM = 0xFFFF
 
 _HELLO_WITHIN = 60.0
 """Seconds within which a worker's hello packet has to get through the switch."""
@@ -52,8 +52,8 @@ class Worker:
     """A worker with a seat. `where` is known once its hello packet is in; then it is admitted.
 
     `ready` is the exchange that the worker will begin with. It is None while the worker is at work,
-    or when that exchange is unknown. `told` is set once the worker has been sent the terms of the
-    present epoch on its present stream.
+    or when that exchange is unknown. `told` is set once the worker has been sent the agreement on the
+    present term on its present stream.
     """
 
     rank: int
@@ -69,26 +69,26 @@ class Worker:
 class Job:
     """A job. Every worker first gets a copy of `invitation`, with a nonce of its own.
 
-    `place` is the job's part of its switches. `terms` are the terms of the epoch, None until they
-    are agreed upon. `departed` holds the workers that have left the present generation, and why.
+    `place` is the job's part of its switches. `agreement` says how the term begins, None until
+    the workers agree. `departed` holds the workers that have left the present generation, and why.
     The `fabric` tells how the job's switches are linked; by default there is one switch.
     """
 
     def __init__(
         self,
         spec: JobSpec,
-        epoch: int,
+        term: int,
         invitation: pb.Invitation,
         now: float,
         place: Place | None = None,
         fabric: Fabric | None = None,
     ) -> None:
-        self.spec, self.epoch, self.place = spec, epoch, place
+        self.spec, self.term, self.place = spec, term, place
         self.fabric = fabric or Fabric.of((spec.switch,), {})
         self.workers: dict[int, Worker] = {}
         self.waiting: list[Worker] = []
         self.departed: dict[int, str] = {}
-        self.terms: pb.Resume | None = None
+        self.agreement: pb.Resume | None = None
         self.fresh = True  # the job's counters have not been set to zero yet
         self.history = History()
         self._invitation = invitation
@@ -108,17 +108,17 @@ class Job:
         fabric: Fabric | None = None,
     ) -> "Job":
         """Return a job as an earlier controller left it. Its workers have one lease to come back."""
-        job = cls(record.spec, record.epoch, invitation, now, record.place, fabric)
+        job = cls(record.spec, record.term, invitation, now, record.place, fabric)
         job.fresh, job.departed = record.fresh, dict(record.departed)
         for each in record.workers:
             worker = Worker(each.rank, each.nonce, each.fallback, now, each.where)
             if each.where:
                 worker.ready = None  # not known
             job.workers[each.rank] = worker
-        if record.terms:
-            job.terms = pb.Resume.FromString(record.terms)
+        if record.agreement:
+            job.agreement = pb.Resume.FromString(record.agreement)
         elif job.workers:  # their answers to the earlier controller are lost
-            job._next_epoch(Cause.CONTROLLER_RESTARTED)
+            job._next_term(Cause.CONTROLLER_RESTARTED)
         return job
 
     def record(self) -> JobRecord:
@@ -127,9 +127,9 @@ class Job:
             WorkerRecord(each.rank, each.nonce, each.fallback, each.where)
             for each in self.workers.values()
         )
-        terms = self.terms.SerializeToString() if self.terms else b""
+        agreement = self.agreement.SerializeToString() if self.agreement else b""
         departed = tuple(self.departed.items())
-        return JobRecord(self.spec, self.epoch, self.place, self.fresh, terms, departed, workers)
+        return JobRecord(self.spec, self.term, self.place, self.fresh, agreement, departed, workers)
 
     @property
     def admitted(self) -> list[Worker]:
@@ -139,7 +139,7 @@ class Job:
     @property
     def path(self) -> pb.Path:
         """Return how exchanges are summed at present."""
-        return self.terms.path if self.terms else pb.PATH_NONE
+        return self.agreement.path if self.agreement else pb.PATH_NONE
 
     @property
     def ending(self) -> bool:
@@ -153,7 +153,7 @@ class Job:
 
     @property
     def quorum(self) -> int:
-        """Return the number of contributions that make a result in this epoch."""
+        """Return the number of contributions that make a result in this term."""
         return min(self.spec.quorum, max(self._left, self.spec.fewest))
 
     @property
@@ -163,7 +163,7 @@ class Job:
 
     @property
     def awaited(self) -> frozenset[int]:
-        """Return the ranks that have to join before an epoch can begin."""
+        """Return the ranks that have to join before a term can begin."""
         if not self._missing_in_tree and self.quorum >= self._left:
             return frozenset()
         return frozenset(range(self.spec.workers)) - {
@@ -186,8 +186,8 @@ class Job:
             return f"several switches sum, and {missing} of the workers are missing"
         unready = [str(each.rank) for each in self.admitted if each.ready is None]
         if unready:
-            return f"an epoch begins; not ready yet: worker {', '.join(unready)}"
-        return "an epoch begins"
+            return f"a term begins; not ready yet: worker {', '.join(unready)}"
+        return "a term begins"
 
     def expired(self, now: float) -> bool:
         """Return whether the job has had no worker for the time of its lease."""
@@ -218,7 +218,7 @@ class Job:
         return Wanted(
             self.spec.id,
             self.place,
-            self.epoch,
+            self.term,
             self.quorum,
             here,
             clear=idle and switch in self._needed and switch not in self._clear,
@@ -285,7 +285,7 @@ class Job:
         actions = self._seat(worker)
         if worker.where:
             actions += self._welcome(worker)
-            if not self.terms and worker.ready is None:
+            if not self.agreement and worker.ready is None:
                 actions.append(self._call_back(worker, "the controller asks again"))
             actions += self._advance(now)
         return actions
@@ -328,25 +328,25 @@ class Job:
         if worker := self._seated(nonce):
             worker.heard, worker.progress = now, progress
 
-    def ready(self, nonce: int, epoch: int, exchange: int, now: float) -> Actions:
-        """Note that a worker has stopped for a new epoch."""
+    def ready(self, nonce: int, term: int, exchange: int, now: float) -> Actions:
+        """Note that a worker has stopped for a new term."""
         worker = self._seated(nonce)
         if not worker:
             return []
         worker.heard = now
-        if self.terms or epoch != self.epoch or worker.ready is not None:
+        if self.agreement or term != self.term or worker.ready is not None:
             return []  # it answers a Recover that is over
         worker.ready = exchange
         return self._advance(now)
 
-    def trouble(self, nonce: int, epoch: int, reason: str, now: float) -> Actions:
-        """Begin a new epoch because a worker cannot go on in this one."""
+    def trouble(self, nonce: int, term: int, reason: str, now: float) -> Actions:
+        """Begin a new term because a worker cannot go on in this one."""
         worker = self._seated(nonce)
         if not worker:
             return []
         worker.heard = now
-        if not self.terms or epoch != self.epoch:
-            return []  # that epoch is over
+        if not self.agreement or term != self.term:
+            return []  # that term is over
         reason = f"worker {worker.rank}: {reason}"
         if self.path == pb.PATH_SWITCH:
             self._detour.begin(reason, self._begun, now, strict=False)
@@ -402,27 +402,27 @@ class Job:
         self.place = place
         return self._look(now)
 
-    def cells_cleared(self, epoch: int, now: float, switch: str = "") -> Actions:
-        """Note that a switch has cleared the job's cells for an epoch."""
-        if epoch != self.epoch or self.path == pb.PATH_SWITCH:
+    def cells_cleared(self, term: int, now: float, switch: str = "") -> Actions:
+        """Note that a switch has cleared the job's cells for a term."""
+        if term != self.term or self.path == pb.PATH_SWITCH:
             return []
         self._clear.add(switch or self.spec.switch)
         self.fresh = self.fresh and not self._cleared
         return self._look(now)
 
     def entries_held(
-        self, epoch: int, ranks: Collection[int], now: float, switch: str = ""
+        self, term: int, ranks: Collection[int], now: float, switch: str = ""
     ) -> Actions:
-        """Note that a switch admits these workers in this epoch, directly or in a child's sum."""
+        """Note that a switch admits these workers in this term, directly or in a child's sum."""
         switch = switch or self.spec.switch
-        if epoch != self.epoch or self._problems[switch]:
+        if term != self.term or self._problems[switch]:
             return []
         self._installed[switch] = frozenset(ranks)
         return self._advance(now)
 
-    def entries_refused(self, epoch: int, reason: str, now: float) -> Actions:
+    def entries_refused(self, term: int, reason: str, now: float) -> Actions:
         """Note that the switch has refused the job's entries."""
-        if epoch != self.epoch:
+        if term != self.term:
             return []
         self._detour.begin(reason, self._begun, now, strict=True)
         if self.path != pb.PATH_SWITCH:
@@ -453,18 +453,18 @@ class Job:
             actions.append(_departure(worker, worker.rank, why))
         return [*actions, Dismiss(nonce), *self.leave(nonce, why, now)]
 
-    # Epochs.
+    # Terms.
 
     def _begin_generation(self) -> Actions:
-        self._next_epoch(Cause.NEW_WORKERS)
+        self._next_term(Cause.NEW_WORKERS)
         self.departed = {}
         waiting, self.waiting = self.waiting, []
         return [action for each in waiting for action in self._seat_or_refuse(each)]
 
-    def _next_epoch(self, cause: Cause) -> None:
-        self.history.epochs[cause] += 1
-        self.epoch = self.epoch % LAST_EPOCH + 1
-        self.terms, self._clear, self._installed = None, set(), {}
+    def _next_term(self, cause: Cause) -> None:
+        self.history.terms[cause] += 1
+        self.term = self.term % LAST_TERM + 1
+        self.agreement, self._clear, self._installed = None, set(), {}
         for worker in self.workers.values():
             worker.told = False
 
@@ -475,12 +475,12 @@ class Job:
         return self._advance(now)
 
     def _renew(self, cause: Cause, reason: str, now: float) -> Actions:
-        """Begin to agree on a new epoch, unless that is already under way or pointless."""
-        if not self.terms or self.ending:
+        """Begin to agree on a new term, unless that is already under way or pointless."""
+        if not self.agreement or self.ending:
             return self._advance(now)
         # Cells cleared while no worker was admitted are still clear.
         clear = set() if self.path == pb.PATH_SWITCH else self._clear
-        self._next_epoch(cause)
+        self._next_term(cause)
         self._clear = clear
         actions: Actions = []
         for worker in self.admitted:
@@ -489,28 +489,28 @@ class Job:
         return actions + self._advance(now)
 
     def _call_back(self, worker: Worker, reason: str) -> Tell:
-        recover = pb.Recover(epoch=self.epoch, reason=reason)
+        recover = pb.Recover(term=self.term, reason=reason)
         return Tell(worker.nonce, pb.JoinEvent(recover=recover))
 
     def _advance(self, now: float) -> Actions:
-        """Agree on the epoch's terms if possible, and send them to the workers."""
-        if not self.terms:
+        """Agree on how the term begins if possible, and tell the workers."""
+        if not self.agreement:
             try:
-                self.terms = self._agree(now)
+                self.agreement = self._agree(now)
             except ControllerError as problem:
                 return self._give_up(problem, now)
-            if not self.terms:
+            if not self.agreement:
                 return []
             self._begun = now
         actions: Actions = []
         for worker in self.admitted:
             if not worker.told and (self.path != pb.PATH_SWITCH or self._let_in(worker)):
                 worker.told, worker.ready = True, None
-                actions.append(Tell(worker.nonce, pb.JoinEvent(resume=self.terms)))
+                actions.append(Tell(worker.nonce, pb.JoinEvent(resume=self.agreement)))
         return actions
 
     def _agree(self, now: float) -> pb.Resume | None:
-        """Return the epoch's terms, or None while they are open. Raises ControllerError if impossible."""
+        """Return how the term begins, None while that is open. Raises ControllerError if impossible."""
         exchanges = [each.ready for each in self.admitted if each.ready is not None]
         if not exchanges or len(exchanges) < len(self.admitted):
             return None
@@ -530,11 +530,11 @@ class Job:
             in_step=self.spec.quorum == self.spec.workers,
             sharable=everybody or path == pb.PATH_FALLBACK,
         )
-        terms = pb.Resume(epoch=self.epoch, path=path, exchange=exchange, shared=shared)
+        agreement = pb.Resume(term=self.term, path=path, exchange=exchange, shared=shared)
         if self.place:
-            terms.first_slot, terms.slots = self.place.first_slot, self.place.slots
-        terms.reason = obstacle or ""
-        return terms
+            agreement.first_slot, agreement.slots = self.place.first_slot, self.place.slots
+        agreement.reason = obstacle or ""
+        return agreement
 
     def _give_up(self, problem: ControllerError, now: float) -> Actions:
         actions: Actions = [Dismiss(each.nonce, problem) for each in self.admitted]

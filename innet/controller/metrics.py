@@ -7,10 +7,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from innet.controller import innet_pb2 as pb
 from innet.controller.registry import Registry
-from innet.controller.views import PATHS
 from innet.errors import NotFound
+from innet.rpc import innet_pb2 as pb
+from innet.rpc.words import PATHS
 
 _PORT_COUNTERS = ("refused", "corrupted", "spoofed")
 
@@ -46,9 +46,9 @@ class ControllerCollector(Collector):
                 yield self._registry.switch(listed.name)
 
     def _history(self) -> Iterator[Metric]:
-        epochs = CounterMetricFamily(
-            "innet_controller_epochs",
-            "Epochs that a job has begun, and why the one before was over.",
+        terms = CounterMetricFamily(
+            "innet_controller_terms",
+            "Terms that a job has begun, and why the one before was over.",
             labels=("job", "cause"),
         )
         leases = CounterMetricFamily(
@@ -57,10 +57,10 @@ class ControllerCollector(Collector):
             labels=("job",),
         )
         for name, history in self._registry.histories().items():
-            for cause, count in history.epochs.items():
-                epochs.add_metric([name, cause], count)
+            for cause, count in history.terms.items():
+                terms.add_metric([name, cause], count)
             leases.add_metric([name], history.leases_lost)
-        yield epochs
+        yield terms
         yield leases
 
     def _drift(self) -> Metric:
@@ -76,7 +76,7 @@ class ControllerCollector(Collector):
 
 def _of_jobs(jobs: list[pb.Job]) -> Iterator[Metric]:
     paths = GaugeMetricFamily(
-        "innet_controller_job_path", "1 for the path of the job's epoch.", labels=("job", "path")
+        "innet_controller_job_path", "1 for the path of the job's term.", labels=("job", "path")
     )
     workers = GaugeMetricFamily(
         "innet_controller_job_workers",

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from innet.controller.inventory import Switches
 from innet.controller.jobs import Job
-from innet.controller.limits import check_ports
+from innet.controller.records import SwitchRecord
 from innet.controller.targets.choice import find
-from innet.controller.values import SwitchRecord
+from innet.controller.validation import check_ports
 from innet.errors import ControllerError
 
 

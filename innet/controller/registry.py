@@ -1,6 +1,6 @@
 """All switches, jobs and workers, and the events that change them.
 
-The rules are elsewhere: :mod:`innet.controller.jobs` for a job's workers and epochs, and
+The rules are elsewhere: :mod:`innet.controller.jobs` for a job's workers and terms, and
 :mod:`innet.controller.slots` for the allocation of a switch. The registry takes every event under
 one lock and passes it to its job. It stores every change before anybody hears of it. Each switch's
 :class:`Supervisor` makes the switch hold its jobs' entries. Requests wait for a switch only
@@ -19,10 +19,7 @@ from typing import TypeVar
 
 import structlog
 
-from innet import tls
-from innet.controller import defaults, limits, views
-from innet.controller import innet_pb2 as pb
-from innet.controller.addresses import Station, Stations, joined
+from innet.controller import defaults, messages, validation
 from innet.controller.aggregation import AggregationSwitch
 from innet.controller.election import VACANT_FOR_S, Candidate, Id
 from innet.controller.entries import most_workers
@@ -35,19 +32,11 @@ from innet.controller.inventory import (
     silent_ports,
     uplinks,
 )
-from innet.controller.jobs import LAST_EPOCH, Actions, Job, Tell
-from innet.controller.line import ahead, turns
+from innet.controller.jobs import LAST_TERM, Actions, Job, Tell
 from innet.controller.names import Names
 from innet.controller.ports import with_ports
 from innet.controller.presence import Presence
-from innet.controller.slots import Places, take_place
-from innet.controller.store import Store
-from innet.controller.streams import Stream
-from innet.controller.switches import Supervisor
-from innet.controller.targets.choice import find
-from innet.controller.tokens import check_token, digest_for, new_token, token_digest
-from innet.controller.trees import Fabric
-from innet.controller.values import (
+from innet.controller.records import (
     Attachment,
     JobRecord,
     JobSpec,
@@ -56,6 +45,14 @@ from innet.controller.values import (
     Uplink,
     Wanted,
 )
+from innet.controller.slot_queue import ahead, turns
+from innet.controller.slots import Places, take_place
+from innet.controller.stations import Station, Stations, joined
+from innet.controller.store import Store
+from innet.controller.streams import Stream
+from innet.controller.switches import Supervisor
+from innet.controller.targets.choice import find
+from innet.controller.trees import Fabric
 from innet.controller.waits import Waits
 from innet.errors import (
     AlreadyExists,
@@ -66,6 +63,10 @@ from innet.errors import (
     SwitchError,
     UsageError,
 )
+from innet.rpc import innet_pb2 as pb
+from innet.rpc import tls
+from innet.rpc.tokens import check_token, digest_for, new_token, token_digest
+from innet.rpc.words import PATHS
 
 _LAST_ID = 0xFFFF
 _TICKS_PER_LEASE, _LONGEST_TICK = 10, 0.5
@@ -130,8 +131,8 @@ class Registry:
 
     def add_switch(self, request: pb.AddSwitchRequest) -> pb.Switch:
         """Take charge of a switch."""
-        limits.check_switch(request)
-        record = limits.switch_record(request)
+        validation.check_switch(request)
+        record = validation.switch_record(request)
         switch = self._make_switch(record)
         with self._being_added(record):
             switch.supervisor.connect()  # without the lock, so that nobody else waits for it
@@ -210,7 +211,7 @@ class Registry:
 
     def create_job(self, request: pb.CreateJobRequest) -> pb.CreateJobResponse:
         """Reserve slots for a job, or a position in the waiting line."""
-        limits.check_job(request)
+        validation.check_job(request)
         with self._lock:
             self._check_open()
             if request.name in self._jobs:
@@ -240,8 +241,8 @@ class Registry:
             )
             self._last_id, self._last_number = spec.id, spec.number
             # Random, so that packets from before a lost state do not fit.
-            epoch = 1 + secrets.randbelow(LAST_EPOCH)
-            job = Job(spec, epoch, self._invitation(switch), self._clock(), place, fabric)
+            term = 1 + secrets.randbelow(LAST_TERM)
+            job = Job(spec, term, self._invitation(switch), self._clock(), place, fabric)
             self._jobs[spec.name] = job
             for each in spec.switches:
                 problem = self._switches[each].supervisor.problem
@@ -264,9 +265,9 @@ class Registry:
             view, now = self._view(job), self._clock()
             for _, worker in sorted(job.workers.items()):
                 silence = self._presence.silence(worker.nonce)
-                view.members.append(views.worker_view(worker, job, now, silence))
-            view.departures.extend(views.departures(job, now))
-            view.tree.extend(views.tree_view(job))
+                view.members.append(messages.worker_view(worker, job, now, silence))
+            view.departures.extend(messages.departures(job, now))
+            view.tree.extend(messages.tree_view(job))
             place = job.place
             counted = place and not job.fresh
             tops = [
@@ -324,16 +325,16 @@ class Registry:
             if not job or self._streams.get(nonce) is not stream:
                 return  # it has left meanwhile
             if kind == "heartbeat":
-                limits.check_progress(message.heartbeat.progress)
+                validation.check_progress(message.heartbeat.progress)
                 job.heartbeat(nonce, _known(message.heartbeat.progress), now)
             elif kind == "ready":
                 ready = message.ready
-                limits.check_ready(ready)
-                self._commit(job, job.ready(nonce, ready.epoch, ready.exchange, now))
+                validation.check_ready(ready)
+                self._commit(job, job.ready(nonce, ready.term, ready.exchange, now))
             elif kind == "trouble":
                 trouble = message.trouble
-                limits.check_trouble(trouble)
-                self._commit(job, job.trouble(nonce, trouble.epoch, trouble.reason, now))
+                validation.check_trouble(trouble)
+                self._commit(job, job.trouble(nonce, trouble.term, trouble.reason, now))
             else:
                 raise UsageError("a worker's message is empty, or of a kind that is not known here")
 
@@ -344,7 +345,7 @@ class Registry:
             job.check_rank(request.rank)
             service = self._switches[job.spec.switch].record.service
             taken = request.rank in job.workers
-            return pb.CheckJoinResponse(service=views.address_view(service), taken=taken)
+            return pb.CheckJoinResponse(service=messages.address_view(service), taken=taken)
 
     def leave(self, stream: Stream, reason: str) -> None:
         """Remove a worker, and end its stream. May be called again."""
@@ -369,7 +370,7 @@ class Registry:
 
     def _job_for(self, request: pb.JoinRequest | pb.CheckJoinRequest) -> Job:
         """Return the job that a worker asks for, if it has the job's token."""
-        limits.check_join(request)
+        validation.check_join(request)
         self._check_open()
         job = self._jobs.get(request.job)
         if not job:
@@ -415,23 +416,23 @@ class Registry:
         """Note that a switch cannot be used, or has lost its entries."""
         self._switch_changed(switch, problem)
 
-    def cleared(self, switch: str, job: int, epoch: int) -> None:
-        """Note that a switch has cleared a job's cells for an epoch."""
+    def cleared(self, switch: str, job: int, term: int) -> None:
+        """Note that a switch has cleared a job's cells for a term."""
         with self._known_job(switch, job) as known:
             if known:
-                self._commit(known, known.cells_cleared(epoch, self._clock(), switch))
+                self._commit(known, known.cells_cleared(term, self._clock(), switch))
 
-    def held(self, switch: str, job: int, epoch: int, ranks: frozenset[int]) -> None:
-        """Note that a switch admits these workers of a job in this epoch."""
+    def held(self, switch: str, job: int, term: int, ranks: frozenset[int]) -> None:
+        """Note that a switch admits these workers of a job in this term."""
         with self._known_job(switch, job) as known:
             if known:
-                self._commit(known, known.entries_held(epoch, ranks, self._clock(), switch))
+                self._commit(known, known.entries_held(term, ranks, self._clock(), switch))
 
-    def refused(self, switch: str, job: int, epoch: int, reason: str) -> None:
+    def refused(self, switch: str, job: int, term: int, reason: str) -> None:
         """Note that a switch has refused a job's entries."""
         with self._known_job(switch, job) as known:
             if known:
-                self._commit(known, known.entries_refused(epoch, reason, self._clock()))
+                self._commit(known, known.entries_refused(term, reason, self._clock()))
 
     def _hello(self, switch: str, nonce: int, where: Attachment) -> None:
         """Take a hello that came out of a data plane: it tells where a worker, or a probe, came in."""
@@ -707,7 +708,7 @@ class Registry:
             switch.supervisor.start()
 
     def _invitation(self, switch: Switch) -> pb.Invitation:
-        service = views.address_view(switch.record.service)
+        service = messages.address_view(switch.record.service)
         return pb.Invitation(
             service=service,
             lanes=switch.record.lanes,
@@ -718,7 +719,7 @@ class Registry:
     def _view(self, job: Job) -> pb.Job:
         lanes = self._switches[job.spec.switch].record.lanes
         now = self._clock()
-        view = views.job_view(job, lanes, self._policy.lease_s, now)
+        view = messages.job_view(job, lanes, self._policy.lease_s, now)
         wait = self._waits.of(job)
         view.waiting_for.extend(sorted(wait.ranks))
         view.waiting_s, view.outage = wait.seconds(now), self._presence.outage
@@ -772,7 +773,7 @@ def _counters(supervisors: dict[str, Supervisor], place: Place) -> dict[str, dic
 
 def _find(things: dict[str, Thing], name: str, what: str) -> Thing:
     if name not in things:
-        limits.check_name(what, name)
+        validation.check_name(what, name)
         raise NotFound(f"there is no {what} {name!r}; there is: {_listed(things) or 'none'}")
     return things[name]
 
@@ -803,14 +804,14 @@ def _log_changes(before: JobRecord | None, after: JobRecord) -> None:
     for rank, reason in after.departed:
         if rank not in dict(before.departed):
             _log.info("worker left", job=name, rank=rank, reason=reason)
-    if after.terms and after.terms != before.terms:
-        terms = pb.Resume.FromString(after.terms)
+    if after.agreement and after.agreement != before.agreement:
+        agreement = pb.Resume.FromString(after.agreement)
         _log.info(
-            "epoch",
+            "term",
             job=name,
-            epoch=terms.epoch,
-            path=views.PATHS[terms.path],
-            exchange=terms.exchange,
-            shared=terms.shared,
-            reason=terms.reason,
+            term=agreement.term,
+            path=PATHS[agreement.path],
+            exchange=agreement.exchange,
+            shared=agreement.shared,
+            reason=agreement.reason,
         )

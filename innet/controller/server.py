@@ -6,16 +6,16 @@ from pathlib import Path
 import grpc
 import structlog
 
-from innet import tls
-from innet.addresses import check_address, check_plain_text
-from innet.controller import innet_pb2_grpc as rpc
-from innet.controller.limits import MOST_BYTES
 from innet.controller.registry import Policy, Registry
 from innet.controller.roles import RoleInterceptor
 from innet.controller.service import ControllerService
 from innet.controller.store import Store
+from innet.controller.validation import MOST_BYTES
 from innet.errors import UsageError
-from innet.parsing import ParsingInterceptor
+from innet.rpc import innet_pb2_grpc as rpc
+from innet.rpc import tls
+from innet.rpc.addresses import check_address, check_plain_text
+from innet.rpc.malformed import ParsingInterceptor
 
 _log = structlog.get_logger("innet.controller")
 _MOST_WORKERS, _CALLS = 960, 64

@@ -8,14 +8,14 @@ from typing import Any
 import grpc
 import structlog
 
-from innet.controller import innet_pb2 as pb
-from innet.controller import innet_pb2_grpc as rpc
-from innet.controller.connection import Connection
-from innet.controller.openings import OpenStreams
 from innet.controller.registry import Registry
-from innet.controller.status import code_of
+from innet.controller.stream_limit import OpenStreams
 from innet.controller.streams import Stream
 from innet.errors import InnetError
+from innet.rpc import innet_pb2 as pb
+from innet.rpc import innet_pb2_grpc as rpc
+from innet.rpc.status import code_of
+from innet.system.tcp import Connection
 
 _JOIN_WITHIN, _FAREWELL = 10.0, 0.05
 _log = structlog.get_logger("innet.controller")

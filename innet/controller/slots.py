@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from innet.controller.values import Place
+from innet.controller.records import Place
 from innet.errors import NoCapacity, UsageError
 
 MOST_JOBS = 256

@@ -15,9 +15,8 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from innet.controller import innet_pb2 as pb
 from innet.controller.checksum import LAST_JOB, Checksum, Item, job_item, switch_item
-from innet.controller.values import (
+from innet.controller.records import (
     Attachment,
     JobRecord,
     JobSpec,
@@ -27,6 +26,7 @@ from innet.controller.values import (
     WorkerRecord,
 )
 from innet.errors import ControllerError, UsageError
+from innet.rpc import innet_pb2 as pb
 from innet.wire.frames import Address
 
 SCHEMA_VERSION = 4
@@ -64,12 +64,12 @@ _SCHEMA = (
         lease_s REAL NOT NULL,
         token_digest BLOB NOT NULL,
         number INTEGER NOT NULL UNIQUE,  -- in the order of creation
-        epoch INTEGER NOT NULL,
+        term INTEGER NOT NULL,
         place INTEGER,                   -- index on the switch; null while the job waits for slots
         first_slot INTEGER,
         slots INTEGER,
         fresh INTEGER NOT NULL,
-        terms BLOB NOT NULL,             -- the epoch's Resume message; empty while there is none
+        agreement BLOB NOT NULL,             -- the term's Resume message; empty while there is none
         departed TEXT NOT NULL,          -- a JSON list of rank and reason
         others TEXT NOT NULL             -- a JSON list of the switches besides the first
     )""",
@@ -208,9 +208,9 @@ class Store:
         spec, place = job.spec, job.place
         row = (
             spec.name, spec.switch, spec.id, spec.workers, spec.quorum, spec.fewest, spec.slots,
-            spec.lease_s, spec.token_digest, spec.number, job.epoch,
+            spec.lease_s, spec.token_digest, spec.number, job.term,
             *(astuple(place) if place else (None, None, None)),
-            job.fresh, job.terms, json.dumps(job.departed), json.dumps(spec.others),
+            job.fresh, job.agreement, json.dumps(job.departed), json.dumps(spec.others),
         )  # fmt: skip
         workers = [
             (spec.name, each.rank, each.nonce, each.fallback, *_attachment_row(each.where))
@@ -262,18 +262,18 @@ class Store:
         run("PRAGMA synchronous = FULL")
 
     def _job(self, *row: Any) -> JobRecord:
-        *spec, epoch, index, first_slot, slots, fresh, terms, departed, others = row
-        pb.Resume.FromString(terms)
+        *spec, term, index, first_slot, slots, fresh, agreement, departed, others = row
+        pb.Resume.FromString(agreement)
         place = None if index is None else Place(index, first_slot, slots)
         workers = self._database.execute(
             "SELECT * FROM workers WHERE job = ? ORDER BY rank", (spec[0],)
         )
         return JobRecord(
             replace(JobSpec(*spec), others=tuple(json.loads(others))),
-            epoch,
+            term,
             place,
             bool(fresh),
-            terms,
+            agreement,
             tuple((rank, reason) for rank, reason in json.loads(departed)),
             tuple(
                 WorkerRecord(rank, nonce, bool(fallback), _attachment(*where))

@@ -3,9 +3,9 @@
 import queue
 from collections.abc import Iterator
 
-from innet.controller import innet_pb2 as pb
-from innet.controller.connection import Connection
 from innet.errors import InnetError, UsageError
+from innet.rpc import innet_pb2 as pb
+from innet.system.tcp import Connection
 
 
 class Stream:

@@ -14,7 +14,7 @@ import structlog
 
 from innet.controller.aggregation import AggregationSwitch
 from innet.controller.election import SwitchTaken
-from innet.controller.values import Wanted
+from innet.controller.records import Wanted
 from innet.errors import SwitchError, UsageError
 
 if TYPE_CHECKING:
@@ -45,13 +45,13 @@ class Listener(Protocol):
     def down(self, switch: str, problem: str) -> None:
         """Note that a switch cannot be used, or has lost its entries."""
 
-    def cleared(self, switch: str, job: int, epoch: int) -> None:
-        """Note that a switch has cleared a job's cells for an epoch."""
+    def cleared(self, switch: str, job: int, term: int) -> None:
+        """Note that a switch has cleared a job's cells for a term."""
 
-    def held(self, switch: str, job: int, epoch: int, ranks: frozenset[int]) -> None:
-        """Note that a switch admits these workers of a job in this epoch and sends them results."""
+    def held(self, switch: str, job: int, term: int, ranks: frozenset[int]) -> None:
+        """Note that a switch admits these workers of a job in this term and sends them results."""
 
-    def refused(self, switch: str, job: int, epoch: int, reason: str) -> None:
+    def refused(self, switch: str, job: int, term: int, reason: str) -> None:
         """Note that a switch has refused a job's entries."""
 
 
@@ -226,9 +226,9 @@ class Supervisor:
                 self._refuse(job, why)
                 continue
             ranks = job.ranks
-            if self._told.get(job.job) != (job.epoch, ranks):
-                self._told[job.job] = (job.epoch, ranks)
-                self._listener.held(self._name, job.job, job.epoch, ranks)
+            if self._told.get(job.job) != (job.term, ranks):
+                self._told[job.job] = (job.term, ranks)
+                self._listener.held(self._name, job.job, job.term, ranks)
         return self._clear_some(switch, [job for job in jobs if job.clear])
 
     def _clear_some(self, switch: AggregationSwitch, jobs: Sequence[Wanted]) -> bool:
@@ -236,15 +236,15 @@ class Supervisor:
         numbers = {job.job for job in jobs}
         self._clearing = {job: each for job, each in self._clearing.items() if job in numbers}
         for job in jobs:
-            epoch, steps = self._clearing.get(job.job, (0, iter(())))
+            term, steps = self._clearing.get(job.job, (0, iter(())))
             try:
-                if epoch != job.epoch:
+                if term != job.term:
                     if job.fresh:
                         switch.reset_counters(job.place)
                     steps = switch.clear(job.place)
-                    self._clearing[job.job] = (job.epoch, steps)
+                    self._clearing[job.job] = (job.term, steps)
                 if next(steps, _DONE) is _DONE:
-                    self._listener.cleared(self._name, job.job, job.epoch)
+                    self._listener.cleared(self._name, job.job, job.term)
             except SwitchError as problem:
                 if switch.broken:
                     raise
@@ -254,7 +254,7 @@ class Supervisor:
     def _refuse(self, job: Wanted, why: str) -> None:
         _log.warning("the switch refused", switch=self._name, job=job.job, why=why)
         self._clearing.pop(job.job, None)
-        self._listener.refused(self._name, job.job, job.epoch, why)
+        self._listener.refused(self._name, job.job, job.term, why)
 
     def _inspect(self, switch: AggregationSwitch) -> None:
         """Compare the switch's entries with those written. The next write repairs the differences."""

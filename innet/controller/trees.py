@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from innet.controller.defaults import uplink_address
-from innet.controller.values import Attachment, Contributor, Place, Share, Uplink
+from innet.controller.records import Attachment, Contributor, Place, Share, Uplink
 from innet.wire.layout import MAX_WORKERS
 
 

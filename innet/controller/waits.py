@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import structlog
 
-from innet.controller import innet_pb2 as pb
 from innet.controller.jobs import Actions, Job, Tell, Worker
+from innet.rpc import innet_pb2 as pb
 
 TELL_AFTER_S = 5.0
 """Seconds of waiting after which the log mentions it."""
@@ -81,10 +81,10 @@ def _told(worker: Worker, wait: Wait) -> Tell:
 
 
 def waited_for(job: Job, now: float) -> frozenset[int]:
-    """Return the ranks that all others wait for: to be ready for an epoch, or in an exchange."""
+    """Return the ranks that all others wait for: to be ready for a term, or in an exchange."""
     if not job.workers:
         return frozenset()
-    if not job.terms:
+    if not job.agreement:
         return _ranks(each for each in job.admitted if each.ready is None) or job.awaited
     stuck = [each for each in job.admitted if _stuck(each, now)]
     if not stuck:

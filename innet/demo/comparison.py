@@ -11,11 +11,11 @@ from typing import Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from innet.console import PlainConsole
-from innet.controller import innet_pb2 as pb
-from innet.demo.rack import INTERRUPTS, free_tcp_port, local_rack, spawned
 from innet.errors import InnetError
-from innet.host.quantizers.choice import Choice
+from innet.host.quantizers.spec import Choice
+from innet.local.rack import INTERRUPTS, free_tcp_port, local_rack, spawned
+from innet.rpc import innet_pb2 as pb
+from innet.terminal.console import PlainConsole
 
 LEAST_ACCURACY = 0.95
 MOST_DIFFERENCE = 0.01

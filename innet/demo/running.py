@@ -7,9 +7,9 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from innet.commands import Stopped
-from innet.demo.rack import INTERRUPTS, end_with_parent, local_rack
 from innet.errors import UsageError
+from innet.local.rack import INTERRUPTS, end_with_parent, local_rack
+from innet.terminal.outcome import Stopped
 
 _STOP_WITHIN = 30.0
 """Seconds that a command has to end by itself; torchrun gives its workers the same time."""

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from innet.controller import innet_pb2 as pb
-from innet.controller import innet_pb2_grpc as rpc
-from innet.controller.client import connect, translated
-from innet.demo.rack import INTERRUPTS, command, stop
 from innet.emulation.plan import Plan, PlannedSwitch
 from innet.emulation.sums import SwitchSums
 from innet.errors import InnetError
+from innet.local.rack import INTERRUPTS, command, stop
+from innet.rpc import innet_pb2 as pb
+from innet.rpc import innet_pb2_grpc as rpc
+from innet.rpc.client import connect, translated
 from innet.wire.frames import Address
 
 PORT = 9600

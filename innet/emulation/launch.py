@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
 
-from innet import environment as names
-from innet.demo.rack import INTERRUPTS
 from innet.emulation.plan import Plan
+from innet.local.rack import INTERRUPTS
+from innet.system import environment as names
 
 MASTER_PORT = 29_500
 _STOPS_WITHIN = 5.0

@@ -14,11 +14,11 @@ from mininet.log import setLogLevel
 from mininet.net import Mininet
 from mininet.node import Host
 
-from innet.demo.rack import command as run
 from innet.emulation.plan import Plan, PlannedSwitch, Station
 from innet.emulation.requirements import BMV2
 from innet.emulation.topology import LinkSpec
 from innet.errors import InnetError
+from innet.local.rack import command as run
 from innet.switch.mininet import InnetSwitch
 
 CPU_PORT = 510

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from rich.table import Table
 
-from innet.console import PlainConsole
 from innet.emulation.launch import Ended
 from innet.emulation.meter import Traffic
 from innet.emulation.plan import PlannedLink
 from innet.emulation.sums import SwitchSums
 from innet.errors import UsageError
+from innet.terminal.console import PlainConsole
 
 
 @dataclass(frozen=True)

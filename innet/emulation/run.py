@@ -13,9 +13,6 @@ from typing import Any
 
 from rich.text import Text
 
-from innet.commands import Stopped, print_error
-from innet.console import PlainConsole
-from innet.demo.rack import INTERRUPTS
 from innet.emulation import requirements
 from innet.emulation.control import JOB, Control, controlled, started
 from innet.emulation.enclosure import cover, enclosed
@@ -25,7 +22,10 @@ from innet.emulation.plan import Plan, hosts_file, plan
 from innet.emulation.report import LinkUse, Report
 from innet.emulation.topology import load
 from innet.errors import InnetError, UsageError
-from innet.private import make_folder
+from innet.local.rack import INTERRUPTS
+from innet.system.private import make_folder
+from innet.terminal.console import PlainConsole
+from innet.terminal.outcome import Stopped, print_error
 
 _INTERRUPTED = 130
 FOLDERS = Path("/run/innet")

@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
-from innet import environment as names
-from innet import tls as certificates
-from innet.controller import innet_pb2 as pb
 from innet.errors import AgentClosed, InnetError, LeftBehind, LinkFailed, UsageError
-from innet.forks import Owner
-from innet.host.bell import Bell
 from innet.host.detour import warn_of_shared_network
 from innet.host.exchanges import Exchanges
 from innet.host.fallback import Fallback, ProcessGroupFallback
 from innet.host.links import own_links
 from innet.host.membership import Membership
-from innet.host.quantizers.choice import Choice
+from innet.host.quantizers.spec import Choice
 from innet.host.reducer import Reducer
-from innet.host.seat import Epoch, Patience
+from innet.host.seat import Patience, Term
 from innet.host.tensors import How, quantized_on_device, summed_by_switch, written
 from innet.host.transport import Traffic
+from innet.host.waker import Bell
+from innet.rpc import innet_pb2 as pb
+from innet.rpc import tls as certificates
+from innet.system import environment as names
+from innet.system.forks import Owner
 
 if TYPE_CHECKING:
     import torch
@@ -119,9 +119,9 @@ class Agent:
         return dict(self._exchanges.fallbacks)
 
     @property
-    def epoch(self) -> Epoch | None:
-        """Return the epoch on which the job's workers last agreed; None before the first exchange."""
-        return self._exchanges.epoch
+    def term(self) -> Term | None:
+        """Return the term on which the job's workers last agreed; None before the first exchange."""
+        return self._exchanges.term
 
     def progress(self) -> pb.Progress:
         """Return the worker's progress, as its heartbeats report it to the controller."""

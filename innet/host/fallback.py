@@ -2,7 +2,7 @@
 
 It is slower, but gives the same results. A worker may break off an exchange at any moment while
 others do not. A collective of a process group, however, waits for all of its ranks. So every
-exchange begins with a small collective in which the workers compare epoch and exchange. A worker
+exchange begins with a small collective in which the workers compare term and exchange. A worker
 that has broken off leaves its part of this collective behind. A worker that meets such a remnant
 sees that it does not match, and compares again.
 """
@@ -47,7 +47,7 @@ class Fallback(Protocol):
     ) -> "Future[Reduction]":
         """Combine (n, lanes) int32 and (n,) flags with those of all others, as the switch would.
 
-        Ignore the lanes where the result has the flag OVERFLOW. `place` is epoch and exchange; the
+        Ignore the lanes where the result has the flag OVERFLOW. `place` is term and exchange; the
         call waits for workers that are elsewhere. To break off, cancel the future.
 
         The arrays may change as soon as this call has returned. Raises WorkersDisagree.

@@ -83,7 +83,7 @@ static uint16_t half_at(const uint8_t *bytes) { return (uint16_t)(bytes[0] << 8 
 static int is_ours(const struct window *window, const uint8_t *header)
 {
     return header[AT_VERSION] == VERSION && half_at(header + AT_JOB) == window->job
-           && half_at(header + AT_EPOCH) == window->epoch;
+           && half_at(header + AT_TERM) == window->term;
 }
 
 void innet_take(struct window *window, const struct format *format, struct vectors *vectors,

@@ -23,7 +23,7 @@ struct window {
     int8_t *state;
     uint8_t *suspect;
     int64_t *scratch;
-    uint16_t job, epoch;
+    uint16_t job, term;
 };
 
 enum { DONE, DUE, FLYING, HAD };

@@ -30,8 +30,8 @@ from innet.errors import CompilerError
 from innet.host.integers import Bitmaps, Flags, Integers, Reduction
 from innet.host.rounds import BATCHES, RoundLimits, RoundOutcome
 from innet.host.window import Window
-from innet.native import compile_library
-from innet.packaged import read
+from innet.native.compiler import compile_library
+from innet.system.packaged import read
 from innet.wire.check import bases, weights
 from innet.wire.layout import HEADER, HEADER_BYTES, VERSION, Kind
 from innet.wire.records import Records
@@ -61,7 +61,7 @@ class _Window(ctypes.Structure):
     _fields_ = [
         ("slots", _number), ("first_slot", _number), ("sequence", _pointer), ("chunk", _pointer),
         ("attempts", _pointer), ("sent_at", _pointer), ("state", _pointer), ("suspect", _pointer),
-        ("scratch", _pointer), ("job", ctypes.c_uint16), ("epoch", ctypes.c_uint16),
+        ("scratch", _pointer), ("job", ctypes.c_uint16), ("term", ctypes.c_uint16),
     ]  # fmt: skip
 
 
@@ -247,7 +247,7 @@ class Link(Protocol):
 
 
 class CompiledRounds:
-    """A worker's I/O rounds in one epoch; see :class:`innet.host.rounds.IoRounds`."""
+    """A worker's I/O rounds in one term; see :class:`innet.host.rounds.IoRounds`."""
 
     def __init__(
         self,
@@ -258,8 +258,8 @@ class CompiledRounds:
         packets: Records,
         absent: Bitmaps,
     ) -> None:
-        """Set `place` to job, epoch and first slot; `packets` and `absent` have an item for each slot."""
-        job, epoch, first_slot = place
+        """Set `place` to job, term and first slot; `packets` and `absent` have an item for each slot."""
+        job, term, first_slot = place
         slots = window.slots
         if not link.native:
             raise AssertionError
@@ -272,7 +272,7 @@ class CompiledRounds:
         self._kept = [packets, absent, finished, *arrays.values()]
         self._window = _Window(
             slots, first_slot, *(at(each, each.dtype, slots) for each in arrays.values()),
-            at(self._scratch, np.int64, slots), job, epoch,
+            at(self._scratch, np.int64, slots), job, term,
         )  # fmt: skip
         self._vectors = _Vectors()
         buffer = self._native.buffer

@@ -16,9 +16,9 @@ import time
 
 from innet.errors import UsageError
 from innet.host import fastpath
-from innet.host.bell import Bell
 from innet.host.numpy_socket import NumpySocket
-from innet.sockets import enlarge_buffers, join_datagrams
+from innet.host.waker import Bell
+from innet.system.sockets import enlarge_buffers, join_datagrams
 from innet.wire.check import seal
 from innet.wire.frames import SOURCE_IP, SOURCE_PORT, Address, encapsulation
 from innet.wire.records import Records, packet_bytes, packet_dtype

@@ -4,8 +4,8 @@ The controller answers a join with an invitation. The worker then sends hello pa
 switch, which passes them to the controller with the number of the ingress port. So worker, switch
 and controller agree on where the worker is attached, and nobody has to configure it.
 
-Afterwards the stream carries heartbeats, departures, and the messages that begin an epoch
-(docs/epochs.md). If the stream breaks, the worker opens it again with the nonce of its membership,
+Afterwards the stream carries heartbeats, departures, and the messages that begin a term
+(docs/recovery.md). If the stream breaks, the worker opens it again with the nonce of its membership,
 which goes on.
 """
 
@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterator, Mapping
 
 import grpc
 
-from innet import tls
-from innet.controller import innet_pb2 as pb
-from innet.controller.client import CONNECT_WITHIN, connect, translated
-from innet.controller.connection import break_when_silent
 from innet.errors import ControllerError, InnetError
-from innet.host.bell import Bell
 from innet.host.link import Link, open_link
-from innet.host.seat import Epoch, Path, Seat
+from innet.host.seat import Path, Seat, Term
+from innet.host.waker import Bell
+from innet.rpc import innet_pb2 as pb
+from innet.rpc import tls
+from innet.rpc.client import CONNECT_WITHIN, connect, translated
+from innet.system.tcp import break_when_silent
 from innet.wire.frames import Address
 from innet.wire.layout import Kind
 from innet.wire.records import blank
@@ -52,7 +52,7 @@ class Membership:
     """A worker's membership in a job. Every message from the controller rings the `bell`.
 
     The attributes hold the controller's latest messages. `ended` is the reason why the membership
-    is over, or empty. `recover` is a request that no `epoch` has answered yet. `waiting_for` are
+    is over, or empty. `recover` is a request that no `term` has answered yet. `waiting_for` are
     the ranks that the job waits for. While not `connected`, all of them are as old as the last
     stream.
     """
@@ -67,7 +67,7 @@ class Membership:
     ) -> None:
         self.ended = ""
         self.recover: pb.Recover | None = None
-        self.epoch: Epoch | None = None
+        self.term: Term | None = None
         self.waiting_for: frozenset[int] = frozenset()
         self.connected = True
         self._departed: Mapping[int, str] = {}
@@ -118,13 +118,13 @@ class Membership:
         """Return the ranks that have left the job, with the reasons."""
         return self._departed
 
-    def ready(self, epoch: int, exchange: int) -> None:
+    def ready(self, term: int, exchange: int) -> None:
         """Tell the controller that this worker has stopped and `exchange` is unfinished."""
-        self._send(pb.WorkerMessage(ready=pb.Ready(epoch=epoch, exchange=exchange)))
+        self._send(pb.WorkerMessage(ready=pb.Ready(term=term, exchange=exchange)))
 
-    def trouble(self, epoch: int, reason: str) -> None:
-        """Ask for another epoch."""
-        self._trouble = pb.Trouble(epoch=epoch, reason=reason)
+    def trouble(self, term: int, reason: str) -> None:
+        """Ask for another term."""
+        self._trouble = pb.Trouble(term=term, reason=reason)
         self._send(pb.WorkerMessage(trouble=self._trouble))
         self._say_hello()  # in case the worker is now attached to another port
 
@@ -216,7 +216,7 @@ class Membership:
             self.connected = True
             if self._leaving.is_set():
                 self._stream.close()
-            if self._trouble:  # the controller ignores it if it is of an older epoch
+            if self._trouble:  # the controller ignores it if it is of an older term
                 self._send(pb.WorkerMessage(trouble=self._trouble))
             return True
         return False
@@ -241,10 +241,10 @@ class Membership:
         self._bell.ring()
 
     def _resume(self, resume: pb.Resume) -> None:
-        # After a break the controller may repeat it: then no epoch begins.
-        if not self.epoch or self.epoch.number != resume.epoch:
-            self.epoch = Epoch(
-                resume.epoch,
+        # After a break the controller may repeat it: then no term begins.
+        if not self.term or self.term.number != resume.term:
+            self.term = Term(
+                resume.term,
                 Path(resume.path),
                 resume.first_slot,
                 resume.slots,

@@ -10,9 +10,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from innet.controller import innet_pb2 as pb
-from innet.host.seat import Epoch, Path, Seat
-from innet.metrics import serve
+from innet.host.seat import Path, Seat, Term
+from innet.rpc import innet_pb2 as pb
+from innet.telemetry.prometheus import serve
 
 Item = TypeVar("Item")
 
@@ -83,8 +83,8 @@ class Source(Protocol):
         """Return the agent's place in the job."""
 
     @property
-    def epoch(self) -> Epoch | None:
-        """Return the epoch on which the workers have agreed."""
+    def term(self) -> Term | None:
+        """Return the term on which the workers have agreed."""
 
     @property
     def fallbacks(self) -> Mapping[str, int]:
@@ -189,11 +189,11 @@ _lock = threading.Lock()
 
 def _paths(shown: Iterator[Shown]) -> Metric:
     family = GaugeMetricFamily(
-        "innet_agent_path", "1 for the path of the present epoch.", labels=(*_LABELS, "path")
+        "innet_agent_path", "1 for the path of the present term.", labels=(*_LABELS, "path")
     )
     for each in shown:
-        epoch = each.agent.epoch
-        present = epoch.path if epoch else None
+        term = each.agent.term
+        present = term.path if term else None
         for name, path in _PATHS.items():
             family.add_metric([*each.labels, name], path == present)
     return family

@@ -12,7 +12,7 @@ import numpy as np
 from innet.host.integers import Bitmaps, Flags, Integers, Reduction
 from innet.host.link import Link
 from innet.host.rounds import RoundLimits, RoundOutcome
-from innet.host.seat import Epoch, Seat
+from innet.host.seat import Seat, Term
 from innet.host.window import Indices, Window
 from innet.wire.batch import load_lanes, store_lanes
 from innet.wire.layout import VERSION, Kind
@@ -26,13 +26,13 @@ class NumpyRounds:
         self,
         link: Link,
         seat: Seat,
-        epoch: Epoch,
+        term: Term,
         window: Window,
         packets: Records,
         absent: Bitmaps,
         clock: Callable[[], float],
     ) -> None:
-        self._link, self._seat, self._epoch, self._window = link, seat, epoch, window
+        self._link, self._seat, self._term, self._window = link, seat, term, window
         self._packets, self._absent, self._clock = packets, absent, clock
         self._exchange: tuple[Integers, Flags, Reduction] | None = None
 
@@ -65,7 +65,7 @@ class NumpyRounds:
         """Send chunks, whether they are due or not. Raises OSError."""
         own, own_flags, _ = self._under_way
         packets = self._packets[: len(slots)]
-        packets["slot"] = self._epoch.first_slot + slots
+        packets["slot"] = self._term.first_slot + slots
         packets["sequence"] = self._window.sequence[slots]
         packets["flags"] = own_flags[chunks]
         store_lanes(packets, own, chunks)
@@ -92,19 +92,19 @@ class NumpyRounds:
         outcome.result_at, outcome.owed_since = now, math.inf
 
     def ours(self, batch: Records, kind: Kind) -> Indices:
-        """Return the positions in a batch of the replies of a kind, of this job and epoch."""
+        """Return the positions in a batch of the replies of a kind, of this job and term."""
         return np.flatnonzero(
             (batch["kind"] == kind)
             & (batch["version"] == VERSION)
             & (batch["job"] == self._seat.job)
-            & (batch["epoch"] == self._epoch.number)
+            & (batch["term"] == self._term.number)
         )
 
     def accepted(self, batch: Records, among: Indices) -> tuple[Indices, Indices]:
         """Return the positions and slots of those `among` a batch that answer something outstanding."""
         if not among.size:
             return among, among
-        slots = batch["slot"][among].astype(np.int64) - self._epoch.first_slot
+        slots = batch["slot"][among].astype(np.int64) - self._term.first_slot
         positions, slots = self._window.accept(slots, batch["sequence"][among].astype(np.int64))
         return among[positions], slots
 

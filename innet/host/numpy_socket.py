@@ -15,7 +15,7 @@ import struct
 import numpy as np
 import numpy.typing as npt
 
-from innet.sockets import UDP_GRO, UDP_SEGMENT
+from innet.system.sockets import UDP_GRO, UDP_SEGMENT
 from innet.wire.check import intact
 from innet.wire.records import Records
 

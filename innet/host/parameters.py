@@ -1,6 +1,6 @@
 """Parameters that a server above the racks keeps: push the gradient, pull the parameters.
 
-As with :mod:`innet.pbox`, the optimizer runs at the server. Here, however, gradients go up as
+As with :mod:`innet.servers.pbox`, the optimizer runs at the server. Here, however, gradients go up as
 integers that the switches on the way sum, so that a whole rack makes one contribution. The
 parameters come down in the results, which the same switches multicast. A step is two exchanges. In
 the first the workers agree on block exponents, as for any mean. In the second the integers go up
@@ -16,14 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from innet.errors import ParameterServerError, ServerLost, UsageError, WorkersDisagree
-from innet.host import quantize
 from innet.host.agent import Agent
 from innet.host.exchanges import Exchanges
 from innet.host.integers import Integers, Reduction
+from innet.host.quantizers import fixed_point as quantize
 from innet.host.quantizers.interface import Floats
 from innet.host.reducer import Reducer
 from innet.host.seat import Seat
-from innet.pbox.optimizers import Optimizer
+from innet.servers.pbox.optimizers import Optimizer
 from innet.wire import parameters as wire
 from innet.wire.layout import Operation
 from innet.wire.parameters import Ask, Refusal
@@ -75,8 +75,8 @@ class RackedParameters:
     def step(self, gradients: Sequence[Floats]) -> None:
         """Take one optimizer step with the mean of all workers' gradients, of the values' shapes.
 
-        :mod:`innet.host.quantize` gives the mean's error bound. With this mean the step equals that
-        of :mod:`innet.pbox`, bit by bit.
+        :mod:`innet.host.quantizers.fixed_point` gives the mean's error bound. With this mean the
+        step equals that of :mod:`innet.servers.pbox`, bit by bit.
 
         Raises UsageError. Raises WorkersDisagree if the workers' calls differ; then nothing has
         happened. Raises ServerLost if the server no longer has the parameters, another

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from innet.errors import SumOverflow, UsageError, WorkersDisagree
-from innet.host import memory, quantize
+from innet.host import memory
 from innet.host.exchanges import Exchanges
 from innet.host.integers import (
     HALVES,
@@ -25,11 +25,12 @@ from innet.host.integers import (
     Wide,
     overflow_flags,
 )
+from innet.host.quantizers import fixed_point as quantize
 from innet.host.quantizers.block_scale import BlockScale
-from innet.host.quantizers.choice import Choice
 from innet.host.quantizers.interface import Floats, Quantizer, Rounding
 from innet.host.quantizers.residuals import Residuals
 from innet.host.quantizers.rounding import Stochastic, nearest
+from innet.host.quantizers.spec import Choice
 from innet.host.scaling import Scaling
 from innet.host.seat import Seat
 from innet.host.tensors import HOWS, How

@@ -71,7 +71,7 @@ class RoundOutcome:
 
 
 class IoRounds(Protocol):
-    """A worker's I/O rounds in one epoch."""
+    """A worker's I/O rounds in one term."""
 
     def start(self, chunks: Integers, own_flags: Flags, result: Reduction) -> None:
         """Begin an exchange that sends `chunks`, (n, lanes), and fills `result`, of the same shape."""

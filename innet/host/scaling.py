@@ -2,7 +2,7 @@
 
 During an exchange :class:`Scaling` makes a row's integers just before they are sent, and its floats
 as soon as their sum arrives. So the first packet need not wait for the last number, nor the first
-result for the last packet. The bits are those of :mod:`innet.host.quantize`.
+result for the last packet. The bits are those of :mod:`innet.host.quantizers.fixed_point`.
 """
 
 import ctypes

@@ -1,4 +1,4 @@
-"""A worker's knowledge of its job: its seat, and the present epoch."""
+"""A worker's knowledge of its job: its seat, and the present term."""
 
 import enum
 from dataclasses import dataclass
@@ -26,10 +26,10 @@ class Path(enum.IntEnum):
 
 
 @dataclass(frozen=True)
-class Epoch:
+class Term:
     """The workers' agreement on the next exchange and on the path for sums from there on.
 
-    `exchange` is the first of the epoch. If it is `shared`, some workers have finished it and give
+    `exchange` is the first of the term. If it is `shared`, some workers have finished it and give
     the others its result. `slots` is 0 if the job has none. `reason` explains why the path is not
     the switch.
     """

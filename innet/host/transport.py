@@ -11,7 +11,6 @@ from typing import Protocol
 
 import numpy as np
 
-from innet.controller import innet_pb2 as pb
 from innet.errors import LeftBehind, SwitchUnreachable, WorkersMissing
 from innet.host import fastpath
 from innet.host.congestion import CongestionWindow
@@ -20,9 +19,10 @@ from innet.host.link import Link
 from innet.host.numpy_rounds import NumpyRounds
 from innet.host.rounds import IoRounds, RoundLimits, RoundOutcome
 from innet.host.scaling import Scaling
-from innet.host.seat import Epoch, Path, Patience, Seat
+from innet.host.seat import Path, Patience, Seat, Term
 from innet.host.timer import ProbeTimer, RetransmissionTimer
 from innet.host.window import Indices, Window
+from innet.rpc import innet_pb2 as pb
 from innet.wire.frames import ENCAPSULATION_BYTES
 from innet.wire.layout import Kind, Operation
 from innet.wire.records import Records, blank
@@ -42,7 +42,7 @@ _UNANSWERED = 2  # probes
 _SILENCE = 1.0  # seconds: on a loaded machine the switch may take so long
 _TIMEOUTS = 4  # retransmission timeouts
 _LATE = 0.05  # seconds: if this thread runs so long after a deadline, the process was stopped
-_MOST_DOUBLINGS = 2  # of that limit, in epochs in which no exchange is finished
+_MOST_DOUBLINGS = 2  # of that limit, in terms in which no exchange is finished
 
 
 class Stay(Protocol):
@@ -55,7 +55,7 @@ class Stay(Protocol):
         """Return the ranks that have left the job, with the reasons."""
 
     def trouble(self, reason: str) -> None:
-        """Ask for another epoch: the switch does not answer."""
+        """Ask for another term: the switch does not answer."""
 
     def in_touch(self) -> bool:
         """Return whether the controller can be reached; only the controller knows another way to sum."""
@@ -81,7 +81,7 @@ class Traffic:
 
 
 class SwitchTransport:
-    """All-reduce of int32 vectors by the aggregation program of one switch, in one epoch at a time.
+    """All-reduce of int32 vectors by the aggregation program of one switch, in one term at a time.
 
     Every worker of the job must make the same calls in the same order.
     """
@@ -107,45 +107,45 @@ class SwitchTransport:
         self._progress_at = 0.0
         self.result_at = float("-inf")  # when the last result came
         self._owed_since = math.inf  # since when the switch owes an answer; inf if it owes none
-        self._silent_before = 0.0  # silence in epochs before this one
+        self._silent_before = 0.0  # silence in terms before this one
         self._forgiven = 0.0  # silence of the switch while the controller was out of reach
         self._due = self._looked_at = 0.0  # when this thread was to run, and when it did
-        self._vain = -2  # epochs since the last finished exchange; 0 in the first real epoch
+        self._vain = -2  # terms since the last finished exchange; 0 in the first real term
         self.traffic = Traffic()
         self._frame_bytes = link.dtype.itemsize + (0 if link.encapsulation else ENCAPSULATION_BYTES)
-        self.begin(Epoch(0, Path.SWITCH))
+        self.begin(Term(0, Path.SWITCH))
 
-    def begin(self, epoch: Epoch) -> None:
-        """Sum in this epoch from now on; replies of older epochs no longer count."""
-        self._epoch = epoch
-        self._window = Window(epoch.slots)
-        self._congestion = CongestionWindow(epoch.slots)
-        self._absent = np.zeros(epoch.slots, np.uint32)  # missing workers of each chunk, if known
+    def begin(self, term: Term) -> None:
+        """Sum in this term from now on; replies of older terms no longer count."""
+        self._term = term
+        self._window = Window(term.slots)
+        self._congestion = CongestionWindow(term.slots)
+        self._absent = np.zeros(term.slots, np.uint32)  # missing workers of each chunk, if known
         self._outgoing = blank(
-            epoch.slots, self._seat.lanes, Kind.CONTRIBUTION, self._link.encapsulation
+            term.slots, self._seat.lanes, Kind.CONTRIBUTION, self._link.encapsulation
         )
         self._outgoing["job"] = self._seat.job
-        self._outgoing["epoch"] = epoch.number
+        self._outgoing["term"] = term.number
         self._numpy = NumpyRounds(
-            self._link, self._seat, epoch, self._window, self._outgoing, self._absent, self._clock
+            self._link, self._seat, term, self._window, self._outgoing, self._absent, self._clock
         )
-        self._compiled = self._compiled_rounds(epoch)
+        self._compiled = self._compiled_rounds(term)
         self._rounds: IoRounds = self._compiled or self._numpy
         self._in_trouble = False
         self._vain += 1
 
-    def _compiled_rounds(self, epoch: Epoch) -> fastpath.CompiledRounds | None:
+    def _compiled_rounds(self, term: Term) -> fastpath.CompiledRounds | None:
         library = fastpath.compiled()
         if not library:
             return None
-        place = self._seat.job, epoch.number, epoch.first_slot
+        place = self._seat.job, term.number, term.first_slot
         return fastpath.CompiledRounds(
             library, self._link, self._window, place, self._outgoing, self._absent
         )
 
     @property
     def exhausted(self) -> bool:
-        """Return whether the next exchange might use up the sequence numbers: another epoch is needed."""
+        """Return whether the next exchange might use up the sequence numbers: another term is needed."""
         return self._window.exhausted
 
     def all_reduce(
@@ -161,7 +161,7 @@ class SwitchTransport:
         `flags`, (chunks,), go with the chunks, which `scaling` makes just before they are sent.
         `inspect` is called with the first chunk's result, (lanes,), as soon as it has arrived; it
         may raise to give the exchange up. Raises the errors of :meth:`Stay.check`, LeftBehind,
-        SwitchUnreachable, WorkersMissing, OSError; after that the epoch is spoilt.
+        SwitchUnreachable, WorkersMissing, OSError; after that the term is spoilt.
         """
         # Contiguous and in this machine's byte order. A quantizer's integers need not be either.
         own = np.ascontiguousarray(chunks, np.int32), np.ascontiguousarray(flags, np.uint16)
@@ -213,7 +213,7 @@ class SwitchTransport:
         progress.window = self._congestion.size
         if window.remaining:
             chunk, slot, sequence = window.oldest()
-            progress.chunk, progress.slot = chunk, self._epoch.first_slot + slot
+            progress.chunk, progress.slot = chunk, self._term.first_slot + slot
             progress.sequence, progress.missing = sequence, self._missing
         progress.silent_s = self._silent_before + self._silence(now)
 
@@ -359,7 +359,7 @@ class SwitchTransport:
         self._silent_before = 0.0
 
     def _silence(self, now: float) -> float:
-        """Return how long the switch has owed an answer, in this epoch. Safe from any thread."""
+        """Return how long the switch has owed an answer, in this term. Safe from any thread."""
         return max(0.0, now - self._owed_since)
 
     def _check(self, now: float) -> None:
@@ -390,10 +390,10 @@ class SwitchTransport:
 
     @property
     def _trouble_at(self) -> float:
-        """Return the time at which the switch's silence becomes trouble; once an epoch."""
+        """Return the time at which the switch's silence becomes trouble; once a term."""
         if self._in_trouble or self._probes.unanswered < _UNANSWERED:
             return math.inf
-        # Double the limit in every further epoch, because a new one may not help.
+        # Double the limit in every further term, because a new one may not help.
         tolerable = max(_SILENCE, _TIMEOUTS * self._timer.timeout)
         return self._owed_since + tolerable * (1 << min(self._vain, _MOST_DOUBLINGS))
 

@@ -4,7 +4,7 @@ It is pure logic over numpy arrays, without sockets or clock. Each call handles 
 packets.
 
 Chunk c of an exchange goes through slot c mod S. Every use of a slot has the slot's next sequence
-number, starting at 1 in each epoch. A slot's next chunk starts only when the result before it has
+number, starting at 1 in each term. A slot's next chunk starts only when the result before it has
 arrived. That is why two copies in the switch are enough.
 
 A chunk is *due* until it is sent, and then *flying* until its result arrives. It becomes due again
@@ -197,7 +197,7 @@ class Window:
 
     @property
     def exhausted(self) -> bool:
-        """Return whether the next exchange might wrap sequence numbers: a new epoch is needed."""
+        """Return whether the next exchange might wrap sequence numbers: a new term is needed."""
         return bool(self.sequence.max(initial=0) > _LAST_SEQUENCE - _MOST_CHUNKS)
 
     def _send(self, slots: Indices, now: float) -> tuple[Indices, Indices]:

@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 from rich.table import Column, Table
 
-from innet.console import console
 from innet.errors import UsageError
 from innet.model.all_reduce import Slots
 from innet.model.links import Link, parse_amount, parse_link, parse_range, parse_time
 from innet.model.predict import Prediction, Training, hides_up_to, predictions
+from innet.terminal.console import console
 
 app = typer.Typer(
     no_args_is_help=True, help="Predict the time that training takes, by formula and simulation."

@@ -11,19 +11,19 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from innet import environment as names
-from innet import tls
-from innet.controller.client import connect
 from innet.errors import InnetError
 from innet.host.link import parse_endpoints
 from innet.host.links import links_of_all
-from innet.host.quantizers.choice import Choice
-from innet.native import check_libraries, find_compiler, open_cache
+from innet.host.quantizers.spec import Choice
+from innet.native.compiler import check_libraries, find_compiler, open_cache
 from innet.observe import joining
 from innet.observe.findings import Finding, good, note, problem, warning
 from innet.observe.joining import Surroundings
 from innet.observe.roles import Role
-from innet.sockets import SOCKET_BUFFER_BYTES, UDP_GRO, UDP_SEGMENT, enlarge_buffers
+from innet.rpc import tls
+from innet.rpc.client import connect
+from innet.system import environment as names
+from innet.system.sockets import SOCKET_BUFFER_BYTES, UDP_GRO, UDP_SEGMENT, enlarge_buffers
 
 Environment = Mapping[str, str]
 Check = Callable[[Surroundings], Finding]

@@ -9,13 +9,13 @@ import dataclasses
 from collections.abc import Iterator
 from itertools import islice
 
-from innet.observe.cases import JobCase, WorkerCase
 from innet.observe.findings import Finding, Severity
 from innet.observe.job_rules import JOB_RULES, UNEXPLAINED
 from innet.observe.port_rules import PORT_RULES
 from innet.observe.ports import PortCase
 from innet.observe.rules import fitting
 from innet.observe.sample import View
+from innet.observe.subjects import JobCase, WorkerCase
 from innet.observe.tree_rules import TREE_RULES
 from innet.observe.worker_rules import WORKER_RULES
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from innet.controller import innet_pb2 as pb
-from innet.observe.cases import JobCase, departures, ranks
 from innet.observe.findings import Severity
 from innet.observe.rules import Rule
+from innet.observe.subjects import JobCase, departures, ranks
+from innet.rpc import innet_pb2 as pb
 
 
 def _lost(it: JobCase) -> bool:
@@ -20,13 +20,13 @@ def _down(it: JobCase) -> bool:
 
 
 def _waiting(it: JobCase) -> bool:
-    """Return whether no epoch has begun between the two samples. Most take a moment."""
+    """Return whether no term has begun between the two samples. Most take a moment."""
     before = it.before
-    return it.job.path == pb.PATH_NONE == before.path and it.job.epoch == before.epoch
+    return it.job.path == pb.PATH_NONE == before.path and it.job.term == before.term
 
 
 def _ready(it: JobCase) -> bool:
-    """Return whether an epoch on the switch has all that it needs."""
+    """Return whether a term on the switch has all that it needs."""
     enough = len(it.present) >= max(1, it.job.quorum)
     return bool(it.job.slots) and it.reachable and enough
 
@@ -129,7 +129,7 @@ JOB_RULES: tuple[Rule[JobCase], ...] = (
         "no_path",
         Severity.PROBLEM,
         lambda it: _waiting(it) and _ready(it) and not it.job.waiting_for,
-        "the workers wait for an epoch to begin",
+        "the workers wait for a term to begin",
         "one of them has not said that it is ready: its log says what it does",
         _reason,
     ),
@@ -142,10 +142,10 @@ JOB_RULES: tuple[Rule[JobCase], ...] = (
         lambda it: [*_reason(it), *_slots(it)],
     ),
     Rule(
-        "new_epoch",
+        "new_term",
         Severity.WARNING,
-        lambda it: it.before.epoch not in (0, it.job.epoch),
-        lambda it: f"an epoch has just ended: {it.before.epoch} was followed by {it.job.epoch}",
+        lambda it: it.before.term not in (0, it.job.term),
+        lambda it: f"a term has just ended: {it.before.term} was followed by {it.job.term}",
         "if it happens again and again, the controller's log says why",
         _reason,
     ),

@@ -6,16 +6,16 @@ import socket
 from functools import cached_property
 from pathlib import Path
 
-from innet import environment as names
-from innet import tls
-from innet.controller import innet_pb2 as pb
-from innet.controller.client import connect, translated
 from innet.errors import ControllerUnreachable, InnetError, NotAuthorized, NotFound
 from innet.host.detour import through_switch
 from innet.host.link import connect_to_service
 from innet.host.links import links_of_all
 from innet.observe import interfaces
 from innet.observe.findings import Finding, good, note, problem, warning
+from innet.rpc import innet_pb2 as pb
+from innet.rpc import tls
+from innet.rpc.client import connect, translated
+from innet.system import environment as names
 
 _RANKS = 1 << 32
 _CABLE = "the link to the switch is a cable made of UDP"

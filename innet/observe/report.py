@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 from rich.table import Column, Table
 from rich.text import Text
 
-from innet.console import PlainConsole
-from innet.controller.views import PATHS
 from innet.observe.findings import Finding, Severity
 from innet.observe.sample import View
+from innet.rpc.words import PATHS
+from innet.terminal.console import PlainConsole
 
 _STYLES = {
     Severity.PROBLEM: "bold red", Severity.WARNING: "yellow",
@@ -58,6 +58,6 @@ def _headline(view: View) -> str:
     done = max((each.progress.exchange for each in job.members), default=0)
     return (
         f"job {job.name} on {job.switch}: {len(job.joined)} of {job.workers} workers, "
-        f"epoch {job.epoch}, path {PATHS[job.path]}, {job.slots} slots from {job.first_slot} on, "
+        f"term {job.term}, path {PATHS[job.path]}, {job.slots} slots from {job.first_slot} on, "
         f"exchange {done}; looked at for {view.seconds:.1f} s"
     )

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from innet.controller import innet_pb2 as pb
-from innet.controller import innet_pb2_grpc as rpc
-from innet.controller.client import translated
+from innet.rpc import innet_pb2 as pb
+from innet.rpc import innet_pb2_grpc as rpc
+from innet.rpc.client import translated
 
 PORT_COUNTERS = ("refused", "corrupted", "spoofed")
 

@@ -10,17 +10,17 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Column, Table
 
-from innet.console import PlainConsole
-from innet.controller import innet_pb2 as pb
-from innet.controller import innet_pb2_grpc as rpc
-from innet.controller.client import translated
-from innet.controller.views import PATHS
 from innet.errors import NotFound
 from innet.host.waiting import named
-from innet.observe.cases import STALLED_S
 from innet.observe.diagnosis import held_up
-from innet.observe.pace import Pace, Paces
+from innet.observe.rates import Pace, Paces
 from innet.observe.sample import PORT_COUNTERS, Sample, View
+from innet.observe.subjects import STALLED_S
+from innet.rpc import innet_pb2 as pb
+from innet.rpc import innet_pb2_grpc as rpc
+from innet.rpc.client import translated
+from innet.rpc.words import PATHS
+from innet.terminal.console import PlainConsole
 
 _TREE_COUNTERS = ("completed", "waiting", "raised", "pending")
 
@@ -64,13 +64,13 @@ class Screen:
 
     def _jobs(self, samples: Iterable[Sample]) -> Table:
         table = _table(
-            "job", "switch", "path", "epoch", "workers", "quorum", "slots", "exchanges/s",
+            "job", "switch", "path", "term", "workers", "quorum", "slots", "exchanges/s",
             "chunks/s", "MB/s", "repeated/s", "round trip", "stuck",
         )  # fmt: skip
         for sample in samples:
             job, progress = sample.job, [each.progress for each in sample.members.values()]
             table.add_row(
-                job.name, job.switch, _path(job), str(job.epoch),
+                job.name, job.switch, _path(job), str(job.term),
                 f"{len(job.joined)} of {job.workers}", f"{job.quorum} of {job.workers}",
                 str(job.slots), *_rates(self._paces.of_job(sample), job.lanes),
                 _milliseconds(max((each.round_trip_s for each in progress), default=0.0)),

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from innet.controller import innet_pb2 as pb
-from innet.observe.cases import SwitchCase, ranks
 from innet.observe.findings import Severity
 from innet.observe.rules import Rule
+from innet.observe.subjects import SwitchCase, ranks
+from innet.rpc import innet_pb2 as pb
 
 
 def _workers(it: SwitchCase) -> str:

@@ -6,10 +6,10 @@ its packets arrive, whether it sends any, and whether it is slow.
 
 from collections.abc import Callable, Iterator
 
-from innet.observe.cases import STALLED_S, WorkerCase, departures, ranks
 from innet.observe.findings import Severity
 from innet.observe.rules import Rule
 from innet.observe.sample import SILENT_HEART_S
+from innet.observe.subjects import STALLED_S, WorkerCase, departures, ranks
 
 _UNREACHABLE_S = 3.0
 """Seconds of silence of a machine's kernel, which is asked every second."""
@@ -143,7 +143,7 @@ WORKER_RULES: tuple[Rule[WorkerCase], ...] = (
         Severity.WARNING,
         lambda it: it.at_port("refused"),
         lambda it: f"the switch refuses packets that come in at worker {it.rank}'s port, {it.port}",
-        "they are of another sender, job or epoch than the worker's: is there a second process, or one "
+        "they are of another sender, job or term than the worker's: is there a second process, or one "
         "that is left over? `innet capture` shows who sends what. Behind a veth they may be too long: "
         "`ethtool -K IFACE tx off` makes the worker's machine cut them",
         lambda it: [*_grows("refused")(it), _attached(it)],

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from innet.native import compile_library, write_files
-from innet.packaged import read_folder
+from innet.native.compiler import compile_library, write_files
+from innet.system.packaged import read_folder
 
 FLAGS = ("-std=gnu11", "-O2", "-ftree-vectorize", "-march=native", "-fPIC", "-shared", "-pthread",
          "-Wl,-Bsymbolic")  # fmt: skip

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import structlog
 import typer
 
-from innet import commands, logs
-from innet.addresses import check_address, check_plain_text
 from innet.errors import UsageError
+from innet.rpc.addresses import check_address, check_plain_text
 from innet.switch.pcap import capture
 from innet.switch.ports import MOST_PORTS, Port, open_port
+from innet.telemetry import logs
+from innet.terminal import outcome as commands
 
 if TYPE_CHECKING:
     import grpc

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from innet.errors import UsageError
-from innet.sockets import enlarge_buffers, join_datagrams
+from innet.system.sockets import enlarge_buffers, join_datagrams
 
 _ETH_P_ALL = 3
 _PACKET_ADD_MEMBERSHIP = 1

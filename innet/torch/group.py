@@ -20,13 +20,13 @@ from torch.distributed import (  # type: ignore[attr-defined]
 )
 
 from innet.errors import AgentClosed
-from innet.forks import Owner
 from innet.host.agent import metrics_address
 from innet.host.ddp import submit
 from innet.host.tensors import How
+from innet.system.forks import Owner
 from innet.torch import seats
 from innet.torch.counts import GLOO, SWITCH, count
-from innet.torch.meeting import meet
+from innet.torch.rendezvous import meet
 from innet.torch.routes import how_by_switch
 from innet.torch.work import SwitchWork
 

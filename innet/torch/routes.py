@@ -1,8 +1,8 @@
 """The choice between switch and Gloo for an all-reduce, the same on every rank.
 
 It depends only on the operation and the tensors, which are alike on all ranks. The switch adds what
-it can add exactly, or within the bound of :mod:`innet.host.quantize`. It finds maxima of 32-bit
-integers, and so of floats in the order of their bits.
+it can add exactly, or within the bound of :mod:`innet.host.quantizers.fixed_point`. It finds maxima of
+32-bit integers, and so of floats in the order of their bits.
 """
 
 from collections.abc import Mapping, Sequence

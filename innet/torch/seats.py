@@ -24,10 +24,7 @@ from typing import Any, TypeVar
 import torch
 from torch.distributed import PrefixStore, ProcessGroupGloo, Store  # type: ignore[attr-defined]
 
-from innet import errors, tls
-from innet.controller import innet_pb2 as pb
-from innet.controller.client import connect, translated
-from innet.controller.tokens import new_token, token_digest
+from innet import errors
 from innet.errors import (
     ControllerError,
     ControllerUnreachable,
@@ -39,6 +36,10 @@ from innet.errors import (
 from innet.host.agent import Agent, join
 from innet.host.fallback import NO_TIMEOUT, GlooFallback
 from innet.host.seat import Patience
+from innet.rpc import innet_pb2 as pb
+from innet.rpc import tls
+from innet.rpc.client import connect, translated
+from innet.rpc.tokens import new_token, token_digest
 from innet.torch.settings import Settings
 
 MOST_WORKERS = 32

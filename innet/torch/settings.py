@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from innet import environment as names
 from innet.errors import UsageError
 from innet.host.links import own_links
-from innet.host.quantizers.choice import Choice
+from innet.host.quantizers.spec import Choice
+from innet.system import environment as names
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from innet import pbox
 from innet.errors import UsageError
 from innet.host.parameters import RackedParameters
+from innet.servers import pbox
 from innet.training.algorithm import Algorithm, rate
 from innet.training.transports.base import Transport
 from innet.training.transports.switch import SwitchTransport

@@ -63,7 +63,7 @@ HEADER = (
     Field("operation", 8),
     Field("count", 8),
     Field("job", 16),
-    Field("epoch", 16),
+    Field("term", 16),
     Field("slot", 16),
     Field("flags", 16),
     Field("sequence", 32),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from p4.v1 import p4runtime_pb2 as p4rt
 
 from innet.controller.names import Names
-from innet.controller.values import Wanted
+from innet.controller.records import Wanted
 from innet.errors import UsageError
 from innet.p4 import artifacts
 

@@ -7,7 +7,7 @@ from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 
 from innet.controller.names import Names
-from innet.controller.values import Wanted
+from innet.controller.records import Wanted
 
 
 class Program(Protocol):

@@ -11,8 +11,8 @@ from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 
 from innet.controller.names import Names
+from innet.controller.records import Wanted
 from innet.controller.targets.packing import Packing
-from innet.controller.values import Wanted
 from innet.errors import UsageError
 from innet.p4 import binaries, tofino
 

@@ -6,7 +6,7 @@ from innet.host.codecs.interface import Codec
 from innet.host.codecs.max_scaled import MaxScaled
 from innet.host.codecs.threshold import Threshold
 from innet.host.codecs.truncation import Truncation
-from innet.host.quantizers.choice import Choice
+from innet.host.quantizers.spec import Choice
 
 CODECS: dict[str, type[Codec]] = {"truncation": Truncation, "max8": MaxScaled, "tree8": DynamicTree}
 

@@ -1,14 +1,14 @@
 """int32: multiples of a power of two, one per lane.
 
-:mod:`innet.host.quantize` has the equations and the error bound.
+:mod:`innet.host.quantizers.fixed_point` has the equations and the error bound.
 
 **Bytes per element**, without headers: 4, plus 4 / lanes for a row's exponent.
 """
 
 import numpy as np
 
-from innet.host import quantize
 from innet.host.integers import Counts, Flags, Integers, Reduction, Wide
+from innet.host.quantizers import fixed_point as quantize
 from innet.host.quantizers.interface import Floats, Rounding
 from innet.host.quantizers.packing import Packing
 from innet.host.quantizers.rounding import nearest

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from innet import pbox
 from innet.errors import UsageError
-from innet.pbox.placement import CHUNK_BYTES
+from innet.servers import pbox
+from innet.servers.pbox.placement import CHUNK_BYTES
 from innet.training.server import Rule, Server, only_group
 from innet.training.transports.base import Background, Client, Transport
 
@@ -31,7 +31,7 @@ class PBoxTransport(Transport):
     Servers cut a vector into chunks of `chunk_bytes`, and update and answer them one by one. So
     asynchronous workers may see a centre in which one chunk is newer than another.
 
-    Raises the errors of :func:`innet.pbox.connect`.
+    Raises the errors of :func:`innet.servers.pbox.connect`.
     """
 
     def __init__(

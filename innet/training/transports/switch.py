@@ -21,7 +21,7 @@ class SwitchTransport(Transport):
         self.rank, self.workers = agent.seat.rank, agent.seat.workers
 
     def all_reduce(self, vector: Tensor) -> Future[Tensor]:
-        """Compute the mean, as exact as :mod:`innet.host.quantize` says."""
+        """Compute the mean, as exact as :mod:`innet.host.quantizers.fixed_point` says."""
         return self.agent.submit(vector, quantizer=self._quantizer, key=vector.numel())
 
     def broadcast(self, vector: Tensor) -> Tensor:

@@ -1,0 +1,104 @@
+"""Switches and jobs as clients see them."""
+
+from innet.controller.jobs import Job, Worker
+from innet.controller.records import SwitchRecord
+from innet.rpc import innet_pb2 as pb
+from innet.wire.frames import Address
+
+"""The paths' names, as people write them."""
+
+
+def switch_view(switch: SwitchRecord, slots: int, free_slots: int, *, reachable: bool) -> pb.Switch:
+    """Return a switch, without its ports' counters."""
+    return pb.Switch(
+        name=switch.name,
+        grpc_address=switch.grpc_address,
+        device_id=switch.device_id,
+        ports=switch.ports,
+        service=address_view(switch.service),
+        lanes=switch.lanes,
+        target=switch.target,
+        slots=slots,
+        free_slots=free_slots,
+        reachable=reachable,
+        uplinks=[
+            pb.Uplink(parent=link.parent, port=link.port, parent_port=link.parent_port)
+            for link in switch.uplinks
+        ],
+    )
+
+
+def job_view(job: Job, lanes: int, lease_s: float, now: float) -> pb.Job:
+    """Return a job, without counters and members."""
+    place = job.place
+    return pb.Job(
+        name=job.spec.name,
+        switch=job.spec.switch,
+        id=job.spec.id,
+        term=job.term,
+        workers=job.spec.workers,
+        lanes=lanes,
+        first_slot=place.first_slot if place else 0,
+        slots=place.slots if place else 0,
+        joined=[each.rank for each in job.admitted],
+        quorum=job.quorum,
+        path=job.path,
+        reason=job.reason(now),
+        worker_lease_s=lease_s,
+    )
+
+
+def worker_view(
+    worker: Worker, job: Job, now: float, silence: float | None = 0.0
+) -> pb.WorkerStatus:
+    """Return a worker with a seat, without port and address while they are unknown.
+
+    `silence` is that of its machine, in seconds, or None if the worker is not connected.
+    """
+    view = pb.WorkerStatus(
+        rank=worker.rank,
+        silent_s=max(0.0, now - worker.heard),
+        progress=worker.progress,
+        unreachable_s=silence or 0.0,
+        disconnected=silence is None,
+    )
+    if worker.where:
+        view.switch = worker.where.switch or job.spec.switch
+        view.port = worker.where.port
+        view.address.CopyFrom(address_view(worker.where.address))
+    return view
+
+
+def departures(job: Job, now: float) -> list[pb.Departed]:
+    """Return the workers that have left the job, in order."""
+    return [
+        pb.Departed(rank=each.rank, reason=each.reason, ago_s=now - each.at)
+        for each in job.history.departures
+    ]
+
+
+def tree_view(job: Job) -> list[pb.JobSwitch]:
+    """Return each switch's part in a job of several switches, without counters, or [] for one switch.
+
+    Until all workers are there, no switch takes part, but each may have counted something. So all
+    are listed.
+    """
+    if job.fabric.single:
+        return []
+    at = {each.rank: each.where.switch for each in job.admitted if each.where}
+    plan = job.plan
+    return [
+        pb.JobSwitch(
+            switch=switch,
+            parents=dict.fromkeys(
+                share.uplink.parent for share in plan.get(switch, ()) if share.uplink
+            ),
+            workers=[rank for rank, where in at.items() if where == switch],
+        )
+        for switch in plan or job.fabric.uplinks
+    ]
+
+
+def address_view(address: Address) -> pb.Address:
+    """Return an address."""
+    return pb.Address(mac=address.mac, ip=address.ip, udp_port=address.udp_port)

@@ -1,0 +1,1 @@
+"""Processes of one machine: supervision, racks on loopback, and free ports."""

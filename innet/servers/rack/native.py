@@ -1,0 +1,96 @@
+"""The C code of the parameters, compiled with the parameter server's optimizers, for ctypes."""
+
+import ctypes
+from collections.abc import Iterator
+from functools import cache
+from typing import Self
+
+from innet.native.compiler import compile_library
+from innet.servers.pbox.native import FLAGS
+from innet.switch.engine import Outward
+from innet.system.packaged import read
+
+_COUNTS = ("jobs", "bytes", "steps", "repeated", "refused")
+_SOURCES = (
+    ("innet.servers.rack", ("parameters.c", "parameters.h")),
+    ("innet.servers.pbox", ("optimizers.c", "pbox.h")),
+)
+
+
+class Counts(ctypes.Structure):
+    """Numbers of kept jobs and parameter bytes, and of the rows handled so far.
+
+    A result is sent to several switches, and again to workers that have lost it. Only one copy of
+    each row is counted in `steps`. The others are `repeated`.
+    """
+
+    _fields_ = tuple((name, ctypes.c_uint64) for name in _COUNTS)
+
+
+class Parameters:
+    """The parameters of all jobs at one switch, for its outgoing results. Raises CompilerError.
+
+    All jobs together may use `most_bytes`. A job that has been silent for `silent_s` seconds is
+    forgotten when another one needs its memory.
+    """
+
+    def __init__(self, most_bytes: int, silent_s: float = 60.0) -> None:
+        self._library = _library()
+        self._parameters = self._library.parameters_new(most_bytes, int(silent_s * 1e9))
+        if not self._parameters:
+            raise MemoryError
+
+    @property
+    def outward(self) -> Outward:
+        """Return the function that the switch's packet loop is to call."""
+        function = ctypes.cast(self._library.parameters_outward, ctypes.c_void_p).value or 0
+        return Outward(function, self._parameters)
+
+    def serve(self, address: int) -> None:
+        """Set the switch's IPv4 address. Before that no frame is answered."""
+        self._library.parameters_serve(self._parameters, address)
+
+    def answer(self, frame: bytes) -> bytes:
+        """Return a frame as it leaves the switch."""
+        room = ctypes.create_string_buffer(frame, len(frame))
+        self._library.parameters_outward(self._parameters, room, len(frame))
+        return room.raw
+
+    def counts(self) -> dict[str, int]:
+        """Return :class:`Counts` as a dictionary."""
+        raw = self._library.parameters_counts(self._parameters).contents
+        return {name: getattr(raw, name) for name in _COUNTS}
+
+    def close(self) -> None:
+        """Free everything. No switch may call the function any more."""
+        self._library.parameters_free(self._parameters)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    files = dict(_files())
+    path = compile_library(FLAGS, files.values(), lambda: files, ("-lm",))
+    loaded = ctypes.CDLL(str(path))
+    thing = ctypes.c_void_p
+    loaded.parameters_new.restype = thing
+    loaded.parameters_new.argtypes = (ctypes.c_uint64, ctypes.c_uint64)
+    loaded.parameters_serve.restype = None
+    loaded.parameters_serve.argtypes = (thing, ctypes.c_uint32)
+    loaded.parameters_free.restype, loaded.parameters_free.argtypes = None, (thing,)
+    loaded.parameters_counts.restype = ctypes.POINTER(Counts)
+    loaded.parameters_counts.argtypes = (thing,)
+    loaded.parameters_outward.restype = None
+    loaded.parameters_outward.argtypes = (thing, ctypes.c_char_p, ctypes.c_uint32)
+    return loaded
+
+
+def _files() -> Iterator[tuple[str, bytes]]:
+    for package, names in _SOURCES:
+        for name in names:
+            yield name, read(package, f"runtime/{name}")

@@ -1,0 +1,1 @@
+"""Everything that commands share: consoles, exit codes and options."""
