@@ -78,8 +78,6 @@ static void make_result(struct scaling *scaling, size_t row, const uint32_t *sum
 
 /* ---- take ------------------------------------------------------------------------------------ */
 
-static uint16_t half_at(const uint8_t *bytes) { return (uint16_t)(bytes[0] << 8 | bytes[1]); }
-
 static int is_ours(const struct window *window, const uint8_t *header)
 {
     return header[AT_VERSION] == VERSION && half_at(header + AT_JOB) == window->job
@@ -92,23 +90,23 @@ void innet_take(struct window *window, const struct format *format, struct vecto
 {
     const uint8_t *header = packets + format->front;
     for (size_t i = 0; i < count; i++, header += format->bytes) {
-        taken->others +=
-            is_ours(window, header) && (header[AT_KIND] == PENDING || header[AT_KIND] == STALE);
+        taken->others += is_ours(window, header)
+                         && (header[AT_KIND] == KIND_PENDING || header[AT_KIND] == KIND_STALE);
     }
     if (taken->others)
         return;
     header = packets + format->front;
     for (size_t i = 0; i < count; i++, header += format->bytes) {
         int64_t slot = half_at(header + AT_SLOT) - window->first_slot;
-        if (header[AT_KIND] != RESULT || !is_ours(window, header) || slot < 0
+        if (header[AT_KIND] != KIND_RESULT || !is_ours(window, header) || slot < 0
             || slot >= window->slots || !window->attempts[slot]
-            || window->sequence[slot] != word_at(header, AT_SEQUENCE / 4)) {
+            || window->sequence[slot] != word_at(header + AT_SEQUENCE)) {
             continue;
         }
         int64_t chunk = window->chunk[slot];
         double sent_at = window->sent_at[slot];
         int late =
-            window->state[slot] == HAD || (window->suspect[slot] && now - sent_at < too_soon);
+            window->state[slot] == STATE_HAD || (window->suspect[slot] && now - sent_at < too_soon);
         if (window->attempts[slot] == 1 && sent_at > quiet_until && sent_at < taken->oldest)
             taken->oldest = sent_at;
         if (!late && sent_at > taken->newest)
@@ -118,19 +116,20 @@ void innet_take(struct window *window, const struct format *format, struct vecto
         load_row(header + HEADER_BYTES, sums, format->lanes);
         vectors->flags[chunk] = half_at(header + AT_FLAGS);
         vectors->counts[chunk] = header[AT_COUNT];
-        vectors->members[chunk] = word_at(header, AT_WORKERS / 4);
+        vectors->members[chunk] = word_at(header + AT_WORKERS);
         if (vectors->scaling)
             make_result(vectors->scaling, (size_t)chunk, sums, header[AT_COUNT]);
         taken->chunks[taken->finished++] = chunk;
         window->sequence[slot]++;
         window->chunk[slot] += window->slots;
-        window->state[slot] = window->chunk[slot] < vectors->chunks ? DUE : DONE;
+        window->state[slot] = window->chunk[slot] < vectors->chunks ? STATE_DUE : STATE_DONE;
         window->attempts[slot] = 0;
         window->suspect[slot] = 0;
     }
     for (int64_t slot = 0; slot < window->slots && taken->finished; slot++) {
-        if (window->state[slot] == FLYING && window->sent_at[slot] + reordering < taken->newest) {
-            window->state[slot] = DUE;
+        if (window->state[slot] == STATE_FLYING
+            && window->sent_at[slot] + reordering < taken->newest) {
+            window->state[slot] = STATE_DUE;
             window->suspect[slot] = 1;
         }
     }
@@ -150,9 +149,9 @@ void innet_transmit(struct window *window, const struct format *format,
 {
     int64_t *due = window->scratch, count = 0, flying = 0, lowest = INT64_MAX;
     for (int64_t slot = 0; slot < window->slots; slot++) {
-        flying += window->state[slot] == FLYING;
+        flying += window->state[slot] == STATE_FLYING;
         lowest = window->chunk[slot] < lowest ? window->chunk[slot] : lowest;
-        if (window->state[slot] == DUE)
+        if (window->state[slot] == STATE_DUE)
             due[count++] = window->chunk[slot];
     }
     int64_t room = most > flying ? most - flying : 0;
@@ -165,19 +164,17 @@ void innet_transmit(struct window *window, const struct format *format,
     uint8_t *header = packets + format->front;
     for (int64_t i = 0; i < sent->packets; i++, header += format->bytes) {
         int64_t chunk = due[i], slot = chunk % window->slots;
-        window->state[slot] = FLYING;
+        window->state[slot] = STATE_FLYING;
         window->sent_at[slot] = now;
         sent->repetitions += window->attempts[slot]++ > 0;
-        uint16_t number = __builtin_bswap16((uint16_t)(window->first_slot + slot));
-        uint16_t flags = __builtin_bswap16(vectors->own_flags[chunk]);
-        memcpy(header + AT_SLOT, &number, sizeof number);
-        memcpy(header + AT_FLAGS, &flags, sizeof flags);
-        put_word(header, AT_SEQUENCE / 4, (uint32_t)window->sequence[slot]);
+        put_half(header + AT_SLOT, (uint16_t)(window->first_slot + slot));
+        put_half(header + AT_FLAGS, vectors->own_flags[chunk]);
+        put_word(header + AT_SEQUENCE, (uint32_t)window->sequence[slot]);
         if (vectors->scaling)
             innet_make_ready(vectors->scaling, chunk + 1);
         store_row(header + HEADER_BYTES, vectors->own + (size_t)chunk * format->lanes,
                   format->lanes);
         uint64_t sum = format->base + word_sum(header, format->words, format->weights);
-        put_word(header, AT_CHECK / 4, (uint32_t)(sum >> 32));
+        put_word(header + AT_CHECK, (uint32_t)(sum >> 32));
     }
 }

@@ -1,8 +1,12 @@
 /* The common declarations of a worker's compiled code.
  *
  * innet/host/fastpath.py describes the functions, and names the numpy code with which they agree, bit
- * for bit. It also defines the positions of the header's fields, AT_JOB and so on. */
+ * for bit. It also passes the constants. */
 
+#ifndef INNET_FASTPATH_H
+#define INNET_FASTPATH_H
+
+#include "constants.h"
 #include "words.h"
 
 /* The properties of every packet of a link. */
@@ -20,13 +24,11 @@ struct window {
     int64_t slots, first_slot;
     int64_t *sequence, *chunk, *attempts;
     double *sent_at;
-    int8_t *state;
+    int8_t *state; /* of enum slot_state */
     uint8_t *suspect;
     int64_t *scratch;
     uint16_t job, term;
 };
-
-enum { DONE, DUE, FLYING, HAD };
 
 /* Converts the floats of an exchange: to integers, a row at a time just before it is sent, and the sums
  * back to floats, as they arrive. */
@@ -89,3 +91,5 @@ void innet_transmit(struct window *window, const struct format *format,
                     const struct vectors *vectors, int64_t most, double now, uint8_t *packets,
                     struct sent *sent);
 void innet_make_ready(struct scaling *scaling, int64_t rows);
+
+#endif

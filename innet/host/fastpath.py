@@ -28,22 +28,35 @@ import numpy.typing as npt
 
 from innet.errors import CompilerError
 from innet.host.integers import Bitmaps, Flags, Integers, Reduction
+from innet.host.numpy_socket import DATAGRAM_BYTES, MESSAGES
 from innet.host.rounds import BATCHES, RoundLimits, RoundOutcome
-from innet.host.window import Window
+from innet.host.window import SlotState, Window
 from innet.native.compiler import compile_library
+from innet.native.constants import Constants
 from innet.system.packaged import read
+from innet.system.sockets import MOST_SEGMENTS, MOST_SENT_BYTES, UDP_GRO, UDP_SEGMENT
 from innet.wire.check import bases, weights
-from innet.wire.layout import HEADER, HEADER_BYTES, VERSION, Kind
+from innet.wire.constants import CONSTANTS
+from innet.wire.layout import HEADER_BYTES
 from innet.wire.records import Records
 
 Floats = npt.NDArray[np.float32]
 
+FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fPIC", "-shared", "-Wall")
 _SOURCES = {
     **dict.fromkeys(("fastpath.h", "fastpath.c", "round.c", "udp.c"), "innet.host"),
     "words.h": "innet.wire",
 }
-_MESSAGES = 64
-_DATAGRAM_BYTES = 1 << 16
+_CONSTANTS: Constants = {
+    **CONSTANTS,
+    "STATE": SlotState,
+    "BATCHES": BATCHES,
+    "MESSAGES": MESSAGES,
+    "MOST_SEGMENTS": MOST_SEGMENTS,
+    "MOST_SENT_BYTES": MOST_SENT_BYTES,
+    "UDP_SEGMENT": UDP_SEGMENT,
+    "UDP_GRO": UDP_GRO,
+}
 
 _pointer, _size, _number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int64
 _real = ctypes.c_double
@@ -131,20 +144,10 @@ def compiled() -> ctypes.CDLL | None:
         return None
     sources = {name: read(package, name) for name, package in _SOURCES.items()}
     try:
-        path = compile_library(flags(), sources.values(), lambda: sources, ["-lm"])
+        path = compile_library(FLAGS, sources.values(), lambda: sources, _CONSTANTS, ["-lm"])
         return bind(ctypes.CDLL(str(path)))
     except (CompilerError, OSError):
         return None
-
-
-def flags() -> list[str]:
-    """Return the compiler's flags, with the constants of the packet format for C."""
-    places = np.cumsum([0, *(field.bits // 8 for field in HEADER)]).tolist()
-    format_ = {f"AT_{field.name.upper()}": at for field, at in zip(HEADER, places, strict=False)}
-    format_ |= {kind.name: kind for kind in Kind}
-    format_ |= {"HEADER_BYTES": HEADER_BYTES, "VERSION": VERSION}
-    defined = [f"-D{name}={int(value)}" for name, value in format_.items()]
-    return ["-std=gnu11", "-O3", "-march=native", "-fPIC", "-shared", "-Wall", *defined]
 
 
 def bind(library: ctypes.CDLL) -> ctypes.CDLL:
@@ -208,7 +211,7 @@ class Socket:
             for name in ("now", "pause", "wait", "send", "receive")
         )
         self.network = Network(self._context, *functions)
-        self.buffer = np.empty((_MESSAGES, _DATAGRAM_BYTES), np.uint8)
+        self.buffer = np.empty((MESSAGES, DATAGRAM_BYTES), np.uint8)
         self._address = at(self.buffer, np.uint8)
         self._arrivals = Arrivals()
 
@@ -230,7 +233,7 @@ class Socket:
         """
         arrivals = self._arrivals
         number = self._library.innet_receive(
-            self._context, self._address, _DATAGRAM_BYTES, self._incoming.native, arrivals
+            self._context, self._address, DATAGRAM_BYTES, self._incoming.native, arrivals
         )
         if number != errno.EAGAIN:
             _raise(number)

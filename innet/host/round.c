@@ -6,8 +6,6 @@
 
 #include "fastpath.h"
 
-enum { BATCHES = 16 };
-
 struct io_round {
     /* Input. */
     int64_t most, batches;   /* most chunks in flight; most batches to receive, up to BATCHES */

@@ -3,20 +3,13 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <math.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "fastpath.h"
-
-enum {
-    MESSAGES = 64,
-    MOST_BYTES = 65000,
-    UDP_SEGMENT_OPTION = 103,
-    UDP_GRO_OPTION = 104,
-    UDP_LEVEL = 17
-};
 
 /* ---- time ------------------------------------------------------------------------------------ */
 
@@ -70,8 +63,8 @@ static int send_one(int descriptor, const uint8_t *packets, size_t bytes, uint16
         message.msg_control = control;
         message.msg_controllen = sizeof control;
         struct cmsghdr *option = CMSG_FIRSTHDR(&message);
-        *option = (struct cmsghdr){.cmsg_level = UDP_LEVEL,
-                                   .cmsg_type = UDP_SEGMENT_OPTION,
+        *option = (struct cmsghdr){.cmsg_level = IPPROTO_UDP,
+                                   .cmsg_type = UDP_SEGMENT,
                                    .cmsg_len = CMSG_LEN(sizeof segment)};
         memcpy(CMSG_DATA(option), &segment, sizeof segment);
     }
@@ -83,7 +76,7 @@ static int send_one(int descriptor, const uint8_t *packets, size_t bytes, uint16
 int innet_send(void *context, const uint8_t *packets, size_t count, size_t bytes)
 {
     struct udp_socket *udp = context;
-    size_t most = MOST_BYTES / bytes < MESSAGES ? MOST_BYTES / bytes : MESSAGES;
+    size_t most = MOST_SENT_BYTES / bytes < MOST_SEGMENTS ? MOST_SENT_BYTES / bytes : MOST_SEGMENTS;
     while (count) {
         size_t some = udp->segmenting && most > 1 ? (count < most ? count : most) : 1;
         int number =
@@ -105,7 +98,7 @@ int innet_send(void *context, const uint8_t *packets, size_t count, size_t bytes
 static size_t segment_of(struct msghdr *message, size_t bytes)
 {
     for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c)) {
-        if (c->cmsg_level == UDP_LEVEL && c->cmsg_type == UDP_GRO_OPTION) {
+        if (c->cmsg_level == IPPROTO_UDP && c->cmsg_type == UDP_GRO) {
             int segment;
             memcpy(&segment, CMSG_DATA(c), sizeof segment);
             return segment > 0 ? (size_t)segment : bytes;
@@ -122,7 +115,7 @@ static int is_intact(const struct format *format, const uint8_t *packet)
             return 0;
     const uint8_t *header = packet + format->front;
     uint64_t sum = format->base + word_sum(header, format->words, format->weights);
-    return sum >> 32 == word_at(header, AT_CHECK / 4);
+    return sum >> 32 == word_at(header + AT_CHECK);
 }
 
 /* Receives up to MESSAGES datagrams, each into `room` bytes of `buffer`. Leaves the intact packets of the
