@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum outcome { DONE, AGAIN, LOST, REFUSED, CONFUSED, TOLD };
-
 /* The place of a chunk: its key, and where it lies in that key's array. */
 struct piece {
     u64 offset; /* bytes */
@@ -117,41 +115,41 @@ static enum outcome push(struct client *client, struct line *line)
                 .magic = MAGIC,
                 .kind = client->kind,
                 .chunk = chunk,
-                .bytes = client->kind == PULL ? 0 : piece->bytes,
+                .bytes = client->kind == KIND_PULL ? 0 : piece->bytes,
                 .step = line->step[chunk],
                 .rate = client->rate,
             };
             frames[i].payload =
-                client->kind == PULL ? NULL : client->from[piece->key] + piece->offset;
+                client->kind == KIND_PULL ? NULL : client->from[piece->key] + piece->offset;
             line->awaited[chunk] = true;
         }
         enum moved moved =
             give(line->socket, frames, count, &line->sent, &complete, &client->bytes);
         line->given += complete;
         if (moved == CLOSED)
-            return LOST;
+            return OUTCOME_LOST;
         if (moved == BLOCKED)
             break;
     }
-    return AGAIN;
+    return OUTCOME_AGAIN;
 }
 
 static enum outcome begin(struct client *client, struct line *line)
 {
     const struct header *h = &line->in.now;
-    if (h->magic == MAGIC && h->kind == REFUSAL) {
+    if (h->magic == MAGIC && h->kind == KIND_REFUSAL) {
         client->why = h->chunk;
-        return REFUSED;
+        return OUTCOME_REFUSED;
     }
-    if (h->magic != MAGIC || h->kind != RESULT || h->chunk >= line->chunks
+    if (h->magic != MAGIC || h->kind != KIND_RESULT || h->chunk >= line->chunks
         || !line->awaited[h->chunk])
-        return CONFUSED;
+        return OUTCOME_CONFUSED;
     const struct piece *piece = line->piece + h->chunk;
-    if (h->bytes != (client->kind == INIT ? 0 : piece->bytes))
-        return CONFUSED;
+    if (h->bytes != (client->kind == KIND_INIT ? 0 : piece->bytes))
+        return OUTCOME_CONFUSED;
     line->in.into = h->bytes ? client->into[piece->key] + piece->offset : NULL;
     line->in.left = h->bytes;
-    return AGAIN;
+    return OUTCOME_AGAIN;
 }
 
 static enum outcome pull(struct client *client, struct line *line)
@@ -159,7 +157,7 @@ static enum outcome pull(struct client *client, struct line *line)
     for (;;) {
         enum moved moved = take(line->socket, &line->in, &client->bytes);
         if (moved != MOVED)
-            return moved == CLOSED ? LOST : AGAIN;
+            return moved == CLOSED ? OUTCOME_LOST : OUTCOME_AGAIN;
         while (line->in.left == 0) {
             if (line->in.busy) {
                 line->in.busy = false;
@@ -172,12 +170,12 @@ static enum outcome pull(struct client *client, struct line *line)
             line->in.now = line->in.next;
             line->in.have = 0;
             enum outcome outcome = begin(client, line);
-            if (outcome != AGAIN)
+            if (outcome != OUTCOME_AGAIN)
                 return outcome;
             line->in.busy = true;
         }
         if (line->taken == line->asked)
-            return AGAIN;
+            return OUTCOME_AGAIN;
     }
 }
 
@@ -191,26 +189,27 @@ static enum outcome go_on(struct client *client, int milliseconds)
             .fd = line->socket, .events = POLLIN | (line->given < line->asked ? POLLOUT : 0)};
     }
     if (done)
-        return DONE;
+        return OUTCOME_DONE;
     int count = poll(client->poll, client->lines + client->controls, milliseconds);
     for (u32 i = 0; count > 0 && i < client->controls; i++)
         if (client->poll[client->lines + i].revents) {
             client->which = i;
-            return TOLD;
+            return OUTCOME_TOLD;
         }
     for (u32 i = 0; count > 0 && i < client->lines; i++) {
-        enum outcome outcome = AGAIN;
+        enum outcome outcome = OUTCOME_AGAIN;
         client->which = i;
         if (client->poll[i].revents & POLLOUT)
             outcome = push(client, client->line + i);
         if (client->poll[i].revents & (POLLIN | POLLHUP | POLLERR)) {
             enum outcome found = pull(client, client->line + i);
-            outcome = found == AGAIN ? outcome : found; /* a refusal says more than a broken pipe */
+            if (found != OUTCOME_AGAIN) /* a refusal says more than a broken pipe */
+                outcome = found;
         }
-        if (outcome != AGAIN)
+        if (outcome != OUTCOME_AGAIN)
             return outcome;
     }
-    return AGAIN;
+    return OUTCOME_AGAIN;
 }
 
 /* Goes on with an exchange. Returns when it is DONE, when nothing has moved for `milliseconds`, or after
@@ -221,10 +220,10 @@ int client_exchange(struct client *client, int milliseconds)
     for (u32 i = 0; i < 4096; i++) {
         u64 before = client->bytes;
         enum outcome outcome = go_on(client, milliseconds);
-        if (outcome != AGAIN || client->bytes == before)
+        if (outcome != OUTCOME_AGAIN || client->bytes == before)
             return (int)outcome;
     }
-    return AGAIN;
+    return OUTCOME_AGAIN;
 }
 
 u64 client_bytes(const struct client *client) { return client->bytes; }

@@ -82,7 +82,7 @@ static void remove_job(struct core *core, u64 id)
             job->seat[rank]->job = NULL;
             doom(core, job->seat[rank]);
         }
-    tell(core, job, REMOVED, 0, 0);
+    tell(core, job, EVENT_REMOVED, 0, 0);
     job_free(job);
 }
 
@@ -129,7 +129,7 @@ static void serve(struct core *core, struct connection *c)
                 break;
             c->in.now = c->in.next;
             c->in.have = 0;
-            if (c->in.now.kind == HELLO)
+            if (c->in.now.kind == KIND_HELLO)
                 carry_out_orders(core); /* the job was ordered before its worker knew of it */
             c->in.busy = begin_frame(core, c);
         }

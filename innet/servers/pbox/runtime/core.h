@@ -12,28 +12,11 @@
 
 enum { MOST_CONNECTIONS = 4096, HELLO_WITHIN_S = 5 };
 
-/* The events of a core. Each names a job, and a worker if it is about one. */
-enum event_kind { REMOVED, LEFT, MISSED, SILENT, BROKE };
+/* An event about a job, and a worker if it is about one. `kind` is an enum core_event. `rule` is the enum
+ * violation of a worker that has broken a rule. */
 struct event {
     u64 job;
     u32 kind, rank, rule, zero;
-};
-
-/* The rule of the protocol that a connection has broken. RULES in innet/servers/pbox/cores.py has the texts. */
-enum broken {
-    BAD_MAGIC,
-    BAD_KIND,
-    BAD_KEY,
-    BAD_CHUNK,
-    BAD_SIZE,
-    BAD_STEP,
-    BAD_RATE,
-    BAD_RATES,
-    BAD_TWICE,
-    BAD_TURN,
-    BAD_SEAT,
-    BAD_SLOW,
-    BAD_CROWD
 };
 
 /* A chunk that is to be sent to a worker. It is bare, without its values, if it only confirms that the
@@ -84,8 +67,8 @@ struct core {
 static inline void doom(struct core *core, struct connection *c) { c->dead = core->doomed = true; }
 
 /* reports.c */
-void tell(struct core *core, const struct job *job, enum event_kind kind, u32 rank, u32 rule);
-void refuse(struct core *core, struct connection *c, enum broken rule);
+void tell(struct core *core, const struct job *job, enum core_event kind, u32 rank, u32 rule);
+void refuse(struct core *core, struct connection *c, enum violation rule);
 
 /* pushes.c: the handling of frames. The first two return false if the connection was refused. */
 bool begin_frame(struct core *core, struct connection *c);

@@ -4,7 +4,7 @@
 
 #include <unistd.h>
 
-void tell(struct core *core, const struct job *job, enum event_kind kind, u32 rank, u32 rule)
+void tell(struct core *core, const struct job *job, enum core_event kind, u32 rank, u32 rule)
 {
     struct event event = {.job = job ? job->id : 0, .kind = kind, .rank = rank, .rule = rule};
     /* The pipe has room: its reader is a thread that does nothing else, and a job has few events. */
@@ -13,17 +13,17 @@ void tell(struct core *core, const struct job *job, enum event_kind kind, u32 ra
 }
 
 /* Sends the reason, as far as the kernel takes it at once, and hangs up. */
-void refuse(struct core *core, struct connection *c, enum broken rule)
+void refuse(struct core *core, struct connection *c, enum violation rule)
 {
     core->counts.refused++;
-    struct header reply = {.magic = MAGIC, .kind = REFUSAL, .chunk = rule};
+    struct header reply = {.magic = MAGIC, .kind = KIND_REFUSAL, .chunk = rule};
     if (!c->sent) { /* not in the middle of a frame */
         ssize_t written = send(c->socket, &reply, sizeof reply, MSG_NOSIGNAL | MSG_DONTWAIT);
         (void)written;
     }
     if (c->job && !c->job->failed) {
         c->job->failed = !c->job->asynchronous;
-        tell(core, c->job, BROKE, c->rank, rule);
+        tell(core, c->job, EVENT_BROKE, c->rank, rule);
     }
     doom(core, c);
 }
