@@ -3,25 +3,7 @@
 #ifndef INNET_PARAMETERS_H
 #define INNET_PARAMETERS_H
 
-#include "pbox.h"
-
-typedef int32_t i32;
-
-/* innet/wire/parameters.py has the same numbers and explains them. */
-enum { ASKS_DESCRIBE = 0x100, ASKS_BEGIN = 0x200, ASKS_STEP = 0x400, ASKS = 0x700 };
-enum { OVERFLOWED = 1, DONE = 0x4000, REFUSED = 0x8000 };
-enum {
-    ROW_CHUNK,
-    ROW_STEP,
-    ROW_NONCE,
-    ROW_SCALE,
-    ROW_RATE,
-    ROW_HEADER = 8,
-    ROW_COUNT = 1,
-    ROW_RULE = 3
-};
-enum { MOST_CHUNKS = 1 << 26, NOT_FINITE = 1000 };
-enum refusal { ACCEPTED, UNKNOWN, NO_ROOM, OUT_OF_TURN, DISAGREE, MALFORMED };
+#include "optimizers.h"
 
 struct parameters;
 
