@@ -27,9 +27,11 @@ PLACE = Place(0, 0, 8)
 SWITCH, FALLBACK = pb.PATH_SWITCH, pb.PATH_FALLBACK
 
 
-def spec(workers: int = 2, quorum: int = 0, fewest: int = 0, lease_s: float = 3600.0) -> JobSpec:
+def spec(
+    workers: int = 2, quorum: int = 0, min_workers: int = 0, lease_s: float = 3600.0
+) -> JobSpec:
     quorum = quorum or workers
-    return JobSpec("job", "tor", 1, workers, quorum, fewest or quorum, 8, lease_s, b"", 1)
+    return JobSpec("job", "tor", 1, workers, quorum, min_workers or quorum, 8, lease_s, b"", 1)
 
 
 def where(rank: int, port: int = 0) -> Attachment:
@@ -40,9 +42,9 @@ class Told:
     """A job, and the events for its workers, by nonce."""
 
     def __init__(
-        self, workers: int = 2, quorum: int = 0, place: Place | None = PLACE, fewest: int = 0
+        self, workers: int = 2, quorum: int = 0, place: Place | None = PLACE, min_workers: int = 0
     ) -> None:
-        self.job = Job(spec(workers, quorum, fewest), 7, INVITATION, 0.0, place)
+        self.job = Job(spec(workers, quorum, min_workers), 7, INVITATION, 0.0, place)
         self.now = 0.0
         self.last: list[Tell | Dismiss] = []
 
@@ -460,7 +462,7 @@ def test_a_quorum_begins_when_all_are_there_and_goes_on_without_some():
 
 
 def test_who_is_left_goes_on_in_a_new_term_until_there_are_too_few():
-    told = Told(4, fewest=2)
+    told = Told(4, min_workers=2)
     told.do("switch_changed", None)
     told.seat(0, 1, 2, 3)
     assert told.job.wanted(0.0).quorum == 4

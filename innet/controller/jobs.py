@@ -144,7 +144,7 @@ class Job:
     @property
     def ending(self) -> bool:
         """Return whether too many workers have left to finish another exchange."""
-        return self._left < self.spec.fewest
+        return self._left < self.spec.min_workers
 
     @property
     def complete(self) -> bool:
@@ -154,7 +154,7 @@ class Job:
     @property
     def quorum(self) -> int:
         """Return the number of contributions that make a result in this term."""
-        return min(self.spec.quorum, max(self._left, self.spec.fewest))
+        return min(self.spec.quorum, max(self._left, self.spec.min_workers))
 
     @property
     def _left(self) -> int:
@@ -630,7 +630,7 @@ class Job:
             job_id=self.spec.id,
             rank=worker.rank,
             workers=self.spec.workers,
-            fewest=self.spec.fewest,
+            min_workers=self.spec.min_workers,
             lanes=self._invitation.lanes,
         )
         actions: Actions = [Tell(worker.nonce, pb.JoinEvent(admission=admission))]

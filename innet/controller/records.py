@@ -103,7 +103,7 @@ class JobSpec:
     """A job as it was requested. `number` counts jobs in the order of their creation.
 
     A result needs `quorum` contributions, or those of all workers that are left, if these are
-    fewer. With fewer than `fewest` workers there are no results. `token_digest` is the digest of
+    fewer. With fewer than `min_workers` workers there are no results. `token_digest` is the digest of
     the token of all ranks, or the digests of each rank's own. `others` are the switches besides
     `switch` on which the job has slots.
     """
@@ -113,7 +113,7 @@ class JobSpec:
     id: int
     workers: int
     quorum: int
-    fewest: int
+    min_workers: int
     slots: int
     lease_s: float
     token_digest: bytes

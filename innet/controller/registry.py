@@ -232,7 +232,7 @@ class Registry:
                 id=self._new_id(),
                 workers=request.workers,
                 quorum=request.quorum or request.workers,
-                fewest=request.fewest or request.quorum or request.workers,
+                min_workers=request.min_workers or request.quorum or request.workers,
                 slots=slots,
                 lease_s=request.lease_s or defaults.JOB_LEASE_S,
                 token_digest=b"".join(request.token_digests) or token_digest(token),
@@ -754,11 +754,11 @@ def _check_tree(request: pb.CreateJobRequest, fabric: Fabric) -> None:
     Several switches can sum only the contributions of all workers, because no switch knows in time
     which workers are there.
     """
-    fewest = request.fewest or request.quorum or request.workers
-    if not fabric.single and fewest < request.workers:
+    min_workers = request.min_workers or request.quorum or request.workers
+    if not fabric.single and min_workers < request.workers:
         raise UsageError(
             f"{request.switch!r} has switches below it, and such a job needs all of its workers: "
-            "leave the quorum and --fewest away, or create the job on one of the lowest switches"
+            "leave the quorum and --min-workers away, or create the job on one of the lowest switches"
         )
 
 

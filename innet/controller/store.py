@@ -59,7 +59,7 @@ _SCHEMA = (
         id INTEGER NOT NULL UNIQUE,
         workers INTEGER NOT NULL,
         quorum INTEGER NOT NULL,
-        fewest INTEGER NOT NULL,
+        min_workers INTEGER NOT NULL,
         wanted_slots INTEGER NOT NULL,
         lease_s REAL NOT NULL,
         token_digest BLOB NOT NULL,
@@ -207,7 +207,7 @@ class Store:
         """Keep a job as it is now, with its workers."""
         spec, place = job.spec, job.place
         row = (
-            spec.name, spec.switch, spec.id, spec.workers, spec.quorum, spec.fewest, spec.slots,
+            spec.name, spec.switch, spec.id, spec.workers, spec.quorum, spec.min_workers, spec.slots,
             spec.lease_s, spec.token_digest, spec.number, job.term,
             *(astuple(place) if place else (None, None, None)),
             job.fresh, job.agreement, json.dumps(job.departed), json.dumps(spec.others),
