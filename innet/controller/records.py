@@ -28,8 +28,8 @@ class Uplink:
 
 
 @dataclass(frozen=True)
-class Place:
-    """A job's part of a switch: slots, and the index of its counters and of its multicast group."""
+class SlotRange:
+    """A job's slots on its switches, and the index of its counters and of its multicast group there."""
 
     index: int
     first_slot: int
@@ -69,7 +69,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Wanted:
-    """The entries for a job that a switch should hold. The job has a place there.
+    """The entries for a job that a switch should hold. The job has slots there.
 
     While `workers` and `shares` are empty, it should hold none. Where several switches sum,
     `workers` are those attached to this one. `beyond` has the ports that lead to the other workers,
@@ -78,7 +78,7 @@ class Wanted:
     """
 
     job: int
-    place: Place
+    slot_range: SlotRange
     term: int
     quorum: int
     workers: Mapping[int, Attachment]
@@ -142,7 +142,7 @@ class JobRecord:
 
     spec: JobSpec
     term: int
-    place: Place | None
+    slot_range: SlotRange | None
     fresh: bool
     agreement: bytes
     departed: tuple[tuple[int, str], ...]
