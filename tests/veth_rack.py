@@ -12,7 +12,7 @@ from commands import BIN
 
 from innet.controller.server import ControllerServer
 from innet.host.agent import Agent, join
-from innet.local.rack import free_tcp_port
+from innet.local.ports import free_tcp_port
 from innet.observe.checklist import check
 from innet.observe.diagnosis import diagnose
 from innet.observe.roles import Role

@@ -8,7 +8,7 @@ from functools import partial
 
 from rich.console import Group, RenderableType
 from rich.live import Live
-from rich.table import Column, Table
+from rich.table import Table
 
 from innet.errors import NotFound
 from innet.host.waiting import named
@@ -21,6 +21,7 @@ from innet.rpc import innet_pb2_grpc as rpc
 from innet.rpc.client import translated
 from innet.rpc.words import PATHS
 from innet.terminal.console import PlainConsole
+from innet.terminal.tables import folding_table
 
 _TREE_COUNTERS = ("completed", "waiting", "raised", "pending")
 
@@ -63,7 +64,7 @@ class Screen:
         return Group(*tables)
 
     def _jobs(self, samples: Iterable[Sample]) -> Table:
-        table = _table(
+        table = folding_table(
             "job", "switch", "path", "term", "workers", "quorum", "slots", "exchanges/s",
             "chunks/s", "MB/s", "repeated/s", "round trip", "stuck",
         )  # fmt: skip
@@ -79,7 +80,7 @@ class Screen:
         return table
 
     def _members(self, sample: Sample) -> Table:
-        table = _table(
+        table = folding_table(
             "worker", "port", "address", "exchange", "chunks left", "exchanges/s", "chunks/s",
             "MB/s", "repeated/s", "window", "round trip", "stuck", "heard",
         )  # fmt: skip
@@ -97,7 +98,9 @@ class Screen:
 
     def _tree(self, sample: Sample) -> Table:
         """Return the table of a job's switches, with what holds sums up there."""
-        table = _table("switch of the job", "sums go to", "workers", *_TREE_COUNTERS, "held up")
+        table = folding_table(
+            "switch of the job", "sums go to", "workers", *_TREE_COUNTERS, "held up"
+        )
         before = next((each for each in self._samples if each.job.name == sample.job.name), sample)
         for each, said in zip(sample.job.tree, held_up(View(before, sample)), strict=True):
             counters = [f"{getattr(each.counters, name):,}" for name in _TREE_COUNTERS]
@@ -112,7 +115,7 @@ class Screen:
         return self._before.samples if self._before else ()
 
     def _switches(self, now: Overview) -> Table:
-        table = _table("switch", "controlled", "slots in use", "port", *PORT_COUNTERS)
+        table = folding_table("switch", "controlled", "slots in use", "port", *PORT_COUNTERS)
         for switch in now.switches:
             taken = f"{switch.slots - switch.free_slots} of {switch.slots}"
             reachable = "yes" if switch.reachable else "no"
@@ -200,10 +203,6 @@ def _job(stub: rpc.ControllerStub, name: str) -> pb.Job:
     with translated(f"look at the job {name!r}"):
         found: pb.Job = stub.GetJob(pb.GetJobRequest(name=name))
     return found
-
-
-def _table(*names: str) -> Table:
-    return Table(*(Column(name, overflow="fold") for name in names))
 
 
 def _path(job: pb.Job) -> str:
