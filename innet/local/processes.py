@@ -3,7 +3,6 @@
 import contextlib
 import ctypes
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -47,10 +46,7 @@ def announced(server: subprocess.Popen[str], name: str) -> str:
     line = server.stdout.readline() if server.stdout else ""
     first, _, address = line.strip().partition(" ")
     if first != name or not address:
-        started = (
-            shlex.join(map(str, server.args)) if isinstance(server.args, list) else server.args
-        )
-        raise InnetError(f"{started} did not print its address, {name} HOST:PORT, but {line!r}")
+        raise InnetError(f"the server did not start: it printed {line!r}, not {name} HOST:PORT")
     return address
 
 

@@ -54,9 +54,9 @@ def doctor(
 
     if job:
         with connected(address, tls_folder) as stub:
-            view = sample.watch(lambda: sample.take(stub, job), interval)
-        found = diagnosis.diagnose(view)
-        report.show_diagnosis(console(soft_wrap=True), view, found)
+            observation = sample.sample_twice(lambda: sample.sample_job(stub, job), interval)
+        found = diagnosis.diagnose(observation)
+        report.show_diagnosis(console(soft_wrap=True), observation, found)
     else:
         folder = {"INNET_TLS": str(tls_folder)} if tls_folder else {}
         environment = {**os.environ, "INNET_CONTROLLER": address, **folder}
@@ -78,4 +78,4 @@ def top(
     from innet.observe import top as live
 
     with connected(address, tls_folder) as stub:
-        live.run(lambda: live.look(stub, job), console(), interval, once=once)
+        live.run(lambda: live.read_overview(stub, job), console(), interval, once=once)
