@@ -179,7 +179,7 @@ def test_who_left_without_contributing_is_named(switch: Switch, arrived: tuple[i
 
 
 def test_who_left_is_not_missed_where_enough_others_are_left(switch: Switch):
-    info = WorkerInfo(WORKER_INFO.job, WORKER_INFO.rank, workers=3, fewest=2, lanes=LANES)
+    info = WorkerInfo(WORKER_INFO.job, WORKER_INFO.rank, workers=3, min_workers=2, lanes=LANES)
     gone = {1: "it has left the job"}
     worker = Worker(switch, JobView(lambda: gone), info)
     running = worker.start(CHUNKS[:1])

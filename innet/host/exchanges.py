@@ -408,7 +408,7 @@ class Exchanges:
     def _check_departures(self, needed: int | None = None) -> None:
         """Raise WorkersMissing if too few workers are left, or fewer than `needed`."""
         departed = self._controller.departed()
-        if self._info.workers - len(departed) < (needed or self._info.fewest):
+        if self._info.workers - len(departed) < (needed or self._info.min_workers):
             reasons = "; ".join(f"worker {rank}: {why}" for rank, why in departed.items())
             raise WorkersMissing(f"the all-reduce cannot finish: {reasons}")
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 class WorkerInfo:
     """A worker's rank and its job, as the controller gave them; valid until the worker leaves.
 
-    With fewer than `fewest` workers there are no results.
+    With fewer than `min_workers` workers there are no results.
     """
 
     job: int
     rank: int
     workers: int
-    fewest: int
+    min_workers: int
     lanes: int
 
 

@@ -154,9 +154,10 @@ class RackedParameters:
 
 def _checked(values: list[Floats], info: WorkerInfo) -> list[int]:
     """Return the sizes. Raises UsageError if the values or the job do not suit."""
-    if info.fewest < info.workers:
+    if info.min_workers < info.workers:
         raise UsageError(
-            "a rack server needs all workers of its job: create it without --quorum and --fewest"
+            "a rack server needs all workers of its job: create it without --quorum and "
+            "--min-workers"
         )
     for each in values:
         if each.dtype != np.float32 or not each.flags.c_contiguous or not each.flags.writeable:
