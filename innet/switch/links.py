@@ -30,7 +30,7 @@ class Links:
         self._changes = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
         self._changes.bind((0, _RTMGRP_LINK))
         self._changes.setblocking(False)
-        self._waker = os.eventfd(0, os.EFD_CLOEXEC)
+        self._bell = os.eventfd(0, os.EFD_CLOEXEC)
         self._look()
         self._thread = threading.Thread(target=self._watch, name="innet-links", daemon=True)
         self._thread.start()
@@ -41,16 +41,16 @@ class Links:
 
     def close(self) -> None:
         """Stop watching."""
-        os.eventfd_write(self._waker, 1)
+        os.eventfd_write(self._bell, 1)
         self._thread.join()
         self._changes.close()
-        os.close(self._waker)
+        os.close(self._bell)
 
     def _watch(self) -> None:
         poller = select.poll()
         poller.register(self._changes, select.POLLIN)
-        poller.register(self._waker, select.POLLIN)
-        while all(each != self._waker for each, _ in poller.poll()):
+        poller.register(self._bell, select.POLLIN)
+        while all(each != self._bell for each, _ in poller.poll()):
             # The messages themselves do not matter, nor do any that the buffer had no room for.
             with contextlib.suppress(OSError):
                 while self._changes.recv(1 << 16):
