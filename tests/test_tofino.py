@@ -14,7 +14,7 @@ from innet.errors import CompilerError
 from innet.p4 import compile as p4c
 from innet.p4 import tofino
 from innet.p4.artifacts import artifact, digest
-from innet.p4.report import LIMITS, Containers, Report, Stage, lines
+from innet.p4.report import LIMITS, Containers, ResourceReport, Stage, lines
 
 ASSEMBLY = """\
 version:
@@ -76,7 +76,7 @@ stage 0 egress:
 
 
 def test_a_report_says_what_the_assembly_says():
-    report = Report.of(ASSEMBLY)
+    report = ResourceReport.of(ASSEMBLY)
     assert (report.chip, report.stages_available) == ("Tofino", 12)
     assert report.stages == [
         Stage(tables=2, srams=1, tcams=2, map_rams=0, stateful_alus=0, hash_units=0),
@@ -92,14 +92,14 @@ def test_a_report_says_what_the_assembly_says():
 
 
 def test_a_report_outlives_its_file():
-    report = Report.of(ASSEMBLY)
-    assert Report.from_json(report.to_json()) == report
+    report = ResourceReport.of(ASSEMBLY)
+    assert ResourceReport.from_json(report.to_json()) == report
 
 
 @pytest.mark.parametrize("text", ["", "version:\n  target: Trident\n"])
 def test_what_is_no_assembly_is_refused(text: str):
     with pytest.raises(CompilerError, match="not an assembly"):
-        Report.of(text)
+        ResourceReport.of(text)
 
 
 def test_the_programs_were_made_from_the_present_sources():
@@ -120,7 +120,7 @@ def test_the_programs_are_the_files_that_the_compiler_wrote():
 
 @pytest.mark.parametrize("chip", tofino.CHIPS)
 def test_the_committed_reports_are_those_of_the_committed_assemblies(chip: str):
-    assert tofino.report(chip) == Report.of(tofino.assembly(chip))
+    assert tofino.report(chip) == ResourceReport.of(tofino.assembly(chip))
 
 
 @pytest.mark.parametrize("chip", tofino.CHIPS)

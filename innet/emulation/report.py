@@ -7,16 +7,16 @@ from pathlib import Path
 
 from rich.table import Table
 
-from innet.emulation.launch import Ended
-from innet.emulation.meter import Traffic
+from innet.emulation.launch import HostExit
 from innet.emulation.plan import PlannedLink
 from innet.emulation.sums import SwitchSums
+from innet.emulation.traffic import Traffic
 from innet.errors import UsageError
 from innet.terminal.console import PlainConsole
 
 
 @dataclass(frozen=True)
-class LinkUse:
+class LinkTraffic:
     """A link and its traffic. `rate` is its cap in bits per second, None if it has none."""
 
     link: str
@@ -24,24 +24,24 @@ class LinkUse:
     traffic: Traffic
 
     @classmethod
-    def of(cls, link: PlannedLink, traffic: Traffic) -> "LinkUse":
+    def of(cls, link: PlannedLink, traffic: Traffic) -> "LinkTraffic":
         """Return the use of a link of the plan."""
         return cls(link.name, link.spec.rate, traffic)
 
 
 @dataclass(frozen=True)
-class Report:
+class EmulationReport:
     """The results of an emulation. `seconds` runs from the command's start to the last host's end."""
 
     topology: str
     command: Sequence[str]
     seconds: float
-    hosts: Sequence[Ended]
+    hosts: Sequence[HostExit]
     switches: Sequence[SwitchSums]
-    links: Sequence[LinkUse]
+    links: Sequence[LinkTraffic]
 
     @property
-    def failures(self) -> list[Ended]:
+    def failures(self) -> list[HostExit]:
         """Return the hosts whose command has failed, in the order of `hosts`."""
         return [host for host in self.hosts if host.failed]
 

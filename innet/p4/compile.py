@@ -26,7 +26,7 @@ def compile_program(lanes: int, slots: int, target: Path) -> list[Path]:
     # Run in the sources' folder, so that p4c writes relative paths into the JSON.
     done = subprocess.run(
         [
-            path_of(COMPILER), "--arch", "v1model", *options(lanes, slots),
+            compiler_path(COMPILER), "--arch", "v1model", *options(lanes, slots),
             "-o", str(program), "--p4runtime-files", str(info), str(_MAIN),
         ],
         cwd=SOURCES, capture_output=True, text=True, check=False,
@@ -66,12 +66,12 @@ def source_digests(folder: str = "v1model") -> dict[str, str]:
 
 def compiler_version(compiler: str = COMPILER) -> CompilerVersion:
     """Ask a compiler on the PATH for its version. Raises CompilerError."""
-    command = [path_of(compiler), "--version"]
+    command = [compiler_path(compiler), "--version"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return CompilerVersion.printed(compiler, done.stdout + done.stderr)
 
 
-def path_of(compiler: str) -> str:
+def compiler_path(compiler: str) -> str:
     """Return the path of a compiler on the PATH. Raises CompilerError if it is not there."""
     path = shutil.which(compiler)
     if not path:
