@@ -158,7 +158,7 @@ racks: [{switch: tor, hosts: 1, link: {cap: tbf}}]
         (ONE_RACK.replace("2", "2, ports: [4, 4]"), "port 4 of tor is given twice"),
         (ONE_RACK.replace("2", "2, ports: [4, 510]"), "racks.0.ports.1: Input should be less"),
         (ONE_RACK.replace("tor}", "tor, kind: ovs}"), "switches.0.kind: Input should be 'embedded'"),
-        (ONE_RACK.replace("tor}", "tor, uplinks: [x]}"), "tor: its parent 'x' is not in switches or servers"),
+        (ONE_RACK.replace("tor}", "tor, uplinks: [x]}"), "its parent 'x' is not in switches or servers"),
         (ONE_RACK.replace("tor}", "tor, uplinks: [tor]}"), "the uplinks form a cycle, tor to tor"),
         (ONE_RACK.replace("tor}]", "tor}, {name: b}]"), "nothing is below 'b'"),
         (

@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from google.protobuf import text_format
 from p4.config.v1 import p4info_pb2
@@ -105,20 +105,9 @@ def report(chip: str) -> ResourceReport:
     return ResourceReport.from_json(_artifact(f"{chip}.report.json").read_text())
 
 
-def assembly(chip: str) -> str:
-    """Return the included program in the form that p4c-barefoot wrote for the assembler."""
-    return gzip.decompress(_artifact(f"{chip}.bfa.gz").read_bytes()).decode()
-
-
 def p4info(chip: str) -> p4info_pb2.P4Info:
     """Return the program's schema for P4Runtime."""
     return text_format.Parse(_artifact(f"{chip}.p4info.txtpb").read_text(), p4info_pb2.P4Info())
-
-
-def manifest() -> dict[str, Any]:
-    """Return the sources, options and compiler of the artifacts, and their digests."""
-    found: dict[str, Any] = json.loads((artifacts() / "manifest.json").read_text())
-    return found
 
 
 def artifacts() -> Traversable:
