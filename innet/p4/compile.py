@@ -3,7 +3,6 @@
 import json
 import shutil
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 
 from innet.errors import CompilerError
@@ -36,10 +35,10 @@ def compile_program(lanes: int, slots: int, target: Path) -> list[Path]:
     return [program, info]
 
 
-def compile_artifacts(target: Path, programs: Mapping[int, int] = SLOTS) -> None:
-    """Compile every program (lanes: slots) to `target`, with the manifest."""
+def compile_artifacts(target: Path) -> None:
+    """Compile every included program to `target`, with the manifest."""
     made = {}
-    for lanes, slots in programs.items():
+    for lanes, slots in SLOTS.items():
         files = compile_program(lanes, slots, target)
         made[f"aggregate-{lanes}"] = {
             "options": options(lanes, slots),
