@@ -90,7 +90,7 @@ def test_a_rack_of_one_worker_sums_with_others(spine: Forest):
 
 
 def test_a_job_over_several_switches_needs_all_workers(spine: Forest):
-    for asked in ({"quorum": 2}, {"fewest": 1}):
+    for asked in ({"quorum": 2}, {"min_workers": 1}):
         with (
             pytest.raises(InnetError, match="needs all of its workers"),
             spine.job("tor", 3, **asked),

@@ -35,7 +35,7 @@ def create(
     quorum: Annotated[
         int, typer.Option(min=0, help="Contributions that make a sum; 0: those of all workers.")
     ] = 0,
-    fewest: Annotated[
+    min_workers: Annotated[
         int,
         typer.Option(min=0, help="Workers that must be left for the job to go on; 0: the quorum."),
     ] = 0,
@@ -58,7 +58,7 @@ def create(
     """Create a job: reserve slots of a switch, and print the token that its workers need."""
     request = pb.CreateJobRequest(
         name=name, switch=switch, workers=workers, slots=slots, quorum=quorum,
-        fewest=fewest, queue=queue, lease_s=lease,
+        min_workers=min_workers, queue=queue, lease_s=lease,
     )  # fmt: skip
     with contextlib.ExitStack() as stack:
         secret = stack.enter_context(private_file(token_file)) if token_file else None
