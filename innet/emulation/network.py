@@ -42,9 +42,9 @@ class CappedInterface(TCIntf):
         super().config(txo=False, **settings)
         for command in cap_commands(spec or LinkSpec(), self.name):
             # Some versions of tc warn although the kernel succeeds; the exit status is then 0.
-            _, said, status = self.node.pexec(command)
+            _, output, status = self.node.pexec(command)
             if status:
-                raise InnetError(f"cannot cap {self.name} with {command!r}: {said.strip()}")
+                raise InnetError(f"cannot cap {self.name} with {command!r}: {output.strip()}")
 
 
 def cap_commands(spec: LinkSpec, interface: str) -> list[str]:
@@ -90,8 +90,8 @@ class EmulatedSwitch(InnetSwitch):
                 if not self.alive:
                     break
             ready.cancel()
-        said = self.log.read_text().strip()
-        raise InnetError(f"{self.name} does not serve P4Runtime: {said or 'it says nothing'}")
+        output = self.log.read_text().strip()
+        raise InnetError(f"{self.name} does not serve P4Runtime: {output or 'its log is empty'}")
 
     @property
     def alive(self) -> bool:

@@ -10,7 +10,7 @@ from rich.table import Table
 from innet.emulation.launch import HostExit
 from innet.emulation.plan import PlannedLink
 from innet.emulation.sums import SwitchSums
-from innet.emulation.traffic import Traffic
+from innet.emulation.traffic import LinkCounters
 from innet.errors import UsageError
 from innet.terminal.console import PlainConsole
 
@@ -21,10 +21,10 @@ class LinkTraffic:
 
     link: str
     rate: int | None
-    traffic: Traffic
+    traffic: LinkCounters
 
     @classmethod
-    def of(cls, link: PlannedLink, traffic: Traffic) -> "LinkTraffic":
+    def of(cls, link: PlannedLink, traffic: LinkCounters) -> "LinkTraffic":
         """Return the use of a link of the plan."""
         return cls(link.name, link.spec.rate, traffic)
 
@@ -71,8 +71,8 @@ class EmulationReport:
                 )  # fmt: skip
             console.print(sums)
         if self.hosts:
-            said = ", ".join(f"{each.host} {each}" for each in self.hosts if each.code != 0)
-            ends = said or f"all {len(self.hosts)} hosts ended with exit code 0"
+            others = ", ".join(f"{each.host} {each}" for each in self.hosts if each.code != 0)
+            ends = others or f"all {len(self.hosts)} hosts ended with exit code 0"
             console.print(f"{ends}, after {self.seconds:.1f} s")
 
 

@@ -13,7 +13,7 @@ _SAMPLE_INTERVAL_S = 0.1
 
 
 @dataclass(frozen=True)
-class Traffic:
+class LinkCounters:
     """The traffic of a link since it was made: whole Ethernet frames, without their checksums."""
 
     up_bytes: int
@@ -38,7 +38,7 @@ class TrafficReader:
         self._links = links
         self._pids = pids
 
-    def read(self) -> dict[str, Traffic]:
+    def read(self) -> dict[str, LinkCounters]:
         """Return every link's traffic, by name: sent (up) and received (down) at the child's end."""
         # A namespace is read once: a switch has as many interfaces in it as ports.
         nodes = {link.child.node for link in self._links}
@@ -49,7 +49,7 @@ class TrafficReader:
 class TrafficSampler:
     """A thread that reads the links' counters many times a second, while the object is entered."""
 
-    def __init__(self, read: Callable[[], Mapping[str, Traffic]]) -> None:
+    def __init__(self, read: Callable[[], Mapping[str, LinkCounters]]) -> None:
         self.samples = TrafficSeries()
         self._read = read
         self._done = threading.Event()
@@ -74,11 +74,11 @@ class TrafficSampler:
                 self.samples.down_bytes.setdefault(name, []).append(traffic.down_bytes)
 
 
-def _interfaces(process: int) -> dict[str, Traffic]:
+def _interfaces(process: int) -> dict[str, LinkCounters]:
     """Return the counters of all interfaces in the namespace of a process."""
     found = {}
     for line in Path(f"/proc/{process}/net/dev").read_text().splitlines()[2:]:
         name, _, numbers = line.partition(":")
         received, frames_in, *_, sent, frames_out = (int(each) for each in numbers.split()[:10])
-        found[name.strip()] = Traffic(sent, frames_out, received, frames_in)
+        found[name.strip()] = LinkCounters(sent, frames_out, received, frames_in)
     return found

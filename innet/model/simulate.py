@@ -134,13 +134,13 @@ class _Simulation:
         size = scenario.workers // scenario.racks
         racks = [tuple(sorted(starts[at : at + size])) for at in range(0, scenario.workers, size)]
         uplink = scenario.uplink or scenario.link
-        root = _Switch(self) if scenario.racks > 1 else None
+        root = _SimulatedSwitch(self) if scenario.racks > 1 else None
         for rack, count in _grouped(racks, scenario.link.loss or uplink.loss):
-            switch = _Switch(self)
+            switch = _SimulatedSwitch(self)
             if root:
                 switch.connect_up(root, uplink, count)
             for start, workers in _grouped(rack, scenario.link.loss):
-                worker = _Worker(self, switch, scenario.link, count * workers)
+                worker = _SimulatedWorker(self, switch, scenario.link, count * workers)
                 self.schedule(start, worker.start, 0)
                 self.unfinished += 1
 
@@ -170,22 +170,22 @@ class _Channel:
             simulation.schedule(left + self._link.delay, deliver, chunk)
 
 
-class _Switch:
+class _SimulatedSwitch:
     """A switch with its cells, its children, and its parent."""
 
     def __init__(self, simulation: _Simulation) -> None:
         self._simulation = simulation
-        self._children: list[tuple[_Worker | _Switch, _Channel]] = []
+        self._children: list[tuple[_SimulatedWorker | _SimulatedSwitch, _Channel]] = []
         self._arrived: dict[int, set[int]] = {}  # by chunk without a result: its contributors
         self._done: set[int] = set()  # chunks with a result
         self._send_up: Callable[[int], None] | None = None  # sends the rack's contribution
 
-    def connect_up(self, above: "_Switch", link: SimulatedLink, count: int) -> None:
+    def connect_up(self, above: "_SimulatedSwitch", link: SimulatedLink, count: int) -> None:
         """Attach this switch to the switch above it."""
         self._send_up = above.attach(self, link, count)
 
     def attach(
-        self, child: "_Worker | _Switch", link: SimulatedLink, count: int
+        self, child: "_SimulatedWorker | _SimulatedSwitch", link: SimulatedLink, count: int
     ) -> Callable[[int], None]:
         """Attach a child, which stands for `count` nodes. Return its function to send a contribution."""
         number = len(self._children)
@@ -221,11 +221,11 @@ class _Switch:
             channel.carry(child.result, chunk)
 
 
-class _Worker:
+class _SimulatedWorker:
     """A worker with its slots and the chunks in flight."""
 
     def __init__(
-        self, simulation: _Simulation, switch: _Switch, link: SimulatedLink, count: int
+        self, simulation: _Simulation, switch: _SimulatedSwitch, link: SimulatedLink, count: int
     ) -> None:
         self._simulation, self._count = simulation, count
         self._send = switch.attach(self, link, count)

@@ -180,7 +180,7 @@ def _uplink_problems(switch: pb.Switch) -> str:
                 f"warning: the probe from port {link.port} has not arrived at port "
                 f"{link.parent_port} of {link.parent} yet: check the cable"
             )
-    wrong = [said for link in switch.uplinks if (said := misplaced(switch.name, link))]
+    wrong = [sentence for link in switch.uplinks if (sentence := misplaced(switch.name, link))]
     if not wrong:
         return ""
     remedy = (
