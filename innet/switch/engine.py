@@ -21,16 +21,8 @@ from innet.switch import ir
 from innet.switch.bmv2json import load
 from innet.switch.build import compile_program
 from innet.switch.codegen import generate, key_bytes, key_sizes
+from innet.switch.constants import MISS, NO_BUNDLE, Drop
 from innet.switch.ports import Port
-
-MISS = 0xFFFFFFFF
-"""The id of a table's default action, in place of an entry's id."""
-
-NO_ACTION = 0xFFFFFFFF
-"""The action of an entry whose table has an action profile, or of a table without a default action."""
-
-NO_BUNDLE = 0xFFFFFFFF
-"""The bundle of entries in tables without an action profile."""
 
 _WORD = (1 << 64) - 1
 _LARGEST_NUMBER = 16  # bytes
@@ -99,15 +91,8 @@ class TableCounts:
 PIPELINES = ("ingress", "egress")
 """The pipelines in which a program drops packets on purpose, perhaps because it has answered them."""
 
-DROPS = (
-    *PIPELINES,
-    "no_multicast_group",
-    "no_such_port",
-    "too_long",
-    "queue_full",
-    "priority",
-)
-"""The reasons for dropping packets, in the order of the C runtime's `enum drop`."""
+DROPS = tuple(each.name.lower() for each in Drop)
+"""The reasons for dropping packets."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +165,7 @@ class Engine:
     def start(self, ports: Iterable[Port]) -> None:
         """Start forwarding packets."""
         for port in ports:
-            self._library.rt_add_port(self._switch, port.number, port.fileno(), port.kind.value)
+            self._library.rt_add_port(self._switch, port.number, port.fileno(), port.kind)
             if port.captures:
                 files = (file.fileno() for file in port.captures)
                 self._library.rt_capture(self._switch, port.number, *files)

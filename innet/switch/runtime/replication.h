@@ -17,7 +17,7 @@ struct path {
     bool truncated;
 };
 
-enum { RT_ASKED = 0x8000, RT_MOST_SESSIONS = 0x8000, RT_MOST_GROUPS = 0x10000 };
+enum { RT_ASKED = RT_MOST_SESSIONS };
 
 struct replica { u32 port, instance; };
 
