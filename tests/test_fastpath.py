@@ -156,7 +156,7 @@ class Stay:
 
 def played(seed: int, trouble: float, slots: int) -> tuple[object, ...]:
     """Run two exchanges of a worker; return all packets, with their times, and the results."""
-    seat = Seat(job=0x1234, rank=0, workers=3, fewest=3, lanes=LANES)
+    seat = Seat(job=0x1234, rank=0, workers=3, min_workers=3, lanes=LANES)
     term = Term(0xFEDC, Way.SWITCH, first_slot=0x0180, slots=slots)
     clock = Clock()
     network = Network(seat, term, seed, trouble, clock)
@@ -242,7 +242,7 @@ def test_what_is_scaled_on_its_way_has_the_bits_of_what_is_not(trouble, compiled
     scaling, own = travelling(values, agreed)
     if not compiled:
         monkeypatch.setattr(fastpath, "compiled", lambda: None)
-    seat = Seat(job=1, rank=0, workers=3, fewest=3, lanes=LANES)
+    seat = Seat(job=1, rank=0, workers=3, min_workers=3, lanes=LANES)
     term = Term(2, Way.SWITCH, first_slot=0, slots=16)
     clock = Clock()
     network = Network(seat, term, 1, trouble, clock)
@@ -265,7 +265,7 @@ def test_of_an_exchange_that_was_broken_off_nothing_is_left():
 
     values = np.random.default_rng(8).standard_normal((40, LANES), np.float32)
     scaling, own = travelling(values, quantize.block_exponents(values))
-    seat = Seat(job=1, rank=0, workers=3, fewest=3, lanes=LANES)
+    seat = Seat(job=1, rank=0, workers=3, min_workers=3, lanes=LANES)
     term = Term(2, Way.SWITCH, first_slot=0, slots=16)
     clock = Clock()
     network = Network(seat, term, 1, 0.0, clock)
@@ -283,7 +283,7 @@ def test_of_an_exchange_that_was_broken_off_nothing_is_left():
 
 @needs_compiler
 def test_c_is_given_nothing_that_it_would_take_for_something_else():
-    seat = Seat(job=1, rank=0, workers=3, fewest=3, lanes=LANES)
+    seat = Seat(job=1, rank=0, workers=3, min_workers=3, lanes=LANES)
     term = Term(2, Way.SWITCH, first_slot=0, slots=4)
     network = Network(seat, term, 1, 0.0, Clock())
     packets = blank(4, LANES, Kind.CONTRIBUTION, FRONT)

@@ -332,7 +332,7 @@ class SwitchTransport:
         gone = {r for r in departed if now - self._left_at[r] > _DEPARTURE_SETTLES}
         for bitmap in np.unique(arrived).tolist():
             absent = {rank for rank in gone if not bitmap >> rank & 1}
-            if self._seat.workers - len(absent) < self._seat.fewest:
+            if self._seat.workers - len(absent) < self._seat.min_workers:
                 self._gone |= {rank: departed[rank] for rank in absent}
 
     def _take_stale(self, batch: Records, among: Indices) -> None:
