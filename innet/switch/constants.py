@@ -31,17 +31,18 @@ class PortKind(enum.IntEnum):
     SEGMENTS = 2  # UDP, with segmentation offload
 
 
-class Drop(enum.IntEnum):
-    """The reason for dropping a packet."""
+PIPELINES = ("ingress", "egress")
+"""The pipelines in which a program drops packets on purpose, perhaps because it has answered them."""
 
-    INGRESS = 0  # the program's own decision, in either pipeline
-    EGRESS = 1
-    NO_MULTICAST_GROUP = 2
-    NO_SUCH_PORT = 3
-    TOO_LONG = 4
-    QUEUE_FULL = 5
-    PRIORITY = 6
-
+DROPS = (
+    *PIPELINES,
+    "no_multicast_group",
+    "no_such_port",
+    "too_long",
+    "queue_full",
+    "priority",
+)
+"""The reasons for dropping packets, by their numbers."""
 
 CONSTANTS: Constants = {
     "RT_MISS": MISS,
@@ -52,8 +53,8 @@ CONSTANTS: Constants = {
     "COUNTER_BYTES": COUNTER_BYTES,
     "METER_BYTES": METER_BYTES,
     "PORT": PortKind,
-    "DROP": Drop,
-    "DROPS": len(Drop),
+    "DROPS": len(DROPS),
+    **{f"DROP_{reason.upper()}": number for number, reason in enumerate(DROPS)},
     "MOST_SEGMENTS": MOST_SEGMENTS,
     "MOST_SENT_BYTES": MOST_SENT_BYTES,
     "UDP_SEGMENT": UDP_SEGMENT,

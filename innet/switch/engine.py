@@ -21,7 +21,7 @@ from innet.switch import ir
 from innet.switch.bmv2json import load
 from innet.switch.build import compile_program
 from innet.switch.codegen import generate, key_bytes, key_sizes
-from innet.switch.constants import MISS, NO_BUNDLE, Drop
+from innet.switch.constants import DROPS, MISS, NO_BUNDLE
 from innet.switch.ports import Port
 
 _WORD = (1 << 64) - 1
@@ -86,13 +86,6 @@ class TableCounts:
 
     hits: int
     misses: int
-
-
-PIPELINES = ("ingress", "egress")
-"""The pipelines in which a program drops packets on purpose, perhaps because it has answered them."""
-
-DROPS = tuple(each.name.lower() for each in Drop)
-"""The reasons for dropping packets."""
 
 
 @dataclass(frozen=True)
@@ -394,9 +387,9 @@ class Engine:
         """Switch the samples for one kind of digest on or off."""
         self._library.rt_set_learning(self._switch, number, on)
 
-    def set_learned_waker(self, waker: int) -> None:
+    def set_wakeup(self, eventfd: int) -> None:
         """Set the eventfd that is written to when there are new samples."""
-        self._library.rt_set_learned_waker(self._switch, waker)
+        self._library.rt_set_wakeup(self._switch, eventfd)
 
     def learned(self) -> list[tuple[int, bytes]]:
         """Take the samples since the last call, each as the kind of digest and its bytes."""
@@ -492,7 +485,7 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
         "rt_set_group": (None, (switch, u32, ctypes.POINTER(_Replica), u32)),
         "rt_set_session": (None, (switch, u32, ctypes.POINTER(_Replica), u32, u32, u32)),
         "rt_set_learning": (None, (switch, u32, flag)),
-        "rt_set_learned_waker": (None, (switch, ctypes.c_int)),
+        "rt_set_wakeup": (None, (switch, ctypes.c_int)),
         "rt_learned": (u32, (switch, text, u32)),
         "rt_set_priority_queues": (None, (switch, u32)),
         "rt_capture": (None, (switch, u32, ctypes.c_int, ctypes.c_int)),

@@ -54,8 +54,8 @@ struct replication {
     u8 *learned; /* a ring of samples: list, size, bytes */
     u32 learned_first, learned_bytes;
     u64 learned_lost;
-    bool *learning;    /* whether somebody wants samples of the list */
-    int learned_waker; /* an eventfd, or -1 */
+    bool *learning;      /* whether somebody wants samples of the list */
+    int learned_eventfd; /* or -1 */
     bool wake_reader;
 };
 

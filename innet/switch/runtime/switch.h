@@ -79,7 +79,7 @@ static inline const struct copies *rt_session(struct sw *sw, u32 session)
     return session < RT_MOST_SESSIONS ? sw->replication.sessions[session] : NULL;
 }
 
-static inline void rt_dropped(struct sw *sw, enum drop why) { sw->dropped[why]++; }
+static inline void rt_dropped(struct sw *sw, u32 why) { sw->dropped[why]++; }
 
 static inline u32 rt_drop_port(const struct sw *sw) { return sw->drop_port; }
 
