@@ -43,7 +43,7 @@ class Scaling:
         self._done = np.zeros(rows, np.uint8)
         self._down, self._mean = down, mean
         self._kept = up, fit
-        self.native = fastpath.Scaling(
+        self.native = fastpath.NativeScaling(
             lanes, at(self._values, np.float32), at(up, np.float32, rows), at(fit, np.bool_, rows),
             at(self.integers, np.int32), 0, at(down, np.float32, rows), mean,
             at(self._results, np.float32), at(self._done, np.uint8),
