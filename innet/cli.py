@@ -28,7 +28,7 @@ from innet.terminal import outcome as commands
 from innet.terminal.console import console, say
 
 if TYPE_CHECKING:
-    from innet.controller.registry import Registry
+    from innet.controller.controller import Controller
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -196,7 +196,7 @@ def controller(
         server = ControllerServer(address, identity, insecure=insecure, state=state, policy=policy)
         stack.callback(server.close)
         metrics = metrics_address and stack.enter_context(
-            _metrics(server.registry, metrics_address)
+            _metrics(server.controller, metrics_address)
         )
         stop = commands.StopRequest()  # before the line below: a signal counts from there on
         say(f"controller {commands.served_address(address, server.port)}")
@@ -738,11 +738,11 @@ def top(
         live.run(lambda: live.look(stub, job), console(), interval, once=once)
 
 
-def _metrics(registry: "Registry", address: str) -> contextlib.AbstractContextManager[str]:
+def _metrics(controller: "Controller", address: str) -> contextlib.AbstractContextManager[str]:
     from innet.controller.metrics import ControllerCollector
     from innet.telemetry.prometheus import serve
 
-    return serve(ControllerCollector(registry), address, "--metrics-addr")
+    return serve(ControllerCollector(controller), address, "--metrics-addr")
 
 
 def parse_ports(text: str) -> list[int]:

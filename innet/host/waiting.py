@@ -3,8 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable
 
-TELL_AFTER_S = 5.0
-"""Seconds after which a wait is worth a line in the log."""
+from innet.rpc.words import LONG_WAIT_S
 
 _LONGEST_STEP = 2.0
 """Seconds between two looks at a stopwatch; if more have passed, the process was stopped meanwhile."""
@@ -39,7 +38,7 @@ class Notice:
 
     def look(self, seconds: float, ranks: Iterable[int]) -> None:
         """Note how long, and for which ranks, this worker has waited."""
-        if seconds < TELL_AFTER_S:
+        if seconds < LONG_WAIT_S:
             return
         others = frozenset(ranks) - {self._rank}
         if not others <= self._named:
