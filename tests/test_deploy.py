@@ -349,9 +349,9 @@ def test_what_a_tofino_lacks_is_said(folder: Path):
     ("file", "content", "why"),
     [
         ("bfrt.json", '{"tables": [{"name": "pipe.Other.t"}]}', "has another program"),
-        ("bfrt.json", "[]", "not what a compiler writes"),
-        ("bfrt.json", "{", "bfrt.json is no JSON"),
-        ("pipe/context.json", "no", "context.json is no JSON"),
+        ("bfrt.json", "[]", "not a JSON object"),
+        ("bfrt.json", "{", "bfrt.json is not JSON"),
+        ("pipe/context.json", "no", "context.json is not JSON"),
         ("pipe/tofino.bin", "", "tofino.bin is empty"),
     ],
 )

@@ -19,7 +19,7 @@ from test_bmv2 import exact_mean
 
 from innet.emulation import requirements
 from innet.emulation.plan import plan
-from innet.emulation.run import FOLDERS, remove_leftovers
+from innet.emulation.run import RUN_FOLDER, remove_leftovers
 from innet.emulation.topology import load
 
 INNET = Path(sys.executable).with_name("innet")
@@ -83,7 +83,7 @@ def left() -> set[str]:
     names = re.compile(r"(h\d+|tor|ctl)-eth\d+")
     interfaces = {each.name for each in Path("/sys/class/net").iterdir()}
     # A folder names the process that made it.
-    folders = FOLDERS.iterdir() if FOLDERS.exists() else ()
+    folders = RUN_FOLDER.iterdir() if RUN_FOLDER.exists() else ()
     dead = {each.name for each in folders if not Path("/proc", each.name.split("-")[0]).exists()}
     return {each for each in interfaces if names.fullmatch(each)} | dead
 
@@ -351,7 +351,7 @@ def test_nothing_is_left_of_an_emulation_that_is_killed(tmp_path: Path, trace: T
         trace.await_end(inside)
     assert trace.processes() == []
     [folder] = left() - before  # of sockets: the next emulation removes it
-    remove_leftovers(FOLDERS)
+    remove_leftovers(RUN_FOLDER)
     assert folder not in left()
 
 

@@ -17,7 +17,7 @@ from switches import running_switch
 
 from innet.controller.server import ControllerServer
 from innet.errors import NotAuthorized, UsageError
-from innet.local.rack import free_tcp_port
+from innet.local.ports import free_tcp_port
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import tls
 from innet.rpc.client import connect
@@ -98,7 +98,7 @@ def grouped(
 ) -> tuple[list[float], list[Any], bytes]:
     """Form a group, and sum in it. Return the sum, the carriers, and innet's messages over Gloo."""
     import innet.torch
-    from innet.torch import counts, seats
+    from innet.torch import counts, membership
 
     counts._counts.clear()
     os.environ.update(environments[rank])
@@ -111,7 +111,7 @@ def grouped(
 
     where, timeout = f"tcp://127.0.0.1:{port}", timedelta(seconds=WITHIN)
     with (
-        patch.object(seats, "new_token", lambda: TOKENS[rank], create=True),
+        patch.object(membership, "new_token", lambda: TOKENS[rank], create=True),
         patch.object(dist.ProcessGroupGloo, "allgather", recorded),
     ):
         dist.init_process_group("innet", where, timeout, rank=rank, world_size=SIZE)

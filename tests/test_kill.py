@@ -10,7 +10,8 @@ import threading
 import time
 
 import pytest
-from cluster import Cluster, Server, Worker, cluster
+from cluster import Cluster, Worker, cluster
+from mortal import Mortal
 
 KILLS = int(os.environ.get("INNET_KILLS", "2"))
 SECONDS = float(os.environ.get("INNET_KILL_WITHIN", "10"))
@@ -39,7 +40,7 @@ def wait(seconds: float) -> None:
     threading.Event().wait(seconds)
 
 
-def disturb(workers: list[Worker], server: Server, chance: random.Random) -> list[float]:
+def disturb(workers: list[Worker], server: Mortal, chance: random.Random) -> list[float]:
     """Kill a server again and again, and restart it. Return the times of the kills."""
     moments = []
     for _ in range(KILLS):

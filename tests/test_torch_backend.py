@@ -20,7 +20,7 @@ from racks import Rack, rack
 
 import innet.torch
 from innet.errors import SumOverflow, TimedOut, UsageError, WorkersMissing
-from innet.local.rack import free_tcp_port
+from innet.local.ports import free_tcp_port
 from innet.rpc import innet_pb2 as pb
 
 SIZE = 2
@@ -409,7 +409,7 @@ def slotless(rank: int) -> tuple[list[float], str]:
     group = dist.new_group()
     tensor = torch.full((100,), rank + 1.0)
     dist.all_reduce(tensor, group=group)
-    fallbacks = group._seat.agent.fallbacks
+    fallbacks = group._membership.agent.fallbacks
     dist.destroy_process_group(group)
     return tensor[:2].tolist(), str(dict(fallbacks))
 

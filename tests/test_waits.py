@@ -7,7 +7,8 @@ from test_jobs import Told, where, working
 
 from innet.controller.events import Progress
 from innet.controller.waits import Waits, waited_for
-from innet.host.waiting import Notice, Stopwatch
+from innet.host.stopwatch import Stopwatch
+from innet.host.stragglers import StragglerLog
 
 
 def test_the_ranks_that_are_not_ready_for_a_term_are_waited_for():
@@ -94,15 +95,15 @@ def test_a_wait_is_told_when_it_changes_and_logged_when_it_lasts(capsys):
 
 
 def test_a_worker_names_those_it_waits_for_after_five_seconds_and_once(caplog):
-    notice = Notice(0)
+    log = StragglerLog(0)
     with caplog.at_level(logging.WARNING, "innet"):
         for seconds in (1.0, 4.9):
-            notice.look(seconds, [0, 2])
+            log.note(seconds, [0, 2])
         assert not caplog.messages
         for seconds in (5.0, 6.0):
-            notice.look(seconds, [0, 2])
-        notice.over()
-        notice.over()
+            log.note(seconds, [0, 2])
+        log.over()
+        log.over()
     assert caplog.messages == [
         "worker 0 has waited 5 s for worker 2",
         "worker 0 goes on: worker 2 came",

@@ -17,4 +17,5 @@ The modules, from the top down:
   Below them `reconcile`, `p4runtime` and `names` work for any program.
 * `deploy` goes through the same layers once, without a controller, with `transcript` and
   `rehearsal`.
+* `cli` has the commands.
 """

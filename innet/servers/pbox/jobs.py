@@ -20,11 +20,12 @@ from innet.errors import (
     ParameterServerError,
     WorkerLost,
 )
-from innet.servers.pbox import cores, messages, native
-from innet.servers.pbox.cores import RULES, Core
+from innet.servers.pbox import messages, native
+from innet.servers.pbox.cores import Core
 from innet.servers.pbox.messages import Registration
 from innet.servers.pbox.optimizers import Optimizer
 from innet.servers.pbox.placement import place
+from innet.servers.pbox.protocol import KEY_BYTES, VIOLATIONS, CoreEvent
 
 _TELL_WITHIN_S = 5.0
 
@@ -77,9 +78,7 @@ class Job:
         self._check_room(len(on), most_bytes)
         self._cores = on
         self._counts = np.zeros(len(on), native.JOB_COUNTS)
-        self._keys = [
-            [secrets.token_bytes(native.KEY_BYTES) for _ in range(first.workers)] for _ in on
-        ]
+        self._keys = [[secrets.token_bytes(KEY_BYTES) for _ in range(first.workers)] for _ in on]
         placement = place(first.sizes, first.cores, first.chunk_bytes)
         before = sum(first.cores[: first.server])
         lengths = [
@@ -127,12 +126,12 @@ class Job:
         """React to an event of a core."""
         rank = int(event["rank"])
         match int(event["kind"]):
-            case cores.MISSED:
+            case CoreEvent.MISSED:
                 self.end(self._missed(rank))
-            case cores.SILENT:
+            case CoreEvent.SILENT:
                 self.end(self._silent(rank))
-            case cores.BROKE:
-                self._broke(rank, RULES[int(event["rule"])])
+            case CoreEvent.BROKE:
+                self._broke(rank, VIOLATIONS[event["rule"]])
 
     def end(self, why: InnetError | None) -> None:
         """Tell all workers why, if there is a reason, and free the job's memory."""
@@ -161,12 +160,10 @@ class Job:
         return WorkerLost(f"worker {rank} has left the job, and others wait for it")
 
     def _silent(self, rank: int) -> InnetError:
-        patience = self.registration.patience_s
+        timeout = self.registration.timeout_s
         if rank not in self.joined:
-            return WorkerLost(
-                f"worker {rank} has not joined, and others have waited {patience:g} s"
-            )
-        return WorkerLost(f"worker {rank} has kept the others waiting for {patience:g} s")
+            return WorkerLost(f"worker {rank} has not joined, and others have waited {timeout:g} s")
+        return WorkerLost(f"worker {rank} has kept the others waiting for {timeout:g} s")
 
     def _broke(self, rank: int, rule: str) -> None:
         error = ParameterServerError(f"worker {rank} was put out of the job: {rule}")
@@ -197,7 +194,7 @@ class Job:
         for core, each in enumerate(lengths):
             job = library.job_new(
                 self.number, mine.workers, mine.quorum, mine.asynchronous, mine.mean,
-                ctypes.byref(record), mine.patience_s, len(each), native.address(each),
+                ctypes.byref(record), mine.timeout_s, len(each), native.address(each),
                 b"".join(self._keys[core]), native.address(self._counts[core:]),
             )  # fmt: skip
             if not job:

@@ -7,6 +7,18 @@ from functools import cache
 import numpy as np
 
 from innet.native.compiler import compile_library
+from innet.native.constants import Constants
+from innet.servers.pbox.protocol import (
+    HEADER,
+    KEY_BYTES,
+    MAGIC,
+    MOST_WORKERS,
+    CoreEvent,
+    Kind,
+    Outcome,
+    UpdateRule,
+    Violation,
+)
 from innet.system.packaged import read_folder
 
 FLAGS = (
@@ -16,14 +28,21 @@ FLAGS = (
     *("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"),
 )
 
-# As in pbox.h.
-PUSH, PULL, INIT = 2, 3, 4
-KEY_BYTES = 16
-MOST_WORKERS = 256
-HEADER_BYTES = 32
+OPTIMIZER_CONSTANTS: Constants = {"RULE": UpdateRule, "RULES": len(UpdateRule)}
+_CONSTANTS: Constants = {
+    **OPTIMIZER_CONSTANTS,
+    "MAGIC": MAGIC,
+    "HEADER_BYTES": HEADER.size,
+    "KEY_BYTES": KEY_BYTES,
+    "MOST_WORKERS": MOST_WORKERS,
+    "KIND": Kind,
+    "BAD": Violation,
+    "EVENT": CoreEvent,
+    "OUTCOME": Outcome,
+}
 
 PIECE = np.dtype([("offset", "<u8"), ("key", "<u4"), ("bytes", "<u4")])
-"""The place of a chunk: its key, and its byte offset and size in that key's array."""
+"""The position of a chunk: its key, and its byte offset and size in that key's array."""
 
 JOB_COUNTS = np.dtype([(name, "<u8") for name in ("updates", "late", "stale", "most_stale")])
 CORE_COUNTS = np.dtype(
@@ -34,7 +53,9 @@ CORE_COUNTS = np.dtype(
         )
     ]
 )  # fmt: skip
-EVENT = np.dtype([("job", "<u8"), *((name, "<u4") for name in ("kind", "rank", "rule", "zero"))])
+EVENT = np.dtype(
+    [("job", "<u8"), *((name, "<u4") for name in ("kind", "rank", "rule", "reserved"))]
+)
 
 
 class OptimizerRecord(ctypes.Structure):
@@ -42,7 +63,7 @@ class OptimizerRecord(ctypes.Structure):
 
     _fields_ = (
         ("rule", ctypes.c_uint32),
-        ("zero", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
         ("first", ctypes.c_double),
         ("second", ctypes.c_double),
         ("epsilon", ctypes.c_double),
@@ -54,7 +75,7 @@ class OptimizerRecord(ctypes.Structure):
 def library() -> ctypes.CDLL:
     """Return the compiled runtime. Raises CompilerError and IncompleteInstallation."""
     files = read_folder("innet.servers.pbox", "runtime", (".h", ".c"))
-    path = compile_library(FLAGS, files.values(), lambda: files, ("-lm",))
+    path = compile_library(FLAGS, files.values(), lambda: files, _CONSTANTS, ("-lm",))
     return _declare(ctypes.CDLL(str(path)))
 
 
