@@ -16,7 +16,7 @@ help:
 	@echo 'make soak       hours of it: 1e8 elements over links with faults, twenty kills, a million packets'
 	@echo 'make lint       ruff, mypy, import-linter and clang-format only'
 	@echo 'make format     let ruff and clang-format format the sources'
-	@echo 'make proto      remake the gRPC code from the .proto files of innet/controller'
+	@echo 'make proto      remake the gRPC code from the .proto files'
 	@echo 'make artifacts  recompile the P4 programs (p4c-bm2-ss has to be on the PATH)'
 	@echo 'make clean      remove what set-up and tests have made'
 

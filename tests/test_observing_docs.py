@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from innet.controller.controller import Controller
 from innet.controller.history import Cause
 from innet.controller.metrics import ControllerCollector
-from innet.controller.registry import Policy, Registry
+from innet.controller.registry import Policy
 from innet.controller.store import Store
 from innet.host.metrics import AgentCollector
 from innet.observe.job_rules import JOB_RULES, UNEXPLAINED
@@ -42,11 +43,11 @@ def test_a_workers_metrics_are_those_that_are_served():
 
 
 def test_the_controllers_metrics_are_those_that_are_served():
-    registry = Registry(Store(None), Policy())
+    controller = Controller(Store(None), Policy())
     try:
-        served(first_cells(section("Of the controller")), ControllerCollector(registry).collect())
+        served(first_cells(section("Of the controller")), ControllerCollector(controller).collect())
     finally:
-        registry.close()
+        controller.close()
 
 
 @pytest.mark.parametrize(
