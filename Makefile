@@ -6,6 +6,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+C_SOURCES = $(shell find innet -name '*.[ch]')
 
 .PHONY: help demo test soak lint format docs proto artifacts system clean
 
@@ -13,8 +14,8 @@ help:
 	@echo 'make demo       set up, then train a rack through a P4 switch; no root needed'
 	@echo 'make test       set up, then lint, type-check and test everything'
 	@echo 'make soak       hours of it: 1e8 elements over links with faults, twenty kills, a million packets'
-	@echo 'make lint       ruff, mypy and import-linter only'
-	@echo 'make format     let ruff format the sources'
+	@echo 'make lint       ruff, mypy, import-linter and clang-format only'
+	@echo 'make format     let ruff and clang-format format the sources'
 	@echo 'make docs       set up, then build the site into site/; open site/index.html'
 	@echo 'make proto      remake the gRPC code from the .proto files of innet/controller'
 	@echo 'make artifacts  recompile the P4 programs (p4c-bm2-ss has to be on the PATH)'
@@ -42,9 +43,11 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/clang-format --dry-run --Werror $(C_SOURCES)
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(C_SOURCES)
 
 # The variable silences a notice of the theme about the next MkDocs.
 docs: $(VENV)/.docs

@@ -36,6 +36,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from innet.local.processes import announced, spawned
 from innet.servers.pbox import benchmark, native
 from innet.servers.pbox.optimizers import BY_NAME, by_name
 from innet.servers.pbox.placement import CHUNK_BYTES
@@ -122,12 +123,8 @@ def serving(cores: int) -> Iterator[tuple[str, int]]:
     """Run a server in a process of its own. Yield its address and the process id."""
     command = [str(Path(sys.executable).with_name("innet")), "pbox", "serve"]
     command += ["--address", "127.0.0.1:0", "--cores", str(cores)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        try:
-            assert process.stdout  # noqa: S101 - it is a pipe
-            yield process.stdout.readline().split()[1].decode(), process.pid
-        finally:
-            process.terminate()
+    with spawned(command, stderr=subprocess.DEVNULL) as process:
+        yield announced(process, "pbox"), process.pid
 
 
 def cpu_seconds(process: int) -> float:

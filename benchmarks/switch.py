@@ -36,7 +36,7 @@ from rich.console import Console
 from rich.table import Table
 
 from innet.controller.aggregation import AggregationSwitch
-from innet.controller.records import Attachment, Place, SwitchRecord, Wanted
+from innet.controller.records import Attachment, SlotRange, SwitchRecord, Wanted
 from innet.errors import InnetError, UsageError
 from innet.p4.artifacts import artifact
 from innet.switch.engine import Engine
@@ -126,10 +126,10 @@ class Bench:
             for rank in range(workers)
         ]
         where = {rank: Attachment(rank + 1, address) for rank, address in enumerate(own)}
-        job = Wanted(number, Place(number, 256 * number, window), TERM, workers, where)
+        job = Wanted(number, SlotRange(number, 256 * number, window), TERM, workers, where)
         if refused := self.switch.hold([job]):
             raise InnetError(refused[number])
-        for _ in self.switch.clear(job.place):
+        for _ in self.switch.clear(job.slot_range):
             pass
         return [
             Station(namespace, address, _contributions(address, job, self.lanes))
@@ -189,7 +189,7 @@ def pipeline(lanes: int, seconds: float) -> float:
     _enter(engine, "own_addresses", [SERVICE.ip_number], "expose", [])
     key = [1, own.ip_number, own.udp_port, number, TERM, 0]
     _enter(engine, "workers", key, "admit", [1, 1, group, 0])
-    frame = _contributions(own, Wanted(number, Place(0, 0, 1), TERM, 1, {}), lanes)
+    frame = _contributions(own, Wanted(number, SlotRange(0, 0, 1), TERM, 1, {}), lanes)
     frame["sequence"] = 1
     seal(frame, own.ip_number, own.udp_port)
     times, took = 10_000, 0.0
@@ -273,9 +273,9 @@ def running(rack: namespaces.Rack, start: list[str], lanes: int) -> Iterator[Ben
 def _contributions(own: Address, job: Wanted, lanes: int) -> Records:
     """Return a contribution to every slot of the job, without sequence number and check."""
     prefix = encapsulation(own, SERVICE, packet_bytes(lanes))
-    records = blank(job.place.slots, lanes, Kind.CONTRIBUTION, prefix)
+    records = blank(job.slot_range.slots, lanes, Kind.CONTRIBUTION, prefix)
     records["operation"], records["job"], records["term"] = Operation.SUM, job.job, TERM
-    records["slot"] = job.place.first_slot + np.arange(job.place.slots)
+    records["slot"] = job.slot_range.first_slot + np.arange(job.slot_range.slots)
     return records
 
 

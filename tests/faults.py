@@ -24,7 +24,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from innet.host.link import parse_endpoints
-from innet.local.rack import free_udp_ports
+from innet.local.ports import free_udp_ports
 from innet.system.sockets import UDP_GRO, UDP_SEGMENT, enlarge_buffers, join_datagrams
 from innet.wire.frames import ENCAPSULATION_BYTES
 from innet.wire.layout import HEADER_BYTES

@@ -20,10 +20,10 @@ from innet.servers import pbox
 from innet.servers.pbox import native
 from innet.servers.pbox.links import open_links
 from innet.servers.pbox.messages import Registration
+from innet.servers.pbox.protocol import MAGIC
 
 FLAGS = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 HEADER = struct.Struct("<IB3sIIQd")
-MAGIC = 0x31584250
 FLOATS = 40_000
 WITHIN = 30.0
 

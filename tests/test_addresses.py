@@ -11,7 +11,7 @@ from test_terms import assert_sums, at_work, renew
 
 from innet.controller.entries import stations
 from innet.controller.names import Names
-from innet.controller.records import Attachment, Place, Uplink, Wanted
+from innet.controller.records import Attachment, SlotRange, Uplink, Wanted
 from innet.controller.registry import Policy
 from innet.controller.stations import Station, Stations, check_address, joined
 from innet.errors import AlreadyExists, InnetError, UsageError
@@ -141,7 +141,7 @@ def test_an_address_at_two_ports_is_forwarded_to_neither():
             rank: Attachment(port, Address(mac.replace("_", ":"), "10.0.0.1"), "tor")
             for rank, (mac, port) in enumerate(ports.items())
         }
-        return Wanted(number, Place(number, 8 * number, 8), 1, 2, workers)
+        return Wanted(number, SlotRange(number, 8 * number, 8), 1, 2, workers)
 
     once, group = {"02_00_00_00_00_01": 1}, {"ff_ff_ff_ff_ff_ff": 1}
     assert len(stations(NAMES, [job(1, **once), job(2, **once)])) == 1

@@ -15,14 +15,15 @@ from racks import PATIENCE, WITHIN, free_cables
 from switches import Switch, running_switch
 
 from innet import errors
-from innet.cli import parse_ports
 from innet.controller import validation
+from innet.controller.cli.options import parse_ports
 from innet.errors import UsageError
 from innet.host.agent import join
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.status import code_of, error_of
 from innet.system.private_file import private_file
-from innet.terminal import outcome as commands
+from innet.terminal.app import run as run_app
+from innet.terminal.signals import Stopped
 
 
 @pytest.fixture(scope="module")
@@ -215,7 +216,7 @@ def test_the_same_cause_gives_the_same_exit_code_wherever_the_error_comes_from(
             if type(problem) is kind:
                 assert problem.exit_code == code
         with pytest.raises(SystemExit) as end:
-            commands.run(raising(kind("why")), [])
+            run_app(raising(kind("why")), [])
         assert end.value.code == code
 
 
@@ -232,9 +233,9 @@ def raising(problem: BaseException) -> typer.Typer:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_gives_128_and_its_number(number: signal.Signals):
-    for problem in (commands.Stopped(number), KeyboardInterrupt()):
+    for problem in (Stopped(number), KeyboardInterrupt()):
         with pytest.raises(SystemExit) as end:
-            commands.run(raising(problem), [])
+            run_app(raising(problem), [])
         assert end.value.code == (128 + number if isinstance(problem, SystemExit) else 130)
 
 

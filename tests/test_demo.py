@@ -55,7 +55,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def test_it_trains_compares_and_cleans_up():
-    with demo("--terms", "10", "--workers", "2") as (process, processes):
+    with demo("--epochs", "10", "--workers", "2") as (process, processes):
         said, errors = process.communicate(timeout=WITHIN)
         assert process.returncode == 0, errors
         assert processes() == []

@@ -20,7 +20,7 @@ from innet.host.seat import Patience
 from innet.local.rack import local_rack
 from innet.observe.diagnosis import diagnose
 from innet.observe.findings import Finding, Severity
-from innet.observe.sample import View, take
+from innet.observe.sample import Observation, sample_job
 from innet.wire.check import seal
 from innet.wire.frames import ENCAPSULATION_BYTES
 from innet.wire.layout import Kind
@@ -123,7 +123,7 @@ def test_a_worker_whose_packets_are_refused_is_found_with_the_counter_that_says_
     frames = [frame for frame in scene.cable.recent(0, UP) if _is_contribution(frame)]
     scene.cable.chance(DEAD)
     running = [agent.submit(VECTOR) for agent in scene.agents]
-    before = take(scene.tor.stub, scene.name)
+    before = sample_job(scene.tor.stub, scene.name)
     for _ in range(10):
         scene.cable.inject(0, UP, _outdated(frames, scene.cable.links[0]))
     finding = _wait_for_finding(scene, before, "refused")
@@ -239,7 +239,7 @@ def _outdated(frames: list[bytes], link: str) -> list[bytes]:
 def _wait_for_finding(scene: Scene, before, rule: str) -> Finding:
     """Return the finding of a rule, once it is a problem."""
     while True:
-        found = diagnose(View(before, take(scene.tor.stub, scene.name)))
+        found = diagnose(Observation(before, sample_job(scene.tor.stub, scene.name)))
         for finding in found:
             if (finding.rule, finding.severity) == (rule, Severity.PROBLEM):
                 return finding

@@ -431,14 +431,14 @@ def test_a_term_before_what_was_finished_is_refused(worker: Worker):
     failure(worker.start(), AllReduceError, "goes back to exchange 0, this worker has finished 1")
 
 
-@pytest.mark.parametrize("fewest", [3, 2])
-def test_departures_end_the_waiting_when_too_few_are_left(switch: Switch, fewest: int):
-    worker = Worker(switch, replace(SEAT, fewest=fewest))
+@pytest.mark.parametrize("min_workers", [3, 2])
+def test_departures_end_the_waiting_when_too_few_are_left(switch: Switch, min_workers: int):
+    worker = Worker(switch, replace(SEAT, min_workers=min_workers))
     worker.controller.say_resume(TERM)
     worker.attend()
     worker.controller.say_recover(10)
     running = worker.start()
-    for rank in range(1, 5 - fewest):
+    for rank in range(1, 5 - min_workers):
         assert not running.done()
         worker.controller.say_departed(rank, "it was silent for 10 s")
     failure(running, WorkersMissing, "worker 1: it was silent for 10 s")

@@ -18,11 +18,11 @@ from innet.host import fastpath, transport
 from innet.host.fastpath import Format
 from innet.host.integers import Reduction
 from innet.host.quantizers import fixed_point as quantize
+from innet.host.rounds import RoundLimits
 from innet.host.scaling import Scaling
 from innet.host.seat import Path as Way
 from innet.host.seat import Patience, Seat, Term
 from innet.host.transport import SwitchTransport
-from innet.host.turns import Terms
 from innet.host.window import Window
 from innet.wire.check import intact, seal
 from innet.wire.layout import Flag, Kind, Operation
@@ -156,7 +156,7 @@ class Stay:
 
 def played(seed: int, trouble: float, slots: int) -> tuple[object, ...]:
     """Run two exchanges of a worker; return all packets, with their times, and the results."""
-    seat = Seat(job=0x1234, rank=0, workers=3, fewest=3, lanes=LANES)
+    seat = Seat(job=0x1234, rank=0, workers=3, min_workers=3, lanes=LANES)
     term = Term(0xFEDC, Way.SWITCH, first_slot=0x0180, slots=slots)
     clock = Clock()
     network = Network(seat, term, seed, trouble, clock)
@@ -185,7 +185,7 @@ def played(seed: int, trouble: float, slots: int) -> tuple[object, ...]:
 def test_with_and_without_a_compiler_a_worker_does_the_same(seed, trouble, slots, monkeypatch):
     """Compare batch by batch. Longer rounds use older knowledge, so only their sums are checked."""
     played(seed, trouble, slots)
-    monkeypatch.setattr(transport, "Terms", partial(Terms, batches=1))
+    monkeypatch.setattr(transport, "RoundLimits", partial(RoundLimits, batches=1))
     compiled = played(seed, trouble, slots)
     monkeypatch.setattr(fastpath, "compiled", lambda: None)
     plain = played(seed, trouble, slots)
@@ -242,7 +242,7 @@ def test_what_is_scaled_on_its_way_has_the_bits_of_what_is_not(trouble, compiled
     scaling, own = travelling(values, agreed)
     if not compiled:
         monkeypatch.setattr(fastpath, "compiled", lambda: None)
-    seat = Seat(job=1, rank=0, workers=3, fewest=3, lanes=LANES)
+    seat = Seat(job=1, rank=0, workers=3, min_workers=3, lanes=LANES)
     term = Term(2, Way.SWITCH, first_slot=0, slots=16)
     clock = Clock()
     network = Network(seat, term, 1, trouble, clock)
@@ -265,7 +265,7 @@ def test_of_an_exchange_that_was_broken_off_nothing_is_left():
 
     values = np.random.default_rng(8).standard_normal((40, LANES), np.float32)
     scaling, own = travelling(values, quantize.block_exponents(values))
-    seat = Seat(job=1, rank=0, workers=3, fewest=3, lanes=LANES)
+    seat = Seat(job=1, rank=0, workers=3, min_workers=3, lanes=LANES)
     term = Term(2, Way.SWITCH, first_slot=0, slots=16)
     clock = Clock()
     network = Network(seat, term, 1, 0.0, clock)
@@ -283,7 +283,7 @@ def test_of_an_exchange_that_was_broken_off_nothing_is_left():
 
 @needs_compiler
 def test_c_is_given_nothing_that_it_would_take_for_something_else():
-    seat = Seat(job=1, rank=0, workers=3, fewest=3, lanes=LANES)
+    seat = Seat(job=1, rank=0, workers=3, min_workers=3, lanes=LANES)
     term = Term(2, Way.SWITCH, first_slot=0, slots=4)
     network = Network(seat, term, 1, 0.0, Clock())
     packets = blank(4, LANES, Kind.CONTRIBUTION, FRONT)
@@ -291,10 +291,10 @@ def test_c_is_given_nothing_that_it_would_take_for_something_else():
     window.start(2)
     library = fastpath.compiled()
     assert library
-    turns = fastpath.Turns(library, network, window, (1, 2, 0), packets, absent)
+    rounds = fastpath.CompiledRounds(library, network, window, (1, 2, 0), packets, absent)
     chunks, flags = np.zeros((2, LANES), np.int32), np.zeros(2, np.uint16)
     result = Reduction.empty(2, LANES)
-    turns.start(chunks, flags, result)
+    rounds.start(chunks, flags, result)
     for wrong in (
         (chunks.astype(np.int64), flags, result),
         (np.zeros((2, 2 * LANES), np.int32)[:, ::2], flags, result),
@@ -305,14 +305,14 @@ def test_c_is_given_nothing_that_it_would_take_for_something_else():
         (chunks, flags, Reduction.empty(1, LANES)),
     ):
         with pytest.raises(AssertionError):
-            turns.start(*wrong)
+            rounds.start(*wrong)
     for place, some, lacks in (
         ((1, 2, 0), packets[:3], absent),
         ((1, 2, 0), packets, absent[:3]),
         ((1, 2, (1 << 16) - 3), packets, absent),
     ):
         with pytest.raises(AssertionError):
-            fastpath.Turns(library, network, window, place, some, lacks)
+            fastpath.CompiledRounds(library, network, window, place, some, lacks)
 
 
 def test_without_a_compiler_there_are_no_compiled_steps(monkeypatch):

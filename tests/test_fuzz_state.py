@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from test_store import ADDRESS, CHIP, JOB, RACK, SPEC, SWITCH
 
-from innet.controller.records import Attachment, Place, WorkerRecord
+from innet.controller.records import Attachment, SlotRange, WorkerRecord
 from innet.controller.store import State, Store
 from innet.errors import UsageError
 from innet.rpc import innet_pb2 as pb
@@ -31,11 +31,16 @@ def sound(tmp_path_factory) -> tuple[bytes, State]:
     workers = (WorkerRecord(0, 5, True, where), WorkerRecord(1, 6, False, None))
     for number in range(1, 9):
         spec = replace(SPEC, name=f"job {number}", id=number, number=number, others=("rack",))
-        place = Place(number, 32 * number, 32) if number % 2 else None
+        slot_range = SlotRange(number, 32 * number, 32) if number % 2 else None
         agreement = pb.Resume(term=77, path=pb.PATH_SWITCH, reason="x" * 40).SerializeToString()
         departed = ((3, "it has left the job"),)
         job = replace(
-            JOB, spec=spec, place=place, agreement=agreement, departed=departed, workers=workers
+            JOB,
+            spec=spec,
+            slot_range=slot_range,
+            agreement=agreement,
+            departed=departed,
+            workers=workers,
         )
         store.save_job(job)
     store.remove_job("job 2")

@@ -17,7 +17,7 @@ from switches import running_switch
 
 from innet.controller.server import ControllerServer
 from innet.errors import NotAuthorized, UsageError
-from innet.local.rack import free_tcp_port
+from innet.local.ports import free_tcp_port
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import tls
 from innet.rpc.client import connect

@@ -16,20 +16,22 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from innet.controller.agreement import Detour, first_exchange
 from innet.controller.jobs import Dismiss, Job, Tell
-from innet.controller.records import Attachment, JobSpec, Place
+from innet.controller.records import Attachment, JobSpec, SlotRange
 from innet.errors import AlreadyExists, ControllerError, NotFound, UsageError
 from innet.rpc import innet_pb2 as pb
 from innet.wire.frames import Address
 
 LEASE = 3.0
 INVITATION = pb.Invitation(lanes=64, lease_s=LEASE)
-PLACE = Place(0, 0, 8)
+SLOT_RANGE = SlotRange(0, 0, 8)
 SWITCH, FALLBACK = pb.PATH_SWITCH, pb.PATH_FALLBACK
 
 
-def spec(workers: int = 2, quorum: int = 0, fewest: int = 0, lease_s: float = 3600.0) -> JobSpec:
+def spec(
+    workers: int = 2, quorum: int = 0, min_workers: int = 0, lease_s: float = 3600.0
+) -> JobSpec:
     quorum = quorum or workers
-    return JobSpec("job", "tor", 1, workers, quorum, fewest or quorum, 8, lease_s, b"", 1)
+    return JobSpec("job", "tor", 1, workers, quorum, min_workers or quorum, 8, lease_s, b"", 1)
 
 
 def where(rank: int, port: int = 0) -> Attachment:
@@ -40,9 +42,13 @@ class Told:
     """A job, and the events for its workers, by nonce."""
 
     def __init__(
-        self, workers: int = 2, quorum: int = 0, place: Place | None = PLACE, fewest: int = 0
+        self,
+        workers: int = 2,
+        quorum: int = 0,
+        slot_range: SlotRange | None = SLOT_RANGE,
+        min_workers: int = 0,
     ) -> None:
-        self.job = Job(spec(workers, quorum, fewest), 7, INVITATION, 0.0, place)
+        self.job = Job(spec(workers, quorum, min_workers), 7, INVITATION, 0.0, slot_range)
         self.now = 0.0
         self.last: list[Tell | Dismiss] = []
 
@@ -186,7 +192,7 @@ def test_without_a_fallback_the_workers_wait_for_the_switch():
 
 
 def test_a_job_without_slots_sums_over_the_fallback_until_it_has_some():
-    told = Told(place=None)
+    told = Told(slot_range=None)
     told.do("switch_changed", None)
     told.seat(0, fallback=True)
     assert not told.last
@@ -194,7 +200,7 @@ def test_a_job_without_slots_sums_over_the_fallback_until_it_has_some():
     told.do("hello", 101, where(1))
     assert told.resume(0).reason == "no slots are free for the job yet"
     assert told.resume(1).path == FALLBACK
-    told.do("place_given", PLACE)
+    told.do("slots_granted", SLOT_RANGE)
     told.settle()
     for rank in (0, 1):
         told.do("ready", 100 + rank, told.job.term, 1)
@@ -203,11 +209,11 @@ def test_a_job_without_slots_sums_over_the_fallback_until_it_has_some():
 
 
 def test_who_has_no_fallback_waits_for_slots():
-    told = Told(place=None)
+    told = Told(slot_range=None)
     told.do("switch_changed", None)
     told.seat(0, 1)
     assert told.job.path == pb.PATH_NONE
-    told.do("place_given", PLACE)
+    told.do("slots_granted", SLOT_RANGE)
     told.settle()
     assert told.resume(0).path == told.resume(1).path == SWITCH
 
@@ -460,7 +466,7 @@ def test_a_quorum_begins_when_all_are_there_and_goes_on_without_some():
 
 
 def test_who_is_left_goes_on_in_a_new_term_until_there_are_too_few():
-    told = Told(4, fewest=2)
+    told = Told(4, min_workers=2)
     told.do("switch_changed", None)
     told.seat(0, 1, 2, 3)
     assert told.job.wanted(0.0).quorum == 4
@@ -501,7 +507,7 @@ def test_a_quorum_on_the_fallback_cannot_go_on_there_without_one():
 
 
 def test_a_job_that_nobody_is_in_expires():
-    job = Job(spec(lease_s=60), 7, INVITATION, 0.0, PLACE)
+    job = Job(spec(lease_s=60), 7, INVITATION, 0.0, SLOT_RANGE)
     assert not job.expired(60.0)
     assert job.expired(60.1)
     job.join(0, 100, 60.1, fallback=False)
@@ -512,7 +518,7 @@ def test_a_job_that_nobody_is_in_expires():
 
 
 def test_terms_begin_again_after_the_last():
-    job = Job(spec(), 0xFFFF, INVITATION, 0.0, PLACE)
+    job = Job(spec(), 0xFFFF, INVITATION, 0.0, SLOT_RANGE)
     job.join(0, 100, 0.0, fallback=False)
     assert job.term == 1
 
@@ -548,7 +554,7 @@ class Terms(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.job = Job(spec(self.WORKERS), 7, INVITATION, 0.0, PLACE)
+        self.job = Job(spec(self.WORKERS), 7, INVITATION, 0.0, SLOT_RANGE)
         self.models: dict[int, Model] = {}
         self.nonces = 100
         self.reachable = False
@@ -780,7 +786,7 @@ class Terms(RuleBasedStateMachine):
     @invariant()
     def a_restart_would_lose_nothing(self) -> None:
         again = Job.restored(self.job.record(), INVITATION, self.now)
-        assert again.place == self.job.place
+        assert again.slot_range == self.job.slot_range
         assert {each.nonce for each in again.workers.values()} == {
             each.nonce for each in self.job.workers.values()
         }

@@ -143,7 +143,7 @@ def test_packets_arrive_the_same_where_the_kernel_cannot_coalesce(sockets):
     assert received == packets.tobytes()
 
 
-def test_many_datagrams_are_taken_in_several_turns(sockets):
+def test_many_datagrams_are_taken_in_several_calls(sockets):
     (near, far), packets = links(sockets), numbered(400, own(sockets[0]))
     for packet in packets:
         near.send(packet.reshape(1))

@@ -277,7 +277,7 @@ def test_what_is_no_parameter_is_refused_before_anything_is_sent(racks: Forest):
             with pytest.raises(UsageError):
                 RackedParameters(agent, bad, SGD())
     with (
-        racks.job("left", 2, fewest=1) as (name, token),
+        racks.job("left", 2, min_workers=1) as (name, token),
         racks.worker(name, token, 0, "left") as agent,
         pytest.raises(UsageError, match="needs all workers"),
     ):

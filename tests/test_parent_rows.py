@@ -13,7 +13,6 @@ from parameter_rows import SERVICE_NUMBER, WIDTH, begin, describe, floats, lanes
 from sanitizers import sanitizer
 
 from innet.servers.rack.native import Parameters
-from innet.wire import parameters as wire
 from innet.wire.check import intact
 from innet.wire.layout import Flag, Kind, Operation
 from innet.wire.parameters import Ask, Refusal
@@ -144,17 +143,6 @@ def test_who_is_silent_makes_room():
             assert bool(read(done)["flags"] & Ask.DONE) == room
             assert kept.counts()["jobs"] == 1
             assert kept.counts()["bytes"] == bytes_of_a_job
-
-
-def test_numbers_in_headers_are_those_of_the_c():
-    text = (Path(wire.__file__).parents[1] / "parent/runtime/parameters.h").read_text()
-    for ask, name in (
-        (Ask.DESCRIBE, "ASKS_DESCRIBE"), (Ask.BEGIN, "ASKS_BEGIN"), (Ask.STEP, "ASKS_STEP"),
-        (Ask.DONE, "DONE"), (Ask.REFUSED, "REFUSED"),
-    ):  # fmt: skip
-        assert f"{name} = {ask.value:#x}" in text
-    names = ["ACCEPTED", *(each.name for each in Refusal)]
-    assert f"enum refusal {{ {', '.join(names)} }}" in text
 
 
 def test_whatever_leaves_nothing_is_done_that_c_leaves_undefined():

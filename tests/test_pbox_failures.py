@@ -27,7 +27,7 @@ from innet.errors import (
     UsageError,
     WorkerLost,
 )
-from innet.local.rack import free_tcp_port
+from innet.local.ports import free_tcp_port
 from innet.servers import pbox
 
 F = np.float32

@@ -18,6 +18,7 @@ from commands import BIN
 from pbox_workers import WITHIN, together
 
 from innet.errors import NotAuthorized, ParameterServerError, UsageError
+from innet.local.processes import announced
 from innet.servers import pbox
 from innet.servers.pbox import jobs, lobby, messages
 from innet.servers.pbox.metrics import serve_metrics
@@ -224,7 +225,7 @@ def test_what_strangers_send_takes_bounded_memory():
     command = [str(BIN / "innet"), "pbox", "serve", "--address", "127.0.0.1:0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
-            address = process.stdout.readline().split()[1]
+            address = announced(process, "pbox")
             flood(address, b"{}")
             before = peak_memory(process.pid)
             with ThreadPoolExecutor(8) as pool:

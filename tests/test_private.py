@@ -141,7 +141,7 @@ def test_the_doctor_names_a_cache_that_cannot_be_used_and_the_remedy(cache: Path
     assert all(checklist.cache in checks for checks in checklist.CHECKS.values())
     finding = checklist.cache({})
     assert finding.severity == Severity.PROBLEM
-    assert f"{planted} belongs to user {NOBODY}" in finding.what
+    assert f"{planted} belongs to user {NOBODY}" in finding.statement
     assert finding.remedy == "or set INNET_CACHE_DIR to a folder of your own"
 
 

@@ -15,7 +15,7 @@ from innet.controller import entries
 from innet.controller.aggregation import AggregationSwitch
 from innet.controller.names import Names, group
 from innet.controller.reconcile import by_key, difference, key
-from innet.controller.records import Attachment, Place, SwitchRecord, Wanted
+from innet.controller.records import Attachment, SlotRange, SwitchRecord, Wanted
 from innet.p4.artifacts import artifact
 from innet.wire.frames import Address
 
@@ -34,7 +34,7 @@ workers = st.dictionaries(
 jobs = st.lists(
     st.builds(
         lambda number, term, workers: Wanted(
-            number, Place(number, 32 * number, 32), term, max(1, len(workers)), workers
+            number, SlotRange(number, 32 * number, 32), term, max(1, len(workers)), workers
         ),
         st.integers(1, 5),
         st.integers(1, 3),
@@ -120,7 +120,7 @@ def test_a_switch_comes_to_hold_what_is_wanted_whatever_it_held(switch: Switch):
             some = [
                 Wanted(
                     number,
-                    Place(number, 32 * number, 32),
+                    SlotRange(number, 32 * number, 32),
                     chance.randint(1, 3),
                     2,
                     {
@@ -136,7 +136,7 @@ def test_a_switch_comes_to_hold_what_is_wanted_whatever_it_held(switch: Switch):
 
 
 def test_a_new_connection_takes_over_what_it_finds(switch: Switch):
-    job = Wanted(1, Place(1, 32, 32), 5, 1, {0: attachment(1, 1)})
+    job = Wanted(1, SlotRange(1, 32, 32), 5, 1, {0: attachment(1, 1)})
     with connected(switch) as first:
         first.hold([job])
         with connected(switch) as second:
@@ -159,8 +159,10 @@ def test_a_switch_is_given_the_program_only_if_it_does_not_run_it(switch: Switch
 
 
 def test_what_a_switch_refuses_for_one_job_does_not_stop_another(switch: Switch):
-    bad = Wanted(1, Place(70_000, 64, 32), 5, 1, {0: attachment(2, 2)})  # no group has this number
-    good = Wanted(2, Place(2, 32, 32), 5, 1, {0: attachment(1, 1)})
+    bad = Wanted(
+        1, SlotRange(70_000, 64, 32), 5, 1, {0: attachment(2, 2)}
+    )  # no group has this number
+    good = Wanted(2, SlotRange(2, 32, 32), 5, 1, {0: attachment(1, 1)})
     with connected(switch) as made:
         refused = made.hold([bad, good])
         assert refused.keys() == {1}
@@ -174,8 +176,8 @@ def test_what_a_switch_refuses_for_one_job_does_not_stop_another(switch: Switch)
 def test_cells_are_cleared_in_steps(switch: Switch):
     with connected(switch) as made:
         made.hold([])
-        assert len([*made.clear(Place(0, 0, 32))]) == 1
-        assert len([*made.clear(Place(0, 0, 2048))]) == 4
+        assert len([*made.clear(SlotRange(0, 0, 32))]) == 1
+        assert len([*made.clear(SlotRange(0, 0, 2048))]) == 4
 
 
 def test_cells_of_a_slow_switch_are_cleared_with_patience(switch: Switch):
@@ -190,4 +192,4 @@ def test_cells_of_a_slow_switch_are_cleared_with_patience(switch: Switch):
             timer.start()
 
         made._connection.send = late
-        assert len([*made.clear(Place(0, 0, 32))]) == 1
+        assert len([*made.clear(SlotRange(0, 0, 32))]) == 1

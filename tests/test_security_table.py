@@ -32,10 +32,9 @@ from innet.rpc import innet_pb2_grpc as rpc
 from innet.rpc import tls
 from innet.rpc.client import connect
 from innet.servers import pbox
-from innet.servers.pbox.links import _HEADER as HEADER
-from innet.servers.pbox.links import _HELLO as HELLO
-from innet.servers.pbox.links import _MAGIC as MAGIC
 from innet.servers.pbox.metrics import serve_metrics
+from innet.servers.pbox.protocol import HEADER, MAGIC
+from innet.servers.pbox.protocol import Kind as FrameKind
 from innet.wire.check import seal
 from innet.wire.frames import Address, encapsulation
 from innet.wire.layout import Kind, Operation
@@ -442,7 +441,9 @@ def pushes(job: str) -> Callable[[pbox.Server, str], bool]:
         [core] = server._cores
         with socket.create_connection(("127.0.0.1", core.port), WITHIN) as sock:
             number = server._jobs[job].number
-            sock.sendall(HEADER.pack(MAGIC, HELLO, next(RANKS), 16, number, 0.0) + bytes(16))
+            sock.sendall(
+                HEADER.pack(MAGIC, FrameKind.HELLO, next(RANKS), 16, number, 0.0) + bytes(16)
+            )
             with contextlib.suppress(ConnectionError):
                 answer = sock.recv(1 << 10)
                 assert not answer or answer[4] == 6  # a refusal

@@ -13,7 +13,7 @@ from innet.controller.records import (
     Attachment,
     JobRecord,
     JobSpec,
-    Place,
+    SlotRange,
     SwitchRecord,
     Uplink,
     WorkerRecord,
@@ -28,11 +28,11 @@ SWITCH = SwitchRecord("tor", "127.0.0.1:9559", 3, (1, 2, 7), ADDRESS, 64)
 RACK = SwitchRecord("rack", "127.0.0.1:9560", 3, (1, 2), ADDRESS, 64, (Uplink("tor", 2, 7),))
 CHIP = SwitchRecord("chip", "10.0.0.9:9339", 1, (128,), ADDRESS, 64, (), "tofino", "/srv/chip")
 SPEC = JobSpec("job", "tor", 1, 4, 3, 2, 32, 3600.0, b"\0\xff", 1)
-JOB = JobRecord(SPEC, 77, Place(0, 0, 32), True, b"", (), ())
+JOB = JobRecord(SPEC, 77, SlotRange(0, 0, 32), True, b"", (), ())
 
 names = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=64)
 numbers = st.integers(0, (1 << 32) - 1)
-places = st.none() | st.builds(Place, st.integers(0, 255), numbers, numbers)
+places = st.none() | st.builds(SlotRange, st.integers(0, 255), numbers, numbers)
 attachments = st.none() | st.builds(
     Attachment,
     st.integers(0, 509),

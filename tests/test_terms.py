@@ -335,7 +335,7 @@ def test_a_job_goes_to_the_switch_when_it_gets_slots(tor: Rack):
 
 def test_a_quorum_is_enough_for_a_sum(tor: Rack):
     with at_work(tor, 3, quorum=2) as workers:
-        assert workers[0].admission.fewest == 2
+        assert workers[0].admission.min_workers == 2
         assert_sums(workers, 1, quorum=2)
 
 

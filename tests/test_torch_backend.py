@@ -20,7 +20,7 @@ from racks import Rack, rack
 
 import innet.torch
 from innet.errors import SumOverflow, TimedOut, UsageError, WorkersMissing
-from innet.local.rack import free_tcp_port
+from innet.local.ports import free_tcp_port
 from innet.rpc import innet_pb2 as pb
 
 SIZE = 2

@@ -14,7 +14,9 @@ import pytest
 from commands import BIN
 from test_demo import marked, until
 
-from innet.local.rack import Rack, free_tcp_port, local_rack, spawned
+from innet.local.ports import free_tcp_port
+from innet.local.processes import spawned
+from innet.local.rack import Rack, local_rack
 
 HERE = Path(__file__).parent
 WITHIN = 200.0

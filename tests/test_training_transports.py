@@ -1,6 +1,5 @@
 """Every transport computes means, rings compress in every step, and process groups work as well."""
 
-import contextlib
 import sys
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from racks import rack
 from innet.errors import PeerFailed, UsageError
 from innet.host.codecs.max_scaled import MaxScaled
 from innet.host.codecs.truncation import Truncation
-from innet.local.rack import free_tcp_port, spawned
+from innet.local.workers import spawned_workers
 from innet.training import make
 from innet.training.codecs import PLAIN, Mirror, codec
 from innet.training.transports import threads
@@ -223,14 +222,7 @@ def trained(name, options, ends) -> list[torch.Tensor]:
 
 def in_processes(script: Path, count: int, folder: Path) -> None:
     """Run a script as `count` ranks of a process group."""
-    environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_tcp_port())}
-    environment |= {"WORLD_SIZE": str(count), "OMP_NUM_THREADS": "1"}
-    with contextlib.ExitStack() as stack:
-        arguments = [sys.executable, str(script), str(folder)]
-        running = [
-            stack.enter_context(spawned(arguments, {**environment, "RANK": str(rank)}))
-            for rank in range(count)
-        ]
+    with spawned_workers([sys.executable, str(script), str(folder)], count) as running:
         for worker in running:
             _, errors = worker.communicate(timeout=150)
             assert worker.returncode == 0, errors

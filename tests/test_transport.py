@@ -179,7 +179,7 @@ def test_who_left_without_contributing_is_named(switch: Switch, arrived: tuple[i
 
 
 def test_who_left_is_not_missed_where_enough_others_are_left(switch: Switch):
-    seat = Seat(SEAT.job, SEAT.rank, workers=3, fewest=2, lanes=LANES)
+    seat = Seat(SEAT.job, SEAT.rank, workers=3, min_workers=2, lanes=LANES)
     gone = {1: "it has left the job"}
     worker = Worker(switch, Stay(lambda: gone), seat)
     running = worker.start(CHUNKS[:1])

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from innet.controller.records import Attachment, Place, Uplink
+from innet.controller.records import Attachment, SlotRange, Uplink
 from innet.controller.trees import Fabric, shares
 from innet.wire.frames import Address
 
@@ -70,10 +70,10 @@ def test_there_is_no_way_between_switches_with_nothing_above_both():
 def test_every_slot_has_one_top_where_all_workers_are(workers, size):
     shared = {*workers} <= {"x", "y"}
     fabric = Fabric.below("one", SHARED) if shared else Fabric.below("top", RACKS)
-    place, places = Place(0, 1 << 6, 1 << size), at(*workers)
-    does = shares(fabric.trees(workers), place, places)
+    slot_range, places = SlotRange(0, 1 << 6, 1 << size), at(*workers)
+    does = shares(fabric.trees(workers), slot_range, places)
     everybody = (1 << len(workers)) - 1
-    for slot in range(place.first_slot, place.first_slot + place.slots):
+    for slot in range(slot_range.first_slot, slot_range.first_slot + slot_range.slots):
         here = {
             switch: share
             for switch, each in does.items()

@@ -21,7 +21,7 @@ from innet.host.parameters import RackedParameters
 from innet.host.seat import Patience
 from innet.observe.diagnosis import diagnose
 from innet.observe.findings import Finding, Severity
-from innet.observe.sample import take, watch
+from innet.observe.sample import sample_job, sample_twice
 from innet.rpc import innet_pb2 as pb
 from innet.servers.pbox import Momentum
 
@@ -136,8 +136,8 @@ def test_the_doctor_says_at_which_switch_sums_wait_and_for_which(racks: Forest):
         check(agents, 1)
 
         def findings() -> dict[tuple[str, str], Finding]:
-            view = watch(lambda: take(racks.stub, racks.show().name), 1.0)
-            return {(each.rule, each.subject): each for each in diagnose(view)}
+            observation = sample_twice(lambda: sample_job(racks.stub, racks.show().name), 1.0)
+            return {(each.rule, each.subject): each for each in diagnose(observation)}
 
         with cut(racks):
             running = submit(agents, integers(2, 3, 2000))
@@ -146,7 +146,7 @@ def test_the_doctor_says_at_which_switch_sums_wait_and_for_which(racks: Forest):
         running = submit(agents[1:], integers(3, 3, 2000)[1:])
         until(lambda: ("rack_missing", "switch left") in findings())
         last = findings()
-        assert last["rack_missing", "switch left"].what == "sums wait at pbox for that of left"
+        assert last["rack_missing", "switch left"].statement == "sums wait at pbox for that of left"
         assert last["idle", "worker 0"].severity == Severity.PROBLEM
         assert not {("idle", "worker 1"), ("idle", "worker 2")} & set(last)
         finish(running + submit(agents[:1], integers(3, 3, 2000)[:1]))

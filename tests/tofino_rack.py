@@ -17,7 +17,7 @@ from tofino_switch import TofinoSwitch
 from trees import Forest, Plan
 
 from innet.controller.server import ControllerServer
-from innet.local.rack import free_udp_ports
+from innet.local.ports import free_udp_ports
 from innet.p4.artifacts import Artifact
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import connect, translated

@@ -12,5 +12,5 @@ The modules, from the top down:
   Below them `reconcile`, `p4runtime` and `names` work for any program.
 * `deploy` goes through the same layers once, without a controller, with `transcript` and
   `rehearsal`.
-* `client` is the connection that all other parts of innet use.
+* `cli` has the commands.
 """

@@ -19,7 +19,7 @@ from innet.controller.defaults import uplink_address
 from innet.controller.names import all_groups
 from innet.controller.p4runtime import SwitchConnection
 from innet.controller.reconcile import Difference, Held, by_key, difference, key
-from innet.controller.records import Attachment, Place, SwitchRecord, Uplink, Wanted
+from innet.controller.records import Attachment, SlotRange, SwitchRecord, Uplink, Wanted
 from innet.controller.targets.choice import find
 from innet.controller.targets.interface import Program
 from innet.controller.transcript import Heard
@@ -156,9 +156,9 @@ class AggregationSwitch:
             self._held = found
         return missing + changed + strange, self._own.keys().isdisjoint(found)
 
-    def counters(self, place: Place) -> dict[str, int]:
+    def counters(self, slot_range: SlotRange) -> dict[str, int]:
         """Return a job's counts by counter, or 0 for a counter that the program lacks."""
-        cells = self._target.job_cells(self._connection.names, place.index)
+        cells = self._target.job_cells(self._connection.names, slot_range.index)
         counts = self._connection.count(*cells.values())
         return dict.fromkeys(COUNTERS, 0) | dict(zip(cells, counts, strict=True))
 
@@ -169,20 +169,20 @@ class AggregationSwitch:
         counts = iter(self._connection.count(*cells))
         return {port: {each: next(counts) for each in PORT_COUNTERS} for port in ports}
 
-    def reset_counters(self, place: Place) -> None:
+    def reset_counters(self, slot_range: SlotRange) -> None:
         """Set a job's counters to zero."""
-        cells = [*self._target.job_cells(self._connection.names, place.index).values()]
+        cells = [*self._target.job_cells(self._connection.names, slot_range.index).values()]
         for cell in cells:
             cell.counter_entry.data.packet_count = 0
         self._connection.modify(*cells)
 
-    def clear(self, place: Place) -> Iterator[None]:
+    def clear(self, slot_range: SlotRange) -> Iterator[None]:
         """Clear both copies of all of a job's slots, some in every step.
 
         P4Runtime cannot write BMv2's registers. Packets clear the cells instead, and come back as
         acknowledgements.
         """
-        slots = range(place.first_slot, place.first_slot + place.slots)
+        slots = range(slot_range.first_slot, slot_range.first_slot + slot_range.slots)
         cells = [(slot, copy) for slot in slots for copy in (0, 1)]
         burst = self._target.clears_at_once
         for start in range(0, len(cells), burst):

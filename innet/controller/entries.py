@@ -52,7 +52,7 @@ def outward_entities(names: Names, job: Wanted) -> list[p4rt.Entity]:
         return []
     replicas = [(where.port, instance) for instance, where in copies.items()]
     return [
-        group(_FIRST_JOB_GROUP + job.place.index, replicas),
+        group(_FIRST_JOB_GROUP + job.slot_range.index, replicas),
         *(
             names.entry(
                 "replicas", {"job": job.job, "instance": instance},
@@ -74,18 +74,18 @@ def inward_entities(names: Names, job: Wanted) -> list[p4rt.Entity]:
     A child switch contributes with the bits of all workers below it. Where the sum goes up, the
     parent's answer counts as one more contribution.
     """
-    place = {"group": _FIRST_JOB_GROUP + job.place.index, "job_index": job.place.index}
+    of_job = {"group": _FIRST_JOB_GROUP + job.slot_range.index, "job_index": job.slot_range.index}
     made = [
         names.entry(
             "workers", {**_source(each.where), **_slots(job, share)},
-            "admit", {"worker": each.members, "quorum": _quorum(job, share), **place},
+            "admit", {"worker": each.members, "quorum": _quorum(job, share), **of_job},
         )
         for share in _shares(job)
         for each in share.contributors
     ]  # fmt: skip
     for share in job.shares:
         if share.uplink:
-            made.append(names.entry("trees", _slots(job, share), "below", _below(share) | place))
+            made.append(names.entry("trees", _slots(job, share), "below", _below(share) | of_job))
         else:
             made.append(names.entry("trees", _slots(job, share), "top", {"total": share.total}))
     return made
@@ -131,7 +131,7 @@ def _shares(job: Wanted) -> tuple[Share, ...]:
     if job.shares or not job.workers:
         return job.shares
     alone = tuple(Contributor(1 << rank, rank + 1, at) for rank, at in job.workers.items())
-    return (Share(job.place.first_slot, job.place.slots, alone, None, job.quorum),)
+    return (Share(job.slot_range.first_slot, job.slot_range.slots, alone, None, job.quorum),)
 
 
 def _quorum(job: Wanted, share: Share) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from innet.controller import messages
 from innet.controller.defaults import uplink_address
 from innet.controller.records import SwitchRecord, Uplink, Wanted
-from innet.controller.slots import Places
+from innet.controller.slots import SwitchAllocator
 from innet.controller.switches import Supervisor
 from innet.controller.targets.choice import find
 from innet.controller.targets.interface import Program
@@ -25,14 +25,14 @@ class Switch:
 
     record: SwitchRecord
     program: Program
-    places: Places
+    allocator: SwitchAllocator
     supervisor: Supervisor
     wanted: dict[str, Wanted] = field(default_factory=dict)  # by job
     found: dict[int, str] = field(default_factory=dict)
 
     def view(self) -> pb.Switch:
         """Return the switch as clients see it."""
-        slots = self.places.slots
+        slots = self.allocator.slots
         view = messages.switch_view(
             self.record, slots.slots, slots.free, reachable=self.supervisor.problem is None
         )

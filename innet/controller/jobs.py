@@ -13,8 +13,8 @@ from innet.controller.records import (
     Attachment,
     JobRecord,
     JobSpec,
-    Place,
     Share,
+    SlotRange,
     Wanted,
     WorkerRecord,
 )
@@ -69,7 +69,7 @@ class Worker:
 class Job:
     """A job. Every worker first gets a copy of `invitation`, with a nonce of its own.
 
-    `place` is the job's part of its switches. `agreement` says how the term begins, None until
+    `slot_range` is the job's part of its switches. `agreement` says how the term begins, None until
     the workers agree. `departed` holds the workers that have left the present generation, and why.
     The `fabric` tells how the job's switches are linked; by default there is one switch.
     """
@@ -80,10 +80,10 @@ class Job:
         term: int,
         invitation: pb.Invitation,
         now: float,
-        place: Place | None = None,
+        slot_range: SlotRange | None = None,
         fabric: Fabric | None = None,
     ) -> None:
-        self.spec, self.term, self.place = spec, term, place
+        self.spec, self.term, self.slot_range = spec, term, slot_range
         self.fabric = fabric or Fabric.of((spec.switch,), {})
         self.workers: dict[int, Worker] = {}
         self.waiting: list[Worker] = []
@@ -108,7 +108,7 @@ class Job:
         fabric: Fabric | None = None,
     ) -> "Job":
         """Return a job as an earlier controller left it. Its workers have one lease to come back."""
-        job = cls(record.spec, record.term, invitation, now, record.place, fabric)
+        job = cls(record.spec, record.term, invitation, now, record.slot_range, fabric)
         job.fresh, job.departed = record.fresh, dict(record.departed)
         for each in record.workers:
             worker = Worker(each.rank, each.nonce, each.fallback, now, each.where)
@@ -129,7 +129,9 @@ class Job:
         )
         agreement = self.agreement.SerializeToString() if self.agreement else b""
         departed = tuple(self.departed.items())
-        return JobRecord(self.spec, self.term, self.place, self.fresh, agreement, departed, workers)
+        return JobRecord(
+            self.spec, self.term, self.slot_range, self.fresh, agreement, departed, workers
+        )
 
     @property
     def admitted(self) -> list[Worker]:
@@ -144,7 +146,7 @@ class Job:
     @property
     def ending(self) -> bool:
         """Return whether too many workers have left to finish another exchange."""
-        return self._left < self.spec.fewest
+        return self._left < self.spec.min_workers
 
     @property
     def complete(self) -> bool:
@@ -154,7 +156,7 @@ class Job:
     @property
     def quorum(self) -> int:
         """Return the number of contributions that make a result in this term."""
-        return min(self.spec.quorum, max(self._left, self.spec.fewest))
+        return min(self.spec.quorum, max(self._left, self.spec.min_workers))
 
     @property
     def _left(self) -> int:
@@ -197,16 +199,16 @@ class Job:
     @property
     def plan(self) -> Mapping[str, tuple[Share, ...]]:
         """Return the shares of each of several switches, or {} until all workers are there."""
-        if self.fabric.single or not self.place or self._missing_in_tree:
+        if self.fabric.single or not self.slot_range or self._missing_in_tree:
             return {}
         places = {each.rank: each.where for each in self.admitted if each.where}
         trees = self.fabric.trees({where.switch for where in places.values()})
-        return shares(trees, self.place, places)
+        return shares(trees, self.slot_range, places)
 
     def wanted(self, now: float, switch: str = "") -> Wanted | None:
         """Return the job's entries for a switch, by default the first, or None without slots."""
         switch = switch or self.spec.switch
-        if not self.place:
+        if not self.slot_range:
             return None
         running = self.path == pb.PATH_SWITCH
         idle = bool(self.workers) and not running and not self._obstacle(now)
@@ -217,7 +219,7 @@ class Job:
         }
         return Wanted(
             self.spec.id,
-            self.place,
+            self.slot_range,
             self.term,
             self.quorum,
             here,
@@ -397,9 +399,9 @@ class Job:
                 return self._renew(Cause.SWITCH_LOST, problem, now)
         return self._look(now)
 
-    def place_given(self, place: Place, now: float) -> Actions:
+    def slots_granted(self, slot_range: SlotRange, now: float) -> Actions:
         """Take the slots that the job has waited for."""
-        self.place = place
+        self.slot_range = slot_range
         return self._look(now)
 
     def cells_cleared(self, term: int, now: float, switch: str = "") -> Actions:
@@ -531,8 +533,11 @@ class Job:
             sharable=everybody or path == pb.PATH_FALLBACK,
         )
         agreement = pb.Resume(term=self.term, path=path, exchange=exchange, shared=shared)
-        if self.place:
-            agreement.first_slot, agreement.slots = self.place.first_slot, self.place.slots
+        if self.slot_range:
+            agreement.first_slot, agreement.slots = (
+                self.slot_range.first_slot,
+                self.slot_range.slots,
+            )
         agreement.reason = obstacle or ""
         return agreement
 
@@ -544,7 +549,7 @@ class Job:
 
     def _obstacle(self, now: float) -> str | None:
         """Return the reason why the job cannot use the switch now, or None."""
-        if not self.place:
+        if not self.slot_range:
             return "no slots are free for the job yet"
         for switch in self._needed:
             if problem := self._problems[switch]:
@@ -630,7 +635,7 @@ class Job:
             job_id=self.spec.id,
             rank=worker.rank,
             workers=self.spec.workers,
-            fewest=self.spec.fewest,
+            min_workers=self.spec.min_workers,
             lanes=self._invitation.lanes,
         )
         actions: Actions = [Tell(worker.nonce, pb.JoinEvent(admission=admission))]

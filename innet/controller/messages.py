@@ -30,7 +30,7 @@ def switch_view(switch: SwitchRecord, slots: int, free_slots: int, *, reachable:
 
 def job_view(job: Job, lanes: int, lease_s: float, now: float) -> pb.Job:
     """Return a job, without counters and members."""
-    place = job.place
+    slot_range = job.slot_range
     return pb.Job(
         name=job.spec.name,
         switch=job.spec.switch,
@@ -38,8 +38,8 @@ def job_view(job: Job, lanes: int, lease_s: float, now: float) -> pb.Job:
         term=job.term,
         workers=job.spec.workers,
         lanes=lanes,
-        first_slot=place.first_slot if place else 0,
-        slots=place.slots if place else 0,
+        first_slot=slot_range.first_slot if slot_range else 0,
+        slots=slot_range.slots if slot_range else 0,
         joined=[each.rank for each in job.admitted],
         quorum=job.quorum,
         path=job.path,

@@ -28,8 +28,8 @@ class Uplink:
 
 
 @dataclass(frozen=True)
-class Place:
-    """A job's part of a switch: slots, and the index of its counters and of its multicast group."""
+class SlotRange:
+    """A job's slots on its switches, and the index of its counters and of its multicast group there."""
 
     index: int
     first_slot: int
@@ -69,7 +69,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Wanted:
-    """The entries for a job that a switch should hold. The job has a place there.
+    """The entries for a job that a switch should hold. The job has slots there.
 
     While `workers` and `shares` are empty, it should hold none. Where several switches sum,
     `workers` are those attached to this one. `beyond` has the ports that lead to the other workers,
@@ -78,7 +78,7 @@ class Wanted:
     """
 
     job: int
-    place: Place
+    slot_range: SlotRange
     term: int
     quorum: int
     workers: Mapping[int, Attachment]
@@ -103,7 +103,7 @@ class JobSpec:
     """A job as it was requested. `number` counts jobs in the order of their creation.
 
     A result needs `quorum` contributions, or those of all workers that are left, if these are
-    fewer. With fewer than `fewest` workers there are no results. `token_digest` is the digest of
+    fewer. With fewer than `min_workers` workers there are no results. `token_digest` is the digest of
     the token of all ranks, or the digests of each rank's own. `others` are the switches besides
     `switch` on which the job has slots.
     """
@@ -113,7 +113,7 @@ class JobSpec:
     id: int
     workers: int
     quorum: int
-    fewest: int
+    min_workers: int
     slots: int
     lease_s: float
     token_digest: bytes
@@ -142,7 +142,7 @@ class JobRecord:
 
     spec: JobSpec
     term: int
-    place: Place | None
+    slot_range: SlotRange | None
     fresh: bool
     agreement: bytes
     departed: tuple[tuple[int, str], ...]

@@ -40,13 +40,13 @@ from innet.controller.records import (
     Attachment,
     JobRecord,
     JobSpec,
-    Place,
+    SlotRange,
     SwitchRecord,
     Uplink,
     Wanted,
 )
 from innet.controller.slot_queue import ahead, turns
-from innet.controller.slots import Places, take_place
+from innet.controller.slots import SwitchAllocator, allocate
 from innet.controller.stations import Station, Stations, joined
 from innet.controller.store import Store
 from innet.controller.streams import Stream
@@ -224,7 +224,7 @@ class Registry:
                 raise NoCapacity(
                     f"there are {len(self._jobs)} jobs, and no more are allowed: delete one"
                 )
-            place = self._place_for(request, fabric, slots)
+            slot_range = self._slots_or_wait(request, fabric, slots)
             token = "" if request.token_digests else new_token()
             spec = JobSpec(
                 name=request.name,
@@ -232,7 +232,7 @@ class Registry:
                 id=self._new_id(),
                 workers=request.workers,
                 quorum=request.quorum or request.workers,
-                fewest=request.fewest or request.quorum or request.workers,
+                min_workers=request.min_workers or request.quorum or request.workers,
                 slots=slots,
                 lease_s=request.lease_s or defaults.JOB_LEASE_S,
                 token_digest=b"".join(request.token_digests) or token_digest(token),
@@ -242,7 +242,7 @@ class Registry:
             self._last_id, self._last_number = spec.id, spec.number
             # Random, so that packets from before a lost state do not fit.
             term = 1 + secrets.randbelow(LAST_TERM)
-            job = Job(spec, term, self._invitation(switch), self._clock(), place, fabric)
+            job = Job(spec, term, self._invitation(switch), self._clock(), slot_range, fabric)
             self._jobs[spec.name] = job
             for each in spec.switches:
                 problem = self._switches[each].supervisor.problem
@@ -250,7 +250,7 @@ class Registry:
             if spec.name not in self._kept:
                 self._end(job, "its state cannot be kept")
                 raise ControllerError("the job was not created: its state cannot be kept")
-            _log.info("job created", name=spec.name, switch=spec.switch, slots=place and slots)
+            _log.info("job created", name=spec.name, switch=spec.switch, slots=slot_range and slots)
             return pb.CreateJobResponse(job=self._view(job), token=token)
 
     def jobs(self) -> list[pb.Job]:
@@ -268,8 +268,8 @@ class Registry:
                 view.members.append(messages.worker_view(worker, job, now, silence))
             view.departures.extend(messages.departures(job, now))
             view.tree.extend(messages.tree_view(job))
-            place = job.place
-            counted = place and not job.fresh
+            slot_range = job.slot_range
+            counted = slot_range and not job.fresh
             tops = [
                 each.switch
                 for each in view.tree
@@ -279,9 +279,9 @@ class Registry:
                 name: self._switches[name].supervisor
                 for name in [*tops, *(each.switch for each in view.tree)]
             }
-        if place and counted:
+        if slot_range and counted:
             # Without the lock, so that nobody else waits for a slow switch.
-            counters = _counters(supervisors, place)
+            counters = _counters(supervisors, slot_range)
             for each in view.tree:
                 if each.switch in counters:
                     each.counters.CopyFrom(pb.Counters(**counters[each.switch]))
@@ -537,7 +537,7 @@ class Registry:
             if job.expired(now):
                 name, lease = job.spec.name, job.spec.lease_s
                 self._end(job, f"the job {name!r} had no worker for {lease:g} s")
-        self._give_places()  # a worker that has come or left may have changed the order
+        self._grant_slots()  # a worker that has come or left may have changed the order
 
     # Common.
 
@@ -589,33 +589,37 @@ class Registry:
             if switch.wanted.pop(name, None):
                 switch.supervisor.wake()
         _log.info("job ended", name=name, reason=reason)
-        if job.place:
+        if job.slot_range:
             for switch in switches:
-                switch.places.give_back(job.place)
-            self._give_places()
+                switch.allocator.release(job.slot_range)
+            self._grant_slots()
 
-    def _give_places(self) -> None:
+    def _grant_slots(self) -> None:
         """Give slots to waiting jobs, as far as slots are free."""
 
-        def take(job: Job) -> Place:
-            return take_place(self._places_of(job.spec.switches), job.spec.slots, job.spec.workers)
+        def take(job: Job) -> SlotRange:
+            return allocate(
+                self._allocators_of(job.spec.switches), job.spec.slots, job.spec.workers
+            )
 
-        for job, place in turns([] if self._closed.is_set() else [*self._jobs.values()], take):
-            _log.info("slots for a job that has waited", job=job.spec.name, slots=place.slots)
-            self._commit(job, job.place_given(place, self._clock()))
+        for job, slot_range in turns([] if self._closed.is_set() else [*self._jobs.values()], take):
+            _log.info("slots for a job that has waited", job=job.spec.name, slots=slot_range.slots)
+            self._commit(job, job.slots_granted(slot_range, self._clock()))
 
-    def _places_of(self, names: Iterable[str]) -> list[Places]:
-        return [self._switches[name].places for name in names]
+    def _allocators_of(self, names: Iterable[str]) -> list[SwitchAllocator]:
+        return [self._switches[name].allocator for name in names]
 
     def _slots_for(self, request: pb.CreateJobRequest, switch: Switch) -> int:
-        quota, have = self._policy.most_slots_per_job, switch.places.slots
+        quota, have = self._policy.most_slots_per_job, switch.allocator.slots
         slots = request.slots or min(defaults.SLOTS, quota or have.slots, have.slots)
         have.check(slots)
         if quota and slots > quota:
             raise NoCapacity(f"{slots} slots: a job may have {quota} at most")
         return slots
 
-    def _place_for(self, request: pb.CreateJobRequest, fabric: Fabric, slots: int) -> Place | None:
+    def _slots_or_wait(
+        self, request: pb.CreateJobRequest, fabric: Fabric, slots: int
+    ) -> SlotRange | None:
         """Return the job's slots, or None if they are taken and the job is willing to wait."""
         names = fabric.uplinks.keys()
         waiting = ahead(self._jobs.values(), names)
@@ -625,7 +629,7 @@ class Registry:
                     f"{len(waiting)} jobs whose workers are all there wait for slots of this switch "
                     "already: stand in line with --queue"
                 )
-            return take_place(self._places_of(names), slots, request.workers)
+            return allocate(self._allocators_of(names), slots, request.workers)
         except NoCapacity:
             if request.queue:
                 return None
@@ -633,7 +637,7 @@ class Registry:
 
     def _make_switch(self, record: SwitchRecord) -> Switch:
         program = find(record.target).program(record.lanes, record.artifact)
-        places = Places(program.slots, most_workers(Names(program.p4info)))
+        allocator = SwitchAllocator(program.slots, most_workers(Names(program.p4info)))
 
         candidate = Candidate(self._started)
 
@@ -654,7 +658,7 @@ class Registry:
             # A person who adds a switch should not wait for a controller that is gone.
             return candidate.take_charge(connect_as, 0.0 if patient else VACANT_FOR_S)
 
-        made = Switch(record, program, places, Supervisor(record.name, connect, self))
+        made = Switch(record, program, allocator, Supervisor(record.name, connect, self))
         return made
 
     def _silent(self, record: SwitchRecord) -> frozenset[int]:
@@ -695,9 +699,9 @@ class Registry:
             switch = self._switches[record.spec.switch]
             fabric = Fabric.of(record.spec.switches, uplinks(self._switches))
             job = Job.restored(record, self._invitation(switch), now, fabric)
-            if record.place:
-                for places in self._places_of(record.spec.switches):
-                    places.keep(record.place, record.spec.workers)
+            if record.slot_range:
+                for allocator in self._allocators_of(record.spec.switches):
+                    allocator.reserve(record.slot_range, record.spec.workers)
             self._jobs[record.spec.name] = job
             self._stays.update(dict.fromkeys(job.nonces, job))
             self._commit(job, [])
@@ -754,20 +758,22 @@ def _check_tree(request: pb.CreateJobRequest, fabric: Fabric) -> None:
     Several switches can sum only the contributions of all workers, because no switch knows in time
     which workers are there.
     """
-    fewest = request.fewest or request.quorum or request.workers
-    if not fabric.single and fewest < request.workers:
+    min_workers = request.min_workers or request.quorum or request.workers
+    if not fabric.single and min_workers < request.workers:
         raise UsageError(
             f"{request.switch!r} has switches below it, and such a job needs all of its workers: "
-            "leave the quorum and --fewest away, or create the job on one of the lowest switches"
+            "leave the quorum and --min-workers away, or create the job on one of the lowest switches"
         )
 
 
-def _counters(supervisors: dict[str, Supervisor], place: Place) -> dict[str, dict[str, int]]:
+def _counters(
+    supervisors: dict[str, Supervisor], slot_range: SlotRange
+) -> dict[str, dict[str, int]]:
     """Return what switches have counted for a job, leaving out those that do not answer."""
     found = {}
     for name, supervisor in supervisors.items():
         with contextlib.suppress(SwitchError):
-            found[name] = supervisor.switch().counters(place)
+            found[name] = supervisor.switch().counters(slot_range)
     return found
 
 

@@ -9,13 +9,13 @@ line.
 from collections.abc import Callable, Collection, Iterable, Iterator
 
 from innet.controller.jobs import Job
-from innet.controller.records import Place
+from innet.controller.records import SlotRange
 from innet.errors import NoCapacity
 
 
 def stands_in_line(job: Job) -> bool:
     """Return whether a job waits for slots and holds up later jobs."""
-    return not job.place and job.complete
+    return not job.slot_range and job.complete
 
 
 def ahead(jobs: Iterable[Job], switches: Collection[str]) -> list[Job]:
@@ -23,19 +23,19 @@ def ahead(jobs: Iterable[Job], switches: Collection[str]) -> list[Job]:
     return [job for job in jobs if stands_in_line(job) and {*job.spec.switches} & {*switches}]
 
 
-def turns(jobs: Iterable[Job], take: Callable[[Job], Place]) -> Iterator[tuple[Job, Place]]:
+def turns(jobs: Iterable[Job], take: Callable[[Job], SlotRange]) -> Iterator[tuple[Job, SlotRange]]:
     """Take slots for the jobs whose turn it is, the first created first.
 
     `take` raises NoCapacity if there is no room.
     """
     spoken_for: set[str] = set()
     for job in jobs:
-        if job.place or spoken_for & {*job.spec.switches}:
+        if job.slot_range or spoken_for & {*job.spec.switches}:
             continue
         try:
-            place = take(job)
+            slot_range = take(job)
         except NoCapacity:
             if stands_in_line(job):
                 spoken_for |= {*job.spec.switches}
         else:
-            yield job, place
+            yield job, slot_range

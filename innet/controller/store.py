@@ -20,7 +20,7 @@ from innet.controller.records import (
     Attachment,
     JobRecord,
     JobSpec,
-    Place,
+    SlotRange,
     SwitchRecord,
     Uplink,
     WorkerRecord,
@@ -59,13 +59,13 @@ _SCHEMA = (
         id INTEGER NOT NULL UNIQUE,
         workers INTEGER NOT NULL,
         quorum INTEGER NOT NULL,
-        fewest INTEGER NOT NULL,
+        min_workers INTEGER NOT NULL,
         wanted_slots INTEGER NOT NULL,
         lease_s REAL NOT NULL,
         token_digest BLOB NOT NULL,
         number INTEGER NOT NULL UNIQUE,  -- in the order of creation
         term INTEGER NOT NULL,
-        place INTEGER,                   -- index on the switch; null while the job waits for slots
+        job_index INTEGER,               -- of its counters; null while the job waits for slots
         first_slot INTEGER,
         slots INTEGER,
         fresh INTEGER NOT NULL,
@@ -205,11 +205,11 @@ class Store:
 
     def save_job(self, job: JobRecord) -> None:
         """Keep a job as it is now, with its workers."""
-        spec, place = job.spec, job.place
+        spec, slot_range = job.spec, job.slot_range
         row = (
-            spec.name, spec.switch, spec.id, spec.workers, spec.quorum, spec.fewest, spec.slots,
+            spec.name, spec.switch, spec.id, spec.workers, spec.quorum, spec.min_workers, spec.slots,
             spec.lease_s, spec.token_digest, spec.number, job.term,
-            *(astuple(place) if place else (None, None, None)),
+            *(astuple(slot_range) if slot_range else (None, None, None)),
             job.fresh, job.agreement, json.dumps(job.departed), json.dumps(spec.others),
         )  # fmt: skip
         workers = [
@@ -264,14 +264,14 @@ class Store:
     def _job(self, *row: Any) -> JobRecord:
         *spec, term, index, first_slot, slots, fresh, agreement, departed, others = row
         pb.Resume.FromString(agreement)
-        place = None if index is None else Place(index, first_slot, slots)
+        slot_range = None if index is None else SlotRange(index, first_slot, slots)
         workers = self._database.execute(
             "SELECT * FROM workers WHERE job = ? ORDER BY rank", (spec[0],)
         )
         return JobRecord(
             replace(JobSpec(*spec), others=tuple(json.loads(others))),
             term,
-            place,
+            slot_range,
             bool(fresh),
             agreement,
             tuple((rank, reason) for rank, reason in json.loads(departed)),

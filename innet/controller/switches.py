@@ -240,8 +240,8 @@ class Supervisor:
             try:
                 if term != job.term:
                     if job.fresh:
-                        switch.reset_counters(job.place)
-                    steps = switch.clear(job.place)
+                        switch.reset_counters(job.slot_range)
+                    steps = switch.clear(job.slot_range)
                     self._clearing[job.job] = (job.term, steps)
                 if next(steps, _DONE) is _DONE:
                     self._listener.cleared(self._name, job.job, job.term)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from innet.controller.defaults import uplink_address
-from innet.controller.records import Attachment, Contributor, Place, Share, Uplink
+from innet.controller.records import Attachment, Contributor, Share, SlotRange, Uplink
 from innet.wire.layout import MAX_WORKERS
 
 
@@ -111,20 +111,20 @@ class Fabric:
 
 
 def shares(
-    trees: list[Tree], place: Place, workers: Mapping[int, Attachment]
+    trees: list[Tree], slot_range: SlotRange, workers: Mapping[int, Attachment]
 ) -> dict[str, tuple[Share, ...]]:
     """Return the shares of every switch of the trees in a job with all these workers, by rank.
 
     The slots are cut into aligned ranges, which are dealt to the trees in turn.
     """
     pieces = 1
-    while pieces < min(len(trees), place.slots):
+    while pieces < min(len(trees), slot_range.slots):
         pieces *= 2
-    size = place.slots // pieces
+    size = slot_range.slots // pieces
     made: dict[str, tuple[Share, ...]] = {}
     for piece in range(pieces):
         tree = trees[piece % len(trees)]
-        first = place.first_slot + piece * size
+        first = slot_range.first_slot + piece * size
         for switch, contributors in _contributors(tree, workers).items():
             link = tree.links.get(switch)
             share = Share(first, size, contributors, link, len(workers))

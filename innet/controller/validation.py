@@ -115,8 +115,10 @@ def check_job(request: pb.CreateJobRequest) -> None:
             f"a quorum of {request.quorum}: the job has {request.workers} workers; 0 is all of them"
         )
     quorum = request.quorum or request.workers
-    if request.fewest > quorum:
-        raise UsageError(f"to go on with {request.fewest} workers or more: the quorum is {quorum}")
+    if request.min_workers > quorum:
+        raise UsageError(
+            f"to go on with {request.min_workers} workers or more: the quorum is {quorum}"
+        )
     if request.token_digests:
         _check_digests(request.token_digests, request.workers)
     if request.lease_s > _LONGEST_LEASE_S:

@@ -1,6 +1,5 @@
 """The same training through the switch and over Gloo, side by side."""
 
-import contextlib
 import json
 import sys
 import time
@@ -13,9 +12,11 @@ from rich.table import Table
 
 from innet.errors import InnetError
 from innet.host.quantizers.spec import Choice
-from innet.local.rack import INTERRUPTS, free_tcp_port, local_rack, spawned
+from innet.local.rack import local_rack
+from innet.local.workers import spawned_workers
 from innet.rpc import innet_pb2 as pb
 from innet.terminal.console import PlainConsole
+from innet.terminal.signals import INTERRUPTS
 
 LEAST_ACCURACY = 0.95
 MOST_DIFFERENCE = 0.01
@@ -89,25 +90,7 @@ def train(
     task = progress.add_task(f"training over {network}", total=epochs, loss=float("nan"))
     started = time.monotonic()
     command = [sys.executable, "-m", _TRAINING, network, str(epochs)]
-    master = str(free_tcp_port())
-    with contextlib.ExitStack() as stack:
-        processes = [
-            stack.enter_context(
-                spawned(
-                    command,
-                    {
-                        **environment,
-                        "MASTER_ADDR": "127.0.0.1",
-                        "MASTER_PORT": master,
-                        "WORLD_SIZE": str(workers),
-                        "RANK": str(rank),
-                        "LOCAL_RANK": str(rank),
-                        "OMP_NUM_THREADS": "1",
-                    },
-                )
-            )
-            for rank in range(workers)
-        ]
+    with spawned_workers(command, workers, environment) as processes:
         summaries = []
         for process in processes:
             last: dict[str, Any] = {}

@@ -10,12 +10,11 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from innet.emulation.plan import Plan, PlannedSwitch
 from innet.emulation.sums import SwitchSums
 from innet.errors import InnetError
-from innet.local.rack import INTERRUPTS, command, stop
+from innet.local.processes import announced, command, spawned
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import innet_pb2_grpc as rpc
 from innet.rpc.client import connect, translated
@@ -54,14 +53,17 @@ class Control:
 class Starting:
     """A controller that has been started, and may not serve yet."""
 
-    process: "subprocess.Popen[str]"
+    process: subprocess.Popen[str]
     log: Path
 
     def await_ready(self) -> None:
         """Wait until it serves. Raises InnetError if it fails to start."""
-        out: IO[str] = self.process.stdout  # type: ignore[assignment]
-        if not out.readline():
-            raise InnetError(f"the controller did not start: {self.log.read_text().strip()}")
+        try:
+            announced(self.process, "controller")
+        except InnetError:
+            raise InnetError(
+                f"the controller did not start: {self.log.read_text().strip()}"
+            ) from None
 
 
 @contextlib.contextmanager
@@ -71,20 +73,11 @@ def started(folder: Path) -> Iterator[Starting]:
     # hosts share a processor or two, a host may be unable to send anything for seconds.
     served = ["controller", "--address", f"0.0.0.0:{PORT}", "--insecure", "--lease", str(_LEASE_S)]
     log = folder / "controller.log"
-    with log.open("w") as errors, INTERRUPTS.held():
-        process = subprocess.Popen(
-            [*command("innet.cli"), *served],
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            start_new_session=True,  # Ctrl-C reaches the emulation only, which then ends it
-        )
-    with process:
-        try:
-            INTERRUPTS.check()
-            yield Starting(process, log)
-        finally:
-            stop(process)
+    with (
+        log.open("w") as errors,
+        spawned([*command("innet.cli"), *served], stderr=errors) as process,
+    ):
+        yield Starting(process, log)
 
 
 @contextlib.contextmanager

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import IO
 
 from innet.emulation.plan import Plan
-from innet.local.rack import INTERRUPTS
 from innet.system import environment as names
+from innet.terminal.signals import INTERRUPTS
 
 MASTER_PORT = 29_500
 _STOPS_WITHIN = 5.0

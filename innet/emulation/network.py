@@ -18,7 +18,7 @@ from innet.emulation.plan import Plan, PlannedSwitch, Station
 from innet.emulation.requirements import BMV2
 from innet.emulation.topology import LinkSpec
 from innet.errors import InnetError
-from innet.local.rack import command as run
+from innet.local.processes import command as run
 from innet.switch.mininet import InnetSwitch
 
 CPU_PORT = 510

@@ -22,10 +22,10 @@ from innet.emulation.plan import Plan, hosts_file, plan
 from innet.emulation.report import LinkUse, Report
 from innet.emulation.topology import load
 from innet.errors import InnetError, UsageError
-from innet.local.rack import INTERRUPTS
 from innet.system.private import make_folder
+from innet.terminal.app import print_error
 from innet.terminal.console import PlainConsole
-from innet.terminal.outcome import Stopped, print_error
+from innet.terminal.signals import INTERRUPTS, Stopped
 
 _INTERRUPTED = 130
 FOLDERS = Path("/run/innet")

@@ -407,7 +407,7 @@ class Exchanges:
     def _check_departures(self, needed: int | None = None) -> None:
         """Raise WorkersMissing if too few workers are left, or fewer than `needed`."""
         departed = self._controller.departed()
-        if self._seat.workers - len(departed) < (needed or self._seat.fewest):
+        if self._seat.workers - len(departed) < (needed or self._seat.min_workers):
             reasons = "; ".join(f"worker {rank}: {why}" for rank, why in departed.items())
             raise WorkersMissing(f"the all-reduce cannot finish: {reasons}")
 

@@ -146,7 +146,7 @@ class Membership:
                 job=admission.job_id,
                 rank=admission.rank,
                 workers=admission.workers,
-                fewest=admission.fewest,
+                min_workers=admission.min_workers,
                 lanes=admission.lanes,
             )
         raise ControllerError(

@@ -154,9 +154,10 @@ class RackedParameters:
 
 def _checked(values: list[Floats], seat: Seat) -> list[int]:
     """Return the sizes. Raises UsageError if the values or the job do not suit."""
-    if seat.fewest < seat.workers:
+    if seat.min_workers < seat.workers:
         raise UsageError(
-            "a server above racks needs all workers of its job: create it without --quorum and --fewest"
+            "a server above racks needs all workers of its job: create it without --quorum and "
+            "--min-workers"
         )
     for each in values:
         if each.dtype != np.float32 or not each.flags.c_contiguous or not each.flags.writeable:

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 class Seat:
     """A worker's place in a job, as the controller gave it; valid until the worker leaves.
 
-    With fewer than `fewest` workers there are no results.
+    With fewer than `min_workers` workers there are no results.
     """
 
     job: int
     rank: int
     workers: int
-    fewest: int
+    min_workers: int
     lanes: int
 
 

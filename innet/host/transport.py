@@ -1,6 +1,6 @@
 """int32 vectors through the switch: sends chunks, takes results, retransmits lost packets.
 
-An I/O round handles the packets (:mod:`innet.host.turns` calls it a turn). This module draws the
+An I/O round handles the packets (:mod:`innet.host.rounds`). This module draws the
 conclusions.
 """
 
@@ -16,11 +16,11 @@ from innet.host import fastpath
 from innet.host.congestion import CongestionWindow
 from innet.host.integers import Flags, Integers, Reduction
 from innet.host.link import Link
-from innet.host.numpy_turns import NumpyTurns
+from innet.host.numpy_rounds import NumpyRounds
+from innet.host.rounds import IoRounds, RoundLimits, RoundOutcome
 from innet.host.scaling import Scaling
 from innet.host.seat import Path, Patience, Seat, Term
 from innet.host.timer import ProbeTimer, RetransmissionTimer
-from innet.host.turns import Terms, Turn, Turns
 from innet.host.window import Indices, Window
 from innet.rpc import innet_pb2 as pb
 from innet.wire.frames import ENCAPSULATION_BYTES
@@ -126,20 +126,20 @@ class SwitchTransport:
         )
         self._outgoing["job"] = self._seat.job
         self._outgoing["term"] = term.number
-        self._numpy = NumpyTurns(
+        self._numpy = NumpyRounds(
             self._link, self._seat, term, self._window, self._outgoing, self._absent, self._clock
         )
-        self._compiled = self._compiled_turns(term)
-        self._turns: Turns = self._compiled or self._numpy
+        self._compiled = self._compiled_rounds(term)
+        self._rounds: IoRounds = self._compiled or self._numpy
         self._in_trouble = False
         self._vain += 1
 
-    def _compiled_turns(self, term: Term) -> fastpath.Turns | None:
+    def _compiled_rounds(self, term: Term) -> fastpath.CompiledRounds | None:
         library = fastpath.compiled()
         if not library:
             return None
         place = self._seat.job, term.number, term.first_slot
-        return fastpath.Turns(
+        return fastpath.CompiledRounds(
             library, self._link, self._window, place, self._outgoing, self._absent
         )
 
@@ -179,7 +179,7 @@ class SwitchTransport:
                 scaling.forget()
             raise
         finally:
-            for each in (self._numpy, self._turns):
+            for each in (self._numpy, self._rounds):
                 each.stop()
             self._silent_before += self._silence(self._clock())
             self._owed_since = math.inf
@@ -195,7 +195,7 @@ class SwitchTransport:
         self._gone = {}
         self._probes.restart(now)
         while window.remaining:
-            if self._take_turn():
+            if self._run_round():
                 inspect()
             if window.remaining:
                 self._continue(self._clock())
@@ -222,48 +222,48 @@ class SwitchTransport:
         reminder = self._window.next_reminder(self._timer.timeout, _SLOWEST_REMINDER)
         return min(self._probes.deadline, reminder, self._trouble_at)
 
-    def _take_turn(self) -> bool:
+    def _run_round(self) -> bool:
         """Run an I/O round. Return whether it has brought the first chunk's result."""
         usual = self._timer.smoothed or self._timer.timeout
         seconds = min(_GATHERING * self._timer.queueing, _MOST_GATHERING)
         self._due = self._deadline
-        terms = Terms(
+        limits = RoundLimits(
             most=self._congestion.size,
             until=self._due,
             pause=seconds if seconds >= _LEAST_GATHERING else 0.0,
-            round_began=self._congestion.round_began,
+            round_trip_began=self._congestion.round_trip_began,
             too_soon=_TOO_SOON * usual,
             reordering=_REORDERING * usual,
             owed_since=self._owed_since,
             steady=self._congestion.steady,
         )
-        turn = self._turns.turn(terms)
-        self._owed_since = turn.owed_since
-        self._note_sent(turn)
-        self._note_results(turn)
-        if len(turn.others):
+        outcome = self._rounds.run(limits)
+        self._owed_since = outcome.owed_since
+        self._note_sent(outcome)
+        self._note_results(outcome)
+        if len(outcome.others):
             # Read the switch's receipts before taking the results. Read the missing workers only
             # afterwards, and only for unfinished chunks: an answer may be older than the result.
-            others = turn.others
+            others = outcome.others
             pendings = self._numpy.ours(others, Kind.PENDING)
-            self._take_receipts(others, pendings, turn.now)
-            further = Turn(turn.now, self._owed_since, others[:0])
-            self._numpy.take(others, terms, further)
+            self._take_receipts(others, pendings, outcome.now)
+            further = RoundOutcome(outcome.now, self._owed_since, others[:0])
+            self._numpy.take(others, limits, further)
             self._note_results(further)
-            self._take_missing(others, pendings, turn.now)
+            self._take_missing(others, pendings, outcome.now)
             self._take_stale(others, self._numpy.ours(others, Kind.STALE))
-            return turn.first or further.first
-        return turn.first
+            return outcome.first or further.first
+        return outcome.first
 
-    def _note_sent(self, turn: Turn) -> None:
-        if turn.limited:
+    def _note_sent(self, outcome: RoundOutcome) -> None:
+        if outcome.limited:
             self._congestion.limits()
-        if turn.sent:
-            self._probes.sent(turn.sent_at)
-            self._count_sent(turn.sent, turn.repetitions)
+        if outcome.sent:
+            self._probes.sent(outcome.sent_at)
+            self._count_sent(outcome.sent, outcome.repetitions)
         traffic = self.traffic
-        traffic.packets_received += turn.received
-        traffic.bytes_received += turn.received * self._frame_bytes
+        traffic.packets_received += outcome.received
+        traffic.bytes_received += outcome.received * self._frame_bytes
         traffic.corrupted = self._link.corrupted
 
     def _count_sent(self, packets: int, repetitions: int) -> None:
@@ -271,18 +271,20 @@ class SwitchTransport:
         self.traffic.bytes_sent += packets * self._frame_bytes
         self.traffic.retransmissions += repetitions
 
-    def _note_results(self, turn: Turn) -> None:
+    def _note_results(self, outcome: RoundOutcome) -> None:
         """Update timers and congestion window from a round's results."""
-        if not turn.finished:
+        if not outcome.finished:
             return
-        self._owed_since = turn.owed_since
+        self._owed_since = outcome.owed_since
         self._silent_before = 0.0
-        self._progress_at = self.result_at = turn.result_at
-        self._probes.restart(max(turn.sent_at, turn.result_at))
-        for round_trip in turn.round_trips:
+        self._progress_at = self.result_at = outcome.result_at
+        self._probes.restart(max(outcome.sent_at, outcome.result_at))
+        for round_trip in outcome.round_trips:
             self._timer.sample(round_trip)
-        self._congestion.delivered(turn.finished, turn.lost, self._window.newest, turn.result_at)
-        self.traffic.chunks += turn.finished
+        self._congestion.delivered(
+            outcome.finished, outcome.lost, self._window.newest, outcome.result_at
+        )
+        self.traffic.chunks += outcome.finished
 
     def _continue(self, now: float) -> None:
         """Mark due packets, send a probe after a silence, and give up if there is no hope."""
@@ -330,7 +332,7 @@ class SwitchTransport:
         gone = {r for r in departed if now - self._left_at[r] > _DEPARTURE_SETTLES}
         for bitmap in np.unique(arrived).tolist():
             absent = {rank for rank in gone if not bitmap >> rank & 1}
-            if self._seat.workers - len(absent) < self._seat.fewest:
+            if self._seat.workers - len(absent) < self._seat.min_workers:
                 self._gone |= {rank: departed[rank] for rank in absent}
 
     def _take_stale(self, batch: Records, among: Indices) -> None:

@@ -14,6 +14,7 @@ chunks prove no loss. Such a chunk is sent again after a time of its own, in cas
 lost.
 """
 
+import enum
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,17 @@ import numpy.typing as npt
 Indices = npt.NDArray[np.int64]
 Times = npt.NDArray[np.float64]
 
-_DONE, _DUE, _FLYING, _HAD = range(4)
+
+class SlotState(enum.IntEnum):
+    """The state of a slot's chunk."""
+
+    DONE = 0  # there is no chunk to send
+    DUE = 1  # to be sent, for the first time or again
+    FLYING = 2  # sent, without a result so far
+    HAD = 3  # the switch has said that it has the contribution
+
+
+_DONE, _DUE, _FLYING, _HAD = map(int, SlotState)
 _LAST_SEQUENCE = 2**32 - 1
 _MOST_CHUNKS = 2**31  # of one exchange: more than the largest tensor of an agent has
 _MOST_DOUBLINGS = 16

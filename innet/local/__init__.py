@@ -1,1 +1,1 @@
-"""Processes of one machine: supervision, racks on loopback, and free ports."""
+"""Processes on this machine: their supervision, free ports, worker processes, and a whole rack."""

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Column, Table
 
 from innet.errors import UsageError
 from innet.model.all_reduce import Slots
 from innet.model.links import Link, parse_amount, parse_link, parse_range, parse_time
 from innet.model.predict import Prediction, Training, hides_up_to, predictions
 from innet.terminal.console import console
+from innet.terminal.tables import folding_table
 
 app = typer.Typer(
     no_args_is_help=True, help="Predict the time that training takes, by formula and simulation."
@@ -172,7 +172,7 @@ def _fitted(path: Path) -> Link:
 def _print(
     found: dict[int, list[Prediction]], training: Training, link: Link, slots: Slots, rack: int
 ) -> None:
-    table = Table(*(Column(name, overflow="fold") for name in _COLUMNS))
+    table = folding_table(*_COLUMNS)
     for count, each in found.items():
         best = each[0]
         d_sync = min(one.seconds for one in each if one.algorithm == "d-sync")

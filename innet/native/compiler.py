@@ -8,8 +8,10 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from innet.errors import CompilerError, UsageError
+from innet.native.constants import HEADER, Constants, header
 from innet.system.private import check_file, make_folder
 
 
@@ -17,18 +19,20 @@ def compile_library(
     flags: Sequence[str],
     key: Iterable[bytes],
     sources: Callable[[], Mapping[str, bytes]],
+    constants: Constants = MappingProxyType({}),
     libraries: Sequence[str] = (),
 ) -> Path:
     """Compile C files to a shared object, or find it in the cache.
 
     `sources` generates the files by name. It is called only if the cache has no result for `key`, which
-    must determine the files completely. Raises CompilerError, also if another user may have changed the
-    cache, and any error of `sources`.
+    must determine the files completely. The files find the `constants` in ``constants.h``. Raises
+    CompilerError, also if another user may have changed the cache, and any error of `sources`.
     """
     compiler = find_compiler()
-    target = open_cache() / f"{_digest(compiler, [*flags, *libraries], key)}.so"
+    defined = header(constants)
+    target = open_cache() / f"{_digest(compiler, [*flags, *libraries], [*key, defined])}.so"
     if not os.path.lexists(target):
-        files = sources()
+        files = {**sources(), HEADER: defined}
         with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
             folder = Path(scratch)
             write_files(folder, files)

@@ -16,7 +16,7 @@ _ROUTES = Path("/proc/net/route")
 _UP, _VIA_GATEWAY = 1, 2
 
 
-def towards(ip: str) -> str:
+def interface_to(ip: str) -> str:
     """Return the interface by which packets to an IPv4 address leave, or "" if none is known."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock, contextlib.suppress(OSError):
         sock.connect((ip, 9))

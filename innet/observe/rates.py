@@ -1,18 +1,18 @@
-"""The speed of workers, from two of their heartbeats."""
+"""The rates of workers, from two of their heartbeats."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from innet.observe.sample import SILENT_HEART_S, Sample
+from innet.observe.sample import HEARTBEAT_OVERDUE_S, Sample
 from innet.rpc import innet_pb2 as pb
 
-_ANOTHER_S = 0.05
-"""Two sightings of a heartbeat that are closer together than this are of the same one."""
+_MIN_GAP_S = 0.05
+"""Heartbeats that were heard less than this apart are the same heartbeat."""
 
 
 @dataclass(frozen=True)
-class Pace:
+class Rates:
     """A worker's rates, per second."""
 
     exchanges: float = 0.0
@@ -39,41 +39,40 @@ class Pace:
         return self.chunks * lanes * 4
 
 
-class Paces:
+class RateTracker:
     """The workers' rates, by job and rank, updated with each sample."""
 
     def __init__(self) -> None:
         self._heard: dict[tuple[str, int], tuple[float, pb.Progress]] = {}
-        self._paces: dict[tuple[str, int], Pace] = {}
+        self._rates: dict[tuple[str, int], Rates] = {}
 
     def update(self, sample: Sample) -> None:
-        """Take in a job's next sample."""
+        """Update the rates from a job's next sample."""
         for rank, member in sample.members.items():
             key, heard_at = (sample.job.name, rank), sample.heard_at(rank)
             before_at, before = self._heard.get(key, (heard_at, member.progress))
-            if heard_at - before_at > _ANOTHER_S:
-                self._paces[key] = Pace.between(before, member.progress, heard_at - before_at)
+            if heard_at - before_at > _MIN_GAP_S:
+                self._rates[key] = Rates.between(before, member.progress, heard_at - before_at)
                 self._heard[key] = heard_at, member.progress
             self._heard.setdefault(key, (heard_at, member.progress))
-            if member.silent_s > SILENT_HEART_S:
-                self._paces.pop(key, None)
+            if member.silent_s > HEARTBEAT_OVERDUE_S:
+                self._rates.pop(key, None)
 
-    def of(self, job: str, rank: int) -> Pace | None:
+    def of_worker(self, job: str, rank: int) -> Rates | None:
         """Return a worker's rates, if two of its heartbeats have been seen."""
-        return self._paces.get((job, rank))
+        return self._rates.get((job, rank))
 
-    def of_job(self, sample: Sample) -> Pace | None:
+    def of_job(self, sample: Sample) -> Rates | None:
         """Return a job's rates: those of its fastest worker, and the packets of all of them."""
         name = sample.job.name
-        paces = [pace for rank in sample.members if (pace := self.of(name, rank))]
-        return _together(paces) if paces else None
+        found = [rates for rank in sample.members if (rates := self.of_worker(name, rank))]
+        return _combined(found) if found else None
 
 
-def _together(paces: Iterable[Pace]) -> Pace:
-    paces = list(paces)
-    return Pace(
-        max(pace.exchanges for pace in paces),
-        max(pace.chunks for pace in paces),
-        sum(pace.packets for pace in paces),
-        sum(pace.retransmissions for pace in paces),
+def _combined(rates: Sequence[Rates]) -> Rates:
+    return Rates(
+        max(each.exchanges for each in rates),
+        max(each.chunks for each in rates),
+        sum(each.packets for each in rates),
+        sum(each.retransmissions for each in rates),
     )

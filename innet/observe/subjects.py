@@ -1,116 +1,88 @@
-"""Cases that rules are about: a job as a whole, one of its workers, one of its switches."""
+"""The subjects of rules: a job as a whole, one of its workers, one of its switches."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
 from innet.host.waiting import named
-from innet.observe.sample import View
+from innet.observe.sample import Observation
+from innet.observe.stalls import SILENT_S, STALLED_S, Stall
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.words import misplaced
 
-STALLED_S = 2.0
-"""Seconds without a result after which a worker is held up. Retransmissions take 1 s at most."""
-
-SILENT_S = 2.0
-"""Seconds without an answer after which a worker is cut off: the switch answers every repetition."""
-
-_FEW_PACKETS = 100
-_LOSS_SHARE = 0.01
+_MIN_PACKETS = 100
+_MIN_LOSS_RATE = 0.01
 
 
 @dataclass(frozen=True)
-class Stall:
-    """A worker that is held up, and its progress. `missing` are the ranks that it waits for."""
-
-    rank: int
-    progress: pb.Progress
-    missing: frozenset[int]
-
-    @property
-    def told(self) -> bool:
-        """Return whether the switch has told this worker who is missing, so that itself is not."""
-        heard = self.progress.silent_s < SILENT_S
-        return heard and not self.progress.missing >> self.rank & 1
-
-    def __str__(self) -> str:
-        at = self.progress
-        where = f", in slot {at.slot} with sequence number {at.sequence}" if at.sequence else ""
-        return (
-            f"worker {self.rank} has waited {at.stuck_s:.1f} s for chunk {at.chunk} of {at.chunks} "
-            f"in exchange {at.exchange}{where}"
-        )
-
-
-@dataclass(frozen=True)
-class JobCase:
+class ObservedJob:
     """A job, sampled twice."""
 
-    view: View
+    observation: Observation
 
     @property
-    def job(self) -> pb.Job:
+    def now(self) -> pb.Job:
         """Return the job as it is now."""
-        return self.view.now.job
+        return self.observation.now.job
 
     @property
     def before(self) -> pb.Job:
         """Return the job as it was in the first sample."""
-        return self.view.before.job
+        return self.observation.before.job
 
     @property
     def switch(self) -> pb.Switch:
         """Return the job's switch as it is now."""
-        return self.view.now.switch
+        return self.observation.now.switch
 
     @property
-    def subject(self) -> str:
+    def label(self) -> str:
         """Return the job's name for findings."""
-        return f"job {self.job.name}"
+        return f"job {self.now.name}"
 
     @cached_property
-    def workers(self) -> tuple["WorkerCase", ...]:
-        """Return a case for every rank of the job."""
-        return tuple(WorkerCase(self, rank) for rank in range(self.job.workers))
+    def workers(self) -> tuple["ObservedWorker", ...]:
+        """Return a worker for every rank of the job, also for absent ones."""
+        return tuple(ObservedWorker(self, rank) for rank in range(self.now.workers))
 
     @cached_property
-    def present(self) -> tuple["WorkerCase", ...]:
+    def present(self) -> tuple["ObservedWorker", ...]:
         """Return the workers that have joined."""
         return tuple(worker for worker in self.workers if worker.joined)
 
     @cached_property
-    def busy(self) -> tuple["WorkerCase", ...]:
+    def busy(self) -> tuple["ObservedWorker", ...]:
         """Return the workers that are in an exchange."""
         return tuple(worker for worker in self.present if worker.progress.busy)
 
     @cached_property
-    def unheard(self) -> tuple["WorkerCase", ...]:
+    def unanswered_workers(self) -> tuple["ObservedWorker", ...]:
         """Return the busy workers that the switch does not answer."""
-        return tuple(worker for worker in self.busy if worker.hears_nothing)
+        return tuple(worker for worker in self.busy if worker.unanswered)
 
     @property
     def switch_silent(self) -> bool:
         """Return whether the switch answers nobody. For a single worker it could be the link."""
-        return len(self.unheard) == len(self.busy) >= min(2, self.job.workers)
+        return len(self.unanswered_workers) == len(self.busy) >= min(2, self.now.workers)
 
     @cached_property
-    def switches(self) -> tuple["SwitchCase", ...]:
-        """Return a case for every switch of the job's tree but its own."""
-        others = (each.switch for each in self.job.tree if each.switch != self.job.switch)
-        return tuple(SwitchCase(self, name) for name in others)
+    def switches(self) -> tuple["ObservedSwitch", ...]:
+        """Return every switch of the job's tree but its own."""
+        others = (each.switch for each in self.now.tree if each.switch != self.now.switch)
+        return tuple(ObservedSwitch(self, name) for name in others)
 
     @property
     def reachable(self) -> bool:
         """Return whether the controller reaches all switches of the job."""
-        return all(each.reachable for each in self.view.now.switches.values())
+        return all(each.reachable for each in self.observation.now.switches.values())
 
     @cached_property
-    def unheeded(self) -> frozenset[int]:
+    def ranks_unanswered_above(self) -> frozenset[int]:
         """Return the ranks below a switch that gets no answer from above. They have contributed."""
-        return frozenset().union(*(each.below for each in self.switches if each.unheeded))
+        return frozenset().union(*(each.below for each in self.switches if each.unanswered_above))
 
     @property
-    def lossy(self) -> tuple["WorkerCase", ...]:
+    def lossy(self) -> tuple["ObservedWorker", ...]:
         """Return the workers that lose more packets than they should."""
         return tuple(worker for worker in self.present if worker.lossy)
 
@@ -121,7 +93,7 @@ class JobCase:
         return len(unexplained) == len(self.present) > 1
 
     @property
-    def stuck(self) -> tuple["WorkerCase", ...]:
+    def stuck(self) -> tuple["ObservedWorker", ...]:
         """Return the workers that are held up."""
         return tuple(worker for worker in self.busy if worker.progress.stuck_s >= STALLED_S)
 
@@ -132,46 +104,56 @@ class JobCase:
             Stall(worker.rank, worker.progress, self._missing(worker)) for worker in self.stuck
         )
 
-    def _missing(self, stalled: "WorkerCase") -> frozenset[int]:
+    @property
+    def departures(self) -> list[str]:
+        """Return the departures from the job and their reasons, in order."""
+        return [
+            f"worker {each.rank} left {each.ago_s:.0f} s ago: {each.reason}"
+            for each in self.now.departures
+        ]
+
+    def _missing(self, stalled: "ObservedWorker") -> frozenset[int]:
         """Return the ranks that a worker waits for, as far as they are known.
 
         On the switch path the switch has reported them. On the fallback path they are the workers
         that have not begun the exchange.
         """
         at = stalled.progress
-        if self.job.path == pb.PATH_FALLBACK:
+        if self.now.path == pb.PATH_FALLBACK:
             return frozenset(
                 other.rank
                 for other in self.workers
                 if not (other.joined and other.progress.busy)
                 or other.progress.exchange < at.exchange
             )
-        told = not at.missing >> stalled.rank & 1  # a worker with an answer has contributed
-        if stalled.hears_nothing or not told:
+        informed = not at.missing >> stalled.rank & 1  # a worker with an answer has contributed
+        if stalled.unanswered or not informed:
             return frozenset()
-        lacking = {rank for rank in range(self.job.workers) if at.missing >> rank & 1}
+        lacking = {rank for rank in range(self.now.workers) if at.missing >> rank & 1}
         # From above, a rack's sum is there or not. Workers in the rack know who of them has
         # contributed.
-        there = {rank for rank in lacking if self.job.tree and self.workers[rank].is_in(at)}
-        return frozenset(lacking - there - self.unheeded)
+        there = {
+            rank for rank in lacking if self.now.tree and self.workers[rank].has_contributed(at)
+        }
+        return frozenset(lacking - there - self.ranks_unanswered_above)
 
 
 @dataclass(frozen=True)
-class WorkerCase:
+class ObservedWorker:
     """One worker of a job, which may be absent."""
 
-    whole: JobCase
+    job: ObservedJob
     rank: int
 
     @property
-    def subject(self) -> str:
+    def label(self) -> str:
         """Return the worker's name for findings."""
         return f"worker {self.rank}"
 
     @cached_property
     def member(self) -> pb.WorkerStatus:
         """Return what the controller knows of it, or an empty message if it is absent."""
-        return self.whole.view.now.members.get(self.rank, pb.WorkerStatus())
+        return self.job.observation.now.members.get(self.rank, pb.WorkerStatus())
 
     @property
     def progress(self) -> pb.Progress:
@@ -181,7 +163,7 @@ class WorkerCase:
     @property
     def invited(self) -> bool:
         """Return whether the controller has a stream to it."""
-        return self.rank in self.whole.view.now.members
+        return self.rank in self.job.observation.now.members
 
     @property
     def joined(self) -> bool:
@@ -189,40 +171,40 @@ class WorkerCase:
         return self.invited and self.member.HasField("address")
 
     @property
-    def has_been_there(self) -> bool:
+    def was_present(self) -> bool:
         """Return whether it was there, and is not now.
 
         It was there if the first sample has it, or if sums that need all workers have been
         finished.
         """
-        job = self.whole.job
-        went_on = any(worker.progress.exchange for worker in self.whole.present)
-        return self.rank in self.whole.view.before.members or (
-            job.quorum == job.workers and went_on
+        now = self.job.now
+        has_summed = any(worker.progress.exchange for worker in self.job.present)
+        return self.rank in self.job.observation.before.members or (
+            now.quorum == now.workers and has_summed
         )
 
     @cached_property
     def stalls(self) -> tuple[Stall, ...]:
         """Return the stalls of the workers that it holds up."""
-        return tuple(stall for stall in self.whole.stalls if self.rank in stall.missing)
+        return tuple(stall for stall in self.job.stalls if self.rank in stall.missing)
 
     @property
     def blocks(self) -> bool:
         """Return whether it keeps others from continuing: a term begins when all have come."""
-        lacking = len(self.whole.present) < self.whole.job.quorum
-        needed = lacking or self.whole.job.path == pb.PATH_NONE
+        lacking = len(self.job.present) < self.job.now.quorum
+        needed = lacking or self.job.now.path == pb.PATH_NONE
         return bool(self.stalls) or self.awaited or (not self.joined and needed)
 
     @property
     def awaited(self) -> bool:
         """Return whether the controller reports that others have waited long for it."""
-        job = self.whole.job
-        return self.rank in job.waiting_for and job.waiting_s >= STALLED_S
+        now = self.job.now
+        return self.rank in now.waiting_for and now.waiting_s >= STALLED_S
 
     @property
-    def waiting(self) -> tuple[str, ...]:
+    def waiting_evidence(self) -> tuple[str, ...]:
         """Return the workers that wait for it, in words."""
-        said = f"the others have waited {self.whole.job.waiting_s:.1f} s for it"
+        said = f"the others have waited {self.job.now.waiting_s:.1f} s for it"
         return (*map(str, self.stalls), *([said] if self.awaited else []))
 
     @property
@@ -231,17 +213,17 @@ class WorkerCase:
         return max(stall.progress.exchange for stall in self.stalls)
 
     @property
-    def hears_nothing(self) -> bool:
+    def unanswered(self) -> bool:
         """Return whether the switch has owed it an answer for too long."""
         return self.progress.busy and self.progress.silent_s >= SILENT_S
 
     @property
-    def unheeded(self) -> bool:
+    def unanswered_above(self) -> bool:
         """Return whether the silence is that of a switch above its own."""
-        return self.rank in self.whole.unheeded
+        return self.rank in self.job.ranks_unanswered_above
 
     @property
-    def lost(self) -> int:
+    def lost_packets(self) -> int:
         """Return how many packets must have been lost, at least, in either direction.
 
         The switch answers every packet with one packet: a first contribution with its chunk's
@@ -250,88 +232,94 @@ class WorkerCase:
         """
         at = self.progress
         under_way = min(at.window, at.remaining) if at.busy else 0
-        unanswered = self.grown("packets_sent") - self.grown("packets_received") - under_way
-        return max(0, min(unanswered, self.grown("retransmissions")))
+        unanswered = self.growth("packets_sent") - self.growth("packets_received") - under_way
+        return max(0, min(unanswered, self.growth("retransmissions")))
 
     @property
     def lossy(self) -> bool:
         """Return whether it loses more packets than it should, although it gets results."""
-        sent = self.grown("packets_sent")
-        getting_on = self.grown("chunks_done") > 0
-        return getting_on and sent >= _FEW_PACKETS and self.lost >= _LOSS_SHARE * sent
+        sent = self.growth("packets_sent")
+        progressing = self.growth("chunks_done") > 0
+        return progressing and sent >= _MIN_PACKETS and self.lost_packets >= _MIN_LOSS_RATE * sent
 
     @property
-    def unread(self) -> bool:
+    def partly_refused(self) -> bool:
         """Return whether the switch takes some of its packets and refuses others.
 
         A stranger's packets would be refused without a loss of this worker's.
         """
-        getting_on = self.progress.stuck_s < STALLED_S
-        return self.lossy and getting_on and self.at_port("refused") > 0
+        progressing = self.progress.stuck_s < STALLED_S
+        return self.lossy and progressing and self.port_growth("refused") > 0
 
     @property
     def damaged(self) -> bool:
         """Return whether counters of changed or refused packets explain its losses."""
-        return self.unread or self.at_port("corrupted") > 0 or self.grown("corrupted") > 0
+        return (
+            self.partly_refused or self.port_growth("corrupted") > 0 or self.growth("corrupted") > 0
+        )
 
-    def grown(self, counter: str) -> int:
+    def growth(self, counter: str) -> int:
         """Return by how much a counter of the worker's own has grown."""
-        return self.whole.view.growth(self.rank, counter)
+        return self.job.observation.worker_growth(self.rank, counter)
 
-    def at_port(self, counter: str) -> int:
+    def port_growth(self, counter: str) -> int:
         """Return by how much one of its port's counters has grown."""
         if not self.joined:
             return 0
-        return self.whole.view.port_growth(self.at, self.member.port, counter)
+        return self.job.observation.port_growth(self.switch, self.member.port, counter)
 
     @property
     def port(self) -> str:
         """Return the port that it is attached to, in words."""
-        return f"port {self.member.port} of {self.at}"
+        return f"port {self.member.port} of {self.switch}"
 
     @property
-    def switch_lost(self) -> bool:
+    def switch_unreachable(self) -> bool:
         """Return whether the controller does not reach the switch that it is attached to."""
-        switch = self.whole.view.now.switches.get(self.at)
+        switch = self.job.observation.now.switches.get(self.switch)
         return switch is not None and not switch.reachable
 
-    def is_in(self, at: pb.Progress) -> bool:
-        """Return whether its own switch has confirmed that its contribution to a chunk is in."""
+    def has_contributed(self, chunk: pb.Progress) -> bool:
+        """Return whether its own switch has confirmed its contribution to this chunk."""
         mine = self.progress
-        same = (mine.exchange, mine.chunk, mine.sequence) == (at.exchange, at.chunk, at.sequence)
-        return mine.busy and same and not self.hears_nothing and not mine.missing >> self.rank & 1
+        same = (mine.exchange, mine.chunk, mine.sequence) == (
+            chunk.exchange,
+            chunk.chunk,
+            chunk.sequence,
+        )
+        return mine.busy and same and not self.unanswered and not mine.missing >> self.rank & 1
 
     @property
-    def at(self) -> str:
+    def switch(self) -> str:
         """Return the name of the switch that it is attached to."""
-        return str(self.member.switch) or str(self.whole.job.switch)
+        return str(self.member.switch) or str(self.job.now.switch)
 
     @property
-    def repeats(self) -> str:
+    def loss_summary(self) -> str:
         """Return its losses and retransmissions, in words."""
-        again, sent = self.grown("retransmissions"), self.grown("packets_sent")
+        again, sent = self.growth("retransmissions"), self.growth("packets_sent")
         return (
-            f"worker {self.rank} sent {sent} packets, and {self.lost} of them ({self.lost / sent:.1%}) "
-            f"were not answered; it sent {again} again"
+            f"worker {self.rank} sent {sent} packets, and {self.lost_packets} of them "
+            f"({self.lost_packets / sent:.1%}) were not answered; it sent {again} again"
         )
 
 
 @dataclass(frozen=True)
-class SwitchCase:
+class ObservedSwitch:
     """A switch of a job's tree beside the job's own, most often below it."""
 
-    whole: JobCase
+    job: ObservedJob
     name: str
 
     @property
-    def subject(self) -> str:
+    def label(self) -> str:
         """Return the switch's name for findings."""
         return f"switch {self.name}"
 
     @cached_property
     def state(self) -> pb.Switch:
         """Return what the controller knows of it. An unlisted switch counts as reachable."""
-        return self.whole.view.now.switches.get(self.name, pb.Switch(reachable=True))
+        return self.job.observation.now.switches.get(self.name, pb.Switch(reachable=True))
 
     @cached_property
     def misplaced(self) -> tuple[str, ...]:
@@ -340,25 +328,25 @@ class SwitchCase:
         return tuple(each for each in said if each)
 
     @property
-    def unheard(self) -> tuple[WorkerCase, ...]:
+    def unanswered_workers(self) -> tuple[ObservedWorker, ...]:
         """Return the workers attached to it that wait for an answer in vain."""
-        return tuple(each for each in self.whole.unheard if each.at == self.name)
+        return tuple(each for each in self.job.unanswered_workers if each.switch == self.name)
 
     @property
     def parents(self) -> str:
         """Return the switches that its sums are sent to, in words."""
-        [mine] = [each for each in self.whole.job.tree if each.switch == self.name]
+        [mine] = [each for each in self.job.now.tree if each.switch == self.name]
         return " and ".join(mine.parents)
 
     @cached_property
     def below(self) -> frozenset[int]:
         """Return the ranks below it: its own workers, and those at switches below it."""
         found: set[int] = set()
-        for each in self.whole.job.tree:
+        for each in self.job.now.tree:
             if each.switch == self.name:
                 found |= set(each.workers)
             elif self.name in each.parents:
-                found |= SwitchCase(self.whole, each.switch).below
+                found |= ObservedSwitch(self.job, each.switch).below
         return frozenset(found)
 
     @cached_property
@@ -366,9 +354,9 @@ class SwitchCase:
         """Return the stalls of workers elsewhere for which all ranks below this switch are missing."""
         return tuple(
             stall
-            for stall in self.whole.stalls
+            for stall in self.job.stalls
             if stall.rank not in self.below
-            and stall.told
+            and stall.informed
             and self.below
             and all(stall.progress.missing >> rank & 1 for rank in self.below)
         )
@@ -376,29 +364,22 @@ class SwitchCase:
     @cached_property
     def held_up(self) -> tuple[Stall, ...]:
         """Return the stalls of workers below it."""
-        return tuple(stall for stall in self.whole.stalls if stall.rank in self.below)
+        return tuple(stall for stall in self.job.stalls if stall.rank in self.below)
 
     @cached_property
-    def unheeded(self) -> bool:
+    def unanswered_above(self) -> bool:
         """Return whether its sums go up and get no answer, not even that others are missing."""
-        raised = self.grown("raised")
+        raised = self.growth("raised")
         # `pending` also counts its own answers to those below, so only half as many are expected.
-        answers = self.grown("completed") + self.grown("pending") + self.grown("stale")
-        waits = any(worker.rank in self.below for worker in self.whole.stuck)
-        return waits and raised > 2 * answers and not self.grown("completed")
+        answers = self.growth("completed") + self.growth("pending") + self.growth("stale")
+        waits = any(worker.rank in self.below for worker in self.job.stuck)
+        return waits and raised > 2 * answers and not self.growth("completed")
 
-    def grown(self, counter: str) -> int:
+    def growth(self, counter: str) -> int:
         """Return by how much one of the job's counters there has grown."""
-        return self.whole.view.tree_growth(self.name, counter)
+        return self.job.observation.tree_growth(self.name, counter)
 
 
-def departures(job: pb.Job) -> list[str]:
-    """Return the departures from a job and their reasons, in order."""
-    return [
-        f"worker {each.rank} left {each.ago_s:.0f} s ago: {each.reason}" for each in job.departures
-    ]
-
-
-def ranks(workers: Iterable[WorkerCase]) -> str:
+def ranks(workers: Iterable[ObservedWorker]) -> str:
     """Return ``worker 1`` or ``workers 0, 2``."""
     return named(worker.rank for worker in workers)

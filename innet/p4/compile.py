@@ -15,7 +15,7 @@ SOURCES = Path(__file__).parent
 _MAIN = Path("v1model/aggregate.p4")
 
 
-def compile_program(lanes: int, slots: int, target: Path) -> tuple[Path, Path]:
+def compile_program(lanes: int, slots: int, target: Path) -> list[Path]:
     """Compile the v1model program to `target`, a folder. Returns the JSON's and the P4Info's path.
 
     Raises CompilerError if p4c is not there, or fails.
@@ -33,7 +33,7 @@ def compile_program(lanes: int, slots: int, target: Path) -> tuple[Path, Path]:
     )  # fmt: skip
     if done.returncode:
         raise CompilerError(f"{COMPILER} failed:\n{done.stderr.strip()}")
-    return program, info
+    return [program, info]
 
 
 def compile_artifacts(target: Path, programs: Mapping[int, int] = SLOTS) -> None:

@@ -1,4 +1,4 @@
-"""Checks of the addresses that servers listen at: ``HOST:PORT``, or ``unix:PATH`` for gRPC."""
+"""The addresses that servers listen at: ``HOST:PORT``, or ``unix:PATH`` for gRPC."""
 
 import ipaddress
 
@@ -28,6 +28,11 @@ def check_plain_text(address: str, advice: str) -> None:
             f"{address} can be reached from other machines: {advice}, "
             "or say --insecure to serve everybody in plain text"
         )
+
+
+def served_address(address: str, port: int) -> str:
+    """Return the address of a running server: `address` with the port that it really has."""
+    return address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
 
 
 def _on_this_machine(address: str) -> bool:

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import grpc
 
@@ -39,6 +40,18 @@ def connect(
             "or name another address"
         ) from None
     return channel, rpc.ControllerStub(channel)
+
+
+@contextlib.contextmanager
+def connected(address: str, tls_folder: Path | None) -> Iterator[rpc.ControllerStub]:
+    """Connect an administrator's command to the controller, with TLS if a folder is given.
+
+    Raises UsageError if the folder's certificates cannot be used, and the errors of :func:`connect`.
+    """
+    identity = tls.load(tls_folder, tls.ADMIN) if tls_folder else None
+    channel, stub = connect(address, identity=identity)
+    with contextlib.closing(channel):
+        yield stub
 
 
 @contextlib.contextmanager

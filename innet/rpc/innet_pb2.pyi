@@ -42,18 +42,18 @@ class Address(_message.Message):
     def __init__(self, mac: _Optional[str] = ..., ip: _Optional[str] = ..., udp_port: _Optional[int] = ...) -> None: ...
 
 class Admission(_message.Message):
-    __slots__ = ["fewest", "job_id", "lanes", "rank", "workers"]
-    FEWEST_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ["job_id", "lanes", "min_workers", "rank", "workers"]
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     LANES_FIELD_NUMBER: _ClassVar[int]
+    MIN_WORKERS_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
-    fewest: int
     job_id: int
     lanes: int
+    min_workers: int
     rank: int
     workers: int
-    def __init__(self, job_id: _Optional[int] = ..., rank: _Optional[int] = ..., workers: _Optional[int] = ..., fewest: _Optional[int] = ..., lanes: _Optional[int] = ...) -> None: ...
+    def __init__(self, job_id: _Optional[int] = ..., rank: _Optional[int] = ..., workers: _Optional[int] = ..., min_workers: _Optional[int] = ..., lanes: _Optional[int] = ...) -> None: ...
 
 class CheckJoinRequest(_message.Message):
     __slots__ = ["job", "rank", "token"]
@@ -92,9 +92,9 @@ class Counters(_message.Message):
     def __init__(self, waiting: _Optional[int] = ..., completed: _Optional[int] = ..., answered: _Optional[int] = ..., pending: _Optional[int] = ..., stale: _Optional[int] = ..., raised: _Optional[int] = ..., ignored: _Optional[int] = ...) -> None: ...
 
 class CreateJobRequest(_message.Message):
-    __slots__ = ["fewest", "lease_s", "name", "queue", "quorum", "slots", "switch", "token_digests", "workers"]
-    FEWEST_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ["lease_s", "min_workers", "name", "queue", "quorum", "slots", "switch", "token_digests", "workers"]
     LEASE_S_FIELD_NUMBER: _ClassVar[int]
+    MIN_WORKERS_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     QUORUM_FIELD_NUMBER: _ClassVar[int]
@@ -102,8 +102,8 @@ class CreateJobRequest(_message.Message):
     SWITCH_FIELD_NUMBER: _ClassVar[int]
     TOKEN_DIGESTS_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
-    fewest: int
     lease_s: int
+    min_workers: int
     name: str
     queue: bool
     quorum: int
@@ -111,7 +111,7 @@ class CreateJobRequest(_message.Message):
     switch: str
     token_digests: _containers.RepeatedScalarFieldContainer[bytes]
     workers: int
-    def __init__(self, name: _Optional[str] = ..., switch: _Optional[str] = ..., workers: _Optional[int] = ..., slots: _Optional[int] = ..., quorum: _Optional[int] = ..., queue: bool = ..., lease_s: _Optional[int] = ..., fewest: _Optional[int] = ..., token_digests: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., switch: _Optional[str] = ..., workers: _Optional[int] = ..., slots: _Optional[int] = ..., quorum: _Optional[int] = ..., queue: bool = ..., lease_s: _Optional[int] = ..., min_workers: _Optional[int] = ..., token_digests: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class CreateJobResponse(_message.Message):
     __slots__ = ["job", "token"]

@@ -409,9 +409,9 @@ class Engine:
         """Switch the samples for one kind of digest on or off."""
         self._library.rt_set_learning(self._switch, number, on)
 
-    def set_bell(self, bell: int) -> None:
+    def set_learned_waker(self, waker: int) -> None:
         """Set the eventfd that is written to when there are new samples."""
-        self._library.rt_set_bell(self._switch, bell)
+        self._library.rt_set_learned_waker(self._switch, waker)
 
     def learned(self) -> list[tuple[int, bytes]]:
         """Take the samples since the last call, each as the kind of digest and its bytes."""
@@ -507,7 +507,7 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
         "rt_set_group": (None, (switch, u32, ctypes.POINTER(_Replica), u32)),
         "rt_set_session": (None, (switch, u32, ctypes.POINTER(_Replica), u32, u32, u32)),
         "rt_set_learning": (None, (switch, u32, flag)),
-        "rt_set_bell": (None, (switch, ctypes.c_int)),
+        "rt_set_learned_waker": (None, (switch, ctypes.c_int)),
         "rt_learned": (u32, (switch, text, u32)),
         "rt_set_priority_queues": (None, (switch, u32)),
         "rt_capture": (None, (switch, u32, ctypes.c_int, ctypes.c_int)),

@@ -6,6 +6,12 @@ import socket
 UDP_SEGMENT, UDP_GRO = 103, 104
 """Linux's options to cut one buffer into datagrams of equal size, and to join many into one."""
 
+MOST_SEGMENTS = 64
+"""The most datagrams that Linux cuts one buffer into."""
+
+MOST_SENT_BYTES = 65_000
+"""The most bytes that are sent in one call: with its headers, a buffer has to fit an IP packet."""
+
 SOCKET_BUFFER_BYTES = 8 << 20
 """Size of a socket's send buffer, and of its receive buffer: room for bursts."""
 

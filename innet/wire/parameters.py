@@ -7,7 +7,6 @@ flag DONE, and float32 parameters, bit for bit, in its row. If the server refuse
 the flag REFUSED, and the reason in its first lane. Without a server it has neither flag.
 
 In a sum, all workers' headers are the same, so the server divides to get any of them.
-`innet/servers/rack/runtime/parameters.h` has the same numbers.
 """
 
 import enum
@@ -28,6 +27,9 @@ Its row begins with four float64 in two lanes each, the higher word first: `firs
 
 MOST = (1 << 26) - 1
 """The largest number in a header, so that the sum over 32 workers fits a lane."""
+
+MOST_CHUNKS = MOST + 1
+"""The most chunks of a job: they have the numbers from 0 to MOST."""
 
 SCALE_NOT_FINITE = 1000
 """Stands in place of the scale's exponent if the gradient has a NaN or an infinity in this row."""

@@ -8,8 +8,9 @@ import typer
 from rich.table import Table
 
 from innet.telemetry import logs
-from innet.terminal import outcome as commands
 from innet.terminal.console import console, say
+from innet.terminal.options import MetricsAddress, ServedAddress, Verbose
+from innet.terminal.signals import StopRequest
 
 DEFAULT_ADDRESS = "127.0.0.1:19791"
 
@@ -20,9 +21,7 @@ app = typer.Typer(
 
 @app.command()
 def serve(
-    address: Annotated[
-        str, typer.Option(help="The address to serve at, HOST:PORT; port 0 picks a free port.")
-    ] = DEFAULT_ADDRESS,
+    address: ServedAddress = DEFAULT_ADDRESS,
     cores: Annotated[int, typer.Option(min=1, help="The number of threads that aggregate.")] = 1,
     data_host: Annotated[
         list[str],
@@ -37,15 +36,8 @@ def serve(
     pin: Annotated[
         bool, typer.Option("--pin", help="Pin every thread to a CPU of its own.")
     ] = False,
-    metrics_address: Annotated[
-        str,
-        typer.Option(
-            "--metrics-addr",
-            metavar="HOST:PORT",
-            help="Serve [b]/metrics[/b] for Prometheus at this address.",
-        ),
-    ] = "",
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more details.")] = False,
+    metrics_address: MetricsAddress = "",
+    verbose: Verbose = False,
 ) -> None:
     """Run a parameter server until Ctrl-C. Use it in trusted networks only: nothing is encrypted.
 
@@ -68,7 +60,7 @@ def serve(
             from innet.servers.pbox.metrics import serve_metrics
 
             metrics = stack.enter_context(serve_metrics(server.stats, metrics_address))
-        stop = commands.StopRequest()  # before the server announces itself
+        stop = StopRequest()  # before the server announces itself
         say(f"pbox {server.address}")
         if metrics:
             say(f"Metrics {metrics}")

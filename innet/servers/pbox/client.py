@@ -11,17 +11,15 @@ import numpy as np
 
 from innet.errors import ClientClosed, ParameterServerError, ServerLost, UsageError
 from innet.servers.pbox import native
-from innet.servers.pbox.cores import RULES
 from innet.servers.pbox.links import Links, Place, open_links
 from innet.servers.pbox.messages import Registration
 from innet.servers.pbox.optimizers import Optimizer
 from innet.servers.pbox.placement import CHUNK_BYTES
+from innet.servers.pbox.protocol import VIOLATIONS, Kind, Outcome
 from innet.system.forks import Owner
 
 Arrays = Sequence[np.ndarray]
 
-# As in client.c.
-_DONE, _AGAIN, _LOST, _REFUSED, _CONFUSED, _TOLD = range(6)
 _SLICE_MS = 100
 _SERVERS_SLACK_S = 5.0
 
@@ -162,7 +160,7 @@ class Client:
             self._check("out", out, keys, writeable=True)
         else:
             self._check("gradients", gradients, keys, writeable=True)
-        self._exchange(native.PUSH, gradients, gradients if out is None else out, keys)
+        self._exchange(Kind.PUSH, gradients, gradients if out is None else out, keys)
 
     def submit(
         self, gradients: Arrays, out: Arrays | None = None, *, keys: Sequence[int] | None = None
@@ -178,7 +176,7 @@ class Client:
     def pull(self, out: Arrays, *, keys: Sequence[int] | None = None) -> None:
         """Put the present parameters into `out`, without a step. Raises as :meth:`push_pull`."""
         self._check("out", out, keys, writeable=True)
-        self._exchange(native.PULL, out, out, keys)
+        self._exchange(Kind.PULL, out, out, keys)
 
     def counts(self) -> dict[str, int]:
         """Return the servers' counts for the job, over all workers, in chunks.
@@ -225,7 +223,7 @@ class Client:
         """Send the initial values if this is rank 0, and wait until all servers have them."""
         if self.rank == 0 and self._optimizes:
             if initial is not None:
-                self._exchange(native.INIT, initial, initial, None)
+                self._exchange(Kind.INIT, initial, initial, None)
             self._links.tell_all({"initialised": True})
         self._links.await_ready()
 
@@ -258,9 +256,9 @@ class Client:
         moved, since = -1, time.monotonic()
         while True:
             outcome = self._library.client_exchange(self._client, _SLICE_MS)
-            if outcome == _DONE:
+            if outcome == Outcome.DONE:
                 return
-            if outcome != _AGAIN:
+            if outcome != Outcome.AGAIN:
                 raise self._failure(outcome)
             if self._closing.is_set():
                 raise ClientClosed("the client was closed while an exchange was under way")
@@ -273,14 +271,14 @@ class Client:
 
     def _failure(self, outcome: int) -> Exception:
         which = int(self._library.client_which(self._client))
-        server = which if outcome == _TOLD else self._links.server_of_line[which]
+        server = which if outcome == Outcome.TOLD else self._links.server_of_line[which]
         if why := self._links.told(server):
             return why
         name = self._links.addresses[server]
-        if outcome == _REFUSED:
-            rule = RULES[int(self._library.client_why(self._client)) % len(RULES)]
+        if outcome == Outcome.REFUSED:
+            rule = VIOLATIONS[int(self._library.client_why(self._client)) % len(VIOLATIONS)]
             return ParameterServerError(f"the parameter server at {name} refused a frame: {rule}")
-        if outcome == _CONFUSED:
+        if outcome == Outcome.CONFUSED:
             return ParameterServerError(f"what {name} sends is no answer to what it was sent")
         return ServerLost(f"the parameter server at {name} has closed the connection: has it died?")
 

@@ -11,25 +11,6 @@ import numpy as np
 from innet.errors import NoCapacity, UsageError
 from innet.servers.pbox import native
 
-# As in core.h.
-REMOVED, LEFT, MISSED, SILENT, BROKE = range(5)
-RULES = (
-    "the frame does not begin with PBX1",
-    "the kind of frame is unknown",
-    "the job, the rank or the key is not right",
-    "there is no such chunk",
-    "the size is not the chunk's",
-    "the step is not the chunk's",
-    "the learning rate is not a number from 0 on",
-    "the learning rate is not the other workers'",
-    "the chunk is on its way already",
-    "the frame comes at the wrong time",
-    "the worker's seat is taken, or was left",
-    "nothing was said for too long",
-    "there are too many connections",
-)
-"""The rules that a frame can break, by the number in a refusal."""
-
 
 class Core:
     """A core of the server: a thread, a port, and its chunks of all jobs."""

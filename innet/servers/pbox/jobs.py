@@ -20,11 +20,12 @@ from innet.errors import (
     ParameterServerError,
     WorkerLost,
 )
-from innet.servers.pbox import cores, messages, native
-from innet.servers.pbox.cores import RULES, Core
+from innet.servers.pbox import messages, native
+from innet.servers.pbox.cores import Core
 from innet.servers.pbox.messages import Registration
 from innet.servers.pbox.optimizers import Optimizer
 from innet.servers.pbox.placement import place
+from innet.servers.pbox.protocol import KEY_BYTES, VIOLATIONS, CoreEvent
 
 _TELL_WITHIN_S = 5.0
 
@@ -77,9 +78,7 @@ class Job:
         self._check_room(len(on), most_bytes)
         self._cores = on
         self._counts = np.zeros(len(on), native.JOB_COUNTS)
-        self._keys = [
-            [secrets.token_bytes(native.KEY_BYTES) for _ in range(first.workers)] for _ in on
-        ]
+        self._keys = [[secrets.token_bytes(KEY_BYTES) for _ in range(first.workers)] for _ in on]
         placement = place(first.sizes, first.cores, first.chunk_bytes)
         before = sum(first.cores[: first.server])
         lengths = [
@@ -127,12 +126,12 @@ class Job:
         """React to an event of a core."""
         rank = int(event["rank"])
         match int(event["kind"]):
-            case cores.MISSED:
+            case CoreEvent.MISSED:
                 self.end(self._missed(rank))
-            case cores.SILENT:
+            case CoreEvent.SILENT:
                 self.end(self._silent(rank))
-            case cores.BROKE:
-                self._broke(rank, RULES[int(event["rule"])])
+            case CoreEvent.BROKE:
+                self._broke(rank, VIOLATIONS[event["rule"]])
 
     def end(self, why: InnetError | None) -> None:
         """Tell all workers why, if there is a reason, and free the job's memory."""

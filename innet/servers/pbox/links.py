@@ -2,7 +2,6 @@
 
 import contextlib
 import socket
-import struct
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,9 +14,8 @@ from innet.servers.pbox import messages, native
 from innet.servers.pbox.cores import parse_address
 from innet.servers.pbox.messages import Malformed, Registration
 from innet.servers.pbox.placement import FLOAT_BYTES, Placement, place
+from innet.servers.pbox.protocol import HEADER, MAGIC, Kind
 
-_MAGIC, _HELLO = 0x31584250, 1
-_HEADER = struct.Struct("<IB3xIIQd")
 _RETRY_S = 0.1
 _REASON_WITHIN_S = 2.0
 _NOTICED_WITHIN_S = 3.0
@@ -187,8 +185,8 @@ def open_links(
             answer = links.hear(server)
             for key, where in zip(answer["keys"], endpoints[server], strict=True):
                 content = bytes.fromhex(key)
-                hello = _HEADER.pack(
-                    _MAGIC, _HELLO, complete.rank, len(content), int(answer["job"]), 0.0
+                hello = HEADER.pack(
+                    MAGIC, Kind.HELLO, complete.rank, len(content), int(answer["job"]), 0.0
                 )
                 links.open_line(server, where, hello + content)
     except BaseException as why:

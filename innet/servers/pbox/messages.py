@@ -14,8 +14,8 @@ from typing import Any
 
 from innet import errors
 from innet.errors import InnetError, ParameterServerError, UsageError
-from innet.servers.pbox.native import MOST_WORKERS
 from innet.servers.pbox.optimizers import Optimizer
+from innet.servers.pbox.protocol import MOST_WORKERS
 
 VERSION = 1
 MOST_SMALL_BYTES = 1 << 10

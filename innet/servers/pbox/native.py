@@ -7,6 +7,18 @@ from functools import cache
 import numpy as np
 
 from innet.native.compiler import compile_library
+from innet.native.constants import Constants
+from innet.servers.pbox.protocol import (
+    HEADER,
+    KEY_BYTES,
+    MAGIC,
+    MOST_WORKERS,
+    CoreEvent,
+    Kind,
+    Outcome,
+    UpdateRule,
+    Violation,
+)
 from innet.system.packaged import read_folder
 
 FLAGS = (
@@ -16,11 +28,18 @@ FLAGS = (
     *("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"),
 )
 
-# As in pbox.h.
-PUSH, PULL, INIT = 2, 3, 4
-KEY_BYTES = 16
-MOST_WORKERS = 256
-HEADER_BYTES = 32
+OPTIMIZER_CONSTANTS: Constants = {"RULE": UpdateRule, "RULES": len(UpdateRule)}
+_CONSTANTS: Constants = {
+    **OPTIMIZER_CONSTANTS,
+    "MAGIC": MAGIC,
+    "HEADER_BYTES": HEADER.size,
+    "KEY_BYTES": KEY_BYTES,
+    "MOST_WORKERS": MOST_WORKERS,
+    "KIND": Kind,
+    "BAD": Violation,
+    "EVENT": CoreEvent,
+    "OUTCOME": Outcome,
+}
 
 PIECE = np.dtype([("offset", "<u8"), ("key", "<u4"), ("bytes", "<u4")])
 """The place of a chunk: its key, and its byte offset and size in that key's array."""
@@ -54,7 +73,7 @@ class OptimizerRecord(ctypes.Structure):
 def library() -> ctypes.CDLL:
     """Return the compiled runtime. Raises CompilerError and IncompleteInstallation."""
     files = read_folder("innet.servers.pbox", "runtime", (".h", ".c"))
-    path = compile_library(FLAGS, files.values(), lambda: files, ("-lm",))
+    path = compile_library(FLAGS, files.values(), lambda: files, _CONSTANTS, ("-lm",))
     return _declare(ctypes.CDLL(str(path)))
 
 

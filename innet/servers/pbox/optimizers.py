@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from innet.errors import UsageError
 from innet.servers.pbox.native import OptimizerRecord
+from innet.servers.pbox.protocol import UpdateRule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +23,7 @@ class Optimizer:
     range.
     """
 
-    rule: ClassVar[int]
+    rule: ClassVar[UpdateRule]
     first: ClassVar[str] = ""
     second: ClassVar[str] = ""
     below_one: ClassVar[tuple[str, ...]] = ()
@@ -80,14 +81,14 @@ class Optimizer:
 class SGD(Optimizer):
     """Stochastic gradient descent: ``torch.optim.SGD``."""
 
-    rule = 1
+    rule = UpdateRule.SGD
 
 
 @dataclass(frozen=True, kw_only=True)
 class Momentum(Optimizer):
     """SGD with momentum: ``torch.optim.SGD(momentum=...)``."""
 
-    rule, first = 2, "momentum"
+    rule, first = UpdateRule.MOMENTUM, "momentum"
     momentum: float = 0.9
 
 
@@ -95,7 +96,7 @@ class Momentum(Optimizer):
 class Nesterov(Optimizer):
     """Nesterov's accelerated gradient: ``torch.optim.SGD(momentum=..., nesterov=True)``."""
 
-    rule, first = 3, "momentum"
+    rule, first = UpdateRule.NESTEROV, "momentum"
     momentum: float = 0.9
 
 
@@ -103,7 +104,7 @@ class Nesterov(Optimizer):
 class Adagrad(Optimizer):
     """Adagrad (Duchi, Hazan and Singer, 2011): ``torch.optim.Adagrad``."""
 
-    rule, first = 4, "lr_decay"
+    rule, first = UpdateRule.ADAGRAD, "lr_decay"
     lr: float = 1e-2
     lr_decay: float = 0.0
     eps: float = 1e-10
@@ -113,7 +114,7 @@ class Adagrad(Optimizer):
 class RMSProp(Optimizer):
     """RMSProp (Hinton, 2013): ``torch.optim.RMSprop``."""
 
-    rule, first, below_one = 5, "alpha", ("alpha",)
+    rule, first, below_one = UpdateRule.RMSPROP, "alpha", ("alpha",)
     lr: float = 1e-2
     alpha: float = 0.99
     eps: float = 1e-8
@@ -123,7 +124,7 @@ class RMSProp(Optimizer):
 class Adadelta(Optimizer):
     """Adadelta (Zeiler, 2012): ``torch.optim.Adadelta``."""
 
-    rule, first, below_one = 6, "rho", ("rho",)
+    rule, first, below_one = UpdateRule.ADADELTA, "rho", ("rho",)
     lr: float = 1.0
     rho: float = 0.9
     eps: float = 1e-6
@@ -133,7 +134,7 @@ class Adadelta(Optimizer):
 class Adam(Optimizer):
     """Adam (Kingma and Ba, 2014): ``torch.optim.Adam``."""
 
-    rule, first, second, below_one = 7, "beta1", "beta2", ("beta1", "beta2")
+    rule, first, second, below_one = UpdateRule.ADAM, "beta1", "beta2", ("beta1", "beta2")
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-8

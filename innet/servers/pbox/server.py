@@ -11,10 +11,11 @@ import numpy as np
 
 from innet.errors import InnetError, NoCapacity, NotAuthorized, ParameterServerError, UsageError
 from innet.servers.pbox import messages, native
-from innet.servers.pbox.cores import REMOVED, Core, Events, listen, parse_address, usable_cpus
+from innet.servers.pbox.cores import Core, Events, listen, parse_address, usable_cpus
 from innet.servers.pbox.jobs import Job, Member
 from innet.servers.pbox.lobby import MOST_STRANGERS, Lobby, shut
 from innet.servers.pbox.messages import Registration
+from innet.servers.pbox.protocol import CoreEvent
 
 MOST_MEMBERS = 1024
 """The limit of workers in all jobs. Connections beyond these and the lobby's are refused."""
@@ -263,7 +264,7 @@ class Server:
     def _heard(self, event: np.void) -> None:
         number = int(event["job"])
         with self._lock:
-            if int(event["kind"]) == REMOVED:
+            if int(event["kind"]) == CoreEvent.REMOVED:
                 job = self._freeing.get(number)
                 if job:
                     job.cores_left -= 1

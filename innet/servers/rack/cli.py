@@ -17,13 +17,12 @@ from innet.switch.cli import (
     GrpcKey,
     GrpcTls,
     Interfaces,
-    MetricsAddress,
-    Verbose,
     open_ports,
     p4runtime_endpoint,
     serve_until_stopped,
 )
 from innet.telemetry import logs
+from innet.terminal.options import MetricsAddress, Verbose
 
 _DROP_PORT = 511
 _GIB = 1 << 30
@@ -38,7 +37,7 @@ def parent(
     ] = 4.0,
     device_id: Annotated[int, typer.Option(help="This server's P4Runtime device id.")] = 0,
     cpu_port: CpuPort = 510,
-    metrics_address: MetricsAddress = None,
+    metrics_address: MetricsAddress = "",
     grpc_tls: GrpcTls = False,
     grpc_authority: GrpcAuthority = None,
     grpc_certificate: GrpcCertificate = None,

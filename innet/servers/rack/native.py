@@ -3,18 +3,47 @@
 import ctypes
 from collections.abc import Iterator
 from functools import cache
+from pathlib import PurePath
 from typing import Self
 
 from innet.native.compiler import compile_library
-from innet.servers.pbox.native import FLAGS
+from innet.native.constants import Constants
+from innet.servers.pbox.native import FLAGS, OPTIMIZER_CONSTANTS
 from innet.switch.engine import Outward
 from innet.system.packaged import read
+from innet.wire import parameters
+from innet.wire.check import weight, weights
+from innet.wire.constants import CONSTANTS
+from innet.wire.frames import ENCAPSULATION_BYTES
+from innet.wire.layout import HEADER_BYTES, LANE_BYTES, MAX_LANES, UDP_PORT
 
 _COUNTS = ("jobs", "bytes", "steps", "repeated", "refused")
-_SOURCES = (
-    ("innet.servers.rack", ("parameters.c", "parameters.h")),
-    ("innet.servers.pbox", ("optimizers.c", "pbox.h")),
-)
+_SOURCES = {
+    "innet.servers.rack": ("runtime/parameters.c", "runtime/parameters.h"),
+    "innet.servers.pbox": ("runtime/optimizers.c", "runtime/optimizers.h"),
+    "innet.wire": ("words.h",),
+}
+_CONSTANTS: Constants = {
+    **CONSTANTS,
+    **OPTIMIZER_CONSTANTS,
+    "UDP_PORT": UDP_PORT,
+    "MAX_LANES": MAX_LANES,
+    "ENCAPSULATION_BYTES": ENCAPSULATION_BYTES,
+    "SOURCE_WEIGHTS": [weight(k) for k in range(3)],
+    "WORD_WEIGHTS": weights(HEADER_BYTES // LANE_BYTES + MAX_LANES).tolist(),
+    "ASK": parameters.Ask,
+    "REFUSAL": parameters.Refusal,
+    "HEADER_LANES": parameters.HEADER_LANES,
+    "ROW_CHUNK": parameters.CHUNK,
+    "ROW_STEP": parameters.STEP,
+    "ROW_NONCE": parameters.NONCE,
+    "ROW_SCALE": parameters.SCALE,
+    "ROW_RATE": parameters.RATE,
+    "ROW_COUNT": parameters.COUNT,
+    "ROW_RULE": parameters.RULE,
+    "MOST_CHUNKS": parameters.MOST_CHUNKS,
+    "SCALE_NOT_FINITE": parameters.SCALE_NOT_FINITE,
+}
 
 
 class Counts(ctypes.Structure):
@@ -75,7 +104,7 @@ class Parameters:
 @cache
 def _library() -> ctypes.CDLL:
     files = dict(_files())
-    path = compile_library(FLAGS, files.values(), lambda: files, ("-lm",))
+    path = compile_library(FLAGS, files.values(), lambda: files, _CONSTANTS, ("-lm",))
     loaded = ctypes.CDLL(str(path))
     thing = ctypes.c_void_p
     loaded.parameters_new.restype = thing
@@ -91,6 +120,6 @@ def _library() -> ctypes.CDLL:
 
 
 def _files() -> Iterator[tuple[str, bytes]]:
-    for package, names in _SOURCES:
-        for name in names:
-            yield name, read(package, f"runtime/{name}")
+    for package, paths in _SOURCES.items():
+        for path in paths:
+            yield PurePath(path).name, read(package, path)

@@ -235,7 +235,7 @@ class Device:
         if self._engine:
             self._engine.close()
         self._engine, self._pipeline = engine, pipeline
-        engine.set_bell(self._watch.bell)
+        engine.set_learned_waker(self._watch.bell)
         engine.start(self._ports)
         self._watch.wake()
 

@@ -37,7 +37,7 @@ bool replication_create(struct replication *r)
     r->sessions = needed(zeroed(RT_MOST_SESSIONS, sizeof *r->sessions));
     r->learned = needed(zeroed(1, LEARNED_ROOM));
     r->learning = needed(zeroed(program.learn_lists, sizeof *r->learning));
-    r->learned_bell = -1;
+    r->learned_waker = -1;
     return !program.phv_bytes || create_queues(r);
 }
 
@@ -154,17 +154,17 @@ void rt_learn(struct sw *sw, u32 list, const u8 *sample, u32 bytes)
     }
     ring_write(r, &head, sizeof head);
     ring_write(r, sample, bytes);
-    r->ring_bell = true;
+    r->wake_reader = true;
 }
 
 void replication_flush(struct replication *r)
 {
-    if (!r->ring_bell)
+    if (!r->wake_reader)
         return;
     u64 one = 1;
-    ssize_t written = r->learned_bell < 0 ? 0 : write(r->learned_bell, &one, sizeof one);
+    ssize_t written = r->learned_waker < 0 ? 0 : write(r->learned_waker, &one, sizeof one);
     (void)written;
-    r->ring_bell = false;
+    r->wake_reader = false;
 }
 
 void rt_set_learning(struct sw *sw, u32 list, bool on)
@@ -175,10 +175,10 @@ void rt_set_learning(struct sw *sw, u32 list, bool on)
 }
 
 /* Sets the eventfd that becomes readable when there are samples. It belongs to the caller. */
-void rt_set_bell(struct sw *sw, int bell)
+void rt_set_learned_waker(struct sw *sw, int waker)
 {
     rt_hold(sw);
-    sw->replication.learned_bell = bell;
+    sw->replication.learned_waker = waker;
     rt_release(sw);
 }
 

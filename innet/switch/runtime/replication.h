@@ -7,11 +7,11 @@
 /* A packet's state beside its headers and metadata. The session and list numbers are 0 if the program
  * did not ask for the effect. A session number has RT_ASKED set, because session 0 exists. */
 struct path {
-    u64 number;      /* of the frame, counted from 0: for the trace */
-    u32 copy;        /* the number of this copy of the frame */
-    u32 bytes;       /* its present size, as headers come and go */
-    u32 most_bytes;  /* the most to send, if it is `truncated` */
-    u16 port;        /* the port that it came in at */
+    u64 number;     /* of the frame, counted from 0: for the trace */
+    u32 copy;       /* the number of this copy of the frame */
+    u32 bytes;      /* its present size, as headers come and go */
+    u32 most_bytes; /* the most to send, if it is `truncated` */
+    u16 port;       /* the port that it came in at */
     u16 clone, clone_list;
     u16 resubmit, recirculate, digest;
     bool truncated;
@@ -54,9 +54,9 @@ struct replication {
     u8 *learned; /* a ring of samples: list, size, bytes */
     u32 learned_first, learned_bytes;
     u64 learned_lost;
-    bool *learning; /* whether somebody wants samples of the list */
-    int learned_bell;
-    bool ring_bell;
+    bool *learning;    /* whether somebody wants samples of the list */
+    int learned_waker; /* an eventfd, or -1 */
+    bool wake_reader;
 };
 
 struct sw;

@@ -95,7 +95,8 @@ static void send_segments(struct port *port)
         memcpy(CMSG_DATA(header), &segment, sizeof segment);
     }
     /* The error can stem from an earlier packet that was refused. Try this one once more. */
-    if (sendmsg(port->fd, &message, MSG_DONTWAIT) < 0 && (errno != ECONNREFUSED || sendmsg(port->fd, &message, MSG_DONTWAIT) < 0))
+    if (sendmsg(port->fd, &message, MSG_DONTWAIT) < 0
+        && (errno != ECONNREFUSED || sendmsg(port->fd, &message, MSG_DONTWAIT) < 0))
         not_sent(port, port->out_frames, port->out_bytes);
 }
 
@@ -147,8 +148,9 @@ static void flush_all(struct sw *sw)
 /* A frame joins the waiting ones if all of these have the same size. The new frame may be shorter. */
 static bool fits(const struct port *port, u32 bytes)
 {
-    return port->segment && port->out_frames < MOST_SEGMENTS && port->out_bytes + bytes <= MOST_BYTES
-        && bytes <= port->segment && port->out_bytes == port->out_frames * port->segment;
+    return port->segment && port->out_frames < MOST_SEGMENTS
+           && port->out_bytes + bytes <= MOST_BYTES && bytes <= port->segment
+           && port->out_bytes == port->out_frames * port->segment;
 }
 
 static struct port *find_port(struct sw *sw, u32 number)
@@ -278,8 +280,10 @@ static void receive_batch(struct sw *sw, u32 number)
     for (int i = 0; i < RECEIVE_BATCH; i++) {
         u8 *buffer = sw->receive_buffer + (size_t)i * RT_MAX_FRAME;
         vectors[i] = (struct iovec){buffer + VLAN_TAG, RT_MAX_FRAME - VLAN_TAG};
-        messages[i] = (struct mmsghdr){.msg_hdr = {.msg_iov = &vectors[i], .msg_iovlen = 1,
-            .msg_control = control[i], .msg_controllen = sizeof control[i]}};
+        messages[i] = (struct mmsghdr){.msg_hdr = {.msg_iov = &vectors[i],
+                                                   .msg_iovlen = 1,
+                                                   .msg_control = control[i],
+                                                   .msg_controllen = sizeof control[i]}};
     }
     int count = recvmmsg(sw->ports[number].fd, messages, RECEIVE_BATCH, MSG_DONTWAIT, NULL);
     if (count > 0) /* the next round takes the rest */
@@ -354,7 +358,10 @@ void rt_stop(struct sw *sw)
     (void)written;
 }
 
-struct port_counts { struct count in, out; u64 send_failures; };
+struct port_counts {
+    struct count in, out;
+    u64 send_failures;
+};
 
 void rt_port_counts(struct sw *sw, u32 number, struct port_counts *counts)
 {

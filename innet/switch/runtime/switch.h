@@ -112,7 +112,8 @@ struct entry *find_entry(struct sw *sw, u32 table, u32 id); /* the default actio
 
 /* meters.c */
 u32 meter_colour(struct meter *meter, u64 now_us, u64 input); /* the packet takes `input` tokens */
-void configure_meter(struct meter *meter, const struct meter_config *config); /* NULL: always green */
+/* Without a configuration the meter marks everything green. */
+void configure_meter(struct meter *meter, const struct meter_config *config);
 
 /* externs.c */
 bool externs_create(struct externs *externs);

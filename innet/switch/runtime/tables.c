@@ -248,7 +248,8 @@ static void grow_group(struct group *group)
 
 static int by_top_priority(const void *a, const void *b)
 {
-    u32 left = ((const struct group *)a)->top_priority, right = ((const struct group *)b)->top_priority;
+    u32 left = ((const struct group *)a)->top_priority;
+    u32 right = ((const struct group *)b)->top_priority;
     return left < right ? 1 : left > right ? -1 : 0;
 }
 

@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum outcome { DONE, AGAIN, LOST, REFUSED, CONFUSED, TOLD };
-
 /* The place of a chunk: its key, and where it lies in that key's array. */
 struct piece {
     u64 offset; /* bytes */
@@ -21,7 +19,7 @@ struct line {
     u32 chunks, asked, given, taken, sent; /* chunks: in all, of this call, sent, received */
     struct piece *piece;
     u64 *step;
-    u32 *turn; /* the chunks of this call, in order */
+    u32 *queue; /* the chunks of this call, in order */
     bool *awaited;
     struct inlet in;
 };
@@ -45,7 +43,7 @@ void client_free(struct client *client)
         struct line *line = client->line + i;
         free(line->piece);
         free(line->step);
-        free(line->turn);
+        free(line->queue);
         free(line->awaited);
     }
     free(client->line);
@@ -72,15 +70,16 @@ struct client *client_new(u32 lines, u32 controls, const int *control)
     return client;
 }
 
-bool client_set_line(struct client *client, u32 number, int socket, u32 chunks, const struct piece *pieces)
+bool client_set_line(struct client *client, u32 number, int socket, u32 chunks,
+                     const struct piece *pieces)
 {
     struct line *line = client->line + number;
     *line = (struct line){.socket = socket, .chunks = chunks};
     line->piece = malloc((chunks + 1) * sizeof *pieces);
     line->step = calloc(chunks + 1, sizeof *line->step);
-    line->turn = calloc(chunks + 1, sizeof *line->turn);
+    line->queue = calloc(chunks + 1, sizeof *line->queue);
     line->awaited = calloc(chunks + 1, sizeof *line->awaited);
-    if (!line->piece || !line->step || !line->turn || !line->awaited)
+    if (!line->piece || !line->step || !line->queue || !line->awaited)
         return false;
     memcpy(line->piece, pieces, chunks * sizeof *pieces);
     return true;
@@ -100,7 +99,7 @@ void client_begin(struct client *client, u8 kind, const u8 *const *from, u8 *con
         line->asked = line->given = line->taken = line->sent = 0;
         for (u32 chunk = 0; chunk < line->chunks; chunk++)
             if (wanted[line->piece[chunk].key])
-                line->turn[line->asked++] = chunk;
+                line->queue[line->asked++] = chunk;
     }
 }
 
@@ -110,39 +109,47 @@ static enum outcome push(struct client *client, struct line *line)
     while (line->given < line->asked) {
         u32 count = line->asked - line->given < BATCH ? line->asked - line->given : BATCH, complete;
         for (u32 i = 0; i < count; i++) {
-            u32 chunk = line->turn[line->given + i];
+            u32 chunk = line->queue[line->given + i];
             const struct piece *piece = line->piece + chunk;
-            frames[i] = (struct frame){
-                {.magic = MAGIC, .kind = client->kind, .chunk = chunk, .step = line->step[chunk],
-                 .bytes = client->kind == PULL ? 0 : piece->bytes, .rate = client->rate},
-                client->kind == PULL ? NULL : client->from[piece->key] + piece->offset};
+            frames[i].header = (struct header){
+                .magic = MAGIC,
+                .kind = client->kind,
+                .chunk = chunk,
+                .bytes = client->kind == KIND_PULL ? 0 : piece->bytes,
+                .step = line->step[chunk],
+                .rate = client->rate,
+            };
+            frames[i].payload =
+                client->kind == KIND_PULL ? NULL : client->from[piece->key] + piece->offset;
             line->awaited[chunk] = true;
         }
-        enum moved moved = give(line->socket, frames, count, &line->sent, &complete, &client->bytes);
+        enum moved moved =
+            give(line->socket, frames, count, &line->sent, &complete, &client->bytes);
         line->given += complete;
         if (moved == CLOSED)
-            return LOST;
+            return OUTCOME_LOST;
         if (moved == BLOCKED)
             break;
     }
-    return AGAIN;
+    return OUTCOME_AGAIN;
 }
 
 static enum outcome begin(struct client *client, struct line *line)
 {
     const struct header *h = &line->in.now;
-    if (h->magic == MAGIC && h->kind == REFUSAL) {
+    if (h->magic == MAGIC && h->kind == KIND_REFUSAL) {
         client->why = h->chunk;
-        return REFUSED;
+        return OUTCOME_REFUSED;
     }
-    if (h->magic != MAGIC || h->kind != RESULT || h->chunk >= line->chunks || !line->awaited[h->chunk])
-        return CONFUSED;
+    if (h->magic != MAGIC || h->kind != KIND_RESULT || h->chunk >= line->chunks
+        || !line->awaited[h->chunk])
+        return OUTCOME_CONFUSED;
     const struct piece *piece = line->piece + h->chunk;
-    if (h->bytes != (client->kind == INIT ? 0 : piece->bytes))
-        return CONFUSED;
+    if (h->bytes != (client->kind == KIND_INIT ? 0 : piece->bytes))
+        return OUTCOME_CONFUSED;
     line->in.into = h->bytes ? client->into[piece->key] + piece->offset : NULL;
     line->in.left = h->bytes;
-    return AGAIN;
+    return OUTCOME_AGAIN;
 }
 
 static enum outcome pull(struct client *client, struct line *line)
@@ -150,7 +157,7 @@ static enum outcome pull(struct client *client, struct line *line)
     for (;;) {
         enum moved moved = take(line->socket, &line->in, &client->bytes);
         if (moved != MOVED)
-            return moved == CLOSED ? LOST : AGAIN;
+            return moved == CLOSED ? OUTCOME_LOST : OUTCOME_AGAIN;
         while (line->in.left == 0) {
             if (line->in.busy) {
                 line->in.busy = false;
@@ -163,12 +170,12 @@ static enum outcome pull(struct client *client, struct line *line)
             line->in.now = line->in.next;
             line->in.have = 0;
             enum outcome outcome = begin(client, line);
-            if (outcome != AGAIN)
+            if (outcome != OUTCOME_AGAIN)
                 return outcome;
             line->in.busy = true;
         }
         if (line->taken == line->asked)
-            return AGAIN;
+            return OUTCOME_AGAIN;
     }
 }
 
@@ -182,26 +189,27 @@ static enum outcome go_on(struct client *client, int milliseconds)
             .fd = line->socket, .events = POLLIN | (line->given < line->asked ? POLLOUT : 0)};
     }
     if (done)
-        return DONE;
+        return OUTCOME_DONE;
     int count = poll(client->poll, client->lines + client->controls, milliseconds);
     for (u32 i = 0; count > 0 && i < client->controls; i++)
         if (client->poll[client->lines + i].revents) {
             client->which = i;
-            return TOLD;
+            return OUTCOME_TOLD;
         }
     for (u32 i = 0; count > 0 && i < client->lines; i++) {
-        enum outcome outcome = AGAIN;
+        enum outcome outcome = OUTCOME_AGAIN;
         client->which = i;
         if (client->poll[i].revents & POLLOUT)
             outcome = push(client, client->line + i);
         if (client->poll[i].revents & (POLLIN | POLLHUP | POLLERR)) {
             enum outcome found = pull(client, client->line + i);
-            outcome = found == AGAIN ? outcome : found; /* a refusal says more than a broken pipe */
+            if (found != OUTCOME_AGAIN) /* a refusal says more than a broken pipe */
+                outcome = found;
         }
-        if (outcome != AGAIN)
+        if (outcome != OUTCOME_AGAIN)
             return outcome;
     }
-    return AGAIN;
+    return OUTCOME_AGAIN;
 }
 
 /* Goes on with an exchange. Returns when it is DONE, when nothing has moved for `milliseconds`, or after
@@ -212,23 +220,14 @@ int client_exchange(struct client *client, int milliseconds)
     for (u32 i = 0; i < 4096; i++) {
         u64 before = client->bytes;
         enum outcome outcome = go_on(client, milliseconds);
-        if (outcome != AGAIN || client->bytes == before)
+        if (outcome != OUTCOME_AGAIN || client->bytes == before)
             return (int)outcome;
     }
-    return AGAIN;
+    return OUTCOME_AGAIN;
 }
 
-u64 client_bytes(const struct client *client)
-{
-    return client->bytes;
-}
+u64 client_bytes(const struct client *client) { return client->bytes; }
 
-u32 client_which(const struct client *client)
-{
-    return client->which;
-}
+u32 client_which(const struct client *client) { return client->which; }
 
-u32 client_why(const struct client *client)
-{
-    return client->why;
-}
+u32 client_why(const struct client *client) { return client->why; }

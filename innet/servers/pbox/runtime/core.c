@@ -21,30 +21,6 @@ static u64 clock_ns(void)
     return (u64)now.tv_sec * 1000000000 + (u64)now.tv_nsec;
 }
 
-void tell(struct core *core, const struct job *job, enum event_kind kind, u32 rank, u32 rule)
-{
-    struct event event = {.job = job ? job->id : 0, .kind = kind, .rank = rank, .rule = rule};
-    /* The pipe has room: its reader is a thread that does nothing else, and a job has few events. */
-    ssize_t written = write(core->events, &event, sizeof event);
-    (void)written;
-}
-
-/* Sends the reason, as far as the kernel takes it at once, and hangs up. */
-void refuse(struct core *core, struct connection *c, enum broken rule)
-{
-    core->counts.refused++;
-    struct header reply = {.magic = MAGIC, .kind = REFUSAL, .chunk = rule};
-    if (!c->sent) { /* not in the middle of a frame */
-        ssize_t written = send(c->socket, &reply, sizeof reply, MSG_NOSIGNAL | MSG_DONTWAIT);
-        (void)written;
-    }
-    if (c->job && !c->job->failed) {
-        c->job->failed = !c->job->asynchronous;
-        tell(core, c->job, BROKE, c->rank, rule);
-    }
-    doom(core, c);
-}
-
 static void hang_up(struct core *core, struct connection *c)
 {
     close(c->socket);
@@ -106,7 +82,7 @@ static void remove_job(struct core *core, u64 id)
             job->seat[rank]->job = NULL;
             doom(core, job->seat[rank]);
         }
-    tell(core, job, REMOVED, 0, 0);
+    tell(core, job, EVENT_REMOVED, 0, 0);
     job_free(job);
 }
 
@@ -153,7 +129,7 @@ static void serve(struct core *core, struct connection *c)
                 break;
             c->in.now = c->in.next;
             c->in.have = 0;
-            if (c->in.now.kind == HELLO)
+            if (c->in.now.kind == KIND_HELLO)
                 carry_out_orders(core); /* the job was ordered before its worker knew of it */
             c->in.busy = begin_frame(core, c);
         }
@@ -186,11 +162,12 @@ struct core *core_new(int listener, int events)
     core->listener = listener;
     core->events = events;
     core->epoll = epoll_create1(EPOLL_CLOEXEC);
-    core->bell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    core->waker = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     struct epoll_event listen = {.events = EPOLLIN, .data.ptr = &core->listener};
-    struct epoll_event bell = {.events = EPOLLIN, .data.ptr = &core->bell};
-    if (core->epoll < 0 || core->bell < 0 || epoll_ctl(core->epoll, EPOLL_CTL_ADD, listener, &listen) ||
-        epoll_ctl(core->epoll, EPOLL_CTL_ADD, core->bell, &bell)) {
+    struct epoll_event waker = {.events = EPOLLIN, .data.ptr = &core->waker};
+    if (core->epoll < 0 || core->waker < 0
+        || epoll_ctl(core->epoll, EPOLL_CTL_ADD, listener, &listen)
+        || epoll_ctl(core->epoll, EPOLL_CTL_ADD, core->waker, &waker)) {
         free(core);
         return NULL;
     }
@@ -208,7 +185,7 @@ static bool order(struct core *core, struct order content)
     while (!atomic_compare_exchange_weak(&core->orders, &order->next, order))
         ;
     u64 one = 1;
-    ssize_t written = write(core->bell, &one, sizeof one);
+    ssize_t written = write(core->waker, &one, sizeof one);
     (void)written;
     return true;
 }
@@ -218,20 +195,11 @@ bool core_add(struct core *core, struct job *job)
     return order(core, (struct order){.job = job});
 }
 
-bool core_remove(struct core *core, u64 job)
-{
-    return order(core, (struct order){.id = job});
-}
+bool core_remove(struct core *core, u64 job) { return order(core, (struct order){.id = job}); }
 
-bool core_stop(struct core *core)
-{
-    return order(core, (struct order){.stop = true});
-}
+bool core_stop(struct core *core) { return order(core, (struct order){.stop = true}); }
 
-const struct core_counts *core_counts(const struct core *core)
-{
-    return &core->counts;
-}
+const struct core_counts *core_counts(const struct core *core) { return &core->counts; }
 
 /* Runs until it is told to stop, and then frees all jobs. */
 void core_run(struct core *core)
@@ -244,9 +212,9 @@ void core_run(struct core *core)
             void *what = ready[i].data.ptr;
             if (what == &core->listener) {
                 welcome(core);
-            } else if (what == &core->bell) {
-                u64 rings;
-                ssize_t got = read(core->bell, &rings, sizeof rings);
+            } else if (what == &core->waker) {
+                u64 count;
+                ssize_t got = read(core->waker, &count, sizeof count);
                 (void)got;
             } else {
                 struct connection *c = what;
@@ -277,6 +245,6 @@ void core_run(struct core *core)
 void core_free(struct core *core)
 {
     close(core->epoll);
-    close(core->bell);
+    close(core->waker);
     free(core);
 }

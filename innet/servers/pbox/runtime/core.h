@@ -1,5 +1,8 @@
 /* One core of the server: a thread with an epoll loop, a listening socket, and jobs of its own. Other
- * threads send it orders. It reports events through a pipe. */
+ * threads send it orders. It reports events through a pipe.
+ *
+ * The files call each other in this order: core.c (the event loop), pushes.c (frames), reports.c, job.c,
+ * optimizers.c. */
 
 #ifndef INNET_PBOX_CORE_H
 #define INNET_PBOX_CORE_H
@@ -9,16 +12,12 @@
 
 enum { MOST_CONNECTIONS = 4096, HELLO_WITHIN_S = 5 };
 
-/* The events of a core. Each names a job, and a worker if it is about one. */
-enum event_kind { REMOVED, LEFT, MISSED, SILENT, BROKE };
+/* An event about a job, and a worker if it is about one. `kind` is an enum core_event. `rule` is the enum
+ * violation of a worker that has broken a rule. */
 struct event {
     u64 job;
     u32 kind, rank, rule, zero;
 };
-
-/* The rule of the protocol that a connection has broken. RULES in innet/servers/pbox/cores.py has the texts. */
-enum broken { BAD_MAGIC, BAD_KIND, BAD_KEY, BAD_CHUNK, BAD_SIZE, BAD_STEP, BAD_RATE, BAD_RATES,
-              BAD_TWICE, BAD_TURN, BAD_SEAT, BAD_SLOW, BAD_CROWD };
 
 /* A chunk that is to be sent to a worker. It is bare, without its values, if it only confirms that the
  * chunk was stored. */
@@ -30,7 +29,7 @@ struct reply {
 
 struct connection {
     int socket;
-    u32 slot; /* its index in the core's list */
+    u32 slot;        /* its index in the core's list */
     struct job *job; /* NULL before the HELLO */
     u32 rank;
     u8 key[KEY_BYTES];
@@ -54,7 +53,7 @@ struct order {
 };
 
 struct core {
-    int listener, epoll, bell, events;
+    int listener, epoll, waker, events;
     _Atomic(struct order *) orders;
     struct job *jobs;
     struct connection *connection[MOST_CONNECTIONS];
@@ -64,14 +63,12 @@ struct core {
     struct core_counts counts;
 };
 
-void tell(struct core *core, const struct job *job, enum event_kind kind, u32 rank, u32 rule);
-void refuse(struct core *core, struct connection *c, enum broken rule);
-
 /* Marks a connection. It is closed when nothing can refer to it any more. */
-static inline void doom(struct core *core, struct connection *c)
-{
-    c->dead = core->doomed = true;
-}
+static inline void doom(struct core *core, struct connection *c) { c->dead = core->doomed = true; }
+
+/* reports.c */
+void tell(struct core *core, const struct job *job, enum core_event kind, u32 rank, u32 rule);
+void refuse(struct core *core, struct connection *c, enum violation rule);
 
 /* pushes.c: the handling of frames. The first two return false if the connection was refused. */
 bool begin_frame(struct core *core, struct connection *c);

@@ -6,15 +6,9 @@
 
 enum { ALIGNED = 16 }; /* floats, one cache line */
 
-static u64 padded(u32 length)
-{
-    return ((u64)length + ALIGNED - 1) / ALIGNED * ALIGNED;
-}
+static u64 padded(u32 length) { return ((u64)length + ALIGNED - 1) / ALIGNED * ALIGNED; }
 
-static u64 arrays(u32 workers, u32 rule)
-{
-    return 1 + state_count(rule) + workers;
-}
+static u64 arrays(u32 workers, u32 rule) { return 1 + state_count(rule) + workers; }
 
 u64 job_bytes(u32 workers, u32 rule, u32 chunks, const u32 *lengths)
 {
@@ -28,15 +22,23 @@ u64 job_bytes(u32 workers, u32 rule, u32 chunks, const u32 *lengths)
 /* The pages are mapped here, but the core that owns them touches them first. So they lie in its NUMA
  * domain. Returns NULL if there is no memory. */
 struct job *job_new(u64 id, u32 workers, u32 quorum, bool asynchronous, bool mean,
-                    const struct optimizer *optimizer, double patience_s, u32 chunks, const u32 *lengths,
-                    const u8 *keys, struct job_counts *counts)
+                    const struct optimizer *optimizer, double patience_s, u32 chunks,
+                    const u32 *lengths, const u8 *keys, struct job_counts *counts)
 {
     struct job *job = calloc(1, sizeof *job);
     if (!job)
         return NULL;
-    *job = (struct job){.id = id, .workers = workers, .quorum = quorum, .asynchronous = asynchronous,
-                        .mean = mean, .optimizer = *optimizer, .patience = (u64)(patience_s * 1e9),
-                        .chunks = chunks, .counts = counts};
+    *job = (struct job){
+        .id = id,
+        .workers = workers,
+        .quorum = quorum,
+        .asynchronous = asynchronous,
+        .mean = mean,
+        .optimizer = *optimizer,
+        .patience = (u64)(patience_s * 1e9),
+        .chunks = chunks,
+        .counts = counts,
+    };
     job->chunk = calloc(chunks + 1, sizeof *job->chunk);
     job->keys = malloc(workers * sizeof *job->keys);
     job->gone = calloc(workers, sizeof *job->gone);
@@ -48,7 +50,8 @@ struct job *job_new(u64 id, u32 workers, u32 quorum, bool asynchronous, bool mea
             job->floats += padded(lengths[i]);
         }
     job->mapped_bytes = job->floats * arrays(workers, optimizer->rule) * sizeof(float) + 1;
-    void *memory = mmap(NULL, job->mapped_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *memory =
+        mmap(NULL, job->mapped_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     job->memory = memory == MAP_FAILED ? NULL : memory;
     if (!job->chunk || !job->keys || !job->gone || !job->seat || !job->memory) {
         job_free(job);

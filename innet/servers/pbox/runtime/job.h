@@ -7,18 +7,16 @@
 #include "pbox.h"
 
 struct chunk {
-    u64 offset;     /* in floats, into every array of the job */
-    u64 step;       /* the number of updates so far */
-    u64 since;      /* arrival of the first push of this step, ns */
-    double rate;    /* the learning rate of that push */
+    u64 offset;                    /* in floats, into every array of the job */
+    u64 step;                      /* the number of updates so far */
+    u64 since;                     /* arrival of the first push of this step, ns */
+    double rate;                   /* the learning rate of that push */
     u64 pushed[MOST_WORKERS / 64]; /* the workers whose gradients wait to be aggregated */
     u32 length, arrived;
 };
 
 /* The core writes these while Python reads them. */
-struct job_counts {
-    u64 updates, late, stale, most_stale;
-};
+struct job_counts { u64 updates, late, stale, most_stale; };
 
 struct connection;
 
@@ -27,11 +25,13 @@ struct job {
     u32 workers, quorum; /* pushes per update; an asynchronous job ignores the quorum */
     bool asynchronous, mean, failed;
     struct optimizer optimizer;
-    u64 patience; /* ns */
-    u32 chunks, waiting, gone_count; /* `waiting` ones have a push; `gone_count` workers have left */
+    u64 patience;        /* ns */
+    u32 chunks, waiting; /* `waiting` ones have a push */
+    u32 gone_count;      /* the workers that have left */
     struct chunk *chunk;
     u64 floats, mapped_bytes;
-    float *memory, *parameters, *state[2], *pushed; /* `pushed` is one array of `floats` per worker */
+    float *memory, *parameters, *state[2];
+    float *pushed; /* one array of `floats` per worker */
     u8 (*keys)[KEY_BYTES];
     bool *gone;
     struct connection **seat; /* by rank; NULL before a worker has come and after it has left */
@@ -40,8 +40,8 @@ struct job {
 };
 
 struct job *job_new(u64 id, u32 workers, u32 quorum, bool asynchronous, bool mean,
-                    const struct optimizer *optimizer, double patience_s, u32 chunks, const u32 *lengths,
-                    const u8 *keys, struct job_counts *counts);
+                    const struct optimizer *optimizer, double patience_s, u32 chunks,
+                    const u32 *lengths, const u8 *keys, struct job_counts *counts);
 void job_free(struct job *job);
 u64 job_bytes(u32 workers, u32 rule, u32 chunks, const u32 *lengths);
 

@@ -4,7 +4,7 @@
  * Every rounding is written out, as in PyTorch's CPU kernels. The compiler contracts nothing, and FMA
  * marks exactly the places with a fused multiply-add. */
 
-#include "pbox.h"
+#include "optimizers.h"
 
 #include <math.h>
 #include <string.h>
@@ -19,8 +19,8 @@ enum { BLOCK = 1024 };
 
 u32 state_count(u32 rule)
 {
-    static const u32 counts[RULES] = {[MOMENTUM] = 1, [NESTEROV] = 1, [ADAGRAD] = 1,
-                                      [RMSPROP] = 1, [ADADELTA] = 2, [ADAM] = 2};
+    static const u32 counts[RULES] = {[RULE_MOMENTUM] = 1, [RULE_NESTEROV] = 1, [RULE_ADAGRAD] = 1,
+                                      [RULE_RMSPROP] = 1,  [RULE_ADADELTA] = 2, [RULE_ADAM] = 2};
     return counts[rule];
 }
 
@@ -65,12 +65,10 @@ static void divide(float *restrict sum, u32 divisor, u32 n)
 }
 
 /* The values of a step that are the same for all of its parameters. */
-struct constants {
-    float rate, first, rest_of_first, second, rest_of_second, epsilon, root;
-};
+struct constants { float rate, first, rest_of_first, second, rest_of_second, epsilon, root; };
 
-#define KERNEL(name)                                                                                   \
-    static void name(const struct constants *k, float *restrict w, const float *restrict g,            \
+#define KERNEL(name)                                                                               \
+    static void name(const struct constants *k, float *restrict w, const float *restrict g,        \
                      float *restrict s, float *restrict t, u32 n)
 
 KERNEL(sgd)
@@ -135,18 +133,19 @@ KERNEL(adam)
     }
 }
 
-typedef void kernel(const struct constants *, float *restrict, const float *restrict, float *restrict,
-                    float *restrict, u32);
-static kernel *const kernels[RULES] = {[SGD] = sgd, [MOMENTUM] = momentum, [NESTEROV] = nesterov,
-                                       [ADAGRAD] = adagrad, [RMSPROP] = rmsprop,
-                                       [ADADELTA] = adadelta, [ADAM] = adam};
+typedef void kernel(const struct constants *, float *restrict, const float *restrict,
+                    float *restrict, float *restrict, u32);
+static kernel *const kernels[RULES] = {[RULE_SGD] = sgd,           [RULE_MOMENTUM] = momentum,
+                                       [RULE_NESTEROV] = nesterov, [RULE_ADAGRAD] = adagrad,
+                                       [RULE_RMSPROP] = rmsprop,   [RULE_ADADELTA] = adadelta,
+                                       [RULE_ADAM] = adam};
 
 static struct constants constants(const struct optimizer *o, u64 step, double rate)
 {
     double root = 1;
-    if (o->rule == ADAGRAD)
+    if (o->rule == RULE_ADAGRAD)
         rate /= 1 + (double)(step - 1) * o->first;
-    if (o->rule == ADAM) {
+    if (o->rule == RULE_ADAM) {
         rate /= 1 - pow(o->first, (double)step);
         root = sqrt(1 - pow(o->second, (double)step));
     }
@@ -170,17 +169,17 @@ void update(const struct optimizer *o, float *parameters, float *state0, float *
     for (u32 at = 0; at < length; at += BLOCK) {
         u32 n = length - at < BLOCK ? length - at : BLOCK;
         float *restrict w = parameters + at;
-        float *sum = o->rule == NONE ? w : gradient;
+        float *sum = o->rule == RULE_NONE ? w : gradient;
         const float *g = sum;
         if (count > 1)
             add(sum, pushed, count, at, n);
-        else if (o->rule == NONE || divisor > 1 || decay != 0)
+        else if (o->rule == RULE_NONE || divisor > 1 || decay != 0)
             memcpy(sum, pushed[0] + at, n * sizeof *sum);
         else
             g = pushed[0] + at;
         if (divisor > 1)
             divide(sum, divisor, n);
-        if (o->rule == NONE)
+        if (o->rule == RULE_NONE)
             continue;
         if (decay != 0)
             for (u32 i = 0; i < n; i++)

@@ -32,8 +32,8 @@ static void answer(struct connection *c, u32 number)
     owe(c, number, false);
 }
 
-static void apply(struct core *core, struct job *job, struct chunk *chunk, const float *const *pushed,
-                  u32 count, double rate)
+static void apply(struct core *core, struct job *job, struct chunk *chunk,
+                  const float *const *pushed, u32 count, double rate)
 {
     float *state[2];
     for (u32 i = 0; i < 2; i++)
@@ -79,7 +79,7 @@ static u32 first_lost(const struct job *job, const struct chunk *chunk)
 static void miss(struct core *core, struct job *job, const struct chunk *chunk)
 {
     job->failed = true;
-    tell(core, job, MISSED, first_lost(job, chunk), 0);
+    tell(core, job, EVENT_MISSED, first_lost(job, chunk), 0);
 }
 
 static void push_and_wait(struct core *core, struct connection *c)
@@ -139,7 +139,7 @@ static bool equal(const u8 *a, const u8 *b) /* takes the same time wherever they
     return !differs;
 }
 
-static bool reject(struct core *core, struct connection *c, enum broken rule)
+static bool reject(struct core *core, struct connection *c, enum violation rule)
 {
     refuse(core, c, rule);
     return false;
@@ -169,32 +169,33 @@ bool begin_frame(struct core *core, struct connection *c)
     const struct header *h = &c->in.now;
     if (h->magic != MAGIC || h->zero[0] || h->zero[1] || h->zero[2])
         return reject(core, c, BAD_MAGIC);
-    if ((h->kind == HELLO) != !c->job)
-        return reject(core, c, BAD_TURN);
-    if (h->kind == HELLO) {
+    if ((h->kind == KIND_HELLO) != !c->job)
+        return reject(core, c, BAD_TIME);
+    if (h->kind == KIND_HELLO) {
         if (h->bytes != KEY_BYTES)
             return reject(core, c, BAD_SIZE);
         c->in.into = c->key;
         c->in.left = KEY_BYTES;
         return true;
     }
-    if (h->kind != PUSH && h->kind != PULL && h->kind != INIT)
+    if (h->kind != KIND_PUSH && h->kind != KIND_PULL && h->kind != KIND_INIT)
         return reject(core, c, BAD_KIND);
     if (h->chunk >= c->job->chunks)
         return reject(core, c, BAD_CHUNK);
     struct chunk *chunk = c->job->chunk + h->chunk;
-    if (h->bytes != (h->kind == PULL ? 0 : chunk->length * sizeof(float)))
+    if (h->bytes != (h->kind == KIND_PULL ? 0 : chunk->length * sizeof(float)))
         return reject(core, c, BAD_SIZE);
     if (c->owed > c->job->chunks || has_pushed(chunk, c->rank))
         return reject(core, c, BAD_TWICE);
     bool behind = c->job->asynchronous || c->job->quorum < c->job->workers;
-    if (h->kind != PULL && (behind ? h->step > chunk->step : h->step != chunk->step))
+    if (h->kind != KIND_PULL && (behind ? h->step > chunk->step : h->step != chunk->step))
         return reject(core, c, BAD_STEP);
-    if (h->kind == PUSH && !(isfinite(h->rate) && h->rate >= 0))
+    if (h->kind == KIND_PUSH && !(isfinite(h->rate) && h->rate >= 0))
         return reject(core, c, BAD_RATE);
-    if (h->kind == INIT && (c->rank || chunk->step || c->job->optimizer.rule == NONE))
-        return reject(core, c, BAD_TURN);
-    float *into = h->kind == INIT ? c->job->parameters + chunk->offset : landing(c->job, c->rank, chunk);
+    if (h->kind == KIND_INIT && (c->rank || chunk->step || c->job->optimizer.rule == RULE_NONE))
+        return reject(core, c, BAD_TIME);
+    float *into =
+        h->kind == KIND_INIT ? c->job->parameters + chunk->offset : landing(c->job, c->rank, chunk);
     c->in.into = (u8 *)into;
     c->in.left = h->bytes;
     return true;
@@ -203,14 +204,14 @@ bool begin_frame(struct core *core, struct connection *c)
 /* Handles a complete payload. */
 bool end_frame(struct core *core, struct connection *c)
 {
-    if (c->in.now.kind == HELLO)
+    if (c->in.now.kind == KIND_HELLO)
         return sit_down(core, c);
     if (c->job->failed)
         return true; /* the server tells its workers on the control connection */
     core->counts.chunks++;
-    if (c->in.now.kind == PULL)
+    if (c->in.now.kind == KIND_PULL)
         answer(c, c->in.now.chunk);
-    else if (c->in.now.kind == INIT)
+    else if (c->in.now.kind == KIND_INIT)
         owe(c, c->in.now.chunk, true);
     else if (c->job->asynchronous)
         push_at_once(core, c);
@@ -230,12 +231,17 @@ void flush(struct core *core, struct connection *c)
         for (u32 i = 0; i < count; i++) {
             const struct reply *reply = c->replies + (c->first + i) % c->room;
             const struct chunk *chunk = c->job->chunk + reply->chunk;
-            u32 bytes = reply->bare ? 0 : chunk->length * (u32)sizeof(float);
-            frames[i] = (struct frame){
-                {.magic = MAGIC, .kind = RESULT, .chunk = reply->chunk, .bytes = bytes, .step = reply->step},
-                source(c->job, c->rank, chunk)};
+            frames[i].header = (struct header){
+                .magic = MAGIC,
+                .kind = KIND_RESULT,
+                .chunk = reply->chunk,
+                .bytes = reply->bare ? 0 : chunk->length * (u32)sizeof(float),
+                .step = reply->step,
+            };
+            frames[i].payload = source(c->job, c->rank, chunk);
         }
-        enum moved moved = give(c->socket, frames, count, &c->sent, &complete, &core->counts.bytes_out);
+        enum moved moved =
+            give(c->socket, frames, count, &c->sent, &complete, &core->counts.bytes_out);
         c->first = (c->first + complete) % c->room;
         c->owed -= complete;
         c->blocked = moved == BLOCKED;
@@ -254,7 +260,7 @@ void give_up_on(struct core *core, struct job *job, u32 rank)
     job->gone[rank] = true;
     job->gone_count++;
     job->seat[rank] = NULL;
-    tell(core, job, LEFT, rank, 0);
+    tell(core, job, EVENT_LEFT, rank, 0);
     if (job->asynchronous || job->failed || !job->waiting)
         return;
     for (u32 i = 0; i < job->chunks && !job->failed; i++)
@@ -275,7 +281,7 @@ void look_for_silent(struct core *core, struct job *job)
         while (rank + 1 < job->workers && (has_pushed(chunk, rank) || job->gone[rank]))
             rank++;
         job->failed = true;
-        tell(core, job, SILENT, rank, 0);
+        tell(core, job, EVENT_SILENT, rank, 0);
         return;
     }
 }

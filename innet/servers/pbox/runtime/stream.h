@@ -45,8 +45,8 @@ struct frame {
 
 /* Sends as much of these frames as the kernel takes. `sent` bytes of the first one are already out. Sets
  * `complete` to the number of frames that are now out, and updates `sent` for the next one. */
-static inline enum moved give(int socket, const struct frame *frames, u32 count, u32 *sent, u32 *complete,
-                              u64 *bytes)
+static inline enum moved give(int socket, const struct frame *frames, u32 count, u32 *sent,
+                              u32 *complete, u64 *bytes)
 {
     struct iovec parts[2 * BATCH];
     struct msghdr message = {.msg_iov = parts};

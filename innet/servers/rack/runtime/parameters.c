@@ -7,14 +7,24 @@
  * innet/wire/parameters.py describes the contents of a row. Only the switch's thread calls this. */
 
 #include "parameters.h"
+#include "words.h"
 
+#include <arpa/inet.h>
+#include <net/ethernet.h>
+#include <netinet/ip.h>
+#include <netinet/udp.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-enum { ETHERNET = 14, IP = 20, UDP = 8, INNET = 24, FRONT = ETHERNET + IP + UDP, LANES = FRONT + INNET };
-enum { INNET_PORT = 19790, VERSION = 2, IS_RESULT = 2, SUM = 1, MAXIMUM = 2, MOST_LANES = 256 };
+typedef int32_t i32;
+
+/* A packet has room for a row's header, and for more than the four float64 of an optimizer. */
+enum { LEAST_LANES = HEADER_LANES + 4 * 2 + 1 };
+enum { ASKS = ASK_DESCRIBE | ASK_BEGIN | ASK_STEP };
+enum { ACCEPTED = 0 }; /* in place of an enum refusal */
 
 /* The parameters of one packet, and behind them the optimizer's state for them. */
 struct chunk {
@@ -35,7 +45,6 @@ struct parameters {
     u64 most_bytes, silent_ns;
     _Atomic u32 service; /* the switch's address, which no other sender can use */
     struct job *jobs;
-    u64 weight[MOST_LANES + 8];
     struct parameter_counts counts;
 };
 
@@ -43,7 +52,7 @@ struct parameters {
 struct row {
     u32 job, members; /* `members`: the number of workers in the sum */
     u32 operation, lanes;
-    i32 lane[MOST_LANES];
+    i32 lane[MAX_LANES];
 };
 
 static u64 clock_ns(void)
@@ -51,24 +60,6 @@ static u64 clock_ns(void)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (u64)now.tv_sec * 1000000000 + (u64)now.tv_nsec;
-}
-
-static u32 word_at(const u8 *at)
-{
-    u32 word;
-    memcpy(&word, at, 4);
-    return __builtin_bswap32(word);
-}
-
-static void put_word(u8 *at, u32 word)
-{
-    word = __builtin_bswap32(word);
-    memcpy(at, &word, 4);
-}
-
-static u32 half_at(const u8 *at)
-{
-    return (u32)at[0] << 8 | at[1];
 }
 
 /* ---- jobs and their memory ---------------------------------------------------------------------- */
@@ -130,9 +121,9 @@ static double real_at(const i32 *lane)
 static enum refusal describe(struct parameters *p, const struct row *row, u64 now)
 {
     const i32 *lane = row->lane;
-    if (row->operation != MAXIMUM || lane[ROW_COUNT] < 1 || (u32)lane[ROW_COUNT] > MOST_CHUNKS ||
-        lane[ROW_RULE] < 0 || lane[ROW_RULE] >= RULES)
-        return MALFORMED;
+    if (row->operation != OPERATION_MAX || lane[ROW_COUNT] < 1 || (u32)lane[ROW_COUNT] > MOST_CHUNKS
+        || lane[ROW_RULE] < 0 || lane[ROW_RULE] >= RULES)
+        return REFUSAL_MALFORMED;
     struct job **at = find(p, row->job);
     if (*at && (*at)->nonce == (u32)lane[ROW_NONCE])
         return ACCEPTED;
@@ -140,18 +131,26 @@ static enum refusal describe(struct parameters *p, const struct row *row, u64 no
         forget(p, at);
     struct job *job = calloc(1, sizeof *job);
     if (!job)
-        return NO_ROOM;
-    const i32 *body = lane + ROW_HEADER;
+        return REFUSAL_NO_ROOM;
+    const i32 *body = lane + HEADER_LANES;
     *job = (struct job){
-        .number = row->job, .nonce = (u32)lane[ROW_NONCE], .chunks = (u32)lane[ROW_COUNT],
-        .optimizer = {.rule = (u32)lane[ROW_RULE], .first = real_at(body), .second = real_at(body + 2),
-                      .epsilon = real_at(body + 4), .weight_decay = real_at(body + 6)},
+        .number = row->job,
+        .nonce = (u32)lane[ROW_NONCE],
+        .chunks = (u32)lane[ROW_COUNT],
+        .optimizer =
+            {
+                .rule = (u32)lane[ROW_RULE],
+                .first = real_at(body),
+                .second = real_at(body + 2),
+                .epsilon = real_at(body + 4),
+                .weight_decay = real_at(body + 6),
+            },
         .used_ns = now,
     };
     u64 index = (u64)job->chunks * sizeof *job->chunk;
     if (!take_bytes(p, job, index, now)) {
         free(job);
-        return NO_ROOM;
+        return REFUSAL_NO_ROOM;
     }
     job->chunk = calloc(job->chunks, sizeof *job->chunk);
     job->next = p->jobs;
@@ -160,7 +159,7 @@ static enum refusal describe(struct parameters *p, const struct row *row, u64 no
     if (!job->chunk) {
         job->chunks = 0;
         forget(p, &p->jobs);
-        return NO_ROOM;
+        return REFUSAL_NO_ROOM;
     }
     return ACCEPTED;
 }
@@ -168,33 +167,33 @@ static enum refusal describe(struct parameters *p, const struct row *row, u64 no
 static enum refusal begin(struct parameters *p, struct job *job, struct chunk *chunk,
                           const struct row *row, u64 now)
 {
-    u32 floats = row->lanes - ROW_HEADER;
-    if (row->operation != MAXIMUM)
-        return MALFORMED;
+    u32 floats = row->lanes - HEADER_LANES;
+    if (row->operation != OPERATION_MAX)
+        return REFUSAL_MALFORMED;
     if (!chunk->values) {
         u64 bytes = chunk_bytes(job, floats);
         if (!take_bytes(p, job, bytes, now))
-            return NO_ROOM;
+            return REFUSAL_NO_ROOM;
         chunk->values = calloc(1, bytes);
         chunk->floats = floats;
         if (!chunk->values) {
             job->bytes -= bytes;
             p->counts.bytes -= bytes;
-            return NO_ROOM;
+            return REFUSAL_NO_ROOM;
         }
     }
     if (chunk->step || chunk->floats != floats)
-        return OUT_OF_TURN;
-    memcpy(chunk->values, row->lane + ROW_HEADER, floats * sizeof(float));
+        return REFUSAL_OUT_OF_TURN;
+    memcpy(chunk->values, row->lane + HEADER_LANES, floats * sizeof(float));
     return ACCEPTED;
 }
 
 /* Computes the mean of the gradients, as dequantize in innet/host/quantizers/fixed_point.py does. */
 static void mean(const struct row *row, float *gradient, u32 floats)
 {
-    const i32 *sum = row->lane + ROW_HEADER;
+    const i32 *sum = row->lane + HEADER_LANES;
     i32 exponent = row->lane[ROW_SCALE];
-    float scale = exponent == NOT_FINITE ? __builtin_nanf("") : __builtin_ldexpf(1, exponent);
+    float scale = exponent == SCALE_NOT_FINITE ? __builtin_nanf("") : __builtin_ldexpf(1, exponent);
     float count = (float)row->members;
     for (u32 i = 0; i < floats; i++)
         gradient[i] = (float)sum[i] / count * scale;
@@ -205,27 +204,27 @@ static enum refusal take_step(struct parameters *p, struct job *job, struct chun
 {
     const i32 *lane = row->lane;
     u32 step = (u32)lane[ROW_STEP];
-    if (row->operation != SUM)
-        return MALFORMED;
-    if (!chunk->values || chunk->floats != row->lanes - ROW_HEADER)
-        return UNKNOWN;
+    if (row->operation != OPERATION_SUM)
+        return REFUSAL_MALFORMED;
+    if (!chunk->values || chunk->floats != row->lanes - HEADER_LANES)
+        return REFUSAL_UNKNOWN;
     if (step == chunk->step && step) { /* it was taken when its result first left */
         p->counts.repeated++;
         return ACCEPTED;
     }
     if (step != chunk->step + 1)
-        return OUT_OF_TURN;
+        return REFUSAL_OUT_OF_TURN;
     u64 bits = 0;
     for (u32 i = 0; i < 4; i++)
         bits = bits << 16 | ((u32)lane[ROW_RATE + i] & 0xffff);
     double rate;
     memcpy(&rate, &bits, sizeof rate);
-    float gradient[MOST_LANES], *values = chunk->values;
+    float gradient[MAX_LANES], *values = chunk->values;
     const float *pushed[] = {gradient};
     u32 n = chunk->floats, states = state_count(job->optimizer.rule);
     mean(row, gradient, n);
-    update(&job->optimizer, values, states > 0 ? values + n : NULL, states > 1 ? values + 2 * n : NULL,
-           pushed, 1, 1, n, step, rate);
+    update(&job->optimizer, values, states > 0 ? values + n : NULL,
+           states > 1 ? values + 2 * n : NULL, pushed, 1, 1, n, step, rate);
     chunk->step = step;
     p->counts.steps++;
     return ACCEPTED;
@@ -234,7 +233,7 @@ static enum refusal take_step(struct parameters *p, struct job *job, struct chun
 /* A sum adds up all workers' headers. If the workers agree, the sum is a multiple of their number. */
 static bool divide_header(struct row *row)
 {
-    for (u32 i = 0; i < ROW_HEADER; i++) {
+    for (u32 i = 0; i < HEADER_LANES; i++) {
         if (!row->members || row->lane[i] % (i32)row->members)
             return false;
         row->lane[i] /= (i32)row->members;
@@ -246,80 +245,94 @@ static bool divide_header(struct row *row)
 static enum refusal answer(struct parameters *p, u32 asks, struct row *row)
 {
     u64 now = clock_ns();
-    if (row->operation == SUM && !divide_header(row))
-        return DISAGREE;
+    if (row->operation == OPERATION_SUM && !divide_header(row))
+        return REFUSAL_DISAGREE;
     i32 *lane = row->lane;
-    if (asks == ASKS_DESCRIBE)
+    if (asks == ASK_DESCRIBE)
         return describe(p, row, now);
     struct job *job = *find(p, row->job);
     if (!job || job->nonce != (u32)lane[ROW_NONCE])
-        return UNKNOWN;
+        return REFUSAL_UNKNOWN;
     if (lane[ROW_CHUNK] < 0 || (u32)lane[ROW_CHUNK] >= job->chunks)
-        return MALFORMED;
+        return REFUSAL_MALFORMED;
     struct chunk *chunk = &job->chunk[lane[ROW_CHUNK]];
     job->used_ns = now;
     enum refusal refusal;
-    if (asks == ASKS_BEGIN)
+    if (asks == ASK_BEGIN)
         refusal = begin(p, job, chunk, row, now);
-    else if (asks == ASKS_STEP)
+    else if (asks == ASK_STEP)
         refusal = take_step(p, job, chunk, row);
     else
-        return MALFORMED;
+        return REFUSAL_MALFORMED;
     if (refusal == ACCEPTED)
-        memcpy(lane + ROW_HEADER, chunk->values, chunk->floats * sizeof(float));
+        memcpy(lane + HEADER_LANES, chunk->values, chunk->floats * sizeof(float));
     return refusal;
 }
 
 /* ---- frames ------------------------------------------------------------------------------------ */
 
-/* As innet/wire/check.py: the check covers source address, source port, header and lanes. */
-static void seal(const struct parameters *p, u8 *frame, u32 lanes)
+/* The headers in front of innet's. */
+struct encapsulation {
+    struct ether_header ethernet;
+    struct iphdr ip;
+    struct udphdr udp;
+} __attribute__((packed));
+_Static_assert(sizeof(struct encapsulation) == ENCAPSULATION_BYTES, "as in innet/wire/frames.py");
+
+/* Returns whether a frame is a result that this switch has made. */
+static bool is_result(const struct parameters *p, const struct encapsulation *front)
 {
-    const u8 *header = frame + FRONT;
-    u64 sum = p->weight[0] + p->weight[1] * word_at(frame + ETHERNET + 12) +
-              p->weight[2] * half_at(frame + ETHERNET + IP);
-    for (u32 i = 0; i < 5; i++)
-        sum += p->weight[3 + i] * word_at(header + 4 * i);
-    for (u32 i = 0; i < lanes; i++)
-        sum += p->weight[8 + i] * word_at(frame + LANES + 4 * i);
-    put_word(frame + FRONT + 20, (u32)(sum >> 32));
+    const u8 *header = (const u8 *)(front + 1);
+    return front->ethernet.ether_type == htons(ETHERTYPE_IP) && front->ip.version == 4
+           && front->ip.ihl * 4 == sizeof front->ip && front->ip.protocol == IPPROTO_UDP
+           && ntohl(front->ip.saddr) == atomic_load(&p->service)
+           && ntohs(front->udp.source) == UDP_PORT && header[AT_VERSION] == VERSION
+           && header[AT_KIND] == KIND_RESULT;
+}
+
+/* Sets the check, as innet/wire/check.py does. */
+static void seal(const struct encapsulation *front, u8 *header, u32 lanes)
+{
+    u64 sum = SOURCE_WEIGHTS[0] + SOURCE_WEIGHTS[1] * ntohl(front->ip.saddr)
+              + SOURCE_WEIGHTS[2] * ntohs(front->udp.source)
+              + word_sum(header, HEADER_BYTES / WORD_BYTES + lanes, WORD_WEIGHTS);
+    put_word(header + AT_CHECK, (u32)(sum >> 32));
 }
 
 void parameters_outward(void *context, u8 *frame, u32 bytes)
 {
     struct parameters *p = context;
-    u8 *header = frame + FRONT;
-    if (bytes < LANES)
+    const struct encapsulation *front = (const struct encapsulation *)frame;
+    u8 *header = frame + sizeof *front, *lanes = header + HEADER_BYTES;
+    const u32 before = sizeof *front + HEADER_BYTES;
+    if (bytes < before)
         return;
     /* Frames may be padded: there may be more bytes behind the datagram. */
-    u32 used = ETHERNET + half_at(frame + ETHERNET + 2), lanes = (used - LANES) / 4;
-    if (used > bytes || used < LANES + 4 * (ROW_HEADER + 9) || lanes > MOST_LANES || used % 4 != LANES % 4)
+    u32 used = sizeof front->ethernet + ntohs(front->ip.tot_len);
+    if (used > bytes || used < before + WORD_BYTES * LEAST_LANES
+        || used > before + WORD_BYTES * MAX_LANES || (used - before) % WORD_BYTES)
         return;
-    if (half_at(frame + 12) != 0x0800 || frame[ETHERNET] != 0x45 || frame[ETHERNET + 9] != 17 ||
-        word_at(frame + ETHERNET + 12) != atomic_load(&p->service) ||
-        half_at(frame + ETHERNET + IP) != INNET_PORT || header[0] != VERSION || header[1] != IS_RESULT)
-        return;
-    u32 flags = half_at(header + 10), asks = flags & ASKS;
-    if (!asks || flags & (DONE | REFUSED))
+    u32 flags = half_at(header + AT_FLAGS), asks = flags & ASKS;
+    if (!is_result(p, front) || !asks || flags & (ASK_DONE | ASK_REFUSED))
         return;
     struct row row = {
-        .job = half_at(header + 4), .operation = header[2], .lanes = lanes,
-        .members = (u32)__builtin_popcount(word_at(header + 16)),
+        .job = half_at(header + AT_JOB),
+        .operation = header[AT_OPERATION],
+        .lanes = (used - before) / WORD_BYTES,
+        .members = (u32)__builtin_popcount(word_at(header + AT_WORKERS)),
     };
-    for (u32 i = 0; i < row.lanes; i++)
-        row.lane[i] = (i32)word_at(frame + LANES + 4 * i);
-    enum refusal refusal = flags & OVERFLOWED && row.operation == SUM ? MALFORMED : answer(p, asks, &row);
+    load_row(lanes, (u32 *)row.lane, row.lanes);
+    bool overflowed = flags & FLAG_OVERFLOW && row.operation == OPERATION_SUM;
+    enum refusal refusal = overflowed ? REFUSAL_MALFORMED : answer(p, asks, &row);
     if (refusal != ACCEPTED) {
         p->counts.refused++;
         memset(row.lane, 0, sizeof row.lane);
         row.lane[0] = (i32)refusal;
     }
-    flags |= refusal == ACCEPTED ? DONE : REFUSED;
-    header[10] = (u8)(flags >> 8);
-    header[11] = (u8)flags;
-    for (u32 i = 0; i < row.lanes; i++)
-        put_word(frame + LANES + 4 * i, (u32)row.lane[i]);
-    seal(p, frame, row.lanes);
+    flags |= refusal == ACCEPTED ? ASK_DONE : ASK_REFUSED;
+    put_half(header + AT_FLAGS, (uint16_t)flags);
+    store_row(lanes, (const u32 *)row.lane, row.lanes);
+    seal(front, header, row.lanes);
 }
 
 struct parameters *parameters_new(u64 most_bytes, u64 silent_ns)
@@ -329,19 +342,10 @@ struct parameters *parameters_new(u64 most_bytes, u64 silent_ns)
         return NULL;
     p->most_bytes = most_bytes;
     p->silent_ns = silent_ns;
-    for (u32 k = 0; k < MOST_LANES + 8; k++) { /* splitmix64, seeded with "innet" */
-        u64 mixed = 0x696e6e6574 + k * 0x9E3779B97F4A7C15;
-        mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9;
-        mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB;
-        p->weight[k] = mixed ^ mixed >> 31;
-    }
     return p;
 }
 
-void parameters_serve(struct parameters *p, u32 address)
-{
-    atomic_store(&p->service, address);
-}
+void parameters_serve(struct parameters *p, u32 address) { atomic_store(&p->service, address); }
 
 void parameters_free(struct parameters *p)
 {
@@ -350,7 +354,4 @@ void parameters_free(struct parameters *p)
     free(p);
 }
 
-const struct parameter_counts *parameters_counts(const struct parameters *p)
-{
-    return &p->counts;
-}
+const struct parameter_counts *parameters_counts(const struct parameters *p) { return &p->counts; }

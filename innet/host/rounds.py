@@ -1,8 +1,7 @@
 """I/O rounds of an exchange: send due packets, receive, and learn about the path.
 
-The code calls a round a turn. :class:`innet.host.numpy_turns.NumpyTurns` defines a round, for one
-batch of packets. If there is a compiler, :class:`innet.host.fastpath.Turns` does the same for many
-batches in one call.
+:class:`innet.host.numpy_rounds.NumpyRounds` defines a round, for one batch of packets. If there is a
+compiler, :class:`innet.host.fastpath.CompiledRounds` does the same for many batches in one call.
 """
 
 import math
@@ -18,12 +17,12 @@ BATCHES = 16
 
 
 @dataclass(frozen=True)
-class Terms:
+class RoundLimits:
     """The limits of an I/O round, set before it; times in seconds of the agent's clock.
 
     Up to `most` chunks may be in flight. If nothing comes, the round ends at `until`. While more
     than `most` chunks remain, `pause` lets packets accumulate. A round ends after `batches`. It
-    also ends with the result of a chunk sent after `round_began`, if packets were lost or the
+    also ends with the result of a chunk sent after `round_trip_began`, if packets were lost or the
     window is not `steady`.
 
     `too_soon` and `reordering` are the window's. A round of many batches raises `reordering` to the
@@ -34,7 +33,7 @@ class Terms:
     most: int
     until: float
     pause: float
-    round_began: float
+    round_trip_began: float
     too_soon: float
     reordering: float
     owed_since: float = math.inf
@@ -43,7 +42,7 @@ class Terms:
 
 
 @dataclass
-class Turn:
+class RoundOutcome:
     """The events of an I/O round that ended at `now`.
 
     It has sent `sent` packets, among them `repetitions` retransmissions, the last at `sent_at`.
@@ -71,7 +70,7 @@ class Turn:
     round_trips: Sequence[float] = ()
 
 
-class Turns(Protocol):
+class IoRounds(Protocol):
     """A worker's I/O rounds in one term."""
 
     def start(self, chunks: Integers, own_flags: Flags, result: Reduction) -> None:
@@ -80,5 +79,5 @@ class Turns(Protocol):
     def stop(self) -> None:
         """Release the vectors of an exchange that is over."""
 
-    def turn(self, terms: Terms) -> Turn:
+    def run(self, limits: RoundLimits) -> RoundOutcome:
         """Send and receive until there is something to decide. Raises OSError."""

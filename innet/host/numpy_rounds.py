@@ -1,4 +1,4 @@
-"""I/O rounds in numpy (the code calls a round a *turn*).
+"""I/O rounds in numpy.
 
 Python handles batches, never single packets. One system call receives a batch, a few numpy
 operations match it with the window, and one system call sends the answers.
@@ -11,15 +11,15 @@ import numpy as np
 
 from innet.host.integers import Bitmaps, Flags, Integers, Reduction
 from innet.host.link import Link
+from innet.host.rounds import RoundLimits, RoundOutcome
 from innet.host.seat import Seat, Term
-from innet.host.turns import Terms, Turn
 from innet.host.window import Indices, Window
 from innet.wire.batch import load_lanes, store_lanes
 from innet.wire.layout import VERSION, Kind
 from innet.wire.records import Records
 
 
-class NumpyTurns:
+class NumpyRounds:
     """I/O rounds of one batch. `packets` and the bitmaps `absent` have an item for each slot."""
 
     def __init__(
@@ -44,22 +44,22 @@ class NumpyTurns:
         """Release the vectors of an exchange that is over."""
         self._exchange = None
 
-    def turn(self, terms: Terms) -> Turn:
+    def run(self, limits: RoundLimits) -> RoundOutcome:
         """Send due packets, and receive the next batch. Raises OSError."""
         window, now = self._window, self._clock()
-        slots, chunks = window.transmit(terms.most, now)
-        turn = Turn(now, terms.owed_since, self._packets[:0], limited=window.waiting)
+        slots, chunks = window.transmit(limits.most, now)
+        outcome = RoundOutcome(now, limits.owed_since, self._packets[:0], limited=window.waiting)
         if slots.size:
-            turn.sent, turn.repetitions = len(slots), window.repetitions(slots)
-            turn.sent_at, turn.owed_since = now, min(terms.owed_since, now)
+            outcome.sent, outcome.repetitions = len(slots), window.repetitions(slots)
+            outcome.sent_at, outcome.owed_since = now, min(limits.owed_since, now)
             self.send(slots, chunks)
-        batch = self._next(terms)
-        turn.now, turn.received = self._clock(), len(batch)
+        batch = self._next(limits)
+        outcome.now, outcome.received = self._clock(), len(batch)
         if self.ours(batch, Kind.PENDING).size or self.ours(batch, Kind.STALE).size:
-            turn.others = batch
+            outcome.others = batch
         else:
-            self.take(batch, terms, turn)
-        return turn
+            self.take(batch, limits, outcome)
+        return outcome
 
     def send(self, slots: Indices, chunks: Indices) -> None:
         """Send chunks, whether they are due or not. Raises OSError."""
@@ -71,16 +71,16 @@ class NumpyTurns:
         store_lanes(packets, own, chunks)
         self._link.send(packets)
 
-    def take(self, batch: Records, terms: Terms, turn: Turn) -> None:
-        """Take the results of a batch, and note in `turn` what follows from them."""
-        window, now = self._window, turn.now
+    def take(self, batch: Records, limits: RoundLimits, outcome: RoundOutcome) -> None:
+        """Take the results of a batch, and note in `outcome` what follows from them."""
+        window, now = self._window, outcome.now
         positions, slots = self.accepted(batch, self.ours(batch, Kind.RESULT))
         if not positions.size:
             return
         if (round_trip := window.round_trip(slots, now)) is not None:
-            turn.round_trips = [round_trip]
-        turn.lost = window.deliver(slots, now, terms.too_soon)
-        window.lose(terms.reordering)
+            outcome.round_trips = [round_trip]
+        outcome.lost = window.deliver(slots, now, limits.too_soon)
+        window.lose(limits.reordering)
         finished = window.finish(slots)
         _, _, result = self._under_way
         load_lanes(batch, positions, result.lanes, finished)
@@ -88,8 +88,8 @@ class NumpyTurns:
         result.counts[finished] = batch["count"][positions]
         result.members[finished] = batch["workers"][positions]
         self._absent[slots] = 0
-        turn.finished, turn.first = len(finished), 0 in finished
-        turn.result_at, turn.owed_since = now, math.inf
+        outcome.finished, outcome.first = len(finished), 0 in finished
+        outcome.result_at, outcome.owed_since = now, math.inf
 
     def ours(self, batch: Records, kind: Kind) -> Indices:
         """Return the positions in a batch of the replies of a kind, of this job and term."""
@@ -108,13 +108,13 @@ class NumpyTurns:
         positions, slots = self._window.accept(slots, batch["sequence"][among].astype(np.int64))
         return among[positions], slots
 
-    def _next(self, terms: Terms) -> Records:
+    def _next(self, limits: RoundLimits) -> Records:
         """Return the next batch, empty if none arrives before the round has to end."""
-        if terms.pause > 0 and self._window.remaining > terms.most:
-            self._link.pause(terms.pause)
+        if limits.pause > 0 and self._window.remaining > limits.most:
+            self._link.pause(limits.pause)
         if len(batch := self._link.receive()):
             return batch
-        self._link.wait(terms.until - self._clock())
+        self._link.wait(limits.until - self._clock())
         return self._link.receive()
 
     @property

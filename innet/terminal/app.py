@@ -1,16 +1,15 @@
-"""Functions that all commands share: errors become a message and an exit code."""
+"""The run of a command line: errors become a message and an exit code."""
 
 import os
 import signal
-import socket
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
 
 import typer
 
 from innet.errors import InnetError, UsageError
 from innet.terminal.console import console
+from innet.terminal.signals import Stopped
 
 # innet reports each error once. A user who sets this variable sees gRPC's own messages too.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -54,35 +53,3 @@ def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> None:
 def print_error(problem: object) -> None:
     """Print an error to standard error."""
     console(stderr=True, soft_wrap=True).print(f"error: {problem}")
-
-
-class Stopped(SystemExit):
-    """The end of a process that a signal has stopped; its exit code is 128 plus the signal's number."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(128 + number)
-
-
-class StopRequest:
-    """A request to stop, by Ctrl-C or SIGTERM; signals count from the construction on."""
-
-    def __init__(self) -> None:
-        self._heard, self._told = socket.socketpair()
-        self._told.setblocking(False)
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: None)
-        # The byte stays in the socket, so a signal just before `wait` is not missed.
-        signal.set_wakeup_fd(self._told.fileno(), warn_on_full_buffer=False)
-
-    def wait(self) -> NoReturn:
-        """Wait for a signal, then raise Stopped. Later signals are ignored."""
-        [number] = self._heard.recv(1)
-        for each in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(each, signal.SIG_IGN)
-        signal.set_wakeup_fd(-1)
-        raise Stopped(number)
-
-
-def served_address(address: str, port: int) -> str:
-    """Return the address of a running server: `address` with the port that it really has."""
-    return address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"

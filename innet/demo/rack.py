@@ -1,0 +1,32 @@
+"""``innet rack``: any command in a rack on this machine."""
+
+from collections.abc import Sequence
+
+from innet.errors import UsageError
+from innet.local.processes import spawned
+from innet.local.rack import local_rack
+from innet.terminal.signals import INTERRUPTS
+
+_STOP_WITHIN = 30.0
+"""Seconds that a command has to end by itself; torchrun gives its workers the same time."""
+
+
+def run(command: Sequence[str], workers: int, lanes: int, slots: int, cables: int) -> int:
+    """Run a command with the environment of a rack for `workers`. Return its exit code.
+
+    If a signal ended the command, the code is 128 plus the signal's number, as in a shell. Raises
+    InnetError.
+    """
+    INTERRUPTS.catch()
+    with local_rack(workers, lanes, slots, cables) as rack:
+        # The command uses this terminal. Ctrl-C reaches both processes; other signals are passed on.
+        running = spawned(
+            command, rack.environment, stop_within=_STOP_WITHIN,
+            stdout=None, stderr=None, start_new_session=False,
+        )  # fmt: skip
+        try:
+            with running as process:
+                code = process.wait()
+        except OSError as problem:
+            raise UsageError(f"cannot run {command[0]}: {problem.strerror}") from None
+    return code if code >= 0 else 128 - code
