@@ -46,7 +46,10 @@ def test_a_workers_metrics_are_those_that_are_served():
 def test_the_controllers_metrics_are_those_that_are_served():
     registry = Registry(Store(None), Policy())
     try:
-        served(first_cells(section(METRICS, "Of the controller")), ControllerCollector(registry).collect())
+        served(
+            first_cells(section(METRICS, "Of the controller")),
+            ControllerCollector(registry).collect(),
+        )
     finally:
         registry.close()
 
