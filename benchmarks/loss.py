@@ -25,8 +25,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from innet.demo.rack import local_rack
 from innet.host.agent import Agent, join
+from innet.local.rack import local_rack
 from tests.faults import Faults, Line, Wiring, faulty
 
 LOSSES = (0.0, 0.001, 0.01, 0.05)

@@ -20,8 +20,8 @@ PROGRAM = artifact(LANES)
 NAMES = Names(PROGRAM.p4info)
 SERVICE = Address("02:00:00:00:00:fe", "10.0.0.254")
 FLOOD_GROUP = 1
-EPOCH, FIRST_SLOT, SLOT_PREFIX = 5, 4096, 4
-"""The limits of every job's workers: 4096 slots, in this epoch."""
+TERM, FIRST_SLOT, SLOT_PREFIX = 5, 4096, 4
+"""The limits of every job's workers: 4096 slots, in this term."""
 
 OUTCOMES = ("waiting", "completed", "answered", "pending", "stale", "raised", "ignored")
 """The counters of a job."""
@@ -80,7 +80,7 @@ class AggregationRack:
         """Let the station at port rank + 1 contribute to a job, as worker `rank`, or as all of `bits`."""
         at = station(rank + 1)
         where = {"address": number(at.ip_bytes), "udp_port": at.udp_port}
-        slots = {"job": job, "epoch": EPOCH, "slot": (FIRST_SLOT, SLOT_PREFIX)}
+        slots = {"job": job, "epoch": TERM, "slot": (FIRST_SLOT, SLOT_PREFIX)}
         params = {"quorum": quorum, "group": job, "job_index": job}
         copy, mac = {"job": job, "instance": rank + 1}, number(at.mac_bytes)
         self.controller.insert(
@@ -107,7 +107,7 @@ class Job:
         source = changes.pop("source", station(worker + 1))
         prefix = encapsulation(source, SERVICE, packet_bytes(LANES))
         packet = blank(1, LANES, Kind.CONTRIBUTION, prefix)
-        fields = {"job": self.job, "epoch": EPOCH, "slot": self.slot, "sequence": sequence}
+        fields = {"job": self.job, "term": TERM, "slot": self.slot, "sequence": sequence}
         for name, content in {**fields, "operation": operation, **changes}.items():
             packet[name] = content
         packet["lanes"] = value

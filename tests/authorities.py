@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from innet import tls
-from innet.certificates import make
+from innet.rpc import tls
+from innet.rpc.certificates import make
 
 
 def mixed(tmp_path: Path, authorities: Path, rest: Path) -> Path:

@@ -15,38 +15,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from innet.controller import innet_pb2 as pb
-from innet.controller.client import connect, translated
-from innet.demo.rack import command, free_tcp_port, free_udp_ports
+from mortal import Mortal
+
+from innet.local.ports import free_cables, free_tcp_port, port_options
+from innet.local.processes import command
+from innet.local.workers import rank_environment
+from innet.rpc import innet_pb2 as pb
+from innet.rpc.client import connect, translated
 
 WITHIN = 60.0
 """Seconds after which a test stops waiting."""
 
 STEPS = Path(__file__).with_name("steps.py")
-
-
-class Server:
-    """A server process, which prints a line on standard output once it serves."""
-
-    def __init__(self, name: str, arguments: Sequence[str], folder: Path) -> None:
-        self._arguments, self._log = arguments, folder / f"{name}.log"
-        self._process: subprocess.Popen[str] | None = None
-
-    def start(self) -> None:
-        """Start it, and wait until it serves."""
-        with self._log.open("a") as log:
-            self._process = subprocess.Popen(
-                self._arguments, stdout=subprocess.PIPE, stderr=log, text=True
-            )
-        assert self._process.stdout
-        assert self._process.stdout.readline(), self._log.read_text()
-
-    def kill(self) -> None:
-        """Kill it as ``kill -9`` does."""
-        if self._process:
-            self._process.kill()
-            self._process.communicate()
-            self._process = None
 
 
 class Worker:
@@ -59,7 +39,7 @@ class Worker:
         self._said = threading.Condition()
         self._process = subprocess.Popen(
             [sys.executable, str(STEPS), *arguments],
-            env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+            env={**os.environ, **environment},
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         self._problem = ""
@@ -135,8 +115,8 @@ class Worker:
 class Cluster:
     """A switch, a controller, and a job for each training."""
 
-    switch: Server
-    controller: Server
+    switch: Mortal
+    controller: Mortal
     address: str
     links: list[str]
     _jobs: list[str] = field(default_factory=list)
@@ -154,12 +134,11 @@ class Cluster:
         environment = {
             "INNET_CONTROLLER": self.address, "INNET_JOB": name, "INNET_TOKEN": token,
             "INNET_LINK": " ".join(self.links), "INNET_TLS": "",
-            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_tcp_port()),
-            "WORLD_SIZE": str(count),
         }  # fmt: skip
+        port = free_tcp_port()
         arguments = [str(steps), *(["group"] if group else [])]
         workers = [
-            Worker(rank, arguments, {**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)})
+            Worker(rank, arguments, {**environment, **rank_environment(rank, count, port)})
             for rank in range(count)
         ]
         try:
@@ -172,28 +151,21 @@ class Cluster:
 @contextlib.contextmanager
 def cluster(workers: int, folder: Path) -> Iterator[Cluster]:
     """Start switch and controller. The controller keeps its state in the folder."""
-    ports = free_udp_ports(2 * workers)
-    pairs = list(zip(ports[:workers], ports[workers:], strict=True))
-    cables = [
-        f"-i{number}@udp:127.0.0.1:{near}/127.0.0.1:{far}"
-        for number, (near, far) in enumerate(pairs, start=1)
-    ]
+    cables = free_cables(workers)
     p4runtime, address = (f"127.0.0.1:{free_tcp_port()}" for _ in range(2))
-    switch_arguments = ["--no-p4", "--grpc-server-addr", p4runtime, *cables]
-    controller_arguments = ["controller", "--address", address, "--state", str(folder / "state")]
-    switch = Server("switch", [*command("innet.switch.cli"), *switch_arguments], folder)
-    controller = Server("controller", [*command("innet.cli"), *controller_arguments], folder)
-    try:
-        switch.start()
-        controller.start()
+    run_switch = [*command("innet.switch.cli"), "--no-p4", "--grpc-server-addr", p4runtime]
+    run_controller = [*command("innet.cli"), "controller", "--address", address]
+    with contextlib.ExitStack() as stack:
+        interfaces = port_options(each.interface for each in cables)
+        switch = Mortal(*run_switch, *interfaces, log=folder / "switch.log")
+        stack.callback(switch.kill)
+        state = ["--state", str(folder / "state")]
+        controller = Mortal(*run_controller, *state, log=folder / "controller.log")
+        stack.callback(controller.kill)
         channel, stub = connect(address)
         request = pb.AddSwitchRequest(
             name="tor", grpc_address=p4runtime, ports=range(1, workers + 1)
         )
         with contextlib.closing(channel), translated("add the switch"):
             stub.AddSwitch(request)
-        links = [f"udp:127.0.0.1:{far}/127.0.0.1:{near}" for near, far in pairs]
-        yield Cluster(switch, controller, address, links)
-    finally:
-        controller.kill()
-        switch.kill()
+        yield Cluster(switch, controller, address, [each.link for each in cables])

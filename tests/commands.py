@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from innet.local.processes import announced
+
 BIN = Path(sys.executable).parent
 
 
@@ -30,15 +32,13 @@ def refuse(why: str, command: str, *arguments: str, code: int = 2) -> None:
 
 
 @contextlib.contextmanager
-def serving(*options: str) -> Iterator[tuple["subprocess.Popen[str]", str]]:
+def serving(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Run ``innet controller`` at a free port, in its own process group. Yield its address, too."""
     command = [str(BIN / "innet"), "controller", "--address", "127.0.0.1:0", *options]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
         try:
-            name, address = process.stdout.readline().split()
-            assert name == "controller"
-            yield process, address
+            yield process, announced(process, "controller")
         finally:
             process.kill()

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 import damage
 import numpy as np
 from aggregation_rack import (
-    EPOCH,
     FIRST_SLOT,
     FLOOD_GROUP,
     LANES,
     SERVICE,
     SLOT_PREFIX,
+    TERM,
     arp_request,
     number,
     station,
@@ -115,7 +115,7 @@ def contribution(
     source = station(port)
     packet = blank(1, lanes, Kind.CONTRIBUTION, encapsulation(source, SERVICE, packet_bytes(lanes)))
     packet["job"] = chance.choice(jobs)
-    packet["epoch"] = EPOCH
+    packet["term"] = TERM
     packet["slot"] = FIRST_SLOT + chance.randrange(3)
     packet["flags"] = chance.choice((0, 0, 0, Flag.OVERFLOW, 1 << 15))
     packet["sequence"] = chance.choice((about,) * 6 + (about - 1, about + 1))
@@ -136,7 +136,7 @@ def contribution(
 
 
 def _change(chance: random.Random, packet: Records) -> None:
-    field = chance.choice(("version", "kind", "operation", "job", "epoch", "slot", "check"))
+    field = chance.choice(("version", "kind", "operation", "job", "term", "slot", "check"))
     packet[field] = chance.randrange(256)
 
 
@@ -165,7 +165,7 @@ def _entities(program: Artifact) -> list[p4rt.Entity]:
         for rank, port in enumerate(ports):
             at = station(port)
             where = {"address": number(at.ip_bytes), "udp_port": at.udp_port}
-            slots = {"job": job, "epoch": EPOCH, "slot": (FIRST_SLOT, SLOT_PREFIX)}
+            slots = {"job": job, "epoch": TERM, "slot": (FIRST_SLOT, SLOT_PREFIX)}
             params = {"worker": 1 << rank, "quorum": QUORUM[job], "group": job, "job_index": job}
             copy, mac = {"job": job, "instance": port}, number(at.mac_bytes)
             made.append(names.entry("workers", {"port": port, **where, **slots}, "admit", **params))
@@ -179,7 +179,7 @@ def _tree_entities(program: Artifact) -> list[p4rt.Entity]:
     link = {"port": UPLINK, "parent": number(SERVICE.ip_bytes), "address": number(BELOW.ip_bytes)}
     made = [names.entry("uplinks", link, "descend")]
     for job, quorum in (UPLINK_JOB, 3), (TOP_JOB, 2):
-        slots = {"job": job, "epoch": EPOCH, "slot": (FIRST_SLOT, SLOT_PREFIX)}
+        slots = {"job": job, "epoch": TERM, "slot": (FIRST_SLOT, SLOT_PREFIX)}
         made.append(group(job, *((port, port) for port in PORTS[:2])))
         for port in PORTS[:2]:
             at = station(port)

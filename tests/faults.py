@@ -23,9 +23,9 @@ from itertools import count, groupby
 from multiprocessing.connection import Connection
 from typing import Any
 
-from innet.demo.rack import free_udp_ports
 from innet.host.link import parse_endpoints
-from innet.sockets import UDP_GRO, UDP_SEGMENT, enlarge_buffers, join_datagrams
+from innet.local.ports import free_udp_ports
+from innet.system.sockets import UDP_GRO, UDP_SEGMENT, enlarge_buffers, join_datagrams
 from innet.wire.frames import ENCAPSULATION_BYTES
 from innet.wire.layout import HEADER_BYTES
 

@@ -12,10 +12,10 @@ from commands import BIN
 from racks import Rack
 from switches import COMMAND, STOPS_WITHIN
 
-from innet.controller import innet_pb2 as pb
-from innet.controller.client import connect, translated
 from innet.controller.server import ControllerServer
-from innet.demo.rack import free_tcp_port, free_udp_ports
+from innet.local.ports import free_cables, free_tcp_port, port_options
+from innet.rpc import innet_pb2 as pb
+from innet.rpc.client import connect, translated
 
 
 class Mortal:
@@ -59,15 +59,12 @@ class MortalSwitch(Mortal):
     """innet-switch with cables made of UDP. `links` are the workers' ends."""
 
     def __init__(self, ports: int) -> None:
-        numbers = free_udp_ports(2 * ports)
+        cables = free_cables(ports)
         self.address = f"127.0.0.1:{free_tcp_port()}"
         self.ports = range(1, ports + 1)
-        cables, self.links = [], []
-        for port in self.ports:
-            near, far = (f"127.0.0.1:{numbers.pop()}" for _ in range(2))
-            cables.append(f"-i{port}@udp:{near}/{far}")
-            self.links.append(f"udp:{far}/{near}")
-        super().__init__(COMMAND, "--no-p4", "--grpc-server-addr", self.address, *cables)
+        self.links = [each.link for each in cables]
+        interfaces = port_options(each.interface for each in cables)
+        super().__init__(COMMAND, "--no-p4", "--grpc-server-addr", self.address, *interfaces)
 
 
 class MortalController(Mortal):

@@ -13,7 +13,7 @@ import damage
 import numpy as np
 from parameter_rows import SERVICE_NUMBER, WIDTH, begin, describe, step
 
-from innet.parent import native
+from innet.servers.rack import native
 
 FLAGS = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 """The flags added to the compiler's flags."""

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from innet import pbox
+from innet.servers import pbox
 
 WITHIN = 30.0
 

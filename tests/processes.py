@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from innet.demo.rack import free_tcp_port
+from innet.local.ports import free_tcp_port
 
 WITHIN = 60.0
 

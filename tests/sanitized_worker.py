@@ -19,8 +19,7 @@ _TESTS = ("test_batch.py", "test_fastpath.py", "test_link.py")
 
 def main() -> int:
     """Run the tests that use C."""
-    plain = fastpath.flags
-    fastpath.flags = lambda: [*plain(), *FLAGS]
+    fastpath.FLAGS = (*fastpath.FLAGS, *FLAGS)
     batch.FLAGS = (*batch.FLAGS, *FLAGS)
     here = Path(__file__).parent
     others = "not sanitizers and not numpy and not no_compiled_steps"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from innet.native import find_compiler
+from innet.native.compiler import find_compiler
 
 
 def sanitizer(flags: Sequence[str]) -> str:

@@ -10,9 +10,9 @@ from typing import Any, Self
 import numpy as np
 from racks import Rack
 
-from innet.controller import innet_pb2 as pb
-from innet.controller.client import translated
 from innet.errors import InnetError
+from innet.rpc import innet_pb2 as pb
+from innet.rpc.client import translated
 from innet.wire.check import seal
 from innet.wire.frames import ENCAPSULATION_BYTES, Address, encapsulation
 from innet.wire.layout import HEADER_BYTES, Kind, Operation
@@ -75,13 +75,13 @@ class ScriptedWorker:
         """Send a heartbeat."""
         self.say(heartbeat=pb.Heartbeat(progress=pb.Progress(**progress)))
 
-    def ready(self, exchange: int, epoch: int | None = None) -> None:
+    def ready(self, exchange: int, term: int | None = None) -> None:
         """Send Ready: the worker has stopped."""
-        self.say(ready=pb.Ready(epoch=self.epoch if epoch is None else epoch, exchange=exchange))
+        self.say(ready=pb.Ready(term=self.term if term is None else term, exchange=exchange))
 
     def trouble(self, reason: str = "silence") -> None:
-        """Ask for another epoch."""
-        self.say(trouble=pb.Trouble(epoch=self.resume.epoch, reason=reason))
+        """Ask for another term."""
+        self.say(trouble=pb.Trouble(term=self.resume.term, reason=reason))
 
     def hear(self, kind: str, within: float = WITHIN) -> Any:
         """Return the next event, which has to be of this kind. Raise the error that the stream ends
@@ -142,7 +142,7 @@ class ScriptedWorker:
                 return self.hear("admission", _HELLO_EVERY)
 
     def settle(self) -> pb.Resume:
-        """Go from the invitation to the first epoch's terms, and return these."""
+        """Go from the invitation to the first term's agreement, and return it."""
         self.invited()
         self.admitted()
         return self.hear("resume")
@@ -152,7 +152,7 @@ class ScriptedWorker:
         prefix = encapsulation(self.address, self.service, packet_bytes(LANES))
         packet = blank(1, LANES, Kind.CONTRIBUTION, prefix)
         packet["operation"], packet["job"] = Operation.SUM, self.admission.job_id
-        packet["epoch"], packet["slot"] = self.resume.epoch, self.resume.first_slot + slot
+        packet["term"], packet["slot"] = self.resume.term, self.resume.first_slot + slot
         packet["sequence"], packet["lanes"] = sequence, value
         self._send(packet)
 
@@ -181,9 +181,9 @@ class ScriptedWorker:
             self.admission = event.admission
         elif event.HasField("resume"):
             self.resume = event.resume
-            self.epoch = event.resume.epoch
+            self.term = event.resume.term
         elif event.HasField("recover"):
-            self.epoch = event.recover.epoch
+            self.term = event.recover.term
 
     def _listen(self, call: Any, heard: "queue.SimpleQueue[Any]") -> None:
         try:

@@ -41,8 +41,8 @@ def main(steps: int, *, group: bool) -> None:
             descend(parameters, mean)
             mean.fill_(torch.nan)
             digest = digest_of(parameters) if step % REPORT_EVERY == 0 else ""
-            assert agent.epoch
-            path = agent.epoch.path.name
+            assert agent.term
+            path = agent.term.path.name
             say(step=step, at=time.monotonic(), loss=loss.item(), path=path, parameters=digest)
         say(end=True, parameters=digest_of(parameters))
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from innet.demo.rack import free_udp_ports
+from innet.local.ports import Cable, free_udp_ports, port_options
+from innet.local.processes import announced
 
 COMMAND = str(Path(sys.executable).with_name("innet-switch"))
 STOPS_WITHIN = 10.0
@@ -36,11 +37,13 @@ def running_switch(ports: int, *arguments: str, program: Path | None = None) -> 
     with contextlib.ExitStack() as stack:
         hosts = [stack.enter_context(udp_socket()) for _ in range(ports)]
         command = [COMMAND, str(program or "--no-p4"), "--grpc-server-addr", "127.0.0.1:0"]
-        for number, (host, port) in enumerate(zip(hosts, free_udp_ports(ports), strict=True), 1):
+        cables = []
+        for host, port in zip(hosts, free_udp_ports(ports), strict=True):
             host.connect(("127.0.0.1", port))
-            command += ["-i", f"{number}@udp:127.0.0.1:{port}/127.0.0.1:{host.getsockname()[1]}"]
-        process = stack.enter_context(_process([*command, *arguments]))
-        yield Switch(_address(process), hosts, process)
+            cables.append(Cable(f"127.0.0.1:{port}", f"127.0.0.1:{host.getsockname()[1]}"))
+        interfaces = port_options(each.interface for each in cables)
+        process = stack.enter_context(_process([*command, *interfaces, *arguments]))
+        yield Switch(announced(process, "P4Runtime"), hosts, process)
 
 
 def udp_socket() -> socket.socket:
@@ -68,10 +71,3 @@ def _process(command: list[str]) -> Iterator[subprocess.Popen[str]]:
             assert process.wait(STOPS_WITHIN) in STOPPED
         finally:
             process.kill()
-
-
-def _address(process: subprocess.Popen[str]) -> str:
-    """Return the P4Runtime address, which the switch prints when it is ready."""
-    said = process.stdout.readline()
-    assert said.startswith("P4Runtime "), f"the switch did not start: {said!r}"
-    return said.split()[1]

@@ -62,7 +62,7 @@ def gradients(workers: int, recipe: tuple[int, int, int, int, int]) -> np.ndarra
 
 
 def assert_within_the_stated_bound(block: np.ndarray, got: np.ndarray) -> None:
-    """Check the bound that `innet.host.quantize` states. `block` is (workers, up to LANES)."""
+    """Check the bound of `innet.host.quantizers.fixed_point`. `block` is (workers, up to LANES)."""
     workers, two = len(block), Fraction(2)
     _, exponent = frexp(float(np.abs(block).max()))
     step = max(two ** (exponent + (workers - 1).bit_length() - 31), two**-126)
@@ -299,7 +299,7 @@ def test_losses_repetitions_and_overtaking_on_the_way_change_nothing(tor: Rack):
                 assert min(counts.dropped, counts.duplicated, counts.reordered) > 10
             traffic = agent.traffic
             assert traffic.retransmissions > 10
-            # An exchange that a new epoch has interrupted adds to the sent and completed chunks.
+            # An exchange that a new term has interrupted adds to the sent and completed chunks.
             assert traffic.packets_sent >= traffic.chunks + traffic.retransmissions
         counters = tor.show(job).counters
         assert counters.completed >= agents[0].traffic.chunks

@@ -22,11 +22,11 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Dot1Q, Ether
 from scapy.packet import Raw
 
-from innet.controller import innet_pb2 as pb
-from innet.controller import innet_pb2_grpc as rpc
-from innet.controller.client import connect
 from innet.controller.server import ControllerServer
-from innet.host.quantize import block_exponents, blocks, dequantize, quantize
+from innet.host.quantizers.fixed_point import block_exponents, blocks, dequantize, quantize
+from innet.rpc import innet_pb2 as pb
+from innet.rpc import innet_pb2_grpc as rpc
+from innet.rpc.client import connect
 from topologies import namespaces
 
 WORKERS = 3

@@ -19,7 +19,7 @@ from innet.wire.records import packet_dtype
 
 def write_capture(file: Path) -> None:
     """Write five innet packets among others, plain and in UDP cables. Two of them are corrupted."""
-    header = {"operation": Operation.SUM, "job": 3, "epoch": 5, "slot": 1, "sequence": 2}
+    header = {"operation": Operation.SUM, "job": 3, "term": 5, "slot": 1, "sequence": 2}
     header["flags"] = Flag.OVERFLOW
     there = IP(src="10.0.0.1", dst="10.255.255.254") / UDP(sport=50_000, dport=UDP_PORT)
     back = IP(src="10.255.255.254", dst="10.0.0.1") / UDP(sport=UDP_PORT, dport=50_000)
@@ -58,9 +58,9 @@ def test_a_capture_is_shown_a_line_for_every_innet_packet(tmp_path: Path):
     shown = run("innet", "capture", "--read", str(tmp_path / "rack.pcap"))
     assert shown.returncode == 0, shown.stderr
     there = (
-        "10.0.0.1:50000 > 10.255.255.254:19790  innet CONTRIBUTION SUM job 3 epoch 5 slot 1 seq 2"
+        "10.0.0.1:50000 > 10.255.255.254:19790  innet CONTRIBUTION SUM job 3 term 5 slot 1 seq 2"
     )
-    back = "10.255.255.254:19790 > 10.0.0.1:50000  innet RESULT SUM job 3 epoch 5 slot 1 seq 2"
+    back = "10.255.255.254:19790 > 10.0.0.1:50000  innet RESULT SUM job 3 term 5 slot 1 seq 2"
     stale = back.replace("RESULT", "STALE")
     lines, starts = shown.stdout.splitlines(), [there, there, back, stale, back]
     for line, start in zip(lines, starts, strict=True):

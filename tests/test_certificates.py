@@ -12,9 +12,9 @@ from cryptography.hazmat.primitives import serialization
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from innet import tls
-from innet.certificates import make
 from innet.errors import InnetError, NotAuthorized, UsageError
+from innet.rpc import tls
+from innet.rpc.certificates import make
 
 ROLES = (tls.CONTROLLER, tls.SWITCH, tls.ADMIN, tls.WORKER)
 EXPIRED = timedelta(seconds=-1)

@@ -14,13 +14,13 @@ import pytest
 from commands import BIN, run, serving
 from racks import rack
 
-from innet.certificates import make
-from innet.controller import innet_pb2 as pb
-from innet.controller.client import connect
 from innet.observe import interfaces
 from innet.observe.checklist import CHECKS, check
 from innet.observe.findings import Finding, Severity
 from innet.observe.roles import Role
+from innet.rpc import innet_pb2 as pb
+from innet.rpc.certificates import make
+from innet.rpc.client import connect
 
 WELL = {"INNET_JOB": "train", "INNET_TOKEN": "secret", "RANK": "3", "INNET_LINK": "host"}
 
@@ -34,23 +34,23 @@ def test_every_check_says_something_and_what_to_do_where_it_fails():
     for role in Role:
         findings = check(role, {})
         assert len(findings) == len(CHECKS[role])
-        assert all(each.what and (each.healthy or each.remedy) for each in findings)
+        assert all(each.statement and (each.healthy or each.remedy) for each in findings)
 
 
 def test_a_controller_that_answers_is_found_and_one_that_does_not_is_a_problem():
     with serving() as (_, address):
         finding = found("controller", INNET_CONTROLLER=address)
     assert finding.severity == Severity.GOOD
-    assert finding.what == f"answers at {address}, without TLS"
+    assert finding.statement == f"answers at {address}, without TLS"
     finding = found("controller", INNET_CONTROLLER="127.0.0.1:1")
     assert finding.severity == Severity.PROBLEM
-    assert "no controller answers at 127.0.0.1:1" in finding.what
+    assert "no controller answers at 127.0.0.1:1" in finding.statement
 
 
 def test_a_folder_without_certificates_is_a_problem(tmp_path: Path):
     finding = found("certificates", INNET_TLS=str(tmp_path))
     assert finding.severity == Severity.PROBLEM
-    assert f"there is no {tmp_path}/ca.pem" in finding.what
+    assert f"there is no {tmp_path}/ca.pem" in finding.statement
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_folder_without_certificates_is_a_problem(tmp_path: Path):
 )  # fmt: skip
 def test_variables_are_checked(name: str, changes: dict, severity: Severity, words: str):
     finding = found(name, **{**WELL, **changes})
-    assert (finding.severity, finding.what[: len(words)]) == (severity, words)
+    assert (finding.severity, finding.statement[: len(words)]) == (severity, words)
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def job() -> Iterator[dict[str, str]]:
 def test_a_worker_that_may_join_is_told_so_and_takes_no_seat(job: dict[str, str]):
     for _ in range(2):
         finding = found("job", **job)
-        assert (finding.severity, finding.what) == (
+        assert (finding.severity, finding.statement) == (
             Severity.GOOD, f"{job['INNET_JOB']}, as worker 1, which may join",
         )  # fmt: skip
 
@@ -108,7 +108,7 @@ def test_a_worker_that_could_not_join_is_a_problem(
 ):
     finding = found("job", **{**job, **changes})
     assert finding.severity == Severity.PROBLEM
-    assert words in finding.what
+    assert words in finding.statement
     assert remedy in finding.remedy
 
 
@@ -127,7 +127,7 @@ def test_a_seat_that_is_taken_is_worth_knowing(job: dict[str, str]):
         finding = found("job", **job)
         leave.set()
     assert finding.severity == Severity.NOTE
-    assert "which is in the job already" in finding.what
+    assert "which is in the job already" in finding.statement
 
 
 def test_a_cable_needs_no_way_through_the_network(job: dict[str, str]):

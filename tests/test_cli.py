@@ -11,17 +11,19 @@ import numpy as np
 import pytest
 import typer
 from commands import refuse, run, serving
-from racks import PATIENCE, WITHIN, free_cables
+from racks import TIMEOUTS, WITHIN, free_cables
 from switches import Switch, running_switch
 
-from innet import commands, errors
-from innet.cli import parse_ports
-from innet.controller import innet_pb2 as pb
-from innet.controller import limits
-from innet.controller.status import code_of, error_of
+from innet import errors
+from innet.controller import validation
+from innet.controller.cli.options import parse_ports
 from innet.errors import UsageError
 from innet.host.agent import join
-from innet.private_file import private_file
+from innet.rpc import innet_pb2 as pb
+from innet.rpc.status import code_of, error_of
+from innet.system.private_file import private_file
+from innet.terminal.app import run as run_app
+from innet.terminal.signals import Stopped
 
 
 @pytest.fixture(scope="module")
@@ -116,9 +118,9 @@ def test_no_token_is_written_to_what_is_there_already(tmp_path: Path, link: bool
 )
 def test_a_name_that_means_something_to_a_shell_is_refused(name: str):
     for request, check in (
-        (pb.CreateJobRequest(name=name, switch="tor", workers=1), limits.check_job),
-        (pb.AddSwitchRequest(name=name, grpc_address="a:1", ports=[1]), limits.check_switch),
-        (pb.JoinRequest(job=name), limits.check_join),
+        (pb.CreateJobRequest(name=name, switch="tor", workers=1), validation.check_job),
+        (pb.AddSwitchRequest(name=name, grpc_address="a:1", ports=[1]), validation.check_switch),
+        (pb.JoinRequest(job=name), validation.check_join),
     ):
         with pytest.raises(
             UsageError, match=r"is no name for a (job|switch): write 1 to 64 letters"
@@ -128,7 +130,7 @@ def test_a_name_that_means_something_to_a_shell_is_refused(name: str):
 
 @pytest.mark.parametrize("name", ["a", "job-1", "resnet50_v1.5", "_", "7", "a" * 64])
 def test_usual_names_are_taken(name: str):
-    limits.check_job(pb.CreateJobRequest(name=name, switch="tor", workers=1))
+    validation.check_job(pb.CreateJobRequest(name=name, switch="tor", workers=1))
 
 
 def test_a_switch_is_removed_and_can_be_added_again(switch: Switch):
@@ -214,7 +216,7 @@ def test_the_same_cause_gives_the_same_exit_code_wherever_the_error_comes_from(
             if type(problem) is kind:
                 assert problem.exit_code == code
         with pytest.raises(SystemExit) as end:
-            commands.run(raising(kind("why")), [])
+            run_app(raising(kind("why")), [])
         assert end.value.code == code
 
 
@@ -231,9 +233,9 @@ def raising(problem: BaseException) -> typer.Typer:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_gives_128_and_its_number(number: signal.Signals):
-    for problem in (commands.Stopped(number), KeyboardInterrupt()):
+    for problem in (Stopped(number), KeyboardInterrupt()):
         with pytest.raises(SystemExit) as end:
-            commands.run(raising(problem), [])
+            run_app(raising(problem), [])
         assert end.value.code == (128 + number if isinstance(problem, SystemExit) else 130)
 
 
@@ -275,7 +277,7 @@ def test_the_controller_stops_when_told_even_with_workers(number: signal.Signals
         assert run("innet", *add, "--controller", address).returncode == 0
         token = run("innet", *create, "--controller", address).stdout.strip().partition("TOKEN=")[2]
         [link] = free_cables(switch)
-        with join(address, "job", 0, link, token=token, patience=PATIENCE) as agent:
+        with join(address, "job", 0, link, token=token, timeouts=TIMEOUTS) as agent:
             assert agent.all_reduce(np.ones(100, np.float32)).tolist() == [1.0] * 100
             process.send_signal(number)
             assert process.wait(WITHIN) == 128 + number

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import grpc
 import pytest
-from test_epochs import eventually
+from test_terms import eventually
 
-from innet.controller.connection import PROBE_EVERY, Connection, break_when_silent
+from innet.system.tcp import PROBE_EVERY, Connection, break_when_silent
 
 PEER = """
 import socket, sys

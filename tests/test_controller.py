@@ -7,8 +7,6 @@ import pytest
 from racks import Rack, rack
 from scripted_worker import scripted
 
-from innet.controller import innet_pb2 as pb
-from innet.controller.client import translated
 from innet.controller.registry import Policy
 from innet.controller.store import Store
 from innet.errors import (
@@ -20,6 +18,8 @@ from innet.errors import (
     SwitchOffline,
     UsageError,
 )
+from innet.rpc import innet_pb2 as pb
+from innet.rpc.client import translated
 
 PORTS = 4
 SLOTS = 8192  # of the program for 64 lanes

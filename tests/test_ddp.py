@@ -10,7 +10,8 @@ from pathlib import Path
 
 from racks import WITHIN
 
-from innet.demo.rack import Rack, free_tcp_port, local_rack, spawned
+from innet.local.rack import Rack, local_rack
+from innet.local.workers import spawned_workers
 
 DIGITS = Path(__file__).parents[1] / "examples" / "digits.py"
 WORKERS = 2
@@ -55,12 +56,8 @@ def test_three_lines_of_it_are_innets():
 
 def start(rack: Rack, stack: contextlib.ExitStack) -> "list[subprocess.Popen[str]]":
     """Start the script's processes as torchrun would; return after their first epoch."""
-    common = {"MASTER_ADDR": "127.0.0.1", "WORLD_SIZE": str(WORKERS), "OMP_NUM_THREADS": "1"}
-    common["MASTER_PORT"] = str(free_tcp_port())
-    workers = []
-    for rank in map(str, range(WORKERS)):
-        environment = {**rack.environment, **common, "RANK": rank, "LOCAL_RANK": rank}
-        workers.append(stack.enter_context(spawned([sys.executable, str(DIGITS)], environment)))
+    command = [sys.executable, str(DIGITS)]
+    workers = stack.enter_context(spawned_workers(command, WORKERS, rack.environment))
     assert workers[0].stdout.readline().startswith("epoch 1:")
     return workers
 

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from innet.controller import innet_pb2 as pb
 from innet.observe.diagnosis import diagnose
 from innet.observe.findings import Finding, Severity
 from innet.observe.job_rules import JOB_RULES, UNEXPLAINED
 from innet.observe.port_rules import PORT_RULES
-from innet.observe.sample import Sample, View, watch
+from innet.observe.sample import Observation, Sample, sample_twice
 from innet.observe.tree_rules import TREE_RULES
 from innet.observe.worker_rules import WORKER_RULES
+from innet.rpc import innet_pb2 as pb
 
 WORKERS, SLOTS, CHUNKS = 3, 32, 391
 SECONDS = 1.0
@@ -41,7 +41,7 @@ def member(rank: int) -> pb.WorkerStatus:
 def healthy() -> tuple[pb.Job, pb.Switch]:
     members = [member(rank) for rank in range(WORKERS)]
     job = pb.Job(
-        name="train", switch="tor", id=1, epoch=7, workers=WORKERS, quorum=WORKERS, lanes=64,
+        name="train", switch="tor", id=1, term=7, workers=WORKERS, quorum=WORKERS, lanes=64,
         slots=SLOTS, joined=range(WORKERS), path=pb.PATH_SWITCH, members=members,
         worker_lease_s=3.0,
     )  # fmt: skip
@@ -66,8 +66,10 @@ class Situation:
         return cls(healthy(), healthy())
 
     @property
-    def view(self) -> View:
-        return View(Sample(10.0, *self.before), Sample(10.0 + SECONDS, *self.after, self.others))
+    def observation(self) -> Observation:
+        return Observation(
+            Sample(10.0, *self.before), Sample(10.0 + SECONDS, *self.after, self.others)
+        )
 
     @property
     def job(self) -> pb.Job:
@@ -120,11 +122,11 @@ class Situation:
 
 
 def found_by(situation: Situation) -> dict[tuple[str, str], Finding]:
-    return {(each.rule, each.subject): each for each in diagnose(situation.view)}
+    return {(each.rule, each.subject): each for each in diagnose(situation.observation)}
 
 
 def all_text(finding: Finding) -> str:
-    return "\n".join([finding.what, *finding.evidence, finding.remedy])
+    return "\n".join([finding.statement, *finding.evidence, finding.remedy])
 
 
 # ---- one situation for every rule ---------------------------------------------------------------
@@ -214,11 +216,11 @@ def _(it: Situation) -> None:
 
 @case("waited_for", "worker 2", Severity.PROBLEM, "the others wait for worker 2", "py-spy", "6.0 s")
 def _(it: Situation) -> None:
-    """Let an epoch begin while a worker is in its script: the switch is not to blame."""
+    """Let a term begin while a worker is in its script: the switch is not to blame."""
     it.job.waiting_for.append(2)
     it.job.waiting_s = 6.0
     for job, _ in (it.before, it.after):
-        job.path, job.epoch = pb.PATH_NONE, 8
+        job.path, job.term = pb.PATH_NONE, 8
 
 
 @case(
@@ -389,7 +391,7 @@ def _(it: Situation) -> None:
     it.stalls(0, 1, 2, silent_s=4.0)
 
 
-@case("switch_down/between epochs", "job train", Severity.PROBLEM, "tor is down")
+@case("switch_down/between terms", "job train", Severity.PROBLEM, "tor is down")
 def _(it: Situation) -> None:
     it.switch.reachable = False
     it.job.path = pb.PATH_NONE
@@ -423,7 +425,7 @@ def _(it: Situation) -> None:
     it.job.slots, it.job.path, it.job.reason = 0, pb.PATH_NONE, "queued behind 2 jobs"
 
 
-@case("no_path", "job train", Severity.PROBLEM, "wait for an epoch", "worker 1 is not ready")
+@case("no_path", "job train", Severity.PROBLEM, "wait for a term", "worker 1 is not ready")
 def _(it: Situation) -> None:
     for job, _ in (it.before, it.after):
         job.path, job.reason = pb.PATH_NONE, "worker 1 is not ready"
@@ -439,9 +441,9 @@ def _(it: Situation) -> None:
     it.job.slots, it.job.path = 0, pb.PATH_FALLBACK
 
 
-@case("new_epoch", "job train", Severity.WARNING, "7 was followed by 8", "a link was down")
+@case("new_term", "job train", Severity.WARNING, "7 was followed by 8", "a link was down")
 def _(it: Situation) -> None:
-    it.job.epoch, it.job.reason = 8, "a link was down"
+    it.job.term, it.job.reason = 8, "a link was down"
 
 
 @case("nobody", "job train", Severity.WARNING, "none of the 3 workers has joined", "INNET_JOB")
@@ -468,7 +470,7 @@ def _(it: Situation) -> None:
         it.says(rank, busy=False)
 
 
-@case("unexplained", "job train", Severity.PROBLEM, "nothing says for what", "worker 0 has waited")
+@case("unexplained", "job train", Severity.PROBLEM, "no known cause fits", "worker 0 has waited")
 def _(it: Situation) -> None:
     it.stalls(0)
 
@@ -514,7 +516,7 @@ def test_repetitions_that_came_too_soon_are_no_losses():
             chunks_done=985,
             retransmissions=15,
         )
-    assert not [each for each in diagnose(it.view) if each.rule == "loss"]
+    assert not [each for each in diagnose(it.observation) if each.rule == "loss"]
 
 
 def test_an_overloaded_switch_is_not_blamed_for_packets_that_it_cannot_read():
@@ -522,7 +524,7 @@ def test_an_overloaded_switch_is_not_blamed_for_packets_that_it_cannot_read():
     for rank in range(WORKERS):
         it.works(rank, packets_sent=1000, chunks_done=980, retransmissions=20)
         it.counts(rank + 1, **{"corrupted" if rank else "refused": 30})
-    assert {each.rule for each in diagnose(it.view)} == {"offload", "corrupted"}
+    assert {each.rule for each in diagnose(it.observation)} == {"offload", "corrupted"}
 
 
 def test_nobody_hears_a_switch_that_is_down():
@@ -535,9 +537,9 @@ def test_nobody_hears_a_switch_that_is_down():
 def test_a_killed_leaf_is_named_and_no_worker_is_blamed_for_it():
     it = Situation.well()
     CASES["switch_down/in a rack"][0](it)
-    assert [each.rule for each in diagnose(it.view) if each.severity == Severity.PROBLEM] == [
-        "switch_down"
-    ]
+    assert [
+        each.rule for each in diagnose(it.observation) if each.severity == Severity.PROBLEM
+    ] == ["switch_down"]
 
 
 @pytest.mark.parametrize("counter", ["refused", "corrupted", "spoofed"])
@@ -545,7 +547,7 @@ def test_a_killed_leaf_is_named_and_no_worker_is_blamed_for_it():
 def test_findings_about_ports_name_switch_and_port_in_their_first_line(counter: str, port: int):
     it = Situation.well()
     it.counts(port, **{counter: 5})
-    assert [each for each in diagnose(it.view) if f"port {port} of tor" in each.what]
+    assert [each for each in diagnose(it.observation) if f"port {port} of tor" in each.statement]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -568,7 +570,7 @@ def test_every_rule_has_its_situation():
 
 
 def test_of_a_job_that_runs_well_nothing_is_found():
-    assert diagnose(Situation.well().view) == []
+    assert diagnose(Situation.well().observation) == []
 
 
 def test_a_job_that_has_just_stalled_for_a_moment_is_no_finding():
@@ -576,7 +578,7 @@ def test_a_job_that_has_just_stalled_for_a_moment_is_no_finding():
     for rank in (0, 2):
         situation.says(rank, stuck_s=0.3, missing=0b010)
     situation.says(1, busy=False)
-    assert diagnose(situation.view) == []
+    assert diagnose(situation.observation) == []
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -584,7 +586,9 @@ def test_a_worker_has_one_cause_and_the_others_are_blamed_for_nothing(name: str)
     spoil, subject, _, _ = CASES[name]
     situation = Situation.well()
     spoil(situation)
-    of_workers = [each for each in diagnose(situation.view) if each.subject.startswith("worker")]
+    of_workers = [
+        each for each in diagnose(situation.observation) if each.subject.startswith("worker")
+    ]
     assert [each.subject for each in of_workers] == [subject] * subject.startswith("worker")
 
 
@@ -594,7 +598,7 @@ def test_the_most_urgent_finding_comes_first():
     situation.stalls(0, 2, lacking=0b010)
     situation.says(1, busy=False)
     situation.works(0, corrupted=1)
-    severities = [each.severity for each in diagnose(situation.view)]
+    severities = [each.severity for each in diagnose(situation.observation)]
     assert severities == [Severity.PROBLEM, Severity.WARNING, Severity.WARNING]
 
 
@@ -610,7 +614,7 @@ def test_a_worker_that_repeats_because_it_waits_is_not_taken_for_a_lossy_one():
 def test_a_window_that_is_still_small_is_not_taken_for_one_that_has_shrunk():
     situation = Situation.well()
     situation.says(2, window=4)
-    assert diagnose(situation.view) == []
+    assert diagnose(situation.observation) == []
 
 
 def test_a_worker_that_was_not_told_who_is_missing_blames_nobody():
@@ -620,10 +624,10 @@ def test_a_worker_that_was_not_told_who_is_missing_blames_nobody():
     assert set(found_by(situation)) == {("unexplained", "job train")}
 
 
-def test_an_epoch_that_is_just_beginning_is_no_problem():
+def test_a_term_that_is_just_beginning_is_no_problem():
     situation = Situation.well()
-    situation.job.path, situation.job.epoch = pb.PATH_NONE, 8
-    assert set(found_by(situation)) == {("new_epoch", "job train")}
+    situation.job.path, situation.job.term = pb.PATH_NONE, 8
+    assert set(found_by(situation)) == {("new_term", "job train")}
 
 
 def test_counters_that_began_anew_count_from_zero():
@@ -689,11 +693,11 @@ SWITCH = st.builds(
 @given(st.tuples(JOB, SWITCH), st.tuples(JOB, SWITCH))
 def test_whatever_is_said_a_diagnosis_comes_of_it_and_changes_nothing(before, after):
     kept = copy.deepcopy((before, after))
-    found = diagnose(View(Sample(1.0, *before), Sample(2.0, *after)))
+    found = diagnose(Observation(Sample(1.0, *before), Sample(2.0, *after)))
     assert (before, after) == kept
     workers = [each.subject for each in found if each.subject.startswith("worker")]
     assert len(set(workers)) == len(workers)
-    assert all(each.what and each.remedy for each in found if not each.healthy)
+    assert all(each.statement and each.remedy for each in found if not each.healthy)
 
 
 # ---- two samples --------------------------------------------------------------------------------
@@ -708,8 +712,8 @@ def test_the_second_sample_waits_for_every_workers_heartbeat():
     samples = [sample(10, 0.5), sample(11, 1.5), sample(12, 2.5), sample(13, 0.2)]
     pauses: list[float] = []
     coming = iter(samples)
-    view = watch(lambda: next(coming), 1.0, sleep=pauses.append)
-    assert (view.before.at, view.now.at) == (10, 13)
+    observation = sample_twice(lambda: next(coming), 1.0, sleep=pauses.append)
+    assert (observation.before.at, observation.now.at) == (10, 13)
     assert pauses == [1.0, 1.0, 1.0]
 
 
@@ -721,5 +725,5 @@ def test_for_a_worker_that_is_silent_nobody_waits_for_ever():
         return Sample(take.at, job, switch)
 
     take.at = 0
-    view = watch(take, 1.0, sleep=lambda _: None)
-    assert view.seconds == 6.0
+    observation = sample_twice(take, 1.0, sleep=lambda _: None)
+    assert observation.seconds == 6.0

@@ -14,13 +14,13 @@ from faults import UP, Faults, Wiring, faulty
 from racks import WITHIN, Rack, means, rack
 
 from innet.controller.registry import Policy
-from innet.demo.rack import local_rack
 from innet.host.agent import Agent, join
+from innet.host.job import Timeouts
 from innet.host.link import frame_address, parse_endpoints
-from innet.host.seat import Patience
+from innet.local.rack import local_rack
 from innet.observe.diagnosis import diagnose
 from innet.observe.findings import Finding, Severity
-from innet.observe.sample import View, take
+from innet.observe.sample import Observation, sample_job
 from innet.wire.check import seal
 from innet.wire.frames import ENCAPSULATION_BYTES
 from innet.wire.layout import Kind
@@ -28,7 +28,7 @@ from innet.wire.records import packet_dtype
 
 WORKERS, LANES, ELEMENTS = 3, 64, 10_000
 VECTOR = np.ones(ELEMENTS, np.float32)
-LONG = Patience(switch=WITHIN, workers=WITHIN)
+LONG = Timeouts(switch=WITHIN, workers=WITHIN)
 A_STALL = "4"
 """Seconds between samples: a worker held up in the first one is a stall in the second."""
 NO_FAULTS, DEAD = Faults(), Faults(drop=1.0)
@@ -70,7 +70,7 @@ def scene(tor: Rack) -> Iterator[Scene]:
     ):
         links = [first, cable.links[0], third]
         agents = [
-            stack.enter_context(tor.join(name, rank, link, patience=LONG))
+            stack.enter_context(tor.join(name, rank, link, timeouts=LONG))
             for rank, link in enumerate(links)
         ]
         means(agents, *[VECTOR] * WORKERS)
@@ -119,11 +119,11 @@ def test_a_worker_whose_link_is_dead_is_told_from_one_that_does_nothing(scene: S
 
 
 def test_a_worker_whose_packets_are_refused_is_found_with_the_counter_that_says_so(scene: Scene):
-    """They carry the epoch of an earlier generation, and are right in all else."""
+    """They carry the term of an earlier generation, and are right in all else."""
     frames = [frame for frame in scene.cable.recent(0, UP) if _is_contribution(frame)]
     scene.cable.chance(DEAD)
     running = [agent.submit(VECTOR) for agent in scene.agents]
-    before = take(scene.tor.stub, scene.name)
+    before = sample_job(scene.tor.stub, scene.name)
     for _ in range(10):
         scene.cable.inject(0, UP, _outdated(frames, scene.cable.links[0]))
     finding = _wait_for_finding(scene, before, "refused")
@@ -164,7 +164,7 @@ def test_a_dead_switch_is_found():
     with local_rack(2) as tor, contextlib.ExitStack() as stack:
         agents = [
             stack.enter_context(
-                join(tor.controller, tor.job, rank, link, token=tor.token, patience=LONG)
+                join(tor.controller, tor.job, rank, link, token=tor.token, timeouts=LONG)
             )
             for rank, link in enumerate(tor.links)
         ]
@@ -182,7 +182,7 @@ def test_a_dead_switch_is_found():
 
 
 def test_of_a_job_that_is_not_there_the_doctor_says_so(scene: Scene):
-    why = "cannot look at the job 'nowhere': there is no job 'nowhere'"
+    why = "cannot read the job 'nowhere': there is no job 'nowhere'"
     refuse(why, "innet", "doctor", "nowhere", "--controller", scene.tor.controller)
 
 
@@ -228,9 +228,9 @@ def _is_contribution(frame: bytes) -> bool:
 
 
 def _outdated(frames: list[bytes], link: str) -> list[bytes]:
-    """Return the same contributions in another epoch, with correct checks."""
+    """Return the same contributions in another term, with correct checks."""
     packets = np.frombuffer(b"".join(frames), packet_dtype(LANES, ENCAPSULATION_BYTES)).copy()
-    packets["epoch"] -= 7
+    packets["term"] -= 7
     source = frame_address(parse_endpoints(link)[0])
     seal(packets, int.from_bytes(source.ip_bytes, "big"), source.udp_port)
     return [packet.tobytes() for packet in packets]
@@ -239,7 +239,7 @@ def _outdated(frames: list[bytes], link: str) -> list[bytes]:
 def _wait_for_finding(scene: Scene, before, rule: str) -> Finding:
     """Return the finding of a rule, once it is a problem."""
     while True:
-        found = diagnose(View(before, take(scene.tor.stub, scene.name)))
+        found = diagnose(Observation(before, sample_job(scene.tor.stub, scene.name)))
         for finding in found:
             if (finding.rule, finding.severity) == (rule, Severity.PROBLEM):
                 return finding

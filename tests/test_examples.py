@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from innet.demo.rack import local_rack, spawned
+from innet.local.processes import spawned
+from innet.local.rack import local_rack
 
 FOLDER = Path(__file__).parents[1] / "examples"
 WITHIN = 200.0

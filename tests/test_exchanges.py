@@ -1,4 +1,4 @@
-"""A worker's half of docs/epochs.md; the test plays the controller, the switch, and the other workers."""
+"""A worker's half of docs/recovery.md; the test plays the controller, the switch, and the others."""
 
 import threading
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from one_worker import CHUNKS, EPOCH, LANES, SEAT, WITHIN, Controller, Switch, cabled
+from one_worker import CHUNKS, LANES, TERM, WITHIN, WORKER_INFO, Controller, Switch, cabled
 
 from innet.errors import (
     AgentClosed,
@@ -21,24 +21,24 @@ from innet.errors import (
 )
 from innet.host.exchanges import Exchanges
 from innet.host.integers import Reduction
-from innet.host.seat import Epoch, Path, Patience, Seat
+from innet.host.job import Path, Term, Timeouts, WorkerInfo
 from innet.wire.layout import Flag, Kind, Operation
 
 SMALLEST = np.iinfo(np.int32).min
-NO_SWITCH = Epoch(12, Path.FALLBACK, EPOCH.first_slot, EPOCH.slots, reason="no switch answers")
+NO_SWITCH = Term(12, Path.FALLBACK, TERM.first_slot, TERM.slots, reason="no switch answers")
 
 
 class Others:
     """The other workers when there is no switch; the test decides the result of an exchange."""
 
     def __init__(self) -> None:
-        self.workers = SEAT.workers
+        self.workers = WORKER_INFO.workers
         self._asked = threading.Semaphore(0)
         self._calls: list[tuple[tuple[int, int], np.ndarray, Operation, np.ndarray, Future]] = []
 
-    def all_reduce(self, place, chunks, operation, flags) -> "Future[Reduction]":
+    def all_reduce(self, position, chunks, operation, flags) -> "Future[Reduction]":
         future: Future[Reduction] = Future()
-        self._calls.append((place, chunks, operation, flags, future))
+        self._calls.append((position, chunks, operation, flags, future))
         self._asked.release()
         return future
 
@@ -54,12 +54,14 @@ class Others:
 class Worker:
     """A worker whose exchanges run in a thread of their own, as an agent's do."""
 
-    def __init__(self, switch: Switch, seat: Seat = SEAT, patience: Patience | None = None) -> None:
+    def __init__(
+        self, switch: Switch, info: WorkerInfo = WORKER_INFO, timeouts: Timeouts | None = None
+    ) -> None:
         self.switch, self.others = switch, Others()
-        self.controller = Controller(switch.bell)
+        self.controller = Controller(switch.waker)
         self.exchanges = Exchanges(
-            switch.link, seat, self.controller, switch.bell,
-            patience or Patience(WITHIN, WITHIN), self.others,
+            switch.link, info, self.controller, switch.waker,
+            timeouts or Timeouts(WITHIN, WITHIN), self.others,
         )  # fmt: skip
         self.pool = switch.in_the_end.enter_context(ThreadPoolExecutor(1))
         switch.in_the_end.callback(self.exchanges.stop)
@@ -83,11 +85,11 @@ class Worker:
         return running.result(WITHIN)
 
     def take(self, slot: int) -> np.ndarray:
-        """Return the contribution to a slot in the present epoch; skip earlier packets."""
-        epoch = self.controller.epoch
+        """Return the contribution to a slot in the present term; skip earlier packets."""
+        term = self.controller.term
         while True:
             packet = self.switch.take_chunk(slot)
-            if packet["epoch"] == epoch.number:
+            if packet["term"] == term.number:
                 return packet
 
     def heard(self, count: int) -> list[tuple[int, int]]:
@@ -106,7 +108,7 @@ def switch() -> Iterator[Switch]:
 @pytest.fixture
 def worker(switch: Switch) -> Worker:
     made = Worker(switch)
-    made.controller.say_resume(EPOCH)
+    made.controller.say_resume(TERM)
     return made
 
 
@@ -123,14 +125,14 @@ def failure(future: "Future[Reduction]", kind: type[AllReduceError], why: str) -
     assert why in str(error)
 
 
-def test_an_exchange_waits_for_the_first_epoch(switch: Switch):
+def test_an_exchange_waits_for_the_first_term(switch: Switch):
     worker = Worker(switch)
     running = worker.start()
-    worker.controller.say_resume(EPOCH)
+    worker.controller.say_resume(TERM)
     for slot in range(2):
         switch.answer(worker.take(slot), Kind.RESULT)
     assert running.result(WITHIN).lanes.tolist() == CHUNKS.tolist()
-    assert worker.exchanges.epoch == EPOCH
+    assert worker.exchanges.term == TERM
 
 
 @pytest.mark.parametrize("finished", [0, 1, 3])
@@ -146,14 +148,14 @@ def test_between_two_exchanges_it_is_ready_at_once_with_the_next_ones_number(wor
     assert worker.controller.readies == [(10, finished), (11, finished)]
 
 
-def test_a_new_epoch_breaks_an_exchange_off_and_it_is_done_again_whole(worker: Worker):
+def test_a_new_term_breaks_an_exchange_off_and_it_is_done_again_whole(worker: Worker):
     running = worker.start()
     worker.switch.answer(worker.take(0), Kind.RESULT)
     late = worker.take(1)
     worker.controller.say_recover(10)
     assert wait_for_ready(worker) == [(10, 0)]
-    worker.controller.say_resume(replace(EPOCH, number=10, first_slot=16))
-    worker.switch.answer(late, Kind.RESULT)  # of the previous epoch: does not count
+    worker.controller.say_resume(replace(TERM, number=10, first_slot=16))
+    worker.switch.answer(late, Kind.RESULT)  # of the previous term: does not count
     for slot in range(2):
         packet = worker.take(slot)
         assert packet["sequence"] == 1
@@ -172,7 +174,7 @@ def test_who_has_the_result_gives_it_with_its_flags_and_its_members(worker: Work
     running.result(WITHIN)
     worker.controller.say_recover(10)
     assert worker.heard(1) == [(10, 1)]
-    worker.controller.say_resume(replace(EPOCH, number=10, exchange=0, shared=True))
+    worker.controller.say_resume(replace(TERM, number=10, exchange=0, shared=True))
     sharing = worker.pool.submit(worker.exchanges.attend)
     given = [worker.take(slot) for slot in range(3)]
     for packet in given:
@@ -189,7 +191,7 @@ def test_who_has_the_result_gives_it_with_its_flags_and_its_members(worker: Work
 @pytest.mark.parametrize("busy", [True, False])
 def test_who_lacks_the_result_takes_it_from_those_who_have_it(worker: Worker, *, busy: bool):
     """It takes it too if it has not begun the exchange, since a quorum did without its contribution."""
-    shared = replace(EPOCH, number=10, shared=True)
+    shared = replace(TERM, number=10, shared=True)
     if busy:
         running = worker.start()
         worker.take(0)
@@ -223,7 +225,7 @@ def test_a_worker_in_the_next_exchange_shares_the_one_before_first(worker: Worke
     worker.take(0)
     worker.controller.say_recover(10)
     assert wait_for_ready(worker) == [(10, 1)]
-    worker.controller.say_resume(replace(EPOCH, number=10, shared=True))
+    worker.controller.say_resume(replace(TERM, number=10, shared=True))
     for slot in range(3):
         packet = worker.take(slot)
         assert packet["operation"] == Operation.MAX
@@ -232,7 +234,7 @@ def test_a_worker_in_the_next_exchange_shares_the_one_before_first(worker: Worke
     for slot, sequence in ((2, 2), (0, 2), (1, 2)):
         del slot
         packet = worker.switch.take()
-        while packet["epoch"] != 10 or packet["operation"] != Operation.SUM:
+        while packet["term"] != 10 or packet["operation"] != Operation.SUM:
             packet = worker.switch.take()
         assert packet["sequence"] == sequence
         found.append(packet["lanes"][0].tolist())
@@ -248,7 +250,7 @@ def test_sharing_may_be_broken_off_too(worker: Worker):
     worker.controller.say_recover(10)
     worker.attend()
     for number in (10, 11):
-        worker.controller.say_resume(replace(EPOCH, number=number, shared=True))
+        worker.controller.say_resume(replace(TERM, number=number, shared=True))
         sharing = worker.pool.submit(worker.exchanges.attend)
         packets = [worker.take(slot) for slot in range(3)]
         if number == 11:
@@ -269,8 +271,8 @@ def test_on_the_fallback_the_same_integers_go_to_the_others(worker: Worker):
     for number in range(3):
         flags = np.array([0, Flag.OVERFLOW], np.uint16)
         running = worker.start(CHUNKS + number, Operation.MAX, flags)
-        place, chunks, operation, given, future = worker.others.take()
-        assert (place, operation) == ((12, number), Operation.MAX)
+        position, chunks, operation, given, future = worker.others.take()
+        assert (position, operation) == ((12, number), Operation.MAX)
         assert chunks.tolist() == (CHUNKS + number).tolist()
         assert given.tolist() == flags.tolist()
         result = Reduction.empty(2, LANES)
@@ -280,7 +282,7 @@ def test_on_the_fallback_the_same_integers_go_to_the_others(worker: Worker):
 
 
 def test_the_reason_for_a_fallback_is_counted_and_logged_once(worker: Worker, caplog):
-    no_slots = Epoch(12, Path.FALLBACK, reason="no slots are free for the job yet")
+    no_slots = Term(12, Path.FALLBACK, reason="no slots are free for the job yet")
     worker.controller.say_resume(no_slots)
     for _ in range(2):
         running = worker.start()
@@ -292,14 +294,14 @@ def test_the_reason_for_a_fallback_is_counted_and_logged_once(worker: Worker, ca
     assert "no slots are free for the job yet" in record.getMessage()
 
 
-def test_a_new_epoch_takes_an_exchange_from_the_fallback_back_to_the_switch(worker: Worker):
+def test_a_new_term_takes_an_exchange_from_the_fallback_back_to_the_switch(worker: Worker):
     worker.controller.say_resume(NO_SWITCH)
     running = worker.start()
     *_, future = worker.others.take()
     worker.controller.say_recover(13)
     assert wait_for_ready(worker) == [(13, 0)]
     assert future.cancelled()
-    worker.controller.say_resume(replace(EPOCH, number=13))
+    worker.controller.say_resume(replace(TERM, number=13))
     for slot in range(2):
         worker.switch.answer(worker.take(slot), Kind.RESULT)
     assert running.result(WITHIN).lanes.tolist() == CHUNKS.tolist()
@@ -311,8 +313,8 @@ def test_sharing_goes_over_the_fallback_as_well(worker: Worker):
     worker.attend()
     worker.controller.say_resume(replace(NO_SWITCH, shared=True))
     sharing = worker.pool.submit(worker.exchanges.attend)
-    place, chunks, operation, _, future = worker.others.take()
-    assert (place, operation) == ((12, 0), Operation.MAX)
+    position, chunks, operation, _, future = worker.others.take()
+    assert (position, operation) == ((12, 0), Operation.MAX)
     assert chunks[:2].tolist() == CHUNKS.tolist()
     future.set_result(Reduction.empty(3, LANES))
     sharing.result(WITHIN)
@@ -328,7 +330,7 @@ def test_a_fallback_that_fails_because_a_worker_died_names_the_worker(worker: Wo
 
 
 def test_a_fallback_that_fails_without_a_reason_ends_the_stay(switch: Switch):
-    worker = Worker(switch, patience=Patience(switch=0.2, workers=WITHIN))
+    worker = Worker(switch, timeouts=Timeouts(switch=0.2, workers=WITHIN))
     worker.controller.say_resume(NO_SWITCH)
     running = worker.start()
     *_, future = worker.others.take()
@@ -337,25 +339,25 @@ def test_a_fallback_that_fails_without_a_reason_ends_the_stay(switch: Switch):
 
 
 def test_others_that_do_not_come_to_the_fallback_are_waited_for_only_so_long(switch: Switch):
-    worker = Worker(switch, patience=Patience(switch=WITHIN, workers=0.2))
+    worker = Worker(switch, timeouts=Timeouts(switch=WITHIN, workers=0.2))
     worker.controller.say_resume(NO_SWITCH)
     failure(worker.start(), WorkersMissing, "not all workers have begun this all-reduce for")
 
 
-def test_an_epoch_that_does_not_come_is_waited_for_only_so_long(switch: Switch):
-    worker = Worker(switch, patience=Patience(switch=0.3, workers=0.3))
+def test_a_term_that_does_not_come_is_waited_for_only_so_long(switch: Switch):
+    worker = Worker(switch, timeouts=Timeouts(switch=0.3, workers=0.3))
     failure(worker.start(), WorkersMissing, "the job has not begun for")
-    worker = Worker(switch, patience=Patience(switch=0.3, workers=WITHIN))
-    worker.controller.say_resume(EPOCH)
+    worker = Worker(switch, timeouts=Timeouts(switch=0.3, workers=WITHIN))
+    worker.controller.say_resume(TERM)
     worker.attend()
     worker.controller.say_recover(10, "the switch's connection has ended")
     running = worker.start()
-    failure(running, SwitchUnreachable, "after an epoch was over (the switch's connection has")
+    failure(running, SwitchUnreachable, "after a term was over (the switch's connection has")
 
 
 def test_the_patience_with_the_switch_is_not_for_workers_that_are_waited_for(switch: Switch):
-    worker = Worker(switch, patience=Patience(switch=0.1, workers=1.0))
-    worker.controller.say_resume(EPOCH)
+    worker = Worker(switch, timeouts=Timeouts(switch=0.1, workers=1.0))
+    worker.controller.say_resume(TERM)
     worker.attend()
     worker.controller.waiting_for = frozenset({1})
     worker.controller.say_recover(10, "the switch has restarted")
@@ -363,54 +365,54 @@ def test_the_patience_with_the_switch_is_not_for_workers_that_are_waited_for(swi
 
 
 def test_the_patience_with_the_switch_is_not_for_a_controller_that_is_out_of_reach(switch: Switch):
-    worker = Worker(switch, patience=Patience(switch=0.1, workers=1.0))
-    worker.controller.say_resume(EPOCH)
+    worker = Worker(switch, timeouts=Timeouts(switch=0.1, workers=1.0))
+    worker.controller.say_resume(TERM)
     worker.attend()
     worker.controller.connected = False
     worker.controller.say_recover(10, "the switch has restarted")
     failure(worker.start(), SwitchUnreachable, "has not gone on for 1.")
 
 
-def test_no_answer_is_trouble_and_only_the_controller_ends_the_epoch(worker: Worker):
+def test_no_answer_is_trouble_and_only_the_controller_ends_the_term(worker: Worker):
     running = worker.start()
     while not worker.controller.troubles:
         assert not running.done()
-    [(epoch, reason)] = worker.controller.troubles
-    assert epoch == EPOCH.number
+    [(term, reason)] = worker.controller.troubles
+    assert term == TERM.number
     assert reason.startswith("the switch has not answered for 1.")
     worker.controller.say_recover(10)
     assert wait_for_ready(worker) == [(10, 0)]
-    worker.controller.say_resume(replace(EPOCH, number=10))
+    worker.controller.say_resume(replace(TERM, number=10))
     for slot in range(2):
         worker.switch.answer(worker.take(slot), Kind.RESULT)
     running.result(WITHIN)
 
 
-def test_a_controller_that_goes_back_on_a_new_epoch_is_asked_for_one(worker: Worker):
-    """The controller has forgotten the new epoch, and the exchange was broken off."""
+def test_a_controller_that_goes_back_on_a_new_term_is_asked_for_one(worker: Worker):
+    """The controller has forgotten the new term, and the exchange was broken off."""
     running = worker.start()
     worker.take(0)
     worker.controller.say_recover(10)
     wait_for_ready(worker)
     worker.controller.recover = None
-    worker.switch.bell.ring()
+    worker.switch.waker.wake()
     while not worker.controller.troubles:
         assert not running.done()
-    assert worker.controller.troubles == [(EPOCH.number, "an exchange was broken off")]
+    assert worker.controller.troubles == [(TERM.number, "an exchange was broken off")]
     worker.controller.say_recover(11)
     assert wait_for_ready(worker, 2)[-1] == (11, 0)
 
 
-def test_before_sequence_numbers_run_out_there_is_a_new_epoch(worker: Worker):
+def test_before_sequence_numbers_run_out_there_is_a_new_term(worker: Worker):
     worker.finish()
     worker.exchanges._transport._window.sequence[:] = 2**31 + 2
     running = worker.start()
     while not worker.controller.troubles:
         assert not running.done()
-    assert worker.controller.troubles == [(EPOCH.number, "its sequence numbers are used up")]
+    assert worker.controller.troubles == [(TERM.number, "its sequence numbers are used up")]
     worker.controller.say_recover(10)
     assert wait_for_ready(worker) == [(10, 1)]
-    worker.controller.say_resume(replace(EPOCH, number=10, exchange=1))
+    worker.controller.say_resume(replace(TERM, number=10, exchange=1))
     for slot in range(2):
         packet = worker.take(slot)
         assert packet["sequence"] == 1
@@ -419,26 +421,26 @@ def test_before_sequence_numbers_run_out_there_is_a_new_epoch(worker: Worker):
 
 
 def test_who_is_behind_what_the_others_go_on_with_is_told_so(worker: Worker):
-    worker.controller.say_resume(replace(EPOCH, number=10, exchange=1))
+    worker.controller.say_resume(replace(TERM, number=10, exchange=1))
     worker.attend()
     failure(worker.start(), LeftBehind, "goes on with exchange 1, this worker has not finished 0")
 
 
-def test_an_epoch_before_what_was_finished_is_refused(worker: Worker):
+def test_a_term_before_what_was_finished_is_refused(worker: Worker):
     for _ in range(2):
         worker.finish()
-    worker.controller.say_resume(replace(EPOCH, number=10, exchange=0, shared=True))
+    worker.controller.say_resume(replace(TERM, number=10, exchange=0, shared=True))
     failure(worker.start(), AllReduceError, "goes back to exchange 0, this worker has finished 1")
 
 
-@pytest.mark.parametrize("fewest", [3, 2])
-def test_departures_end_the_waiting_when_too_few_are_left(switch: Switch, fewest: int):
-    worker = Worker(switch, replace(SEAT, fewest=fewest))
-    worker.controller.say_resume(EPOCH)
+@pytest.mark.parametrize("min_workers", [3, 2])
+def test_departures_end_the_waiting_when_too_few_are_left(switch: Switch, min_workers: int):
+    worker = Worker(switch, replace(WORKER_INFO, min_workers=min_workers))
+    worker.controller.say_resume(TERM)
     worker.attend()
     worker.controller.say_recover(10)
     running = worker.start()
-    for rank in range(1, 5 - fewest):
+    for rank in range(1, 5 - min_workers):
         assert not running.done()
         worker.controller.say_departed(rank, "it was silent for 10 s")
     failure(running, WorkersMissing, "worker 1: it was silent for 10 s")
@@ -448,10 +450,10 @@ def test_the_end_of_the_job_ends_exchanges_that_wait_and_those_under_way(switch:
     for resumed in (True, False):
         worker = Worker(switch)
         if resumed:
-            worker.controller.say_resume(EPOCH)
+            worker.controller.say_resume(TERM)
         running = worker.start()
         worker.controller.ended = "the job 'x' was deleted"
-        switch.bell.ring()
+        switch.waker.wake()
         failure(running, JobEnded, "the job 'x' was deleted")
         failure(worker.start(), JobEnded, "the job 'x' was deleted")
 

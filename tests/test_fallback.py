@@ -79,12 +79,12 @@ def abandon(rank: int, place: tuple[int, int]) -> bool:
 
 @pytest.mark.parametrize("quitters", [[0], [2], [0, 1]])
 def test_who_has_broken_off_an_exchange_is_in_the_next_with_the_others(group: Group, quitters):
-    for epoch in range(10, 13):
+    for term in range(10, 13):
         for number, rank in enumerate(quitters):
-            group.start(abandon, (epoch - 1, 5 + number), ranks=[rank])
+            group.start(abandon, (term - 1, 5 + number), ranks=[rank])
         assert group.results(quitters) == [True] * len(quitters)
-        lanes, _ = given(epoch, 20)
-        for result in group.run(exchange, (epoch, 5), epoch, 20, Operation.SUM):
+        lanes, _ = given(term, 20)
+        for result in group.run(exchange, (term, 5), term, 20, Operation.SUM):
             assert result.lanes.tolist() == lanes.sum(axis=0).tolist()
 
 

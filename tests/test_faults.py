@@ -32,7 +32,7 @@ from hypothesis import strategies as st
 from switches import ANSWERS_WITHIN, free_udp_ports, receive, udp_socket
 
 from innet.host.link import parse_endpoints
-from innet.sockets import UDP_SEGMENT, enlarge_buffers
+from innet.system.sockets import UDP_SEGMENT, enlarge_buffers
 
 LAST = b"the last one"
 

@@ -1,6 +1,6 @@
 """Forged packets and messages change nothing, and are counted.
 
-The stranger knows addresses, job, epoch, slots and sequence numbers, and computes correct checks.
+The stranger knows addresses, job, term, slots and sequence numbers, and computes correct checks.
 The stranger lacks the worker's port, and the secrets that gRPC protects.
 """
 
@@ -17,8 +17,8 @@ from racks import Rack, rack
 from scapy.layers.l2 import ARP, Ether
 from switches import ANSWERS_WITHIN, receive
 
-from innet.controller import innet_pb2 as pb
 from innet.host.link import frame_address, parse_endpoints
+from innet.rpc import innet_pb2 as pb
 from innet.wire.check import seal
 from innet.wire.frames import Address, encapsulation
 from innet.wire.layout import Flag, Kind, Operation
@@ -56,7 +56,7 @@ class Scene:
         made = blank(FORGED, lanes, Kind.CONTRIBUTION, prefix)
         uses, slots = np.divmod(np.arange(FORGED), SLOTS)
         made["slot"], made["sequence"] = shown.first_slot + slots, 1 + uses
-        made["job"], made["epoch"] = shown.id, shown.epoch
+        made["job"], made["term"] = shown.id, shown.term
         if lanes:
             made["operation"], made["lanes"] = Operation.SUM, 1
         for name, value in fields.items():
@@ -136,10 +136,10 @@ def test_a_worker_cannot_contribute_for_another(scene: Scene):
     assert scene.counted() == {scene.first_port: {"refused": 2 * FORGED}}
 
 
-@pytest.mark.parametrize("field", ["job", "epoch", "slot"])
+@pytest.mark.parametrize("field", ["job", "term", "slot"])
 def test_a_worker_cannot_contribute_to_what_is_not_its_own(scene: Scene, field: str):
     shown = scene.tor.show(scene.job.name)
-    others = {"job": shown.id + 1, "epoch": shown.epoch ^ 1, "slot": shown.first_slot ^ SLOTS}
+    others = {"job": shown.id + 1, "term": shown.term ^ 1, "slot": shown.first_slot ^ SLOTS}
     changed = {field: others[field]}
     scene.send(scene.packets(scene.workers[0], scene.service, **changed), worker=0)
     assert scene.counted() == {scene.first_port: {"refused": FORGED}}
@@ -190,7 +190,7 @@ def test_hellos_with_guessed_nonces_move_nobody(scene: Scene):
     def attachments() -> list[Any]:
         shown = scene.tor.show(scene.job.name)
         where = [(each.rank, each.port, each.address) for each in shown.members]
-        return [shown.epoch, shown.path, sorted(shown.joined), where]
+        return [shown.term, shown.path, sorted(shown.joined), where]
 
     before = attachments()
     for source in (STRANGER, *scene.workers):

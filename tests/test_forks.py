@@ -14,9 +14,9 @@ from forking import exit_code
 from processes import process_group
 from racks import WITHIN, Rack, rack
 
-from innet import pbox
-from innet.controller import innet_pb2 as pb
 from innet.errors import AgentClosed, ClientClosed
+from innet.rpc import innet_pb2 as pb
+from innet.servers import pbox
 
 SIZE = 2
 

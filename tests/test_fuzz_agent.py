@@ -59,7 +59,7 @@ def forged(chance: random.Random, answers: Sequence[bytes], asked: Sequence[byte
 
 
 def foreign(chance: random.Random, answer: bytes) -> bytes:
-    """Return a packet of another job, epoch or time, with a valid check.
+    """Return a packet of another job, term or time, with a valid check.
 
     Its lanes are made up. But for the difference it would answer a chunk that is in flight, or soon
     will be.
@@ -69,8 +69,8 @@ def foreign(chance: random.Random, answer: bytes) -> bytes:
     packet["sequence"] += chance.randrange(3)
     packet["lanes"] = chance.getrandbits(31)
     packet["kind"] = chance.choice((Kind.RESULT, Kind.PENDING, Kind.STALE))
-    match chance.choice(("job", "epoch", "slot", "sequence", "kind", "version")):
-        case "job" | "epoch" as field:
+    match chance.choice(("job", "term", "slot", "sequence", "kind", "version")):
+        case "job" | "term" as field:
             packet[field] ^= chance.randint(1, 0xFFFF)
         case "slot":
             packet["slot"] ^= chance.randint(SLOTS, 0xFFFF)

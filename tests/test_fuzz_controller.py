@@ -17,10 +17,10 @@ import pytest
 from mortal import MortalController, MortalSwitch, add_switch, mortal_switch, serving_rack
 from racks import Rack
 from scripted_worker import beating, scripted
-from test_epochs import assert_sums
+from test_terms import assert_sums
 
-from innet.controller import innet_pb2 as pb
-from innet.controller.client import connect
+from innet.rpc import innet_pb2 as pb
+from innet.rpc.client import connect
 
 MESSAGES = int(os.environ.get("INNET_FUZZ_MESSAGES", "2000"))
 
@@ -109,8 +109,8 @@ def join(rack: Rack, chance: random.Random, job: str) -> Code:
     good = [
         *said,
         pb.WorkerMessage(heartbeat=pb.Heartbeat(progress=pb.Progress(exchange=3, busy=True))),
-        pb.WorkerMessage(trouble=pb.Trouble(epoch=7, reason="silence")),
-        pb.WorkerMessage(ready=pb.Ready(epoch=7, exchange=3)),
+        pb.WorkerMessage(trouble=pb.Trouble(term=7, reason="silence")),
+        pb.WorkerMessage(ready=pb.Ready(term=7, exchange=3)),
     ]
     if chance.random() < 0.2:
         said = []

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from test_store import ADDRESS, CHIP, JOB, RACK, SPEC, SWITCH
 
-from innet.controller import innet_pb2 as pb
+from innet.controller import events
+from innet.controller.events import Resume
+from innet.controller.records import Attachment, SlotRange, WorkerRecord
 from innet.controller.store import State, Store
-from innet.controller.values import Attachment, Place, WorkerRecord
 from innet.errors import UsageError
 
 STATES = int(os.environ.get("INNET_FUZZ_STATES", "400"))
@@ -31,10 +32,17 @@ def sound(tmp_path_factory) -> tuple[bytes, State]:
     workers = (WorkerRecord(0, 5, True, where), WorkerRecord(1, 6, False, None))
     for number in range(1, 9):
         spec = replace(SPEC, name=f"job {number}", id=number, number=number, others=("rack",))
-        place = Place(number, 32 * number, 32) if number % 2 else None
-        terms = pb.Resume(epoch=77, path=pb.PATH_SWITCH, reason="x" * 40).SerializeToString()
+        slot_range = SlotRange(number, 32 * number, 32) if number % 2 else None
+        agreement = Resume(77, events.Path.SWITCH, reason="x" * 40)
         departed = ((3, "it has left the job"),)
-        job = replace(JOB, spec=spec, place=place, terms=terms, departed=departed, workers=workers)
+        job = replace(
+            JOB,
+            spec=spec,
+            slot_range=slot_range,
+            agreement=agreement,
+            departed=departed,
+            workers=workers,
+        )
         store.save_job(job)
     store.remove_job("job 2")
     state = store.load()

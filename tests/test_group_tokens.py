@@ -15,13 +15,13 @@ from processes import WITHIN, Group, process_group
 from racks import Rack, free_cables, rack
 from switches import running_switch
 
-from innet import tls
-from innet.controller import innet_pb2 as pb
-from innet.controller.client import connect
 from innet.controller.server import ControllerServer
-from innet.controller.tokens import token_digest
-from innet.demo.rack import free_tcp_port
 from innet.errors import NotAuthorized, UsageError
+from innet.local.ports import free_tcp_port
+from innet.rpc import innet_pb2 as pb
+from innet.rpc import tls
+from innet.rpc.client import connect
+from innet.rpc.tokens import token_digest
 
 SIZE = 2
 TOKENS = [f"{rank}-token-that-only-rank-{rank}-knows" for rank in range(SIZE)]
@@ -98,7 +98,7 @@ def grouped(
 ) -> tuple[list[float], list[Any], bytes]:
     """Form a group, and sum in it. Return the sum, the carriers, and innet's messages over Gloo."""
     import innet.torch
-    from innet.torch import counts, seats
+    from innet.torch import counts, membership
 
     counts._counts.clear()
     os.environ.update(environments[rank])
@@ -111,7 +111,7 @@ def grouped(
 
     where, timeout = f"tcp://127.0.0.1:{port}", timedelta(seconds=WITHIN)
     with (
-        patch.object(seats, "new_token", lambda: TOKENS[rank], create=True),
+        patch.object(membership, "new_token", lambda: TOKENS[rank], create=True),
         patch.object(dist.ProcessGroupGloo, "allgather", recorded),
     ):
         dist.init_process_group("innet", where, timeout, rank=rank, world_size=SIZE)

@@ -10,7 +10,8 @@ import threading
 import time
 
 import pytest
-from cluster import Cluster, Server, Worker, cluster
+from cluster import Cluster, Worker, cluster
+from mortal import Mortal
 
 KILLS = int(os.environ.get("INNET_KILLS", "2"))
 SECONDS = float(os.environ.get("INNET_KILL_WITHIN", "10"))
@@ -39,7 +40,7 @@ def wait(seconds: float) -> None:
     threading.Event().wait(seconds)
 
 
-def disturb(workers: list[Worker], server: Server, chance: random.Random) -> list[float]:
+def disturb(workers: list[Worker], server: Mortal, chance: random.Random) -> list[float]:
     """Kill a server again and again, and restart it. Return the times of the kills."""
     moments = []
     for _ in range(KILLS):
@@ -81,7 +82,7 @@ def test_a_killed_switch_or_controller_costs_no_step_and_no_bit(rack, part):
 def test_when_a_worker_is_killed_the_others_go_on_in_step(rack):
     chance = random.Random(7)
     for _ in range(KILLS):
-        with rack.training(10**6, group=False, fewest=2) as workers:
+        with rack.training(10**6, group=False, min_workers=2) as workers:
             for worker in workers:
                 worker.wait_for_step(chance.randrange(3, 20))
             wait(chance.uniform(0, 0.1))

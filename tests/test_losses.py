@@ -7,8 +7,8 @@ import pytest
 from faults import Faults, faulty
 from racks import means, rack
 
-from innet.observe.cases import JobCase
-from innet.observe.sample import View, take, watch
+from innet.observe.sample import Observation, sample_job, sample_twice
+from innet.observe.subjects import ObservedJob
 
 WORKERS, VECTOR = 2, np.ones(40_000, np.float32)
 
@@ -29,10 +29,10 @@ def test_late_packets_are_repeated_but_only_lost_ones_count_as_lost(faults: Faul
             for rank, link in enumerate(wiring.links)
         ]
         means(agents, *[VECTOR] * WORKERS)
-        before = watch(lambda: take(tor.stub, name), 0.1).now
+        before = sample_twice(lambda: sample_job(tor.stub, name), 0.1).now
         for _ in range(5):
             means(agents, *[VECTOR] * WORKERS)
-        now = watch(lambda: take(tor.stub, name), 0.1).now
-        job = JobCase(View(before, now))
-        assert all(worker.grown("retransmissions") for worker in job.workers)
+        now = sample_twice(lambda: sample_job(tor.stub, name), 0.1).now
+        job = ObservedJob(Observation(before, now))
+        assert all(worker.growth("retransmissions") for worker in job.workers)
         assert [worker.lossy for worker in job.workers] == [lossy] * WORKERS

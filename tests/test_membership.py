@@ -9,7 +9,6 @@ import pytest
 from racks import WITHIN, Rack, means, problem, rack, random_vectors
 from switches import running_switch
 
-from innet.controller import innet_pb2 as pb
 from innet.errors import (
     AlreadyExists,
     ControllerError,
@@ -19,6 +18,7 @@ from innet.errors import (
     WorkersMissing,
 )
 from innet.host.agent import join
+from innet.rpc import innet_pb2 as pb
 
 PORTS = 4
 MANY = 300_000
@@ -62,10 +62,10 @@ def test_new_workers_wait_until_all_of_the_last_run_have_left(tor: Rack):
             tor.join(job, 0, timeout=0.2)
 
         waiting = pool.submit(tor.join, job, 0)
-        epoch = tor.show(job).epoch
+        term = tor.show(job).term
         second.close()
         with waiting.result(WITHIN):
-            assert tor.show(job).epoch != epoch
+            assert tor.show(job).term != term
             assert list(tor.show(job).joined) == [0]
 
 
@@ -181,4 +181,4 @@ def test_what_the_environment_lacks_is_named(tor: Rack, monkeypatch, wrong, why:
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
         with join() as agent:
-            assert (agent.seat.rank, list(tor.show(job).joined)) == (1, [1])
+            assert (agent.info.rank, list(tor.show(job).joined)) == (1, [1])

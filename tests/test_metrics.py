@@ -16,14 +16,15 @@ from prometheus_client.parser import text_string_to_metric_families
 from racks import WITHIN, Rack, free_cables, means, rack
 from switches import running_switch
 
-from innet.controller import innet_pb2 as pb
-from innet.controller.client import connect
+from innet.controller.controller import Controller
 from innet.controller.history import Cause, History
 from innet.controller.metrics import ControllerCollector
-from innet.controller.registry import Policy, Registry
+from innet.controller.registry import Policy
 from innet.controller.store import Store
 from innet.errors import UsageError
 from innet.host.agent import Agent
+from innet.rpc import innet_pb2 as pb
+from innet.rpc.client import connect
 
 Samples = dict[tuple[str, ...], float]
 WORKERS, LANES, ELEMENTS = 2, 64, 10_000
@@ -197,7 +198,7 @@ def test_the_controller_shows_jobs_workers_and_switches(served):
         assert found["innet_controller_job_workers", job, "joined"] == WORKERS
         done = found["innet_controller_job_contributions_total", job, "completed"]
         assert done == SUMS + EXPONENTS
-        assert found["innet_controller_epochs_total", "new_workers", job] == 1
+        assert found["innet_controller_terms_total", "new_workers", job] == 1
         assert found["innet_controller_leases_lost_total", job] == 0
         for port, reason in product("12", ("refused", "corrupted", "spoofed")):
             name = "innet_controller_switch_port_dropped_packets_total"
@@ -206,12 +207,12 @@ def test_the_controller_shows_jobs_workers_and_switches(served):
 
 
 def test_lost_leases_are_counted_by_job(monkeypatch):
-    with contextlib.closing(Registry(Store(None), Policy())) as registry:
+    with contextlib.closing(Controller(Store(None), Policy())) as controller:
         history = History(Counter({Cause.NEW_WORKERS: 2}), leases_lost=1)
-        monkeypatch.setattr(registry, "histories", lambda: {"train": history})
+        monkeypatch.setattr(controller.jobs, "histories", lambda: {"train": history})
         found = {
             (each.name, *each.labels.values()): each.value
-            for family in ControllerCollector(registry).collect()
+            for family in ControllerCollector(controller).collect()
             for each in family.samples
         }
     assert found["innet_controller_leases_lost_total", "train"] == 1

@@ -175,15 +175,15 @@ def test_packets_of_one_generation_of_workers_come_in_the_next(tor: Rack, fate: 
                     suffer(pair, {place: fate})
 
 
-def test_packets_of_one_epoch_come_in_the_next(tor: Rack):
+def test_packets_of_one_term_come_in_the_next(tor: Rack):
     with faulty_job(tor, WORKERS, SLOTS, seed=3) as job:
         for _ in range(3):
             packets = 1 + max(number for *_, number in places(job))
             suffer(job, dict.fromkeys(places(job), AGAIN_LATE))
-            # Nothing passes until the silence leads to a new epoch.
+            # Nothing passes until the silence leads to a new term.
             job.wiring.chance(Faults(drop=1.0))
-            before, running = job.agents[0].epoch, job.submit(SMALL)
-            while job.agents[0].epoch is before:
+            before, running = job.agents[0].term, job.submit(SMALL)
+            while job.agents[0].term is before:
                 job.wiring.total()
             assert job.wiring.total().held >= 2 * WORKERS * packets
             job.wiring.chance(Faults())

@@ -11,15 +11,16 @@ import pytest
 from mortal import mortal_switch, rack_of
 from racks import Rack
 from scripted_worker import WITHIN, scripted
-from test_epochs import at_work, eventually
+from test_terms import at_work, eventually
 
-from innet.controller import innet_pb2 as pb
-from innet.controller import openings, server
-from innet.controller.connection import Connection
-from innet.controller.openings import OpenStreams
+from innet.controller import server
+from innet.controller import stream_limit as openings
 from innet.controller.registry import Policy
+from innet.controller.stream_limit import OpenStreams
 from innet.controller.streams import Stream
 from innet.errors import NoCapacity
+from innet.rpc import innet_pb2 as pb
+from innet.system.tcp import Connection
 
 MOST = 6
 

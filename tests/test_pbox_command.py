@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from commands import BIN, refuse, run
 
-from innet import pbox
+from innet.local.processes import announced
+from innet.servers import pbox
 
 
 @contextlib.contextmanager
@@ -26,16 +27,10 @@ def serving(*options):
             process.kill()
 
 
-def words(process, first):
-    name, value = process.stdout.readline().split()
-    assert name == first
-    return value
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_serves_until_it_is_stopped(number):
     with serving("--cores", "2", "--pin", "--metrics-addr", "127.0.0.1:0") as process:
-        address, metrics = words(process, "pbox"), words(process, "Metrics")
+        address, metrics = announced(process, "pbox"), announced(process, "Metrics")
         with pbox.connect(address, job="digits", rank=0, workers=1, keys=[50_000]) as client:
             client.push_pull([np.ones(50_000, np.float32)])
             with urllib.request.urlopen(f"http://{metrics}/metrics") as answer:
@@ -55,7 +50,7 @@ def test_it_serves_until_it_is_stopped(number):
 
 def test_bench_measures_servers():
     with serving() as one, serving("--cores", "2") as other:
-        addresses = [words(each, "pbox") for each in (one, other)]
+        addresses = [announced(each, "pbox") for each in (one, other)]
         done = run(
             "innet", "pbox", "bench", *addresses, "--workers", "3", "--megabytes", "0.5",
             "--steps", "2", "--optimizer", "Adam",

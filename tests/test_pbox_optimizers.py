@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from innet import pbox
 from innet.errors import UsageError
-from innet.pbox import native
+from innet.servers import pbox
+from innet.servers.pbox import native
 
 SIZE, STEPS = 5003, 12  # not a multiple of a block or of a vector
 F, D = np.float32, np.float64

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from innet.errors import UsageError
-from innet.pbox.placement import FEWEST_CHUNK_BYTES, FLOAT_BYTES, place
+from innet.servers.pbox.placement import FEWEST_CHUNK_BYTES, FLOAT_BYTES, place
 
 SIZES = st.lists(st.integers(1, 5000), min_size=1, max_size=40)
 CORES = st.lists(st.integers(1, 5), min_size=1, max_size=4)

@@ -17,10 +17,11 @@ import pytest
 from commands import BIN
 from pbox_workers import WITHIN, together
 
-from innet import pbox
 from innet.errors import NotAuthorized, ParameterServerError, UsageError
-from innet.pbox import jobs, lobby, messages
-from innet.pbox.metrics import serve_metrics
+from innet.local.processes import announced
+from innet.servers import pbox
+from innet.servers.pbox import handshakes, jobs, messages
+from innet.servers.pbox.metrics import serve_metrics
 
 HELLO = {"pbox": messages.VERSION}
 FEW = 4
@@ -63,7 +64,7 @@ def registration(**changes: Any) -> dict[str, Any]:
     return {
         "job": "test", "token": "", "rank": 0, "workers": 1, "quorum": 1, "asynchronous": False,
         "mean": True, "names": ["a"], "sizes": [1000], "chunk_bytes": 4096, "cores": [1], "server": 0,
-        "patience_s": WITHIN, "optimizer": None, **changes,
+        "timeout_s": WITHIN, "optimizer": None, **changes,
     }  # fmt: skip
 
 
@@ -106,8 +107,8 @@ def test_a_worker_says_nothing_large_after_it_has_joined(server: pbox.Server):
 def test_a_greeting_that_comes_byte_by_byte_ends_at_its_deadline(
     server: pbox.Server, monkeypatch: pytest.MonkeyPatch, size: int
 ):
-    monkeypatch.setattr(lobby, "GREETING_WITHIN_S", 0.3)
-    monkeypatch.setattr(lobby, "LARGE_WITHIN_S", 0.3)
+    monkeypatch.setattr(handshakes, "HANDSHAKE_WITHIN_S", 0.3)
+    monkeypatch.setattr(handshakes, "LARGE_WITHIN_S", 0.3)
     with stranger(server.address) as sock:
         if size > messages.MOST_SMALL_BYTES:
             messages.send(sock, HELLO)
@@ -127,7 +128,7 @@ def test_a_greeting_that_comes_byte_by_byte_ends_at_its_deadline(
 
 
 def test_silent_connections_keep_nobody_out(server: pbox.Server, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(lobby, "MOST_STRANGERS", FEW)
+    monkeypatch.setattr(handshakes, "MOST_HANDSHAKES", FEW)
     with contextlib.ExitStack() as stack:
         silent = [stack.enter_context(stranger(server.address)) for _ in range(5 * FEW)]
         assert all(closed(each) for each in silent[: -2 * FEW])
@@ -137,10 +138,10 @@ def test_silent_connections_keep_nobody_out(server: pbox.Server, monkeypatch: py
 def test_large_registrations_that_do_not_come_keep_no_other_out(
     server: pbox.Server, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(lobby, "LARGE_BYTES", 100)
-    monkeypatch.setattr(lobby, "LARGE_WITHIN_S", 1.0)
+    monkeypatch.setattr(handshakes, "LARGE_BYTES", 100)
+    monkeypatch.setattr(handshakes, "LARGE_WITHIN_S", 1.0)
     with contextlib.ExitStack() as stack:
-        for _ in range(lobby.MOST_LARGE):
+        for _ in range(handshakes.MOST_LARGE):
             sock = stack.enter_context(stranger(server.address))
             messages.send(sock, HELLO)
             hear(sock)
@@ -224,7 +225,7 @@ def test_what_strangers_send_takes_bounded_memory():
     command = [str(BIN / "innet"), "pbox", "serve", "--address", "127.0.0.1:0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
-            address = process.stdout.readline().split()[1]
+            address = announced(process, "pbox")
             flood(address, b"{}")
             before = peak_memory(process.pid)
             with ThreadPoolExecutor(8) as pool:

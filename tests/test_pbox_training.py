@@ -8,7 +8,7 @@ import torch
 from pbox_workers import together
 from sklearn.datasets import load_digits
 
-from innet import pbox
+from innet.servers import pbox
 
 STEPS, BATCH = 30, 64
 CASES = {

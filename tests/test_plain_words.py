@@ -9,11 +9,11 @@ import grpc
 import pytest
 from rich.table import Table
 
-from innet import commands
 from innet.cli import app
-from innet.console import PlainConsole, printable
-from innet.controller import innet_pb2 as pb
-from innet.controller import innet_pb2_grpc as rpc
+from innet.rpc import innet_pb2 as pb
+from innet.rpc import innet_pb2_grpc as rpc
+from innet.terminal.app import run as run_app
+from innet.terminal.console import PlainConsole, printable
 
 HOSTILE = ("[/x]", "[red]a[/red]", ":smile:", "\x1b[2J\x1b]0;title\x07", "a\rb", "\u202eabc", "[")
 ALL = "".join(HOSTILE)
@@ -88,7 +88,7 @@ def innet(hostile: tuple[HostileController, str], capsys) -> Callable[..., str]:
 
     def run(line: str) -> str:
         with pytest.raises(SystemExit):
-            commands.run(app, [*line.split(), "--controller", hostile[1]])
+            run_app(app, [*line.split(), "--controller", hostile[1]])
         said = capsys.readouterr()
         return said.out + said.err
 

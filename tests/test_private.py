@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from commands import BIN
 
-from innet import native
 from innet.emulation.run import remove_leftovers
 from innet.errors import CompilerError, InnetError, UsageError
+from innet.native import compiler as native
 from innet.observe import checklist
 from innet.observe.findings import Severity
-from innet.private import check_file, check_folder, make_folder
+from innet.system.private import check_file, check_folder, make_folder
 
 NOBODY = 12345
 SOURCE = {"answer.c": b"int answer(void) { return 42; }\n"}
@@ -141,7 +141,7 @@ def test_the_doctor_names_a_cache_that_cannot_be_used_and_the_remedy(cache: Path
     assert all(checklist.cache in checks for checks in checklist.CHECKS.values())
     finding = checklist.cache({})
     assert finding.severity == Severity.PROBLEM
-    assert f"{planted} belongs to user {NOBODY}" in finding.what
+    assert f"{planted} belongs to user {NOBODY}" in finding.statement
     assert finding.remedy == "or set INNET_CACHE_DIR to a folder of your own"
 
 

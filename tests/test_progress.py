@@ -6,16 +6,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from one_worker import EPOCH, Switch, cabled
+from one_worker import TERM, Switch, cabled
 from racks import means, rack
 from test_exchanges import Worker
 
-from innet.controller import innet_pb2 as pb
 from innet.host.agent import Agent
-from innet.host.seat import Epoch, Path
+from innet.host.job import Path, Term
+from innet.rpc import innet_pb2 as pb
 from innet.wire.layout import Kind
 
-NEXT = Epoch(10, Path.SWITCH, EPOCH.first_slot, EPOCH.slots)
+NEXT = Term(10, Path.SWITCH, TERM.first_slot, TERM.slots)
 ALL_REDUCES, VECTOR = 30, np.ones(1000, np.float32)
 
 
@@ -28,7 +28,7 @@ def switch() -> Iterator[Switch]:
 @pytest.fixture
 def worker(switch: Switch) -> Worker:
     made = Worker(switch)
-    made.controller.say_resume(EPOCH)
+    made.controller.say_resume(TERM)
     return made
 
 
@@ -38,7 +38,7 @@ def progress(worker: Worker) -> pb.Progress:
     return said
 
 
-def test_silence_and_waiting_are_counted_on_through_epochs(switch: Switch, worker: Worker):
+def test_silence_and_waiting_are_counted_on_through_terms(switch: Switch, worker: Worker):
     running = worker.start()
     while not worker.controller.troubles:
         worker.take(0)
@@ -48,7 +48,7 @@ def test_silence_and_waiting_are_counted_on_through_epochs(switch: Switch, worke
     assert in_trouble.stuck_s > 0
     worker.controller.say_recover(NEXT.number)
     while not worker.controller.readies:
-        worker.controller.bell.ring()
+        worker.controller.waker.wake()
     between = progress(worker)
     worker.controller.say_resume(NEXT)
     packets = [worker.take(slot) for slot in (0, 1)]
@@ -63,7 +63,7 @@ def test_silence_and_waiting_are_counted_on_through_epochs(switch: Switch, worke
 
 
 def test_without_the_switch_waiting_is_counted_too(switch: Switch, worker: Worker):
-    worker.controller.say_resume(Epoch(12, Path.FALLBACK))
+    worker.controller.say_resume(Term(12, Path.FALLBACK))
     running = worker.start()
     *_, future = worker.others.take()
     first = progress(worker)

@@ -7,7 +7,7 @@ import torch
 
 from benchmarks.quantizers import accuracies, in_process, switched, through_switch, train
 
-WORKERS, EPOCHS, SEEDS = 4, 3, (1, 2, 3)
+WORKERS, TERMS, SEEDS = 4, 3, (1, 2, 3)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -20,12 +20,12 @@ def _one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def in_floats() -> list[float]:
-    return accuracies("float32", WORKERS, EPOCHS, SEEDS)
+    return accuracies("float32", WORKERS, TERMS, SEEDS)
 
 
 @pytest.mark.parametrize("name", ["int32", "int16", "int8+feedback"])
 def test_accuracy_is_within_a_hundredth_of_that_in_floats(name: str, in_floats: list[float]):
-    found = accuracies(name, WORKERS, EPOCHS, SEEDS)
+    found = accuracies(name, WORKERS, TERMS, SEEDS)
     assert min(in_floats) > 0.8
     for mine, theirs in zip(found, in_floats, strict=True):
         assert abs(mine - theirs) <= 0.01

@@ -32,7 +32,7 @@ def test_the_mean_is_over_those_who_have_contributed(tor: Rack):
 
 
 def test_without_all_workers_the_job_goes_on_as_long_as_enough_are_left(tor: Rack):
-    with tor.workers(3, fewest=2) as (first, second, third):
+    with tor.workers(3, min_workers=2) as (first, second, third):
         third.close()
         for _ in range(3):
             running = [agent.submit(constant(5)) for agent in (first, second)]

@@ -18,10 +18,10 @@ from commands import run
 from mortal import MortalController, MortalSwitch, add_switch, mortal_switch, serving_rack
 from racks import Rack
 from scripted_worker import ScriptedWorker, beating, scripted
-from test_epochs import assert_sums, eventually, reachable, renew
+from test_terms import assert_sums, eventually, reachable, renew
 
-from innet.controller import innet_pb2 as pb
 from innet.errors import ControllerUnreachable, InnetError, NotFound
+from innet.rpc import innet_pb2 as pb
 
 KILLS = int(os.environ.get("INNET_KILLS", "10"))
 LEASE = "5"
@@ -97,12 +97,12 @@ def test_workers_go_on_without_the_controller_and_with_it_when_it_is_back(
         come_back(rack, *workers)
         with beating(*workers):
             for each in workers:
-                assert each.hear("resume").epoch == before.epoch
+                assert each.hear("resume").term == before.term
             assert_sums(workers, 3)
             after = rack.show(workers[0].job)
-            assert (after.id, after.epoch, after.first_slot) == (
+            assert (after.id, after.term, after.first_slot) == (
                 before.id,
-                before.epoch,
+                before.term,
                 before.first_slot,
             )
             assert after.counters.completed == 3
@@ -147,13 +147,13 @@ def all_at(rack: Rack, job: str, exchange: int) -> bool:
     return [each.progress.exchange for each in rack.show(job).members] == [exchange] * 2
 
 
-def test_a_switch_that_died_with_the_controller_begins_a_new_epoch(tmp_path: Path):
+def test_a_switch_that_died_with_the_controller_begins_a_new_term(tmp_path: Path):
     with (
         mortal_switch(2) as mortal,
         controlled(mortal, tmp_path / "state") as (controller, rack),
         pair(rack) as workers,
     ):
-        epoch = workers[0].resume.epoch
+        term = workers[0].resume.term
         controller.kill()
         mortal.kill()
         controller.start()
@@ -162,7 +162,7 @@ def test_a_switch_that_died_with_the_controller_begins_a_new_epoch(tmp_path: Pat
             renew(workers, 1, 1)
             mortal.start()
             for each in workers:
-                assert each.hear("resume").epoch != epoch
+                assert each.hear("resume").term != term
             assert_sums(workers, 1)
 
 
@@ -285,17 +285,17 @@ def test_killed_at_any_moment_it_comes_back_to_workers_that_agree(
             controller.kill()
             controller.start()
             eventually(lambda: agree(first, second))
-            epoch = made[0].resume.epoch
-            used[epoch] += 1
-            assert_sums(made, used[epoch])
+            term = made[0].resume.term
+            used[term] += 1
+            assert_sums(made, used[term])
 
 
 def agree(*workers: Obedient) -> bool:
-    """Return whether all have the same terms, after the controller has come back."""
+    """Return whether all have the same agreement, after the controller has come back."""
     for each in workers:
         assert not each.problem, each.problem
-    terms = [each.resume for each in workers]
-    return None not in terms and all(each == terms[0] for each in terms)
+    agreement = [each.resume for each in workers]
+    return None not in agreement and all(each == agreement[0] for each in agreement)
 
 
 def test_the_state_is_the_owners_only(switch: MortalSwitch, tmp_path: Path):

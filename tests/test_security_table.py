@@ -22,19 +22,19 @@ from scapy.layers.l2 import Ether
 from switches import running_switch
 from test_tls_switch import tls_options
 
-from innet import pbox, tls
-from innet.controller import innet_pb2 as pb
-from innet.controller import innet_pb2_grpc as rpc
-from innet.controller.client import connect
 from innet.controller.p4runtime import SwitchConnection
 from innet.controller.server import ControllerServer
 from innet.errors import NotAuthorized, SwitchError
 from innet.host.agent import join
 from innet.host.link import frame_address, parse_endpoints
-from innet.pbox.links import _HEADER as HEADER
-from innet.pbox.links import _HELLO as HELLO
-from innet.pbox.links import _MAGIC as MAGIC
-from innet.pbox.metrics import serve_metrics
+from innet.rpc import innet_pb2 as pb
+from innet.rpc import innet_pb2_grpc as rpc
+from innet.rpc import tls
+from innet.rpc.client import connect
+from innet.servers import pbox
+from innet.servers.pbox.metrics import serve_metrics
+from innet.servers.pbox.protocol import HEADER, MAGIC
+from innet.servers.pbox.protocol import Kind as FrameKind
 from innet.wire.check import seal
 from innet.wire.frames import Address, encapsulation
 from innet.wire.layout import Kind, Operation
@@ -311,7 +311,7 @@ def packet(scene: Scene, job: str, source: Address, target: Address, kind: Kind)
     shown = scene.show(job)
     made = blank(1, lanes, kind, encapsulation(source, target, packet_bytes(lanes)))
     made["slot"], made["sequence"] = shown.first_slot + SLOTS - 1, 1
-    made["job"], made["epoch"] = shown.id, shown.epoch
+    made["job"], made["term"] = shown.id, shown.term
     if lanes:
         made["operation"], made["lanes"] = Operation.SUM, 1
     seal(made, int.from_bytes(source.ip_bytes), source.udp_port)
@@ -441,7 +441,9 @@ def pushes(job: str) -> Callable[[pbox.Server, str], bool]:
         [core] = server._cores
         with socket.create_connection(("127.0.0.1", core.port), WITHIN) as sock:
             number = server._jobs[job].number
-            sock.sendall(HEADER.pack(MAGIC, HELLO, next(RANKS), 16, number, 0.0) + bytes(16))
+            sock.sendall(
+                HEADER.pack(MAGIC, FrameKind.HELLO, next(RANKS), 16, number, 0.0) + bytes(16)
+            )
             with contextlib.suppress(ConnectionError):
                 answer = sock.recv(1 << 10)
                 assert not answer or answer[4] == 6  # a refusal

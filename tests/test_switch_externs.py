@@ -16,8 +16,8 @@ from p4runtime_client import Names, update_errors
 from switches import Switch, receive
 from tiny_programs import program
 
+from innet.switch.constants import MISS
 from innet.switch.engine.counts import Count, MeterRates
-from innet.switch.engine.entries import MISS
 
 WORD = 1 << 64
 

@@ -36,7 +36,7 @@ from scenarios import scenario
 from switches import ANSWERS_WITHIN, Switch, receive, running_switch
 from tiny_programs import program
 
-from innet.sockets import enlarge_buffers
+from innet.system.sockets import enlarge_buffers
 
 PACKETS = int(os.environ.get("INNET_FUZZ_PACKETS", "30000"))
 MESSAGES = int(os.environ.get("INNET_FUZZ_MESSAGES", "2400"))

@@ -10,14 +10,14 @@ from mortal import MortalController, MortalSwitch, add_switch, mortal_switch, ra
 from p4.v1 import p4runtime_pb2 as p4rt
 from racks import Rack
 from scripted_worker import WITHIN, scripted
-from test_epochs import Intruder, assert_sums, at_work, eventually
+from test_terms import Intruder, assert_sums, at_work, eventually
 
-from innet.controller import innet_pb2 as pb
-from innet.controller.client import translated
 from innet.controller.deploy import deploy
 from innet.controller.names import all_groups
 from innet.controller.registry import Policy
 from innet.errors import ControllerError, NotFound, UsageError
+from innet.rpc import innet_pb2 as pb
+from innet.rpc.client import translated
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from aggregation_rack import (
-    EPOCH,
     FIRST_SLOT,
     LANES,
     NAMES,
     SERVICE,
+    TERM,
     AggregationRack,
     Job,
     aggregation_rack,
@@ -335,7 +335,7 @@ def test_a_result_is_addressed_to_each_worker_with_a_right_checksum(job):
     "changes",
     [
         pytest.param({"job": 99}, id="another job"),
-        pytest.param({"epoch": EPOCH - 1}, id="an old epoch"),
+        pytest.param({"term": TERM - 1}, id="an old term"),
         pytest.param({"slot": FIRST_SLOT - 1}, id="the slot before"),
         pytest.param({"slot": FIRST_SLOT + 4096}, id="the slot behind"),
         pytest.param({"source": station(1)}, id="another worker's address"),

@@ -12,16 +12,16 @@ from racks import WITHIN, means, rack
 from scripted_worker import scripted
 from test_bmv2 import BMV2
 from test_bmv2 import running_switch as bmv2
-from test_epochs import assert_sums, at_work, eventually, renew
+from test_terms import assert_sums, at_work, eventually, renew
 
-from innet.controller import innet_pb2 as pb
-from innet.controller.client import connect
 from innet.controller.deploy import deploy
 from innet.controller.election import Candidate, SwitchTaken
 from innet.controller.p4runtime import SwitchConnection
 from innet.controller.registry import Policy
 from innet.controller.server import ControllerServer
 from innet.p4.artifacts import artifact
+from innet.rpc import innet_pb2 as pb
+from innet.rpc.client import connect
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_bmv2_that_deploy_takes_by_force_comes_back_as_well(tmp_path: Path):
         stub.AddSwitch(pb.AddSwitchRequest(name="tor", grpc_address=address, ports=[1, 2]))
         with pytest.raises(SwitchTaken, match="a controller is in charge"):
             deployed(address)
-        switches = server.registry.switches
+        switches = server.controller.switches.views
         deployed(address, force=True, lanes=256)  # another program has nothing of the first
         eventually(lambda: not switches()[0].reachable)
         eventually(lambda: switches()[0].reachable)

@@ -15,8 +15,8 @@ from p4.v1 import p4runtime_pb2_grpc
 from p4runtime_client import WITHIN
 from switches import COMMAND, STOPS_WITHIN, running_switch
 
-from innet.certificates import make
 from innet.errors import UsageError
+from innet.rpc.certificates import make
 from innet.switch.p4runtime.credentials import TlsFiles
 
 

@@ -12,13 +12,13 @@ import pytest
 from authorities import expired, forget_roles, mixed, unchecked
 from commands import refuse, run, serving
 
-from innet import tls
-from innet.certificates import make
-from innet.controller import innet_pb2 as pb
-from innet.controller import innet_pb2_grpc as rpc
-from innet.controller.client import connect, translated
 from innet.controller.server import ControllerServer
 from innet.errors import ControllerUnreachable, InnetError, NotAuthorized, UsageError
+from innet.rpc import innet_pb2 as pb
+from innet.rpc import innet_pb2_grpc as rpc
+from innet.rpc import tls
+from innet.rpc.certificates import make
+from innet.rpc.client import connect, translated
 
 HERE = "127.0.0.1"
 NOT_ITS_NAME = "127.0.0.2"

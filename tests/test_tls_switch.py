@@ -21,11 +21,11 @@ from p4.v1 import p4runtime_pb2_grpc
 from racks import free_cables, means
 from switches import running_switch
 
-from innet import tls
 from innet.controller.p4runtime import SwitchConnection
-from innet.demo.rack import free_tcp_port
 from innet.errors import NotAuthorized, SwitchError
 from innet.host.agent import join
+from innet.local.ports import free_tcp_port
+from innet.rpc import tls
 
 BMV2 = "simple_switch_grpc"
 ANSWERS_WITHIN = 10.0

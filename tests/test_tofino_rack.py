@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from aggregation_rack import EPOCH, FIRST_SLOT, SLOT_PREFIX, number, station
+from aggregation_rack import FIRST_SLOT, SLOT_PREFIX, TERM, number, station
 from aggregation_rack import SERVICE as HERE
 from chip_files import make
 from commands import run, serving
@@ -20,12 +20,12 @@ from tofino_rack import free_cables, model_chip, tofino_rack, tofino_tree
 from tofino_switch import TofinoSwitch
 from trees import integers, sums
 
-from innet.controller import innet_pb2 as pb
 from innet.controller.names import Names, group
 from innet.host import membership
-from innet.host.transport import Patience
+from innet.host.transport import Timeouts
 from innet.p4 import tofino
 from innet.p4.artifacts import Artifact
+from innet.rpc import innet_pb2 as pb
 from innet.wire.check import seal
 from innet.wire.frames import ENCAPSULATION_BYTES, encapsulation
 from innet.wire.layout import HEADER_BYTES, Kind, Operation
@@ -50,7 +50,7 @@ def test_agents_sum_through_the_compiled_program(kind: str, tmp_path: Path):
             assert one.traffic.corrupted == other.traffic.corrupted == 0
             assert one.fallbacks == {}
             counted = rack.show(job).counters
-            # More where an epoch began anew, because the model was slow.
+            # More where a term began anew, because the model was slow.
             assert counted.waiting >= counted.completed >= one.traffic.chunks
         assert chip.errors == []
 
@@ -78,7 +78,7 @@ def test_two_racks_below_a_chip_sum_as_one(kinds: tuple[str, str], tmp_path: Pat
         assert tree["left"].raised > 0
         assert tree["right"].raised > 0
         assert tree["top"].raised == 0
-        # More where an epoch began anew, because the model was slow.
+        # More where a term began anew, because the model was slow.
         assert min(each.completed for each in tree.values()) >= agents[0].traffic.chunks
         for agent in agents:
             assert agent.traffic.corrupted == 0
@@ -102,7 +102,7 @@ def test_who_expects_seals_takes_nothing_from_a_tofino(tmp_path: Path, monkeypat
         rack.job(1, slots=1) as job,
         contextlib.ExitStack() as stack,
     ):
-        agent = rack.join(job, 0, patience=Patience(switch=WITHIN, workers=WITHIN))
+        agent = rack.join(job, 0, timeouts=Timeouts(switch=WITHIN, workers=WITHIN))
         stack.callback(agent.close, abandon=True)
         future = agent.submit(np.ones(10, np.float32))
         until = time.monotonic() + WITHIN
@@ -181,7 +181,7 @@ def two_workers(names: Names) -> list[p4rt.Entity]:
     for rank in (0, 1):
         at = station(rank + 1)
         where = {"address": at.ip_number, "udp_port": at.udp_port}
-        slots = {"job": 7, "epoch": EPOCH, "slot": (FIRST_SLOT, SLOT_PREFIX)}
+        slots = {"job": 7, "epoch": TERM, "slot": (FIRST_SLOT, SLOT_PREFIX)}
         params = {"worker": 1 << rank, "quorum": 2, "group": 7, "job_index": 7}
         found += [
             names.entry("workers", {"port": rank + 1, **where, **slots}, "admit", params),
@@ -195,7 +195,7 @@ def contribution(rank: int) -> bytes:
     """Return a contribution of the station at port rank + 1."""
     source = station(rank + 1)
     packet = blank(1, 64, Kind.CONTRIBUTION, encapsulation(source, HERE, packet_bytes(64)))
-    fields = {"job": 7, "epoch": EPOCH, "slot": FIRST_SLOT, "sequence": 1}
+    fields = {"job": 7, "term": TERM, "slot": FIRST_SLOT, "sequence": 1}
     for name, value in {**fields, "operation": Operation.SUM}.items():
         packet[name] = value
     seal(packet, source.ip_number, source.udp_port)

@@ -19,9 +19,9 @@ from processes import Group, process_group
 from racks import Rack, rack
 
 import innet.torch
-from innet.controller import innet_pb2 as pb
-from innet.demo.rack import free_tcp_port
 from innet.errors import SumOverflow, TimedOut, UsageError, WorkersMissing
+from innet.local.ports import free_tcp_port
+from innet.rpc import innet_pb2 as pb
 
 SIZE = 2
 CABLES = 3
@@ -409,7 +409,7 @@ def slotless(rank: int) -> tuple[list[float], str]:
     group = dist.new_group()
     tensor = torch.full((100,), rank + 1.0)
     dist.all_reduce(tensor, group=group)
-    fallbacks = group._seat.agent.fallbacks
+    fallbacks = group._membership.agent.fallbacks
     dist.destroy_process_group(group)
     return tensor[:2].tolist(), str(dict(fallbacks))
 

@@ -14,7 +14,9 @@ import pytest
 from commands import BIN
 from test_demo import marked, until
 
-from innet.demo.rack import Rack, free_tcp_port, local_rack, spawned
+from innet.local.ports import free_tcp_port
+from innet.local.processes import spawned
+from innet.local.rack import Rack, local_rack
 
 HERE = Path(__file__).parent
 WITHIN = 200.0
@@ -44,16 +46,16 @@ def trained(rack: Rack, commands: list[list[str]], links: list[str]) -> list[lis
     return sorted(said)
 
 
-def test_a_worker_that_dies_is_started_again_and_all_go_on_in_a_new_epoch(tmp_path: Path):
+def test_a_worker_that_dies_is_started_again_and_all_go_on_in_a_new_term(tmp_path: Path):
     with local_rack(2) as rack:
-        before = rack.describe_job().epoch
+        before = rack.describe_job().term
         command = [
             *TORCHRUN, "--standalone", "--nproc-per-node", "2", "--max-restarts", "1",
             WORKER, str(tmp_path), "3",
         ]  # fmt: skip
         first, second = trained(rack, [command], [",".join(rack.links)])
-    assert first[:7] == ["rank", "0", "restarts", "1", "from", "3", "epoch"]
-    assert second[:7] == ["rank", "1", "restarts", "1", "from", "3", "epoch"]
+    assert first[:7] == ["rank", "0", "restarts", "1", "from", "3", "term"]
+    assert second[:7] == ["rank", "1", "restarts", "1", "from", "3", "term"]
     assert first[7:] == second[7:]
     assert int(first[7]) > before
 

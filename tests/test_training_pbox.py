@@ -17,8 +17,8 @@ from training_problem import (
     weights,
 )
 
-from innet import pbox
 from innet.errors import UsageError
+from innet.servers import pbox
 from innet.training import make
 from innet.training.server import Rule
 from innet.training.transports import threads

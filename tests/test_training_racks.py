@@ -10,8 +10,8 @@ from torch.nn.utils import vector_to_parameters
 from training_problem import close, fresh_model, loss_of, mean_gradient, weights
 from trees import Forest, forest
 
-from innet import pbox
 from innet.errors import UsageError
+from innet.servers import pbox
 from innet.training import make
 from innet.training.ps_racks import served
 from innet.training.transports import threads

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from one_worker import CHUNKS, EPOCH, LANES, SEAT, WITHIN, Switch, cabled
+from one_worker import CHUNKS, LANES, TERM, WITHIN, WORKER_INFO, Switch, cabled
 
-from innet.controller import innet_pb2 as pb
 from innet.errors import AllReduceError, LeftBehind, SwitchUnreachable, WorkersMissing
-from innet.host.bell import monotonic
-from innet.host.seat import Epoch, Patience, Seat
+from innet.host.job import Term, Timeouts, WorkerInfo
 from innet.host.transport import SwitchTransport
+from innet.host.waker import monotonic
+from innet.rpc import innet_pb2 as pb
 from innet.wire.layout import Flag, Kind, Operation
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def switch() -> Iterator[Switch]:
 
 
 @dataclass
-class Stay:
+class JobView:
     """The membership as the transport sees it, with a record of its messages."""
 
     departures: Callable[[], Mapping[int, str]] = dict
@@ -58,27 +58,27 @@ class Stay:
 
 
 class Worker:
-    """A transport in its first epoch, with a thread of its own for each exchange."""
+    """A transport in its first term, with a thread of its own for each exchange."""
 
     def __init__(
         self,
         switch: Switch,
-        stay: Stay | None = None,
-        seat: Seat = SEAT,
-        patience: Patience | None = None,
-        epoch: Epoch = EPOCH,
+        job: JobView | None = None,
+        info: WorkerInfo = WORKER_INFO,
+        timeouts: Timeouts | None = None,
+        term: Term = TERM,
     ) -> None:
-        self.stay = stay or Stay()
-        patience = patience or Patience(WITHIN, WITHIN)
-        self.transport = SwitchTransport(switch.link, seat, monotonic, self.stay, patience)
-        self.transport.begin(epoch)
+        self.job = job or JobView()
+        timeouts = timeouts or Timeouts(WITHIN, WITHIN)
+        self.transport = SwitchTransport(switch.link, info, monotonic, self.job, timeouts)
+        self.transport.begin(term)
         self.pool = switch.in_the_end.enter_context(ThreadPoolExecutor(1))
         switch.in_the_end.callback(self.stop, switch)
 
     def stop(self, switch: Switch) -> None:
         """End the exchange that is under way, if there is one."""
-        self.stay.end = AllReduceError("the test is over")
-        switch.bell.ring()
+        self.job.end = AllReduceError("the test is over")
+        switch.waker.wake()
 
     def start(
         self, chunks: np.ndarray = CHUNKS, operation: Operation = Operation.SUM, flags=None,
@@ -152,7 +152,7 @@ def test_who_leaves_after_contributing_is_not_missed(switch: Switch):
         times_asked += worker.transport.traffic.packets_received > 0
         return {1: "it has left the job"} if times_asked > 1 else {}
 
-    worker = Worker(switch, Stay(departed))
+    worker = Worker(switch, JobView(departed))
     running = worker.start(CHUNKS[:1])
     switch.answer(switch.take(), Kind.PENDING, workers=0b001)
     switch.take()
@@ -165,23 +165,23 @@ def keep_answering(switch: Switch, running: "Future[Reduction]", arrived: tuple[
     """Answer that others are missing. Only answers long after a departure count, so give many."""
 
     def reply(packet: np.ndarray) -> None:
-        switch.answer(packet, Kind.PENDING, arrived[int(packet["slot"][0]) - EPOCH.first_slot])
+        switch.answer(packet, Kind.PENDING, arrived[int(packet["slot"][0]) - TERM.first_slot])
 
     serve(switch, running, reply)
 
 
 @pytest.mark.parametrize("arrived", [(0b101, 0b011), (0b101, 0b101)])
 def test_who_left_without_contributing_is_named(switch: Switch, arrived: tuple[int, int]):
-    worker = Worker(switch, Stay(lambda: {1: "it has left the job"}))
+    worker = Worker(switch, JobView(lambda: {1: "it has left the job"}))
     running = worker.start()
     keep_answering(switch, running, arrived)
     failure(running, WorkersMissing, "the all-reduce cannot finish: worker 1: it has left the job")
 
 
 def test_who_left_is_not_missed_where_enough_others_are_left(switch: Switch):
-    seat = Seat(SEAT.job, SEAT.rank, workers=3, fewest=2, lanes=LANES)
+    info = WorkerInfo(WORKER_INFO.job, WORKER_INFO.rank, workers=3, min_workers=2, lanes=LANES)
     gone = {1: "it has left the job"}
-    worker = Worker(switch, Stay(lambda: gone), seat)
+    worker = Worker(switch, JobView(lambda: gone), info)
     running = worker.start(CHUNKS[:1])
     for _ in range(6):  # for longer than an answer can be in flight
         packet = switch.take()
@@ -195,15 +195,15 @@ def test_who_left_is_not_missed_where_enough_others_are_left(switch: Switch):
 
 
 def test_what_ends_the_stay_ends_the_exchange(switch: Switch):
-    stay = Stay(end=AllReduceError("the stay is over"))
-    failure(Worker(switch, stay).start(), AllReduceError, "the stay is over")
+    job = JobView(end=AllReduceError("the membership is over"))
+    failure(Worker(switch, job).start(), AllReduceError, "the membership is over")
 
 
-def test_answers_that_are_not_for_this_job_and_epoch_are_no_sign_of_life(switch: Switch):
-    worker = Worker(switch, patience=Patience(switch=1.0))
+def test_answers_that_are_not_for_this_job_and_term_are_no_sign_of_life(switch: Switch):
+    worker = Worker(switch, timeouts=Timeouts(switch=1.0))
     running = worker.start(CHUNKS[:1])
     packet = switch.take()
-    for name in ("version", "job", "epoch", "slot", "sequence"):
+    for name in ("version", "job", "term", "slot", "sequence"):
         foreign = packet.copy()
         foreign[name] += 1
         switch.answer(foreign, Kind.RESULT)
@@ -213,7 +213,7 @@ def test_answers_that_are_not_for_this_job_and_epoch_are_no_sign_of_life(switch:
 
 
 def test_answers_that_are_not_intact_are_counted_and_no_sign_of_life(switch: Switch):
-    worker = Worker(switch, patience=Patience(switch=1.0))
+    worker = Worker(switch, timeouts=Timeouts(switch=1.0))
     running = worker.start(CHUNKS[:1])
     packet = switch.take()
     switch.answer(packet, Kind.PENDING)
@@ -224,38 +224,38 @@ def test_answers_that_are_not_intact_are_counted_and_no_sign_of_life(switch: Swi
     assert worker.transport.traffic.corrupted == 1
 
 
-def test_silence_is_trouble_once_an_epoch_and_later_in_the_next_one(switch: Switch):
-    worker = Worker(switch, patience=Patience(switch=1.5))
+def test_silence_is_trouble_once_a_term_and_later_in_the_next_one(switch: Switch):
+    worker = Worker(switch, timeouts=Timeouts(switch=1.5))
     failure(worker.start(), SwitchUnreachable, "is it running, and does it still hold this job?")
-    [first] = worker.stay.troubles
+    [first] = worker.job.troubles
     assert first.startswith("the switch has not answered for 1.")
     worker = Worker(switch)
     running = worker.start()
-    while not worker.stay.troubles:
+    while not worker.job.troubles:
         assert not running.done()
-    worker.stay.end = AllReduceError("another epoch")
-    failure(running, AllReduceError, "another epoch")
-    worker.stay.end = None
-    worker.transport.begin(Epoch(10, EPOCH.path, EPOCH.first_slot, EPOCH.slots))
+    worker.job.end = AllReduceError("another term")
+    failure(running, AllReduceError, "another term")
+    worker.job.end = None
+    worker.transport.begin(Term(10, TERM.path, TERM.first_slot, TERM.slots))
     running = worker.start()
-    while len(worker.stay.troubles) == 1:
+    while len(worker.job.troubles) == 1:
         assert not running.done()
-    worker.stay.end = AllReduceError("yet another one")
+    worker.job.end = AllReduceError("yet another one")
     failure(running, AllReduceError, "yet another one")
-    seconds = [float(reason.split()[-2]) for reason in worker.stay.troubles]
+    seconds = [float(reason.split()[-2]) for reason in worker.job.troubles]
     assert seconds[1] >= 2 * 1.0
 
 
 def test_time_in_which_the_worker_itself_did_not_run_is_no_silence_of_the_switch(switch: Switch):
     """For example after a SIGSTOP, or while another thread holds the interpreter lock."""
 
-    class Stopped(Stay):
+    class Stopped(JobView):
         def check(self) -> None:
             if worker.transport._probes.unanswered == 2 and not self.waited_for:
                 threading.Event().wait(1.5)
                 self.waited_for.append((1.5, ()))
 
-    worker = Worker(switch, Stopped(), patience=Patience(switch=1.0))
+    worker = Worker(switch, Stopped(), timeouts=Timeouts(switch=1.0))
     error = worker.start().exception(WITHIN)
     assert type(error) is SwitchUnreachable
     [seconds] = re.findall(r"has not answered for (\S+) s", str(error))
@@ -264,35 +264,35 @@ def test_time_in_which_the_worker_itself_did_not_run_is_no_silence_of_the_switch
 
 def test_without_the_controller_the_silence_of_the_switch_is_borne(switch: Switch):
     """Only the controller knows another way to sum. The wait for it is as long as for other workers."""
-    worker = Worker(switch, patience=Patience(switch=0.2, workers=1.5))
-    worker.stay.reached = False
+    worker = Worker(switch, timeouts=Timeouts(switch=0.2, workers=1.5))
+    worker.job.reached = False
     failure(worker.start(), SwitchUnreachable, "the switch has not answered for 1")
 
 
-def test_silence_adds_up_over_epochs_until_the_job_goes_on(switch: Switch):
-    worker = Worker(switch, patience=Patience(switch=1.5))
+def test_silence_adds_up_over_terms_until_the_job_goes_on(switch: Switch):
+    worker = Worker(switch, timeouts=Timeouts(switch=1.5))
     for number in range(10, 20):
         running = worker.start()
-        while not worker.stay.troubles:
+        while not worker.job.troubles:
             if running.done():
                 failure(running, SwitchUnreachable, "the switch has not answered for")
                 assert number > 10
                 return
-        worker.stay.troubles.clear()
-        worker.stay.end = AllReduceError("another epoch")
+        worker.job.troubles.clear()
+        worker.job.end = AllReduceError("another term")
         assert running.exception(WITHIN)
-        worker.stay.end = None
-        worker.transport.begin(Epoch(number, EPOCH.path, EPOCH.first_slot, EPOCH.slots))
+        worker.job.end = None
+        worker.transport.begin(Term(number, TERM.path, TERM.first_slot, TERM.slots))
     raise AssertionError("it never gives up")
 
 
 def test_others_that_do_not_come_are_waited_for_only_so_long(switch: Switch):
-    worker = Worker(switch, patience=Patience(switch=WITHIN, workers=1.0))
+    worker = Worker(switch, timeouts=Timeouts(switch=WITHIN, workers=1.0))
     running = worker.start()
     keep_answering(switch, running, (0b101, 0b001))
     failure(running, WorkersMissing, "no contribution from workers [1, 2] for 1 s")
-    assert (1, 2) in [ranks for _, ranks in worker.stay.waited_for]
-    assert not worker.stay.troubles
+    assert (1, 2) in [ranks for _, ranks in worker.job.waited_for]
+    assert not worker.job.troubles
 
 
 def test_who_is_told_that_a_chunk_is_over_has_been_left_behind(switch: Switch):
@@ -318,16 +318,16 @@ def test_the_first_result_is_shown_as_soon_as_it_is_there(switch: Switch):
     failure(running, AllReduceError, "not this")
 
 
-def test_sequence_numbers_go_on_within_an_epoch_and_begin_again_with_the_next(switch: Switch):
+def test_sequence_numbers_go_on_within_a_term_and_begin_again_with_the_next(switch: Switch):
     worker = Worker(switch)
-    for epoch, sequences in ((EPOCH, (1, 2)), (Epoch(11, EPOCH.path, 32, 2), (1, 2))):
-        worker.transport.begin(epoch)
+    for term, sequences in ((TERM, (1, 2)), (Term(11, TERM.path, 32, 2), (1, 2))):
+        worker.transport.begin(term)
         for sequence in sequences:
             running = worker.start(CHUNKS[:1])
             while not running.done():
                 packet = switch.take()
-                if packet["epoch"] == epoch.number and packet["sequence"] == sequence:
-                    assert packet["slot"] == epoch.first_slot
+                if packet["term"] == term.number and packet["sequence"] == sequence:
+                    assert packet["slot"] == term.first_slot
                     switch.answer(packet, Kind.RESULT)
                     running.result(WITHIN)
 
@@ -341,10 +341,10 @@ def test_progress_says_what_is_missing_and_where(switch: Switch):
     while (progress.remaining, progress.missing) != (1, 0b100):
         progress = pb.Progress()
         worker.transport.fill(progress)
-    assert (progress.chunk, progress.slot, progress.sequence) == (1, EPOCH.first_slot + 1, 1)
+    assert (progress.chunk, progress.slot, progress.sequence) == (1, TERM.first_slot + 1, 1)
     assert progress.stuck_s >= 0
     assert progress.timeout_s > progress.round_trip_s
-    assert progress.window == EPOCH.slots
+    assert progress.window == TERM.slots
     switch.answer(switch.take_chunk(1), Kind.RESULT)
     running.result(WITHIN)
     progress = pb.Progress()

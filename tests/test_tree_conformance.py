@@ -8,12 +8,12 @@ from itertools import count
 import numpy as np
 import pytest
 from aggregation_rack import (
-    EPOCH,
     FIRST_SLOT,
     LANES,
     NAMES,
     SERVICE,
     SLOT_PREFIX,
+    TERM,
     Job,
     aggregation_rack,
     number,
@@ -63,7 +63,7 @@ def kind(request):
 @pytest.fixture(scope="module")
 def rack(kind):
     with SWITCHES[kind](OTHER_UPLINK) as running:
-        slots = {"epoch": EPOCH, "slot": (FIRST_SLOT, SLOT_PREFIX)}
+        slots = {"epoch": TERM, "slot": (FIRST_SLOT, SLOT_PREFIX)}
         link = {"parent": number(SERVICE.ip_bytes), "address": number(HERE.ip_bytes)}
         up = {"mac": number(HERE.mac_bytes), "address": number(HERE.ip_bytes), "port": UPLINK}
         place = {"group": BELOW, "job_index": BELOW}
@@ -90,7 +90,7 @@ def answer(for_job: Job, kind: Kind, sequence: int, workers: int, value, **chang
     """Return an answer of the parent to this switch."""
     source, target = changes.pop("source", SERVICE), changes.pop("target", HERE)
     packet = blank(1, LANES, kind, encapsulation(source, target, packet_bytes(LANES)))
-    fields = {"job": for_job.job, "epoch": EPOCH, "slot": for_job.slot, "sequence": sequence}
+    fields = {"job": for_job.job, "term": TERM, "slot": for_job.slot, "sequence": sequence}
     fields |= {"operation": Operation.SUM, "count": TOTAL, "workers": workers}
     for name, content in {**fields, **changes}.items():
         packet[name] = content
@@ -105,7 +105,7 @@ def raised(job: Job) -> np.void:
     assert frame[26:34] == HERE.ip_bytes + SERVICE.ip_bytes
     packet = np.frombuffer(frame, packet_dtype(LANES, ENCAPSULATION_BYTES))
     assert intact(packet, HERE.ip_number, HERE.udp_port)
-    assert (packet["kind"], packet["job"], packet["epoch"]) == (Kind.CONTRIBUTION, job.job, EPOCH)
+    assert (packet["kind"], packet["job"], packet["term"]) == (Kind.CONTRIBUTION, job.job, TERM)
     return packet[0]
 
 
@@ -222,7 +222,7 @@ def test_a_result_is_heard_at_the_uplink_only(job, port):
     [
         ({"source": station(3)}, {}),  # not from the parent: bridged like any frame
         ({"target": SERVICE}, {"spoofed": 1}),
-        ({"epoch": EPOCH + 1}, {"refused": 1}),
+        ({"term": TERM + 1}, {"refused": 1}),
         ({"job": TOP}, {"refused": 1}),
         ({"slot": 5}, {"refused": 1}),
         ({"kind": Kind.CONTRIBUTION}, {"refused": 1}),

@@ -10,11 +10,11 @@ from faults import DOWN, UP, Faults
 from racks import WITHIN, means, rack, random_vectors
 from trees import Forest, finish, forest, integers, submit, sums
 
-from innet.controller import innet_pb2 as pb
 from innet.errors import InnetError
 from innet.observe.diagnosis import diagnose
 from innet.observe.findings import Severity
-from innet.observe.sample import View, take, watch
+from innet.observe.sample import Observation, sample_job, sample_twice
+from innet.rpc import innet_pb2 as pb
 
 LANES = 64
 
@@ -90,7 +90,7 @@ def test_a_rack_of_one_worker_sums_with_others(spine: Forest):
 
 
 def test_a_job_over_several_switches_needs_all_workers(spine: Forest):
-    for asked in ({"quorum": 2}, {"fewest": 1}):
+    for asked in ({"quorum": 2}, {"min_workers": 1}):
         with (
             pytest.raises(InnetError, match="needs all of its workers"),
             spine.job("tor", 3, **asked),
@@ -235,8 +235,8 @@ def test_swapped_uplinks_are_named_by_those_who_look():
             )
             assert said in done.stderr
         with made.job("top", 2) as (job, _):
-            sample = take(made.stub, job)
-            whats = [each.what for each in diagnose(View(sample, sample))]
+            sample = sample_job(made.stub, job)
+            whats = [each.statement for each in diagnose(Observation(sample, sample))]
             assert sum("was said to lead to" in each for each in whats) == 2
 
 
@@ -252,9 +252,9 @@ def test_a_killed_leaf_is_what_the_doctor_names():
         name = made.show().name
         while made.switch("b").reachable or made.show(name).path != pb.PATH_NONE:
             threading.Event().wait(0.05)
-        view = watch(lambda: take(made.stub, name), 0.5)
-        problems = [each for each in diagnose(view) if each.severity == Severity.PROBLEM]
-        assert [each.what for each in problems] == ["the switch b is down"], problems
+        observation = sample_twice(lambda: sample_job(made.stub, name), 0.5)
+        problems = [each for each in diagnose(observation) if each.severity == Severity.PROBLEM]
+        assert [each.statement for each in problems] == ["the switch b is down"], problems
         for agent in agents:
             agent.close(abandon=True)
         for each in running:

@@ -15,15 +15,15 @@ from racks import WITHIN
 from trees import Forest, finish, forest, integers, submit, sums
 
 import innet
-from innet.controller import innet_pb2 as pb
 from innet.errors import SwitchUnreachable, WorkersMissing
 from innet.host.agent import Agent
+from innet.host.job import Timeouts
 from innet.host.parameters import RackedParameters
-from innet.host.seat import Patience
 from innet.observe.diagnosis import diagnose
 from innet.observe.findings import Finding, Severity
-from innet.observe.sample import take, watch
-from innet.pbox import Momentum
+from innet.observe.sample import sample_job, sample_twice
+from innet.rpc import innet_pb2 as pb
+from innet.servers.pbox import Momentum
 
 AT = ["left", "right", "right"]
 LEFT = 0
@@ -70,11 +70,11 @@ def test_when_the_cable_is_mended_the_sum_is_made(racks: Forest):
         check(agents, 1)
         for seed in (2, 3):
             vectors = integers(seed, 3, 20_000)
-            epoch = racks.show().epoch
+            term = racks.show().term
             with cut(racks):
                 running = submit(agents, vectors)
-                # The left rack's worker notices: it gets no answers, and asks for another epoch.
-                until(lambda before=epoch: racks.show().epoch != before)
+                # The left rack's worker notices: it gets no answers, and asks for another term.
+                until(lambda before=term: racks.show().term != before)
                 assert not any(each.done() for each in running)
             for result in finish(running):
                 np.testing.assert_array_equal(result, exact(vectors))
@@ -83,10 +83,10 @@ def test_when_the_cable_is_mended_the_sum_is_made(racks: Forest):
 
 
 def test_a_cable_that_stays_cut_is_an_error_for_all_and_soon(racks: Forest):
-    patience = Patience(switch=1.5, workers=10.0)
+    timeouts = Timeouts(switch=1.5, workers=10.0)
     with racks.job("pbox", 3) as (name, token), contextlib.ExitStack() as stack:
         agents = [
-            stack.enter_context(racks.worker(name, token, rank, at, patience=patience))
+            stack.enter_context(racks.worker(name, token, rank, at, timeouts=timeouts))
             for rank, at in enumerate(AT)
         ]
         check(agents, 1)
@@ -108,7 +108,7 @@ def test_parameters_take_every_step_once_whenever_the_cable_is_cut(racks: Forest
     def work(agent: Agent, done: list[np.ndarray]) -> None:
         held = RackedParameters(agent, [values.copy()], Momentum(lr=1.0, momentum=1.0))
         for _ in range(steps):
-            held.step([gradients[agent.seat.rank]])
+            held.step([gradients[agent.info.rank]])
         done.append(held.values[0])
 
     with racks.workers("pbox", AT) as agents:
@@ -117,11 +117,11 @@ def test_parameters_take_every_step_once_whenever_the_cable_is_cut(racks: Forest
         for each in threads:
             each.start()
         for _ in range(cuts):
-            epoch = racks.show().epoch
+            term = racks.show().term
             with cut(racks):
                 until(
-                    lambda before=epoch: (
-                        racks.show().epoch != before or not any(each.is_alive() for each in threads)
+                    lambda before=term: (
+                        racks.show().term != before or not any(each.is_alive() for each in threads)
                     )
                 )
         for each in threads:
@@ -136,8 +136,8 @@ def test_the_doctor_says_at_which_switch_sums_wait_and_for_which(racks: Forest):
         check(agents, 1)
 
         def findings() -> dict[tuple[str, str], Finding]:
-            view = watch(lambda: take(racks.stub, racks.show().name), 1.0)
-            return {(each.rule, each.subject): each for each in diagnose(view)}
+            observation = sample_twice(lambda: sample_job(racks.stub, racks.show().name), 1.0)
+            return {(each.rule, each.subject): each for each in diagnose(observation)}
 
         with cut(racks):
             running = submit(agents, integers(2, 3, 2000))
@@ -146,7 +146,7 @@ def test_the_doctor_says_at_which_switch_sums_wait_and_for_which(racks: Forest):
         running = submit(agents[1:], integers(3, 3, 2000)[1:])
         until(lambda: ("rack_missing", "switch left") in findings())
         last = findings()
-        assert last["rack_missing", "switch left"].what == "sums wait at pbox for that of left"
+        assert last["rack_missing", "switch left"].statement == "sums wait at pbox for that of left"
         assert last["idle", "worker 0"].severity == Severity.PROBLEM
         assert not {("idle", "worker 1"), ("idle", "worker 2")} & set(last)
         finish(running + submit(agents[:1], integers(3, 3, 2000)[:1]))

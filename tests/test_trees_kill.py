@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from trees import Forest, finish, forest, integers, submit, sums
 
-from innet.controller import innet_pb2 as pb
 from innet.errors import InnetError
-from innet.host.transport import Patience
+from innet.host.transport import Timeouts
+from innet.rpc import innet_pb2 as pb
 
 AT = ["left", "left", "right"]
 
@@ -40,7 +40,7 @@ def test_switches_that_die_and_come_back_cost_no_sum(spine: Forest):
     with spine.workers("tor", AT) as agents:
         check(agents, 1)
         for seed, victim in enumerate(("left", "tor", "right"), 2):
-            epoch = spine.show().epoch
+            term = spine.show().term
             spine.switches[victim].kill()
             vectors = integers(seed, 3, 3000)
             running = submit(agents, vectors)
@@ -48,15 +48,15 @@ def test_switches_that_die_and_come_back_cost_no_sum(spine: Forest):
             for result in finish(running):
                 np.testing.assert_array_equal(result, exact(vectors))
             assert spine.show().path == pb.PATH_SWITCH
-            assert spine.show().epoch > epoch or epoch > 65_000
+            assert spine.show().term > term or term > 65_000
 
 
 def test_without_the_parent_there_is_an_error_for_all(spine: Forest):
     with spine.job("tor", 2) as (name, token):
-        patience = Patience(switch=1.0, workers=5.0)
+        timeouts = Timeouts(switch=1.0, workers=5.0)
         with (
-            spine.worker(name, token, 0, "left", patience=patience) as one,
-            spine.worker(name, token, 1, "right", patience=patience) as other,
+            spine.worker(name, token, 0, "left", timeouts=timeouts) as one,
+            spine.worker(name, token, 1, "right", timeouts=timeouts) as other,
         ):
             check([one, other], 1)
             spine.switches["tor"].kill()
@@ -74,4 +74,4 @@ def test_another_controller_goes_on_where_one_has_ended(spine: Forest, state: Pa
         after = spine.show()
         check(agents, 3)
     assert [each.switch for each in after.tree] == [each.switch for each in before.tree]
-    assert after.epoch == before.epoch
+    assert after.term == before.term

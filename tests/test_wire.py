@@ -16,7 +16,7 @@ from scapy.layers.l2 import Ether
 from scapy.packet import NoPayload, Packet, Padding
 
 import innet
-from innet.native import find_compiler
+from innet.native.compiler import find_compiler
 from innet.p4.artifacts import artifact
 from innet.wire.capture import Innet, Lanes
 from innet.wire.check import intact, seal, weight
@@ -56,7 +56,10 @@ def p4_header(name: str, lanes: int = 64) -> list[tuple[str, int]]:
     """Return (name, bits) of a P4 header's fields, in order."""
     body = re.search(rf"header\s+{name}\s*\{{(.*?)\}}", p4_text(lanes), re.DOTALL)
     assert body, f"no header {name} in {HEADERS_P4}"
-    return [(field, int(bits)) for bits, field in re.findall(r"bit<(\d+)>\s+(\w+)\s*;", body[1])]
+    return [
+        (field.replace("epoch", "term"), int(bits))
+        for bits, field in re.findall(r"bit<(\d+)>\s+(\w+)\s*;", body[1])
+    ]
 
 
 def p4_constants(prefix: str) -> dict[str, int]:

@@ -16,11 +16,11 @@ from racks import Rack
 from tofino_switch import TofinoSwitch
 from trees import Forest, Plan
 
-from innet.controller import innet_pb2 as pb
-from innet.controller.client import connect, translated
 from innet.controller.server import ControllerServer
-from innet.demo.rack import free_udp_ports
+from innet.local.ports import free_udp_ports
 from innet.p4.artifacts import Artifact
+from innet.rpc import innet_pb2 as pb
+from innet.rpc.client import connect, translated
 
 
 class ModelChip(Chip):

@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from compilers import assembly
 from tofino_parser import Parser, TooShortError
 from tofino_pipeline import Pipe
 
-from innet.p4 import tofino
 from innet.p4.artifacts import Artifact
 
 CPU_PORTS = {"tofino": 192, "tofino2": 0}
@@ -21,7 +21,7 @@ FORMATS = {
     "ipv4": "version:4 header_length:4 type_of_service:8 total_length:16 identification:16 flags:3 "
     "fragment_offset:13 time_to_live:8 protocol:8 checksum:16 source:32 destination:32",
     "udp": "source:16 destination:16 length:16 checksum:16",
-    "innet": "version:8 kind:8 operation:8 count:8 job:16 epoch:16 slot:16 flags:16 sequence:32 "
+    "innet": "version:8 kind:8 operation:8 count:8 job:16 term:16 slot:16 flags:16 sequence:32 "
     "workers:32 check:32",
     "front": "version:8 kind:8 operation:8 count:8 job:16",
     "lanes": " ".join(f"lane_{n:02x}:32" for n in range(64)),
@@ -86,9 +86,9 @@ class TofinoSwitch:
     """The running program: `insert` entries in P4Runtime's form, and `send` frames."""
 
     def __init__(self, chip: str) -> None:
-        assembly = tofino.assembly(chip)
-        self._ingress, self._egress = Pipe(assembly, "ingress"), Pipe(assembly, "egress")
-        self._parser = Parser(assembly, "ingress")
+        text = assembly(chip)
+        self._ingress, self._egress = Pipe(text, "ingress"), Pipe(text, "egress")
+        self._parser = Parser(text, "ingress")
         self._end, self._metadata = (12, 16) if chip == "tofino" else (20, 32)
         self.cpu_port = CPU_PORTS[chip]
         self._groups: dict[int, list[tuple[int, int]]] = {}

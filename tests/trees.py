@@ -15,14 +15,14 @@ import numpy as np
 from commands import BIN
 from faults import Faults, Wiring, faulty
 from mortal import Mortal
-from racks import PATIENCE, WITHIN
+from racks import TIMEOUTS, WITHIN
 from switches import COMMAND
 
-from innet.controller import innet_pb2 as pb
-from innet.controller.client import connect, translated
 from innet.controller.server import ControllerServer
-from innet.demo.rack import free_tcp_port, free_udp_ports
 from innet.host.agent import Agent, join
+from innet.local.ports import free_cables, free_tcp_port, port_options
+from innet.rpc import innet_pb2 as pb
+from innet.rpc.client import connect, translated
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -40,17 +40,17 @@ class Plan:
     def of(cls, hosts: Mapping[str, int], parents: Mapping[str, Sequence[str]]) -> "Plan":
         """Plan for `hosts[switch]` workers at each switch. A switch's parents have to come before it."""
         count = sum(hosts.values()) + sum(map(len, parents.values()))
-        ends = (f"127.0.0.1:{port}" for port in free_udp_ports(2 * count))
+        free = iter(free_cables(count))
         plan = cls()
         for name, places in hosts.items():
-            pairs = [(next(ends), next(ends)) for _ in range(places)]
-            plan.cables[name] = [f"udp:{near}/{far}" for near, far in pairs]
-            plan.links[name] = [f"udp:{far}/{near}" for near, far in pairs]
+            cables = [next(free) for _ in range(places)]
+            plan.cables[name] = [each.interface for each in cables]
+            plan.links[name] = [each.link for each in cables]
             plan.uplinks[name] = []
             for parent in parents.get(name, ()):
-                near, far = next(ends), next(ends)
-                plan.cables[name].append(f"udp:{near}/{far}")
-                plan.cables[parent].append(f"udp:{far}/{near}")
+                cable = next(free)
+                plan.cables[name].append(cable.interface)
+                plan.cables[parent].append(cable.link)
                 ports = len(plan.cables[name]), len(plan.cables[parent])
                 plan.uplinks[name].append(
                     pb.Uplink(parent=parent, port=ports[0], parent_port=ports[1])
@@ -58,7 +58,7 @@ class Plan:
         return plan
 
 
-_SERVER = (str(BIN / "innet"), "pbox", "parent")
+_SERVER = (str(BIN / "innet"), "pbox", "rack-server")
 
 
 class TreeSwitch(Mortal):
@@ -68,7 +68,7 @@ class TreeSwitch(Mortal):
         self, cables: Sequence[str], command: Sequence[str] = (COMMAND, "--no-p4")
     ) -> None:
         self.address = f"127.0.0.1:{free_tcp_port()}"
-        ports = [f"-i{number}@{cable}" for number, cable in enumerate(cables, 1)]
+        ports = port_options(cables)
         super().__init__(*command, "--grpc-server-addr", self.address, *ports)
 
 
@@ -101,7 +101,7 @@ class Forest:
     @contextlib.contextmanager
     def worker(self, job: str, token: str, rank: int, at: str, **more: Any) -> Iterator[Agent]:
         """Yield a worker at a free place of a switch."""
-        more, link = {"patience": PATIENCE, **more}, self.plan.links[at].pop()
+        more, link = {"timeouts": TIMEOUTS, **more}, self.plan.links[at].pop()
         try:
             with join(self.controller, job, rank, link, token=token, **more) as agent:
                 yield agent

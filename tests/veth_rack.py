@@ -10,15 +10,15 @@ import threading
 import numpy as np
 from commands import BIN
 
-from innet.controller import innet_pb2 as pb
-from innet.controller.client import connect
 from innet.controller.server import ControllerServer
-from innet.demo.rack import free_tcp_port
 from innet.host.agent import Agent, join
+from innet.local.ports import free_tcp_port
 from innet.observe.checklist import check
 from innet.observe.diagnosis import diagnose
 from innet.observe.roles import Role
-from innet.observe.sample import take, watch
+from innet.observe.sample import sample_job, sample_twice
+from innet.rpc import innet_pb2 as pb
+from innet.rpc.client import connect
 
 SERVICE, WORKER = "10.77.0.254", "10.77.0.1/24"
 ELEMENTS = 16_000
@@ -70,7 +70,7 @@ def main() -> None:
 def machine(environment: dict[str, str], name: str) -> list[str]:
     """Return what the check of this machine says about one of its subjects."""
     [found] = [each for each in check(Role.WORKER, environment) if each.subject == name]
-    return [found.severity.name, found.what, found.remedy]
+    return [found.severity.name, found.statement, found.remedy]
 
 
 def busy(agent: Agent, stub: object) -> list[list[str]]:
@@ -84,11 +84,11 @@ def busy(agent: Agent, stub: object) -> list[list[str]]:
     worker = threading.Thread(target=work)
     worker.start()
     try:
-        found = diagnose(watch(lambda: take(stub, "job"), 2.0))
+        found = diagnose(sample_twice(lambda: sample_job(stub, "job"), 2.0))
     finally:
         stop.set()
         worker.join()
-    return [[each.rule, each.what, each.remedy] for each in found]
+    return [[each.rule, each.statement, each.remedy] for each in found]
 
 
 def say(name: str, what: object) -> None:

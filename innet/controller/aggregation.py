@@ -14,17 +14,17 @@ import numpy as np
 import structlog
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from innet import tls
 from innet.controller import entries
 from innet.controller.defaults import uplink_address
 from innet.controller.names import all_groups
 from innet.controller.p4runtime import SwitchConnection
 from innet.controller.reconcile import Difference, Held, by_key, difference, key
+from innet.controller.records import Assignment, Attachment, SlotRange, SwitchRecord, Uplink
 from innet.controller.targets.choice import find
 from innet.controller.targets.interface import Program
 from innet.controller.transcript import Heard
-from innet.controller.values import Attachment, Place, SwitchRecord, Uplink, Wanted
 from innet.errors import SwitchError, UsageError
+from innet.rpc import tls
 from innet.wire.check import intact, seal
 from innet.wire.frames import ENCAPSULATION_BYTES, Address, encapsulation, mac_text
 from innet.wire.layout import HEADER_BYTES, VERSION, Kind
@@ -126,7 +126,7 @@ class AggregationSwitch:
         """Disconnect from the switch, which keeps running."""
         self._connection.close()
 
-    def hold(self, jobs: Sequence[Wanted]) -> dict[int, str]:
+    def hold(self, jobs: Sequence[Assignment]) -> dict[int, str]:
         """Make the switch hold its own entries and those of these jobs, and nothing else.
 
         Returns, by job, why the switch refused a job's entries.
@@ -156,9 +156,9 @@ class AggregationSwitch:
             self._held = found
         return missing + changed + strange, self._own.keys().isdisjoint(found)
 
-    def counters(self, place: Place) -> dict[str, int]:
+    def counters(self, slot_range: SlotRange) -> dict[str, int]:
         """Return a job's counts by counter, or 0 for a counter that the program lacks."""
-        cells = self._target.job_cells(self._connection.names, place.index)
+        cells = self._target.job_cells(self._connection.names, slot_range.index)
         counts = self._connection.count(*cells.values())
         return dict.fromkeys(COUNTERS, 0) | dict(zip(cells, counts, strict=True))
 
@@ -169,20 +169,20 @@ class AggregationSwitch:
         counts = iter(self._connection.count(*cells))
         return {port: {each: next(counts) for each in PORT_COUNTERS} for port in ports}
 
-    def reset_counters(self, place: Place) -> None:
+    def reset_counters(self, slot_range: SlotRange) -> None:
         """Set a job's counters to zero."""
-        cells = [*self._target.job_cells(self._connection.names, place.index).values()]
+        cells = [*self._target.job_cells(self._connection.names, slot_range.index).values()]
         for cell in cells:
             cell.counter_entry.data.packet_count = 0
         self._connection.modify(*cells)
 
-    def clear(self, place: Place) -> Iterator[None]:
+    def clear(self, slot_range: SlotRange) -> Iterator[None]:
         """Clear both copies of all of a job's slots, some in every step.
 
         P4Runtime cannot write BMv2's registers. Packets clear the cells instead, and come back as
         acknowledgements.
         """
-        slots = range(place.first_slot, place.first_slot + place.slots)
+        slots = range(slot_range.first_slot, slot_range.first_slot + slot_range.slots)
         cells = [(slot, copy) for slot in slots for copy in (0, 1)]
         burst = self._target.clears_at_once
         for start in range(0, len(cells), burst):
@@ -282,13 +282,13 @@ class AggregationSwitch:
         ports = [port for port in self._ports() if port not in silent]
         return by_key(entries.own_entities(names, self.service, ports, self._record.uplinks))
 
-    def _hold(self, jobs: Sequence[Wanted]) -> dict[int, str]:
+    def _hold(self, jobs: Sequence[Assignment]) -> dict[int, str]:
         self._own = self._own_entities()
         refused = {job.job: why for job in jobs if (why := self._target.objection(job))}
         jobs = [job for job in jobs if job.job not in refused]
         self._entities = {job.job: self._entities_of(job) for job in jobs}
-        stations = by_key(entries.stations(self._connection.names, jobs))
-        wanted = {**self._own, **stations}
+        forwarding = by_key(entries.forwarding_entities(self._connection.names, jobs))
+        wanted = {**self._own, **forwarding}
         for each in self._entities.values():
             wanted.update(each.inward)
             wanted.update(each.outward)
@@ -301,10 +301,10 @@ class AggregationSwitch:
             except SwitchError as problem:
                 self._recollect()
                 refused[number] = str(problem)
-        self._bridge(stations)
+        self._forward(forwarding)
         return refused
 
-    def _entities_of(self, job: Wanted) -> "_Entities":
+    def _entities_of(self, job: Assignment) -> "_Entities":
         """Return a job's entities, made anew only if the job has changed."""
         before = self._entities.get(job.job)
         if before and before.job == job:
@@ -338,17 +338,17 @@ class AggregationSwitch:
             del self._held[key(entity)]
         self._held.update(by_key([*change.modify, *change.insert]))
 
-    def _bridge(self, stations: Held) -> None:
+    def _forward(self, forwarding: Held) -> None:
         """Forward ordinary frames for the workers' hosts to their ports.
 
         Frames arrive without such an entry too, because they are flooded to all ports. So a refused
         entry is no reason to refuse a worker.
         """
         try:
-            self._apply(self._missing(stations))
+            self._apply(self._missing(forwarding))
         except SwitchError as problem:
             self._recollect()
-            _log.warning("some stations' frames go to all ports", why=str(problem))
+            _log.warning("some hosts' frames go to all ports", why=str(problem))
 
     def _describe(self, entity: p4rt.Entity) -> str:
         return self._connection.names.describe(entity)
@@ -358,7 +358,7 @@ class AggregationSwitch:
 class _Entities:
     """A job's entities in a switch: `inward` admits its workers, `outward` brings them results."""
 
-    job: Wanted
+    job: Assignment
     inward: Held
     outward: Held
 

@@ -9,14 +9,14 @@ from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 from p4.v1 import p4runtime_pb2_grpc
 
-from innet import tls
 from innet.controller.election import SwitchTaken
 from innet.controller.entries import whole_inward
 from innet.controller.names import Names
 from innet.controller.p4runtime import open_channel
+from innet.controller.records import SwitchRecord
 from innet.controller.transcript import Heard, watched
-from innet.controller.values import SwitchRecord
 from innet.errors import SwitchError
+from innet.rpc import tls
 
 _ANSWER_WITHIN = 5.0
 _NO_PROGRAM = grpc.StatusCode.FAILED_PRECONDITION

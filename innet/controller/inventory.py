@@ -3,15 +3,15 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from innet.controller import innet_pb2 as pb
-from innet.controller import views
+from innet.controller import messages
 from innet.controller.defaults import uplink_address
-from innet.controller.slots import Places
+from innet.controller.records import Assignment, SwitchRecord, Uplink
+from innet.controller.slots import SwitchAllocator
 from innet.controller.switches import Supervisor
 from innet.controller.targets.choice import find
 from innet.controller.targets.interface import Program
-from innet.controller.values import SwitchRecord, Uplink, Wanted
 from innet.errors import AlreadyExists, NotFound, UsageError
+from innet.rpc import innet_pb2 as pb
 from innet.wire.frames import Address
 
 
@@ -25,15 +25,28 @@ class Switch:
 
     record: SwitchRecord
     program: Program
-    places: Places
+    allocator: SwitchAllocator
     supervisor: Supervisor
-    wanted: dict[str, Wanted] = field(default_factory=dict)  # by job
+    assignments: dict[str, Assignment] = field(default_factory=dict)  # by job
     found: dict[int, str] = field(default_factory=dict)
+
+    def assign(self, job: str, assignment: Assignment | None) -> None:
+        """Set the entries that the switch should hold for a job, None while the job has no slots."""
+        if assignment == self.assignments.get(job):
+            return
+        if assignment:
+            self.assignments[job] = assignment
+        self.supervisor.wake()
+
+    def unassign(self, job: str) -> None:
+        """Drop the entries for a job that is over."""
+        if self.assignments.pop(job, None):
+            self.supervisor.wake()
 
     def view(self) -> pb.Switch:
         """Return the switch as clients see it."""
-        slots = self.places.slots
-        view = views.switch_view(
+        slots = self.allocator.slots
+        view = messages.switch_view(
             self.record, slots.slots, slots.free, reachable=self.supervisor.problem is None
         )
         view.problem = self.supervisor.problem or ""
@@ -61,6 +74,16 @@ def children(name: str, switches: Switches) -> list[str]:
     """Return the switches that have a link up to this one."""
     above = uplinks(switches).items()
     return [below for below, links in above if name in {link.parent for link in links}]
+
+
+def broadcast_domain(switch: str, uplinks: Mapping[str, tuple[Uplink, ...]]) -> set[str]:
+    """Return this switch and all switches that ordinary frames can reach from it."""
+    links = [(below, link.parent) for below, each in uplinks.items() for link in each]
+    found, before = {switch}, set[str]()
+    while found != before:
+        before = set(found)
+        found |= {end for link in links if found & {*link} for end in link}
+    return found
 
 
 def own_addresses(names: Iterable[str], switches: Switches) -> list[Address]:

@@ -20,11 +20,11 @@ from p4.v1 import p4runtime_pb2 as p4rt
 from p4.v1 import p4runtime_pb2_grpc
 from p4runtime_sh import p4runtime as shell
 
-from innet import tls
 from innet.controller.election import Id, SwitchTaken
 from innet.controller.names import Names
 from innet.controller.transcript import Heard, watched
 from innet.errors import NotAuthorized, SwitchError, SwitchOffline
+from innet.rpc import tls
 
 # This module reports errors itself. The client would log them again, at the root logger.
 logging.getLogger().addFilter(lambda record: record.pathname != shell.__file__)

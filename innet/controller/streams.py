@@ -3,9 +3,9 @@
 import queue
 from collections.abc import Iterator
 
-from innet.controller import innet_pb2 as pb
-from innet.controller.connection import Connection
 from innet.errors import InnetError, UsageError
+from innet.rpc import innet_pb2 as pb
+from innet.system.tcp import Connection
 
 
 class Stream:
@@ -16,7 +16,7 @@ class Stream:
         self.connection = connection
         self._outbox: queue.SimpleQueue[pb.JoinEvent | InnetError | None] = queue.SimpleQueue()
 
-    def tell(self, event: pb.JoinEvent) -> None:
+    def send(self, event: pb.JoinEvent) -> None:
         """Queue an event for the worker."""
         self._outbox.put(event)
 

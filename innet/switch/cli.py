@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import structlog
 import typer
 
-from innet import commands, logs
-from innet.addresses import check_address, check_plain_text
 from innet.errors import UsageError
+from innet.rpc.addresses import check_address, check_plain_text, served_address
 from innet.switch.pcap import capture
 from innet.switch.ports import MOST_PORTS, Port, open_port
+from innet.telemetry import logs
+from innet.terminal.app import run
+from innet.terminal.options import MetricsAddress, Verbose
+from innet.terminal.signals import StopRequest
 
 if TYPE_CHECKING:
     import grpc
@@ -70,18 +73,8 @@ GrpcAsksClients = Annotated[
     typer.Option("--grpc-server-with-client-auth", help="Require a certificate from every client."),
 ]
 CpuPort = Annotated[int, typer.Option(help="The port that leads to the controller.")]
-MetricsAddress = Annotated[
-    str | None,
-    typer.Option(
-        "--metrics-addr",
-        metavar="HOST:PORT",
-        help="Serve [b]/metrics[/b] for Prometheus at this address.",
-    ),
-]
 LOOPBACK = "127.0.0.1:9559"
 """The default address of P4Runtime."""
-
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log more details.")]
 
 
 class Endpoint(NamedTuple):
@@ -117,7 +110,7 @@ def switch(
     seed: Annotated[
         int | None, typer.Option(help="Seed the program's random numbers, for tests.")
     ] = None,
-    metrics_address: MetricsAddress = None,
+    metrics_address: MetricsAddress = "",
     priority_queues: Annotated[
         int,
         typer.Option(min=1, max=8, help="Queues per port, selected by standard_metadata.priority."),
@@ -185,7 +178,7 @@ def serve_until_stopped(
     service: "P4RuntimeService",
     device: "Device",
     endpoint: Endpoint,
-    metrics_address: str | None = None,
+    metrics_address: str = "",
 ) -> None:
     """Serve a device over P4Runtime until SIGINT or SIGTERM, and metrics if there is an address.
 
@@ -201,8 +194,8 @@ def serve_until_stopped(
         server, port = serve(service, *endpoint)
         stack.callback(lambda: server.stop(grace=0.5).wait())
         stack.callback(service.arbitration.close)
-        stop = commands.StopRequest()  # from before the switch prints that it is ready
-        sys.stdout.write(f"P4Runtime {commands.served_address(endpoint.address, port)}\n")
+        stop = StopRequest()  # from before the switch prints that it is ready
+        sys.stdout.write(f"P4Runtime {served_address(endpoint.address, port)}\n")
         if metrics:
             sys.stdout.write(f"Metrics {metrics}\n")
         sys.stdout.flush()
@@ -279,4 +272,4 @@ def main() -> None:
     ``=FOLDER`` uses the working folder.
     """
     arguments = [argument for argument in sys.argv[1:] if argument != "--"]
-    commands.run(app, ["--pcap=." if each == "--pcap" else each for each in arguments])
+    run(app, ["--pcap=." if each == "--pcap" else each for each in arguments])

@@ -10,6 +10,7 @@ from typing import Any
 
 from innet.errors import UnsupportedProgram
 from innet.switch import ir
+from innet.switch.constants import COUNTER_BYTES, MAX_FRAME, METER_BYTES
 from innet.switch.layout import storage_bytes
 
 MAX_ELEMENTS = 1 << 26
@@ -18,7 +19,7 @@ MAX_ELEMENTS = 1 << 26
 MAX_STATE = 1 << 30
 """The most bytes of all registers, counters and meters together."""
 
-MAX_BITS = 8 << 16
+MAX_BITS = 8 * MAX_FRAME
 """The most bits of a field, a cell, an argument or a select key: the bits of the longest frame."""
 
 MAX_PACKET = 1 << 18
@@ -33,7 +34,6 @@ MAX_DIGEST = 1 << 15
 MAX_ID = (1 << 32) - 2
 """The largest number that tells actions apart. The next one stands for no action."""
 
-_COUNTER_BYTES, _METER_BYTES = 16, 80
 _LONGEST_SHOWN = 40
 
 
@@ -68,8 +68,8 @@ def check(program: ir.Program) -> None:
 
 def _check_state(program: ir.Program) -> None:
     size = sum(each.size * storage_bytes(each.bits) for each in program.registers)
-    size += sum(each.size for each in program.counters) * _COUNTER_BYTES
-    size += sum(each.size for each in program.meters) * _METER_BYTES
+    size += sum(each.size for each in program.counters) * COUNTER_BYTES
+    size += sum(each.size for each in program.meters) * METER_BYTES
     number("the bytes of all registers, counters and meters: their sum", size, MAX_STATE)
 
 

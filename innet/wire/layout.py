@@ -16,6 +16,9 @@ VERSION = 2
 LANE_BYTES = 4
 """A lane is a signed 32-bit integer in network byte order."""
 
+MAX_LANES = 256
+"""The most lanes of a packet: as many as ``innet/p4/shared/unroll.p4`` can write out."""
+
 MAX_WORKERS = 32
 """The most workers of one job on one switch: the bits of ``workers``."""
 
@@ -63,7 +66,7 @@ HEADER = (
     Field("operation", 8),
     Field("count", 8),
     Field("job", 16),
-    Field("epoch", 16),
+    Field("term", 16),
     Field("slot", 16),
     Field("flags", 16),
     Field("sequence", 32),

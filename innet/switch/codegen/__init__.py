@@ -13,9 +13,8 @@ from innet.switch.codegen.parsing import Parsing
 from innet.switch.codegen.registers import Registers
 from innet.switch.codegen.scope import Scope
 from innet.switch.codegen.steps import Steps
+from innet.switch.constants import NO_ACTION
 from innet.switch.layout import key_bytes, value_set_bytes
-
-_NO_ACTION = 0xFFFFFFFF
 
 
 def generate(program: ir.Program, *, tracing: bool = False) -> str:
@@ -57,12 +56,12 @@ def _includes(scope: Scope) -> list[str]:
 def _description(scope: Scope, banks: list[data.Bank], header_bytes: int) -> None:
     tables, counters = scope.program.tables, scope.program.counters
     defaults = [
-        _NO_ACTION if table.default_action is None else table.default_action for table in tables
+        NO_ACTION if table.default_action is None else table.default_action for table in tables
     ]
     # The value sets follow the tables. To the runtime they are tables without actions.
     keys = [key_bytes(each) for each in tables]
     keys += [value_set_bytes(each) for each in scope.program.value_sets]
-    defaults += [_NO_ACTION] * len(scope.program.value_sets)
+    defaults += [NO_ACTION] * len(scope.program.value_sets)
     sizes = [0 if counter.table else counter.size for counter in counters]
     scope.emit(
         f"static const u32 key_bytes[] = {{{_list(keys)}}};",

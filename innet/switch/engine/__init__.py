@@ -22,6 +22,7 @@ from pathlib import Path
 from innet.switch.bmv2json import load
 from innet.switch.build import compile_program
 from innet.switch.codegen import generate
+from innet.switch.constants import DROPS
 from innet.switch.engine.arrays import Arrays
 from innet.switch.engine.counts import PortCounts
 from innet.switch.engine.entries import Entries
@@ -32,19 +33,6 @@ _WORD = (1 << 64) - 1
 _STDOUT = 1
 _SAMPLE = struct.Struct("=HH")
 _SAMPLES_BYTES = 1 << 16
-
-PIPELINES = ("ingress", "egress")
-"""The pipelines in which a program drops packets on purpose, perhaps because it has answered them."""
-
-DROPS = (
-    *PIPELINES,
-    "no_multicast_group",
-    "no_such_port",
-    "too_long",
-    "queue_full",
-    "priority",
-)
-"""The reasons for dropping packets, in the order of the C runtime's `enum drop`."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +86,7 @@ class Engine:
     def start(self, ports: Iterable[Port]) -> None:
         """Start forwarding packets."""
         for port in ports:
-            self._library.add_port(port.number, port.fileno(), port.kind.value)
+            self._library.add_port(port.number, port.fileno(), port.kind)
             if port.captures:
                 self._library.capture(port.number, *(file.fileno() for file in port.captures))
         self._thread = threading.Thread(target=self._library.run, name="innet-switch", daemon=True)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from innet.switch import ir
+from innet.switch.constants import MISS, NO_BUNDLE
 from innet.switch.engine.counts import Count, MeterRates, TableCounts
 from innet.switch.engine.library import Library, TableCountsStruct, count_struct, meter_struct
 from innet.switch.layout import (
@@ -19,15 +20,6 @@ from innet.switch.layout import (
     storage_bytes,
     value_set_bytes,
 )
-
-MISS = 0xFFFFFFFF
-"""The id of a table's default action, in place of an entry's id."""
-
-NO_ACTION = 0xFFFFFFFF
-"""The action of an entry whose table has an action profile, or of a table without a default action."""
-
-NO_BUNDLE = 0xFFFFFFFF
-"""The bundle of entries in tables without an action profile."""
 
 _NO_ARGUMENTS = ((ctypes.c_uint64 * 1)(), 0)
 

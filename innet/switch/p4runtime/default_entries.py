@@ -2,9 +2,9 @@
 
 from p4.v1 import p4runtime_pb2 as p4rt
 
+from innet.switch.constants import MISS, NO_ACTION, NO_BUNDLE
 from innet.switch.engine import Engine
 from innet.switch.engine.counts import Count
-from innet.switch.engine.entries import MISS, NO_ACTION, NO_BUNDLE
 from innet.switch.p4runtime.entities import Table
 from innet.switch.p4runtime.entry_messages import canonical, set_action
 from innet.switch.p4runtime.entry_state import write_state

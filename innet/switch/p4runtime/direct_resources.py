@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from p4.v1 import p4runtime_pb2 as p4rt
 
+from innet.switch.constants import MISS
 from innet.switch.engine import Engine
-from innet.switch.engine.entries import MISS
 from innet.switch.p4runtime.counting import counted
 from innet.switch.p4runtime.entry_messages import copied, copy_meter
 from innet.switch.p4runtime.entry_state import write_meter

@@ -2,8 +2,8 @@
 
 from p4.v1 import p4runtime_pb2 as p4rt
 
+from innet.switch.constants import MISS
 from innet.switch.engine import Engine
-from innet.switch.engine.entries import MISS
 from innet.switch.p4runtime.counting import counted, counter_data
 from innet.switch.p4runtime.entities import Table
 from innet.switch.p4runtime.entry_messages import copied

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import grpc
 from p4.v1 import p4runtime_pb2 as p4rt
 
+from innet.switch.constants import NO_ACTION, NO_BUNDLE
 from innet.switch.engine import Engine
-from innet.switch.engine.entries import NO_ACTION, NO_BUNDLE
 from innet.switch.p4runtime.entities import Action, Profile, Table, encode
 from innet.switch.p4runtime.refusal import Refusal, already_exists, invalid, not_found, unsupported
 from innet.switch.p4runtime.schema import Schema

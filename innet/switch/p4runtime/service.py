@@ -13,7 +13,7 @@ from p4.v1 import p4runtime_pb2 as p4rt
 from p4.v1 import p4runtime_pb2_grpc
 
 from innet.errors import UsageError
-from innet.parsing import ParsingInterceptor
+from innet.rpc.malformed import ParsingInterceptor
 from innet.switch.p4runtime.admission import MOST_BYTES, AdmissionInterceptor
 from innet.switch.p4runtime.arbitration import Arbitration, Client
 from innet.switch.p4runtime.device import Device

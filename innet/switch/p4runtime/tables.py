@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import grpc
 from p4.v1 import p4runtime_pb2 as p4rt
 
+from innet.switch.constants import MISS, NO_BUNDLE
 from innet.switch.engine import Engine
-from innet.switch.engine.entries import MISS, NO_BUNDLE
 from innet.switch.p4runtime.default_entries import DefaultEntries
 from innet.switch.p4runtime.entities import Table
 from innet.switch.p4runtime.entry_messages import (

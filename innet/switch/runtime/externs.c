@@ -78,7 +78,7 @@ u64 rt_random_between(struct sw *sw, u64 low, u64 high)
 {
     u64 choices = high - low + 1;
     if (!choices)
-        return rt_random(sw); /* all 2**64 numbers */
+        return rt_random(sw);        /* all 2**64 numbers */
     u64 unfair = -choices % choices; /* low halves of the product below this would weigh more */
     for (;;) {
         u128 product = (u128)rt_random(sw) * choices;

@@ -7,17 +7,17 @@
 /* A packet's state beside its headers and metadata. The session and list numbers are 0 if the program
  * did not ask for the effect. A session number has RT_ASKED set, because session 0 exists. */
 struct path {
-    u64 number;      /* of the frame, counted from 0: for the trace */
-    u32 copy;        /* the number of this copy of the frame */
-    u32 bytes;       /* its present size, as headers come and go */
-    u32 most_bytes;  /* the most to send, if it is `truncated` */
-    u16 port;        /* the port that it came in at */
+    u64 number;     /* of the frame, counted from 0: for the trace */
+    u32 copy;       /* the number of this copy of the frame */
+    u32 bytes;      /* its present size, as headers come and go */
+    u32 most_bytes; /* the most to send, if it is `truncated` */
+    u16 port;       /* the port that it came in at */
     u16 clone, clone_list;
     u16 resubmit, recirculate, digest;
     bool truncated;
 };
 
-enum { RT_ASKED = 0x8000, RT_MOST_SESSIONS = 0x8000, RT_MOST_GROUPS = 0x10000 };
+enum { RT_ASKED = RT_MOST_SESSIONS };
 
 struct replica { u32 port, instance; };
 
@@ -54,8 +54,8 @@ struct replication {
     u8 *learned; /* a ring of samples: list, size, bytes */
     u32 learned_first, learned_bytes;
     u64 learned_lost;
-    bool *learning; /* whether somebody wants samples of the list */
-    int learned_eventfd;
+    bool *learning;      /* whether somebody wants samples of the list */
+    int learned_eventfd; /* or -1 */
     bool wake_reader;
 };
 
