@@ -12,7 +12,7 @@ from innet.observe.cli import capture, doctor, top
 from innet.p4.cli import app as p4
 from innet.rpc.cli import certificates
 from innet.servers.pbox.cli import app as pbox
-from innet.servers.rack.cli import parent
+from innet.servers.rack.cli import rack_server
 from innet.terminal.app import run
 from innet.terminal.options import PASS_OPTIONS_ON
 
@@ -36,7 +36,7 @@ app.add_typer(jobs.app, name="job")
 app.add_typer(p4, name="p4")
 app.add_typer(model, name="model")
 app.add_typer(pbox, name="pbox")
-pbox.command()(parent)
+pbox.command()(rack_server)
 
 
 def main() -> None:

@@ -12,10 +12,10 @@ import numpy as np
 
 import innet
 from innet.errors import AllReduceError
-from innet.host.seat import Patience
+from innet.host.job import Timeouts
 
 SIZE = 20_000
-PATIENCE = Patience(switch=8.0, workers=20.0)
+TIMEOUTS = Timeouts(switch=8.0, workers=20.0)
 
 
 def say(what: str) -> None:
@@ -26,7 +26,7 @@ def say(what: str) -> None:
 def main(folder: Path) -> None:
     rank, workers = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     own = np.arange(SIZE, dtype=np.int32)
-    with innet.join(patience=PATIENCE) as agent:
+    with innet.join(timeouts=TIMEOUTS) as agent:
         step = 0
         enough = np.zeros(1, np.int32)
         while not enough[0]:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from switches import receive, udp_socket
 
+from innet.host.job import Path, Term, WorkerInfo
 from innet.host.link import Link, open_link
-from innet.host.seat import Path, Seat, Term
-from innet.host.waker import Bell
+from innet.host.waker import Waker
 from innet.rpc import innet_pb2 as pb
 from innet.wire.check import intact, seal
 from innet.wire.frames import ENCAPSULATION_BYTES, SOURCE_IP, SOURCE_PORT, Address
@@ -21,7 +21,7 @@ LANES, WITHIN = 64, 30.0
 FRAME = packet_dtype(LANES, ENCAPSULATION_BYTES)
 SERVICE = Address("02:00:00:00:00:fe", "10.255.255.254")
 SERVICE_IP = int.from_bytes(SERVICE.ip_bytes)
-SEAT = Seat(job=7, rank=0, workers=3, min_workers=3, lanes=LANES)
+WORKER_INFO = WorkerInfo(job=7, rank=0, workers=3, min_workers=3, lanes=LANES)
 TERM = Term(9, Path.SWITCH, first_slot=16, slots=4)
 CHUNKS = np.arange(2 * LANES, dtype=np.int32).reshape(2, LANES)
 
@@ -32,7 +32,7 @@ class Switch:
 
     sock: socket.socket
     link: Link
-    bell: Bell
+    waker: Waker
     in_the_end: contextlib.ExitStack
     """Callbacks before the cable is removed: a thread that still waits for it would keep it open."""
 
@@ -68,23 +68,23 @@ class Switch:
 def cabled() -> Iterator[Switch]:
     """Yield a worker's link, and a socket in the place of its switch."""
     with (
-        contextlib.closing(Bell()) as bell,
+        contextlib.closing(Waker()) as waker,
         udp_socket() as sock,
         udp_socket() as probe,
     ):
         (ip, port), (_, here) = probe.getsockname(), sock.getsockname()
         probe.close()
         sock.connect((ip, port))
-        link = open_link(f"udp:{ip}:{port}/{ip}:{here}", SERVICE, LANES, bell)
+        link = open_link(f"udp:{ip}:{port}/{ip}:{here}", SERVICE, LANES, waker)
         with contextlib.closing(link), contextlib.ExitStack() as in_the_end:
-            yield Switch(sock, link, bell, in_the_end)
+            yield Switch(sock, link, waker, in_the_end)
 
 
 @dataclass
 class Controller:
     """The controller: the test sets its messages, and reads the worker's."""
 
-    bell: Bell
+    waker: Waker
     term: Term | None = None
     recover: pb.Recover | None = None
     ended: str = ""
@@ -105,12 +105,12 @@ class Controller:
 
     def say_recover(self, term: int, reason: str = "the test says so") -> None:
         self.recover = pb.Recover(term=term, reason=reason)
-        self.bell.ring()
+        self.waker.wake()
 
     def say_resume(self, term: Term) -> None:
         self.term, self.recover = term, None
-        self.bell.ring()
+        self.waker.wake()
 
     def say_departed(self, rank: int, reason: str = "it has left the job") -> None:
         self.gone = {**self.gone, rank: reason}
-        self.bell.ring()
+        self.waker.wake()

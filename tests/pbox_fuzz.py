@@ -18,7 +18,7 @@ import numpy as np
 from innet.errors import InnetError
 from innet.servers import pbox
 from innet.servers.pbox import native
-from innet.servers.pbox.links import open_links
+from innet.servers.pbox.connections import open_connections
 from innet.servers.pbox.messages import Registration
 from innet.servers.pbox.protocol import MAGIC
 
@@ -82,21 +82,21 @@ def registration(chance: random.Random, number: int) -> Registration:
         job=f"fuzz {number}", token="", rank=0, workers=workers,
         quorum=workers if asynchronous else chance.randint(1, workers), asynchronous=asynchronous,
         mean=True, names=("a",), sizes=(3 * 1024,), chunk_bytes=4096, cores=(1,), server=0,
-        patience_s=WITHIN, optimizer=pbox.Adam().settings() if asynchronous else None,
+        timeout_s=WITHIN, optimizer=pbox.Adam().settings() if asynchronous else None,
     )  # fmt: skip
 
 
 def misbehave(address: str, chance: random.Random, number: int) -> None:
     """Join a job, then send anything, and read the answers or not."""
-    links, places = open_links([address], registration(chance, number), WITHIN)
+    connections, cores = open_connections([address], registration(chance, number), WITHIN)
     with contextlib.suppress(OSError):
-        for place in places:
-            place.sock.setblocking(True)
-            place.sock.settimeout(0.2)
-            place.sock.sendall(b"".join(frame(chance) for _ in range(chance.randrange(1, 12))))
+        for core in cores:
+            core.sock.setblocking(True)
+            core.sock.settimeout(0.2)
+            core.sock.sendall(b"".join(frame(chance) for _ in range(chance.randrange(1, 12))))
             if chance.random() < 0.5:
-                place.sock.recv(1 << 16)
-    links.close(goodbye=chance.random() < 0.5)
+                core.sock.recv(1 << 16)
+    connections.close(goodbye=chance.random() < 0.5)
 
 
 def knock(address: tuple[str, int], chance: random.Random) -> None:

@@ -8,7 +8,7 @@ from torch.nn.parallel import DistributedDataParallel
 import innet
 from innet.host.fallback import ProcessGroupFallback
 from innet.host.quantizers.rounding import nearest
-from innet.host.quantizers.spec import Choice
+from innet.host.quantizers.spec import QuantizerSpec
 from innet.wire.layout import Operation
 
 LANES = 256
@@ -25,7 +25,7 @@ def ready(rank: int) -> int:
 
 def sum_packed(rank: int, name: str, vectors: np.ndarray) -> np.ndarray:
     """All-reduce as a worker without a switch does: the packed integers over Gloo."""
-    quantizer = Choice.read(name).bind(len(vectors))
+    quantizer = QuantizerSpec.read(name).bind(len(vectors))
     fallback = ProcessGroupFallback(dist.group.WORLD)
     rows = quantizer.rows(vectors[rank], LANES)
     own = quantizer.scales(rows).reshape(1, -1)

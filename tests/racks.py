@@ -11,7 +11,7 @@ from switches import Switch, running_switch
 
 from innet.controller.server import ControllerServer
 from innet.host.agent import Agent, join
-from innet.host.transport import Patience
+from innet.host.transport import Timeouts
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import connect, translated
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 WITHIN = 60.0
 """Seconds after which a test stops waiting."""
 
-PATIENCE = Patience(switch=20.0, workers=WITHIN)
+TIMEOUTS = Timeouts(switch=20.0, workers=WITHIN)
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Rack:
 
         `more` are arguments of :func:`innet.host.agent.join`.
         """
-        more = {"token": self.tokens.get(job, ""), "patience": PATIENCE, **more}
+        more = {"token": self.tokens.get(job, ""), "timeouts": TIMEOUTS, **more}
         return join(self.controller, job, rank, link or self.links[rank], **more)
 
     @contextlib.contextmanager

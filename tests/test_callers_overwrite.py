@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 import torch
 from callers import SPOILT, spoil
-from one_worker import SEAT, TERM, Controller, cabled
+from one_worker import TERM, WORKER_INFO, Controller, cabled
 from racks import WITHIN, Rack, rack
 
 from innet.host.agent import Agent
 from innet.host.exchanges import Exchanges
 from innet.host.integers import Reduction
-from innet.host.quantizers.spec import Choice
+from innet.host.job import Path, Timeouts
+from innet.host.quantizers.spec import QuantizerSpec
 from innet.host.reducer import Reducer
-from innet.host.seat import Path, Patience
 
 QUANTIZERS = (
     "int32",
@@ -52,9 +52,9 @@ class Echo:
     """A fallback that answers at once, with the worker's own contribution."""
 
     def __init__(self) -> None:
-        self.workers, self.said = SEAT.workers, np.empty(0)
+        self.workers, self.said = WORKER_INFO.workers, np.empty(0)
 
-    def all_reduce(self, _place, chunks, _operation, flags) -> "Future[Reduction]":
+    def all_reduce(self, _position, chunks, _operation, flags) -> "Future[Reduction]":
         self.said = chunks.copy()
         members = np.full(len(chunks), 0b111, np.uint32)
         counts = np.full(len(chunks), 3, np.uint8)
@@ -70,9 +70,9 @@ class Echo:
 def alone() -> Iterator[tuple[Exchanges, Controller, Echo]]:
     """Yield a worker that sums by itself, and its controller."""
     with cabled() as switch:
-        controller, echo = Controller(switch.bell), Echo()
-        patience = Patience(WITHIN, WITHIN)
-        exchanges = Exchanges(switch.link, SEAT, controller, switch.bell, patience, echo)
+        controller, echo = Controller(switch.waker), Echo()
+        timeouts = Timeouts(WITHIN, WITHIN)
+        exchanges = Exchanges(switch.link, WORKER_INFO, controller, switch.waker, timeouts, echo)
         controller.say_resume(replace(TERM, path=Path.FALLBACK))
         yield exchanges, controller, echo
 
@@ -82,9 +82,9 @@ def test_what_a_worker_shares_is_what_it_got_whatever_its_caller_has_written_sin
     alone: tuple[Exchanges, Controller, Echo], dtype: str, op: Any, quantizer: str
 ):
     exchanges, controller, echo = alone
-    reducer, values = Reducer(exchanges, SEAT), vector(dtype, 4 * SEAT.lanes)
+    reducer, values = Reducer(exchanges, WORKER_INFO), vector(dtype, 4 * WORKER_INFO.lanes)
     if quantizer:
-        result = reducer.floats(values, Choice.read(quantizer), 1, mean=op == "mean")
+        result = reducer.floats(values, QuantizerSpec.read(quantizer), 1, mean=op == "mean")
     elif op == "sum":
         result = reducer.integers(values)
     else:

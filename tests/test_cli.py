@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import typer
 from commands import refuse, run, serving
-from racks import PATIENCE, WITHIN, free_cables
+from racks import TIMEOUTS, WITHIN, free_cables
 from switches import Switch, running_switch
 
 from innet import errors
@@ -277,7 +277,7 @@ def test_the_controller_stops_when_told_even_with_workers(number: signal.Signals
         assert run("innet", *add, "--controller", address).returncode == 0
         token = run("innet", *create, "--controller", address).stdout.strip().partition("TOKEN=")[2]
         [link] = free_cables(switch)
-        with join(address, "job", 0, link, token=token, patience=PATIENCE) as agent:
+        with join(address, "job", 0, link, token=token, timeouts=TIMEOUTS) as agent:
             assert agent.all_reduce(np.ones(100, np.float32)).tolist() == [1.0] * 100
             process.send_signal(number)
             assert process.wait(WITHIN) == 128 + number

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from test_quantize import LARGEST, SIGNALLING_NAN, SMALLEST, gradients
+from test_fixed_point import LARGEST, SIGNALLING_NAN, SMALLEST, gradients
 
 from innet.errors import UsageError
-from innet.host.codecs.choice import codec
-from innet.host.codecs.dynamic_tree import value_of
-from innet.host.codecs.residual import WithResidual
+from innet.training.codecs.dynamic_tree import value_of
+from innet.training.codecs.names import codec
+from innet.training.codecs.residual import WithResidual
 
 NAMES = ("truncation", "max8", "tree8", "strom:0.01")
 TINY = Fraction(2) ** -149

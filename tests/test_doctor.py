@@ -15,8 +15,8 @@ from racks import WITHIN, Rack, means, rack
 
 from innet.controller.registry import Policy
 from innet.host.agent import Agent, join
+from innet.host.job import Timeouts
 from innet.host.link import frame_address, parse_endpoints
-from innet.host.seat import Patience
 from innet.local.rack import local_rack
 from innet.observe.diagnosis import diagnose
 from innet.observe.findings import Finding, Severity
@@ -28,7 +28,7 @@ from innet.wire.records import packet_dtype
 
 WORKERS, LANES, ELEMENTS = 3, 64, 10_000
 VECTOR = np.ones(ELEMENTS, np.float32)
-LONG = Patience(switch=WITHIN, workers=WITHIN)
+LONG = Timeouts(switch=WITHIN, workers=WITHIN)
 A_STALL = "4"
 """Seconds between samples: a worker held up in the first one is a stall in the second."""
 NO_FAULTS, DEAD = Faults(), Faults(drop=1.0)
@@ -70,7 +70,7 @@ def scene(tor: Rack) -> Iterator[Scene]:
     ):
         links = [first, cable.links[0], third]
         agents = [
-            stack.enter_context(tor.join(name, rank, link, patience=LONG))
+            stack.enter_context(tor.join(name, rank, link, timeouts=LONG))
             for rank, link in enumerate(links)
         ]
         means(agents, *[VECTOR] * WORKERS)
@@ -164,7 +164,7 @@ def test_a_dead_switch_is_found():
     with local_rack(2) as tor, contextlib.ExitStack() as stack:
         agents = [
             stack.enter_context(
-                join(tor.controller, tor.job, rank, link, token=tor.token, patience=LONG)
+                join(tor.controller, tor.job, rank, link, token=tor.token, timeouts=LONG)
             )
             for rank, link in enumerate(tor.links)
         ]

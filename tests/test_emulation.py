@@ -289,10 +289,11 @@ def test_the_report_has_the_kernels_numbers_and_the_plot_is_made(tmp_path: Path,
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_file_that_the_page_prints_runs(tmp_path: Path, trace: Trace):
+def test_the_files_that_the_pages_print_run(tmp_path: Path, trace: Trace):
     report, file = tmp_path / "report.json", tmp_path / "page.yaml"
-    rack, whole = re.findall(
-        r"```yaml\n(.*?)```", Path("docs/topologies.md").read_text(), re.DOTALL
+    [rack], [whole] = (
+        re.findall(r"```yaml\n(.*?)```", Path("docs", page).read_text(), re.DOTALL)
+        for page in ("emulate.md", "topologies.md")
     )
     assert rack in Path("topologies/one-rack.yaml").read_text()
     file.write_text(whole)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from one_worker import CHUNKS, LANES, SEAT, TERM, WITHIN, Controller, Switch, cabled
+from one_worker import CHUNKS, LANES, TERM, WITHIN, WORKER_INFO, Controller, Switch, cabled
 
 from innet.errors import (
     AgentClosed,
@@ -21,7 +21,7 @@ from innet.errors import (
 )
 from innet.host.exchanges import Exchanges
 from innet.host.integers import Reduction
-from innet.host.seat import Path, Patience, Seat, Term
+from innet.host.job import Path, Term, Timeouts, WorkerInfo
 from innet.wire.layout import Flag, Kind, Operation
 
 SMALLEST = np.iinfo(np.int32).min
@@ -32,13 +32,13 @@ class Others:
     """The other workers when there is no switch; the test decides the result of an exchange."""
 
     def __init__(self) -> None:
-        self.workers = SEAT.workers
+        self.workers = WORKER_INFO.workers
         self._asked = threading.Semaphore(0)
         self._calls: list[tuple[tuple[int, int], np.ndarray, Operation, np.ndarray, Future]] = []
 
-    def all_reduce(self, place, chunks, operation, flags) -> "Future[Reduction]":
+    def all_reduce(self, position, chunks, operation, flags) -> "Future[Reduction]":
         future: Future[Reduction] = Future()
-        self._calls.append((place, chunks, operation, flags, future))
+        self._calls.append((position, chunks, operation, flags, future))
         self._asked.release()
         return future
 
@@ -54,12 +54,14 @@ class Others:
 class Worker:
     """A worker whose exchanges run in a thread of their own, as an agent's do."""
 
-    def __init__(self, switch: Switch, seat: Seat = SEAT, patience: Patience | None = None) -> None:
+    def __init__(
+        self, switch: Switch, info: WorkerInfo = WORKER_INFO, timeouts: Timeouts | None = None
+    ) -> None:
         self.switch, self.others = switch, Others()
-        self.controller = Controller(switch.bell)
+        self.controller = Controller(switch.waker)
         self.exchanges = Exchanges(
-            switch.link, seat, self.controller, switch.bell,
-            patience or Patience(WITHIN, WITHIN), self.others,
+            switch.link, info, self.controller, switch.waker,
+            timeouts or Timeouts(WITHIN, WITHIN), self.others,
         )  # fmt: skip
         self.pool = switch.in_the_end.enter_context(ThreadPoolExecutor(1))
         switch.in_the_end.callback(self.exchanges.stop)
@@ -269,8 +271,8 @@ def test_on_the_fallback_the_same_integers_go_to_the_others(worker: Worker):
     for number in range(3):
         flags = np.array([0, Flag.OVERFLOW], np.uint16)
         running = worker.start(CHUNKS + number, Operation.MAX, flags)
-        place, chunks, operation, given, future = worker.others.take()
-        assert (place, operation) == ((12, number), Operation.MAX)
+        position, chunks, operation, given, future = worker.others.take()
+        assert (position, operation) == ((12, number), Operation.MAX)
         assert chunks.tolist() == (CHUNKS + number).tolist()
         assert given.tolist() == flags.tolist()
         result = Reduction.empty(2, LANES)
@@ -311,8 +313,8 @@ def test_sharing_goes_over_the_fallback_as_well(worker: Worker):
     worker.attend()
     worker.controller.say_resume(replace(NO_SWITCH, shared=True))
     sharing = worker.pool.submit(worker.exchanges.attend)
-    place, chunks, operation, _, future = worker.others.take()
-    assert (place, operation) == ((12, 0), Operation.MAX)
+    position, chunks, operation, _, future = worker.others.take()
+    assert (position, operation) == ((12, 0), Operation.MAX)
     assert chunks[:2].tolist() == CHUNKS.tolist()
     future.set_result(Reduction.empty(3, LANES))
     sharing.result(WITHIN)
@@ -328,7 +330,7 @@ def test_a_fallback_that_fails_because_a_worker_died_names_the_worker(worker: Wo
 
 
 def test_a_fallback_that_fails_without_a_reason_ends_the_stay(switch: Switch):
-    worker = Worker(switch, patience=Patience(switch=0.2, workers=WITHIN))
+    worker = Worker(switch, timeouts=Timeouts(switch=0.2, workers=WITHIN))
     worker.controller.say_resume(NO_SWITCH)
     running = worker.start()
     *_, future = worker.others.take()
@@ -337,15 +339,15 @@ def test_a_fallback_that_fails_without_a_reason_ends_the_stay(switch: Switch):
 
 
 def test_others_that_do_not_come_to_the_fallback_are_waited_for_only_so_long(switch: Switch):
-    worker = Worker(switch, patience=Patience(switch=WITHIN, workers=0.2))
+    worker = Worker(switch, timeouts=Timeouts(switch=WITHIN, workers=0.2))
     worker.controller.say_resume(NO_SWITCH)
     failure(worker.start(), WorkersMissing, "not all workers have begun this all-reduce for")
 
 
 def test_a_term_that_does_not_come_is_waited_for_only_so_long(switch: Switch):
-    worker = Worker(switch, patience=Patience(switch=0.3, workers=0.3))
+    worker = Worker(switch, timeouts=Timeouts(switch=0.3, workers=0.3))
     failure(worker.start(), WorkersMissing, "the job has not begun for")
-    worker = Worker(switch, patience=Patience(switch=0.3, workers=WITHIN))
+    worker = Worker(switch, timeouts=Timeouts(switch=0.3, workers=WITHIN))
     worker.controller.say_resume(TERM)
     worker.attend()
     worker.controller.say_recover(10, "the switch's connection has ended")
@@ -354,7 +356,7 @@ def test_a_term_that_does_not_come_is_waited_for_only_so_long(switch: Switch):
 
 
 def test_the_patience_with_the_switch_is_not_for_workers_that_are_waited_for(switch: Switch):
-    worker = Worker(switch, patience=Patience(switch=0.1, workers=1.0))
+    worker = Worker(switch, timeouts=Timeouts(switch=0.1, workers=1.0))
     worker.controller.say_resume(TERM)
     worker.attend()
     worker.controller.waiting_for = frozenset({1})
@@ -363,7 +365,7 @@ def test_the_patience_with_the_switch_is_not_for_workers_that_are_waited_for(swi
 
 
 def test_the_patience_with_the_switch_is_not_for_a_controller_that_is_out_of_reach(switch: Switch):
-    worker = Worker(switch, patience=Patience(switch=0.1, workers=1.0))
+    worker = Worker(switch, timeouts=Timeouts(switch=0.1, workers=1.0))
     worker.controller.say_resume(TERM)
     worker.attend()
     worker.controller.connected = False
@@ -393,7 +395,7 @@ def test_a_controller_that_goes_back_on_a_new_term_is_asked_for_one(worker: Work
     worker.controller.say_recover(10)
     wait_for_ready(worker)
     worker.controller.recover = None
-    worker.switch.bell.ring()
+    worker.switch.waker.wake()
     while not worker.controller.troubles:
         assert not running.done()
     assert worker.controller.troubles == [(TERM.number, "an exchange was broken off")]
@@ -433,7 +435,7 @@ def test_a_term_before_what_was_finished_is_refused(worker: Worker):
 
 @pytest.mark.parametrize("min_workers", [3, 2])
 def test_departures_end_the_waiting_when_too_few_are_left(switch: Switch, min_workers: int):
-    worker = Worker(switch, replace(SEAT, min_workers=min_workers))
+    worker = Worker(switch, replace(WORKER_INFO, min_workers=min_workers))
     worker.controller.say_resume(TERM)
     worker.attend()
     worker.controller.say_recover(10)
@@ -451,7 +453,7 @@ def test_the_end_of_the_job_ends_exchanges_that_wait_and_those_under_way(switch:
             worker.controller.say_resume(TERM)
         running = worker.start()
         worker.controller.ended = "the job 'x' was deleted"
-        switch.bell.ring()
+        switch.waker.wake()
         failure(running, JobEnded, "the job 'x' was deleted")
         failure(worker.start(), JobEnded, "the job 'x' was deleted")
 

@@ -17,11 +17,11 @@ from mortal import (
     rack_of,
     serving_rack,
 )
-from racks import PATIENCE, WITHIN, Rack, means, rack
+from racks import TIMEOUTS, WITHIN, Rack, means, rack
 
 from innet.errors import ControllerUnreachable, SwitchUnreachable, WorkersMissing
 from innet.host.agent import Agent, join
-from innet.host.seat import Patience
+from innet.host.job import Timeouts
 from innet.local.rack import local_rack
 from innet.rpc import innet_pb2 as pb
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 MILLION = np.ones(1_000_000, np.float32)
-SHORT = Patience(switch=1.0, workers=WITHIN)
+SHORT = Timeouts(switch=1.0, workers=WITHIN)
 WORKER = """
 import sys
 import innet, numpy
@@ -80,7 +80,7 @@ def test_when_the_switch_dies_and_there_is_no_other_way_every_worker_is_told():
     with local_rack(2) as tor, contextlib.ExitStack() as stack:
         agents = [
             stack.enter_context(
-                join(tor.controller, tor.job, rank, link, token=tor.token, patience=SHORT)
+                join(tor.controller, tor.job, rank, link, token=tor.token, timeouts=SHORT)
             )
             for rank, link in enumerate(tor.links)
         ]
@@ -118,19 +118,19 @@ def test_a_switch_that_only_pauses_costs_no_all_reduce_either():
 
 
 @pytest.mark.parametrize(
-    ("number", "patience", "why"),
+    ("number", "timeouts", "why"),
     [
-        (signal.SIGKILL, PATIENCE, "cannot finish: worker 1: its process has ended"),
-        (signal.SIGSTOP, Patience(workers=2.0), r"no contribution from workers \[1\] for \d+ s"),
+        (signal.SIGKILL, TIMEOUTS, "cannot finish: worker 1: its process has ended"),
+        (signal.SIGSTOP, Timeouts(workers=2.0), r"no contribution from workers \[1\] for \d+ s"),
     ],
 )
-def test_when_a_worker_dies_or_hangs_the_others_hear_who(tor: Rack, number, patience, why: str):
+def test_when_a_worker_dies_or_hangs_the_others_hear_who(tor: Rack, number, timeouts, why: str):
     with (
         tor.job(3) as job,
         tor.cables(3) as links,
         worker(tor, job, 1, links[1]) as victim,
-        tor.join(job, 0, links[0], patience=patience) as first,
-        tor.join(job, 2, links[2], patience=patience) as last,
+        tor.join(job, 0, links[0], timeouts=timeouts) as first,
+        tor.join(job, 2, links[2], timeouts=timeouts) as last,
     ):
         running = in_the_middle([first, last], MILLION[:100_000])
         victim.send_signal(number)
@@ -210,12 +210,12 @@ def test_a_controller_that_comes_back_knows_its_workers_and_can_renew_their_term
 
 def test_when_a_new_controller_takes_over_old_runs_end_and_new_ones_are_right():
     # Without their controller they tolerate the switch's silence as long as that of other workers.
-    patience = Patience(switch=2.0, workers=6.0)
+    timeouts = Timeouts(switch=2.0, workers=6.0)
     with mortal_switch(4) as switch, controlled(switch) as (rack, controller):
         job = open_job(rack)
         with (
-            rack.join(job, 0, patience=patience) as first,
-            rack.join(job, 1, patience=patience) as second,
+            rack.join(job, 0, timeouts=timeouts) as first,
+            rack.join(job, 1, timeouts=timeouts) as second,
         ):
             running = in_the_middle([first, second], MILLION)
             controller.kill()

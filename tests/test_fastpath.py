@@ -17,11 +17,11 @@ from innet.errors import CompilerError
 from innet.host import fastpath, transport
 from innet.host.fastpath import Format
 from innet.host.integers import Reduction
-from innet.host.quantizers import fixed_point as quantize
+from innet.host.job import Path as Way
+from innet.host.job import Term, Timeouts, WorkerInfo
+from innet.host.quantizers import fixed_point
+from innet.host.quantizers.scaling import Scaling
 from innet.host.rounds import RoundLimits
-from innet.host.scaling import Scaling
-from innet.host.seat import Path as Way
-from innet.host.seat import Patience, Seat, Term
 from innet.host.transport import SwitchTransport
 from innet.host.window import Window
 from innet.wire.check import intact, seal
@@ -53,10 +53,12 @@ class Network:
     Everything that happens depends on the packets sent and on the seed alone.
     """
 
-    def __init__(self, seat: Seat, term: Term, seed: int, trouble: float, clock: Clock) -> None:
-        self.seat, self.term, self.trouble, self.clock = seat, term, trouble, clock
+    def __init__(
+        self, info: WorkerInfo, term: Term, seed: int, trouble: float, clock: Clock
+    ) -> None:
+        self.info, self.term, self.trouble, self.clock = info, term, trouble, clock
         self.encapsulation = FRONT
-        self.dtype = packet_dtype(seat.lanes, len(FRONT))
+        self.dtype = packet_dtype(info.lanes, len(FRONT))
         self.leaving, self.arriving = Format(self.dtype, *OWN), Format(self.dtype, *SERVICE)
         self.corrupted = 0
         self.sent: list[tuple[float, bytes]] = []
@@ -135,7 +137,7 @@ class Native:
         return 0 if len(batch) else errno.EAGAIN
 
 
-class Stay:
+class JobView:
     """A membership in which nobody leaves and nothing ends."""
 
     def check(self) -> None:
@@ -156,11 +158,11 @@ class Stay:
 
 def played(seed: int, trouble: float, slots: int) -> tuple[object, ...]:
     """Run two exchanges of a worker; return all packets, with their times, and the results."""
-    seat = Seat(job=0x1234, rank=0, workers=3, min_workers=3, lanes=LANES)
+    info = WorkerInfo(job=0x1234, rank=0, workers=3, min_workers=3, lanes=LANES)
     term = Term(0xFEDC, Way.SWITCH, first_slot=0x0180, slots=slots)
     clock = Clock()
-    network = Network(seat, term, seed, trouble, clock)
-    worker = SwitchTransport(network, seat, clock, Stay(), Patience(1e9, 1e9))  # type: ignore[arg-type]
+    network = Network(info, term, seed, trouble, clock)
+    worker = SwitchTransport(network, info, clock, JobView(), Timeouts(1e9, 1e9))  # type: ignore[arg-type]
     worker.begin(term)
     results: list[bytes] = []
     for chunks, order in ((5 * slots + 3, "<i4"), (1, ">i4")):  # on GPUs words come swapped
@@ -205,15 +207,15 @@ def test_vectors_are_scaled_to_the_same_bits(lanes, monkeypatch):
     flags = np.where(chance.random(200) < 0.1, Flag.NOT_FINITE, 0).astype(np.uint16)
     found = []
     for _ in range(2):
-        own = quantize.block_exponents(values)
+        own = fixed_point.block_exponents(values)
         clamped = own - 2  # as for a worker that came too late
         found.append(
             [
                 own.tobytes(),
-                *(quantize.quantize(values, own, each, 4).tobytes() for each in (own, clamped)),
-                quantize.dequantize(sums, own, 4, None, flags).tobytes(),
-                quantize.dequantize(sums, own, 4, counts, flags).tobytes(),
-                quantize.dequantize(sums.astype(np.int64), own, 4, counts, flags).tobytes(),
+                *(fixed_point.quantize(values, own, each, 4).tobytes() for each in (own, clamped)),
+                fixed_point.dequantize(sums, own, 4, None, flags).tobytes(),
+                fixed_point.dequantize(sums, own, 4, counts, flags).tobytes(),
+                fixed_point.dequantize(sums.astype(np.int64), own, 4, counts, flags).tobytes(),
             ]
         )
         monkeypatch.setattr(fastpath, "compiled", lambda: None)
@@ -222,8 +224,8 @@ def test_vectors_are_scaled_to_the_same_bits(lanes, monkeypatch):
 
 def travelling(values: np.ndarray, agreed: np.ndarray) -> tuple[Scaling, np.ndarray]:
     """Return floats to be scaled during an exchange, and their exponents."""
-    own = quantize.block_exponents(values)
-    scaling = quantize.on_the_way(values, own, agreed, 3, mean=True)
+    own = fixed_point.block_exponents(values)
+    scaling = fixed_point.on_the_way(values, own, agreed, 3, mean=True)
     assert scaling
     return scaling, own
 
@@ -236,25 +238,25 @@ def test_what_is_scaled_on_its_way_has_the_bits_of_what_is_not(trouble, compiled
     values = chance.standard_normal((300, LANES), np.float32)
     values *= np.float32(2) ** chance.integers(-30, 30, (300, 1)).astype(np.float32)
     values[3, 0], values[5, -1], values[9] = np.nan, np.inf, -0.0
-    agreed = quantize.block_exponents(values)
+    agreed = fixed_point.block_exponents(values)
     agreed[20:40] += 2
-    agreed[50] = quantize.NOT_FINITE
+    agreed[50] = fixed_point.NOT_FINITE
     scaling, own = travelling(values, agreed)
     if not compiled:
         monkeypatch.setattr(fastpath, "compiled", lambda: None)
-    seat = Seat(job=1, rank=0, workers=3, min_workers=3, lanes=LANES)
+    info = WorkerInfo(job=1, rank=0, workers=3, min_workers=3, lanes=LANES)
     term = Term(2, Way.SWITCH, first_slot=0, slots=16)
     clock = Clock()
-    network = Network(seat, term, 1, trouble, clock)
-    worker = SwitchTransport(network, seat, clock, Stay(), Patience(1e9, 1e9))  # type: ignore[arg-type]
+    network = Network(info, term, 1, trouble, clock)
+    worker = SwitchTransport(network, info, clock, JobView(), Timeouts(1e9, 1e9))  # type: ignore[arg-type]
     worker.begin(term)
     none = np.zeros(len(values), np.uint16)
     done = worker.all_reduce(scaling.integers, none, Operation.SUM, lambda _: None, scaling=scaling)
-    wanted = quantize.quantize(values, own, agreed, 3)
+    wanted = fixed_point.quantize(values, own, agreed, 3)
     assert scaling.integers.tobytes() == wanted.tobytes()
     assert (done.lanes == 3 * wanted).all()
-    means = quantize.dequantize(done.lanes, agreed, 3, done.counts[:, None])
-    finite = agreed < quantize.NOT_FINITE
+    means = fixed_point.dequantize(done.lanes, agreed, 3, done.counts[:, None])
+    finite = agreed < fixed_point.NOT_FINITE
     assert scaling.results(done)[finite].tobytes() == means[finite].tobytes()
 
 
@@ -264,12 +266,12 @@ def test_of_an_exchange_that_was_broken_off_nothing_is_left():
         raise ZeroDivisionError
 
     values = np.random.default_rng(8).standard_normal((40, LANES), np.float32)
-    scaling, own = travelling(values, quantize.block_exponents(values))
-    seat = Seat(job=1, rank=0, workers=3, min_workers=3, lanes=LANES)
+    scaling, own = travelling(values, fixed_point.block_exponents(values))
+    info = WorkerInfo(job=1, rank=0, workers=3, min_workers=3, lanes=LANES)
     term = Term(2, Way.SWITCH, first_slot=0, slots=16)
     clock = Clock()
-    network = Network(seat, term, 1, 0.0, clock)
-    worker = SwitchTransport(network, seat, clock, Stay(), Patience(1e9, 1e9))  # type: ignore[arg-type]
+    network = Network(info, term, 1, 0.0, clock)
+    worker = SwitchTransport(network, info, clock, JobView(), Timeouts(1e9, 1e9))  # type: ignore[arg-type]
     worker.begin(term)
     none = np.zeros(len(values), np.uint16)
     with pytest.raises(ZeroDivisionError):
@@ -277,15 +279,15 @@ def test_of_an_exchange_that_was_broken_off_nothing_is_left():
     scaling.make_ready()
     other = Reduction.empty(*values.shape)  # a result over the fallback, of other workers
     other.lanes[:], other.counts[:] = 2 * scaling.integers, 2
-    means = quantize.dequantize(other.lanes, own, 3, other.counts[:, None])
+    means = fixed_point.dequantize(other.lanes, own, 3, other.counts[:, None])
     assert scaling.results(other).tobytes() == means.tobytes()
 
 
 @needs_compiler
 def test_c_is_given_nothing_that_it_would_take_for_something_else():
-    seat = Seat(job=1, rank=0, workers=3, min_workers=3, lanes=LANES)
+    info = WorkerInfo(job=1, rank=0, workers=3, min_workers=3, lanes=LANES)
     term = Term(2, Way.SWITCH, first_slot=0, slots=4)
-    network = Network(seat, term, 1, 0.0, Clock())
+    network = Network(info, term, 1, 0.0, Clock())
     packets = blank(4, LANES, Kind.CONTRIBUTION, FRONT)
     window, absent = Window(4), np.zeros(4, np.uint32)
     window.start(2)

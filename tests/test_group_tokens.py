@@ -98,7 +98,7 @@ def grouped(
 ) -> tuple[list[float], list[Any], bytes]:
     """Form a group, and sum in it. Return the sum, the carriers, and innet's messages over Gloo."""
     import innet.torch
-    from innet.torch import counts, seats
+    from innet.torch import counts, membership
 
     counts._counts.clear()
     os.environ.update(environments[rank])
@@ -111,7 +111,7 @@ def grouped(
 
     where, timeout = f"tcp://127.0.0.1:{port}", timedelta(seconds=WITHIN)
     with (
-        patch.object(seats, "new_token", lambda: TOKENS[rank], create=True),
+        patch.object(membership, "new_token", lambda: TOKENS[rank], create=True),
         patch.object(dist.ProcessGroupGloo, "allgather", recorded),
     ):
         dist.init_process_group("innet", where, timeout, rank=rank, world_size=SIZE)

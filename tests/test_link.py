@@ -15,7 +15,7 @@ from scapy.layers.l2 import Ether
 from innet.errors import UsageError
 from innet.host import fastpath
 from innet.host.link import Link, frame_address, open_link, parse_endpoints
-from innet.host.waker import Bell
+from innet.host.waker import Waker
 from innet.wire.capture import Innet
 from innet.wire.check import intact, seal
 from innet.wire.frames import Address, encapsulation
@@ -269,20 +269,20 @@ def test_hellos_are_sealed_too():
 
 
 def test_a_bell_ends_the_wait_for_packets_once():
-    bell = Bell()
-    with udp_socket() as switch, contextlib.closing(bell):
+    waker = Waker()
+    with udp_socket() as switch, contextlib.closing(waker):
         service = Address(SERVICE.mac, *switch.getsockname())
-        with contextlib.closing(open_link("host", service, LANES, bell)) as link:
+        with contextlib.closing(open_link("host", service, LANES, waker)) as link:
             with ThreadPoolExecutor(1) as pool:
                 waiting = pool.submit(link.wait, 60)
-                bell.ring()
+                waker.wake()
                 waiting.result(10)
-            bell.ring()
-            bell.ring()
+            waker.wake()
+            waker.wake()
             link.wait(60)
             link.wait(0)
             assert not len(link.receive())
-    bell.ring()
+    waker.wake()
 
 
 def test_endpoints_are_local_then_remote():

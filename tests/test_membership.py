@@ -181,4 +181,4 @@ def test_what_the_environment_lacks_is_named(tor: Rack, monkeypatch, wrong, why:
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
         with join() as agent:
-            assert (agent.seat.rank, list(tor.show(job).joined)) == (1, [1])
+            assert (agent.info.rank, list(tor.show(job).joined)) == (1, [1])

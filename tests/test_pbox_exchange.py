@@ -220,7 +220,7 @@ def test_cores_take_turns_on_the_addresses_of_interfaces():
     with pbox.Server("127.0.0.1:0", 3, data_hosts=["127.0.0.2", "127.0.0.3"]) as server:
         with pbox.connect(server.address, job="many", rank=0, workers=1, keys=[6 * 8192]) as client:
             client.push_pull([np.ones(6 * 8192, F)])
-            hosts = [each.getpeername()[0] for each in client._links.lines]
+            hosts = [each.getpeername()[0] for each in client._connections.cores]
         assert hosts == ["127.0.0.2", "127.0.0.3", "127.0.0.2"]
         assert server.stats().cores["chunks"].tolist() == [2, 2, 2]
 

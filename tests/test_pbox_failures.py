@@ -51,7 +51,7 @@ def ones():
 
 def die(client):
     """Break the connections as the death of a client's process does."""
-    for sock in (*client._links.lines, *client._links.controls):
+    for sock in (*client._connections.cores, *client._connections.controls):
         sock.shutdown(socket.SHUT_RDWR)
 
 
@@ -231,7 +231,7 @@ def test_a_server_that_hangs_is_noticed():
             with pbox.connect(
                 address, job="test", rank=0, workers=1, keys=[20_000], timeout=5
             ) as client:
-                client._patience = 0.5
+                client._timeout = 0.5
                 process.send_signal(signal.SIGSTOP)
                 os.waitid(os.P_PID, process.pid, os.WSTOPPED)  # all threads have stopped
                 Pushing(client).fails_with(ServerLost, "nothing has come for 0.5 s")

@@ -20,7 +20,7 @@ from pbox_workers import WITHIN, together
 from innet.errors import NotAuthorized, ParameterServerError, UsageError
 from innet.local.processes import announced
 from innet.servers import pbox
-from innet.servers.pbox import jobs, lobby, messages
+from innet.servers.pbox import handshakes, jobs, messages
 from innet.servers.pbox.metrics import serve_metrics
 
 HELLO = {"pbox": messages.VERSION}
@@ -64,7 +64,7 @@ def registration(**changes: Any) -> dict[str, Any]:
     return {
         "job": "test", "token": "", "rank": 0, "workers": 1, "quorum": 1, "asynchronous": False,
         "mean": True, "names": ["a"], "sizes": [1000], "chunk_bytes": 4096, "cores": [1], "server": 0,
-        "patience_s": WITHIN, "optimizer": None, **changes,
+        "timeout_s": WITHIN, "optimizer": None, **changes,
     }  # fmt: skip
 
 
@@ -107,8 +107,8 @@ def test_a_worker_says_nothing_large_after_it_has_joined(server: pbox.Server):
 def test_a_greeting_that_comes_byte_by_byte_ends_at_its_deadline(
     server: pbox.Server, monkeypatch: pytest.MonkeyPatch, size: int
 ):
-    monkeypatch.setattr(lobby, "GREETING_WITHIN_S", 0.3)
-    monkeypatch.setattr(lobby, "LARGE_WITHIN_S", 0.3)
+    monkeypatch.setattr(handshakes, "HANDSHAKE_WITHIN_S", 0.3)
+    monkeypatch.setattr(handshakes, "LARGE_WITHIN_S", 0.3)
     with stranger(server.address) as sock:
         if size > messages.MOST_SMALL_BYTES:
             messages.send(sock, HELLO)
@@ -128,7 +128,7 @@ def test_a_greeting_that_comes_byte_by_byte_ends_at_its_deadline(
 
 
 def test_silent_connections_keep_nobody_out(server: pbox.Server, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(lobby, "MOST_STRANGERS", FEW)
+    monkeypatch.setattr(handshakes, "MOST_HANDSHAKES", FEW)
     with contextlib.ExitStack() as stack:
         silent = [stack.enter_context(stranger(server.address)) for _ in range(5 * FEW)]
         assert all(closed(each) for each in silent[: -2 * FEW])
@@ -138,10 +138,10 @@ def test_silent_connections_keep_nobody_out(server: pbox.Server, monkeypatch: py
 def test_large_registrations_that_do_not_come_keep_no_other_out(
     server: pbox.Server, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(lobby, "LARGE_BYTES", 100)
-    monkeypatch.setattr(lobby, "LARGE_WITHIN_S", 1.0)
+    monkeypatch.setattr(handshakes, "LARGE_BYTES", 100)
+    monkeypatch.setattr(handshakes, "LARGE_WITHIN_S", 1.0)
     with contextlib.ExitStack() as stack:
-        for _ in range(lobby.MOST_LARGE):
+        for _ in range(handshakes.MOST_LARGE):
             sock = stack.enter_context(stranger(server.address))
             messages.send(sock, HELLO)
             hear(sock)

@@ -11,7 +11,7 @@ from racks import means, rack
 from test_exchanges import Worker
 
 from innet.host.agent import Agent
-from innet.host.seat import Path, Term
+from innet.host.job import Path, Term
 from innet.rpc import innet_pb2 as pb
 from innet.wire.layout import Kind
 
@@ -48,7 +48,7 @@ def test_silence_and_waiting_are_counted_on_through_terms(switch: Switch, worker
     assert in_trouble.stuck_s > 0
     worker.controller.say_recover(NEXT.number)
     while not worker.controller.readies:
-        worker.controller.bell.ring()
+        worker.controller.waker.wake()
     between = progress(worker)
     worker.controller.say_resume(NEXT)
     packets = [worker.take(slot) for slot in (0, 1)]

@@ -12,7 +12,7 @@ from test_quantizers import all_reduce
 
 from innet.errors import UsageError, WorkersDisagree
 from innet.host.agent import Agent
-from innet.host.quantizers.spec import Choice
+from innet.host.quantizers.spec import QuantizerSpec
 
 SIZE = 3
 ELEMENTS = 500_000  # 2 MB, not a whole number of packets
@@ -53,18 +53,18 @@ def test_bytes_per_element_on_the_wire(pair: list[Agent], name: str, budget: flo
 @pytest.mark.parametrize("workers", [1, 3, 8])
 def test_through_the_switch_every_worker_gets_what_the_integers_sum_says(tor, name, workers):
     """Expect the same bits as integers summed with numpy, over two rounds because of feedback."""
-    choice = Choice.read(name)
+    spec = QuantizerSpec.read(name)
     with tor.workers(workers) as agents:
         vectors = random_vectors(workers, workers, 5000)
         results = reduce_all(agents, vectors, name, key=0)
         assert len({each.tobytes() for each in results}) == 1
-        if not choice.stochastic:
-            expected = all_reduce(np.stack(vectors), choice, lanes=LANES)
+        if not spec.stochastic:
+            expected = all_reduce(np.stack(vectors), spec, lanes=LANES)
             assert results[0].tobytes() == expected.tobytes()
         error = abs(results[0] - np.mean(vectors, axis=0))
-        if choice.name != "strom":
+        if spec.name != "strom":
             largest = 2 * np.abs(vectors).max()  # of one level
-            assert error.max() <= largest / (choice.bind(workers).packing.levels - 1)
+            assert error.max() <= largest / (spec.bind(workers).packing.levels - 1)
         sums = reduce_all(agents, vectors, name, key=1, op="sum")
         assert len({each.tobytes() for each in sums}) == 1
 
@@ -161,7 +161,7 @@ def test_the_fallback_gives_the_same_bits():
     with process_group(SIZE, prepared) as group:
         group.run(ready)
         for name in ("int16", "int8"):
-            expected = all_reduce(vectors, Choice.read(name), lanes=LANES)
+            expected = all_reduce(vectors, QuantizerSpec.read(name), lanes=LANES)
             for got in group.run(sum_packed, name, vectors):
                 assert got[:3000].tobytes() == expected.tobytes()
 

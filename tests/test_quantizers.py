@@ -6,27 +6,27 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from test_quantize import LARGEST, SMALLEST, gradients, seeds
+from test_fixed_point import LARGEST, SMALLEST, gradients, seeds
 
 from innet.errors import UsageError
-from innet.host.integers import overflow_flags
+from innet.host.limbs import overflow_flags
 from innet.host.quantizers.interface import Quantizer
 from innet.host.quantizers.packing import Packing
 from innet.host.quantizers.residuals import Residuals
 from innet.host.quantizers.rounding import Stochastic, nearest, random_bits
-from innet.host.quantizers.spec import FEWEST_LEVELS, Choice, most_workers
+from innet.host.quantizers.spec import FEWEST_LEVELS, QuantizerSpec, most_workers
 
 INT32 = np.iinfo(np.int32)
 LANES = 3
 SPECIAL = (np.nan, np.inf, -np.inf)
 
 narrow = st.sampled_from(["int16", "int8"])
-choices = st.sampled_from(["int32", "int16", "int8", "int16+stochastic", "int8+stochastic"])
+quantizer_names = st.sampled_from(["int32", "int16", "int8", "int16+stochastic", "int8+stochastic"])
 
 
-def usable(choice: Choice, workers: int) -> int:
+def usable(spec: QuantizerSpec, workers: int) -> int:
     """Return the number of workers, limited to the quantizer's maximum."""
-    return min(workers, most_workers(8)) if choice.name == "int8" else workers
+    return min(workers, most_workers(8)) if spec.name == "int8" else workers
 
 
 def rows_of(values: np.ndarray, quantizer: Quantizer, lanes: int = LANES) -> np.ndarray:
@@ -35,7 +35,7 @@ def rows_of(values: np.ndarray, quantizer: Quantizer, lanes: int = LANES) -> np.
 
 def all_reduce(
     gradient: np.ndarray,
-    choice: Choice,
+    spec: QuantizerSpec,
     *,
     mean: bool = True,
     agreeing: np.ndarray | None = None,
@@ -50,13 +50,13 @@ def all_reduce(
     everybody = np.ones(workers, bool)
     agreeing = everybody if agreeing is None else agreeing
     contributing = everybody if contributing is None else contributing
-    quantizer = choice.bind(workers)
+    quantizer = spec.bind(workers)
     rows = [rows_of(each, quantizer, lanes) for each in gradient]
     own = [quantizer.scales(each) for each in rows]
     agreed = np.max([each for each, is_in in zip(own, agreeing, strict=True) if is_in], axis=0)
     total, flags = 0, 0
     for rank in np.flatnonzero(contributing):
-        rounding = Stochastic.of(1, int(rank), 0) if choice.stochastic else nearest
+        rounding = Stochastic.of(1, int(rank), 0) if spec.stochastic else nearest
         before = rows[rank].copy()
         integers, flagged = quantizer.quantize(rows[rank], own[rank], agreed, rounding)
         assert before.tobytes() == rows[rank].tobytes()
@@ -70,9 +70,9 @@ def all_reduce(
     return got.reshape(-1)[:elements]
 
 
-def step_of(row: np.ndarray, choice: Choice, workers: int) -> Fraction:
+def step_of(row: np.ndarray, spec: QuantizerSpec, workers: int) -> Fraction:
     """Return the largest step that a narrow quantizer may take for a row, (workers, up to LANES)."""
-    limit = (2 ** (16 if choice.name == "int16" else 8) - 1) // (2 * workers)
+    limit = (2 ** (16 if spec.name == "int16" else 8) - 1) // (2 * workers)
     return max(Fraction(float(np.abs(row).max())) / limit, Fraction(2) ** -126)
 
 
@@ -83,14 +83,14 @@ def step_of(row: np.ndarray, choice: Choice, workers: int) -> Fraction:
 @example(np.array([[LARGEST, 1, -1], [-LARGEST, 1, 1]], np.float32), "int8", True)
 @example(np.zeros((7, 0), np.float32), "int16", False)
 def test_means_are_within_the_stated_bound(gradient: np.ndarray, name: str, at_random: bool):
-    choice = Choice(name, stochastic=at_random)
-    gradient = gradient[: usable(choice, len(gradient))]
+    spec = QuantizerSpec(name, stochastic=at_random)
+    gradient = gradient[: usable(spec, len(gradient))]
     workers, elements = gradient.shape
-    got = all_reduce(gradient, choice)
+    got = all_reduce(gradient, spec)
     most = Fraction(1) if at_random else Fraction(1, 2)
     for start in range(0, elements, LANES):
         row = gradient[:, start : start + LANES]
-        step = step_of(row, choice, workers)
+        step = step_of(row, spec, workers)
         for values, value in zip(row.T, got[start:], strict=False):
             exact = [Fraction(float(each)) for each in values]
             mean, magnitude = sum(exact) / workers, sum(map(abs, exact)) / workers
@@ -99,21 +99,21 @@ def test_means_are_within_the_stated_bound(gradient: np.ndarray, name: str, at_r
             assert abs(Fraction(float(value)) - mean) <= bound, (values, value)
 
 
-@given(gradients(), choices)
+@given(gradients(), quantizer_names)
 def test_the_sum_is_as_many_times_the_mean_as_there_are_workers(gradient: np.ndarray, text: str):
-    choice = Choice.read(text)
-    gradient = gradient[: usable(choice, len(gradient))]
-    means = all_reduce(gradient, choice).astype(np.float64) * len(gradient)
-    sums = all_reduce(gradient, choice, mean=False)
+    spec = QuantizerSpec.read(text)
+    gradient = gradient[: usable(spec, len(gradient))]
+    means = all_reduce(gradient, spec).astype(np.float64) * len(gradient)
+    sums = all_reduce(gradient, spec, mean=False)
     with np.errstate(over="ignore"):
         clipped = means.astype(np.float32)
     np.testing.assert_allclose(sums, clipped, rtol=2**-20, atol=64 * float(SMALLEST))
 
 
-@given(gradients(), choices, seeds)
+@given(gradients(), quantizer_names, seeds)
 def test_what_is_not_finite_comes_back_as_nan_and_leaves_other_rows_alone(gradient, text, seed):
-    choice = Choice.read(text)
-    gradient = gradient[: usable(choice, len(gradient))]
+    spec = QuantizerSpec.read(text)
+    gradient = gradient[: usable(spec, len(gradient))]
     workers, elements = gradient.shape
     rng = np.random.default_rng(seed)
     poisoned, lost = gradient.copy(), np.zeros(elements, bool)
@@ -121,35 +121,35 @@ def test_what_is_not_finite_comes_back_as_nan_and_leaves_other_rows_alone(gradie
         element = rng.integers(elements)
         poisoned[rng.integers(workers), element] = poison
         lost |= np.arange(elements) // LANES == element // LANES
-    got = all_reduce(poisoned, choice)
+    got = all_reduce(poisoned, spec)
     assert np.isnan(got[lost]).all()
-    assert got[~lost].tobytes() == all_reduce(gradient, choice)[~lost].tobytes()
+    assert got[~lost].tobytes() == all_reduce(gradient, spec)[~lost].tobytes()
 
 
 @given(gradients(), st.sampled_from(["int32", "int16", "int8", "strom:0.01"]), seeds)
 def test_with_a_quorum_no_sum_overflows_and_hidden_nans_are_told(gradient, text: str, seed: int):
     """Some workers agree on the scales, and the integers of others are summed."""
-    choice = Choice.read(text)
-    gradient = gradient[: usable(choice, len(gradient))]
+    spec = QuantizerSpec.read(text)
+    gradient = gradient[: usable(spec, len(gradient))]
     workers, elements = gradient.shape
     rng = np.random.default_rng(seed)
     agreeing, contributing = rng.integers(2, size=(2, workers)) == 1
     agreeing[rng.integers(workers)] = contributing[rng.integers(workers)] = True
-    inside = all_reduce(gradient, choice, agreeing=agreeing, contributing=contributing)
+    inside = all_reduce(gradient, spec, agreeing=agreeing, contributing=contributing)
     assert np.isfinite(inside).all()
     if elements:
         gradient[np.flatnonzero(contributing)[0], 0] = np.nan
-        poisoned = all_reduce(gradient, choice, agreeing=agreeing, contributing=contributing)
+        poisoned = all_reduce(gradient, spec, agreeing=agreeing, contributing=contributing)
         assert np.isnan(poisoned[0])
 
 
 @given(gradients(), st.sampled_from(["int32", "int16", "int8"]), seeds)
 def test_the_order_of_workers_does_not_matter(gradient: np.ndarray, text: str, seed: int):
-    choice = Choice.read(text)
-    gradient = gradient[: usable(choice, len(gradient))]
-    once = all_reduce(gradient, choice)
+    spec = QuantizerSpec.read(text)
+    gradient = gradient[: usable(spec, len(gradient))]
+    once = all_reduce(gradient, spec)
     np.random.default_rng(seed).shuffle(gradient)
-    assert all_reduce(gradient, choice).tobytes() == once.tobytes()
+    assert all_reduce(gradient, spec).tobytes() == once.tobytes()
 
 
 # Packing.
@@ -258,9 +258,9 @@ def test_stochastic_rounding_goes_to_a_neighbour_and_leaves_whole_numbers(value:
 
 @pytest.mark.parametrize("text", ["int16+feedback", "int8+feedback", "int8+stochastic+feedback"])
 def test_with_feedback_all_steps_together_are_off_by_one_step_of_rounding(text: str):
-    choice, workers, elements = Choice.read(text), 4, 10
+    spec, workers, elements = QuantizerSpec.read(text), 4, 10
     rng = np.random.default_rng(3)
-    quantizer, kept = choice.bind(workers), [Residuals() for _ in range(workers)]
+    quantizer, kept = spec.bind(workers), [Residuals() for _ in range(workers)]
     scale = rng.uniform(0.01, 1, elements)
     exact, got, largest = np.zeros(elements), np.zeros(elements), 0.0
     for step in range(200):
@@ -268,15 +268,15 @@ def test_with_feedback_all_steps_together_are_off_by_one_step_of_rounding(text: 
         exact += gradient.astype(np.float64).sum(axis=0)
         given_ones = np.stack([kept[rank].added("w", gradient[rank]) for rank in range(workers)])
         largest = max(largest, float(abs(given_ones).max()))
-        got += feedback_step(quantizer, choice, kept, given_ones, step)
-    limit = Packing.widest({"int16": 16, "int8": 8}[choice.name], workers).limit
-    rounding = 1 if choice.stochastic else 0.5
+        got += feedback_step(quantizer, spec, kept, given_ones, step)
+    limit = Packing.widest({"int16": 16, "int8": 8}[spec.name], workers).limit
+    rounding = 1 if spec.stochastic else 0.5
     bound = workers * largest / limit * rounding + 200 * workers * largest * 2**-22
     assert abs(got - exact).max() <= bound
     assert bound < 0.15 * abs(exact).max()
 
 
-def feedback_step(quantizer, choice, kept, given_ones, step: int) -> np.ndarray:
+def feedback_step(quantizer, spec, kept, given_ones, step: int) -> np.ndarray:
     """Make one sum with error feedback."""
     elements = given_ones.shape[1]
     rows = [rows_of(each, quantizer) for each in given_ones]
@@ -284,7 +284,7 @@ def feedback_step(quantizer, choice, kept, given_ones, step: int) -> np.ndarray:
     agreed = np.max(own, axis=0)
     total = 0
     for rank, each in enumerate(rows):
-        rounding = Stochastic.of(0, rank, step) if choice.stochastic else nearest
+        rounding = Stochastic.of(0, rank, step) if spec.stochastic else nearest
         integers, flags = quantizer.quantize(each, own[rank], agreed, rounding)
         once = np.ones((1, 1), np.uint8)
         alone = quantizer.dequantize(integers, once, agreed, flags, mean=False).reshape(-1)
@@ -310,20 +310,20 @@ def test_what_was_not_counted_stays_in_the_residual_and_what_is_not_finite_does_
 
 @given(gradients(), st.sampled_from([1e-30, 0.01, 1.0, 1e20]))
 def test_threshold_sends_tau_or_nothing_exactly(gradient: np.ndarray, tau: float):
-    choice = Choice.read(f"strom:{tau}")
+    spec = QuantizerSpec.read(f"strom:{tau}")
     tau32 = np.float32(tau)
     signs = (gradient > tau32).astype(int) - (gradient < -tau32)
-    sums = all_reduce(gradient, choice, mean=False)
+    sums = all_reduce(gradient, spec, mean=False)
     np.testing.assert_array_equal(sums, signs.sum(axis=0).astype(np.float32) * tau32)
     for poison in SPECIAL if gradient.size else ():
         gradient[-1, -1] = poison
-        assert np.isnan(all_reduce(gradient, choice)[-1])
+        assert np.isnan(all_reduce(gradient, spec)[-1])
 
 
 @pytest.mark.parametrize("workers", [1, 7, 8, 32])
 def test_threshold_counts_all_workers(workers: int):
     gradient = np.ones((workers, 40), np.float32) * np.where(np.arange(40) % 2, 1, -1)
-    got = all_reduce(gradient.astype(np.float32), Choice.read("strom:0.5"), mean=False)
+    got = all_reduce(gradient.astype(np.float32), QuantizerSpec.read("strom:0.5"), mean=False)
     np.testing.assert_array_equal(got, gradient[0] * workers / 2)
 
 
@@ -344,13 +344,13 @@ def test_threshold_counts_all_workers(workers: int):
     ],
 )
 def test_a_choice_is_written_as_it_is_read(text: str):
-    assert str(Choice.read(text)) == text
-    assert Choice.read(text) == Choice.read(text)
+    assert str(QuantizerSpec.read(text)) == text
+    assert QuantizerSpec.read(text) == QuantizerSpec.read(text)
 
 
 def test_choices_are_told_apart_and_the_default_is_zero():
     texts = ["int32", "int16", "int8", "int8+feedback", "int8+stochastic", "strom:1", "strom:2"]
-    identities = [Choice.read(text).identity for text in texts]
+    identities = [QuantizerSpec.read(text).identity for text in texts]
     assert identities[0] == 0
     assert len(set(identities)) == len(texts)
     assert max(identities) < 2**28
@@ -372,19 +372,19 @@ def test_choices_are_told_apart_and_the_default_is_zero():
 @pytest.mark.filterwarnings("ignore:overflow")
 def test_what_makes_no_sense_is_refused(text: str, why: str):
     with pytest.raises(UsageError, match=why):
-        Choice.read(text)
+        QuantizerSpec.read(text)
 
 
 def test_int8_is_refused_where_too_few_levels_are_left():
     most = most_workers(8)
     assert most == 18
     assert Packing.widest(8, most).levels >= FEWEST_LEVELS
-    Choice("int8").bind(most)
+    QuantizerSpec("int8").bind(most)
     with pytest.raises(
         UsageError, match=r"19 workers' .* levels, too few .* 18 workers.*: use int16"
     ):
-        Choice("int8").bind(most + 1)
-    Choice("int16").bind(32)
+        QuantizerSpec("int8").bind(most + 1)
+    QuantizerSpec("int16").bind(32)
 
 
 def test_levels_by_workers():

@@ -10,16 +10,16 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from test_quantize import LARGEST, SMALLEST, gradients, seeds
-from test_quantizers import choices, usable
+from test_fixed_point import LARGEST, SMALLEST, gradients, seeds
+from test_quantizers import quantizer_names, usable
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from innet.host.quantizers import torch_kernels
 from innet.host.quantizers.device import OnDevice, kernels, on_device
 from innet.host.quantizers.residuals import Residuals
 from innet.host.quantizers.rounding import Stochastic, nearest, random_bits
-from innet.host.quantizers.spec import Choice
-from innet.host.tensors import HOWS, quantized_on_device
+from innet.host.quantizers.spec import QuantizerSpec
+from innet.host.tensors import REDUCE_OPS, quantized_on_device
 from innet.wire.layout import Flag
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -44,14 +44,14 @@ def test_only_sums_and_means_of_float32_become_integers_on_a_gpu():
         for device in ("cpu", "cuda"):
             for dtype in (torch.float32, torch.int32, torch.int64):
                 tensor = torch.empty(3, dtype=dtype, device=device)
-                there = {op for op in HOWS if quantized_on_device(tensor, op)}
+                there = {op for op in REDUCE_OPS if quantized_on_device(tensor, op)}
                 fitting = device == "cuda" and dtype == torch.float32
                 assert there == ({"sum", "mean"} if fitting else set())
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's, of overflows to infinity
 @settings(max_examples=25)
-@given(gradients(), choices, seeds)
+@given(gradients(), quantizer_names, seeds)
 @example(np.full((18, 40), LARGEST), "int8", 0)
 @example(np.full((31, 40), -LARGEST), "int32", 0)
 @example(np.full((3, 5), SMALLEST), "int16", 0)
@@ -59,12 +59,12 @@ def test_only_sums_and_means_of_float32_become_integers_on_a_gpu():
 @example(np.array([[0.5, 1.5, 2.5, -0.5, -1.5, 126.5, -126.5, 127]], np.float32), "int8", 1)
 def test_bits_are_those_of_numpy(using: ModuleType, gradient, text: str, seed: int):
     """Compare scales, integers, flags, sums and means, also for rows not finite, and with a quorum."""
-    choice = Choice.read(text)
-    workers = usable(choice, len(gradient))
+    spec = QuantizerSpec.read(text)
+    workers = usable(spec, len(gradient))
     rng, values = np.random.default_rng(seed), gradient[0].copy()
     if seed % 2 and values.size:
         values[rng.integers(values.size)] = rng.choice([np.nan, np.inf, -np.inf])
-    quantizer = choice.bind(workers)
+    quantizer = spec.bind(workers)
     device = OnDevice(quantizer, DEVICE, using)
     tensor = torch.from_numpy(values).to(DEVICE)
     rows, theirs = quantizer.rows(values, LANES), device.rows(tensor, LANES)
@@ -74,7 +74,7 @@ def test_bits_are_those_of_numpy(using: ModuleType, gradient, text: str, seed: i
     # Other workers' exponents are larger, or this worker came too late.
     agreed = own + rng.integers(-1, 2, own.size, np.int32) * ((own != zero) & (own != lost))
     agreed[(own == lost) & (rng.integers(2, size=own.size) == 0)] = zero
-    rounding = Stochastic.of(0, 1, seed) if choice.stochastic else nearest
+    rounding = Stochastic.of(0, 1, seed) if spec.stochastic else nearest
     integers, flags = quantizer.quantize(rows, own, agreed, rounding)
     packed, told = device.quantize(theirs, own, agreed, rounding)
     assert packed.astype(np.int32).tobytes() == integers.tobytes()
@@ -105,7 +105,7 @@ def test_triton_serves_where_it_can(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_what_a_device_does_not_do_is_done_on_the_cpu():
-    quantizer = Choice.read("strom:0.5").bind(2)
+    quantizer = QuantizerSpec.read("strom:0.5").bind(2)
     device = on_device(quantizer, DEVICE, LANES)
     rows = device.rows(torch.tensor([1.0, -1.0, 0.25], device=DEVICE), LANES)
     integers, flags = device.quantize(rows, device.scales(rows), device.scales(rows), nearest)

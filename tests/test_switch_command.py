@@ -15,7 +15,7 @@ from switches import COMMAND, STOPS_WITHIN, free_udp_ports, receive, running_swi
 from tiny_programs import FOLDER, program
 
 from innet.errors import UsageError
-from innet.servers.rack.cli import parent
+from innet.servers.rack.cli import rack_server
 from innet.switch.cli import Endpoint, p4runtime_endpoint
 from innet.switch.cli import switch as switch_command
 from innet.switch.ports import open_port
@@ -100,7 +100,7 @@ def test_other_machines_are_not_served_in_plain_text_unless_told_to(address):
     assert endpoint(address, insecure=True) == (address, None)
 
 
-@pytest.mark.parametrize("command", ["innet-switch --no-p4", "innet pbox parent -i 1@lo"])
+@pytest.mark.parametrize("command", ["innet-switch --no-p4", "innet pbox rack-server -i 1@lo"])
 def test_the_commands_refuse_to_serve_other_machines_in_plain_text(command):
     why = r"0\.0\.0\.0:0 can be reached from other machines"
     refuse(why, *command.split(), "--grpc-server-addr", "0.0.0.0:0")
@@ -116,7 +116,7 @@ def test_other_machines_are_served_in_plain_text_if_told_to():
 def test_a_switch_that_is_told_nothing_serves_this_machine_only():
     served = {
         inspect.signature(command).parameters["grpc_address"].default
-        for command in (switch_command, parent)
+        for command in (switch_command, rack_server)
     }
     assert served == {"127.0.0.1:9559"}
 

@@ -22,7 +22,7 @@ from trees import integers, sums
 
 from innet.controller.names import Names, group
 from innet.host import membership
-from innet.host.transport import Patience
+from innet.host.transport import Timeouts
 from innet.p4 import tofino
 from innet.p4.artifacts import Artifact
 from innet.rpc import innet_pb2 as pb
@@ -102,7 +102,7 @@ def test_who_expects_seals_takes_nothing_from_a_tofino(tmp_path: Path, monkeypat
         rack.job(1, slots=1) as job,
         contextlib.ExitStack() as stack,
     ):
-        agent = rack.join(job, 0, patience=Patience(switch=WITHIN, workers=WITHIN))
+        agent = rack.join(job, 0, timeouts=Timeouts(switch=WITHIN, workers=WITHIN))
         stack.callback(agent.close, abandon=True)
         future = agent.submit(np.ones(10, np.float32))
         until = time.monotonic() + WITHIN

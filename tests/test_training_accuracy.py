@@ -11,8 +11,8 @@ import torch
 from training_problem import Digits
 
 from innet.training import ALGORITHMS, make
-from innet.training.codecs import codec
 from innet.training.easgd import Elastic
+from innet.training.message_codecs import message_codec
 from innet.training.transports import threads
 from innet.training.transports.ring import Ring
 
@@ -46,7 +46,7 @@ def accuracy(name: str, compression: str | None = None, **options) -> float:
 
     def work(transport):
         if compression:
-            transport = Ring(transport, codec(compression))
+            transport = Ring(transport, message_codec(compression))
         model = digits.model()
         first = RATE * factor
         optimizer = torch.optim.SGD(model.parameters(), lr=first, momentum=momentum)

@@ -12,11 +12,11 @@ from hypothesis.extra import numpy as hnp
 from racks import rack
 
 from innet.errors import PeerFailed, UsageError
-from innet.host.codecs.max_scaled import MaxScaled
-from innet.host.codecs.truncation import Truncation
 from innet.local.workers import spawned_workers
 from innet.training import make
-from innet.training.codecs import PLAIN, Mirror, codec
+from innet.training.codecs.max_scaled import MaxScaled
+from innet.training.codecs.truncation import Truncation
+from innet.training.message_codecs import PLAIN, Mirror, message_codec
 from innet.training.transports import threads
 from innet.training.transports.ring import Ring
 from innet.training.transports.switch import SwitchTransport
@@ -65,7 +65,7 @@ def test_all_get_the_mean_and_the_same_bits(workers, elements, wrap):
 @pytest.mark.parametrize(("name", "step"), [("T", 2**-7), ("Q", 1 / 254)])
 def test_a_ring_that_compresses_is_off_by_a_step_a_hop(name: str, step: float, parts: int):
     workers, elements = 4, 1000
-    found = reduced(workers, elements, lambda over: Ring(over, codec(name), parts))
+    found = reduced(workers, elements, lambda over: Ring(over, message_codec(name), parts))
     assert all(torch.equal(each, found[0]) for each in found)
     largest = sum(vector(rank, elements).abs().max() for rank in range(workers))
     # There are p - 1 transmit-and-reduce steps and the all-gather: p compressions of sums.
@@ -83,7 +83,7 @@ def test_codecs_send_as_many_bytes_as_they_should():
     for name in ("plain", "T", "Q"):
 
         def work(transport, name=name):
-            ring = Ring(transport, codec(name))
+            ring = Ring(transport, message_codec(name))
             ring.all_reduce(torch.ones(4000)).result()
             ring.close()
             return ring.bytes_sent
@@ -98,10 +98,11 @@ def test_codecs_send_as_many_bytes_as_they_should():
 @given(floats)
 @pytest.mark.parametrize(("name", "kind", "code"), [("T", Truncation(), 2), ("Q", MaxScaled(), 1)])
 def test_a_message_says_what_the_codec_does(name, kind, code, values):
-    message = codec(name).encode(torch.from_numpy(values))
+    codec = message_codec(name)
+    message = codec.encode(torch.from_numpy(values))
     assert message.dtype == torch.uint8
-    assert message.numel() == codec(name).size(values.size) == values.size * code + 4 * (code == 1)
-    assert np.array_equal(codec(name).decode(message).numpy(), kind.decode(kind.encode(values)))
+    assert message.numel() == codec.size(values.size) == values.size * code + 4 * (code == 1)
+    assert np.array_equal(codec.decode(message).numpy(), kind.decode(kind.encode(values)))
 
 
 def test_a_plain_message_has_the_same_bits_and_is_not_shared():
@@ -116,13 +117,13 @@ def test_a_plain_message_has_the_same_bits_and_is_not_shared():
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 def test_what_is_not_finite_does_not_get_lost_in_a_codec(bad: float):
     values = torch.tensor([1.0, bad, 2.0])
-    assert codec("Q").decode(codec("Q").encode(values)).isnan().all()
-    assert not codec("T").decode(codec("T").encode(values)).isfinite()[1]
+    assert message_codec("Q").decode(message_codec("Q").encode(values)).isnan().all()
+    assert not message_codec("T").decode(message_codec("T").encode(values)).isfinite()[1]
 
 
 @pytest.mark.parametrize(("name", "step"), [("T", 2**-7), ("Q", 1 / 254)])
 def test_a_mirror_is_never_further_off_than_by_one_difference(name: str, step: float):
-    there, here = (Mirror(torch.zeros(1000), codec(name)) for _ in range(2))
+    there, here = (Mirror(torch.zeros(1000), message_codec(name)) for _ in range(2))
     random = torch.Generator().manual_seed(1)
     walk = torch.zeros(1000)
     for _ in range(50):
@@ -136,7 +137,7 @@ def test_a_mirror_is_never_further_off_than_by_one_difference(name: str, step: f
 
 def test_there_are_three_codecs():
     with pytest.raises(UsageError, match="plain, T, Q"):
-        codec("8-bit")
+        message_codec("8-bit")
 
 
 @pytest.mark.parametrize("replicas", [2, 3])

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from one_worker import CHUNKS, LANES, SEAT, TERM, WITHIN, Switch, cabled
+from one_worker import CHUNKS, LANES, TERM, WITHIN, WORKER_INFO, Switch, cabled
 
 from innet.errors import AllReduceError, LeftBehind, SwitchUnreachable, WorkersMissing
-from innet.host.seat import Patience, Seat, Term
+from innet.host.job import Term, Timeouts, WorkerInfo
 from innet.host.transport import SwitchTransport
 from innet.host.waker import monotonic
 from innet.rpc import innet_pb2 as pb
@@ -30,7 +30,7 @@ def switch() -> Iterator[Switch]:
 
 
 @dataclass
-class Stay:
+class JobView:
     """The membership as the transport sees it, with a record of its messages."""
 
     departures: Callable[[], Mapping[int, str]] = dict
@@ -63,22 +63,22 @@ class Worker:
     def __init__(
         self,
         switch: Switch,
-        stay: Stay | None = None,
-        seat: Seat = SEAT,
-        patience: Patience | None = None,
+        job: JobView | None = None,
+        info: WorkerInfo = WORKER_INFO,
+        timeouts: Timeouts | None = None,
         term: Term = TERM,
     ) -> None:
-        self.stay = stay or Stay()
-        patience = patience or Patience(WITHIN, WITHIN)
-        self.transport = SwitchTransport(switch.link, seat, monotonic, self.stay, patience)
+        self.job = job or JobView()
+        timeouts = timeouts or Timeouts(WITHIN, WITHIN)
+        self.transport = SwitchTransport(switch.link, info, monotonic, self.job, timeouts)
         self.transport.begin(term)
         self.pool = switch.in_the_end.enter_context(ThreadPoolExecutor(1))
         switch.in_the_end.callback(self.stop, switch)
 
     def stop(self, switch: Switch) -> None:
         """End the exchange that is under way, if there is one."""
-        self.stay.end = AllReduceError("the test is over")
-        switch.bell.ring()
+        self.job.end = AllReduceError("the test is over")
+        switch.waker.wake()
 
     def start(
         self, chunks: np.ndarray = CHUNKS, operation: Operation = Operation.SUM, flags=None,
@@ -152,7 +152,7 @@ def test_who_leaves_after_contributing_is_not_missed(switch: Switch):
         times_asked += worker.transport.traffic.packets_received > 0
         return {1: "it has left the job"} if times_asked > 1 else {}
 
-    worker = Worker(switch, Stay(departed))
+    worker = Worker(switch, JobView(departed))
     running = worker.start(CHUNKS[:1])
     switch.answer(switch.take(), Kind.PENDING, workers=0b001)
     switch.take()
@@ -172,16 +172,16 @@ def keep_answering(switch: Switch, running: "Future[Reduction]", arrived: tuple[
 
 @pytest.mark.parametrize("arrived", [(0b101, 0b011), (0b101, 0b101)])
 def test_who_left_without_contributing_is_named(switch: Switch, arrived: tuple[int, int]):
-    worker = Worker(switch, Stay(lambda: {1: "it has left the job"}))
+    worker = Worker(switch, JobView(lambda: {1: "it has left the job"}))
     running = worker.start()
     keep_answering(switch, running, arrived)
     failure(running, WorkersMissing, "the all-reduce cannot finish: worker 1: it has left the job")
 
 
 def test_who_left_is_not_missed_where_enough_others_are_left(switch: Switch):
-    seat = Seat(SEAT.job, SEAT.rank, workers=3, min_workers=2, lanes=LANES)
+    info = WorkerInfo(WORKER_INFO.job, WORKER_INFO.rank, workers=3, min_workers=2, lanes=LANES)
     gone = {1: "it has left the job"}
-    worker = Worker(switch, Stay(lambda: gone), seat)
+    worker = Worker(switch, JobView(lambda: gone), info)
     running = worker.start(CHUNKS[:1])
     for _ in range(6):  # for longer than an answer can be in flight
         packet = switch.take()
@@ -195,12 +195,12 @@ def test_who_left_is_not_missed_where_enough_others_are_left(switch: Switch):
 
 
 def test_what_ends_the_stay_ends_the_exchange(switch: Switch):
-    stay = Stay(end=AllReduceError("the stay is over"))
-    failure(Worker(switch, stay).start(), AllReduceError, "the stay is over")
+    job = JobView(end=AllReduceError("the membership is over"))
+    failure(Worker(switch, job).start(), AllReduceError, "the membership is over")
 
 
 def test_answers_that_are_not_for_this_job_and_term_are_no_sign_of_life(switch: Switch):
-    worker = Worker(switch, patience=Patience(switch=1.0))
+    worker = Worker(switch, timeouts=Timeouts(switch=1.0))
     running = worker.start(CHUNKS[:1])
     packet = switch.take()
     for name in ("version", "job", "term", "slot", "sequence"):
@@ -213,7 +213,7 @@ def test_answers_that_are_not_for_this_job_and_term_are_no_sign_of_life(switch: 
 
 
 def test_answers_that_are_not_intact_are_counted_and_no_sign_of_life(switch: Switch):
-    worker = Worker(switch, patience=Patience(switch=1.0))
+    worker = Worker(switch, timeouts=Timeouts(switch=1.0))
     running = worker.start(CHUNKS[:1])
     packet = switch.take()
     switch.answer(packet, Kind.PENDING)
@@ -225,37 +225,37 @@ def test_answers_that_are_not_intact_are_counted_and_no_sign_of_life(switch: Swi
 
 
 def test_silence_is_trouble_once_a_term_and_later_in_the_next_one(switch: Switch):
-    worker = Worker(switch, patience=Patience(switch=1.5))
+    worker = Worker(switch, timeouts=Timeouts(switch=1.5))
     failure(worker.start(), SwitchUnreachable, "is it running, and does it still hold this job?")
-    [first] = worker.stay.troubles
+    [first] = worker.job.troubles
     assert first.startswith("the switch has not answered for 1.")
     worker = Worker(switch)
     running = worker.start()
-    while not worker.stay.troubles:
+    while not worker.job.troubles:
         assert not running.done()
-    worker.stay.end = AllReduceError("another term")
+    worker.job.end = AllReduceError("another term")
     failure(running, AllReduceError, "another term")
-    worker.stay.end = None
+    worker.job.end = None
     worker.transport.begin(Term(10, TERM.path, TERM.first_slot, TERM.slots))
     running = worker.start()
-    while len(worker.stay.troubles) == 1:
+    while len(worker.job.troubles) == 1:
         assert not running.done()
-    worker.stay.end = AllReduceError("yet another one")
+    worker.job.end = AllReduceError("yet another one")
     failure(running, AllReduceError, "yet another one")
-    seconds = [float(reason.split()[-2]) for reason in worker.stay.troubles]
+    seconds = [float(reason.split()[-2]) for reason in worker.job.troubles]
     assert seconds[1] >= 2 * 1.0
 
 
 def test_time_in_which_the_worker_itself_did_not_run_is_no_silence_of_the_switch(switch: Switch):
     """For example after a SIGSTOP, or while another thread holds the interpreter lock."""
 
-    class Stopped(Stay):
+    class Stopped(JobView):
         def check(self) -> None:
             if worker.transport._probes.unanswered == 2 and not self.waited_for:
                 threading.Event().wait(1.5)
                 self.waited_for.append((1.5, ()))
 
-    worker = Worker(switch, Stopped(), patience=Patience(switch=1.0))
+    worker = Worker(switch, Stopped(), timeouts=Timeouts(switch=1.0))
     error = worker.start().exception(WITHIN)
     assert type(error) is SwitchUnreachable
     [seconds] = re.findall(r"has not answered for (\S+) s", str(error))
@@ -264,35 +264,35 @@ def test_time_in_which_the_worker_itself_did_not_run_is_no_silence_of_the_switch
 
 def test_without_the_controller_the_silence_of_the_switch_is_borne(switch: Switch):
     """Only the controller knows another way to sum. The wait for it is as long as for other workers."""
-    worker = Worker(switch, patience=Patience(switch=0.2, workers=1.5))
-    worker.stay.reached = False
+    worker = Worker(switch, timeouts=Timeouts(switch=0.2, workers=1.5))
+    worker.job.reached = False
     failure(worker.start(), SwitchUnreachable, "the switch has not answered for 1")
 
 
 def test_silence_adds_up_over_terms_until_the_job_goes_on(switch: Switch):
-    worker = Worker(switch, patience=Patience(switch=1.5))
+    worker = Worker(switch, timeouts=Timeouts(switch=1.5))
     for number in range(10, 20):
         running = worker.start()
-        while not worker.stay.troubles:
+        while not worker.job.troubles:
             if running.done():
                 failure(running, SwitchUnreachable, "the switch has not answered for")
                 assert number > 10
                 return
-        worker.stay.troubles.clear()
-        worker.stay.end = AllReduceError("another term")
+        worker.job.troubles.clear()
+        worker.job.end = AllReduceError("another term")
         assert running.exception(WITHIN)
-        worker.stay.end = None
+        worker.job.end = None
         worker.transport.begin(Term(number, TERM.path, TERM.first_slot, TERM.slots))
     raise AssertionError("it never gives up")
 
 
 def test_others_that_do_not_come_are_waited_for_only_so_long(switch: Switch):
-    worker = Worker(switch, patience=Patience(switch=WITHIN, workers=1.0))
+    worker = Worker(switch, timeouts=Timeouts(switch=WITHIN, workers=1.0))
     running = worker.start()
     keep_answering(switch, running, (0b101, 0b001))
     failure(running, WorkersMissing, "no contribution from workers [1, 2] for 1 s")
-    assert (1, 2) in [ranks for _, ranks in worker.stay.waited_for]
-    assert not worker.stay.troubles
+    assert (1, 2) in [ranks for _, ranks in worker.job.waited_for]
+    assert not worker.job.troubles
 
 
 def test_who_is_told_that_a_chunk_is_over_has_been_left_behind(switch: Switch):

@@ -17,8 +17,8 @@ from trees import Forest, finish, forest, integers, submit, sums
 import innet
 from innet.errors import SwitchUnreachable, WorkersMissing
 from innet.host.agent import Agent
+from innet.host.job import Timeouts
 from innet.host.parameters import RackedParameters
-from innet.host.seat import Patience
 from innet.observe.diagnosis import diagnose
 from innet.observe.findings import Finding, Severity
 from innet.observe.sample import sample_job, sample_twice
@@ -83,10 +83,10 @@ def test_when_the_cable_is_mended_the_sum_is_made(racks: Forest):
 
 
 def test_a_cable_that_stays_cut_is_an_error_for_all_and_soon(racks: Forest):
-    patience = Patience(switch=1.5, workers=10.0)
+    timeouts = Timeouts(switch=1.5, workers=10.0)
     with racks.job("pbox", 3) as (name, token), contextlib.ExitStack() as stack:
         agents = [
-            stack.enter_context(racks.worker(name, token, rank, at, patience=patience))
+            stack.enter_context(racks.worker(name, token, rank, at, timeouts=timeouts))
             for rank, at in enumerate(AT)
         ]
         check(agents, 1)
@@ -108,7 +108,7 @@ def test_parameters_take_every_step_once_whenever_the_cable_is_cut(racks: Forest
     def work(agent: Agent, done: list[np.ndarray]) -> None:
         held = RackedParameters(agent, [values.copy()], Momentum(lr=1.0, momentum=1.0))
         for _ in range(steps):
-            held.step([gradients[agent.seat.rank]])
+            held.step([gradients[agent.info.rank]])
         done.append(held.values[0])
 
     with racks.workers("pbox", AT) as agents:

@@ -7,7 +7,7 @@ import pytest
 from trees import Forest, finish, forest, integers, submit, sums
 
 from innet.errors import InnetError
-from innet.host.transport import Patience
+from innet.host.transport import Timeouts
 from innet.rpc import innet_pb2 as pb
 
 AT = ["left", "left", "right"]
@@ -53,10 +53,10 @@ def test_switches_that_die_and_come_back_cost_no_sum(spine: Forest):
 
 def test_without_the_parent_there_is_an_error_for_all(spine: Forest):
     with spine.job("tor", 2) as (name, token):
-        patience = Patience(switch=1.0, workers=5.0)
+        timeouts = Timeouts(switch=1.0, workers=5.0)
         with (
-            spine.worker(name, token, 0, "left", patience=patience) as one,
-            spine.worker(name, token, 1, "right", patience=patience) as other,
+            spine.worker(name, token, 0, "left", timeouts=timeouts) as one,
+            spine.worker(name, token, 1, "right", timeouts=timeouts) as other,
         ):
             check([one, other], 1)
             spine.switches["tor"].kill()

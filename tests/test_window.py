@@ -45,7 +45,7 @@ def test_the_lowest_chunks_go_out_at_once_as_many_as_may(count: int, chunks: int
     first, which = window.transmit(most, 0.0)
     assert first.tolist() == which.tolist() == list(range(max(1, min(count, chunks, most))))
     assert window.remaining == chunks
-    assert window.waiting == (len(first) < min(count, chunks))
+    assert window.has_due == (len(first) < min(count, chunks))
 
 
 def test_a_result_makes_room_for_the_lowest_chunk_that_can_be_sent():
@@ -159,7 +159,7 @@ def test_what_the_switch_has_is_sent_again_ever_more_rarely_up_to_a_limit():
     for _ in range(30):
         deadline = window.next_reminder(0.25, longest=8.0)
         window.remind(np.nextafter(deadline, now), 0.25, longest=8.0)
-        assert not window.waiting
+        assert not window.has_due
         window.remind(deadline, 0.25, longest=8.0)
         assert window.transmit(1, deadline)[0].tolist() == [0]
         window.had(slots(0), deadline)
@@ -172,7 +172,7 @@ def test_only_what_the_switch_has_is_to_be_reminded_of():
     window = started(3, 3)
     assert window.next_reminder(1.0, 8.0) == float("inf")
     window.remind(1e9, 1.0, 8.0)
-    assert not window.waiting
+    assert not window.has_due
 
 
 def test_a_probe_is_of_the_lowest_unfinished_chunks():

@@ -10,7 +10,7 @@ from training_problem import RATE, STEPS, fresh_model, loss_of, weights
 
 from innet.errors import UsageError
 from innet.training import make
-from innet.training.codecs import codec
+from innet.training.message_codecs import message_codec
 from innet.training.transports.process_group import ServerNodeTransport
 
 CASES = (
@@ -31,7 +31,7 @@ def main(folder: Path) -> None:
     dist.init_process_group("gloo")
     for index, (name, given) in enumerate(CASES):
         options: dict[str, Any] = dict(given)
-        transport = ServerNodeTransport(codec=codec(options.pop("codec", "plain")))
+        transport = ServerNodeTransport(codec=message_codec(options.pop("codec", "plain")))
         model = fresh_model()
         optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
         with transport, make(name, model, optimizer, transport, **options) as algorithm:

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from training_problem import RATE, STEPS, fresh_model, loss_of, weights
 
 from innet.training import make
-from innet.training.codecs import codec
+from innet.training.message_codecs import message_codec
 from innet.training.transports.process_group import ProcessGroupTransport
 from innet.training.transports.ring import Ring
 
@@ -36,7 +36,7 @@ def main(folder: Path) -> None:
         options = dict(given)
         transport = ProcessGroupTransport()
         if ring := options.pop("ring", None):
-            transport = Ring(transport, codec(ring), parts=2)
+            transport = Ring(transport, message_codec(ring), parts=2)
         model = fresh_model()
         optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
         with transport, make(name, model, optimizer, transport, **options) as algorithm:

@@ -15,7 +15,7 @@ import numpy as np
 from commands import BIN
 from faults import Faults, Wiring, faulty
 from mortal import Mortal
-from racks import PATIENCE, WITHIN
+from racks import TIMEOUTS, WITHIN
 from switches import COMMAND
 
 from innet.controller.server import ControllerServer
@@ -58,7 +58,7 @@ class Plan:
         return plan
 
 
-_SERVER = (str(BIN / "innet"), "pbox", "parent")
+_SERVER = (str(BIN / "innet"), "pbox", "rack-server")
 
 
 class TreeSwitch(Mortal):
@@ -101,7 +101,7 @@ class Forest:
     @contextlib.contextmanager
     def worker(self, job: str, token: str, rank: int, at: str, **more: Any) -> Iterator[Agent]:
         """Yield a worker at a free place of a switch."""
-        more, link = {"patience": PATIENCE, **more}, self.plan.links[at].pop()
+        more, link = {"timeouts": TIMEOUTS, **more}, self.plan.links[at].pop()
         try:
             with join(self.controller, job, rank, link, token=token, **more) as agent:
                 yield agent

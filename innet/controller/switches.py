@@ -14,7 +14,7 @@ import structlog
 
 from innet.controller.aggregation import AggregationSwitch
 from innet.controller.election import SwitchTaken
-from innet.controller.records import Wanted
+from innet.controller.records import Assignment
 from innet.errors import SwitchError, UsageError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _STOP_WITHIN = 10.0
 class Listener(Protocol):
     """The source of the wanted entries, which is notified of their outcome."""
 
-    def wanted(self, switch: str) -> Sequence[Wanted]:
+    def assignments(self, switch: str) -> Sequence[Assignment]:
         """Return the jobs' entries that a switch should hold at present."""
 
     def up(self, switch: str) -> None:
@@ -73,7 +73,7 @@ class Supervisor:
         self._switch: AggregationSwitch | None = None
         self._before: Held = {}  # as far as the last connection knew
         self._problem: str | None = f"the controller has not reached the switch {name!r} yet"
-        self._bell = threading.Event()
+        self._waker = threading.Event()
         self._closed = self._finishing = False
         self._told: dict[int, tuple[int, frozenset[int]]] = {}
         self._clearing: dict[int, tuple[int, Iterator[None]]] = {}
@@ -81,7 +81,7 @@ class Supervisor:
 
     def connect(self) -> None:
         """Take charge for the first time. Raises SwitchError, or UsageError if the switch lacks ports."""
-        self._switch = self._connect(self._bell.set, True)
+        self._switch = self._connect(self._waker.set, True)
         try:
             self._switch.check_ports()
             self._switch.start()
@@ -102,7 +102,7 @@ class Supervisor:
 
     def wake(self) -> None:
         """Wake the thread: the wanted entries have changed."""
-        self._bell.set()
+        self._waker.set()
 
     def switch(self) -> AggregationSwitch:
         """Return the connection. Raises SwitchError if there is none."""
@@ -115,14 +115,14 @@ class Supervisor:
         """Disconnect once the switch holds the wanted entries, if it can be reached."""
         self._finishing = True
         self._closed = bool(self._problem)
-        self._bell.set()
+        self._waker.set()
         self._thread.join(_STOP_WITHIN)
         self.close()
 
     def close(self) -> None:
         """Disconnect from the switch, which keeps running."""
         self._closed = True
-        self._bell.set()
+        self._waker.set()
         if self._thread.ident:
             self._thread.join(_STOP_WITHIN)
         if self._switch:
@@ -153,11 +153,11 @@ class Supervisor:
     def _pause(self, seconds: float) -> None:
         over = time.monotonic() + seconds
         while not self._closed and (left := over - time.monotonic()) > 0:
-            self._bell.wait(left)
-            self._bell.clear()
+            self._waker.wait(left)
+            self._waker.clear()
 
     def _reconnect(self) -> AggregationSwitch:
-        self._switch = switch = self._connect(self._bell.set, False)
+        self._switch = switch = self._connect(self._waker.set, False)
         try:
             switch.check_ports()
         except UsageError as problem:  # it was restarted with other ports
@@ -197,7 +197,7 @@ class Supervisor:
     def _keep(self, switch: AggregationSwitch) -> None:
         inspect_at = time.monotonic() + _INSPECT_EVERY
         while not (self._closed or switch.broken):
-            self._bell.clear()
+            self._waker.clear()
             last = self._finishing
             busy = self._settle(switch)
             started = time.monotonic()
@@ -206,7 +206,7 @@ class Supervisor:
             if last:
                 self._closed = True
             elif started < inspect_at:
-                self._bell.wait(inspect_at - started)
+                self._waker.wait(inspect_at - started)
             else:
                 self._inspect(switch)
                 took = time.monotonic() - started
@@ -214,7 +214,7 @@ class Supervisor:
 
     def _settle(self, switch: AggregationSwitch) -> bool:
         """Make the switch hold the wanted entries. Return whether there is more to do at once."""
-        jobs = self._listener.wanted(self._name)
+        jobs = self._listener.assignments(self._name)
         refused = switch.hold(jobs)
         if self._problem:
             self._problem, self.taken = None, False
@@ -231,7 +231,7 @@ class Supervisor:
                 self._listener.held(self._name, job.job, job.term, ranks)
         return self._clear_some(switch, [job for job in jobs if job.clear])
 
-    def _clear_some(self, switch: AggregationSwitch, jobs: Sequence[Wanted]) -> bool:
+    def _clear_some(self, switch: AggregationSwitch, jobs: Sequence[Assignment]) -> bool:
         """Clear some more cells of every job that needs it. Return whether there are such jobs."""
         numbers = {job.job for job in jobs}
         self._clearing = {job: each for job, each in self._clearing.items() if job in numbers}
@@ -251,7 +251,7 @@ class Supervisor:
                 self._refuse(job, str(problem))
         return bool(jobs)
 
-    def _refuse(self, job: Wanted, why: str) -> None:
+    def _refuse(self, job: Assignment, why: str) -> None:
         _log.warning("the switch refused", switch=self._name, job=job.job, why=why)
         self._clearing.pop(job.job, None)
         self._listener.refused(self._name, job.job, job.term, why)

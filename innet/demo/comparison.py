@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from innet.errors import InnetError
-from innet.host.quantizers.spec import Choice
+from innet.host.quantizers.spec import QuantizerSpec
 from innet.local.rack import local_rack
 from innet.local.workers import spawned_workers
 from innet.rpc import innet_pb2 as pb
@@ -54,7 +54,7 @@ class TrainingResult:
 
 def run(workers: int, epochs: int, lanes: int, quantizer: str = "int32") -> None:
     """Train twice, print the table, and raise InnetError if a promise was not kept."""
-    Choice.read(quantizer).bind(workers)  # refuse a bad quantizer before anything starts
+    QuantizerSpec.read(quantizer).bind(workers)  # refuse a bad quantizer before anything starts
     INTERRUPTS.catch()
     console = PlainConsole()
     with Progress(

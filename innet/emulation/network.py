@@ -112,7 +112,7 @@ class EmulatedServer(EmulatedSwitch):
     """A parameter server in place of a switch."""
 
     def _runs(self) -> list[str]:
-        return [*run("innet.cli"), "pbox", "parent", "--memory", str(_SERVER_GIB)]
+        return [*run("innet.cli"), "pbox", "rack-server", "--memory", str(_SERVER_GIB)]
 
 
 _CLASSES = {"embedded": EmulatedSwitch, "bmv2": Bmv2Switch, "pbox": EmulatedServer}

@@ -132,7 +132,7 @@ class SwitchSpec(_Strict):
 
 
 class ServerSpec(_Strict):
-    """A server, `innet pbox parent`, that adds up switches' sums and keeps parameters."""
+    """A server, `innet pbox rack-server`, that adds up switches' sums and keeps parameters."""
 
     name: Name
     kind: Literal["pbox"] = "pbox"

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import numpy as np
 
 from innet.errors import AgentClosed, InnetError, LeftBehind, LinkFailed, UsageError
-from innet.host.detour import warn_of_shared_network
 from innet.host.exchanges import Exchanges
 from innet.host.fallback import Fallback, ProcessGroupFallback
+from innet.host.fallback_network import warn_of_shared_network
+from innet.host.job import Term, Timeouts
 from innet.host.links import own_links
 from innet.host.membership import Membership
-from innet.host.quantizers.spec import Choice
+from innet.host.quantizers.spec import QuantizerSpec
 from innet.host.reducer import Reducer
-from innet.host.seat import Patience, Term
-from innet.host.tensors import How, quantized_on_device, summed_by_switch, written
+from innet.host.tensors import ReduceOp, quantized_on_device, summed_by_switch, written
 from innet.host.transport import Traffic
-from innet.host.waker import Bell
+from innet.host.waker import Waker
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import tls as certificates
 from innet.system import environment as names
@@ -45,10 +45,10 @@ class _Call:
 
     future: "Future[Any]"
     tensor: Any
-    op: How
+    op: ReduceOp
     by_switch: bool
     written: Any
-    choice: Choice
+    spec: QuantizerSpec
     key: Hashable
 
 
@@ -71,26 +71,26 @@ class Agent:
         self,
         membership: Membership,
         link_spec: str,
-        bell: Bell,
-        patience: Patience,
+        waker: Waker,
+        timeouts: Timeouts,
         fallback: Fallback | None = None,
-        quantizer: Choice | None = None,
+        quantizer: QuantizerSpec | None = None,
     ) -> None:
         self._membership = membership
-        self._bell = bell
+        self._waker = waker
         self._fallback = fallback
-        self.seat, self._link = membership.take_seat(link_spec)
-        if fallback and fallback.workers != self.seat.workers:
+        self.info, self._link = membership.be_admitted(link_spec)
+        if fallback and fallback.workers != self.info.workers:
             self._link.close()
             raise UsageError(
-                f"the fallback has {fallback.workers} workers, the job {self.seat.workers}: "
+                f"the fallback has {fallback.workers} workers, the job {self.info.workers}: "
                 "they have to be the same"
             )
-        if fallback and link_spec == "host" and not self.seat.rank:  # one log line is enough
+        if fallback and link_spec == "host" and not self.info.rank:  # one log line is enough
             warn_of_shared_network(self._link.ip, os.environ)
-        self._exchanges = Exchanges(self._link, self.seat, membership, bell, patience, fallback)
+        self._exchanges = Exchanges(self._link, self.info, membership, waker, timeouts, fallback)
         try:
-            self._reducer = Reducer(self._exchanges, self.seat, quantizer)
+            self._reducer = Reducer(self._exchanges, self.info, quantizer)
         except UsageError:
             self._link.close()
             raise
@@ -141,7 +141,7 @@ class Agent:
     def all_reduce(
         self,
         tensor: Tensor,
-        op: How = "mean",
+        op: ReduceOp = "mean",
         *,
         quantizer: str | None = None,
         key: Hashable = None,
@@ -169,7 +169,7 @@ class Agent:
     def submit(
         self,
         tensor: Tensor,
-        op: How = "mean",
+        op: ReduceOp = "mean",
         *,
         quantizer: str | None = None,
         key: Hashable = None,
@@ -181,9 +181,9 @@ class Agent:
         """
         by_switch = summed_by_switch(tensor, op, fallback=self._fallback is not None)
         rounded = by_switch and str(tensor.dtype).endswith("float32") and op in ("mean", "sum")
-        choice = self._reducer.choose(quantizer, key) if rounded else Choice()
+        spec = self._reducer.choose(quantizer, key) if rounded else QuantizerSpec()
         future: Future[Tensor] = Future()
-        self._queue(_Call(future, tensor, op, by_switch, written(tensor), choice, key))
+        self._queue(_Call(future, tensor, op, by_switch, written(tensor), spec, key))
         return future
 
     def perform(self, work: Callable[[Exchanges, Reducer], Done]) -> "Future[Done]":
@@ -201,7 +201,7 @@ class Agent:
             raise AgentClosed("the agent is closed: join the job again")
         call.future.set_running_or_notify_cancel()  # no cancelling: the other workers rely on this call
         self._calls.append(call)
-        self._bell.ring()
+        self._waker.wake()
 
     def close(self, *, abandon: bool = False) -> None:
         """Finish all submitted calls, then leave the job; with `abandon`, leave at once.
@@ -214,11 +214,11 @@ class Agent:
         if abandon:
             self._exchanges.stop()
         self._calls.append(None)
-        self._bell.ring()
+        self._waker.wake()
         self._thread.join()
         self._membership.close()
         self._link.close()
-        self._bell.close()
+        self._waker.close()
         self._until_closed.close()
 
     def show_metrics(self, job: str, address: str) -> None:
@@ -230,7 +230,7 @@ class Agent:
                 f"metrics need {problem.name}, which comes with: pip install 'innet[metrics]'"
             ) from None
         where = self._until_closed.enter_context(exposed(self, job, address))
-        _log.info("metrics of worker %d are at http://%s/metrics", self.seat.rank, where)
+        _log.info("metrics of worker %d are at http://%s/metrics", self.info.rank, where)
 
     def __enter__(self) -> Self:
         return self
@@ -242,8 +242,8 @@ class Agent:
         while True:
             if not self._calls:
                 self._exchanges.attend()
-                if not self._calls:  # a bell that rang since is still ringing
-                    self._bell.wait()
+                if not self._calls:  # a wake-up that has come since ends the wait
+                    self._waker.wait()
             elif (call := self._calls.popleft()) is None:
                 return
             else:
@@ -275,7 +275,7 @@ class Agent:
         flat = call.tensor.detach().reshape(-1)
         if quantized_on_device(flat, call.op):
             mean = call.op == "mean"
-            on_gpu = self._reducer.on_device(flat, call.choice, call.key, mean=mean)
+            on_gpu = self._reducer.on_device(flat, call.spec, call.key, mean=mean)
             return on_gpu.reshape(call.tensor.shape)
         flat = flat.cpu().numpy()
         reduced = torch.from_numpy(self._reduce_flat(flat, call))
@@ -285,10 +285,10 @@ class Agent:
         if call.op in ("max", "min"):
             return self._reducer.extremes(values, call.op)
         if values.dtype == np.float32:
-            return self._reducer.floats(values, call.choice, call.key, mean=call.op == "mean")
+            return self._reducer.floats(values, call.spec, call.key, mean=call.op == "mean")
         return self._reducer.integers(values)
 
-    def _reduce_by_fallback(self, tensor: Any, op: How) -> Any:
+    def _reduce_by_fallback(self, tensor: Any, op: ReduceOp) -> Any:
         import torch
 
         mean = op == "mean"
@@ -307,7 +307,7 @@ def join(
     tls: str | Path | None = None,
     fallback: "ProcessGroup | Fallback | None" = None,
     timeout: float = 30.0,
-    patience: Patience | None = None,
+    timeouts: Timeouts | None = None,
     quantizer: str | None = None,
 ) -> Agent:
     """Become a worker of a job.
@@ -325,7 +325,7 @@ def join(
     They sum over it while the switch cannot. With a fallback this call returns only when all
     workers have made it.
 
-    `timeout` bounds each step of joining, in seconds. `patience` bounds the duration of an
+    `timeout` bounds each step of joining, in seconds. `timeouts` bounds the duration of an
     all-reduce.
 
     `quantizer` is the format in which float32 travels, unless a call names another: ``int32``,
@@ -349,19 +349,19 @@ def join(
     identity = certificates.load(Path(tls), certificates.WORKER) if tls else None
     if fallback is not None and not isinstance(fallback, Fallback):
         fallback = ProcessGroupFallback(fallback)
-    choice = Choice.read(quantizer or os.environ.get("INNET_QUANTIZER") or "int32")
+    spec = QuantizerSpec.read(quantizer or os.environ.get("INNET_QUANTIZER") or "int32")
     metrics = metrics_address(os.environ)
     request = pb.JoinRequest(job=job, rank=rank, token=token, fallback=fallback is not None)
-    bell = Bell()
+    waker = Waker()
     try:
-        membership = Membership(controller, request, timeout, bell, identity)
+        membership = Membership(controller, request, timeout, waker, identity)
         try:
-            agent = Agent(membership, link, bell, patience or Patience(), fallback, choice)
+            agent = Agent(membership, link, waker, timeouts or Timeouts(), fallback, spec)
         except BaseException:
             membership.close()
             raise
     except BaseException:
-        bell.close()
+        waker.close()
         raise
     if metrics:
         try:

@@ -25,12 +25,13 @@ from innet.errors import (
 )
 from innet.host.fallback import Fallback
 from innet.host.integers import Flags, Integers, Reduction
+from innet.host.job import Path, Term, Timeouts, WorkerInfo
 from innet.host.link import Link
-from innet.host.scaling import Scaling
-from innet.host.seat import Path, Patience, Seat, Term
+from innet.host.quantizers.scaling import Scaling
+from innet.host.stopwatch import Stopwatch
+from innet.host.stragglers import StragglerLog, named
 from innet.host.transport import SwitchTransport, Traffic
-from innet.host.waiting import Notice, Stopwatch, named
-from innet.host.waker import Bell, monotonic
+from innet.host.waker import Waker, monotonic
 from innet.rpc import innet_pb2 as pb
 from innet.wire.layout import Operation
 
@@ -48,7 +49,7 @@ _log = logging.getLogger("innet")
 
 
 class Controller(Protocol):
-    """The messages from and to a worker's controller; each message from it rings the bell.
+    """The messages from and to a worker's controller; each message wakes the agent's thread.
 
     See :class:`innet.host.membership.Membership`.
     """
@@ -88,21 +89,21 @@ class Exchanges:
     def __init__(
         self,
         link: Link,
-        seat: Seat,
+        info: WorkerInfo,
         controller: Controller,
-        bell: Bell,
-        patience: Patience,
+        waker: Waker,
+        timeouts: Timeouts,
         fallback: Fallback | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self._seat = seat
+        self._info = info
         self._controller = controller
-        self._bell = bell
-        self._patience = patience
+        self._waker = waker
+        self._timeouts = timeouts
         self._fallback = fallback
         self._clock = clock
-        self._transport = SwitchTransport(link, seat, clock, self, patience)
-        self._notice = Notice(seat.rank)
+        self._transport = SwitchTransport(link, info, clock, self, timeouts)
+        self._stragglers = StragglerLog(info.rank)
         self._number = 0
         self._last: Reduction | None = None
         self._term: Term | None = None
@@ -157,7 +158,7 @@ class Exchanges:
         finally:
             self._chunks = 0
         result.freeze()
-        self._notice.over()
+        self._stragglers.over()
         self._number, self._last = self._number + 1, result
         return result
 
@@ -183,7 +184,7 @@ class Exchanges:
     def stop(self) -> None:
         """End the exchange under way, and refuse all later ones. Safe from any thread."""
         self._stopped.set()
-        self._bell.ring()
+        self._waker.wake()
 
     def give_up(self, problem: BaseException) -> None:
         """Refuse all later exchanges after an error between two of them.
@@ -207,11 +208,11 @@ class Exchanges:
         progress.fallback_exchanges = self.fallbacks.total() - self.fallbacks["dtype"]
         self._transport.fill(progress)
 
-    # The transport's view of the stay in the job.
+    # The transport's view of the job.
 
     def check(self) -> None:
         """Raise if something outside ends the exchange."""
-        self._check_stay()
+        self._check_membership()
         if self._controller.recover is not None or self._controller.term is not self._term:
             raise _TermOver
 
@@ -230,7 +231,7 @@ class Exchanges:
 
     def waits(self, seconds: float, ranks: Iterable[int]) -> None:
         """Note how long the exchange has waited, and for which ranks as far as known."""
-        self._notice.look(seconds, ranks)
+        self._stragglers.note(seconds, ranks)
 
     # Terms.
 
@@ -281,7 +282,7 @@ class Exchanges:
         """Return the term in which to sum, as soon as there is one."""
         waited, switch_missing = Stopwatch(self._clock), Stopwatch(self._clock)
         while True:
-            self._check_stay()
+            self._check_membership()
             if (term := self._follow()) and not self._transport.exhausted:
                 return term
             if term:
@@ -291,7 +292,7 @@ class Exchanges:
             if self._controller.waiting_for or not self._controller.connected:
                 switch_missing.restart()
             self._check_waiting(waited.look(), switch_missing.look())
-            self._bell.wait(1.0)
+            self._waker.wait(1.0)
 
     @contextlib.contextmanager
     def _breaking_off(self) -> Iterator[None]:
@@ -338,9 +339,9 @@ class Exchanges:
         if not self._fallback:
             raise AllReduceError("the controller counts on a fallback, which this worker has not")
         self._count("switch" if term.slots else "no_slots", term.reason)
-        place = term.number, number
+        position = term.number, number
         result = self._await(
-            self._fallback.all_reduce(place, chunks, operation, flags), self._check_meanwhile
+            self._fallback.all_reduce(position, chunks, operation, flags), self._check_meanwhile
         )
         inspect(result.lanes[0])
         self._transport.progressed()
@@ -349,12 +350,12 @@ class Exchanges:
     def _await(self, future: "Future[Result]", meanwhile: Callable[[], None]) -> Result:
         """Return the fallback's result; `meanwhile` raises to break off."""
         waited = Stopwatch(self._clock)
-        future.add_done_callback(lambda _: self._bell.ring())
+        future.add_done_callback(lambda _: self._waker.wake())
         try:
             while not future.done():
                 meanwhile()
-                self._check_patience(waited.look())
-                self._bell.wait(1.0)
+                self._check_fallback_wait(waited.look())
+                self._waker.wait(1.0)
             if (problem := future.exception()) and not isinstance(problem, AllReduceError):
                 self._explain(problem, meanwhile)
         except BaseException:
@@ -365,9 +366,9 @@ class Exchanges:
     def _explain(self, problem: BaseException, meanwhile: Callable[[], None]) -> None:
         """Raise the cause of the fallback's failure: a worker's death takes a moment to be known."""
         waited = Stopwatch(self._clock)
-        while waited.look() < self._patience.switch:
+        while waited.look() < self._timeouts.switch:
             meanwhile()
-            self._bell.wait(1.0)
+            self._waker.wait(1.0)
         raise LinkFailed(f"the fallback failed ({problem}): join the job again") from problem
 
     def _check_meanwhile(self) -> None:
@@ -375,8 +376,8 @@ class Exchanges:
         self._check_departures()
 
     def _follow_meanwhile(self) -> None:
-        self._check_stay()
-        self._check_departures(self._seat.workers)
+        self._check_membership()
+        self._check_departures(self._info.workers)
         self._follow()
 
     # When to give up.
@@ -398,7 +399,7 @@ class Exchanges:
             self._failure = AllReduceError("an all-reduce was broken off: join the job again")
             raise
 
-    def _check_stay(self) -> None:
+    def _check_membership(self) -> None:
         if self._stopped.is_set():
             raise AgentClosed("the agent was closed before the all-reduce was done")
         if self._controller.ended:
@@ -407,15 +408,15 @@ class Exchanges:
     def _check_departures(self, needed: int | None = None) -> None:
         """Raise WorkersMissing if too few workers are left, or fewer than `needed`."""
         departed = self._controller.departed()
-        if self._seat.workers - len(departed) < (needed or self._seat.min_workers):
+        if self._info.workers - len(departed) < (needed or self._info.min_workers):
             reasons = "; ".join(f"worker {rank}: {why}" for rank, why in departed.items())
             raise WorkersMissing(f"the all-reduce cannot finish: {reasons}")
 
     def _check_waiting(self, seconds: float, switch_missing: float) -> None:
         """Raise if this worker has waited too long for a term."""
-        others = self._controller.waiting_for - {self._seat.rank}
-        self._notice.look(seconds, others)
-        patient = seconds <= self._patience.workers
+        others = self._controller.waiting_for - {self._info.rank}
+        self._stragglers.note(seconds, others)
+        patient = seconds <= self._timeouts.workers
         if self._term is None:
             if not patient:
                 raise WorkersMissing(
@@ -425,17 +426,17 @@ class Exchanges:
                 )
         elif others and not patient:
             raise WorkersMissing(f"the job has waited {seconds:.0f} s for {named(others)}{_ADVICE}")
-        elif switch_missing > self._patience.switch or not patient:
+        elif switch_missing > self._timeouts.switch or not patient:
             reason = self._answered.reason if self._answered else self._spoilt
             raise SwitchUnreachable(
                 f"the job has not gone on for {seconds:.1f} s after a term was over ({reason}): "
                 "is the switch running, and is every worker?"
             )
 
-    def _check_patience(self, seconds: float) -> None:
-        others = self._controller.waiting_for - {self._seat.rank}
-        self._notice.look(seconds, others)
-        if seconds > self._patience.workers:
+    def _check_fallback_wait(self, seconds: float) -> None:
+        others = self._controller.waiting_for - {self._info.rank}
+        self._stragglers.note(seconds, others)
+        if seconds > self._timeouts.workers:
             late = f"; {named(others)} did not" if others else ""
             raise WorkersMissing(
                 f"not all workers have begun this all-reduce for {seconds:.0f} s{late}{_ADVICE}"

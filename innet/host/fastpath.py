@@ -5,7 +5,7 @@
   the intact packets, and moves their results into the window and the vector.
 * :class:`Socket` sends and receives for it, and for ``Link``.
 
-:mod:`innet.host.scaling` wraps the C code for floats.
+:mod:`innet.host.quantizers.scaling` wraps the C code for floats.
 
 The numpy code defines the correct behaviour. It also handles the rare cases: replies other than
 results, timed retransmissions, probes. Without a compiler it does everything. Both work on the same
@@ -85,8 +85,8 @@ class _Vectors(ctypes.Structure):
     ]  # fmt: skip
 
 
-class Scaling(ctypes.Structure):
-    """The floats of an exchange, as a C struct; see :class:`innet.host.scaling.Scaling`."""
+class NativeScaling(ctypes.Structure):
+    """The floats of an exchange, as a C struct; see :class:`innet.host.quantizers.scaling.Scaling`."""
 
     _fields_ = [
         ("lanes", _number), ("values", _pointer), ("up", _pointer), ("fit", _pointer),
@@ -152,13 +152,13 @@ def compiled() -> ctypes.CDLL | None:
 
 def bind(library: ctypes.CDLL) -> ctypes.CDLL:
     """Declare the functions' argument and result types."""
-    place = ctypes.POINTER
+    pointer = ctypes.POINTER
     library.innet_send.argtypes = (_pointer, _pointer, _size, _size)
     library.innet_receive.argtypes = (
-        _pointer, _pointer, _size, place(_Format), place(Arrivals),
+        _pointer, _pointer, _size, pointer(_Format), pointer(Arrivals),
     )  # fmt: skip
-    library.innet_io_round.argtypes = (place(Network), place(_Worker), place(_IoRound))
-    library.innet_make_ready.argtypes = (place(Scaling), _number)
+    library.innet_io_round.argtypes = (pointer(Network), pointer(_Worker), pointer(_IoRound))
+    library.innet_make_ready.argtypes = (pointer(NativeScaling), _number)
     library.innet_largest.argtypes = (_pointer, _size, _size, _pointer)
     scaled = (_pointer, _size, _size, _pointer, _pointer, _pointer)
     library.innet_quantize.argtypes = library.innet_dequantize.argtypes = scaled
@@ -191,7 +191,7 @@ class Format:
         self.native = _Format(
             dtype.itemsize, front, words - HEADER_BYTES // 4, words,
             at(self._weights, np.uint64, words), int(bases(ip, port)[0]) if sealed else 0, len(told),
-            (_size * 2)(*(place for place, _ in told)),
+            (_size * 2)(*(offset for offset, _ in told)),
             (_size * 2)(*(len(wanted) for _, wanted in told)),
             (ctypes.c_uint8 * 8)(*b"".join(wanted for _, wanted in told)),
         )  # fmt: skip
@@ -240,7 +240,7 @@ class Socket:
         return packets_in(self.buffer, self._incoming.dtype, arrivals.packets), arrivals.corrupted
 
 
-class Link(Protocol):
+class NativeLink(Protocol):
     """The attributes of a link that C needs; see :class:`innet.host.link.Link`."""
 
     arriving: Format
@@ -255,14 +255,14 @@ class CompiledRounds:
     def __init__(
         self,
         library: ctypes.CDLL,
-        link: Link,
+        link: NativeLink,
         window: Window,
-        place: tuple[int, int, int],
+        identity: tuple[int, int, int],
         packets: Records,
         absent: Bitmaps,
     ) -> None:
-        """Set `place` to job, term and first slot; `packets` and `absent` have an item for each slot."""
-        job, term, first_slot = place
+        """Set `identity` to job, term and first slot. `packets` and `absent` have an item for a slot."""
+        job, term, first_slot = identity
         slots = window.slots
         if not link.native:
             raise AssertionError
@@ -292,7 +292,7 @@ class CompiledRounds:
         chunks: Integers,
         own_flags: Flags,
         result: Reduction,
-        scaling: Scaling | None = None,
+        scaling: NativeScaling | None = None,
     ) -> None:
         """Begin an exchange that sends `chunks`, (n, lanes), and fills `result`, of the same shape.
 

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator, Mapping
 import grpc
 
 from innet.errors import ControllerError, InnetError
+from innet.host.job import Path, Term, WorkerInfo
 from innet.host.link import Link, open_link
-from innet.host.seat import Path, Seat, Term
-from innet.host.waker import Bell
+from innet.host.waker import Waker
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import tls
 from innet.rpc.client import CONNECT_WITHIN, connect, translated
@@ -49,7 +49,7 @@ _FINAL = {
 
 
 class Membership:
-    """A worker's membership in a job. Every message from the controller rings the `bell`.
+    """A worker's membership in a job. Every message from the controller uses the `waker`.
 
     The attributes hold the controller's latest messages. `ended` is the reason why the membership
     is over, or empty. `recover` is a request that no `term` has answered yet. `waiting_for` are
@@ -62,7 +62,7 @@ class Membership:
         controller: str,
         request: pb.JoinRequest,
         timeout: float,
-        bell: Bell,
+        waker: Waker,
         identity: tls.Identity | None = None,
     ) -> None:
         self.ended = ""
@@ -75,9 +75,9 @@ class Membership:
         self._identity = identity
         self._request = request
         self._timeout = timeout
-        self._bell = bell
-        self._seating: queue.SimpleQueue[pb.JoinEvent | Exception] = queue.SimpleQueue()
-        self._seated = False
+        self._waker = waker
+        self._answers: queue.SimpleQueue[pb.JoinEvent | Exception] = queue.SimpleQueue()
+        self._admitted = False
         self._trouble: pb.Trouble | None = None
         self._lease = 0.0
         self._leaving = threading.Event()
@@ -85,8 +85,8 @@ class Membership:
         self._listener = threading.Thread(target=self._listen, name="innet-membership", daemon=True)
         self._listener.start()
 
-    def take_seat(self, link_spec: str) -> tuple[Seat, Link]:
-        """Send hellos through the data plane until admitted. Returns the seat and the open link."""
+    def be_admitted(self, link_spec: str) -> tuple[WorkerInfo, Link]:
+        """Send hellos through the data plane until admitted. Returns the admission and the link."""
         try:
             invitation = self._next("invitation", self._timeout).invitation
         except queue.Empty:
@@ -100,7 +100,7 @@ class Membership:
         )
         # The invitation names the lanes, and with them the size of the link's packets.
         sealed = not invitation.unsealed
-        self._link = open_link(link_spec, service, invitation.lanes, self._bell, sealed=sealed)
+        self._link = open_link(link_spec, service, invitation.lanes, self._waker, sealed=sealed)
         try:
             return self._await_admission(), self._link
         except BaseException:
@@ -135,14 +135,14 @@ class Membership:
         self._listener.join(_FAREWELL_WITHIN)
         self._stream.close()
 
-    def _await_admission(self) -> Seat:
+    def _await_admission(self) -> WorkerInfo:
         for _ in range(max(1, int(self._timeout / _HELLO_EVERY))):
             self._say_hello()
             try:
                 admission = self._next("admission", _HELLO_EVERY).admission
             except queue.Empty:
                 continue
-            return Seat(
+            return WorkerInfo(
                 job=admission.job_id,
                 rank=admission.rank,
                 workers=admission.workers,
@@ -160,7 +160,7 @@ class Membership:
         self._link.send(hello)
 
     def _next(self, wanted: str, timeout: float) -> pb.JoinEvent:
-        event = self._seating.get(timeout=timeout)
+        event = self._answers.get(timeout=timeout)
         if isinstance(event, Exception):
             raise event
         if event.WhichOneof("event") != wanted:
@@ -191,13 +191,13 @@ class Membership:
             self.connected = False
             self.waiting_for = frozenset()
             self._stream.close()
-            if not self._seated:
-                self._seating.put(problem)
+            if not self._admitted:
+                self._answers.put(problem)
                 return
             if final and not self.ended:
                 self.ended = str(problem)
             if self._leaving.is_set() or self.ended or not self._reopen():
-                self._bell.ring()
+                self._waker.wake()
                 return
 
     def _reopen(self) -> bool:
@@ -234,11 +234,11 @@ class Membership:
             case "waiting":
                 self.waiting_for = frozenset(event.waiting.ranks)
             case "admission":
-                self._seated = True
-                self._seating.put(event)
+                self._admitted = True
+                self._answers.put(event)
             case _:
-                self._seating.put(event)
-        self._bell.ring()
+                self._answers.put(event)
+        self._waker.wake()
 
     def _resume(self, resume: pb.Resume) -> None:
         # After a break the controller may repeat it: then no term begins.

@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from innet.host.seat import Path, Seat, Term
+from innet.host.job import Path, Term, WorkerInfo
 from innet.rpc import innet_pb2 as pb
 from innet.telemetry.prometheus import serve
 
@@ -79,8 +79,8 @@ class Source(Protocol):
     """The attributes of an :class:`innet.host.agent.Agent` that the metrics read."""
 
     @property
-    def seat(self) -> Seat:
-        """Return the agent's place in the job."""
+    def info(self) -> WorkerInfo:
+        """Return the agent's rank, and the size of its job."""
 
     @property
     def term(self) -> Term | None:
@@ -104,7 +104,7 @@ class Shown:
     @property
     def labels(self) -> list[str]:
         """Return the values of the labels `job` and `rank`."""
-        return [self.job, str(self.agent.seat.rank)]
+        return [self.job, str(self.agent.info.rank)]
 
 
 @dataclass(eq=False)
@@ -218,10 +218,10 @@ def _missing(moments: list[tuple[Shown, pb.Progress]]) -> Metric:
         labels=(*_LABELS, "missing"),
     )
     for each, progress in moments:
-        seat = each.agent.seat
-        answered = not progress.missing >> seat.rank & 1  # who got an answer has contributed
+        info = each.agent.info
+        answered = not progress.missing >> info.rank & 1  # who got an answer has contributed
         told = progress.busy and answered and progress.stuck_s >= _WAITING_S
-        for rank in range(seat.workers) if told else ():
+        for rank in range(info.workers) if told else ():
             if progress.missing >> rank & 1:
                 family.add_metric([*each.labels, str(rank)], 1)
     return family

@@ -10,9 +10,9 @@ from collections.abc import Callable
 import numpy as np
 
 from innet.host.integers import Bitmaps, Flags, Integers, Reduction
+from innet.host.job import Term, WorkerInfo
 from innet.host.link import Link
 from innet.host.rounds import RoundLimits, RoundOutcome
-from innet.host.seat import Seat, Term
 from innet.host.window import Indices, Window
 from innet.wire.batch import load_lanes, store_lanes
 from innet.wire.layout import VERSION, Kind
@@ -25,14 +25,14 @@ class NumpyRounds:
     def __init__(
         self,
         link: Link,
-        seat: Seat,
+        info: WorkerInfo,
         term: Term,
         window: Window,
         packets: Records,
         absent: Bitmaps,
         clock: Callable[[], float],
     ) -> None:
-        self._link, self._seat, self._term, self._window = link, seat, term, window
+        self._link, self._info, self._term, self._window = link, info, term, window
         self._packets, self._absent, self._clock = packets, absent, clock
         self._exchange: tuple[Integers, Flags, Reduction] | None = None
 
@@ -48,7 +48,7 @@ class NumpyRounds:
         """Send due packets, and receive the next batch. Raises OSError."""
         window, now = self._window, self._clock()
         slots, chunks = window.transmit(limits.most, now)
-        outcome = RoundOutcome(now, limits.owed_since, self._packets[:0], limited=window.waiting)
+        outcome = RoundOutcome(now, limits.owed_since, self._packets[:0], limited=window.has_due)
         if slots.size:
             outcome.sent, outcome.repetitions = len(slots), window.repetitions(slots)
             outcome.sent_at, outcome.owed_since = now, min(limits.owed_since, now)
@@ -96,7 +96,7 @@ class NumpyRounds:
         return np.flatnonzero(
             (batch["kind"] == kind)
             & (batch["version"] == VERSION)
-            & (batch["job"] == self._seat.job)
+            & (batch["job"] == self._info.job)
             & (batch["term"] == self._term.number)
         )
 

@@ -75,13 +75,13 @@ class NumpySocket:
         self.segmenting = True
         self._buffers = np.empty((MESSAGES, DATAGRAM_BYTES), np.uint8)
         self._vectors = np.zeros(MESSAGES, _VECTOR)
-        self._vectors["base"] = _places(self._buffers)
+        self._vectors["base"] = _addresses(self._buffers)
         self._vectors["bytes"] = DATAGRAM_BYTES
         self._control = np.zeros(MESSAGES, _CONTROL)
         self._messages = np.zeros(MESSAGES, _MESSAGE)
-        self._messages["vectors"] = _places(self._vectors)
+        self._messages["vectors"] = _addresses(self._vectors)
         self._messages["vector_count"] = 1
-        self._messages["control"] = _places(self._control)
+        self._messages["control"] = _addresses(self._control)
 
     def send(self, packets: Records) -> None:
         """Send packets that have their check, in order. Lost ones are no error. Raises OSError."""
@@ -98,8 +98,10 @@ class NumpySocket:
         rows = self._take()
         batch = np.ascontiguousarray(rows).reshape(-1).view(self._dtype)
         good = intact(batch, *self._address) if self._sealed else batch["check"] == 0
-        for place, wanted in self._told:
-            good &= (rows[:, place : place + len(wanted)] == np.frombuffer(wanted, np.uint8)).all(1)
+        for offset, wanted in self._told:
+            good &= (rows[:, offset : offset + len(wanted)] == np.frombuffer(wanted, np.uint8)).all(
+                1
+            )
         dropped = len(batch) - int(np.count_nonzero(good))
         return batch[good] if dropped else batch, dropped
 
@@ -154,7 +156,7 @@ class NumpySocket:
                 raise
 
 
-def _places(array: npt.NDArray[np.generic]) -> npt.NDArray[np.uint64]:
+def _addresses(array: npt.NDArray[np.generic]) -> npt.NDArray[np.uint64]:
     """Return the addresses of an array's rows in memory."""
     return np.uint64(array.ctypes.data) + np.arange(len(array), dtype=np.uint64) * np.uint64(
         array.strides[0]

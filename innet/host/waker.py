@@ -1,4 +1,4 @@
-"""The bell: any thread can wake the one thread that waits for it."""
+"""The waker: with it any thread can wake the one thread that waits for it."""
 
 import contextlib
 import os
@@ -7,10 +7,10 @@ import threading
 import time
 
 
-class Bell:
-    """A wake-up signal. If it rings while no thread waits, the next wait ends at once.
+class Waker:
+    """A wake-up signal. If it comes while no thread waits, the next wait ends at once.
 
-    Change the shared state before ringing. Look at all of it after waiting.
+    Change the shared state before you wake. Look at all of it after waiting.
     """
 
     def __init__(self) -> None:
@@ -20,24 +20,24 @@ class Bell:
         self._open = threading.Lock()
         self._closed = False
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Wake the waiting thread."""
         with self._open:
             if not self._closed:
                 os.eventfd_write(self.descriptor, 1)
 
     def wait(self, seconds: float | None = None) -> None:
-        """Return when the bell rings, or after `seconds`."""
+        """Return when another thread wakes this one, or after `seconds`."""
         self._poll.poll(None if seconds is None else max(0.0, seconds) * 1000)
-        self.hush()
+        self.reset()
 
-    def hush(self) -> None:
-        """Reset the bell; for a thread that waits for its descriptor together with others."""
+    def reset(self) -> None:
+        """Reset the waker; for a thread that waits for its descriptor together with others."""
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self.descriptor)
 
     def close(self) -> None:
-        """Close the descriptor; ringing does nothing from now on."""
+        """Close the descriptor; waking does nothing from now on."""
         with self._open:
             if not self._closed:
                 self._closed = True

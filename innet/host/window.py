@@ -198,7 +198,7 @@ class Window:
         return int(self._chunk[slot]), slot, int(self.sequence[slot])
 
     @property
-    def waiting(self) -> bool:
+    def has_due(self) -> bool:
         """Return whether a chunk is due."""
         return bool((self._state == _DUE).any())
 

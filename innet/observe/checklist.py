@@ -14,7 +14,7 @@ from pathlib import Path
 from innet.errors import InnetError
 from innet.host.link import parse_endpoints
 from innet.host.links import links_of_all
-from innet.host.quantizers.spec import Choice
+from innet.host.quantizers.spec import QuantizerSpec
 from innet.native.compiler import check_libraries, find_compiler, open_cache
 from innet.observe import joining
 from innet.observe.findings import Finding, good, note, problem, warning
@@ -139,17 +139,17 @@ def pytorch(_: Environment) -> Finding:
 def quantizer(environment: Environment) -> Finding:
     """Report the quantizer for gradients, and the code that runs it."""
     try:
-        choice = Choice.read(environment.get("INNET_QUANTIZER") or "int32")
+        spec = QuantizerSpec.read(environment.get("INNET_QUANTIZER") or "int32")
     except InnetError as why:
         return problem("quantizer", str(why), "set INNET_QUANTIZER as docs/quantization.md says")
     code = "numpy, on the CPU"
     with contextlib.suppress(ImportError):
         import torch
 
-        if torch.cuda.is_available() and choice.name != "strom":
+        if torch.cuda.is_available() and spec.name != "strom":
             triton = importlib.util.find_spec("triton")
             code += f"; for tensors on a GPU there, {'Triton' if triton else 'PyTorch'}"
-    return good("quantizer", f"{choice} by {code}")
+    return good("quantizer", f"{spec} by {code}")
 
 
 def compiler(_: Environment) -> Finding:

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from innet.errors import ControllerUnreachable, InnetError, NotAuthorized, NotFound
-from innet.host.detour import through_switch
+from innet.host.fallback_network import through_switch
 from innet.host.link import connect_to_service
 from innet.host.links import links_of_all
 from innet.observe import interfaces

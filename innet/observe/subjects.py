@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from innet.host.waiting import named
+from innet.host.stragglers import named
 from innet.observe.sample import Observation
 from innet.observe.stalls import SILENT_S, STALLED_S, Stall
 from innet.rpc import innet_pb2 as pb

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.table import Table
 
 from innet.errors import NotFound
-from innet.host.waiting import named
+from innet.host.stragglers import named
 from innet.observe.diagnosis import held_up
 from innet.observe.rates import Rates, RateTracker
 from innet.observe.sample import PORT_COUNTERS, Observation, Sample

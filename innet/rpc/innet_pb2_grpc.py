@@ -143,7 +143,7 @@ class ControllerServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CheckJoin(self, request, context):
-        """Check whether a worker could join: fail with the error that Join would end with. It takes no seat.
+        """Check whether a worker could join: fail with the error that Join would end with. It does not join.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

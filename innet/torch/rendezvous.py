@@ -15,11 +15,11 @@ from torch.distributed import (  # type: ignore[attr-defined]
     Store,
 )
 
-_PATIENCE = timedelta(seconds=1)
+_ANSWER_TIMEOUT = timedelta(seconds=1)
 """The wait for an answer. Afterwards the name is read again, as it may be a dead rank 0's."""
 
 
-def meet(store: Store, rank: int, size: int, timeout: timedelta) -> Store:
+def rendezvous(store: Store, rank: int, size: int, timeout: timedelta) -> Store:
     """Return a store for the group's living processes. Raises DistStoreError."""
     if rank == 0:
         name = uuid.uuid4().hex
@@ -37,13 +37,13 @@ def _named(store: Store, rank: int, timeout: timedelta) -> str:
     """Return the name that a living rank 0 has picked."""
     store.wait(["name"], timeout)
     mine = uuid.uuid4().hex
-    tries = max(1, timeout // _PATIENCE)
+    tries = max(1, timeout // _ANSWER_TIMEOUT)
     for _ in range(tries):
         name = store.get("name").decode()
         here = f"{name}/{rank}"
         store.set(here, mine)
         try:
-            store.wait([f"{here}/{mine}"], _PATIENCE)
+            store.wait([f"{here}/{mine}"], _ANSWER_TIMEOUT)
         except DistStoreError:
             continue
         store.delete_key(here)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from innet.errors import UsageError
 from innet.host.links import own_links
-from innet.host.quantizers.spec import Choice
+from innet.host.quantizers.spec import QuantizerSpec
 from innet.system import environment as names
 
 
@@ -40,7 +40,7 @@ class Settings:
         if not slots.isdecimal():
             raise UsageError(f"INNET_SLOTS is {slots!r}: it has to be a power of two")
         quantizer = environment.get("INNET_QUANTIZER") or "int32"
-        if Choice.read(quantizer).feedback:
+        if QuantizerSpec.read(quantizer).feedback:
             raise UsageError(
                 f"INNET_QUANTIZER is {quantizer}, which keeps what is left of a tensor for its next "
                 "sum, and a process group is not told which is which: choose one without feedback, or "

@@ -1,4 +1,4 @@
-"""Synchronous SGD at a parameter server above the racks, whose switches sum the gradients.
+"""Synchronous SGD at a rack server: the switches below it sum the gradients.
 
 This is the hybrid of Luo et al., "Parameter Box: High Performance Parameter Servers for Efficient
 Distributed Deep Neural Network Training" (2018), section 3 and figure 5. The switch of a rack
@@ -24,7 +24,7 @@ _WITHOUT = ("amsgrad", "centered", "dampening", "maximize")
 
 
 class PSRacks(Algorithm):
-    """Synchronous SGD at a server above the racks: one update with the gradients of all workers.
+    """Synchronous SGD at a rack server: one update with the gradients of all workers.
 
     `optimizer` names the server's rule. Its learning rate may change from step to step; its own
     state is not used. The transport must be a SwitchTransport of a job whose topmost switch keeps

@@ -1,4 +1,4 @@
-"""The format of chunks that ask a server above racks for parameters instead of a sum.
+"""The format of chunks that ask a rack server for parameters instead of a sum.
 
 Such a chunk is an ordinary contribution: switches sum it, or take its maximum, and send it up. A
 flag holds the request. The chunk's first eight lanes are a header, and the others its **row**: a

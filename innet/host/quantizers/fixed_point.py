@@ -31,8 +31,9 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from innet.host import fastpath, scaling
+from innet.host import fastpath
 from innet.host.integers import Counts, Flags, Integers, Wide
+from innet.host.quantizers import scaling
 from innet.host.quantizers.interface import Floats, Rounding
 from innet.host.quantizers.rounding import nearest
 from innet.wire.layout import Flag

@@ -27,8 +27,8 @@ _NARROW_BITS = {"int16": 16, "int8": 8}
 
 
 @dataclass(frozen=True)
-class Choice:
-    """A user's choice of a quantizer. `tau` is strom's threshold."""
+class QuantizerSpec:
+    """A quantizer and its options, as a user names them. `tau` is strom's threshold."""
 
     name: str = "int32"
     tau: float = 0.0
@@ -36,7 +36,7 @@ class Choice:
     feedback: bool = False
 
     @classmethod
-    def read(cls, text: str) -> "Choice":
+    def read(cls, text: str) -> "QuantizerSpec":
         """Parse a name. Raises UsageError if it names no quantizer."""
         base, *options = re.split(r"\+(?=[a-z])", text)  # do not split 1e+20
         name, colon, parameter = base.partition(":")
@@ -60,8 +60,12 @@ class Choice:
 
     @property
     def identity(self) -> int:
-        """Return a number that identifies the choice, 0 for the default."""
-        return 0 if self == Choice() else zlib.crc32(repr(self).encode()) % (1 << _IDENTITY_BITS)
+        """Return a number that identifies the quantizer and its options, 0 for the default."""
+        return (
+            0
+            if self == QuantizerSpec()
+            else zlib.crc32(repr(self).encode()) % (1 << _IDENTITY_BITS)
+        )
 
     def bind(self, workers: int) -> Quantizer:
         """Return the quantizer for `workers` workers. Raises UsageError if it cannot serve so many."""

@@ -5,7 +5,7 @@ Nikko Strom, "Scalable Distributed DNN Training Using Commodity GPU Cloud Comput
 
     r <- r + g;    if r > tau:  send +tau,  r <- r - tau;    if r < -tau:  send -tau,  r <- r + tau.
 
-Strom's workers send a sparse list (:mod:`innet.host.codecs.threshold`). Here a worker contributes
+Strom's workers send a sparse list (:mod:`innet.training.codecs.threshold`). Here a worker contributes
 -1, 0 or 1 for every element. The switch adds them exactly, and tau times that is the sum. All
 workers have the same tau, so they need not agree on a scale. :mod:`innet.host.quantizers.residuals`
 keeps the residual, and :mod:`innet.host.quantizers.spec` makes sure that it is used.

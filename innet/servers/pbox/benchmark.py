@@ -52,10 +52,10 @@ def measure(
 
     Raises as :func:`innet.servers.pbox.connect` does.
     """
-    line = threading.Barrier(workers)
-    job = f"zero-compute-{uuid.uuid4()}"  # another measurement may use the same servers
+    start = threading.Barrier(workers)
+    job = f"zero-compute-engine-{uuid.uuid4()}"  # another measurement may use the same servers
 
-    def work(rank: int) -> tuple[float, float]:
+    def zero_compute_engine(rank: int) -> tuple[float, float]:
         try:
             with connect(
                 addresses, job=job, rank=rank, workers=workers, keys=[floats],
@@ -64,17 +64,17 @@ def measure(
                 gradients, out = [np.full(floats, 1e-3, np.float32)], [np.empty(floats, np.float32)]
                 for _ in range(warm_up):
                     client.push_pull(gradients, out)
-                line.wait(timeout)
+                start.wait(timeout)
                 began = time.perf_counter()
                 for _ in range(steps):
                     client.push_pull(gradients, out)
                 return began, time.perf_counter()
         except BaseException:
-            line.abort()
+            start.abort()
             raise
 
     with ThreadPoolExecutor(workers) as pool:
-        futures = [pool.submit(work, rank) for rank in range(workers)]
+        futures = [pool.submit(zero_compute_engine, rank) for rank in range(workers)]
         times = [each.result() for each in futures]
     seconds = max(ended for _, ended in times) - min(began for began, _ in times)
     return Rate(workers, steps, floats * 4, seconds)

@@ -11,11 +11,11 @@ import numpy as np
 
 from innet.errors import ClientClosed, ParameterServerError, ServerLost, UsageError
 from innet.servers.pbox import native
-from innet.servers.pbox.links import Links, Place, open_links
+from innet.servers.pbox.connections import Connections, CoreConnection, open_connections
 from innet.servers.pbox.messages import Registration
 from innet.servers.pbox.optimizers import Optimizer
 from innet.servers.pbox.placement import CHUNK_BYTES
-from innet.servers.pbox.protocol import VIOLATIONS, Kind, Outcome
+from innet.servers.pbox.protocol import VIOLATIONS, Kind, Outcome, Violation
 from innet.system.forks import Owner
 
 Arrays = Sequence[np.ndarray]
@@ -93,7 +93,7 @@ def connect(
         chunk_bytes=chunk_bytes,
         cores=(1,),
         server=0,
-        patience_s=timeout,
+        timeout_s=timeout,
         optimizer=optimizer.settings() if optimizer else None,
     )
     registration.check()
@@ -101,10 +101,10 @@ def connect(
         if not optimizer:
             raise UsageError("initial parameters are an optimizer's: name one")
         _check_arrays("initial", initial, names, sizes, range(len(sizes)))
-    links, places = open_links(
+    connections, cores = open_connections(
         [addresses] if isinstance(addresses, str) else addresses, registration, timeout
     )
-    client = Client(links, places, registration, optimizer.lr if optimizer else 0.0)
+    client = Client(connections, cores, registration, optimizer.lr if optimizer else 0.0)
     try:
         client._begin(initial)  # noqa: SLF001 - it is not for others
     except BaseException:
@@ -123,28 +123,30 @@ class Client:
     """
 
     def __init__(
-        self, links: Links, places: Sequence[Place], registration: Registration, rate: float
+        self,
+        connections: Connections,
+        cores: Sequence[CoreConnection],
+        registration: Registration,
+        rate: float,
     ) -> None:
         self.rank, self.workers = registration.rank, registration.workers
         self.lr = rate
         """The learning rate of the pushes that follow. It must be the same for all workers of a step."""
         self._names, self._sizes = registration.names, registration.sizes
-        self._patience = registration.patience_s + _SERVERS_SLACK_S
+        self._timeout = registration.timeout_s + _SERVERS_SLACK_S
         self._optimizes = registration.optimizer is not None
-        self._links = links
+        self._connections = connections
         self._library = native.library()
-        self._turn = threading.Lock()
+        self._exchanging = threading.Lock()
         self._closing = threading.Event()
         self._owner = Owner(self)
         self._broken: Exception | None = None
         self._executor = ThreadPoolExecutor(1, "pbox client")  # starts a thread on first use
-        controls = np.array([each.fileno() for each in links.controls], np.int32)
-        self._client = self._library.client_new(
-            len(places), len(controls), native.address(controls)
-        )
-        for number, place in enumerate(places):
-            where, count = native.address(place.pieces), len(place.pieces)
-            self._library.client_set_line(self._client, number, place.sock.fileno(), count, where)
+        controls = np.array([each.fileno() for each in connections.controls], np.int32)
+        self._client = self._library.client_new(len(cores), len(controls), native.address(controls))
+        for number, core in enumerate(cores):
+            where, count = native.address(core.pieces), len(core.pieces)
+            self._library.client_set_line(self._client, number, core.sock.fileno(), count, where)
 
     def push_pull(
         self, gradients: Arrays, out: Arrays | None = None, *, keys: Sequence[int] | None = None
@@ -185,10 +187,12 @@ class Client:
         by how many updates gradients were behind, and ``most_stale`` is the largest of these
         numbers. Raises ServerLost, or the error that has ended the job.
         """
-        with self._turn:
+        with self._exchanging:
             self._check_usable()
-            links = self._links
-            found = [links.ask(each, {"counts": True}, "counts") for each in links.servers]
+            connections = self._connections
+            found = [
+                connections.ask(each, {"counts": True}, "counts") for each in connections.servers
+            ]
         totals = {name: sum(each[name] for each in found) for name in found[0]}
         return {**totals, "most_stale": max(each["most_stale"] for each in found)}
 
@@ -206,10 +210,10 @@ class Client:
             return
         self._closing.set()
         self._executor.shutdown(cancel_futures=True)
-        with self._turn:
+        with self._exchanging:
             if not self._client:
                 return
-            self._links.close(goodbye=self._broken is None)
+            self._connections.close(goodbye=self._broken is None)
             self._library.client_free(self._client)
             self._client = None
 
@@ -224,13 +228,13 @@ class Client:
         if self.rank == 0 and self._optimizes:
             if initial is not None:
                 self._exchange(Kind.INIT, initial, initial, None)
-            self._links.tell_all({"initialised": True})
-        self._links.await_ready()
+            self._connections.tell_all({"initialised": True})
+        self._connections.await_ready()
 
     def _exchange(
         self, kind: int, gradients: Arrays, out: Arrays, keys: Sequence[int] | None
     ) -> None:
-        with self._turn:
+        with self._exchanging:
             self._check_usable()
             count = len(self._sizes)
             numbers = range(count) if keys is None else keys
@@ -264,19 +268,20 @@ class Client:
                 raise ClientClosed("the client was closed while an exchange was under way")
             if (now := self.bytes_moved) != moved:
                 moved, since = now, time.monotonic()
-            elif time.monotonic() - since > self._patience:
+            elif time.monotonic() - since > self._timeout:
                 raise ServerLost(
-                    f"nothing has come for {self._patience:g} s from {self._links.names}"
+                    f"nothing has come for {self._timeout:g} s from {self._connections.names}"
                 )
 
     def _failure(self, outcome: int) -> Exception:
         which = int(self._library.client_which(self._client))
-        server = which if outcome == Outcome.TOLD else self._links.server_of_line[which]
-        if why := self._links.told(server):
+        server = which if outcome == Outcome.TOLD else self._connections.server_of_core[which]
+        if why := self._connections.told(server):
             return why
-        name = self._links.addresses[server]
+        name = self._connections.addresses[server]
         if outcome == Outcome.REFUSED:
-            rule = VIOLATIONS[int(self._library.client_why(self._client)) % len(VIOLATIONS)]
+            number = int(self._library.client_why(self._client)) % len(VIOLATIONS)
+            rule = VIOLATIONS[Violation(number)]
             return ParameterServerError(f"the parameter server at {name} refused a frame: {rule}")
         if outcome == Outcome.CONFUSED:
             return ParameterServerError(f"what {name} sends is no answer to what it was sent")

@@ -160,12 +160,10 @@ class Job:
         return WorkerLost(f"worker {rank} has left the job, and others wait for it")
 
     def _silent(self, rank: int) -> InnetError:
-        patience = self.registration.patience_s
+        timeout = self.registration.timeout_s
         if rank not in self.joined:
-            return WorkerLost(
-                f"worker {rank} has not joined, and others have waited {patience:g} s"
-            )
-        return WorkerLost(f"worker {rank} has kept the others waiting for {patience:g} s")
+            return WorkerLost(f"worker {rank} has not joined, and others have waited {timeout:g} s")
+        return WorkerLost(f"worker {rank} has kept the others waiting for {timeout:g} s")
 
     def _broke(self, rank: int, rule: str) -> None:
         error = ParameterServerError(f"worker {rank} was put out of the job: {rule}")
@@ -196,7 +194,7 @@ class Job:
         for core, each in enumerate(lengths):
             job = library.job_new(
                 self.number, mine.workers, mine.quorum, mine.asynchronous, mine.mean,
-                ctypes.byref(record), mine.patience_s, len(each), native.address(each),
+                ctypes.byref(record), mine.timeout_s, len(each), native.address(each),
                 b"".join(self._keys[core]), native.address(self._counts[core:]),
             )  # fmt: skip
             if not job:

@@ -126,7 +126,7 @@ class Registration:
     chunk_bytes: int
     cores: tuple[int, ...]
     server: int
-    patience_s: float
+    timeout_s: float
     optimizer: dict[str, Any] | None
 
     def message(self) -> dict[str, Any]:
@@ -148,7 +148,7 @@ class Registration:
             and all(isinstance(each, list) and 0 < len(each) <= MOST_KEYS for each in lists)
             and all(isinstance(each, str) and len(each) <= MOST_TEXT for each in values["names"])
             and all(_is_number(each) for name in ("sizes", "cores") for each in values[name])
-            and isinstance(values["patience_s"], (int, float))
+            and isinstance(values["timeout_s"], (int, float))
         )
         if not fine:
             raise UsageError("a registration's fields are of wrong types or too long")
@@ -181,8 +181,8 @@ class Registration:
             f"all servers have 1 to {MOST_CORES} cores": min(self.cores) >= 1
             and sum(self.cores) <= MOST_CORES,
             f"server {self.server} of {len(self.cores)}": 0 <= self.server < len(self.cores),
-            f"a timeout of {self.patience_s} s: up to a day": 0
-            < self.patience_s
+            f"a timeout of {self.timeout_s} s: up to a day": 0
+            < self.timeout_s
             <= LONGEST_PATIENCE_S,
         }
         for rule, holds in rules.items():

@@ -42,7 +42,7 @@ _CONSTANTS: Constants = {
 }
 
 PIECE = np.dtype([("offset", "<u8"), ("key", "<u4"), ("bytes", "<u4")])
-"""The place of a chunk: its key, and its byte offset and size in that key's array."""
+"""The position of a chunk: its key, and its byte offset and size in that key's array."""
 
 JOB_COUNTS = np.dtype([(name, "<u8") for name in ("updates", "late", "stale", "most_stale")])
 CORE_COUNTS = np.dtype(
@@ -53,7 +53,9 @@ CORE_COUNTS = np.dtype(
         )
     ]
 )  # fmt: skip
-EVENT = np.dtype([("job", "<u8"), *((name, "<u4") for name in ("kind", "rank", "rule", "zero"))])
+EVENT = np.dtype(
+    [("job", "<u8"), *((name, "<u4") for name in ("kind", "rank", "rule", "reserved"))]
+)
 
 
 class OptimizerRecord(ctypes.Structure):
@@ -61,7 +63,7 @@ class OptimizerRecord(ctypes.Structure):
 
     _fields_ = (
         ("rule", ctypes.c_uint32),
-        ("zero", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
         ("first", ctypes.c_double),
         ("second", ctypes.c_double),
         ("epsilon", ctypes.c_double),

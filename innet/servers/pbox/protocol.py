@@ -40,7 +40,7 @@ class Violation(enum.IntEnum):
     RATES = 7
     TWICE = 8
     TIME = 9
-    SEAT = 10
+    RANK = 10
     SLOW = 11
     CROWD = 12
 
@@ -56,7 +56,7 @@ VIOLATIONS = {
     Violation.RATES: "the learning rate is not the other workers'",
     Violation.TWICE: "the chunk is on its way already",
     Violation.TIME: "the frame comes at the wrong time",
-    Violation.SEAT: "the worker's seat is taken, or was left",
+    Violation.RANK: "the worker's rank is taken, or was left",
     Violation.SLOW: "nothing was said for too long",
     Violation.CROWD: "there are too many connections",
 }

@@ -12,13 +12,13 @@ import numpy as np
 from innet.errors import InnetError, NoCapacity, NotAuthorized, ParameterServerError, UsageError
 from innet.servers.pbox import messages, native
 from innet.servers.pbox.cores import Core, Events, listen, parse_address, usable_cpus
+from innet.servers.pbox.handshakes import MOST_HANDSHAKES, Handshakes, shut
 from innet.servers.pbox.jobs import Job, Member
-from innet.servers.pbox.lobby import MOST_STRANGERS, Lobby, shut
 from innet.servers.pbox.messages import Registration
 from innet.servers.pbox.protocol import CoreEvent
 
 MOST_MEMBERS = 1024
-"""The limit of workers in all jobs. Connections beyond these and the lobby's are refused."""
+"""The limit of workers in all jobs. Connections beyond these and the handshakes under way are refused."""
 _BREATHER_S = 0.1
 
 
@@ -65,7 +65,7 @@ class Server:
         self._memory = memory_bytes or _half_of_memory()
         self._lock = threading.Lock()
         self._creating = threading.Lock()  # taken before _lock
-        self._lobby = Lobby()
+        self._handshakes = Handshakes()
         self._jobs: dict[str, Job] = {}
         self._freeing: dict[int, Job] = {}  # by number, until the cores have freed their parts
         self._last_number = 0
@@ -152,11 +152,11 @@ class Server:
             with self._lock:
                 refused = (
                     self._closed.is_set()
-                    or len(self._connections) >= MOST_MEMBERS + 2 * MOST_STRANGERS
+                    or len(self._connections) >= MOST_MEMBERS + 2 * MOST_HANDSHAKES
                 )
                 if not refused:
                     self._connections[sock] = thread
-                    self._lobby.enter(sock)
+                    self._handshakes.add(sock)
             if refused:
                 sock.close()
             else:
@@ -167,14 +167,14 @@ class Server:
         member = Member(sock)
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            if (greeting := self._lobby.hello(sock)) is None:
+            if (greeting := self._handshakes.hello(sock)) is None:
                 return
             if greeting.get("pbox") != messages.VERSION:
                 raise UsageError(
                     f"this server speaks version {messages.VERSION} of PBox's protocol"
                 )
             member.tell({"pbox": messages.VERSION, "cores": self._where()})
-            if (who := self._lobby.registration(sock)) is not None:
+            if (who := self._handshakes.registration(sock)) is not None:
                 job, rank = self._join(who, member), who.rank
                 del who  # it may be large
                 self._work_for(job, rank, member, sock)
@@ -185,7 +185,7 @@ class Server:
         except OSError:
             pass  # the worker is gone, or was silent for too long
         finally:
-            self._lobby.leave(sock)
+            self._handshakes.remove(sock)
             with self._lock:
                 self._connections.pop(sock, None)
             sock.close()
@@ -197,7 +197,7 @@ class Server:
 
     def _work_for(self, job: Job, rank: int, member: Member, sock: socket.socket) -> None:
         try:
-            self._lobby.leave(sock)
+            self._handshakes.remove(sock)
             # A worker may compute for as long as it likes. TCP keepalive notices when its machine
             # has died.
             sock.settimeout(None)
@@ -215,12 +215,12 @@ class Server:
             raise UsageError(
                 f"this server has {len(self._cores)} cores, not {who.cores[who.server]}"
             )
-        if job := self._seat(who, member):
+        if job := self._add(who, member):
             return job
         with self._creating:
-            return self._seat(who, member) or self._create(who, member)
+            return self._add(who, member) or self._create(who, member)
 
-    def _seat(self, who: Registration, member: Member, new: Job | None = None) -> Job | None:
+    def _add(self, who: Registration, member: Member, new: Job | None = None) -> Job | None:
         with self._lock:
             if self._closed.is_set():
                 raise UsageError("the parameter server is being closed")
@@ -244,7 +244,7 @@ class Server:
         self._last_number += 1
         job = Job(self._last_number, who, self._cores, left)
         try:
-            self._seat(who, member, job)
+            self._add(who, member, job)
         except InnetError:
             job.end(None)
             raise

@@ -1,4 +1,4 @@
-"""A parameter server in the place of a parent switch: ``innet pbox parent``.
+"""A parameter server in the place of a parent switch: ``innet pbox rack-server``.
 
 It runs the same program as any parent switch, with innet-switch, so the racks' switches send their
 sums up to it as usual. Behind the program it keeps parameters. A chunk may ask for parameters: then

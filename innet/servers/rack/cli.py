@@ -1,4 +1,4 @@
-"""The command ``innet pbox parent``."""
+"""The command ``innet pbox rack-server``."""
 
 from contextlib import ExitStack
 from typing import Annotated
@@ -28,7 +28,7 @@ _DROP_PORT = 511
 _GIB = 1 << 30
 
 
-def parent(
+def rack_server(
     interface: Interfaces,
     grpc_address: GrpcAddress = LOOPBACK,
     insecure: GrpcInsecure = False,

@@ -1,4 +1,4 @@
-"""The switch of a server above racks. It passes the switch's service address on to the parameters."""
+"""The switch of a rack server. It passes the switch's service address on to the parameters."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -14,7 +14,7 @@ from innet.errors import UsageError
 from innet.training.server import Server
 
 
-class Client(Protocol):
+class CentreClient(Protocol):
     """A worker's connection to a parameter server. Vectors are flat float32 on the CPU."""
 
     def pull(self) -> Tensor:
@@ -71,7 +71,7 @@ class Transport(ABC):
         """
         return partial(self.receive, source, size)
 
-    def connect(self, size: int, make: Callable[[], Server]) -> Client:
+    def connect(self, size: int, make: Callable[[], Server]) -> CentreClient:
         """Return a client of a parameter server for `size` elements, which worker 0 makes.
 
         The other workers may make one too, to know its initial values and its protocol.

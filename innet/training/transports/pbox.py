@@ -18,7 +18,7 @@ from innet.errors import UsageError
 from innet.servers import pbox
 from innet.servers.pbox.placement import CHUNK_BYTES
 from innet.training.server import Rule, Server, only_group
-from innet.training.transports.base import Background, Client, Transport
+from innet.training.transports.base import Background, CentreClient, Transport
 
 
 class PBoxTransport(Transport):
@@ -70,7 +70,7 @@ class PBoxTransport(Transport):
             self._leave_together(client, vector.numel())
         return copy
 
-    def connect(self, size: int, make: Callable[[], Server]) -> Client:
+    def connect(self, size: int, make: Callable[[], Server]) -> CentreClient:
         """Return a client of a job that works as the server that `make` makes."""
         server = make()
         rule = server.rule()
@@ -80,7 +80,7 @@ class PBoxTransport(Transport):
             initial=[server.centre.numpy()] if not self.rank else None,
             mode="async" if rule.asynchronous else "sync",
         )
-        return _Client(client, size, self._background)
+        return _PBoxClient(client, size, self._background)
 
     def close(self, *, abandon: bool = False) -> None:
         """Leave the jobs."""
@@ -113,7 +113,7 @@ class PBoxTransport(Transport):
         return client
 
 
-class _Client:
+class _PBoxClient:
     """A worker's connection to one job."""
 
     def __init__(self, client: pbox.Client, size: int, background: Background) -> None:

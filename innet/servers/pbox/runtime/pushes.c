@@ -152,7 +152,7 @@ static bool sit_down(struct core *core, struct connection *c)
     if (!job || rank >= job->workers || !equal(c->key, job->keys[rank]))
         return reject(core, c, BAD_KEY);
     if (job->seat[rank] || job->gone[rank])
-        return reject(core, c, BAD_SEAT);
+        return reject(core, c, BAD_RANK);
     c->room = 2 * job->chunks + 1; /* the replies it may be owed, and as many it waits for */
     c->replies = calloc(c->room, sizeof *c->replies);
     if (!c->replies)
