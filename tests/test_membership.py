@@ -17,7 +17,7 @@ from innet.errors import (
     UsageError,
     WorkersMissing,
 )
-from innet.host.agent import join
+from innet.host.join import join
 from innet.rpc import innet_pb2 as pb
 
 PORTS = 4

@@ -25,7 +25,7 @@ from test_tls_switch import tls_options
 from innet.controller.p4runtime import SwitchConnection
 from innet.controller.server import ControllerServer
 from innet.errors import NotAuthorized, SwitchError
-from innet.host.agent import join
+from innet.host.join import join
 from innet.host.link import frame_address, parse_endpoints
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import innet_pb2_grpc as rpc

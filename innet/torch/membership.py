@@ -33,9 +33,10 @@ from innet.errors import (
     NotAuthorized,
     UsageError,
 )
-from innet.host.agent import Agent, join
+from innet.host.agent import Agent
 from innet.host.fallback import NO_TIMEOUT, GlooFallback
 from innet.host.job import Timeouts
+from innet.host.join import join
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import tls
 from innet.rpc.client import connect, translated
