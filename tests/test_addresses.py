@@ -7,7 +7,7 @@ import pytest
 from mortal import MortalSwitch, mortal_switch, rack_of
 from racks import Rack
 from scripted_worker import WITHIN, ScriptedWorker, scripted
-from test_terms import assert_sums, at_work, renew
+from working_job import assert_sums, at_work, renew
 
 from innet.controller.entries import stations
 from innet.controller.names import Names
