@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from c_arrays import pointers
 from faults import DOWN, LOST, Faults
 from racks import WITHIN
 from trees import Forest, forest, integers, sums
@@ -16,7 +17,7 @@ from innet.host.agent import Agent
 from innet.host.parameters import RackedParameters
 from innet.host.quantizers import fixed_point
 from innet.servers.pbox import SGD, Adam, Momentum, Optimizer
-from innet.servers.pbox.native import library, pointers
+from innet.servers.pbox.native import library
 
 LANES = 64
 WIDTH = LANES - 8

@@ -68,8 +68,8 @@ class Agent:
         link_spec: str,
         waker: Waker,
         timeouts: Timeouts,
-        fallback: Fallback | None = None,
-        quantizer: QuantizerSpec | None = None,
+        fallback: Fallback | None,
+        spec: QuantizerSpec,
     ) -> None:
         self._membership = membership
         self._waker = waker
@@ -85,7 +85,7 @@ class Agent:
             warn_of_shared_network(self._link.ip, os.environ)
         self._exchanges = Exchanges(self._link, self.info, membership, waker, timeouts, fallback)
         try:
-            self._reducer = Reducer(self._exchanges, self.info, quantizer)
+            self._reducer = Reducer(self._exchanges, self.info, spec)
         except UsageError:
             self._link.close()
             raise

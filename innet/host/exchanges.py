@@ -56,16 +56,14 @@ class Exchanges:
         waker: Waker,
         timeouts: Timeouts,
         fallback: Fallback | None = None,
-        clock: Callable[[], float] = monotonic,
     ) -> None:
         self._info = info
         self._controller = controller
         self._waker = waker
-        self._clock = clock
         self._limits = WaitLimits(info, controller, timeouts)
         self._current = CurrentTerm(controller, self._limits)
-        self._fallback = FallbackPath(fallback, waker, self._limits, timeouts, clock)
-        self._transport = SwitchTransport(link, info, clock, self._current, timeouts)
+        self._fallback = FallbackPath(fallback, waker, self._limits, timeouts, monotonic)
+        self._transport = SwitchTransport(link, info, monotonic, self._current, timeouts)
         self._number = 0
         self._last: Reduction | None = None
         self._owes_result = False
@@ -108,7 +106,7 @@ class Exchanges:
             raise self._failure
         if not len(chunks):
             return Reduction.empty(*chunks.shape)
-        self._begun, self._chunks = self._clock(), len(chunks)
+        self._begun, self._chunks = monotonic(), len(chunks)
         try:
             with self._giving_up():
                 while True:
@@ -162,7 +160,7 @@ class Exchanges:
         if self._chunks:
             progress.busy = True
             since = max(self._begun, self._transport.result_at)
-            progress.stuck_s = max(0.0, self._clock() - since)
+            progress.stuck_s = max(0.0, monotonic() - since)
         progress.fallback_exchanges = self.fallbacks.total() - self.fallbacks["dtype"]
         self._transport.fill(progress)
 
@@ -206,7 +204,7 @@ class Exchanges:
 
     def _await_term(self) -> Term:
         """Return the term in which to sum, as soon as there is one."""
-        waited, switch_missing = Stopwatch(self._clock), Stopwatch(self._clock)
+        waited, switch_missing = Stopwatch(monotonic), Stopwatch(monotonic)
         while True:
             self._limits.check_membership()
             if (term := self._follow()) and not self._transport.exhausted:
