@@ -219,7 +219,7 @@ def test_where_nobody_keeps_parameters_it_is_said(racks: Forest):
     with racks.workers("pbox", ["left", "left"]) as agents:  # the job's topmost switch is left
 
         def refused(rank: int, agent: Agent) -> None:
-            with pytest.raises(ParameterServerError, match="nobody keeps parameters"):
+            with pytest.raises(ParameterServerError, match="no rack server keeps the parameters"):
                 RackedParameters(agent, values(rank), SGD())
 
         together(agents, refused)

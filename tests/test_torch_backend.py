@@ -150,7 +150,7 @@ def overflowing(rank: int) -> tuple[BaseException | None, int]:
 
 def test_a_sum_that_overflows_is_told_to_every_rank_and_the_group_goes_on(group: Group):
     for problem, after in group.run(overflowing):
-        assert "beyond int32" in str(problem)
+        assert "do not fit int32" in str(problem)
         assert after == SIZE
 
 

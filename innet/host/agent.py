@@ -78,8 +78,8 @@ class Agent:
         if fallback and fallback.workers != self.info.workers:
             self._link.close()
             raise UsageError(
-                f"the fallback has {fallback.workers} workers, the job {self.info.workers}: "
-                "they have to be the same"
+                f"the fallback has {fallback.workers} workers, and the job has {self.info.workers}: "
+                "use a process group of exactly the job's workers"
             )
         if fallback and link_spec == "host" and not self.info.rank:  # one log line is enough
             warn_of_shared_network(self._link.ip, os.environ)

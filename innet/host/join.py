@@ -66,7 +66,7 @@ def join(
     job = job or _from_environment(names.JOB, "job")
     rank = _integer_from_environment("RANK", "rank") if rank is None else rank
     if rank < 0:
-        raise UsageError(f"rank {rank}: ranks count from 0 on")
+        raise UsageError(f"rank {rank} is negative: ranks count from 0")
     link = link or own_links(os.environ)[0]
     token = os.environ.get(names.TOKEN, "") if token is None else token
     tls = tls or os.environ.get(names.TLS)
@@ -99,7 +99,7 @@ def join(
 def _from_environment(name: str, what: str) -> str:
     if value := os.environ.get(name):
         return value
-    raise UsageError(f"no {what}: give it to join(), or set {name}")
+    raise UsageError(f"no {what} is given: pass it to join(), or set {name}")
 
 
 def _integer_from_environment(name: str, what: str) -> int:
