@@ -195,7 +195,7 @@ def test_what_the_environment_has_wrong_and_a_worker_that_dies_are_named_to_all(
             group.start(initialize, free_tcp_port(), common)
             for problem in group.results():
                 assert isinstance(problem, UsageError)
-                assert "choose one without feedback, or register the hook" in str(problem)
+                assert "choose a quantizer without feedback, or register the hook" in str(problem)
             common["INNET_QUANTIZER"] = "int8"
             group.run(initialize, free_tcp_port(), common)
             group.start(failing)
