@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 C_SOURCES = $(shell find innet -name '*.[ch]')
 
-.PHONY: help demo test soak lint format proto artifacts system clean
+.PHONY: help demo test soak lint format docs proto artifacts system clean
 
 help:
 	@echo 'make demo       set up, then train a rack through a P4 switch; no root needed'
@@ -16,7 +16,8 @@ help:
 	@echo 'make soak       hours of it: 1e8 elements over links with faults, twenty kills, a million packets'
 	@echo 'make lint       ruff, mypy, import-linter and clang-format only'
 	@echo 'make format     let ruff and clang-format format the sources'
-	@echo 'make proto      remake the gRPC code from the .proto files of innet/controller'
+	@echo 'make docs       set up, then build the site into site/; open site/index.html'
+	@echo 'make proto      remake the gRPC code from the .proto files'
 	@echo 'make artifacts  recompile the P4 programs (p4c-bm2-ss has to be on the PATH)'
 	@echo 'make clean      remove what set-up and tests have made'
 
@@ -47,6 +48,10 @@ lint: $(VENV)/.dev
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(C_SOURCES)
+
+# The variable silences a notice of the theme about the next MkDocs.
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 # Some tests build network namespaces: they need root and a few system packages. Without them the tests
 # are skipped, and pytest's summary says why.
@@ -82,7 +87,12 @@ $(VENV)/.demo: pyproject.toml
 $(VENV)/.dev: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --editable '.[dev]'
-	@touch $@ $(VENV)/.demo
+	@touch $@ $(VENV)/.demo $(VENV)/.docs
+
+$(VENV)/.docs: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --editable '.[docs]'
+	@touch $@
 
 .venv-proto/.done: Makefile
 	$(PYTHON) -m venv .venv-proto
@@ -90,4 +100,4 @@ $(VENV)/.dev: pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-proto .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf $(VENV) .venv-proto .pytest_cache .mypy_cache .ruff_cache .hypothesis site *.egg-info

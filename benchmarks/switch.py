@@ -36,7 +36,8 @@ from rich.console import Console
 from rich.table import Table
 
 from innet.controller.aggregation import AggregationSwitch
-from innet.controller.records import Attachment, SlotRange, SwitchRecord, Wanted
+from innet.controller.records import Assignment, Attachment, SlotRange, SwitchRecord
+from innet.controller.trees import Tree, shares
 from innet.errors import InnetError, UsageError
 from innet.p4.artifacts import artifact
 from innet.switch.engine import Engine
@@ -126,7 +127,9 @@ class Bench:
             for rank in range(workers)
         ]
         where = {rank: Attachment(rank + 1, address) for rank, address in enumerate(own)}
-        job = Wanted(number, SlotRange(number, 256 * number, window), TERM, workers, where)
+        slots = SlotRange(number, 256 * number, window)
+        does = shares([Tree("", {})], slots, where, workers)
+        job = Assignment(number, slots, TERM, where, does[""])
         if refused := self.switch.hold([job]):
             raise InnetError(refused[number])
         for _ in self.switch.clear(job.slot_range):
@@ -189,7 +192,7 @@ def pipeline(lanes: int, seconds: float) -> float:
     _enter(engine, "own_addresses", [SERVICE.ip_number], "expose", [])
     key = [1, own.ip_number, own.udp_port, number, TERM, 0]
     _enter(engine, "workers", key, "admit", [1, 1, group, 0])
-    frame = _contributions(own, Wanted(number, SlotRange(0, 0, 1), TERM, 1, {}), lanes)
+    frame = _contributions(own, Assignment(number, SlotRange(0, 0, 1), TERM), lanes)
     frame["sequence"] = 1
     seal(frame, own.ip_number, own.udp_port)
     times, took = 10_000, 0.0
@@ -270,7 +273,7 @@ def running(rack: namespaces.Rack, start: list[str], lanes: int) -> Iterator[Ben
                 process.terminate()
 
 
-def _contributions(own: Address, job: Wanted, lanes: int) -> Records:
+def _contributions(own: Address, job: Assignment, lanes: int) -> Records:
     """Return a contribution to every slot of the job, without sequence number and check."""
     prefix = encapsulation(own, SERVICE, packet_bytes(lanes))
     records = blank(job.slot_range.slots, lanes, Kind.CONTRIBUTION, prefix)

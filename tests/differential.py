@@ -32,9 +32,10 @@ from scenarios import DROP_PORT, PORTS, Scenario, scenario
 from tiny_programs import FOLDER, Program, program
 
 from innet.p4.artifacts import SLOTS, artifact
+from innet.switch.constants import PortKind
 from innet.switch.p4runtime.device import Device
 from innet.switch.p4runtime.service import P4RuntimeService, serve
-from innet.switch.ports import Port, PortKind
+from innet.switch.ports import Port
 from innet.system.sockets import enlarge_buffers
 
 BMV2 = "simple_switch_grpc"

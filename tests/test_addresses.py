@@ -4,16 +4,18 @@ import dataclasses
 from collections.abc import Iterator
 
 import pytest
+from assignments import alone
 from mortal import MortalSwitch, mortal_switch, rack_of
 from racks import Rack
 from scripted_worker import WITHIN, ScriptedWorker, scripted
 from working_job import assert_sums, at_work, renew
 
-from innet.controller.entries import stations
+from innet.controller.entries import forwarding_entities
+from innet.controller.host_addresses import HostAddresses, check_host_address
+from innet.controller.inventory import broadcast_domain
 from innet.controller.names import Names
-from innet.controller.records import Attachment, SlotRange, Uplink, Wanted
+from innet.controller.records import Assignment, Attachment, SlotRange, Uplink
 from innet.controller.registry import Policy
-from innet.controller.stations import Station, Stations, check_address, joined
 from innet.errors import AlreadyExists, InnetError, UsageError
 from innet.p4.artifacts import artifact
 from innet.wire.frames import Address
@@ -62,7 +64,7 @@ def refusal(worker: ScriptedWorker) -> InnetError:
 )
 def test_an_address_that_no_worker_can_have_is_refused(mac: str, ip: str, why: str):
     with pytest.raises(UsageError, match=f"{why}: a worker sends from the address of its own"):
-        check_address(Address(mac, ip), [SERVICE])
+        check_host_address(Address(mac, ip), [SERVICE])
 
 
 @pytest.mark.parametrize("mac", ["ff:ff:ff:ff:ff:ff", "01:00:5e:00:00:01"])
@@ -101,17 +103,17 @@ def test_workers_of_one_host_share_its_address(tor: Rack):
 
 
 def test_an_address_moves_only_with_all_workers_that_have_it():
-    places, here, there = Stations(), Attachment(1, Address(MAC, "10.0.0.1"), "tor"), 7
-    others = [Station(5, here), Station(6, here)]
+    addresses, here, there = HostAddresses(), Attachment(1, Address(MAC, "10.0.0.1"), "tor"), 7
+    others = {5: here, 6: here}
     moved = dataclasses.replace(here, port=there)
     with pytest.raises(AlreadyExists, match="a worker at port 1 of 'tor'"):
-        places.check(9, moved, others, [])  # somebody else
+        addresses.check(9, moved, others, [])  # somebody else
     with pytest.raises(AlreadyExists):
-        places.check(5, moved, others, [])  # 6 is still there, as far as we know
-    places.check(6, moved, others, [])
-    places.check(5, moved, [Station(5, here), Station(6, moved)], [])
+        addresses.check(5, moved, others, [])  # 6 is still there, as far as we know
+    addresses.check(6, moved, others, [])
+    addresses.check(5, moved, {5: here, 6: moved}, [])
     with pytest.raises(AlreadyExists):
-        places.check(9, here, [Station(5, moved), Station(6, moved)], [])
+        addresses.check(9, here, {5: moved, 6: moved}, [])
 
 
 def test_a_worker_moves_with_its_nonce_and_not_to_anothers_address(tor: Rack):
@@ -131,19 +133,19 @@ def test_a_worker_moves_with_its_nonce_and_not_to_anothers_address(tor: Rack):
 
 def test_frames_pass_between_switches_of_one_tree():
     links = {"left": (Uplink("spine", 1, 1),), "right": (Uplink("spine", 1, 2),), "spine": ()}
-    assert joined("left", {**links, "other": ()}) == {"left", "right", "spine"}
-    assert joined("other", {**links, "other": ()}) == {"other"}
+    assert broadcast_domain("left", {**links, "other": ()}) == {"left", "right", "spine"}
+    assert broadcast_domain("other", {**links, "other": ()}) == {"other"}
 
 
 def test_an_address_at_two_ports_is_forwarded_to_neither():
-    def job(number: int, **ports: int) -> Wanted:
+    def job(number: int, **ports: int) -> Assignment:
         workers = {
             rank: Attachment(port, Address(mac.replace("_", ":"), "10.0.0.1"), "tor")
             for rank, (mac, port) in enumerate(ports.items())
         }
-        return Wanted(number, SlotRange(number, 8 * number, 8), 1, 2, workers)
+        return alone(number, SlotRange(number, 8 * number, 8), 1, 2, workers)
 
     once, group = {"02_00_00_00_00_01": 1}, {"ff_ff_ff_ff_ff_ff": 1}
-    assert len(stations(NAMES, [job(1, **once), job(2, **once)])) == 1
-    assert stations(NAMES, [job(1, **once), job(2, **{"02_00_00_00_00_01": 3})]) == []
-    assert stations(NAMES, [job(1, **group)]) == []
+    assert len(forwarding_entities(NAMES, [job(1, **once), job(2, **once)])) == 1
+    assert forwarding_entities(NAMES, [job(1, **once), job(2, **{"02_00_00_00_00_01": 3})]) == []
+    assert forwarding_entities(NAMES, [job(1, **group)]) == []

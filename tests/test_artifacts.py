@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from commands import refuse, run
-from compilers import needs_compiler
+from compilers import manifest, needs_compiler
 
 from innet.errors import UsageError
 from innet.p4 import compile as p4c
-from innet.p4.artifacts import SLOTS, artifact, digest, folder, manifest
+from innet.p4.artifacts import SLOTS, artifact, digest, folder
 
 
 def test_the_programs_were_made_from_the_present_sources():

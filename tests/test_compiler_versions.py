@@ -4,11 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+from compilers import manifest, recorded_version, should_agree, tofino_manifest
 from tiny_programs import DIGESTS
 
 from innet.errors import CompilerError
-from innet.p4 import tofino
-from innet.p4.artifacts import manifest
 from innet.p4.compile import compiler_version
 from innet.p4.versions import CompilerVersion
 
@@ -51,12 +50,12 @@ def test_the_version_is_what_the_compiler_on_the_path_prints(
     "text",
     [
         manifest()["compiler"],
-        tofino.manifest()["compiler"],
+        tofino_manifest()["compiler"],
         json.loads(DIGESTS.read_text())["compiler"],
     ],
 )
 def test_the_committed_manifests_name_a_version_and_no_word_that_is_no_commit(text: str):
-    assert str(CompilerVersion.recorded(text)) == text
+    assert str(recorded_version(text)) == text
 
 
 @pytest.mark.parametrize(
@@ -73,6 +72,6 @@ def test_the_committed_manifests_name_a_version_and_no_word_that_is_no_commit(te
 def test_programs_are_compared_between_compilers_that_should_agree(
     one: str, other: str, agree: bool
 ):
-    versions = CompilerVersion.recorded(one), CompilerVersion.recorded(other)
-    assert versions[0].should_agree(versions[1]) is agree
-    assert versions[1].should_agree(versions[0]) is agree
+    versions = recorded_version(one), recorded_version(other)
+    assert should_agree(versions[0], versions[1]) is agree
+    assert should_agree(versions[1], versions[0]) is agree

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from commands import BIN
 
-from innet.demo.comparison import Outcome, check
+from innet.demo.comparison import TrainingResult, check
 from innet.errors import InnetError
 from innet.rpc import innet_pb2 as pb
 
@@ -86,11 +86,13 @@ def test_it_leaves_no_process_behind_when_it_is_stopped(stage: str, number: int,
         until(lambda: processes() == [])
 
 
-def outcome(accuracy: float = 0.97, chunks: int = 5, parameters: str = "same") -> Outcome:
+def outcome(accuracy: float = 0.97, chunks: int = 5, parameters: str = "same") -> TrainingResult:
     """Return a training's outcome for two workers; arguments make the second one differ."""
     traffic = {"chunks": 5}
     first = {"accuracy": accuracy, "parameters": "same", "traffic": traffic}
-    return Outcome([first, {**first, "parameters": parameters, "traffic": {"chunks": chunks}}], 1.0)
+    return TrainingResult(
+        [first, {**first, "parameters": parameters, "traffic": {"chunks": chunks}}], 1.0
+    )
 
 
 def test_a_training_like_gloos_keeps_the_promises():
@@ -107,7 +109,9 @@ def test_a_training_like_gloos_keeps_the_promises():
         (outcome(0.981), 5, "the accuracy is 0.9810, Gloo's 0.9700: more than 0.01 apart"),
     ],
 )
-def test_a_broken_promise_is_an_error_that_names_it(innet: Outcome, completed: int, why: str):
+def test_a_broken_promise_is_an_error_that_names_it(
+    innet: TrainingResult, completed: int, why: str
+):
     with pytest.raises(InnetError, match=why):
         check(innet, outcome(), job_with(completed))
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from assignments import alone
 from chip_files import make
 from chip_server import Chip, Invalid, number, require, serving, without_election
 from commands import refuse, run
@@ -19,13 +20,13 @@ from innet.controller.aggregation import COUNTERS, AggregationSwitch
 from innet.controller.deploy import deploy
 from innet.controller.names import Names
 from innet.controller.records import (
+    Assignment,
     Attachment,
     Contributor,
     Share,
     SlotRange,
     SwitchRecord,
     Uplink,
-    Wanted,
 )
 from innet.controller.store import Store
 from innet.controller.targets import pipeline_pb2
@@ -214,7 +215,7 @@ def test_jobs_come_and_go_on_a_tofino_with_valid_requests_only(folder: Path):
     server = Chip()
     with driven(folder, server) as switch:
         jobs = [
-            Wanted(
+            alone(
                 n,
                 SlotRange(n, 64 * n, 64),
                 7,
@@ -271,8 +272,8 @@ def test_a_jobs_counters_are_cells_of_one_counter(folder: Path):
 
 @pytest.mark.parametrize(("chip", "good", "bad"), [("tofino", 132, 4), ("tofino2", 12, 132)])
 def test_workers_in_a_pipe_that_no_clear_reaches_are_refused(chip, good, bad, folder: Path):
-    make_others = Wanted(1, SlotRange(1, 0, 64), 7, 2, {0: worker(good, 1), 1: worker(bad, 2)})
-    fine = Wanted(2, SlotRange(2, 64, 64), 7, 1, {0: worker(good, 3)})
+    make_others = alone(1, SlotRange(1, 0, 64), 7, 2, {0: worker(good, 1), 1: worker(bad, 2)})
+    fine = alone(2, SlotRange(2, 64, 64), 7, 1, {0: worker(good, 3)})
     server = Chip()
     with driven(folder, server, chip, (good, bad)) as switch:
         refused = switch.hold([make_others, fine])
@@ -287,14 +288,14 @@ def test_so_are_switches_above_and_below(folder: Path):
     server = Chip()
     with driven(folder, server, ports=(132, 4, 8)) as switch:
         for share, said in (
-            (Share(64, 64, (near, below), None, 4), "a switch below is at port 4, in pipe 0"),
-            (Share(64, 64, (near,), above, 4), "the parent 'top' is at port 8, in pipe 0"),
+            (Share(64, 64, (near, below), None, 4, 2), "a switch below is at port 4, in pipe 0"),
+            (Share(64, 64, (near,), above, 4, 2), "the parent 'top' is at port 8, in pipe 0"),
         ):
-            wanted = Wanted(1, SlotRange(1, 64, 64), 7, 2, {}, shares=(share,))
+            wanted = Assignment(1, SlotRange(1, 64, 64), 7, shares=(share,))
             assert said in switch.hold([wanted])[1]
             assert len(server.held) == 3
-        there = Share(64, 64, (near,), Uplink("top", 128, 1), 4)
-        assert switch.hold([Wanted(1, SlotRange(1, 64, 64), 7, 2, {}, shares=(there,))]) == {}
+        there = Share(64, 64, (near,), Uplink("top", 128, 1), 4, 2)
+        assert switch.hold([Assignment(1, SlotRange(1, 64, 64), 7, shares=(there,))]) == {}
         assert len(server.held) == 3 + 4  # group, worker, replica, tree
 
 
@@ -348,9 +349,9 @@ def test_what_a_tofino_lacks_is_said(folder: Path):
     ("file", "content", "why"),
     [
         ("bfrt.json", '{"tables": [{"name": "pipe.Other.t"}]}', "has another program"),
-        ("bfrt.json", "[]", "not what a compiler writes"),
-        ("bfrt.json", "{", "bfrt.json is no JSON"),
-        ("pipe/context.json", "no", "context.json is no JSON"),
+        ("bfrt.json", "[]", "not a JSON object"),
+        ("bfrt.json", "{", "bfrt.json is not JSON"),
+        ("pipe/context.json", "no", "context.json is not JSON"),
         ("pipe/tofino.bin", "", "tofino.bin is empty"),
     ],
 )

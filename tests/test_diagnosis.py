@@ -470,7 +470,7 @@ def _(it: Situation) -> None:
         it.says(rank, busy=False)
 
 
-@case("unexplained", "job train", Severity.PROBLEM, "nothing says for what", "worker 0 has waited")
+@case("unexplained", "job train", Severity.PROBLEM, "no known cause fits", "worker 0 has waited")
 def _(it: Situation) -> None:
     it.stalls(0)
 

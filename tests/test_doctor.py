@@ -183,7 +183,7 @@ def test_a_dead_switch_is_found():
 
 
 def test_of_a_job_that_is_not_there_the_doctor_says_so(scene: Scene):
-    why = "cannot look at the job 'nowhere': there is no job 'nowhere'"
+    why = "cannot read the job 'nowhere': there is no job 'nowhere'"
     refuse(why, "innet", "doctor", "nowhere", "--controller", scene.tor.controller)
 
 

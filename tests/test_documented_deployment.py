@@ -1,4 +1,4 @@
-"""The deployments in README.md and docs/recovery.md work, word for word.
+"""The deployments in docs/deploy.md and docs/recovery.md work, word for word.
 
 Each machine of a page is a network namespace, with the addresses that the page gives it.
 """
@@ -16,7 +16,7 @@ from pages import ROOT, commands
 from innet.rpc.certificates import make
 from topologies import namespaces
 
-README = commands("README.md")
+RACK = commands("docs/deploy.md")
 TREE = commands("docs/recovery.md")
 STEPS = 20
 CHUNKS = 39
@@ -47,29 +47,29 @@ def able() -> None:
 
 
 @pytest.mark.parametrize("switch", ["innet-switch", "simple_switch_grpc"])
-def test_the_deployment_of_the_readme_trains_through_the_switch(switch: str, tmp_path: Path):
+def test_the_deployed_rack_trains_through_the_switch(switch: str, tmp_path: Path):
     if switch != "innet-switch" and not shutil.which(switch):
         pytest.skip(f"there is no {switch} (BMv2) on the PATH")
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     with machines(tmp_path) as made:
         build(made)
-        made.run("controller", README["controller: certificates"])
-        made.serve("switch", README[f"switch: {switch}"], "controller", "192.168.1.2:9559")
-        serve = "controller", README["controller: serve"], "worker 0", "192.168.1.1:9600"
+        made.run("controller", RACK["controller: certificates"])
+        made.serve("switch", RACK[f"switch: {switch}"], "controller", "192.168.1.2:9559")
+        serve = "controller", RACK["controller: serve"], "worker 0", "192.168.1.1:9600"
         controller = made.serve(*serve)
-        made.run("controller", README["controller: switch"])
-        made.run("controller", README[f"controller: {switch} job"])
+        made.run("controller", RACK["controller: switch"])
+        made.run("controller", RACK[f"controller: {switch} job"])
         kill(controller)
         made.serve(*serve)  # goes on where the first one stopped, as the page promises
         for rank in range(2):
-            made.run(f"worker {rank}", README["each worker: offloads"])
+            made.run(f"worker {rank}", RACK["each worker: offloads"])
         training = [
-            made.start(f"worker {rank}", README[f"worker {rank}: train"]) for rank in range(2)
+            made.start(f"worker {rank}", RACK[f"worker {rank}: train"]) for rank in range(2)
         ]
         said = [finished(each) for each in training]
-        shown = made.run("controller", README["controller: show"])
+        shown = made.run("controller", RACK["controller: show"])
 
-        settings, _, _ = README["worker 0: train"].partition("torchrun")
+        settings, _, _ = RACK["worker 0: train"].partition("torchrun")
         alone = f"{settings}RANK=0 MASTER_ADDR=%s python -c '{_JOIN_WITH_A_FALLBACK}'"
         warned = made.run("worker 0", alone % "10.0.0.1")
         silent = made.run("worker 0", alone % "192.168.1.10")
@@ -84,9 +84,9 @@ def test_the_deployment_of_the_readme_trains_through_the_switch(switch: str, tmp
 
 
 def build(made: Machines) -> None:
-    """Build the machines of the README's table."""
+    """Build the machines of the page's table."""
     address = r"\d+\.\d+\.\d+\.\d+"
-    text = (ROOT / "README.md").read_text()
+    text = (ROOT / "docs/deploy.md").read_text()
     rows = re.findall(rf"^\| ([\w ]+) \| ({address}) at `eth0` \| (.*?) ?\|$", text, re.MULTILINE)
     assert [name for name, _, _ in rows] == ["controller", "switch", "worker 0", "worker 1"]
     for name, management, _ in rows:
@@ -162,10 +162,10 @@ def build_tree(made: Machines, switches: Sequence[Added]) -> None:
 
 
 def innet_switch(switch: Added) -> str:
-    """Return the README's command for innet-switch, for the ports and the address of a switch."""
+    """Return the rack's command for innet-switch, for the ports and the address of a switch."""
     interfaces = " ".join(f"-i {port}@eth{port}" for port in range(1, switch.ports + 1))
     return (
-        README["switch: innet-switch"]
+        RACK["switch: innet-switch"]
         .replace("-i 1@eth1 -i 2@eth2", interfaces)
         .replace("192.168.1.2", switch.ip)
     )

@@ -19,7 +19,7 @@ from test_bmv2 import exact_mean
 
 from innet.emulation import requirements
 from innet.emulation.plan import plan
-from innet.emulation.run import FOLDERS, remove_leftovers
+from innet.emulation.run import RUN_FOLDER, remove_leftovers
 from innet.emulation.topology import load
 
 INNET = Path(sys.executable).with_name("innet")
@@ -83,7 +83,7 @@ def left() -> set[str]:
     names = re.compile(r"(h\d+|tor|ctl)-eth\d+")
     interfaces = {each.name for each in Path("/sys/class/net").iterdir()}
     # A folder names the process that made it.
-    folders = FOLDERS.iterdir() if FOLDERS.exists() else ()
+    folders = RUN_FOLDER.iterdir() if RUN_FOLDER.exists() else ()
     dead = {each.name for each in folders if not Path("/proc", each.name.split("-")[0]).exists()}
     return {each for each in interfaces if names.fullmatch(each)} | dead
 
@@ -289,10 +289,11 @@ def test_the_report_has_the_kernels_numbers_and_the_plot_is_made(tmp_path: Path,
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_file_that_the_page_prints_runs(tmp_path: Path, trace: Trace):
+def test_the_files_that_the_pages_print_run(tmp_path: Path, trace: Trace):
     report, file = tmp_path / "report.json", tmp_path / "page.yaml"
-    rack, whole = re.findall(
-        r"```yaml\n(.*?)```", Path("docs/topologies.md").read_text(), re.DOTALL
+    [rack], [whole] = (
+        re.findall(r"```yaml\n(.*?)```", Path("docs", page).read_text(), re.DOTALL)
+        for page in ("emulate.md", "topologies.md")
     )
     assert rack in Path("topologies/one-rack.yaml").read_text()
     file.write_text(whole)
@@ -351,7 +352,7 @@ def test_nothing_is_left_of_an_emulation_that_is_killed(tmp_path: Path, trace: T
         trace.await_end(inside)
     assert trace.processes() == []
     [folder] = left() - before  # of sockets: the next emulation removes it
-    remove_leftovers(FOLDERS)
+    remove_leftovers(RUN_FOLDER)
     assert folder not in left()
 
 

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 from test_store import ADDRESS, CHIP, JOB, RACK, SPEC, SWITCH
 
+from innet.controller import events
+from innet.controller.events import Resume
 from innet.controller.records import Attachment, SlotRange, WorkerRecord
 from innet.controller.store import State, Store
 from innet.errors import UsageError
-from innet.rpc import innet_pb2 as pb
 
 STATES = int(os.environ.get("INNET_FUZZ_STATES", "400"))
 
@@ -32,7 +33,7 @@ def sound(tmp_path_factory) -> tuple[bytes, State]:
     for number in range(1, 9):
         spec = replace(SPEC, name=f"job {number}", id=number, number=number, others=("rack",))
         slot_range = SlotRange(number, 32 * number, 32) if number % 2 else None
-        agreement = pb.Resume(term=77, path=pb.PATH_SWITCH, reason="x" * 40).SerializeToString()
+        agreement = Resume(77, events.Path.SWITCH, reason="x" * 40)
         departed = ((3, "it has left the job"),)
         job = replace(
             JOB,

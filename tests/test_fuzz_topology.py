@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from innet.emulation.document import MOST_BYTES, MOST_DEPTH
+from innet.emulation.document import MAX_BYTES, MAX_DEPTH
 from innet.emulation.plan import Plan, plan
 from innet.emulation.topology import load, parse
 from innet.errors import UsageError
@@ -88,9 +88,9 @@ def changed_text(chance: random.Random) -> str:
     for _ in range(chance.randint(1, 4)):
         begin, end = sorted(chance.randrange(len(text) + 1) for _ in range(2))
         piece = chance.choice([*PIECES, text[begin:end], chr(chance.randrange(0x300))])
-        repeated = (piece * chance.choice([1, 1, 1, 2, 30, 2000]))[: 2 * MOST_BYTES]
+        repeated = (piece * chance.choice([1, 1, 1, 2, 30, 2000]))[: 2 * MAX_BYTES]
         cut = chance.choice([begin, begin, begin + 1, end])
-        text = (text[:begin] + repeated + text[cut:])[: 2 * MOST_BYTES]
+        text = (text[:begin] + repeated + text[cut:])[: 2 * MAX_BYTES]
     return text
 
 
@@ -146,30 +146,30 @@ def test_a_changed_topology_is_a_plan_or_is_refused(change):
             "a0: &a0 {x: 1}\n" + "".join(
                 f"a{n + 1}: &a{n + 1} {{<<: [{', '.join([f'*a{n}'] * 9)}]}}\n" for n in range(30)
             ),
-            "file.yaml:2: there are no aliases in a topology: write it out",
+            "file.yaml:2: aliases are not allowed: write the value out",
         ),
         (
             "a: &a [x]\nb: &b [*a, *a]\nc: [*b, *b]\n",
-            "file.yaml:2: there are no aliases in a topology: write it out",
+            "file.yaml:2: aliases are not allowed: write the value out",
         ),
-        ("&a [*a]", "file.yaml:1: there are no aliases in a topology: write it out"),
-        ("switches: !!python/name:os.system x", "file.yaml:1: there are no tags in a topology"),
-        ("x: " + "[" * 60_000, f"file.yaml:1: at most {MOST_DEPTH} levels fit into each other"),
-        ("x: " + "[" * 16 + "]" * 16, f"file.yaml:1: at most {MOST_DEPTH} levels fit into each other"),
-        ("- " * 30_000, f"file.yaml:1: at most {MOST_DEPTH} levels fit into each other"),
-        ("\nslots: " + "9" * 5000, f"file.yaml:2: '{'9' * 59}... cannot be read"),
-        ("slots: 0x" + "f" * 50_000, f"file.yaml:1: '0x{'f' * 57}... cannot be read"),
-        ("slots: 1" + ":0" * 5000 + ".0", f"file.yaml:1: '1{':0' * 29}... cannot be read"),
-        ("slots: 2001-99-99", "file.yaml:1: '2001-99-99' cannot be read"),
+        ("&a [*a]", "file.yaml:1: aliases are not allowed: write the value out"),
+        ("switches: !!python/name:os.system x", "file.yaml:1: tags are not allowed: remove it"),
+        ("x: " + "[" * 60_000, f"file.yaml:1: nested too deeply: at most {MAX_DEPTH} levels"),
+        ("x: " + "[" * 16 + "]" * 16, f"file.yaml:1: nested too deeply: at most {MAX_DEPTH} levels"),
+        ("- " * 30_000, f"file.yaml:1: nested too deeply: at most {MAX_DEPTH} levels"),
+        ("\nslots: " + "9" * 5000, f"file.yaml:2: '{'9' * 59}... is not a valid value"),
+        ("slots: 0x" + "f" * 50_000, f"file.yaml:1: '0x{'f' * 57}... is not a valid value"),
+        ("slots: 1" + ":0" * 5000 + ".0", f"file.yaml:1: '1{':0' * 29}... is not a valid value"),
+        ("slots: 2001-99-99", "file.yaml:1: '2001-99-99' is not a valid value"),
         ('x: "\\UFFFFFFFF"', "file.yaml:1: it is not YAML"),
-        ("#" * (MOST_BYTES + 1), "file.yaml: it is too large: at most 65536 characters are read"),
+        ("#" * (MAX_BYTES + 1), "file.yaml: the file is too large: at most 65536 characters are read"),
         (
             ONE_RACK.replace("hosts: 2", "hosts: 2000000000"),
             "file.yaml:2: racks.0.hosts: hosts is 2000000000: give their number",
         ),
         (
             ONE_RACK + f"link: {{rate: {'9' * 400}gbit}}\n",
-            f"file.yaml:3: link.rate: '{'9' * 59}... is no rate: write it like 100mbit",
+            f"file.yaml:3: link.rate: '{'9' * 59}... is not a rate: write it like 100mbit",
         ),
         (
             ONE_RACK + "link: {rate: 999999999gbit}\n",
@@ -181,7 +181,7 @@ def test_a_changed_topology_is_a_plan_or_is_refused(change):
         ),
         (
             ONE_RACK + '"\\ud800\\n": 1\n',
-            "file.yaml:3: '\\ud800\\n' cannot be read",
+            "file.yaml:3: '\\ud800\\n' is not a valid value",
         ),
     ],
     ids=itertools.count(),
@@ -201,5 +201,5 @@ def test_of_many_errors_the_first_are_said():
 
 
 def test_an_endless_file_is_not_read_to_its_end():
-    with bounded_wait(), pytest.raises(UsageError, match="/dev/zero: it is too large"):
+    with bounded_wait(), pytest.raises(UsageError, match="/dev/zero: the file is too large"):
         load(Path("/dev/zero"))

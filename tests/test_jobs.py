@@ -15,16 +15,29 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from innet.controller.agreement import Detour, first_exchange
-from innet.controller.jobs import Dismiss, Job, Tell
-from innet.controller.records import Attachment, JobSpec, SlotRange
+from innet.controller.events import (
+    Actions,
+    Departure,
+    EndStream,
+    Invitation,
+    Notify,
+    Path,
+    Progress,
+    Recover,
+    Resume,
+)
+from innet.controller.jobs import Job
+from innet.controller.records import Assignment, Attachment, JobSpec, SlotRange
+from innet.controller.trees import Fabric
 from innet.errors import AlreadyExists, ControllerError, NotFound, UsageError
-from innet.rpc import innet_pb2 as pb
 from innet.wire.frames import Address
 
 LEASE = 3.0
-INVITATION = pb.Invitation(lanes=64, lease_s=LEASE)
+SERVICE = Address("02:00:00:00:00:fe", "10.0.0.254")
+INVITATION = Invitation(SERVICE, 64, LEASE)
+FABRIC = Fabric.of(("tor",), {})
 SLOT_RANGE = SlotRange(0, 0, 8)
-SWITCH, FALLBACK = pb.PATH_SWITCH, pb.PATH_FALLBACK
+SWITCH, FALLBACK = Path.SWITCH, Path.FALLBACK
 
 
 def spec(
@@ -35,7 +48,8 @@ def spec(
 
 
 def where(rank: int, port: int = 0) -> Attachment:
-    return Attachment(port or rank + 1, Address("02:00:00:00:00:01", "10.0.0.1", 4000 + rank))
+    address = Address("02:00:00:00:00:01", "10.0.0.1", 4000 + rank)
+    return Attachment(port or rank + 1, address, "tor")
 
 
 class Told:
@@ -48,11 +62,21 @@ class Told:
         slot_range: SlotRange | None = SLOT_RANGE,
         min_workers: int = 0,
     ) -> None:
-        self.job = Job(spec(workers, quorum, min_workers), 7, INVITATION, 0.0, slot_range)
+        self.job = Job(spec(workers, quorum, min_workers), 7, INVITATION, FABRIC, slot_range, 0.0)
         self.now = 0.0
-        self.last: list[Tell | Dismiss] = []
+        self.reachable = False
+        self.last: Actions = []
 
-    def do(self, name: str, *arguments, **named) -> list[Tell | Dismiss]:
+    def wanted(self) -> Assignment | None:
+        """Return the entries that the switch should hold at present."""
+        return self.job.assignment("tor", self.now)
+
+    def switch_changed(self, problem: str | None) -> Actions:
+        """Let the switch become ready, or fail."""
+        self.reachable = problem is None
+        return self.do("switch_changed", "tor", problem)
+
+    def do(self, name: str, *arguments, **named) -> Actions:
         """Call one of the job's methods with the present time."""
         self.last = getattr(self.job, name)(*arguments, now=self.now, **named) or []
         return self.last
@@ -67,32 +91,34 @@ class Told:
             self.do("hello", 100 + rank, where(rank))
             self.settle()
 
-    def settle(self) -> list[Tell | Dismiss]:
+    def settle(self) -> Actions:
         """Let the switch hold its wanted entries."""
         said = []
         for _ in range(2):
-            wanted = self.job.wanted(self.now)
+            wanted = self.wanted()
             if wanted and wanted.clear:
-                said += self.do("cells_cleared", wanted.term)
-            elif wanted and not any(self.job._problems.values()):
-                said += self.do("entries_held", wanted.term, [*wanted.workers])
+                said += self.do("cells_cleared", "tor", wanted.term)
+            elif wanted and self.reachable:
+                said += self.do("entries_held", "tor", wanted.term, wanted.ranks)
         self.last = said
         return said
 
     def said(self, rank: int) -> list[str]:
         """Return the kinds of the last events for a worker."""
         return [
-            each.event.WhichOneof("event") if isinstance(each, Tell) else "end"
+            type(each.event).__name__.lower() if isinstance(each, Notify) else "end"
             for each in self.last
             if each.nonce == 100 + rank
         ]
 
-    def resume(self, rank: int) -> pb.Resume:
+    def resume(self, rank: int) -> Resume:
         """Return the last agreement sent to a worker."""
         [found] = [
-            each.event.resume
+            each.event
             for each in self.last
-            if each.nonce == 100 + rank and isinstance(each, Tell) and each.event.HasField("resume")
+            if each.nonce == 100 + rank
+            and isinstance(each, Notify)
+            and isinstance(each.event, Resume)
         ]
         return found
 
@@ -100,7 +126,7 @@ class Told:
 def working(workers: int = 2, quorum: int = 0, *, fallback: bool = False) -> Told:
     """Return a job whose workers all sum in the switch."""
     told = Told(workers, quorum)
-    told.do("switch_changed", None)
+    told.switch_changed(None)
     told.seat(*range(workers), fallback=fallback)
     assert told.job.path == SWITCH
     return told
@@ -108,34 +134,34 @@ def working(workers: int = 2, quorum: int = 0, *, fallback: bool = False) -> Tol
 
 def test_a_worker_begins_as_soon_as_the_switch_lets_it_in():
     told = Told()
-    told.do("switch_changed", None)
+    told.switch_changed(None)
     told.join(0)
     assert told.said(0) == ["invitation"]
     told.do("hello", 100, where(0))
     assert told.said(0) == ["admission"]
     told.settle()
     assert told.said(0) == ["resume"]
-    assert told.resume(0) == pb.Resume(term=told.job.term, path=SWITCH, slots=8)
+    assert told.resume(0) == Resume(told.job.term, SWITCH, slots=8)
 
 
 def test_nobody_is_let_in_before_the_cells_are_cleared():
     told = Told()
-    told.do("switch_changed", None)
+    told.switch_changed(None)
     told.join(0)
     told.do("hello", 100, where(0))
-    wanted = told.job.wanted(0.0)
+    wanted = told.wanted()
     assert (wanted.clear, wanted.workers) == (True, {})
-    told.do("cells_cleared", wanted.term)
-    wanted = told.job.wanted(0.0)
+    told.do("cells_cleared", "tor", wanted.term)
+    wanted = told.wanted()
     assert (wanted.clear, [*wanted.workers]) == (False, [0])
 
 
 def test_a_lost_switch_sends_all_to_the_fallback_and_back_again():
     told = working(fallback=True)
     before = told.job.term
-    told.do("switch_changed", "no switch answers")
+    told.switch_changed("no switch answers")
     assert told.said(0) == told.said(1) == ["recover"]
-    assert not told.job.wanted(0.0).workers
+    assert not told.wanted().workers
     told.do("ready", 100, before + 1, 4)
     assert not told.last
     told.do("ready", 101, before + 1, 5)
@@ -143,14 +169,14 @@ def test_a_lost_switch_sends_all_to_the_fallback_and_back_again():
         resume = told.resume(rank)
         assert (resume.path, resume.exchange, resume.shared) == (FALLBACK, 4, True)
         assert (resume.reason, resume.slots) == ("no switch answers", 8)
-    assert not told.do("switch_changed", None)
+    assert not told.switch_changed(None)
     told.settle()  # the cells are cleared meanwhile
     assert told.said(0) == told.said(1) == ["recover"]
     for rank in (0, 1):
         told.do("ready", 100 + rank, before + 2, 9)
-    assert not told.job.wanted(0.0).clear
+    assert not told.wanted().clear
     told.settle()
-    assert told.resume(0) == pb.Resume(term=before + 2, path=SWITCH, slots=8, exchange=9)
+    assert told.resume(0) == Resume(before + 2, SWITCH, slots=8, exchange=9)
 
 
 def test_a_switch_that_does_not_clear_the_cells_stops_nobody():
@@ -160,14 +186,14 @@ def test_a_switch_that_does_not_clear_the_cells_stops_nobody():
         told.do("ready", 100 + rank, told.job.term, 3)
     told.now = 2.0
     for nonce in (100, 101):
-        told.do("heartbeat", nonce, pb.Progress())
+        told.do("heartbeat", nonce, Progress())
     assert not told.do("tick")
-    assert told.job.wanted(told.now).clear
+    assert told.wanted().clear
     assert told.job.path == FALLBACK
-    told.do("switch_changed", "it does not answer")
-    assert not told.job.wanted(told.now).clear
-    told.do("switch_changed", None)
-    assert told.job.wanted(told.now).clear  # cells cleared before do not count
+    told.switch_changed("it does not answer")
+    assert not told.wanted().clear
+    told.switch_changed(None)
+    assert told.wanted().clear  # cells cleared before do not count
 
 
 def test_an_answer_about_a_term_that_is_over_changes_nothing():
@@ -175,17 +201,17 @@ def test_an_answer_about_a_term_that_is_over_changes_nothing():
     term = told.job.term
     told.do("trouble", 100, term, "silence")
     assert not told.do("ready", 100, term, 3)
-    assert told.job.workers[0].ready is None
+    assert told.job.roster.workers[0].ready is None
 
 
 def test_without_a_fallback_the_workers_wait_for_the_switch():
     told = working()
-    told.do("switch_changed", "no switch answers")
+    told.switch_changed("no switch answers")
     for rank in (0, 1):
         told.do("ready", 100 + rank, told.job.term, 4)
-    assert told.job.path == pb.PATH_NONE
-    assert told.job.reason(0.0) == "no switch answers, and worker 0, 1 has no fallback"
-    told.do("switch_changed", None)
+    assert told.job.path == Path.NONE
+    assert told.job.terms.reason(0.0) == "no switch answers, and worker 0, 1 has no fallback"
+    told.switch_changed(None)
     assert not told.last  # they are ready: there is nothing to recover from
     told.settle()
     assert told.resume(1).exchange == 4
@@ -193,7 +219,7 @@ def test_without_a_fallback_the_workers_wait_for_the_switch():
 
 def test_a_job_without_slots_sums_over_the_fallback_until_it_has_some():
     told = Told(slot_range=None)
-    told.do("switch_changed", None)
+    told.switch_changed(None)
     told.seat(0, fallback=True)
     assert not told.last
     told.join(1, fallback=True)
@@ -210,9 +236,9 @@ def test_a_job_without_slots_sums_over_the_fallback_until_it_has_some():
 
 def test_who_has_no_fallback_waits_for_slots():
     told = Told(slot_range=None)
-    told.do("switch_changed", None)
+    told.switch_changed(None)
     told.seat(0, 1)
-    assert told.job.path == pb.PATH_NONE
+    assert told.job.path == Path.NONE
     told.do("slots_granted", SLOT_RANGE)
     told.settle()
     assert told.resume(0).path == told.resume(1).path == SWITCH
@@ -226,12 +252,12 @@ def test_trouble_makes_a_detour_over_the_fallback_which_grows():
             told.do("ready", 100 + rank, told.job.term, 3)
         assert told.resume(0).reason == "worker 0: silence"
         told.now += 0.9 * seconds
-        told.do("heartbeat", 100, pb.Progress())
-        told.do("heartbeat", 101, pb.Progress())
+        told.do("heartbeat", 100, Progress())
+        told.do("heartbeat", 101, Progress())
         assert not told.do("tick")
         told.now += 0.2 * seconds
-        told.do("heartbeat", 100, pb.Progress())
-        told.do("heartbeat", 101, pb.Progress())
+        told.do("heartbeat", 100, Progress())
+        told.do("heartbeat", 101, Progress())
         told.do("tick")
         told.settle()
         assert told.said(0) == ["recover"]
@@ -266,8 +292,8 @@ def test_what_a_switch_refuses_is_tried_again_later():
     told.do("entries_refused", told.job.term, "the table is full")
     for rank in (0, 1):
         told.do("ready", 100 + rank, told.job.term, 3)
-    assert told.job.path == pb.PATH_NONE
-    assert "the table is full" in told.job.reason(told.now)
+    assert told.job.path == Path.NONE
+    assert "the table is full" in told.job.terms.reason(told.now)
     told.now += 1.1
     told.do("tick")
     told.settle()
@@ -283,11 +309,11 @@ def test_trouble_about_a_term_that_is_over_changes_nothing():
 
 def test_a_worker_that_does_not_answer_is_waited_for_however_long_it_takes():
     told = working(3)
-    told.do("switch_changed", "no switch answers")
+    told.switch_changed("no switch answers")
     told.do("ready", 100, told.job.term, 0)
     told.now = 1e6
     assert not told.do("tick")
-    assert [*told.job.workers] == [0, 1, 2]
+    assert [*told.job.roster.workers] == [0, 1, 2]
 
 
 def test_a_worker_that_is_given_up_has_left_and_is_told_so():
@@ -296,8 +322,8 @@ def test_a_worker_that_is_given_up_has_left_and_is_told_so():
     told.do("expel", 101, "its machine was silent for 3 s")
     assert told.said(1) == ["departure", "end"]
     assert told.said(0) == ["departure"]
-    assert told.job.departed == {1: "its machine was silent for 3 s"}
-    assert [*told.job.wanted(told.now).workers] == [0]
+    assert told.job.roster.departed == {1: "its machine was silent for 3 s"}
+    assert [*told.wanted().workers] == [0]
     assert told.job.history.leases_lost == 1
 
 
@@ -306,7 +332,7 @@ def test_the_order_of_departures_is_kept_when_everybody_has_left():
     for rank in (2, 0, 1):
         told.now += 1.0
         told.do("leave", 100 + rank, f"reason {rank}")
-    assert not told.job.departed
+    assert not told.job.roster.departed
     left = [(each.rank, each.reason, each.at) for each in told.job.history.departures]
     assert left == [(2, "reason 2", 1.0), (0, "reason 0", 2.0), (1, "reason 1", 3.0)]
 
@@ -328,7 +354,7 @@ def test_a_hello_packet_has_time_even_if_the_controller_stands_still():
     assert not told.do("tick")
     told.now = 161.0
     told.do("tick")
-    assert not told.job.workers
+    assert not told.job.roster.workers
 
 
 def test_a_new_generation_begins_when_all_of_the_last_have_left():
@@ -342,11 +368,11 @@ def test_a_new_generation_begins_when_all_of_the_last_have_left():
     [invitation] = told.last
     assert invitation.nonce == 200
     assert told.job.term != term
-    assert not told.job.departed
+    assert not told.job.roster.departed
     told.do("hello", 200, where(0))
     told.settle()
     [resume] = told.last
-    assert resume.event.resume.exchange == 0
+    assert resume.event.exchange == 0
 
 
 def test_only_one_waits_for_a_seat():
@@ -362,12 +388,12 @@ def test_only_one_waits_for_a_seat():
 
 def test_who_says_hello_too_late_for_a_generation_gets_into_the_next():
     told = Told(3)
-    told.do("switch_changed", None)
+    told.switch_changed(None)
     told.seat(0, 1)
     told.join(2)
     told.do("leave", 100, "gone")
     assert not told.do("hello", 102, where(2))
-    assert 2 not in [each.rank for each in told.job.admitted]
+    assert 2 not in [each.rank for each in told.job.roster.admitted]
     told.do("leave", 101, "gone")
     assert told.do("hello", 102, where(2))
     told.settle()
@@ -386,14 +412,14 @@ def test_a_seat_has_to_exist_and_to_be_free():
 
 def test_two_workers_at_one_address_cannot_be_told_apart():
     told = Told()
-    told.do("switch_changed", None)
+    told.switch_changed(None)
     told.seat(0)
     told.join(1)
     told.do("hello", 101, where(0))
     [end] = told.last
     assert isinstance(end.problem, AlreadyExists)
     assert "worker 0 has this very address" in str(end.problem)
-    assert [each.rank for each in told.job.admitted] == [0]
+    assert [each.rank for each in told.job.roster.admitted] == [0]
 
 
 def test_a_worker_that_has_moved_begins_a_new_term_where_it_is_now():
@@ -403,7 +429,7 @@ def test_a_worker_that_has_moved_begins_a_new_term_where_it_is_now():
     for rank in (0, 1):
         told.do("ready", 100 + rank, told.job.term, 3)
     told.settle()
-    assert told.job.wanted(0.0).workers[1].port == 9
+    assert told.wanted().workers[1].port == 9
 
 
 def test_a_worker_whose_stream_broke_goes_on_as_if_nothing_had_been():
@@ -426,7 +452,7 @@ def test_workers_that_cannot_be_where_they_say_end_their_generation():
     told.settle()
     assert {type(each.problem) for each in told.last} == {ControllerError}
     assert "exchanges 3 to 5, which cannot be" in str(told.last[0].problem)
-    assert not told.job.workers
+    assert not told.job.roster.workers
 
 
 @pytest.mark.parametrize(
@@ -447,7 +473,7 @@ def test_a_term_begins_where_everybody_can_go_along(exchanges, in_step, sharable
 
 def test_a_quorum_begins_when_all_are_there_and_goes_on_without_some():
     told = Told(3, quorum=2)
-    told.do("switch_changed", None)
+    told.switch_changed(None)
     told.seat(0, 1)
     assert not told.last
     told.seat(2)
@@ -462,37 +488,37 @@ def test_a_quorum_begins_when_all_are_there_and_goes_on_without_some():
     # Both make the remaining quorum, so that one can share with the other.
     assert (told.resume(1).exchange, told.resume(1).shared) == (8, True)
     told.do("leave", 100, "killed")
-    assert told.job.ending
+    assert told.job.roster.ending
 
 
 def test_who_is_left_goes_on_in_a_new_term_until_there_are_too_few():
     told = Told(4, min_workers=2)
-    told.do("switch_changed", None)
+    told.switch_changed(None)
     told.seat(0, 1, 2, 3)
-    assert told.job.wanted(0.0).quorum == 4
+    assert told.wanted().shares[0].awaited == 4
     before = told.job.term
     told.do("leave", 103, "killed")
     assert told.said(0) == told.said(1) == told.said(2) == ["departure", "recover"]
     for rank, exchange in enumerate((5, 6, 5)):
         told.do("ready", 100 + rank, before + 1, exchange)
     told.settle()
-    assert told.job.wanted(0.0).quorum == 3
+    assert told.wanted().shares[0].awaited == 3
     assert (told.resume(0).exchange, told.resume(0).shared) == (5, True)
     told.do("leave", 102, "killed")
     for rank in range(2):
         told.do("ready", 100 + rank, before + 2, 9)
     told.settle()
-    assert told.job.wanted(0.0).quorum == 2
+    assert told.wanted().shares[0].awaited == 2
     told.do("leave", 101, "killed")
     assert told.said(0) == ["departure"]
-    assert told.job.ending
+    assert told.job.roster.ending
     # A worker that is alone gets no sums of its own.
-    assert told.job.wanted(0.0).quorum == 2
+    assert told.wanted().shares[0].awaited == 2
 
 
 def test_a_quorum_on_the_fallback_cannot_go_on_there_without_one():
     told = working(3, quorum=2, fallback=True)
-    told.do("switch_changed", "no switch answers")
+    told.switch_changed("no switch answers")
     for rank in range(3):
         told.do("ready", 100 + rank, told.job.term, 5)
     assert told.resume(0).path == FALLBACK
@@ -500,25 +526,25 @@ def test_a_quorum_on_the_fallback_cannot_go_on_there_without_one():
     assert told.said(0) == ["departure", "recover"]
     for rank in range(2):
         told.do("ready", 100 + rank, told.job.term, 5)
-    assert told.job.path == pb.PATH_NONE
-    told.do("switch_changed", None)
+    assert told.job.path == Path.NONE
+    told.switch_changed(None)
     told.settle()
     assert told.resume(0).path == SWITCH
 
 
 def test_a_job_that_nobody_is_in_expires():
-    job = Job(spec(lease_s=60), 7, INVITATION, 0.0, SLOT_RANGE)
-    assert not job.expired(60.0)
-    assert job.expired(60.1)
+    job = Job(spec(lease_s=60), 7, INVITATION, FABRIC, SLOT_RANGE, 0.0)
+    assert not job.roster.expired(60.0)
+    assert job.roster.expired(60.1)
     job.join(0, 100, 60.1, fallback=False)
-    assert not job.expired(1000.0)
+    assert not job.roster.expired(1000.0)
     job.leave(100, "gone", 1000.0)
-    assert not job.expired(1060.0)
-    assert job.expired(1060.1)
+    assert not job.roster.expired(1060.0)
+    assert job.roster.expired(1060.1)
 
 
 def test_terms_begin_again_after_the_last():
-    job = Job(spec(), 0xFFFF, INVITATION, 0.0, SLOT_RANGE)
+    job = Job(spec(), 0xFFFF, INVITATION, FABRIC, SLOT_RANGE, 0.0)
     job.join(0, 100, 0.0, fallback=False)
     assert job.term == 1
 
@@ -531,7 +557,7 @@ class Model:
     inbox: deque = field(default_factory=deque)
     connected: bool = True
     number: int = 0
-    resume: pb.Resume | None = None
+    resume: Resume | None = None
     stopped: bool = True
     results: dict[int, object] = field(default_factory=dict)
 
@@ -554,22 +580,22 @@ class Terms(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.job = Job(spec(self.WORKERS), 7, INVITATION, 0.0, SLOT_RANGE)
+        self.job = Job(spec(self.WORKERS), 7, INVITATION, FABRIC, SLOT_RANGE, 0.0)
         self.models: dict[int, Model] = {}
         self.nonces = 100
         self.reachable = False
         self.entries: tuple[int, frozenset[int]] = (0, frozenset())
         self.contributed: dict[tuple[int, int], set[int]] = {}
         self.done: dict[tuple[int, int], object] = {}
-        self.agreement: dict[int, pb.Resume] = {}
+        self.agreement: dict[int, Resume] = {}
 
-    def perform(self, actions: list[Tell | Dismiss]) -> None:
+    def perform(self, actions: Actions) -> None:
         models = {model.nonce: (rank, model) for rank, model in self.models.items()}
         for action in actions:
             if action.nonce not in models:
                 continue
             rank, model = models[action.nonce]
-            if isinstance(action, Dismiss):
+            if isinstance(action, EndStream):
                 self.models.pop(rank, None)
             elif model.connected:
                 model.inbox.append(action.event)
@@ -601,13 +627,13 @@ class Terms(RuleBasedStateMachine):
         """Let the switch hold its wanted entries, and clear the wanted cells."""
         if not (self.reachable):
             return
-        wanted = self.job.wanted(self.now)
+        wanted = self.job.assignment("tor", self.now)
         assert not (wanted.clear and wanted.workers)
         self.entries = (wanted.term, frozenset(wanted.workers))
         if wanted.clear:
-            self.perform(self.job.cells_cleared(wanted.term, self.now))
+            self.perform(self.job.cells_cleared("tor", wanted.term, self.now))
         else:
-            self.perform(self.job.entries_held(*self.entries, self.now))
+            self.perform(self.job.entries_held("tor", *self.entries, self.now))
 
     @rule(lost=st.booleans())
     def switch(self, lost: bool) -> None:
@@ -616,7 +642,7 @@ class Terms(RuleBasedStateMachine):
         if lost and not self.reachable:
             self.entries = (0, frozenset())
         problem = None if self.reachable else "no switch answers"
-        self.perform(self.job.switch_changed(problem, self.now))
+        self.perform(self.job.switch_changed("tor", problem, self.now))
 
     @rule(some=st.sets(ranks, min_size=1))
     def attend(self, some: set[int]) -> None:
@@ -628,17 +654,16 @@ class Terms(RuleBasedStateMachine):
     def handle(self, rank: int) -> None:
         model = self.models[rank]
         said = model.inbox.popleft()
-        if said.HasField("recover"):
+        if isinstance(said, Recover):
             model.stopped = True
             if model.connected:
-                ready = self.job.ready(model.nonce, said.recover.term, model.number, self.now)
-                self.perform(ready)
-        elif said.HasField("departure") and said.departure.rank == rank:
+                self.perform(self.job.ready(model.nonce, said.term, model.number, self.now))
+        elif isinstance(said, Departure) and said.rank == rank:
             del self.models[rank]
-        elif said.HasField("resume"):
-            self.begin(model, said.resume)
+        elif isinstance(said, Resume):
+            self.begin(model, said)
 
-    def begin(self, model: Model, resume: pb.Resume) -> None:
+    def begin(self, model: Model, resume: Resume) -> None:
         assert self.agreement.setdefault(resume.term, resume) == resume
         if model.resume and model.resume.term == resume.term:
             return
@@ -730,9 +755,9 @@ class Terms(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         """Kill the controller, and start it again with its state."""
-        self.job = Job.restored(self.job.record(), INVITATION, self.now)
+        self.job = Job.restored(self.job.record(), INVITATION, FABRIC, self.now)
         self.reachable = False
-        seated = {each.nonce for each in self.job.workers.values()}
+        seated = {each.nonce for each in self.job.roster.workers.values()}
         for rank, model in list(self.models.items()):
             model.connected = False
             model.inbox.clear()
@@ -763,7 +788,7 @@ class Terms(RuleBasedStateMachine):
         self.now += seconds
         for rank, model in self.models.items():
             if model.connected and rank not in silent:
-                self.job.heartbeat(model.nonce, pb.Progress(), self.now)
+                self.job.heartbeat(model.nonce, Progress(), self.now)
         self.perform(self.job.tick(self.now))
 
     @invariant()
@@ -776,19 +801,19 @@ class Terms(RuleBasedStateMachine):
 
     @invariant()
     def the_switch_is_to_hold_what_is_agreed_upon(self) -> None:
-        wanted = self.job.wanted(self.now)
+        wanted = self.job.assignment("tor", self.now)
         if self.job.path == SWITCH:
-            assert wanted.workers.keys() == {each.rank for each in self.job.admitted}
+            assert wanted.workers.keys() == {each.rank for each in self.job.roster.admitted}
             assert wanted.term == self.job.term == self.job.agreement.term
         else:
             assert not wanted.workers
 
     @invariant()
     def a_restart_would_lose_nothing(self) -> None:
-        again = Job.restored(self.job.record(), INVITATION, self.now)
+        again = Job.restored(self.job.record(), INVITATION, FABRIC, self.now)
         assert again.slot_range == self.job.slot_range
-        assert {each.nonce for each in again.workers.values()} == {
-            each.nonce for each in self.job.workers.values()
+        assert {each.nonce for each in again.roster.workers.values()} == {
+            each.nonce for each in self.job.roster.workers.values()
         }
         if self.job.agreement:
             assert again.record() == self.job.record()
@@ -808,9 +833,11 @@ class Terms(RuleBasedStateMachine):
             self.attend(set(range(self.WORKERS)))
             self.settle()
             self.wait(0.5, set())
-        for worker in self.job.admitted:
+        for worker in self.job.roster.admitted:
             model = self.models[worker.rank]
-            assert self.job.ending or (model.resume.term == self.job.term and not model.stopped)
+            assert self.job.roster.ending or (
+                model.resume.term == self.job.term and not model.stopped
+            )
 
 
 TestTerms = Terms.TestCase

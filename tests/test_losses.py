@@ -34,5 +34,5 @@ def test_late_packets_are_repeated_but_only_lost_ones_count_as_lost(faults: Faul
             means(agents, *[VECTOR] * WORKERS)
         now = sample_twice(lambda: sample_job(tor.stub, name), 0.1).now
         job = ObservedJob(Observation(before, now))
-        assert all(worker.grown("retransmissions") for worker in job.workers)
+        assert all(worker.growth("retransmissions") for worker in job.workers)
         assert [worker.lossy for worker in job.workers] == [lossy] * WORKERS

@@ -16,9 +16,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from racks import WITHIN, Rack, free_cables, means, rack
 from switches import running_switch
 
+from innet.controller.controller import Controller
 from innet.controller.history import Cause, History
 from innet.controller.metrics import ControllerCollector
-from innet.controller.registry import Policy, Registry
+from innet.controller.registry import Policy
 from innet.controller.store import Store
 from innet.errors import UsageError
 from innet.host.agent import Agent
@@ -206,12 +207,12 @@ def test_the_controller_shows_jobs_workers_and_switches(served):
 
 
 def test_lost_leases_are_counted_by_job(monkeypatch):
-    with contextlib.closing(Registry(Store(None), Policy())) as registry:
+    with contextlib.closing(Controller(Store(None), Policy())) as controller:
         history = History(Counter({Cause.NEW_WORKERS: 2}), leases_lost=1)
-        monkeypatch.setattr(registry, "histories", lambda: {"train": history})
+        monkeypatch.setattr(controller.jobs, "histories", lambda: {"train": history})
         found = {
             (each.name, *each.labels.values()): each.value
-            for family in ControllerCollector(registry).collect()
+            for family in ControllerCollector(controller).collect()
             for each in family.samples
         }
     assert found["innet_controller_leases_lost_total", "train"] == 1

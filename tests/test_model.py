@@ -11,13 +11,20 @@ from typer.testing import CliRunner
 
 from innet.errors import UsageError
 from innet.model import all_reduce, iteration
-from innet.model.all_reduce import Slots
+from innet.model.all_reduce import SlotParameters
 from innet.model.cli import app
 from innet.model.fit import fit, read
-from innet.model.links import TABLE_2, Link, parse_amount, parse_link, parse_range, parse_time
-from innet.model.predict import Training, hides_up_to, predictions
+from innet.model.links import (
+    SC17_TABLE_2,
+    LinkModel,
+    parse_amount,
+    parse_link,
+    parse_range,
+    parse_time,
+)
+from innet.model.predict import Workload, max_workers_hidden, predictions
 
-LINK = Link(alpha=1e-5, beta=1e-9, gamma=2e-10, sync=3e-5)
+LINK = LinkModel(alpha=1e-5, beta=1e-9, gamma=2e-10, sync=3e-5)
 seconds = st.floats(1e-6, 10)
 
 
@@ -70,8 +77,8 @@ def test_servers_are_linear_and_trees_logarithmic(p: int):
 
 def test_a_sum_in_the_switch_crosses_the_link_once_each_way_at_the_same_time():
     big = 1e8
-    link = Link(alpha=1e-6, beta=8e-10)
-    slots = Slots(slots=512, lanes=256)
+    link = LinkModel(alpha=1e-6, beta=8e-10)
+    slots = SlotParameters(slots=512, lanes=256)
     overhead = slots.frame / 1024
     assert all_reduce.switch(big, link, slots) == pytest.approx(big * 8e-10 * overhead, rel=1e-3)
     assert all_reduce.ring(64, big, link) / all_reduce.switch(big, link, slots) == pytest.approx(
@@ -80,11 +87,11 @@ def test_a_sum_in_the_switch_crosses_the_link_once_each_way_at_the_same_time():
 
 
 def test_table_2_and_what_people_write():
-    assert TABLE_2["fdr"] == Link(0.7e-6, 0.2e-9)
-    assert TABLE_2["qdr"] == Link(1.2e-6, 0.3e-9)
-    assert TABLE_2["ne020"] == Link(7.2e-6, 0.9e-9)
-    assert parse_link("10G", 1e-6) == Link(1e-6, 8e-10)
-    assert parse_link("FDR", 1.0) == TABLE_2["fdr"]
+    assert SC17_TABLE_2["fdr"] == LinkModel(0.7e-6, 0.2e-9)
+    assert SC17_TABLE_2["qdr"] == LinkModel(1.2e-6, 0.3e-9)
+    assert SC17_TABLE_2["ne020"] == LinkModel(7.2e-6, 0.9e-9)
+    assert parse_link("10G", 1e-6) == LinkModel(1e-6, 8e-10)
+    assert parse_link("FDR", 1.0) == SC17_TABLE_2["fdr"]
     assert parse_amount("100M", "--x") == parse_amount("100MB", "--x") == 1e8
     assert parse_time("10us", "--x") == pytest.approx(1e-5)
     assert parse_time("0.1", "--x") == 0.1
@@ -102,9 +109,9 @@ def test_table_2_and_what_people_write():
         lambda: parse_range("8..4"),
         lambda: parse_range("0"),
         lambda: parse_link("0", 0.0),
-        lambda: Link(-1, 0),
-        lambda: Link(0, float("nan")),
-        lambda: all_reduce.switch(1, LINK, Slots(), hops=0),
+        lambda: LinkModel(-1, 0),
+        lambda: LinkModel(0, float("nan")),
+        lambda: all_reduce.switch(1, LINK, SlotParameters(), hops=0),
         lambda: iteration.pipelined_ideal(1, 0, 1, 1, 1),
     ],
 )
@@ -113,7 +120,7 @@ def test_nonsense_is_refused(wrong):
         wrong()
 
 
-def measurements(link: Link, noise: float = 0.0) -> dict:
+def measurements(link: LinkModel, noise: float = 0.0) -> dict:
     """Return exact or noisy measurements over this link."""
     random = np.random.default_rng(1)
 
@@ -181,10 +188,10 @@ def test_files_that_are_no_measurements_are_refused(tmp_path):
 
 
 def test_the_switch_wins_and_hides_longest():
-    training = Training(size=1e8, compute=0.2)
-    link = Link(1e-5, 8e-10)
+    workload = Workload(size=1e8, compute=0.2)
+    link = LinkModel(1e-5, 8e-10)
     for workers in (8, 64, 512):
-        best, *others = predictions(workers, training, link, Slots())
+        best, *others = predictions(workers, workload, link, SlotParameters())
         assert best.algorithm in {"pipe-sgd", "sync-easgd-3"}
         assert best.transport == ("switch" if workers <= 32 else "hierarchy")
         assert best.hidden
@@ -192,9 +199,9 @@ def test_the_switch_wins_and_hides_longest():
         assert all(best.seconds <= other.seconds for other in others)
     counts = [4, 8, 16, 32, 64]
     # 2 (p-1)/p n β + 2 (p-1) α: 0.12 s between 4, 0.158 s between 64
-    assert hides_up_to("ring", counts, training, link, Slots(), 32) == 64
+    assert max_workers_hidden("ring", counts, workload, link, SlotParameters(), 32) == 64
     # 2 p n β = 0.16 s p
-    assert hides_up_to("server", counts, training, link, Slots(), 32) is None
+    assert max_workers_hidden("server", counts, workload, link, SlotParameters(), 32) is None
 
 
 def run(*arguments: str):
@@ -240,6 +247,6 @@ def test_simulate_prints_how_long_it_takes():
     said = json.loads(
         run("simulate", "--workers", "64", "--racks", "4", "--model-size", "1M", "--json")
     )
-    link = Link(5e-6, 8e-10)
-    assert said["seconds"] == pytest.approx(all_reduce.hierarchy(1e6, link, Slots()))
+    link = LinkModel(5e-6, 8e-10)
+    assert said["seconds"] == pytest.approx(all_reduce.hierarchy(1e6, link, SlotParameters()))
     assert "goodput" in run("simulate", "--workers", "4", "--model-size", "1M", "--loss", "0.001")

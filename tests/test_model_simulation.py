@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from innet.errors import UsageError
 from innet.model import all_reduce
-from innet.model.all_reduce import Slots
-from innet.model.links import Link
-from innet.model.simulate import Line, Outcome, Scenario, simulate
+from innet.model.all_reduce import SlotParameters
+from innet.model.links import LinkModel
+from innet.model.simulate import Scenario, SimulatedLink, SimulationResult, simulate
 
-LINE = Line(rate=10e9, delay=2e-6)
-SLOTS = Slots(slots=16, lanes=256)
+LINE = SimulatedLink(rate=10e9, delay=2e-6)
+SLOTS = SlotParameters(slots=16, lanes=256)
 FRAME_S = 8 * SLOTS.frame / LINE.rate
 ROUND_TRIP = 2 * (FRAME_S + LINE.delay)
 
@@ -24,14 +24,14 @@ def chunks(count: int) -> float:
 
 
 def test_one_slot_is_one_round_trip_after_the_other():
-    slots = Slots(slots=1)
+    slots = SlotParameters(slots=1)
     outcome = simulate(Scenario(4, chunks(50), LINE, slots))
     assert outcome.seconds == pytest.approx(50 * ROUND_TRIP)
     assert (outcome.packets_sent, outcome.retransmissions, outcome.lost) == (200, 0, 0)
 
 
 def test_with_slots_enough_the_link_is_full():
-    outcome = simulate(Scenario(4, chunks(1000), LINE, Slots(slots=512)))
+    outcome = simulate(Scenario(4, chunks(1000), LINE, SlotParameters(slots=512)))
     assert outcome.seconds == pytest.approx(999 * FRAME_S + ROUND_TRIP)
 
 
@@ -42,9 +42,9 @@ def test_with_slots_enough_the_link_is_full():
     racks=st.integers(1, 3),
 )
 def test_without_loss_it_is_the_formula_exactly(count, slots, delay, racks):
-    window = Slots(slots=slots)
-    line = Line(LINE.rate, delay)
-    link = Link(alpha=delay, beta=8 / LINE.rate)
+    window = SlotParameters(slots=slots)
+    line = SimulatedLink(LINE.rate, delay)
+    link = LinkModel(alpha=delay, beta=8 / LINE.rate)
     expected = all_reduce.switch(chunks(count), link, window, hops=1 if racks == 1 else 2)
     outcome = simulate(Scenario(2 * racks, chunks(count), line, window, racks))
     assert outcome.seconds == pytest.approx(expected)
@@ -52,8 +52,8 @@ def test_without_loss_it_is_the_formula_exactly(count, slots, delay, racks):
 
 @pytest.mark.parametrize("count", [1, 5, 200])
 def test_a_burst_leaves_at_once_and_the_rest_at_the_rate(count: int):
-    line = Line(LINE.rate, LINE.delay, burst=10 * SLOTS.frame)
-    outcome = simulate(Scenario(4, chunks(count), line, Slots(slots=512)))
+    line = SimulatedLink(LINE.rate, LINE.delay, burst=10 * SLOTS.frame)
+    outcome = simulate(Scenario(4, chunks(count), line, SlotParameters(slots=512)))
     assert outcome.seconds == pytest.approx(2 * LINE.delay + max(0, count - 10) * FRAME_S)
 
 
@@ -64,8 +64,10 @@ def test_all_wait_for_the_last_to_begin():
 
 
 def test_a_slow_uplink_is_the_bottleneck():
-    slow = Line(rate=LINE.rate / 4, delay=LINE.delay)
-    outcome = simulate(Scenario(8, chunks(1000), LINE, Slots(slots=512), racks=2, uplink=slow))
+    slow = SimulatedLink(rate=LINE.rate / 4, delay=LINE.delay)
+    outcome = simulate(
+        Scenario(8, chunks(1000), LINE, SlotParameters(slots=512), racks=2, uplink=slow)
+    )
     takes = 8 * SLOTS.frame / slow.rate
     there_and_back = ROUND_TRIP + 2 * (takes + slow.delay)
     assert outcome.seconds == pytest.approx(999 * takes + there_and_back)
@@ -86,7 +88,9 @@ def test_workers_that_are_alike_count_as_many(racks: int):
 def test_a_lone_chunk_takes_a_timeout_for_every_loss_on_its_way():
     loss, timeout, count = 0.1, 1e-3, 20_000
     line = dataclasses.replace(LINE, loss=loss)
-    outcome = simulate(Scenario(1, chunks(count), line, Slots(slots=1), timeout=timeout, seed=1))
+    outcome = simulate(
+        Scenario(1, chunks(count), line, SlotParameters(slots=1), timeout=timeout, seed=1)
+    )
     arrives = (1 - loss) ** 2
     expected = count * (ROUND_TRIP + timeout * (1 - arrives) / arrives)
     assert outcome.seconds == pytest.approx(expected, rel=0.02)
@@ -109,13 +113,13 @@ def test_losses_are_repaired_wherever_they_are(loss: float, racks: int):
 def test_losses_on_the_uplinks_only_are_repaired_as_well():
     uplink = dataclasses.replace(LINE, loss=0.1)
     scenario = Scenario(6, chunks(300), LINE, SLOTS, 3, uplink, timeout=1e-4)
-    outcome: Outcome = simulate(scenario)
+    outcome: SimulationResult = simulate(scenario)
     assert outcome.lost > 0
     assert outcome.retransmissions > 0
 
 
 def test_thousands_of_workers_take_no_longer_than_one_to_simulate():
-    outcome = simulate(Scenario(4096, chunks(5000), LINE, Slots(slots=64), racks=128))
+    outcome = simulate(Scenario(4096, chunks(5000), LINE, SlotParameters(slots=64), racks=128))
     assert outcome.events == 1 + 4 * 5000
     assert outcome.packets_sent == 4096 * 5000
 
@@ -132,8 +136,8 @@ def test_losses_of_many_workers_are_as_many_as_they_should_be():
     "wrong",
     [
         {"workers": 5, "racks": 2},
-        {"line": Line(0, 0)},
-        {"line": Line(1, 0, 1.0)},
+        {"link": SimulatedLink(0, 0)},
+        {"link": SimulatedLink(1, 0, 1.0)},
         {"starts": (0.0,)},
         {"timeout": 0.0},
     ],

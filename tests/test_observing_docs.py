@@ -1,13 +1,14 @@
-"""docs/observing.md tells all metrics and findings, and no others."""
+"""docs/metrics.md and docs/findings.md tell all metrics and findings, and no others."""
 
 import re
 from pathlib import Path
 
 import pytest
 
+from innet.controller.controller import Controller
 from innet.controller.history import Cause
 from innet.controller.metrics import ControllerCollector
-from innet.controller.registry import Policy, Registry
+from innet.controller.registry import Policy
 from innet.controller.store import Store
 from innet.host.metrics import AgentCollector
 from innet.observe.job_rules import JOB_RULES, UNEXPLAINED
@@ -15,13 +16,15 @@ from innet.observe.port_rules import PORT_RULES
 from innet.observe.tree_rules import TREE_RULES
 from innet.observe.worker_rules import WORKER_RULES
 
-PAGE = (Path(__file__).parents[1] / "docs" / "observing.md").read_text()
-TABLES, ALERTS = PAGE.split("### Alerts")
+DOCS = Path(__file__).parents[1] / "docs"
+METRICS = (DOCS / "metrics.md").read_text()
+FINDINGS = (DOCS / "findings.md").read_text()
+TABLES, ALERTS = METRICS.split("## Alerts")
 
 
-def section(title: str) -> str:
+def section(page: str, title: str) -> str:
     """Return the text between a heading and the next."""
-    return re.split(r"^#+ ", PAGE.split(f"# {title}\n")[1], maxsplit=1, flags=re.MULTILINE)[0]
+    return re.split(r"^#+ ", page.split(f"# {title}\n")[1], maxsplit=1, flags=re.MULTILINE)[0]
 
 
 def first_cells(text: str) -> list[str]:
@@ -38,15 +41,18 @@ def served(names: list[str], families) -> None:
 
 
 def test_a_workers_metrics_are_those_that_are_served():
-    served(first_cells(section("Of a worker")), AgentCollector().collect())
+    served(first_cells(section(METRICS, "Of a worker")), AgentCollector().collect())
 
 
 def test_the_controllers_metrics_are_those_that_are_served():
-    registry = Registry(Store(None), Policy())
+    controller = Controller(Store(None), Policy())
     try:
-        served(first_cells(section("Of the controller")), ControllerCollector(registry).collect())
+        served(
+            first_cells(section(METRICS, "Of the controller")),
+            ControllerCollector(controller).collect(),
+        )
     finally:
-        registry.close()
+        controller.close()
 
 
 @pytest.mark.parametrize(
@@ -59,7 +65,7 @@ def test_the_controllers_metrics_are_those_that_are_served():
     ],
 )
 def test_findings_are_listed_in_the_order_in_which_they_are_looked_for(title: str, table):
-    assert first_cells(section(title)) == [rule.name for rule in table]
+    assert first_cells(section(FINDINGS, title)) == [rule.name for rule in table]
 
 
 def test_alerts_are_about_metrics_that_there_are():
@@ -69,5 +75,5 @@ def test_alerts_are_about_metrics_that_there_are():
 
 
 def test_every_cause_of_a_term_is_listed():
-    [row] = [line for line in PAGE.splitlines() if "`innet_controller_terms_total`" in line]
+    [row] = [line for line in METRICS.splitlines() if "`innet_controller_terms_total`" in line]
     assert [cause.value for cause in Cause if f"`{cause}`" not in row] == []

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from assignments import alone
 from hypothesis import given
 from hypothesis import strategies as st
 from p4.v1 import p4runtime_pb2 as p4rt
@@ -15,7 +16,7 @@ from innet.controller import entries
 from innet.controller.aggregation import AggregationSwitch
 from innet.controller.names import Names, group
 from innet.controller.reconcile import by_key, difference, key
-from innet.controller.records import Attachment, SlotRange, SwitchRecord, Wanted
+from innet.controller.records import Assignment, Attachment, SlotRange, SwitchRecord
 from innet.p4.artifacts import artifact
 from innet.wire.frames import Address
 
@@ -33,7 +34,7 @@ workers = st.dictionaries(
 )
 jobs = st.lists(
     st.builds(
-        lambda number, term, workers: Wanted(
+        lambda number, term, workers: alone(
             number, SlotRange(number, 32 * number, 32), term, max(1, len(workers)), workers
         ),
         st.integers(1, 5),
@@ -45,15 +46,19 @@ jobs = st.lists(
 )
 
 
-def entities(some: list[Wanted]) -> dict:
-    found = entries.own_entities(NAMES, SERVICE, [1, 2, 3]) + entries.stations(NAMES, some)
+def entities(some: list[Assignment]) -> dict:
+    found = entries.own_entities(NAMES, SERVICE, [1, 2, 3]) + entries.forwarding_entities(
+        NAMES, some
+    )
     for job in some:
         found += entries.inward_entities(NAMES, job) + entries.outward_entities(NAMES, job)
     return by_key(found)
 
 
 @given(jobs, jobs)
-def test_the_difference_makes_one_state_of_another(before: list[Wanted], after: list[Wanted]):
+def test_the_difference_makes_one_state_of_another(
+    before: list[Assignment], after: list[Assignment]
+):
     held, wanted = entities(before), entities(after)
     change = difference(held, wanted)
     for entity in change.delete:
@@ -68,7 +73,7 @@ def test_the_difference_makes_one_state_of_another(before: list[Wanted], after: 
 
 
 @given(jobs, st.integers(1, 3))
-def test_how_a_switch_writes_numbers_makes_no_difference(some: list[Wanted], zeros: int):
+def test_how_a_switch_writes_numbers_makes_no_difference(some: list[Assignment], zeros: int):
     wanted, padded = entities(some), []
     for entity in wanted.values():
         copy = p4rt.Entity()
@@ -118,7 +123,7 @@ def test_a_switch_comes_to_hold_what_is_wanted_whatever_it_held(switch: Switch):
     with connected(switch) as made:
         for _ in range(30):
             some = [
-                Wanted(
+                alone(
                     number,
                     SlotRange(number, 32 * number, 32),
                     chance.randint(1, 3),
@@ -136,7 +141,7 @@ def test_a_switch_comes_to_hold_what_is_wanted_whatever_it_held(switch: Switch):
 
 
 def test_a_new_connection_takes_over_what_it_finds(switch: Switch):
-    job = Wanted(1, SlotRange(1, 32, 32), 5, 1, {0: attachment(1, 1)})
+    job = alone(1, SlotRange(1, 32, 32), 5, 1, {0: attachment(1, 1)})
     with connected(switch) as first:
         first.hold([job])
         with connected(switch) as second:
@@ -159,10 +164,10 @@ def test_a_switch_is_given_the_program_only_if_it_does_not_run_it(switch: Switch
 
 
 def test_what_a_switch_refuses_for_one_job_does_not_stop_another(switch: Switch):
-    bad = Wanted(
+    bad = alone(
         1, SlotRange(70_000, 64, 32), 5, 1, {0: attachment(2, 2)}
     )  # no group has this number
-    good = Wanted(2, SlotRange(2, 32, 32), 5, 1, {0: attachment(1, 1)})
+    good = alone(2, SlotRange(2, 32, 32), 5, 1, {0: attachment(1, 1)})
     with connected(switch) as made:
         refused = made.hold([bad, good])
         assert refused.keys() == {1}

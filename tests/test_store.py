@@ -1,14 +1,15 @@
 """Stored state comes back unchanged. A file that is not a controller's is refused, and left alone."""
 
 import contextlib
+import pathlib
 import sqlite3
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from innet.controller.events import Path, Resume
 from innet.controller.records import (
     Attachment,
     JobRecord,
@@ -20,7 +21,6 @@ from innet.controller.records import (
 )
 from innet.controller.store import SCHEMA_VERSION, Store
 from innet.errors import ControllerError, UsageError
-from innet.rpc import innet_pb2 as pb
 from innet.wire.frames import Address
 
 ADDRESS = Address("02:00:00:00:00:01", "10.0.0.1", 4000)
@@ -28,7 +28,7 @@ SWITCH = SwitchRecord("tor", "127.0.0.1:9559", 3, (1, 2, 7), ADDRESS, 64)
 RACK = SwitchRecord("rack", "127.0.0.1:9560", 3, (1, 2), ADDRESS, 64, (Uplink("tor", 2, 7),))
 CHIP = SwitchRecord("chip", "10.0.0.9:9339", 1, (128,), ADDRESS, 64, (), "tofino", "/srv/chip")
 SPEC = JobSpec("job", "tor", 1, 4, 3, 2, 32, 3600.0, b"\0\xff", 1)
-JOB = JobRecord(SPEC, 77, SlotRange(0, 0, 32), True, b"", (), ())
+JOB = JobRecord(SPEC, 77, SlotRange(0, 0, 32), True, None, (), ())
 
 names = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=64)
 numbers = st.integers(0, (1 << 32) - 1)
@@ -44,10 +44,12 @@ workers = st.lists(
     unique_by=lambda each: each.rank,
     max_size=4,
 )
-agreement = st.just(b"") | st.builds(
-    lambda term, path: pb.Resume(term=term, path=path, shared=True).SerializeToString(),
+agreement = st.none() | st.builds(
+    Resume,
     numbers,
-    st.sampled_from([pb.PATH_SWITCH, pb.PATH_FALLBACK]),
+    st.sampled_from([Path.SWITCH, Path.FALLBACK]),
+    shared=st.booleans(),
+    reason=names,
 )
 records = st.builds(
     JobRecord,
@@ -97,7 +99,7 @@ def test_jobs_come_back_as_they_were_in_the_order_of_their_creation(jobs: list[J
     store.close()
 
 
-def test_a_file_keeps_what_a_store_was_told_though_it_was_not_closed(tmp_path: Path):
+def test_a_file_keeps_what_a_store_was_told_though_it_was_not_closed(tmp_path: pathlib.Path):
     path = tmp_path / "state"
     store = Store(path)
     store.add_switch(SWITCH)
@@ -115,7 +117,7 @@ def test_a_file_keeps_what_a_store_was_told_though_it_was_not_closed(tmp_path: P
         again.close()
 
 
-def test_a_file_from_before_there_were_trees_goes_on(tmp_path: Path):
+def test_a_file_from_before_there_were_trees_goes_on(tmp_path: pathlib.Path):
     path, where = tmp_path / "state", Attachment(3, ADDRESS, "tor")
     job = replace(JOB, workers=(WorkerRecord(0, 5, True, where), WorkerRecord(1, 6, True, None)))
     store = Store(path)
@@ -136,7 +138,7 @@ def test_a_file_from_before_there_were_trees_goes_on(tmp_path: Path):
         store.close()
 
 
-def test_a_file_from_before_there_were_other_switches_than_bmv2_goes_on(tmp_path: Path):
+def test_a_file_from_before_there_were_other_switches_than_bmv2_goes_on(tmp_path: pathlib.Path):
     path = tmp_path / "state"
     store = Store(path)
     store.add_switch(SWITCH)
@@ -158,7 +160,7 @@ def test_a_file_from_before_there_were_other_switches_than_bmv2_goes_on(tmp_path
     store.close()
 
 
-def test_a_file_from_before_there_was_a_checksum_gets_one(tmp_path: Path):
+def test_a_file_from_before_there_was_a_checksum_gets_one(tmp_path: pathlib.Path):
     path = tmp_path / "state"
     stored(path)
     with contextlib.closing(sqlite3.connect(path)) as older:
@@ -215,18 +217,18 @@ def test_a_change_that_fails_changes_nothing():
     store.close()
 
 
-def stored(path: Path) -> bytes:
+def stored(path: pathlib.Path) -> bytes:
     """Make a file with some state, and return its bytes."""
     store = Store(path)
     store.add_switch(SWITCH)
     for number in range(1, 100):
         spec = replace(SPEC, name=f"job {number}", id=number, number=number)
-        store.save_job(replace(JOB, spec=spec, agreement=pb.Resume(reason="x").SerializeToString()))
+        store.save_job(replace(JOB, spec=spec, agreement=Resume(7, Path.SWITCH, reason="x")))
     store.close()
     return path.read_bytes()
 
 
-def refused(path: Path, why: str) -> None:
+def refused(path: pathlib.Path, why: str) -> None:
     """Check that the file is refused, and unchanged."""
     before = path.read_bytes()
     with pytest.raises(UsageError, match=why):
@@ -235,13 +237,13 @@ def refused(path: Path, why: str) -> None:
 
 
 @pytest.mark.parametrize("content", [b"x", b"SQLite format 3\0", b"{}" * 100])
-def test_a_file_that_is_no_database_is_refused(tmp_path: Path, content: bytes):
+def test_a_file_that_is_no_database_is_refused(tmp_path: pathlib.Path, content: bytes):
     path = tmp_path / "state"
     path.write_bytes(content)
     refused(path, "cannot be used as the controller's state: it is no SQLite file")
 
 
-def test_a_database_of_something_else_is_refused(tmp_path: Path):
+def test_a_database_of_something_else_is_refused(tmp_path: pathlib.Path):
     path = tmp_path / "state"
     database = sqlite3.connect(path)
     database.execute("CREATE TABLE cookies (host)")
@@ -249,7 +251,7 @@ def test_a_database_of_something_else_is_refused(tmp_path: Path):
     refused(path, "it is something else's")
 
 
-def test_a_state_of_a_newer_version_is_refused(tmp_path: Path):
+def test_a_state_of_a_newer_version_is_refused(tmp_path: pathlib.Path):
     path = tmp_path / "state"
     stored(path)
     database = sqlite3.connect(path)
@@ -258,7 +260,7 @@ def test_a_state_of_a_newer_version_is_refused(tmp_path: Path):
     refused(path, f"newer version of innet .format {SCHEMA_VERSION + 1}; this one knows")
 
 
-def test_an_empty_file_is_a_new_state(tmp_path: Path):
+def test_an_empty_file_is_a_new_state(tmp_path: pathlib.Path):
     path = tmp_path / "state"
     path.touch()
     store = Store(path)
@@ -267,12 +269,12 @@ def test_an_empty_file_is_a_new_state(tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", ["nowhere/state", "."])
-def test_a_file_that_cannot_be_is_refused(tmp_path: Path, name: str):
+def test_a_file_that_cannot_be_is_refused(tmp_path: pathlib.Path, name: str):
     with pytest.raises(UsageError, match="cannot keep the state in"):
         Store(tmp_path / name)
 
 
-def test_a_second_controller_is_refused(tmp_path: Path):
+def test_a_second_controller_is_refused(tmp_path: pathlib.Path):
     first = Store(tmp_path / "state")
     with pytest.raises(
         UsageError, match="another controller that runs: stop that one, or name"

@@ -16,7 +16,8 @@ from p4runtime_client import Names, update_errors
 from switches import Switch, receive
 from tiny_programs import program
 
-from innet.switch.engine import MISS, Count, MeterRates
+from innet.switch.constants import MISS
+from innet.switch.engine import Count, MeterRates
 
 WORD = 1 << 64
 

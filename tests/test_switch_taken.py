@@ -112,7 +112,7 @@ def test_bmv2_that_deploy_takes_by_force_comes_back_as_well(tmp_path: Path):
         stub.AddSwitch(pb.AddSwitchRequest(name="tor", grpc_address=address, ports=[1, 2]))
         with pytest.raises(SwitchTaken, match="a controller is in charge"):
             deployed(address)
-        switches = server.registry.switches
+        switches = server.controller.switches.views
         deployed(address, force=True, lanes=256)  # another program has nothing of the first
         eventually(lambda: not switches()[0].reachable)
         eventually(lambda: switches()[0].reachable)

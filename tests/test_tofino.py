@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from aggregation_rack import OUTCOMES
 from commands import refuse, run
-from compilers import needs_compiler
+from compilers import assembly, needs_compiler, tofino_manifest
 from google.protobuf import text_format
 from p4.config.v1 import p4info_pb2
 
@@ -14,7 +14,7 @@ from innet.errors import CompilerError
 from innet.p4 import compile as p4c
 from innet.p4 import tofino
 from innet.p4.artifacts import artifact, digest
-from innet.p4.report import LIMITS, Containers, Report, Stage, lines
+from innet.p4.report import LIMITS, Containers, ResourceReport, Stage, lines
 
 ASSEMBLY = """\
 version:
@@ -76,7 +76,7 @@ stage 0 egress:
 
 
 def test_a_report_says_what_the_assembly_says():
-    report = Report.of(ASSEMBLY)
+    report = ResourceReport.of(ASSEMBLY)
     assert (report.chip, report.stages_available) == ("Tofino", 12)
     assert report.stages == [
         Stage(tables=2, srams=1, tcams=2, map_rams=0, stateful_alus=0, hash_units=0),
@@ -92,23 +92,23 @@ def test_a_report_says_what_the_assembly_says():
 
 
 def test_a_report_outlives_its_file():
-    report = Report.of(ASSEMBLY)
-    assert Report.from_json(report.to_json()) == report
+    report = ResourceReport.of(ASSEMBLY)
+    assert ResourceReport.from_json(report.to_json()) == report
 
 
 @pytest.mark.parametrize("text", ["", "version:\n  target: Trident\n"])
 def test_what_is_no_assembly_is_refused(text: str):
     with pytest.raises(CompilerError, match="not an assembly"):
-        Report.of(text)
+        ResourceReport.of(text)
 
 
 def test_the_programs_were_made_from_the_present_sources():
-    made = tofino.manifest()["sources"]
+    made = tofino_manifest()["sources"]
     assert p4c.source_digests("tna") == made, "P4 sources have changed: innet p4 compile --target"
 
 
 def test_the_programs_are_the_files_that_the_compiler_wrote():
-    programs = tofino.manifest()["programs"]
+    programs = tofino_manifest()["programs"]
     assert set(programs) == set(tofino.CHIPS)
     recorded = {}
     for chip, (_, slots) in tofino.CHIPS.items():
@@ -120,7 +120,7 @@ def test_the_programs_are_the_files_that_the_compiler_wrote():
 
 @pytest.mark.parametrize("chip", tofino.CHIPS)
 def test_the_committed_reports_are_those_of_the_committed_assemblies(chip: str):
-    assert tofino.report(chip) == Report.of(tofino.assembly(chip))
+    assert tofino.report(chip) == ResourceReport.of(assembly(chip))
 
 
 @pytest.mark.parametrize("chip", tofino.CHIPS)
@@ -134,17 +134,16 @@ def test_the_program_fits_the_chip(chip: str):
 
 @pytest.mark.parametrize("chip", tofino.CHIPS)
 def test_the_parser_chooses_where_the_source_does(chip: str):
-    assert tofino.selects(tofino.assembly(chip))
+    assert tofino.selects(assembly(chip))
     for gress in ("ingress", "egress"):
-        states = parser_states(tofino.assembly(chip), gress)
+        states = parser_states(assembly(chip), gress)
         assert len(states) > 1
         for name, (matched, transitions) in states.items():
             assert len(transitions) == len(set(transitions)), f"{name} cannot choose"
             assert bool(matched) == (transitions != ["*"]), name
     wanted = {"0x0806", "0x0800", "0x8100", "0x88a8", "0x****"}  # the EtherTypes, and all others
     assert wanted in [
-        set(transitions)
-        for _, transitions in parser_states(tofino.assembly(chip), "ingress").values()
+        set(transitions) for _, transitions in parser_states(assembly(chip), "ingress").values()
     ]
 
 
@@ -166,7 +165,7 @@ def test_an_assembly_whose_parser_chooses_nothing_is_known():
 def test_every_lane_has_a_cell_in_each_copy_of_each_slot(chip: str):
     slots = tofino.CHIPS[chip].slots
     assert slots >= 8192
-    sizes = re.findall(r"lanes\.cell_\w\w, size: (\d+) }", tofino.assembly(chip))
+    sizes = re.findall(r"lanes\.cell_\w\w, size: (\d+) }", assembly(chip))
     assert sizes == [str(2 * slots)] * (tofino.LANES // 2)  # two lanes to a register
 
 
@@ -207,7 +206,7 @@ def _last(name: str) -> str:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("chip", tofino.CHIPS)
 def test_compiling_gives_the_committed_program(chip: str, tmp_path: Path):
-    needs_compiler(tofino.manifest()["compiler"])
+    needs_compiler(tofino_manifest()["compiler"])
     try:
         made = tofino.compile_program(chip, tofino.CHIPS[chip].slots, tmp_path)
     except CompilerError as problem:

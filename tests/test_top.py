@@ -44,47 +44,47 @@ def lines(screen: Screen, overview: Overview) -> list[list[str]]:
     return [[cell.strip() for cell in row[1:-1]] for row in rows if len(row) > 2]
 
 
-def test_a_pace_is_what_grew_between_two_heartbeats():
-    paces = RateTracker()
-    paces.update(sample(10.0, silent=0.9, exchange=40, chunks_done=1000, packets_sent=1100))
-    assert paces.of("train", 0) is None
-    paces.update(
+def test_a_rate_is_what_grew_between_two_heartbeats():
+    tracker = RateTracker()
+    tracker.update(sample(10.0, silent=0.9, exchange=40, chunks_done=1000, packets_sent=1100))
+    assert tracker.of_worker("train", 0) is None
+    tracker.update(
         sample(12.0, 0.4, exchange=45, chunks_done=6000, packets_sent=6350, retransmissions=250)
     )
-    assert paces.of("train", 0) == Rates(2.0, 2000.0, 2100.0, 100.0)
-    assert paces.of("train", 0).payload(lanes=256) == 2000 * 1024
+    assert tracker.of_worker("train", 0) == Rates(2.0, 2000.0, 2100.0, 100.0)
+    assert tracker.of_worker("train", 0).payload(lanes=256) == 2000 * 1024
 
 
-def test_a_heartbeat_that_is_seen_again_changes_no_pace():
-    paces = RateTracker()
-    paces.update(sample(10.0, silent=0.5, chunks_done=1000))
-    paces.update(sample(11.0, silent=0.5, chunks_done=3000))
-    paces.update(sample(11.3, silent=0.801, chunks_done=3000))
-    assert paces.of("train", 1) == Rates(chunks=2000.0)
+def test_a_heartbeat_that_is_seen_again_changes_no_rate():
+    tracker = RateTracker()
+    tracker.update(sample(10.0, silent=0.5, chunks_done=1000))
+    tracker.update(sample(11.0, silent=0.5, chunks_done=3000))
+    tracker.update(sample(11.3, silent=0.801, chunks_done=3000))
+    assert tracker.of_worker("train", 1) == Rates(chunks=2000.0)
 
 
 def test_a_worker_that_joined_again_counts_from_zero():
-    paces = RateTracker()
-    paces.update(sample(10.0, exchange=100, packets_sent=9000, chunks_done=9000))
-    paces.update(sample(12.0, exchange=4, packets_sent=800, chunks_done=600, retransmissions=2))
-    assert paces.of("train", 0) == Rates(2.0, 300.0, 400.0, 1.0)
+    tracker = RateTracker()
+    tracker.update(sample(10.0, exchange=100, packets_sent=9000, chunks_done=9000))
+    tracker.update(sample(12.0, exchange=4, packets_sent=800, chunks_done=600, retransmissions=2))
+    assert tracker.of_worker("train", 0) == Rates(2.0, 300.0, 400.0, 1.0)
 
 
-def test_of_a_worker_that_is_silent_no_pace_is_known():
-    paces = RateTracker()
+def test_of_a_worker_that_is_silent_no_rate_is_known():
+    tracker = RateTracker()
     for at in (10.0, 11.0):
-        paces.update(sample(at, chunks_done=int(1000 * at)))
-    paces.update(sample(30.0, silent=19.0, chunks_done=11_000))
-    assert paces.of("train", 0) is None
-    assert paces.of_job(sample(30.0)) is None
+        tracker.update(sample(at, chunks_done=int(1000 * at)))
+    tracker.update(sample(30.0, silent=19.0, chunks_done=11_000))
+    assert tracker.of_worker("train", 0) is None
+    assert tracker.of_job(sample(30.0)) is None
 
 
 def test_a_job_is_as_fast_as_its_workers_and_repeats_what_all_of_them_do():
-    paces = RateTracker()
+    tracker = RateTracker()
     for at in (10.0, 11.0):
         each = int(at - 10) * 100
-        paces.update(sample(at, chunks_done=each, retransmissions=each, packets_sent=2 * each))
-    assert paces.of_job(sample(11.0)) == Rates(0.0, 100.0, 400.0, 200.0)
+        tracker.update(sample(at, chunks_done=each, retransmissions=each, packets_sent=2 * each))
+    assert tracker.of_job(sample(11.0)) == Rates(0.0, 100.0, 400.0, 200.0)
 
 
 def test_rates_are_shown_from_the_second_moment_on():

@@ -34,8 +34,8 @@ def test_a_fabric_is_what_is_below_and_who_shares_slots_with_it():
     assert [*Fabric.below("a", RACKS).uplinks] == ["a", "a1", "a2"]
     assert [*Fabric.below("top", RACKS).uplinks] == ["top", "a", "a1", "a2", "b", "b1"]
     assert [*Fabric.below("two", SHARED).uplinks] == ["two", "one", "three", "x", "y"]
-    assert Fabric.below("x", SHARED).single
-    assert Fabric.below("other", RACKS).single
+    assert [*Fabric.below("x", SHARED).uplinks] == ["x"]
+    assert [*Fabric.below("other", RACKS).uplinks] == ["other"]
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_every_slot_has_one_top_where_all_workers_are(workers, size):
     shared = {*workers} <= {"x", "y"}
     fabric = Fabric.below("one", SHARED) if shared else Fabric.below("top", RACKS)
     slot_range, places = SlotRange(0, 1 << 6, 1 << size), at(*workers)
-    does = shares(fabric.trees(workers), slot_range, places)
+    does = shares(fabric.trees(workers), slot_range, places, len(workers))
     everybody = (1 << len(workers)) - 1
     for slot in range(slot_range.first_slot, slot_range.first_slot + slot_range.slots):
         here = {
@@ -86,6 +86,7 @@ def test_every_slot_has_one_top_where_all_workers_are(workers, size):
         for switch, share in here.items():
             bits = [each.members for each in share.contributors]
             assert sum(bits) == share.members > 0
+            assert share.awaited == len(bits) + bool(share.uplink)
             assert len({each.instance for each in share.contributors}) == len(bits)
             if share.uplink:
                 above = here[share.uplink.parent].contributors

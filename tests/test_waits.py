@@ -5,16 +5,16 @@ import logging
 import pytest
 from test_jobs import Told, where, working
 
+from innet.controller.events import Progress
 from innet.controller.waits import Waits, waited_for
 from innet.host.stopwatch import Stopwatch
 from innet.host.stragglers import StragglerLog
-from innet.rpc import innet_pb2 as pb
 
 
 def test_the_ranks_that_are_not_ready_for_a_term_are_waited_for():
     told = working(3)
     assert not waited_for(told.job, told.now)
-    told.do("switch_changed", "no switch answers")
+    told.switch_changed("no switch answers")
     told.do("ready", 100, told.job.term, 0)
     assert waited_for(told.job, told.now) == {1, 2}
     told.do("ready", 102, told.job.term, 0)
@@ -34,15 +34,15 @@ def test_the_ranks_that_are_not_ready_for_a_term_are_waited_for():
 def test_those_behind_the_others_are_waited_for(of_two: dict, names: set[int]):
     told = working(3)
     for rank in (0, 1):
-        told.do("heartbeat", 100 + rank, pb.Progress(exchange=7, busy=True, stuck_s=6.0))
-    told.do("heartbeat", 102, pb.Progress(**of_two))
+        told.do("heartbeat", 100 + rank, Progress(exchange=7, busy=True, stuck_s=6.0))
+    told.do("heartbeat", 102, Progress(**of_two))
     assert waited_for(told.job, told.now) == names
 
 
 def test_where_all_seem_to_be_in_it_the_switch_knows_who_is_missing():
     told = working(3)
     for rank, missing in enumerate((0b100, 0b100, 0b111)):
-        progress = pb.Progress(exchange=7, busy=True, stuck_s=6.0, missing=missing)
+        progress = Progress(exchange=7, busy=True, stuck_s=6.0, missing=missing)
         told.do("heartbeat", 100 + rank, progress)
     assert waited_for(told.job, told.now) == {2}
 
@@ -52,7 +52,7 @@ def test_where_nobody_knows_it_is_those_whose_processes_do_not_run():
     told = working(3)
     for rank in range(3):
         told.now = 10.0 if rank else 0.0
-        progress = pb.Progress(exchange=7, busy=True, stuck_s=6.0, missing=0b111)
+        progress = Progress(exchange=7, busy=True, stuck_s=6.0, missing=0b111)
         told.do("heartbeat", 100 + rank, progress)
     assert waited_for(told.job, told.now) == {0}
 
@@ -60,14 +60,14 @@ def test_where_nobody_knows_it_is_those_whose_processes_do_not_run():
 def test_a_switch_that_does_not_answer_is_no_worker():
     told = working(2)
     for rank in range(2):
-        progress = pb.Progress(exchange=7, busy=True, stuck_s=6.0, silent_s=6.0, missing=0b11)
+        progress = Progress(exchange=7, busy=True, stuck_s=6.0, silent_s=6.0, missing=0b11)
         told.do("heartbeat", 100 + rank, progress)
     assert not waited_for(told.job, told.now)
 
 
 def test_with_a_quorum_those_who_have_not_joined_are_waited_for():
     told = Told(3, quorum=2)
-    told.do("switch_changed", None)
+    told.switch_changed(None)
     told.join(1)
     told.do("hello", 101, where(1))
     assert waited_for(told.job, told.now) == {0, 2}
@@ -77,20 +77,20 @@ def test_a_wait_is_told_when_it_changes_and_logged_when_it_lasts(capsys):
     told, waits = working(3), Waits()
     told.do("trouble", 100, told.job.term, "silence")
     told.do("ready", 100, told.job.term, 0)
-    said = [(each.nonce, [*each.event.waiting.ranks]) for each in waits.follow(told.job, told.now)]
+    said = [(each.nonce, [*each.event.ranks]) for each in waits.follow(told.job, told.now)]
     assert said == [(nonce, [1, 2]) for nonce in (100, 101, 102)]
     told.now = 3.0
     assert not waits.follow(told.job, told.now)
     told.do("ready", 102, told.job.term, 0)
     assert len(waits.follow(told.job, told.now)) == 3
-    assert [*waits.told_again(told.job, 101)[0].event.waiting.ranks] == [1]
+    assert [*waits.repeat(told.job, 101)[0].event.ranks] == [1]
     assert "workers wait" not in capsys.readouterr().out
     told.now = 5.0
     assert not waits.follow(told.job, told.now)
     assert waits.of(told.job).seconds(told.now) == 5.0
     assert waits.of(told.job).logged
     told.do("ready", 101, told.job.term, 0)
-    assert [*waits.follow(told.job, told.now)[0].event.waiting.ranks] == []
+    assert [*waits.follow(told.job, told.now)[0].event.ranks] == []
     assert waits.of(told.job).seconds(told.now) == 0.0
 
 

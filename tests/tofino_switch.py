@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from compilers import assembly
 from tofino_parser import Parser, TooShortError
 from tofino_pipeline import Pipe
 
-from innet.p4 import tofino
 from innet.p4.artifacts import Artifact
 
 CPU_PORTS = {"tofino": 192, "tofino2": 0}
@@ -86,9 +86,9 @@ class TofinoSwitch:
     """The running program: `insert` entries in P4Runtime's form, and `send` frames."""
 
     def __init__(self, chip: str) -> None:
-        assembly = tofino.assembly(chip)
-        self._ingress, self._egress = Pipe(assembly, "ingress"), Pipe(assembly, "egress")
-        self._parser = Parser(assembly, "ingress")
+        text = assembly(chip)
+        self._ingress, self._egress = Pipe(text, "ingress"), Pipe(text, "egress")
+        self._parser = Parser(text, "ingress")
         self._end, self._metadata = (12, 16) if chip == "tofino" else (20, 32)
         self.cpu_port = CPU_PORTS[chip]
         self._groups: dict[int, list[tuple[int, int]]] = {}

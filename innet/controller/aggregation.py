@@ -19,7 +19,7 @@ from innet.controller.defaults import uplink_address
 from innet.controller.names import all_groups
 from innet.controller.p4runtime import SwitchConnection
 from innet.controller.reconcile import Difference, Held, by_key, difference, key
-from innet.controller.records import Attachment, SlotRange, SwitchRecord, Uplink, Wanted
+from innet.controller.records import Assignment, Attachment, SlotRange, SwitchRecord, Uplink
 from innet.controller.targets.choice import find
 from innet.controller.targets.interface import Program
 from innet.controller.transcript import Heard
@@ -126,7 +126,7 @@ class AggregationSwitch:
         """Disconnect from the switch, which keeps running."""
         self._connection.close()
 
-    def hold(self, jobs: Sequence[Wanted]) -> dict[int, str]:
+    def hold(self, jobs: Sequence[Assignment]) -> dict[int, str]:
         """Make the switch hold its own entries and those of these jobs, and nothing else.
 
         Returns, by job, why the switch refused a job's entries.
@@ -282,13 +282,13 @@ class AggregationSwitch:
         ports = [port for port in self._ports() if port not in silent]
         return by_key(entries.own_entities(names, self.service, ports, self._record.uplinks))
 
-    def _hold(self, jobs: Sequence[Wanted]) -> dict[int, str]:
+    def _hold(self, jobs: Sequence[Assignment]) -> dict[int, str]:
         self._own = self._own_entities()
         refused = {job.job: why for job in jobs if (why := self._target.objection(job))}
         jobs = [job for job in jobs if job.job not in refused]
         self._entities = {job.job: self._entities_of(job) for job in jobs}
-        stations = by_key(entries.stations(self._connection.names, jobs))
-        wanted = {**self._own, **stations}
+        forwarding = by_key(entries.forwarding_entities(self._connection.names, jobs))
+        wanted = {**self._own, **forwarding}
         for each in self._entities.values():
             wanted.update(each.inward)
             wanted.update(each.outward)
@@ -301,10 +301,10 @@ class AggregationSwitch:
             except SwitchError as problem:
                 self._recollect()
                 refused[number] = str(problem)
-        self._bridge(stations)
+        self._forward(forwarding)
         return refused
 
-    def _entities_of(self, job: Wanted) -> "_Entities":
+    def _entities_of(self, job: Assignment) -> "_Entities":
         """Return a job's entities, made anew only if the job has changed."""
         before = self._entities.get(job.job)
         if before and before.job == job:
@@ -338,17 +338,17 @@ class AggregationSwitch:
             del self._held[key(entity)]
         self._held.update(by_key([*change.modify, *change.insert]))
 
-    def _bridge(self, stations: Held) -> None:
+    def _forward(self, forwarding: Held) -> None:
         """Forward ordinary frames for the workers' hosts to their ports.
 
         Frames arrive without such an entry too, because they are flooded to all ports. So a refused
         entry is no reason to refuse a worker.
         """
         try:
-            self._apply(self._missing(stations))
+            self._apply(self._missing(forwarding))
         except SwitchError as problem:
             self._recollect()
-            _log.warning("some stations' frames go to all ports", why=str(problem))
+            _log.warning("some hosts' frames go to all ports", why=str(problem))
 
     def _describe(self, entity: p4rt.Entity) -> str:
         return self._connection.names.describe(entity)
@@ -358,7 +358,7 @@ class AggregationSwitch:
 class _Entities:
     """A job's entities in a switch: `inward` admits its workers, `outward` brings them results."""
 
-    job: Wanted
+    job: Assignment
     inward: Held
     outward: Held
 

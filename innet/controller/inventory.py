@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from innet.controller import messages
 from innet.controller.defaults import uplink_address
-from innet.controller.records import SwitchRecord, Uplink, Wanted
+from innet.controller.records import Assignment, SwitchRecord, Uplink
 from innet.controller.slots import SwitchAllocator
 from innet.controller.switches import Supervisor
 from innet.controller.targets.choice import find
@@ -27,8 +27,21 @@ class Switch:
     program: Program
     allocator: SwitchAllocator
     supervisor: Supervisor
-    wanted: dict[str, Wanted] = field(default_factory=dict)  # by job
+    assignments: dict[str, Assignment] = field(default_factory=dict)  # by job
     found: dict[int, str] = field(default_factory=dict)
+
+    def assign(self, job: str, assignment: Assignment | None) -> None:
+        """Set the entries that the switch should hold for a job, None while the job has no slots."""
+        if assignment == self.assignments.get(job):
+            return
+        if assignment:
+            self.assignments[job] = assignment
+        self.supervisor.wake()
+
+    def unassign(self, job: str) -> None:
+        """Drop the entries for a job that is over."""
+        if self.assignments.pop(job, None):
+            self.supervisor.wake()
 
     def view(self) -> pb.Switch:
         """Return the switch as clients see it."""
@@ -61,6 +74,16 @@ def children(name: str, switches: Switches) -> list[str]:
     """Return the switches that have a link up to this one."""
     above = uplinks(switches).items()
     return [below for below, links in above if name in {link.parent for link in links}]
+
+
+def broadcast_domain(switch: str, uplinks: Mapping[str, tuple[Uplink, ...]]) -> set[str]:
+    """Return this switch and all switches that ordinary frames can reach from it."""
+    links = [(below, link.parent) for below, each in uplinks.items() for link in each]
+    found, before = {switch}, set[str]()
+    while found != before:
+        before = set(found)
+        found |= {end for link in links if found & {*link} for end in link}
+    return found
 
 
 def own_addresses(names: Iterable[str], switches: Switches) -> list[Address]:

@@ -1,11 +1,46 @@
-"""Switches and jobs as clients see them."""
+"""The messages of innet.proto: switches and jobs as clients see them, and events for workers."""
 
-from innet.controller.jobs import Job, Worker
+from typing import Any
+
+from innet.controller.events import (
+    Admission,
+    Departure,
+    Event,
+    Invitation,
+    Progress,
+    Recover,
+    Resume,
+    Waiting,
+)
+from innet.controller.jobs import Job
 from innet.controller.records import SwitchRecord
+from innet.controller.roster import Worker
 from innet.rpc import innet_pb2 as pb
 from innet.wire.frames import Address
 
-"""The paths' names, as people write them."""
+
+def event_message(event: Event) -> pb.JoinEvent:
+    """Return the message of an event for a worker."""
+    fields: dict[str, Any] = dict(vars(event))
+    match event:
+        case Invitation():
+            fields["service"] = address_view(event.service)
+            return pb.JoinEvent(invitation=pb.Invitation(**fields))
+        case Admission():
+            return pb.JoinEvent(admission=pb.Admission(**fields))
+        case Departure():
+            return pb.JoinEvent(departure=pb.Departure(**fields))
+        case Recover():
+            return pb.JoinEvent(recover=pb.Recover(**fields))
+        case Resume():
+            return pb.JoinEvent(resume=pb.Resume(**fields))
+        case Waiting():
+            return pb.JoinEvent(waiting=pb.Waiting(**fields))
+
+
+def progress_of(report: pb.Progress) -> Progress:
+    """Return a worker's progress from its report. Fields that are not known here are left out."""
+    return Progress(**{each.name: getattr(report, each.name) for each in report.DESCRIPTOR.fields})
 
 
 def switch_view(switch: SwitchRecord, slots: int, free_slots: int, *, reachable: bool) -> pb.Switch:
@@ -30,7 +65,7 @@ def switch_view(switch: SwitchRecord, slots: int, free_slots: int, *, reachable:
 
 def job_view(job: Job, lanes: int, lease_s: float, now: float) -> pb.Job:
     """Return a job, without counters and members."""
-    slot_range = job.slot_range
+    slots = job.slot_range
     return pb.Job(
         name=job.spec.name,
         switch=job.spec.switch,
@@ -38,12 +73,12 @@ def job_view(job: Job, lanes: int, lease_s: float, now: float) -> pb.Job:
         term=job.term,
         workers=job.spec.workers,
         lanes=lanes,
-        first_slot=slot_range.first_slot if slot_range else 0,
-        slots=slot_range.slots if slot_range else 0,
-        joined=[each.rank for each in job.admitted],
-        quorum=job.quorum,
-        path=job.path,
-        reason=job.reason(now),
+        first_slot=slots.first_slot if slots else 0,
+        slots=slots.slots if slots else 0,
+        joined=[each.rank for each in job.roster.admitted],
+        quorum=job.roster.quorum,
+        path=pb.Path.Name(job.path),
+        reason=job.terms.reason(now),
         worker_lease_s=lease_s,
     )
 
@@ -51,14 +86,14 @@ def job_view(job: Job, lanes: int, lease_s: float, now: float) -> pb.Job:
 def worker_view(
     worker: Worker, job: Job, now: float, silence: float | None = 0.0
 ) -> pb.WorkerStatus:
-    """Return a worker with a seat, without port and address while they are unknown.
+    """Return a worker, without port and address while they are unknown.
 
     `silence` is that of its machine, in seconds, or None if the worker is not connected.
     """
     view = pb.WorkerStatus(
         rank=worker.rank,
         silent_s=max(0.0, now - worker.heard),
-        progress=worker.progress,
+        progress=pb.Progress(**vars(worker.progress)),
         unreachable_s=silence or 0.0,
         disconnected=silence is None,
     )
@@ -83,19 +118,19 @@ def tree_view(job: Job) -> list[pb.JobSwitch]:
     Until all workers are there, no switch takes part, but each may have counted something. So all
     are listed.
     """
-    if job.fabric.single:
+    if not job.spec.others:
         return []
-    at = {each.rank: each.where.switch for each in job.admitted if each.where}
-    plan = job.plan
+    at = job.roster.attachments
+    plan = job.switches.plan
     return [
         pb.JobSwitch(
             switch=switch,
             parents=dict.fromkeys(
                 share.uplink.parent for share in plan.get(switch, ()) if share.uplink
             ),
-            workers=[rank for rank, where in at.items() if where == switch],
+            workers=[rank for rank, where in at.items() if where.switch == switch],
         )
-        for switch in plan or job.fabric.uplinks
+        for switch in plan or job.spec.switches
     ]
 
 

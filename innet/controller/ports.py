@@ -39,6 +39,6 @@ def _users(
             if link.parent == record.name:
                 yield link.parent_port, f"the switch {other.record.name!r} below"
     for job in jobs:
-        for each in job.admitted:
+        for each in job.roster.admitted:
             if each.where and each.where.switch == record.name and each.where.port in record.ports:
                 yield each.where.port, f"worker {each.rank} of the job {job.spec.name!r}"

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from innet.controller.events import Resume
 from innet.wire.frames import Address
 
 
@@ -10,7 +11,7 @@ from innet.wire.frames import Address
 class Attachment:
     """A worker's port at a switch, and its address behind the port.
 
-    The switch's name is empty where it is obvious.
+    The switch's name is empty where it does not matter.
     """
 
     port: int
@@ -50,9 +51,11 @@ class Contributor:
 
 @dataclass(frozen=True)
 class Share:
-    """A switch's part in an aligned range of a job's slots, one of several switches that sum.
+    """A switch's part in an aligned range of a job's slots.
 
-    Without an `uplink` it is at the top. A result contains the contributions of `total` workers.
+    A result contains the contributions of `total` workers. Without an `uplink` the switch is at the
+    top, and makes it. A sum of this switch takes `awaited` contributions, of workers and of
+    switches. Where it goes up, the parent's answer counts as one more.
     """
 
     first_slot: int
@@ -60,42 +63,42 @@ class Share:
     contributors: tuple[Contributor, ...]
     uplink: Uplink | None
     total: int
+    awaited: int
 
     @property
     def members(self) -> int:
         """Return the bitmap of all workers below."""
         return sum(each.members for each in self.contributors)
 
+    @property
+    def ranks(self) -> frozenset[int]:
+        """Return the ranks of all workers below."""
+        members = self.members
+        return frozenset(rank for rank in range(members.bit_length()) if members >> rank & 1)
+
 
 @dataclass(frozen=True)
-class Wanted:
-    """The entries for a job that a switch should hold. The job has slots there.
+class Assignment:
+    """The entries that a switch should hold for a job that has slots there.
 
-    While `workers` and `shares` are empty, it should hold none. Where several switches sum,
-    `workers` are those attached to this one. `beyond` has the ports that lead to the other workers,
-    by their MAC addresses, and `shares` are the switch's parts in the sums. `clear` asks to clear
-    the cells for this term. `fresh` asks to set the counters to zero before.
+    While `shares` is empty, it should hold none. `workers` are those attached to this switch.
+    `beyond` has the ports that lead to the other workers, by their MAC addresses. `clear` asks to
+    clear the cells for this term. `fresh` asks to set the counters to zero before.
     """
 
     job: int
     slot_range: SlotRange
     term: int
-    quorum: int
-    workers: Mapping[int, Attachment]
+    workers: Mapping[int, Attachment] = field(default_factory=dict)
+    shares: tuple[Share, ...] = ()
     clear: bool = False
     fresh: bool = False
-    shares: tuple[Share, ...] = ()
     beyond: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def ranks(self) -> frozenset[int]:
         """Return the workers whose contributions are let in, directly or in a sum."""
-        members = 0
-        for share in self.shares:
-            members |= share.members
-        return frozenset(rank for rank in range(members.bit_length()) if members >> rank & 1) | (
-            frozenset(self.workers)
-        )
+        return frozenset().union(*(each.ranks for each in self.shares))
 
 
 @dataclass(frozen=True)
@@ -138,13 +141,13 @@ class WorkerRecord:
 
 @dataclass(frozen=True)
 class JobRecord:
-    """The stored state of a job. `agreement` is the term's `Resume`, empty until it is agreed upon."""
+    """The stored state of a job. `agreement` says how the term begins, None until it is agreed upon."""
 
     spec: JobSpec
     term: int
     slot_range: SlotRange | None
     fresh: bool
-    agreement: bytes
+    agreement: Resume | None
     departed: tuple[tuple[int, str], ...]
     workers: tuple[WorkerRecord, ...]
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import grpc
 import structlog
 
-from innet.controller.registry import Policy, Registry
+from innet.controller.controller import Controller
+from innet.controller.registry import Policy
 from innet.controller.roles import RoleInterceptor
 from innet.controller.service import ControllerService
 from innet.controller.store import Store
@@ -25,7 +26,7 @@ _DEFAULT_POLICY = Policy()
 
 
 class ControllerServer:
-    """A running controller with its TCP `port` and its `registry`, which holds all state.
+    """A running controller with its TCP `port` and its `controller`.
 
     `address` is ``host:port``; port 0 picks a free one. With an `identity` it takes only clients
     that show a certificate, and lets them call the methods that their roles allow. Without one it
@@ -69,14 +70,14 @@ class ControllerServer:
             raise UsageError(f"cannot serve at {address}: is the port in use?")
         if not state:
             _log.info("the state is in memory: a controller that follows will know nothing of it")
-        self.registry = Registry(Store(state), policy, identity)
-        service = ControllerService(self.registry, _MOST_WORKERS)
+        self.controller = Controller(Store(state), policy, identity)
+        service = ControllerService(self.controller, _MOST_WORKERS)
         rpc.add_ControllerServicer_to_server(service, self._server)
         self._server.start()
 
     def close(self) -> None:
         """Stop serving, and disconnect from the switches."""
-        self.registry.close()
+        self.controller.close()
         self._server.stop(grace=0.5).wait()
 
 

@@ -16,7 +16,7 @@ class Stream:
         self.connection = connection
         self._outbox: queue.SimpleQueue[pb.JoinEvent | InnetError | None] = queue.SimpleQueue()
 
-    def tell(self, event: pb.JoinEvent) -> None:
+    def send(self, event: pb.JoinEvent) -> None:
         """Queue an event for the worker."""
         self._outbox.put(event)
 

@@ -14,7 +14,7 @@ import structlog
 
 from innet.controller.aggregation import AggregationSwitch
 from innet.controller.election import SwitchTaken
-from innet.controller.records import Wanted
+from innet.controller.records import Assignment
 from innet.errors import SwitchError, UsageError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _STOP_WITHIN = 10.0
 class Listener(Protocol):
     """The source of the wanted entries, which is notified of their outcome."""
 
-    def wanted(self, switch: str) -> Sequence[Wanted]:
+    def assignments(self, switch: str) -> Sequence[Assignment]:
         """Return the jobs' entries that a switch should hold at present."""
 
     def up(self, switch: str) -> None:
@@ -214,7 +214,7 @@ class Supervisor:
 
     def _settle(self, switch: AggregationSwitch) -> bool:
         """Make the switch hold the wanted entries. Return whether there is more to do at once."""
-        jobs = self._listener.wanted(self._name)
+        jobs = self._listener.assignments(self._name)
         refused = switch.hold(jobs)
         if self._problem:
             self._problem, self.taken = None, False
@@ -231,7 +231,7 @@ class Supervisor:
                 self._listener.held(self._name, job.job, job.term, ranks)
         return self._clear_some(switch, [job for job in jobs if job.clear])
 
-    def _clear_some(self, switch: AggregationSwitch, jobs: Sequence[Wanted]) -> bool:
+    def _clear_some(self, switch: AggregationSwitch, jobs: Sequence[Assignment]) -> bool:
         """Clear some more cells of every job that needs it. Return whether there are such jobs."""
         numbers = {job.job for job in jobs}
         self._clearing = {job: each for job, each in self._clearing.items() if job in numbers}
@@ -251,7 +251,7 @@ class Supervisor:
                 self._refuse(job, str(problem))
         return bool(jobs)
 
-    def _refuse(self, job: Wanted, why: str) -> None:
+    def _refuse(self, job: Assignment, why: str) -> None:
         _log.warning("the switch refused", switch=self._name, job=job.job, why=why)
         self._clearing.pop(job.job, None)
         self._listener.refused(self._name, job.job, job.term, why)

@@ -38,4 +38,4 @@ def emulate(
 
     from innet.emulation import run
 
-    raise typer.Exit(run.emulate(topology, command or [], run.Wishes(prompt, plot, report)))
+    raise typer.Exit(run.emulate(topology, command or [], run.Options(prompt, plot, report)))

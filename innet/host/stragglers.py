@@ -3,8 +3,7 @@
 import logging
 from collections.abc import Iterable
 
-LOG_AFTER_S = 5.0
-"""Seconds after which a wait is worth a line in the log."""
+from innet.rpc.words import LONG_WAIT_S
 
 _log = logging.getLogger("innet")
 
@@ -18,7 +17,7 @@ class StragglerLog:
 
     def note(self, seconds: float, ranks: Iterable[int]) -> None:
         """Note how long, and for which ranks, this worker has waited."""
-        if seconds < LOG_AFTER_S:
+        if seconds < LONG_WAIT_S:
             return
         others = frozenset(ranks) - {self._rank}
         if not others <= self._named:

@@ -50,7 +50,7 @@ def show(
         source = {"offline": str(file)} if file else {"opened_socket": _listen(str(interface))}
         sniff(**source, prn=take, store=False, stop_filter=lambda _: bool(count) and shown >= count)
     except PermissionError:
-        raise UsageError(f"capturing on {interface} needs root") from None
+        raise UsageError(f"capturing on {interface} needs root: run it with sudo") from None
     except (OSError, ValueError, Scapy_Exception) as problem:
         raise UsageError(f"cannot capture from {interface or file}: {problem}") from None
 

@@ -43,14 +43,14 @@ def gateway_to(ip: str) -> str:
 
 def is_veth(interface: str) -> bool:
     """Return whether an interface is one end of a veth pair."""
-    said = _ethtool(interface, struct.pack("=I192x", _GET_DRIVER))
-    return said[_DRIVER].rstrip(b"\0") == b"veth"
+    reply = _ethtool(interface, struct.pack("=I192x", _GET_DRIVER))
+    return reply[_DRIVER].rstrip(b"\0") == b"veth"
 
 
 def leaves_checksums(interface: str) -> bool:
     """Return whether the kernel leaves the checksums of outgoing packets to an interface."""
-    said = _ethtool(interface, struct.pack("=II", _GET_TX_CHECKSUMS, 0))
-    return bool(struct.unpack("=II", said)[1]) if said else False
+    reply = _ethtool(interface, struct.pack("=II", _GET_TX_CHECKSUMS, 0))
+    return bool(struct.unpack("=II", reply)[1]) if reply else False
 
 
 def _ethtool(interface: str, request: bytes) -> bytes:

@@ -52,8 +52,8 @@ class WorkerEnvironment(dict[str, str]):
     @property
     def rank(self) -> int | None:
         """Return the worker's rank, or None if RANK is not a possible rank."""
-        said = self.get("RANK", "")
-        number = int(said) if said.isascii() and said.isdecimal() else _RANKS
+        text = self.get("RANK", "")
+        number = int(text) if text.isascii() and text.isdecimal() else _RANKS
         return number if number < _RANKS else None
 
     @property

@@ -36,10 +36,10 @@ class Rule(Generic[Observed]):
 
     def finding(self, subject: Observed) -> Finding:
         """Return the rule's finding about a subject that it fits."""
-        said = self.statement
-        statement = said if isinstance(said, str) else said(subject)
+        statement = self.statement
+        text = statement if isinstance(statement, str) else statement(subject)
         evidence = tuple(self.evidence(subject))
-        return Finding(self.severity, self.name, subject.label, statement, evidence, self.remedy)
+        return Finding(self.severity, self.name, subject.label, text, evidence, self.remedy)
 
 
 def matching(table: Sequence[Rule[Observed]], subject: Observed) -> Iterator[Finding]:

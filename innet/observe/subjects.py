@@ -204,8 +204,8 @@ class ObservedWorker:
     @property
     def waiting_evidence(self) -> tuple[str, ...]:
         """Return the workers that wait for it, in words."""
-        said = f"the others have waited {self.job.now.waiting_s:.1f} s for it"
-        return (*map(str, self.stalls), *([said] if self.awaited else []))
+        sentence = f"the others have waited {self.job.now.waiting_s:.1f} s for it"
+        return (*map(str, self.stalls), *([sentence] if self.awaited else []))
 
     @property
     def waited_for(self) -> int:
@@ -324,8 +324,8 @@ class ObservedSwitch:
     @cached_property
     def misplaced(self) -> tuple[str, ...]:
         """Return its uplinks that end in a wrong place, in words."""
-        said = (misplaced(self.name, link) for link in self.state.uplinks)
-        return tuple(each for each in said if each)
+        sentences = (misplaced(self.name, link) for link in self.state.uplinks)
+        return tuple(each for each in sentences if each)
 
     @property
     def unanswered_workers(self) -> tuple[ObservedWorker, ...]:

@@ -105,11 +105,11 @@ class Screen:
             "switch of the job", "sums go to", "workers", *_TREE_COUNTERS, "held up"
         )
         before = next((each for each in self._samples if each.job.name == sample.job.name), sample)
-        for each, said in zip(sample.job.tree, held_up(Observation(before, sample)), strict=True):
+        for each, cause in zip(sample.job.tree, held_up(Observation(before, sample)), strict=True):
             counters = [f"{getattr(each.counters, name):,}" for name in _TREE_COUNTERS]
             table.add_row(
                 each.switch, ", ".join(each.parents) or "-",
-                ", ".join(map(str, each.workers)) or "-", *counters, said,
+                ", ".join(map(str, each.workers)) or "-", *counters, cause,
             )  # fmt: skip
         return table
 
@@ -210,12 +210,12 @@ def _job(stub: rpc.ControllerStub, name: str) -> pb.Job:
 
 def _path(job: pb.Job) -> str:
     path = PATHS[job.path]
-    said = [f"{path}: {job.reason}" if job.reason else path]
+    parts = [f"{path}: {job.reason}" if job.reason else path]
     if job.waiting_s >= STALLED_S:
-        said.append(f"waits {job.waiting_s:.0f} s for {named(job.waiting_for)}")
+        parts.append(f"waits {job.waiting_s:.0f} s for {named(job.waiting_for)}")
     if job.outage:
-        said.append("the controller hears no worker")
-    return "; ".join(said)
+        parts.append("the controller hears no worker")
+    return "; ".join(parts)
 
 
 def _rates(rates: Rates | None, lanes: int) -> list[str]:

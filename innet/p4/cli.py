@@ -35,11 +35,11 @@ def compile_program(
     from innet.p4.artifacts import SLOTS
 
     if target != "v1model" and target not in tofino.CHIPS:
-        raise UsageError(f"target {target!r}: there are v1model, tofino and tofino2")
+        raise UsageError(f"target {target!r} is unknown: choose v1model, tofino or tofino2")
     allowed = [tofino.LANES] if target in tofino.CHIPS else [*SLOTS]
     if lanes not in allowed:
         can = " or ".join(map(str, allowed))
-        raise UsageError(f"{lanes} lanes: the program can have {can}")
+        raise UsageError(f"{lanes} lanes: the program can only have {can}")
     if output:
         made = (
             tofino.compile_program(target, slots, output)
@@ -68,7 +68,7 @@ def show_report(
     from innet.p4 import report, tofino
 
     if source:
-        found = [report.Report.of(source.read_text())]
+        found = [report.ResourceReport.of(source.read_text())]
     else:
         found = [tofino.report(chip) for chip in tofino.CHIPS]
     for each in found:

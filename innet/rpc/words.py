@@ -1,6 +1,9 @@
-"""The contract's messages in words, for logs, tables and error messages."""
+"""What the controller, workers and commands say in the same words, in logs, tables and errors."""
 
 from innet.rpc import innet_pb2 as pb
+
+LONG_WAIT_S = 5.0
+"""Seconds of waiting for other workers after which a log mentions it."""
 
 PATHS = {pb.PATH_NONE: "none", pb.PATH_SWITCH: "switch", pb.PATH_FALLBACK: "fallback"}
 

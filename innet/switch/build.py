@@ -5,6 +5,8 @@ from functools import cache
 from pathlib import Path
 
 from innet.native.compiler import compile_library, write_files
+from innet.native.constants import HEADER, header
+from innet.switch.constants import CONSTANTS
 from innet.system.packaged import read_folder
 
 FLAGS = ("-std=gnu11", "-O2", "-ftree-vectorize", "-march=native", "-fPIC", "-shared", "-pthread",
@@ -23,8 +25,9 @@ def compile_program(key: bytes, generate: Callable[[], str], keep: Path | None =
         return {"program.c": generate().encode(), **_runtime_files()}
 
     if keep:
-        write_files(keep, sources())
-    return compile_library(FLAGS, [key, *_generator_files(), *_runtime_files().values()], sources)
+        write_files(keep, {**sources(), HEADER: header(CONSTANTS)})
+    key_parts = [key, *_generator_files(), *_runtime_files().values()]
+    return compile_library(FLAGS, key_parts, sources, CONSTANTS)
 
 
 def _runtime_files() -> dict[str, bytes]:

@@ -21,16 +21,8 @@ from innet.switch import ir
 from innet.switch.bmv2json import load
 from innet.switch.build import compile_program
 from innet.switch.codegen import generate, key_bytes, key_sizes
+from innet.switch.constants import DROPS, MISS, NO_BUNDLE
 from innet.switch.ports import Port
-
-MISS = 0xFFFFFFFF
-"""The id of a table's default action, in place of an entry's id."""
-
-NO_ACTION = 0xFFFFFFFF
-"""The action of an entry whose table has an action profile, or of a table without a default action."""
-
-NO_BUNDLE = 0xFFFFFFFF
-"""The bundle of entries in tables without an action profile."""
 
 _WORD = (1 << 64) - 1
 _LARGEST_NUMBER = 16  # bytes
@@ -94,20 +86,6 @@ class TableCounts:
 
     hits: int
     misses: int
-
-
-PIPELINES = ("ingress", "egress")
-"""The pipelines in which a program drops packets on purpose, perhaps because it has answered them."""
-
-DROPS = (
-    *PIPELINES,
-    "no_multicast_group",
-    "no_such_port",
-    "too_long",
-    "queue_full",
-    "priority",
-)
-"""The reasons for dropping packets, in the order of the C runtime's `enum drop`."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +158,7 @@ class Engine:
     def start(self, ports: Iterable[Port]) -> None:
         """Start forwarding packets."""
         for port in ports:
-            self._library.rt_add_port(self._switch, port.number, port.fileno(), port.kind.value)
+            self._library.rt_add_port(self._switch, port.number, port.fileno(), port.kind)
             if port.captures:
                 files = (file.fileno() for file in port.captures)
                 self._library.rt_capture(self._switch, port.number, *files)
@@ -409,9 +387,9 @@ class Engine:
         """Switch the samples for one kind of digest on or off."""
         self._library.rt_set_learning(self._switch, number, on)
 
-    def set_learned_waker(self, waker: int) -> None:
+    def set_wakeup(self, eventfd: int) -> None:
         """Set the eventfd that is written to when there are new samples."""
-        self._library.rt_set_learned_waker(self._switch, waker)
+        self._library.rt_set_wakeup(self._switch, eventfd)
 
     def learned(self) -> list[tuple[int, bytes]]:
         """Take the samples since the last call, each as the kind of digest and its bytes."""
@@ -507,7 +485,7 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
         "rt_set_group": (None, (switch, u32, ctypes.POINTER(_Replica), u32)),
         "rt_set_session": (None, (switch, u32, ctypes.POINTER(_Replica), u32, u32, u32)),
         "rt_set_learning": (None, (switch, u32, flag)),
-        "rt_set_learned_waker": (None, (switch, ctypes.c_int)),
+        "rt_set_wakeup": (None, (switch, ctypes.c_int)),
         "rt_learned": (u32, (switch, text, u32)),
         "rt_set_priority_queues": (None, (switch, u32)),
         "rt_capture": (None, (switch, u32, ctypes.c_int, ctypes.c_int)),

@@ -10,6 +10,7 @@ from typing import Any
 
 from innet.errors import UnsupportedProgram
 from innet.switch import ir
+from innet.switch.constants import COUNTER_BYTES, MAX_FRAME, METER_BYTES
 
 MOST_ELEMENTS = 1 << 26
 """The most cells of a register, a counter or a meter, and the most entries of a table."""
@@ -17,7 +18,7 @@ MOST_ELEMENTS = 1 << 26
 MOST_STATE = 1 << 30
 """The most bytes of all registers, counters and meters together."""
 
-MOST_BITS = 8 << 16
+MOST_BITS = 8 * MAX_FRAME
 """The most bits of a field, a cell, an argument or a select key: the bits of the longest frame."""
 
 MOST_PACKET = 1 << 18
@@ -31,7 +32,6 @@ MOST_DIGEST = 1 << 15
 
 TOO_DEEP = "malformed BMv2 JSON: it is nested too deeply"
 
-_COUNTER_BYTES, _METER_BYTES = 16, 80
 _MOST_ID, _MOST_LIST = (1 << 32) - 2, (1 << 16) - 1
 
 
@@ -105,9 +105,9 @@ def _check_state(program: ir.Program) -> None:
     for register in program.registers:
         size += _elements("register", register) * _stored(register.bits)
     for counter in program.counters:
-        size += _elements("counter", counter) * _COUNTER_BYTES
+        size += _elements("counter", counter) * COUNTER_BYTES
     for meter in program.meters:
-        size += _elements("meter", meter) * _METER_BYTES
+        size += _elements("meter", meter) * METER_BYTES
     number("the bytes of all registers, counters and meters: their sum", size, MOST_STATE)
 
 

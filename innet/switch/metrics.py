@@ -7,7 +7,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from innet.switch.engine import PIPELINES
+from innet.switch.constants import PIPELINES
 from innet.switch.stats import PortStats, Stats
 from innet.telemetry.prometheus import serve
 

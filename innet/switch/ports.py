@@ -4,7 +4,6 @@
 made of UDP: frames for port 1 arrive in datagrams at the first address, and leave to the second.
 """
 
-import enum
 import errno
 import ipaddress
 import socket
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from innet.errors import UsageError
+from innet.switch.constants import PortKind
 from innet.system.sockets import enlarge_buffers, join_datagrams
 
 _ETH_P_ALL = 3
@@ -25,13 +25,6 @@ MOST_PORTS = 512  # v1model has 9 bits for a port
 
 
 Claim = socket.socket
-
-
-class PortKind(enum.Enum):
-    """The way in which frames cross a socket. The values are those of the C runtime."""
-
-    FRAMES = 1
-    SEGMENTS = 2
 
 
 @dataclass

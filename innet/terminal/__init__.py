@@ -1,1 +1,1 @@
-"""Everything that commands share: consoles, exit codes and options."""
+"""Everything that commands share: consoles, tables, options, signals and exit codes."""

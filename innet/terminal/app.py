@@ -30,7 +30,7 @@ _EXTRAS = {
 
 
 def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> None:
-    """Run a command line, and exit with a code from the table in docs/observing.md.
+    """Run a command line, and exit with a code from the table in docs/commands.md.
 
     An error has its ``exit_code``. A signal gives 128 plus its number, as in a shell.
     """

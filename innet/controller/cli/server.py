@@ -16,7 +16,7 @@ from innet.terminal.options import MetricsAddress, ServedAddress, Verbose
 from innet.terminal.signals import StopRequest
 
 if TYPE_CHECKING:
-    from innet.controller.registry import Registry
+    from innet.controller.controller import Controller
 
 
 def controller(
@@ -76,7 +76,7 @@ def controller(
         server = ControllerServer(address, identity, insecure=insecure, state=state, policy=policy)
         stack.callback(server.close)
         metrics = metrics_address and stack.enter_context(
-            _metrics(server.registry, metrics_address)
+            _metrics(server.controller, metrics_address)
         )
         stop = StopRequest()  # before the line below: a signal counts from there on
         say(f"controller {served_address(address, server.port)}")
@@ -85,8 +85,8 @@ def controller(
         stop.wait()
 
 
-def _metrics(registry: "Registry", address: str) -> contextlib.AbstractContextManager[str]:
+def _metrics(controller: "Controller", address: str) -> contextlib.AbstractContextManager[str]:
     from innet.controller.metrics import ControllerCollector
     from innet.telemetry.prometheus import serve
 
-    return serve(ControllerCollector(registry), address, "--metrics-addr")
+    return serve(ControllerCollector(controller), address, "--metrics-addr")

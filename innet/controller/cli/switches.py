@@ -166,7 +166,9 @@ def _uplink(text: str) -> pb.Uplink:
     """Parse ``PARENT:PORT:PARENT_PORT``. Raises UsageError."""
     parent, *ports = text.rsplit(":", 2)
     if len(ports) < 2 or not all(port.isdecimal() for port in ports):
-        raise UsageError(f"{text!r} is no uplink: write PARENT:PORT:PARENT_PORT, as in spine:5:1")
+        raise UsageError(
+            f"{text!r} is not an uplink: write PARENT:PORT:PARENT_PORT, as in spine:5:1"
+        )
     return pb.Uplink(parent=parent, port=int(ports[0]), parent_port=int(ports[1]))
 
 
@@ -175,10 +177,10 @@ def _uplink_problems(switch: pb.Switch) -> str:
     for link in switch.uplinks:
         if not link.probed:
             _out.print(
-                f"warning: what was sent out of port {link.port} has not come out at port "
-                f"{link.parent_port} of {link.parent} yet: is the cable there?"
+                f"warning: the probe from port {link.port} has not arrived at port "
+                f"{link.parent_port} of {link.parent} yet: check the cable"
             )
-    wrong = [said for link in switch.uplinks if (said := misplaced(switch.name, link))]
+    wrong = [sentence for link in switch.uplinks if (sentence := misplaced(switch.name, link))]
     if not wrong:
         return ""
     remedy = (

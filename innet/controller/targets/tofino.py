@@ -11,7 +11,7 @@ from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 
 from innet.controller.names import Names
-from innet.controller.records import Wanted
+from innet.controller.records import Assignment
 from innet.controller.targets.packing import Packing
 from innet.errors import UsageError
 from innet.p4 import binaries, tofino
@@ -96,7 +96,7 @@ class Tofino:
             for name, outcome in _OUTCOMES.items()
         }
 
-    def objection(self, job: Wanted) -> str | None:
+    def objection(self, job: Assignment) -> str | None:
         """Return why the chip cannot sum for a job, or None if it can.
 
         Each pipe has registers of its own. CLEAR packets come from the CPU port and reach only one
@@ -118,7 +118,7 @@ class Tofino:
         return self.packing.describe(device_config)
 
 
-def _whereabouts(job: Wanted) -> Iterator[tuple[str, int]]:
+def _whereabouts(job: Assignment) -> Iterator[tuple[str, int]]:
     """Yield the port of every worker and switch whose packets change a job's cells."""
     for rank, where in sorted(job.workers.items()):
         yield f"worker {rank}", where.port

@@ -15,10 +15,9 @@ from innet.switch.codegen.parsing import Parsing
 from innet.switch.codegen.registers import Registers
 from innet.switch.codegen.scope import Scope
 from innet.switch.codegen.steps import Steps
+from innet.switch.constants import NO_ACTION
 
 __all__ = ["generate", "key_bytes", "key_sizes"]
-
-_NO_ACTION = 0xFFFFFFFF
 
 _NONSENSE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError,
              StopIteration)  # fmt: skip
@@ -73,12 +72,12 @@ def _includes(scope: Scope) -> list[str]:
 def _description(scope: Scope, banks: list[data.Bank], header_bytes: int) -> None:
     tables, counters = scope.program.tables, scope.program.counters
     defaults = [
-        _NO_ACTION if table.default_action is None else table.default_action for table in tables
+        NO_ACTION if table.default_action is None else table.default_action for table in tables
     ]
     # The value sets follow the tables. To the runtime they are tables without actions.
     keys = [key_bytes(each) for each in tables]
     keys += [each.key_bytes for each in scope.program.value_sets]
-    defaults += [_NO_ACTION] * len(scope.program.value_sets)
+    defaults += [NO_ACTION] * len(scope.program.value_sets)
     sizes = [0 if counter.table else counter.size for counter in counters]
     scope.emit(
         f"static const u32 key_bytes[] = {{{_list(keys)}}};",

@@ -14,6 +14,7 @@ from p4.v1 import p4runtime_pb2 as p4rt
 from innet.errors import CompilerError, UnsupportedProgram
 from innet.switch import bmv2json
 from innet.switch.codegen import generate
+from innet.switch.constants import MAX_FRAME
 from innet.switch.engine import Engine, Outward
 from innet.switch.links import Links
 from innet.switch.p4runtime.batches import all_or_none, each_alone
@@ -23,8 +24,6 @@ from innet.switch.p4runtime.schema import Field, Schema, encode
 from innet.switch.p4runtime.watch import Watch
 from innet.switch.ports import Port, cpu_port
 from innet.switch.stats import Stats
-
-_LONGEST_FRAME = 1 << 16
 
 
 class Device:
@@ -235,7 +234,7 @@ class Device:
         if self._engine:
             self._engine.close()
         self._engine, self._pipeline = engine, pipeline
-        engine.set_learned_waker(self._watch.bell)
+        engine.set_wakeup(self._watch.bell)
         engine.start(self._ports)
         self._watch.wake()
 
@@ -261,7 +260,7 @@ class Device:
 
     def _read_cpu(self) -> None:
         # The loop ends when `close` shuts the socket down. An empty frame alone does not end it.
-        while (frame := self._cpu.recv(_LONGEST_FRAME)) or not self._closed:
+        while (frame := self._cpu.recv(MAX_FRAME)) or not self._closed:
             pipeline = self._pipeline
             if pipeline:
                 packet = unpack(pipeline.schema.packet_in, frame)

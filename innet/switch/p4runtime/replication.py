@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator
 
 from p4.v1 import p4runtime_pb2 as p4rt
 
+from innet.switch.constants import MOST_GROUPS, MOST_SESSIONS
 from innet.switch.engine import Engine
 from innet.switch.p4runtime.refusal import already_exists, invalid, not_found
 
-_MOST_GROUPS, _MOST_SESSIONS = 1 << 16, 1 << 15
 _MOST_INSTANCES, _MOST_PORTS = 1 << 16, 1 << 32
 
 
@@ -47,8 +47,8 @@ class Replication:
 
     def _write_group(self, kind: p4rt.Update.Type, group: p4rt.MulticastGroupEntry) -> None:
         number = group.multicast_group_id
-        if not 0 < number < _MOST_GROUPS:
-            raise invalid(f"multicast group {number}: ids are 1 to {_MOST_GROUPS - 1}")
+        if not 0 < number < MOST_GROUPS:
+            raise invalid(f"multicast group {number}: ids are 1 to {MOST_GROUPS - 1}")
         _check(kind, f"multicast group {number}", exists=number in self._groups)
         if kind == p4rt.Update.DELETE:
             self._engine.set_group(number, [])
@@ -60,8 +60,8 @@ class Replication:
 
     def _write_session(self, kind: p4rt.Update.Type, session: p4rt.CloneSessionEntry) -> None:
         number = session.session_id
-        if not 0 < number < _MOST_SESSIONS:
-            raise invalid(f"clone session {number}: ids are 1 to {_MOST_SESSIONS - 1}")
+        if not 0 < number < MOST_SESSIONS:
+            raise invalid(f"clone session {number}: ids are 1 to {MOST_SESSIONS - 1}")
         _check(kind, f"clone session {number}", exists=number in self._sessions)
         if kind == p4rt.Update.DELETE:
             self._engine.set_session(number, [])

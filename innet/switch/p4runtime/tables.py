@@ -12,7 +12,8 @@ from dataclasses import field as dataclass_field
 import grpc
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from innet.switch.engine import MISS, NO_ACTION, NO_BUNDLE, Count, Engine
+from innet.switch.constants import MISS, NO_ACTION, NO_BUNDLE
+from innet.switch.engine import Count, Engine
 from innet.switch.p4runtime.counting import counted, counter_data
 from innet.switch.p4runtime.metering import meter_rates
 from innet.switch.p4runtime.profiles import Call, Profiles, call

@@ -27,6 +27,7 @@ struct meter {
     bool configured;
     struct rate committed, peak;
 };
+_Static_assert(sizeof(struct meter) <= METER_BYTES, "as in innet/switch/constants.py");
 
 enum colour { GREEN, YELLOW, RED };
 

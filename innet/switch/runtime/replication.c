@@ -37,7 +37,7 @@ bool replication_create(struct replication *r)
     r->sessions = needed(zeroed(RT_MOST_SESSIONS, sizeof *r->sessions));
     r->learned = needed(zeroed(1, LEARNED_ROOM));
     r->learning = needed(zeroed(program.learn_lists, sizeof *r->learning));
-    r->learned_waker = -1;
+    r->learned_eventfd = -1;
     return !program.phv_bytes || create_queues(r);
 }
 
@@ -162,7 +162,7 @@ void replication_flush(struct replication *r)
     if (!r->wake_reader)
         return;
     u64 one = 1;
-    ssize_t written = r->learned_waker < 0 ? 0 : write(r->learned_waker, &one, sizeof one);
+    ssize_t written = r->learned_eventfd < 0 ? 0 : write(r->learned_eventfd, &one, sizeof one);
     (void)written;
     r->wake_reader = false;
 }
@@ -175,10 +175,10 @@ void rt_set_learning(struct sw *sw, u32 list, bool on)
 }
 
 /* Sets the eventfd that becomes readable when there are samples. It belongs to the caller. */
-void rt_set_learned_waker(struct sw *sw, int waker)
+void rt_set_wakeup(struct sw *sw, int fd)
 {
     rt_hold(sw);
-    sw->replication.learned_waker = waker;
+    sw->replication.learned_eventfd = fd;
     rt_release(sw);
 }
 

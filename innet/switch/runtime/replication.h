@@ -17,7 +17,7 @@ struct path {
     bool truncated;
 };
 
-enum { RT_ASKED = 0x8000, RT_MOST_SESSIONS = 0x8000, RT_MOST_GROUPS = 0x10000 };
+enum { RT_ASKED = RT_MOST_SESSIONS };
 
 struct replica { u32 port, instance; };
 
@@ -54,8 +54,8 @@ struct replication {
     u8 *learned; /* a ring of samples: list, size, bytes */
     u32 learned_first, learned_bytes;
     u64 learned_lost;
-    bool *learning;    /* whether somebody wants samples of the list */
-    int learned_waker; /* an eventfd, or -1 */
+    bool *learning;      /* whether somebody wants samples of the list */
+    int learned_eventfd; /* or -1 */
     bool wake_reader;
 };
 

@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/if_packet.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -14,17 +15,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#ifndef UDP_SEGMENT
-#define UDP_SEGMENT 103
-#endif
-#ifndef UDP_GRO
-#define UDP_GRO 104
-#endif
-#ifndef SOL_UDP
-#define SOL_UDP 17
-#endif
-
-enum { RECEIVE_BATCH = 16, MOST_SEGMENTS = 64, MOST_BYTES = 65000 };
+enum { RECEIVE_BATCH = 16 };
 enum { MAC_ADDRESSES = 12, VLAN_TAG = 4 };
 enum { PASSES = 1024 }; /* the most further passes of packets while the lock is held */
 
@@ -88,7 +79,7 @@ static void send_segments(struct port *port)
         message.msg_control = control;
         message.msg_controllen = sizeof control;
         struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-        header->cmsg_level = SOL_UDP;
+        header->cmsg_level = IPPROTO_UDP;
         header->cmsg_type = UDP_SEGMENT;
         header->cmsg_len = CMSG_LEN(sizeof(u16));
         u16 segment = (u16)port->segment;
@@ -149,13 +140,13 @@ static void flush_all(struct sw *sw)
 static bool fits(const struct port *port, u32 bytes)
 {
     return port->segment && port->out_frames < MOST_SEGMENTS
-           && port->out_bytes + bytes <= MOST_BYTES && bytes <= port->segment
+           && port->out_bytes + bytes <= MOST_SENT_BYTES && bytes <= port->segment
            && port->out_bytes == port->out_frames * port->segment;
 }
 
 static struct port *find_port(struct sw *sw, u32 number)
 {
-    return number < RT_MAX_PORTS && sw->ports[number].kind != PORT_NONE ? &sw->ports[number] : NULL;
+    return number < RT_MAX_PORTS && sw->ports[number].kind ? &sw->ports[number] : NULL;
 }
 
 /* Returns the place for a port's next frame of so many bytes, to be written before it is emitted.
@@ -176,7 +167,7 @@ void rt_emit(struct sw *sw, u32 number, u32 bytes)
 {
     struct port *port = find_port(sw, number);
     if (!port || bytes > RT_MAX_FRAME) {
-        rt_dropped(sw, port ? DROP_TOO_LONG : DROP_NO_PORT);
+        rt_dropped(sw, port ? DROP_TOO_LONG : DROP_NO_SUCH_PORT);
         return;
     }
     u8 *frame = port->out_buffer + port->out_bytes;
@@ -207,7 +198,7 @@ static bool find_control(struct msghdr *message, int level, int type, void *data
 static u32 segment_of(struct msghdr *message, u32 bytes)
 {
     int segment;
-    bool found = find_control(message, SOL_UDP, UDP_GRO, &segment, sizeof segment);
+    bool found = find_control(message, IPPROTO_UDP, UDP_GRO, &segment, sizeof segment);
     return found && segment > 0 ? (u32)segment : bytes;
 }
 
@@ -290,13 +281,13 @@ static void receive_batch(struct sw *sw, u32 number)
         process_batch(sw, number, messages, count);
 }
 
-/* Adds a port before rt_run. Kinds: 1 for one frame per message, 2 for UDP with segmentation offload. */
+/* Adds a port before rt_run. */
 void rt_add_port(struct sw *sw, u32 number, int fd, int kind)
 {
     sw->ports[number].fd = fd;
     sw->ports[number].kind = (enum port_kind)kind;
     sw->ports[number].out_buffer =
-        needed(zeroed(1, (size_t)RT_MAX_FRAME + MOST_BYTES + program.header_bytes));
+        needed(zeroed(1, (size_t)RT_MAX_FRAME + MOST_SENT_BYTES + program.header_bytes));
     sw->ports[number].capture_in = sw->ports[number].capture_out = -1;
     struct epoll_event event = {.events = EPOLLIN, .data.u32 = number};
     epoll_ctl(sw->poller, EPOLL_CTL_ADD, fd, &event);

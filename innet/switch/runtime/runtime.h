@@ -4,6 +4,8 @@
 #ifndef INNET_RUNTIME_H
 #define INNET_RUNTIME_H
 
+#include "constants.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -17,21 +19,10 @@ typedef int64_t i64;
 typedef unsigned __int128 u128;
 typedef __int128 i128;
 
-enum { RT_MAX_FRAME = 65536, RT_MAX_PORTS = 1024, RT_ID_LEVELS = 5 };
+enum { RT_MAX_PORTS = 1024, RT_ID_LEVELS = 5 };
 
 struct count { u64 packets, bytes; };
-
-/* The reasons for dropping a packet. The first two are the program's own decisions. */
-enum drop {
-    DROP_INGRESS,
-    DROP_EGRESS,
-    DROP_NO_GROUP,
-    DROP_NO_PORT,
-    DROP_TOO_LONG,
-    DROP_QUEUE_FULL,
-    DROP_PRIORITY,
-    DROPS
-};
+_Static_assert(sizeof(struct count) <= COUNTER_BYTES, "as in innet/switch/constants.py");
 
 /* A table entry, or a default action. `args` holds two words (low, high) for each parameter of up to
  * 128 bits, and the bytes of wider ones. */

@@ -1,9 +1,9 @@
 """Dettmers' dynamic tree: bytes with a decimal exponent whose length is not fixed.
 
 Tim Dettmers, "8-Bit Approximations for Parallelism in Deep Learning", ICLR 2016 (arXiv 1511.04561).
-After the sign bit come z zeros, which encode the exponent 10**-z, and then a one. The remaining ``b
-= 6 - z`` bits are a number f. It selects one of 2**b cells between 0.1 and 1, and the middle of the
-cell is the value:
+After the sign bit come z zeros, which encode the exponent ``10**-z``, and then a one. The remaining
+``b = 6 - z`` bits are a number f. It selects one of ``2**b`` cells between 0.1 and 1, and the middle
+of the cell is the value:
 
     value = (-1)**sign * 10**-z * (0.1 + 0.9 * (f + 1/2) / 2**b).
 

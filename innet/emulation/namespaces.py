@@ -1,7 +1,7 @@
-"""An enclosure for one emulation: namespaces of its own for networks, processes and mounts.
+"""Namespaces of an emulation's own, for networks, processes and mounts.
 
-The callable given to :func:`enclosed` runs as the first process of a new process namespace, in a
-new network namespace. When that process ends, the kernel ends every process in there, and then
+:func:`run_in_namespaces` calls a function in the first process of a new process namespace, in a new
+network namespace. When that process ends, the kernel ends every process in there, and then
 removes all interfaces and namespaces. It does so even after SIGKILL, or when the process that waits
 for it is killed. So nothing has to be found and removed afterwards. Emulations that run at the same
 time cannot interfere, whatever their interfaces are called.
@@ -22,24 +22,24 @@ _NEW_MOUNTS, _NEW_PROCESSES, _NEW_NETWORK = 0x00020000, 0x20000000, 0x40000000
 _BIND, _RECURSIVE, _PRIVATE = 1 << 12, 1 << 14, 1 << 18
 _NO_SUID, _NO_DEVICES, _NO_EXEC = 2, 4, 8
 _PR_SET_PDEATHSIG = 1
-_HEARD = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD}
+_AWAITED_SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD}
 _NO_IPV6 = Path("/proc/sys/net/ipv6/conf/default/disable_ipv6")
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def enclosed(run: Callable[[], int]) -> int:
-    """Call `run` in an enclosure. Return its result, or 128 plus the signal that ended it.
+def run_in_namespaces(run: Callable[[], int]) -> int:
+    """Call `run` in new namespaces. Return its result, or 128 plus the signal that ended it.
 
     Signals sent to this process are passed on to it. Needs root; raises InnetError without.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED_SIGNALS)
     try:
         home = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
         try:
             _unshare(_NEW_PROCESSES)  # holds for children that are born from here on
             child = os.fork()
             if child == 0:
-                _be_first(run, before)
+                _run_child(run, before)
         finally:
             _LIBC.setns(home, _NEW_PROCESSES)
             os.close(home)
@@ -48,13 +48,13 @@ def enclosed(run: Callable[[], int]) -> int:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def cover(path: Path, by: Path) -> None:
-    """Show another file at `path`, only in the enclosure. Raises InnetError."""
-    if path.exists():
-        _mount(str(by), str(path), None, _BIND)
+def bind_mount(source: Path, target: Path) -> None:
+    """Show the file `source` at `target`, in these namespaces only. Raises InnetError."""
+    if target.exists():
+        _mount(str(source), str(target), None, _BIND)
 
 
-def _be_first(run: Callable[[], int], mask: Iterable[int]) -> None:
+def _run_child(run: Callable[[], int], mask: Iterable[int]) -> None:
     """Run the child, from its start to its exit."""
     status = 1
     try:
@@ -82,13 +82,13 @@ def _be_first(run: Callable[[], int], mask: Iterable[int]) -> None:
 
 def _wait(child: int) -> int:
     while True:
-        heard = signal.sigwaitinfo(_HEARD)
-        if heard.si_signo != signal.SIGCHLD:
+        received = signal.sigwaitinfo(_AWAITED_SIGNALS)
+        if received.si_signo != signal.SIGCHLD:
             # A code above 0 is the kernel's: Ctrl-C, which has reached the child as well.
-            if heard.si_signo == signal.SIGHUP:
+            if received.si_signo == signal.SIGHUP:
                 os.kill(child, signal.SIGTERM)
-            elif heard.si_code <= 0:
-                os.kill(child, heard.si_signo)
+            elif received.si_code <= 0:
+                os.kill(child, received.si_signo)
             continue
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
@@ -99,7 +99,7 @@ def _wait(child: int) -> int:
 def _unshare(kinds: int) -> None:
     if _LIBC.unshare(kinds):
         why = os.strerror(ctypes.get_errno())
-        raise InnetError(f"an emulation needs root, and namespaces of its own: {why}")
+        raise InnetError(f"cannot create namespaces for the emulation: {why}; run it as root")
 
 
 def _mount(source: str, target: str, kind: str | None, flags: int) -> None:

@@ -1,6 +1,6 @@
 """The controller of an emulation, and its job.
 
-The controller runs at its own station of the plan: at a port of the root switch, by a link without
+The controller runs on a host of its own: at a port of the root switch, by a link without
 a cap. Workers reach it through the emulated switches, as they would in a cluster. It reaches the
 switches' P4Runtime by sockets in a folder, as over a separate management network.
 """
@@ -26,7 +26,7 @@ _LEASE_S = 15.0
 
 
 @dataclass(frozen=True)
-class Control:
+class RunningController:
     """A running controller with a job over all hosts of the plan."""
 
     address: str
@@ -50,7 +50,7 @@ class Control:
 
 
 @dataclass(frozen=True)
-class Starting:
+class StartingController:
     """A controller that has been started, and may not serve yet."""
 
     process: subprocess.Popen[str]
@@ -67,7 +67,7 @@ class Starting:
 
 
 @contextlib.contextmanager
-def started(folder: Path) -> Iterator[Starting]:
+def start_controller(folder: Path) -> Iterator[StartingController]:
     """Start the controller. It needs no network yet, because it serves at all future addresses."""
     # Only the emulation's own processes are in this network: TLS would protect nothing. Where all
     # hosts share a processor or two, a host may be unable to send anything for seconds.
@@ -77,11 +77,13 @@ def started(folder: Path) -> Iterator[Starting]:
         log.open("w") as errors,
         spawned([*command("innet.cli"), *served], stderr=errors) as process,
     ):
-        yield Starting(process, log)
+        yield StartingController(process, log)
 
 
 @contextlib.contextmanager
-def controlled(controller: Starting, plan: Plan, p4runtime: dict[str, str]) -> Iterator[Control]:
+def set_up(
+    controller: StartingController, plan: Plan, p4runtime: dict[str, str]
+) -> Iterator[RunningController]:
     """Add the switches to the controller, and create the job.
 
     `p4runtime` has the address of each switch. Raises InnetError.
@@ -92,7 +94,7 @@ def controlled(controller: Starting, plan: Plan, p4runtime: dict[str, str]) -> I
     with contextlib.closing(channel):
         with translated("set up the emulation"):
             for switch in plan.switches:
-                stub.AddSwitch(_added(plan, switch, p4runtime[switch.name]))
+                stub.AddSwitch(_add_request(plan, switch, p4runtime[switch.name]))
             created = stub.CreateJob(
                 pb.CreateJobRequest(
                     name=JOB,
@@ -101,16 +103,16 @@ def controlled(controller: Starting, plan: Plan, p4runtime: dict[str, str]) -> I
                     slots=plan.slots,
                 )
             )
-        yield Control(address, created.token, stub, plan)
+        yield RunningController(address, created.token, stub, plan)
 
 
-def _added(plan: Plan, switch: PlannedSwitch, p4runtime: str) -> pb.AddSwitchRequest:
+def _add_request(plan: Plan, switch: PlannedSwitch, p4runtime: str) -> pb.AddSwitchRequest:
     return pb.AddSwitchRequest(
         name=switch.name,
         grpc_address=p4runtime,
         device_id=switch.device_id,
         ports=switch.ports,
-        service=_message(plan.service),
+        service=_address_message(plan.service),
         lanes=plan.lanes,
         uplinks=[
             pb.Uplink(parent=up.parent.node, port=up.child.port, parent_port=up.parent.port)
@@ -119,5 +121,5 @@ def _added(plan: Plan, switch: PlannedSwitch, p4runtime: str) -> pb.AddSwitchReq
     )
 
 
-def _message(address: Address) -> pb.Address:
+def _address_message(address: Address) -> pb.Address:
     return pb.Address(mac=address.mac, ip=address.ip, udp_port=address.udp_port)

@@ -6,46 +6,41 @@ could choose any address would get the frames of others.
 
 import ipaddress
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
-from innet.controller.records import Attachment, Uplink
+from innet.controller.records import Attachment
 from innet.errors import AlreadyExists, UsageError
 from innet.wire.frames import Address
 
 _OWN = "a worker sends from the address of its own network interface"
 
 
-@dataclass(frozen=True)
-class Station:
-    """An admitted worker: the nonce of its membership, and its attachment."""
-
-    nonce: int
-    where: Attachment
-
-
-class Stations:
+class HostAddresses:
     """The attachments from which workers have last sent a hello, by nonce."""
 
     def __init__(self) -> None:
         self._latest: dict[int, Attachment] = {}
 
     def check(
-        self, nonce: int, where: Attachment, others: Iterable[Station], reserved: Iterable[Address]
+        self,
+        nonce: int,
+        where: Attachment,
+        others: Mapping[int, Attachment],
+        reserved: Iterable[Address],
     ) -> None:
         """Raise UsageError if a worker may not have the address from which it sends its hello.
 
-        `others` are the workers at all switches that its frames can reach. `reserved` are the
-        addresses of the switches themselves. A host that moves to another port takes all of its
-        workers along. So there is no conflict with another worker that has already sent a hello
-        from the new port.
+        `others` are the admitted workers, by nonce, at all switches that its frames can reach.
+        `reserved` are the addresses of the switches themselves. A host that moves to another port
+        takes all of its workers along. So there is no conflict with another worker that has already
+        sent a hello from the new port.
         """
         self._latest[nonce] = where
-        check_address(where.address, reserved)
-        for other in others:
-            latest = self._latest.get(other.nonce, other.where)
-            if other.nonce != nonce and _clash(where, other.where) and _clash(where, latest):
+        check_host_address(where.address, reserved)
+        for other, admitted in others.items():
+            latest = self._latest.get(other, admitted)
+            if other != nonce and _clash(where, admitted) and _clash(where, latest):
                 raise AlreadyExists(
-                    f"the MAC address {where.address.mac} is that of a worker at {_port(other.where)}, "
+                    f"the MAC address {where.address.mac} is that of a worker at {_port(admitted)}, "
                     f"and this hello packet came in at {_port(where)}: every network interface needs an "
                     "address of its own"
                 )
@@ -55,9 +50,9 @@ class Stations:
         self._latest.pop(nonce, None)
 
 
-def check_address(address: Address, reserved: Iterable[Address] = ()) -> None:
+def check_host_address(address: Address, reserved: Iterable[Address] = ()) -> None:
     """Raise UsageError unless the address is one of a single host and not one of a switch."""
-    if not is_station(address.mac):
+    if not is_host_mac(address.mac):
         raise UsageError(f"the MAC address {address.mac} is not that of a single host: {_OWN}")
     ip = ipaddress.IPv4Address(address.ip)
     if ip.is_unspecified or ip.is_multicast or ip.is_reserved:
@@ -68,20 +63,10 @@ def check_address(address: Address, reserved: Iterable[Address] = ()) -> None:
             raise UsageError(f"the address {said} is that of a switch itself: {_OWN}")
 
 
-def is_station(mac: str) -> bool:
+def is_host_mac(mac: str) -> bool:
     """Return whether a MAC address is that of a single host: neither zero nor a group address."""
     raw = bytes.fromhex(mac.replace(":", ""))
     return any(raw) and not raw[0] & 1
-
-
-def joined(switch: str, uplinks: Mapping[str, tuple[Uplink, ...]]) -> set[str]:
-    """Return this switch and all switches that ordinary frames can reach from it."""
-    links = [(below, link.parent) for below, each in uplinks.items() for link in each]
-    found, before = {switch}, set[str]()
-    while found != before:
-        before = set(found)
-        found |= {end for link in links if found & {*link} for end in link}
-    return found
 
 
 def _clash(one: Attachment, other: Attachment) -> bool:
