@@ -4,8 +4,8 @@ import queue
 from collections.abc import Iterator
 
 from innet.errors import InnetError, UsageError
+from innet.machine.tcp import Connection
 from innet.rpc import innet_pb2 as pb
-from innet.system.tcp import Connection
 
 
 class Stream:
