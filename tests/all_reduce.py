@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 
-from innet.host.agent import join
+from innet.host.join import join
 
 
 def main(controller: str, job: str, rank: str, link: str, vectors: str, means: str) -> None:

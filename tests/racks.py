@@ -10,7 +10,8 @@ import numpy as np
 from switches import Switch, running_switch
 
 from innet.controller.server import ControllerServer
-from innet.host.agent import Agent, join
+from innet.host.agent import Agent
+from innet.host.join import join
 from innet.host.transport import Timeouts
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import connect, translated
@@ -68,7 +69,7 @@ class Rack:
     def join(self, job: str, rank: int, link: str = "", **more: Any) -> Agent:
         """Join as a worker, by default at the free port with the rank's number.
 
-        `more` are arguments of :func:`innet.host.agent.join`.
+        `more` are arguments of :func:`innet.host.join.join`.
         """
         more = {"token": self.tokens.get(job, ""), "timeouts": TIMEOUTS, **more}
         return join(self.controller, job, rank, link or self.links[rank], **more)

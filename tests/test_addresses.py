@@ -8,7 +8,7 @@ from assignments import alone
 from mortal import MortalSwitch, mortal_switch, rack_of
 from racks import Rack
 from scripted_worker import WITHIN, ScriptedWorker, scripted
-from test_terms import assert_sums, at_work, renew
+from working_job import assert_sums, at_work, renew
 
 from innet.controller.entries import forwarding_entities
 from innet.controller.host_addresses import HostAddresses, check_host_address

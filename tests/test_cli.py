@@ -18,7 +18,7 @@ from innet import errors
 from innet.controller import validation
 from innet.controller.cli.options import parse_ports
 from innet.errors import UsageError
-from innet.host.agent import join
+from innet.host.join import join
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.status import code_of, error_of
 from innet.system.private_file import private_file

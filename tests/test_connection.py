@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import grpc
 import pytest
-from test_terms import eventually
+from working_job import eventually
 
 from innet.system.tcp import PROBE_EVERY, Connection, break_when_silent
 

@@ -14,8 +14,9 @@ from faults import UP, Faults, Wiring, faulty
 from racks import WITHIN, Rack, means, rack
 
 from innet.controller.registry import Policy
-from innet.host.agent import Agent, join
+from innet.host.agent import Agent
 from innet.host.job import Timeouts
+from innet.host.join import join
 from innet.host.link import frame_address, parse_endpoints
 from innet.local.rack import local_rack
 from innet.observe.diagnosis import diagnose

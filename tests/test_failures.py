@@ -20,8 +20,9 @@ from mortal import (
 from racks import TIMEOUTS, WITHIN, Rack, means, rack
 
 from innet.errors import ControllerUnreachable, SwitchUnreachable, WorkersMissing
-from innet.host.agent import Agent, join
+from innet.host.agent import Agent
 from innet.host.job import Timeouts
+from innet.host.join import join
 from innet.local.rack import local_rack
 from innet.rpc import innet_pb2 as pb
 

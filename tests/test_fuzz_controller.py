@@ -17,7 +17,7 @@ import pytest
 from mortal import MortalController, MortalSwitch, add_switch, mortal_switch, serving_rack
 from racks import Rack
 from scripted_worker import beating, scripted
-from test_terms import assert_sums
+from working_job import assert_sums
 
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import connect

@@ -6,7 +6,7 @@ import pytest
 from mortal import MortalSwitch, mortal_switch, rack_of
 from racks import Rack
 from scripted_worker import WITHIN, scripted
-from test_terms import eventually
+from working_job import eventually
 
 from innet.controller.registry import Policy
 from innet.errors import NoCapacity

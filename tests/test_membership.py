@@ -17,7 +17,7 @@ from innet.errors import (
     UsageError,
     WorkersMissing,
 )
-from innet.host.agent import join
+from innet.host.join import join
 from innet.rpc import innet_pb2 as pb
 
 PORTS = 4
@@ -35,7 +35,7 @@ def test_a_seat_has_to_exist_and_to_be_free(tor: Rack):
         assert list(tor.show(job).joined) == [1]
         for rank, kind, why in (
             (2, UsageError, "rank 2: the job has 2 workers, from 0 on"),
-            (-1, UsageError, "rank -1: ranks count from 0 on"),
+            (-1, UsageError, "rank -1 is negative: ranks count from 0"),
             (1, AlreadyExists, f"the job '{job}' has a worker 1 already"),
         ):
             with pytest.raises(kind, match=why):
@@ -58,7 +58,7 @@ def test_new_workers_wait_until_all_of_the_last_run_have_left(tor: Rack):
     with tor.job(2) as job, ThreadPoolExecutor(1) as pool:
         first, second = tor.join(job, 0), tor.join(job, 1)
         first.close()
-        with pytest.raises(ControllerError, match="when all those of its last run have left"):
+        with pytest.raises(ControllerError, match="when all workers of its last run have left"):
             tor.join(job, 0, timeout=0.2)
 
         waiting = pool.submit(tor.join, job, 0)
@@ -160,9 +160,12 @@ def test_deleting_a_job_leaves_the_other_one_running(tor: Rack):
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
-        ({"INNET_CONTROLLER": ""}, r"no controller: give it to join\(\), or set INNET_CONTROLLER"),
-        ({"INNET_JOB": ""}, r"no job: give it to join\(\), or set INNET_JOB"),
-        ({"RANK": ""}, r"no rank: give it to join\(\), or set RANK"),
+        (
+            {"INNET_CONTROLLER": ""},
+            r"no controller is given: pass it to join\(\), or set INNET_CONTROLLER",
+        ),
+        ({"INNET_JOB": ""}, r"no job is given: pass it to join\(\), or set INNET_JOB"),
+        ({"RANK": ""}, r"no rank is given: pass it to join\(\), or set RANK"),
         ({"RANK": "first"}, "RANK is 'first': it has to be a number"),
         ({"LOCAL_RANK": ""}, "no local rank for INNET_LINK"),
         ({"LOCAL_RANK": "2"}, "INNET_LINK names 2 links, local rank 2 has none"),

@@ -11,7 +11,7 @@ import pytest
 from mortal import mortal_switch, rack_of
 from racks import Rack
 from scripted_worker import WITHIN, scripted
-from test_terms import at_work, eventually
+from working_job import at_work, eventually
 
 from innet.controller import server
 from innet.controller import stream_limit as openings

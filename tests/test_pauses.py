@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 from outages import CONTROLLER, Cluster, Shell, cluster, continued, needs_root, stopped
-from test_terms import eventually
+from working_job import eventually
 
 pytestmark = needs_root
 

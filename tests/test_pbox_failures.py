@@ -72,7 +72,9 @@ def test_a_worker_that_leaves_is_missed_by_name(server):
         pushing = Pushing(first)
         second.close()
         pushing.fails_with(WorkerLost, "worker 1 has left the job, and others wait")
-        with pytest.raises(ParameterServerError, match="cannot be used after an error: worker 1"):
+        with pytest.raises(
+            ParameterServerError, match=r"cannot be used after an error, .*: worker 1"
+        ):
             first.push_pull(ones())
 
 
@@ -155,7 +157,7 @@ def test_workers_that_disagree_on_the_learning_rate_are_told(server):
         second.lr = 0.25
         with pytest.raises(ParameterServerError, match="learning rate is not the other workers'"):
             second.push_pull(ones())
-        pushing.fails_with(ParameterServerError, "worker [01] was put out of the job")
+        pushing.fails_with(ParameterServerError, "worker [01] was removed from the job")
 
 
 @pytest.mark.parametrize("rate", [-1.0, float("nan")])
@@ -169,20 +171,20 @@ def test_a_learning_rate_that_is_none_is_refused(server, rate):
 @pytest.mark.parametrize(
     ("options", "kind", "why"),
     [
-        ({"rank": 0}, AlreadyExists, "worker 0 of the job 'test' is there already"),
+        ({"rank": 0}, AlreadyExists, "worker 0 of the job 'test' has joined already"),
         ({"token": "guess"}, NotAuthorized, "the token is not the job 'test''s"),
         ({"keys": [20_001]}, UsageError, r"sizes is \(20001,\) and \(20000,\)"),
         ({"workers": 3}, UsageError, "different ways: workers is 3 and 2"),
         ({"optimizer": pbox.SGD(lr=1)}, UsageError, "different ways: optimizer"),
         ({"reduction": "sum"}, UsageError, "different ways: mean"),
         ({"job": "large", "keys": [1 << 22]}, NoCapacity, "needs 50,3.*,... bytes of this server"),
-        ({"job": ""}, UsageError, "a job has a name"),
-        ({"rank": 2}, UsageError, "rank 2: 0 to 1"),
-        ({"workers": 257}, UsageError, "257 workers: 1 to 256"),
+        ({"job": ""}, UsageError, "the job has no name"),
+        ({"rank": 2}, UsageError, "rank 2: it has to be 0 to 1"),
+        ({"workers": 257}, UsageError, "257 workers: a job can have 1 to 256"),
         ({"mode": "both"}, UsageError, "mode 'both'"),
         ({"mode": "async"}, UsageError, "asynchronous job needs an optimizer"),
-        ({"keys": []}, UsageError, "at least one key"),
-        ({"initial": [np.zeros(3, F)]}, UsageError, "initial parameters are an optimizer's"),
+        ({"keys": []}, UsageError, "a job needs at least one"),
+        ({"initial": [np.zeros(3, F)]}, UsageError, "initial parameters need an optimizer"),
     ],
 )
 def test_who_does_not_fit_is_refused_and_the_job_goes_on(server, options, kind, why):
@@ -218,7 +220,7 @@ def test_a_server_that_is_killed_is_noticed():
             with pbox.connect(address, job="test", rank=0, workers=2, keys=[20_000]) as client:
                 pushing = Pushing(client)
                 process.kill()
-                pushing.fails_with(ServerLost, "closed the connection: has it died")
+                pushing.fails_with(ServerLost, "closed the connection: is it still running")
         finally:
             process.kill()
 
@@ -234,7 +236,7 @@ def test_a_server_that_hangs_is_noticed():
                 client._timeout = 0.5
                 process.send_signal(signal.SIGSTOP)
                 os.waitid(os.P_PID, process.pid, os.WSTOPPED)  # all threads have stopped
-                Pushing(client).fails_with(ServerLost, "nothing has come for 0.5 s")
+                Pushing(client).fails_with(ServerLost, "have sent nothing for 0.5 s")
         finally:
             process.kill()
 

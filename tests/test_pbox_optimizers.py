@@ -5,6 +5,7 @@ import ctypes
 import numpy as np
 import pytest
 import torch
+from c_arrays import pointers
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -111,7 +112,7 @@ def run(optimizer, weights, gradients):
     for step, gradient in enumerate(gradients, 1):
         native.library().update(
             ctypes.byref(record), native.address(weights), native.address(states[0]),
-            native.address(states[1]), native.pointers([gradient]), 1, 1, SIZE, step, optimizer.lr,
+            native.address(states[1]), pointers([gradient]), 1, 1, SIZE, step, optimizer.lr,
         )  # fmt: skip
         yield weights
 
@@ -165,7 +166,7 @@ def test_gradients_are_added_in_the_order_of_the_workers(count, size, divisor, s
     found = np.zeros(size, F)
     record = native.OptimizerRecord() if plain else pbox.SGD(lr=1.0).record()
     native.library().update(
-        ctypes.byref(record), native.address(found), None, None, native.pointers(list(pushed)),
+        ctypes.byref(record), native.address(found), None, None, pointers(list(pushed)),
         count, divisor, size, 1, 1.0,
     )  # fmt: skip
     np.testing.assert_array_equal(found, expected if plain else -expected)
@@ -176,7 +177,7 @@ def test_what_is_not_finite_reaches_the_result():
     found = np.zeros(4, F)
     native.library().update(
         ctypes.byref(native.OptimizerRecord()), native.address(found), None, None,
-        native.pointers(pushed), 2, 1, 4, 1, 0.0,
+        pointers(pushed), 2, 1, 4, 1, 0.0,
     )  # fmt: skip
     np.testing.assert_array_equal(found, [np.nan, np.inf, np.nan, 2])
 

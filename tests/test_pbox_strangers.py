@@ -170,7 +170,7 @@ def test_while_a_job_is_placed_the_server_serves_all_others(
             there.push_pull([np.ones(1000, np.float32)])
             assert there.counts()["updates"] > 0
             assert [*server.stats().jobs] == ["there"]
-            with pytest.raises(NotAuthorized, match="the token is not the job 'there'"):
+            with pytest.raises(NotAuthorized, match="the token is not that of the job 'there'"):
                 pbox.connect(server.address, job="there", token="other", **options)  # noqa: S106
         finally:
             go_on.set()

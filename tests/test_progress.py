@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from exchanging_worker import Worker
 from one_worker import TERM, Switch, cabled
 from racks import means, rack
-from test_exchanges import Worker
 
 from innet.host.agent import Agent
 from innet.host.job import Path, Term

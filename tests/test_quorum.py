@@ -83,4 +83,4 @@ def test_integers_are_exact_sums_of_those_who_are_in_them(tor: Rack):
             error = future.exception(WITHIN)
             found |= set(future.result().tolist()) if error is None else {str(error)}
         [total] = found  # the same for all workers
-        assert total in possible or f"beyond int32, the first {max(possible)}" in total
+        assert total in possible or f"do not fit int32, the first {max(possible)}" in total

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from c_arrays import pointers
 from faults import DOWN, LOST, Faults
 from racks import WITHIN
 from trees import Forest, forest, integers, sums
@@ -16,7 +17,7 @@ from innet.host.agent import Agent
 from innet.host.parameters import RackedParameters
 from innet.host.quantizers import fixed_point
 from innet.servers.pbox import SGD, Adam, Momentum, Optimizer
-from innet.servers.pbox.native import library, pointers
+from innet.servers.pbox.native import library
 
 LANES = 64
 WIDTH = LANES - 8
@@ -218,7 +219,7 @@ def test_where_nobody_keeps_parameters_it_is_said(racks: Forest):
     with racks.workers("pbox", ["left", "left"]) as agents:  # the job's topmost switch is left
 
         def refused(rank: int, agent: Agent) -> None:
-            with pytest.raises(ParameterServerError, match="nobody keeps parameters"):
+            with pytest.raises(ParameterServerError, match="no rack server keeps the parameters"):
                 RackedParameters(agent, values(rank), SGD())
 
         together(agents, refused)

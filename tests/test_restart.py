@@ -18,7 +18,7 @@ from commands import run
 from mortal import MortalController, MortalSwitch, add_switch, mortal_switch, serving_rack
 from racks import Rack
 from scripted_worker import ScriptedWorker, beating, scripted
-from test_terms import assert_sums, eventually, reachable, renew
+from working_job import assert_sums, eventually, reachable, renew
 
 from innet.errors import ControllerUnreachable, InnetError, NotFound
 from innet.rpc import innet_pb2 as pb

@@ -1,81 +1,41 @@
-"""Every cell of SECURITY.md's tables, tried against a controller, a switch and a parameter server."""
+"""Every cell of SECURITY.md's tables for the control plane and the data plane, tried."""
 
 import contextlib
-import socket
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import grpc
-import numpy as np
 import pytest
 from aggregation_rack import PROGRAM
-from authorities import mixed, unchecked
-from faults import DOWN, UP, Wiring, faulty
+from authorities import mixed
+from faults import DOWN, UP
 from p4.v1 import p4runtime_pb2 as p4rt
 from p4.v1 import p4runtime_pb2_grpc
-from racks import WITHIN, free_cables
+from racks import WITHIN
 from scapy.layers.l2 import Ether
-from switches import running_switch
-from test_tls_switch import tls_options
+from security_scene import (
+    LANES,
+    SLOTS,
+    STRANGER,
+    TABLES,
+    Caller,
+    Scene,
+    cells,
+    outcome,
+    running_scene,
+)
+from test_security_parameter_server import PARAMETERS
 
 from innet.controller.p4runtime import SwitchConnection
-from innet.controller.server import ControllerServer
-from innet.errors import NotAuthorized, SwitchError
-from innet.host.agent import join
-from innet.host.link import frame_address, parse_endpoints
+from innet.errors import SwitchError
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import innet_pb2_grpc as rpc
 from innet.rpc import tls
-from innet.rpc.client import connect
-from innet.servers import pbox
-from innet.servers.pbox.metrics import serve_metrics
-from innet.servers.pbox.protocol import HEADER, MAGIC
-from innet.servers.pbox.protocol import Kind as FrameKind
 from innet.wire.check import seal
 from innet.wire.frames import Address, encapsulation
 from innet.wire.layout import Kind, Operation
 from innet.wire.records import blank, packet_bytes
-
-LANES, SLOTS = 64, 4
-STRANGER = Address("02:00:00:00:00:77", "10.7.7.7", 7777)
-LET_IN = {grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND}
-KEPT_OUT = {
-    grpc.StatusCode.UNAVAILABLE,
-    grpc.StatusCode.PERMISSION_DENIED,
-    grpc.StatusCode.UNAUTHENTICATED,
-}
-
-
-def tables() -> dict[str, dict[tuple[str, str], str]]:
-    """Return SECURITY.md's tables of who can do what: by name, the cells by row and column."""
-    found: dict[str, dict[tuple[str, str], str]] = {}
-    text = Path("SECURITY.md").read_text()
-    for block in (
-        text.partition("\n## Who can do what: the tables\n")[2].partition("\n## ")[0].split("\n\n")
-    ):
-        if block.startswith("| "):
-            lines = [[cell.strip() for cell in line.strip("| ").split("|")]
-                     for line in block.splitlines()]  # fmt: skip
-            (name, *columns), _, *rows = lines
-            found[name] = {
-                (row[0], column): cell
-                for row in rows
-                for column, cell in zip(columns, row[1:], strict=True)
-            }
-    return found
-
-
-TABLES = tables()
-
-
-def cells(name: str) -> Any:
-    return pytest.mark.parametrize(
-        ("who", "what", "cell"), [(*where, cell) for where, cell in TABLES[name].items()]
-    )
 
 
 def test_the_tables_are_there_and_every_cell_says_yes_or_no():
@@ -85,136 +45,16 @@ def test_the_tables_are_there_and_every_cell_says_yes_or_no():
         assert {column for _, column in table} == set(checks)
 
 
-def outcome(call: Callable[[], Any]) -> bool:
-    """Return whether a gRPC call is authorized. Its request may be rejected afterwards."""
-    code = grpc.StatusCode.OK
-    try:
-        call()
-    except grpc.RpcError as problem:
-        code = problem.code()
-    assert code in LET_IN | KEPT_OUT, code
-    return code in LET_IN
-
-
-# ---- the control plane and the data plane -------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Place:
-    """A controller, its switch, the tokens of its jobs, and a switch without a program."""
-
-    controller: str
-    switch: str
-    blank_switch: str
-    stub: Any
-    tokens: dict[str, str]
-    cables: list[str]
-
-
-@dataclass(frozen=True)
-class Caller:
-    """A caller's certificates, token of a job, and address."""
-
-    place: Place
-    identity: tls.Identity | None
-    token: str = ""
-
-
-@dataclass(frozen=True)
-class Scene:
-    """A place with TLS, where two jobs have a worker each, and one without."""
-
-    folder: Path
-    foreign: Path
-    place: Place
-    plain: Place
-    wiring: Wiring
-
-    @property
-    def stub(self) -> Any:
-        return self.place.stub
-
-    def callers(self) -> dict[str, Caller]:
-        """Return the callers of the first table."""
-        here, token = self.place, self.place.tokens["seat-a"]
-        own = {role: unchecked(self.folder, role) for role in
-               (tls.WORKER, tls.SWITCH, tls.CONTROLLER, tls.ADMIN)}  # fmt: skip
-        plain = "controller and switch without TLS"
-        return {
-            "no certificate": Caller(here, None, token),
-            "certificates of other authorities": Caller(
-                here, unchecked(self.foreign, tls.ADMIN), token
-            ),
-            "worker certificate": Caller(here, own[tls.WORKER]),
-            "worker certificate and job A's token": Caller(here, own[tls.WORKER], token),
-            "switch certificate": Caller(here, own[tls.SWITCH], token),
-            "controller certificate": Caller(here, own[tls.CONTROLLER], token),
-            "administrator certificate": Caller(here, own[tls.ADMIN]),
-            "administrator certificate and job A's token": Caller(here, own[tls.ADMIN], token),
-            f"no certificate, {plain}": Caller(self.plain, None),
-            f"no certificate and job A's token, {plain}": Caller(
-                self.plain, None, self.plain.tokens["seat-a"]
-            ),
-        }
-
-    def show(self, job: str) -> pb.Job:
-        shown: pb.Job = self.stub.GetJob(pb.GetJobRequest(name=job))
-        return shown
-
-    def switch_state(self) -> pb.Switch:
-        shown: pb.Switch = self.stub.GetSwitch(pb.GetSwitchRequest(name="tor"))
-        return shown
-
-    def dropped(self, kind: str) -> int:
-        return sum(getattr(each, kind) for each in self.switch_state().port_counters)
-
-    def address(self, cable: int) -> Address:
-        return frame_address(parse_endpoints(self.wiring.links[cable])[0])
-
-
-@contextlib.contextmanager
-def running_place(folder: Path | None) -> Iterator[Place]:
-    """Run a place. With a folder, everything uses TLS."""
-    options = tls_options(folder) if folder else []
-    with contextlib.ExitStack() as stack:
-        switch = stack.enter_context(running_switch(3, *options))
-        unused = stack.enter_context(running_switch(0, *options))
-        server = ControllerServer(
-            "127.0.0.1:0", tls.load(folder, tls.CONTROLLER) if folder else None
-        )
-        stack.callback(server.close)
-        address = f"127.0.0.1:{server.port}"
-        channel, stub = connect(address, identity=tls.load(folder, tls.ADMIN) if folder else None)
-        stack.callback(channel.close)
-        added = {"grpc_address": switch.address, "ports": range(1, 4), "lanes": LANES}
-        stub.AddSwitch(pb.AddSwitchRequest(name="tor", **added))
-        tokens = {
-            name: stub.CreateJob(
-                pb.CreateJobRequest(name=name, switch="tor", workers=1, slots=SLOTS)
-            ).token
-            for name in ("a", "b", "seat-a", "seat-b")
-        }
-        yield Place(address, switch.address, unused.address, stub, tokens, free_cables(switch))
-
-
 @pytest.fixture(scope="module")
 def scene(folder: Path, foreign: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    with contextlib.ExitStack() as stack:
-        place = stack.enter_context(running_place(folder))
-        plain = stack.enter_context(running_place(None))
-        wiring = stack.enter_context(faulty(place.cables, seed=1))
-        for name, link in zip("ab", wiring.links, strict=False):
-            agent = stack.enter_context(
-                join(place.controller, name, 0, link, token=place.tokens[name], tls=folder)
-            )
-            assert (agent.all_reduce(np.ones(10, np.float32)) == 1).all()
-        stranger = mixed(tmp_path_factory.mktemp("strangers"), folder, foreign)
-        yield Scene(folder, stranger, place, plain, wiring)
+    stranger = mixed(tmp_path_factory.mktemp("strangers"), folder, foreign)
+    with running_scene(folder, stranger) as running:
+        yield running
 
 
 @contextlib.contextmanager
 def controller_of(caller: Caller) -> Iterator[Any]:
-    with tls.channel(caller.place.controller, caller.identity) as channel:
+    with tls.channel(caller.deployment.controller, caller.identity) as channel:
         yield rpc.ControllerStub(channel)
 
 
@@ -240,7 +80,7 @@ def asks(_: Scene, caller: Caller) -> bool:
 
 def changes_jobs(_: Scene, caller: Caller) -> bool:
     def jobs() -> list[str]:
-        return [job.name for job in caller.place.stub.ListJobs(pb.ListJobsRequest()).jobs]
+        return [job.name for job in caller.deployment.stub.ListJobs(pb.ListJobsRequest()).jobs]
 
     allowed = every(
         caller, CreateJob=pb.CreateJobRequest(name="new", switch="tor", workers=1, slots=SLOTS)
@@ -272,7 +112,7 @@ def joins(job: str) -> Callable[[Scene, Caller], bool]:
 def programs(_: Scene, caller: Caller) -> bool:
     try:
         connection = SwitchConnection(
-            caller.place.blank_switch, 0, PROGRAM.p4info, lambda *_: None, caller.identity
+            caller.deployment.blank_switch, 0, PROGRAM.p4info, lambda *_: None, caller.identity
         )
     except SwitchError:
         return False
@@ -283,7 +123,7 @@ def programs(_: Scene, caller: Caller) -> bool:
 
 def reads(_: Scene, caller: Caller) -> bool:
     counter = p4rt.Entity(counter_entry=p4rt.CounterEntry())
-    with tls.channel(caller.place.switch, caller.identity) as channel:
+    with tls.channel(caller.deployment.switch, caller.identity) as channel:
         stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
         request = p4rt.ReadRequest(device_id=0, entities=[counter])
         return outcome(lambda: [*stub.Read(request, timeout=WITHIN)])
@@ -293,8 +133,8 @@ CONTROL = {
     "ask for jobs and switches": asks,
     "change jobs": changes_jobs,
     "change switches": changes_switches,
-    "join job A": joins("seat-a"),
-    "join job B": joins("seat-b"),
+    "join job A": joins("joined-a"),
+    "join job B": joins("joined-b"),
     "program the switch": programs,
     "read the switch": reads,
 }
@@ -397,84 +237,3 @@ CABLES = {
 @cells("data plane")
 def test_the_data_plane(scene: Scene, who: str, what: str, cell: str):
     assert DATA[what](scene, CABLES[who]) == (cell == "yes")
-
-
-# ---- the parameter server -----------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def parameters() -> Iterator[pbox.Server]:
-    """Run a server with two jobs of two workers, whose second seats are free."""
-    with pbox.Server(memory_bytes=1 << 24) as server, contextlib.ExitStack() as stack:
-        for name in "ab":
-            stack.enter_context(seat(server, name, 0, f"token of {name}"))
-        yield server
-
-
-def seat(server: pbox.Server, job: str, rank: int, token: str) -> pbox.Client:
-    return pbox.connect(
-        server.address, job=job, rank=rank, workers=64, quorum=1, keys=[100], token=token,
-        timeout=WITHIN,
-    )  # fmt: skip
-
-
-RANKS = iter(range(1, 64))
-
-
-def takes_a_seat(job: str) -> Callable[[pbox.Server, str], bool]:
-    def attempt(server: pbox.Server, token: str) -> bool:
-        try:
-            seat(server, job, next(RANKS), token).close()
-        except NotAuthorized:
-            return False
-        return True
-
-    return attempt
-
-
-def pushes(job: str) -> Callable[[pbox.Server, str], bool]:
-    def attempt(server: pbox.Server, token: str) -> bool:
-        with contextlib.suppress(NotAuthorized), seat(server, job, next(RANKS), token) as client:
-            client.push_pull([np.ones(100, np.float32)])
-            return True
-        # Without a seat there is no key. The only way left is to guess one at a core's port.
-        [core] = server._cores
-        with socket.create_connection(("127.0.0.1", core.port), WITHIN) as sock:
-            number = server._jobs[job].number
-            sock.sendall(
-                HEADER.pack(MAGIC, FrameKind.HELLO, next(RANKS), 16, number, 0.0) + bytes(16)
-            )
-            with contextlib.suppress(ConnectionError):
-                answer = sock.recv(1 << 10)
-                assert not answer or answer[4] == 6  # a refusal
-        return False
-
-    return attempt
-
-
-def creates_a_job(server: pbox.Server, token: str) -> bool:
-    seat(server, "new", 0, token).close()
-    return True
-
-
-def reads_metrics(server: pbox.Server, _: str) -> bool:
-    with serve_metrics(server.stats, "127.0.0.1:0") as address:
-        url = f"http://{address}/metrics"
-        with urllib.request.urlopen(url, timeout=WITHIN) as answer:
-            return b'job="a"' in answer.read()
-
-
-PARAMETERS = {
-    "read metrics": reads_metrics,
-    "create a job": creates_a_job,
-    "join job A": takes_a_seat("a"),
-    "join job B": takes_a_seat("b"),
-    "contribute to job A": pushes("a"),
-    "contribute to job B": pushes("b"),
-}
-TOKENS = {"no token": "", "job A's token": "token of a"}
-
-
-@cells("parameter server")
-def test_the_parameter_server(parameters: pbox.Server, who: str, what: str, cell: str):
-    assert PARAMETERS[what](parameters, TOKENS[who]) == (cell == "yes")

@@ -84,7 +84,7 @@ def test_the_pages_of_the_commands_have_their_options(site: Path):
 
 def test_a_link_out_of_the_documents_leads_to_the_module_or_the_file(site: Path):
     page = (site / "architecture.html").read_text()
-    assert 'href="api/innet/host/scaling.html"' in page
+    assert 'href="api/innet/host/quantizers/scaling.html"' in page
     assert 'href="source/innet/host/udp.c.html"' in page
     assert 'href="security.html"' in page
 

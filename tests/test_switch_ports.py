@@ -10,7 +10,7 @@ from mortal import MortalController, MortalSwitch, add_switch, mortal_switch, ra
 from p4.v1 import p4runtime_pb2 as p4rt
 from racks import Rack
 from scripted_worker import WITHIN, scripted
-from test_terms import Intruder, assert_sums, at_work, eventually
+from working_job import Intruder, assert_sums, at_work, eventually
 
 from innet.controller.deploy import deploy
 from innet.controller.names import all_groups

@@ -12,7 +12,7 @@ from racks import WITHIN, means, rack
 from scripted_worker import scripted
 from test_bmv2 import BMV2
 from test_bmv2 import running_switch as bmv2
-from test_terms import assert_sums, at_work, eventually, renew
+from working_job import assert_sums, at_work, eventually, renew
 
 from innet.controller.deploy import deploy
 from innet.controller.election import Candidate, SwitchTaken

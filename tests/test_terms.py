@@ -3,32 +3,19 @@
 The workers' packets go through the switch. A correct sum shows that a term works.
 """
 
-import contextlib
-import signal
 import threading
 from collections.abc import Iterator
 
 import grpc
 import pytest
-from mortal import Forwarder, MortalSwitch, mortal_switch, rack_of
-from p4.v1 import p4runtime_pb2 as p4rt
-from p4.v1 import p4runtime_pb2_grpc
-from p4runtime_client import Names, uint128
+from mortal import MortalSwitch, mortal_switch, rack_of
 from racks import Rack
-from scripted_worker import WITHIN, ScriptedWorker, scripted
+from scripted_worker import WITHIN, scripted
+from working_job import FALLBACK, LONG, SHORT, SWITCH, assert_sums, at_work, eventually, renew
 
 from innet.controller.registry import Policy
 from innet.errors import AlreadyExists, NotAuthorized, NotFound, UsageError
-from innet.p4.artifacts import artifact
 from innet.rpc import innet_pb2 as pb
-from innet.wire.layout import Kind
-
-SWITCH, FALLBACK = pb.PATH_SWITCH, pb.PATH_FALLBACK
-LONG = 60.0
-"""A lease in seconds that does not expire in a test."""
-
-SHORT = 0.5
-"""A lease in seconds that expires in a test."""
 
 
 @pytest.fixture(scope="module")
@@ -48,57 +35,6 @@ def brief(switch: MortalSwitch) -> Iterator[Rack]:
     """Yield a separate rack whose workers have short leases."""
     with mortal_switch(4) as own, rack_of(own, policy=Policy(lease_s=SHORT)) as rack:
         yield rack
-
-
-@contextlib.contextmanager
-def at_work(tor: Rack, workers: int = 2, **request) -> Iterator[list[ScriptedWorker]]:
-    """Yield the workers of a job, all of which sum in the switch. `request` has fields of the job."""
-    with contextlib.ExitStack() as stack:
-        fallback = request.pop("fallback", False)
-        job = stack.enter_context(tor.job(workers, **request))
-        made = [
-            stack.enter_context(scripted(tor, job, rank, fallback=fallback))
-            for rank in range(workers)
-        ]
-        for each in made:
-            each.invited()
-            each.admitted()
-        for each in made:
-            assert each.hear("resume").path == SWITCH
-        yield made
-
-
-def assert_sums(workers: list[ScriptedWorker], sequence: int, quorum: int = 0) -> None:
-    """Have the workers contribute, and assert that each gets the switch's sum."""
-    some = workers[: quorum or len(workers)]
-    for each in some:
-        each.contribute(0, sequence, 10**each.rank)
-    for each in workers:
-        packet = each.result()
-        assert (packet["kind"], packet["sequence"], packet["count"]) == (
-            Kind.RESULT,
-            sequence,
-            len(some),
-        )
-        assert packet["workers"] == sum(1 << one.rank for one in some)
-        assert set(packet["lanes"]) == {sum(10**one.rank for one in some)}
-
-
-def renew(workers: list[ScriptedWorker], *exchanges: int) -> None:
-    """Wait until all workers are called back, and have each report its exchange."""
-    for each, exchange in zip(workers, exchanges, strict=True):
-        each.hear("recover")
-        each.ready(exchange)
-
-
-def eventually(condition, within: float = 20.0) -> None:
-    """Wait until a condition holds."""
-    pause = threading.Event()
-    for _ in range(int(within / 0.02)):
-        if condition():
-            return
-        pause.wait(0.02)
-    raise AssertionError("it never came to hold")
 
 
 def test_workers_join_and_sum(tor: Rack):
@@ -337,167 +273,3 @@ def test_a_quorum_is_enough_for_a_sum(tor: Rack):
     with at_work(tor, 3, quorum=2) as workers:
         assert workers[0].admission.min_workers == 2
         assert_sums(workers, 1, quorum=2)
-
-
-@contextlib.contextmanager
-def mortal_rack() -> Iterator[tuple[MortalSwitch, Rack]]:
-    """Yield a switch that can be killed, and a controller in charge of it."""
-    with mortal_switch(2) as mortal, rack_of(mortal, policy=Policy(lease_s=LONG)) as rack:
-        yield mortal, rack
-
-
-def test_a_switch_that_dies_is_replaced_by_the_fallback_until_it_is_back():
-    with mortal_rack() as (mortal, own), at_work(own, fallback=True) as workers:
-        for sequence in (1, 2):
-            assert_sums(workers, sequence)
-            mortal.kill()
-            renew(workers, sequence, sequence)
-            for each in workers:
-                resume = each.hear("resume")
-                assert (resume.path, resume.exchange) == (FALLBACK, sequence)
-                assert f"no switch answers at {mortal.address}" in resume.reason
-            assert not reachable(own)
-            mortal.start()
-            renew(workers, 4, 4)
-            for each in workers:
-                assert each.hear("resume").path == SWITCH
-
-
-def reachable(tor: Rack) -> bool:
-    """Return whether the controller reaches its switch."""
-    [switch] = tor.stub.ListSwitches(pb.ListSwitchesRequest()).switches
-    return switch.reachable
-
-
-def test_a_switch_that_hangs_is_left_for_the_fallback_until_it_answers():
-    with mortal_rack() as (mortal, own), at_work(own, fallback=True) as workers:
-        mortal.process.send_signal(signal.SIGSTOP)
-        workers[0].trouble()
-        renew(workers, 1, 1)
-        for each in workers:
-            assert each.hear("resume").path == FALLBACK
-        mortal.process.send_signal(signal.SIGCONT)
-        renew(workers, 4, 4)
-        for each in workers:
-            assert each.hear("resume").path == SWITCH
-        assert_sums(workers, 1)
-
-
-def test_without_a_fallback_workers_wait_for_a_switch_that_has_died():
-    with mortal_rack() as (mortal, own), at_work(own) as workers:
-        mortal.kill()
-        renew(workers, 0, 0)
-        eventually(lambda: "has no fallback" in own.show(workers[0].job).reason)
-        mortal.start()
-        for each in workers:
-            assert each.hear("resume").path == SWITCH
-        assert_sums(workers, 1)
-
-
-def test_jobs_of_a_dead_switch_can_be_shown_deleted_and_created():
-    with mortal_rack() as (mortal, own):
-        with own.job(1) as job:
-            mortal.kill()
-            eventually(lambda: not reachable(own))
-            assert own.show(job).counters == pb.Counters()
-            assert not own.stub.GetSwitch(pb.GetSwitchRequest(name="tor")).port_counters
-        with own.job(1) as job:
-            mortal.start()
-            with scripted(own, job, 0) as worker:
-                worker.settle()
-                assert_sums([worker], 1)
-
-
-def test_nobody_notices_when_only_the_controllers_connection_breaks():
-    with (
-        mortal_switch(3) as switch,
-        contextlib.closing(Forwarder(switch.address)) as forwarder,
-        rack_of(switch, forwarder.address, policy=Policy(lease_s=LONG)) as own,
-        at_work(own) as workers,
-    ):
-        for sequence in range(1, 4):
-            forwarder.cut()
-            assert_sums(workers, sequence)
-            # A worker can join only over the controller's connection.
-            with own.job(1) as job, scripted(own, job, 0, port=3) as other:
-                other.settle()
-        assert all(each.quiet() for each in workers)
-
-
-class Intruder:
-    """Another client that writes to the switch, in its own role."""
-
-    def __init__(self, address: str) -> None:
-        self._channel = grpc.insecure_channel(address)
-        self.stub = p4runtime_pb2_grpc.P4RuntimeStub(self._channel)
-        arbitration = p4rt.StreamMessageRequest()
-        arbitration.arbitration.election_id.CopyFrom(uint128(1))
-        arbitration.arbitration.role.name = "intruder"
-        self._over = threading.Event()
-
-        def said():
-            yield arbitration
-            self._over.wait()
-
-        self._stream = self.stub.StreamChannel(said())
-        next(self._stream)
-
-    def close(self) -> None:
-        self._over.set()
-        self._channel.close()
-
-    def write(self, kind: int, *entities: p4rt.Entity) -> None:
-        updates = [p4rt.Update(type=kind, entity=each) for each in entities]
-        request = p4rt.WriteRequest(updates=updates, role="intruder", election_id=uint128(1))
-        self.stub.Write(request)
-
-    def read(self, table: str) -> list[p4rt.Entity]:
-        wanted = p4rt.Entity()
-        wanted.table_entry.table_id = NAMES.table(table).preamble.id
-        answers = self.stub.Read(p4rt.ReadRequest(entities=[wanted]))
-        return [entity for answer in answers for entity in answer.entities]
-
-    def run_afresh(self) -> None:
-        wanted = p4rt.GetForwardingPipelineConfigRequest()
-        config = self.stub.GetForwardingPipelineConfig(wanted).config
-        request = p4rt.SetForwardingPipelineConfigRequest(
-            role="intruder", election_id=uint128(1), config=config
-        )
-        request.action = p4rt.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT
-        self.stub.SetForwardingPipelineConfig(request)
-
-
-NAMES = Names(artifact(64).p4info)
-
-
-@pytest.fixture
-def intruder(switch: MortalSwitch) -> Iterator[Intruder]:
-    with contextlib.closing(Intruder(switch.address)) as made:
-        yield made
-
-
-def test_what_somebody_else_changes_in_the_switch_is_mended(tor: Rack, intruder: Intruder):
-    with at_work(tor) as workers:
-        before = {table: intruder.read(table) for table in ("workers", "replicas", "service")}
-        strange = NAMES.entry("bridge", {"destination": 77}, "forward", port=3)
-        intruder.write(p4rt.Update.DELETE, before["workers"][0], *before["replicas"])
-        intruder.write(p4rt.Update.INSERT, strange)
-
-        def mended() -> bool:
-            same = all(
-                sorted(map(str, intruder.read(t))) == sorted(map(str, e)) for t, e in before.items()
-            )
-            return same and strange not in intruder.read("bridge")
-
-        eventually(mended)
-        assert_sums(workers, 1)
-        assert all(each.quiet() for each in workers)
-
-
-def test_a_switch_that_was_made_to_begin_anew_gets_a_new_term(tor: Rack, intruder: Intruder):
-    with at_work(tor) as workers:
-        intruder.run_afresh()
-        renew(workers, 2, 2)
-        for each in workers:
-            assert each.hear("resume").exchange == 2
-        assert_sums(workers, 1)

@@ -23,7 +23,7 @@ from switches import running_switch
 
 from innet.controller.p4runtime import SwitchConnection
 from innet.errors import NotAuthorized, SwitchError
-from innet.host.agent import join
+from innet.host.join import join
 from innet.local.ports import free_tcp_port
 from innet.rpc import tls
 

@@ -162,18 +162,18 @@ def test_all_workers_begin_with_worker_0s_parameters():
 @pytest.mark.parametrize(
     ("name", "options", "complaint"),
     [
-        ("pipe", {}, "there are d-sync, ps-sync, ps-racks, pipe-sgd"),
+        ("pipe", {}, "it has to be one of d-sync, ps-sync, ps-racks, pipe-sgd"),
         ("pipe-sgd", {"k": 2}, "no option k: it has K, warmup, packing, overlap"),
-        ("pipe-sgd", {"K": 0}, "K=0"),
-        ("pipe-sgd", {"warmup": -1}, "counts steps"),
+        ("pipe-sgd", {"K": 0}, "K is 0"),
+        ("pipe-sgd", {"warmup": -1}, "a number of steps"),
         ("pipe-sgd", {"packing": "tight"}, "'packed', 'layers', or a number"),
-        ("local-sgd", {"k": 0}, "k=0"),
+        ("local-sgd", {"k": 0}, "k is 0"),
         ("softsync-sgd", {}, "needs n"),
-        ("softsync-sgd", {"n": 2}, "1 to 1 gradients"),
-        ("backup-workers", {"backups": 1}, "one has to be none"),
+        ("softsync-sgd", {"n": 2}, "it has to be 1 to 1"),
+        ("backup-workers", {"backups": 1}, "must not be a backup"),
         ("async-msgd", {}, "needs an optimizer with momentum"),
         ("async-measgd", {}, "needs an optimizer with momentum"),
-        ("easgd", {"rho": -1.0}, "attract"),
+        ("easgd", {"rho": -1.0}, "has to be positive"),
     ],
 )
 def test_what_makes_no_sense_is_refused(name, options, complaint):

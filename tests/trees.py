@@ -19,7 +19,8 @@ from racks import TIMEOUTS, WITHIN
 from switches import COMMAND
 
 from innet.controller.server import ControllerServer
-from innet.host.agent import Agent, join
+from innet.host.agent import Agent
+from innet.host.join import join
 from innet.local.ports import free_cables, free_tcp_port, port_options
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import connect, translated

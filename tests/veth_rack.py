@@ -11,7 +11,8 @@ import numpy as np
 from commands import BIN
 
 from innet.controller.server import ControllerServer
-from innet.host.agent import Agent, join
+from innet.host.agent import Agent
+from innet.host.join import join
 from innet.local.ports import free_tcp_port
 from innet.observe.checklist import check
 from innet.observe.diagnosis import diagnose

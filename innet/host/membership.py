@@ -92,7 +92,7 @@ class Membership:
         except queue.Empty:
             raise ControllerError(
                 f"no invitation has come in {self._timeout:.0f} s: a job takes new workers only "
-                "when all those of its last run have left"
+                "when all workers of its last run have left"
             ) from None
         self._request.nonce, self._lease = invitation.nonce, invitation.lease_s
         service = Address(

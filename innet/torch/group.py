@@ -19,8 +19,8 @@ from torch.distributed import (  # type: ignore[attr-defined]
 )
 
 from innet.errors import AgentClosed
-from innet.host.agent import metrics_address
 from innet.host.ddp import submit
+from innet.host.join import metrics_address
 from innet.host.tensors import ReduceOp
 from innet.system.forks import Owner
 from innet.torch.counts import GLOO, SWITCH, count

@@ -1,7 +1,6 @@
 """The C code of the cores, the client and the optimizers, compiled and declared for ctypes."""
 
 import ctypes
-from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
@@ -82,11 +81,6 @@ def library() -> ctypes.CDLL:
 def address(array: np.ndarray) -> int:
     """Return the address of an array's data."""
     return array.ctypes.data
-
-
-def pointers(arrays: Sequence[np.ndarray]) -> "ctypes.Array[ctypes.c_void_p]":
-    """Return a C array of pointers to the arrays' data, in order."""
-    return (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
 
 
 def _declare(loaded: ctypes.CDLL) -> ctypes.CDLL:
