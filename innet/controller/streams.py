@@ -40,6 +40,6 @@ class Stream:
         try:
             return self._outbox.get(timeout=within)
         except queue.Empty:
-            if self.job:  # it waits for a seat
+            if self.job:  # it waits for the next generation
                 return self._outbox.get()
-            return UsageError(f"no JoinRequest has come within {within:g} s")
+            return UsageError(f"no JoinRequest has come within {within:g} s: send it first")

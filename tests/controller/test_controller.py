@@ -72,26 +72,26 @@ def test_a_switch_runs_the_program_for_the_lanes_that_were_asked_for():
 def test_a_switch_that_is_not_there_is_an_error_and_not_kept(tor: Rack):
     with refused(SwitchOffline, r"no switch answers at 127\.0\.0\.1:1: is it running"):
         add_switch(tor, "ghost", "127.0.0.1:1")
-    with refused(NotFound, "no switch 'ghost'; there is: tor"):
+    with refused(NotFound, "no switch 'ghost'; the controller has: tor"):
         create(tor, switch="ghost")
 
 
 @pytest.mark.parametrize(
     ("fields", "kind", "why"),
     [
-        ({"name": "tor"}, AlreadyExists, "there is a switch 'tor'"),
-        ({}, AlreadyExists, "is the switch 'tor' already"),
-        ({"name": ""}, UsageError, "'' is no name for a switch"),
+        ({"name": "tor"}, AlreadyExists, "a switch named 'tor' exists already"),
+        ({}, AlreadyExists, "has been added already, as 'tor'"),
+        ({"name": ""}, UsageError, "'' is not a name for a switch"),
         ({"lanes": 65}, UsageError, "no program for 65 lanes, only for 64 and 256"),
         ({"service": pb.Address(mac="02:00:00:00:00:fe", ip="10.0.0")}, UsageError, "'10.0.0'"),
         ({"service": pb.Address(mac="02:00", ip="10.0.0.1")}, UsageError, "'02:00'"),
         (
             {"service": pb.Address(mac="02:00:00:00:00:fe", ip="10.0.0.1", udp_port=4789)},
             UsageError,
-            "UDP port 4789: the program serves 19790 only",
+            "UDP port 4789 cannot be used: the program serves 19790 only",
         ),
-        ({"address": "x" * 301}, UsageError, "is no address: write HOST:PORT"),
-        ({"address": "a\nb"}, UsageError, "is no address: write HOST:PORT"),
+        ({"address": "x" * 301}, UsageError, "is not an address: write HOST:PORT"),
+        ({"address": "a\nb"}, UsageError, "is not an address: write HOST:PORT"),
         ({"device_id": 1 << 63}, UsageError, "device id 9223372036854775808"),
     ],
 )
@@ -108,7 +108,7 @@ def test_ports_that_cannot_be_are_refused(tor: Rack, ports: list[int]):
 
 
 def test_a_switch_without_ports_is_refused(tor: Rack):
-    with refused(UsageError, "which ports does the switch have"):
+    with refused(UsageError, "a switch needs ports"):
         tor.stub.AddSwitch(pb.AddSwitchRequest(name="x", grpc_address=tor.switch.address))
 
 
@@ -127,22 +127,26 @@ def test_a_job_is_shown_and_listed_until_it_is_deleted(tor: Rack):
     assert not tor.stub.ListJobs(pb.ListJobsRequest()).jobs
     assert tor.free_slots == SLOTS
     for gone in (tor.show, tor.delete):
-        with pytest.raises(NotFound, match="no job 'training'; there is: none"):
+        with pytest.raises(NotFound, match="no job 'training'; the controller has: none"):
             gone("training")
 
 
 @pytest.mark.parametrize(
     ("wrong", "kind", "why"),
     [
-        ({"switch": "spine"}, NotFound, "no switch 'spine'; there is: tor"),
-        ({"workers": 0}, UsageError, "0 workers: a job on one switch has 1 to 32"),
-        ({"workers": 33}, UsageError, "33 workers: .* 1 to 32, as many as the bitmap has bits"),
-        ({"slots": 3}, UsageError, "3 slots: the number has to be a power of two"),
+        ({"switch": "spine"}, NotFound, "no switch 'spine'; the controller has: tor"),
+        ({"workers": 0}, UsageError, "0 workers: a job has 1 to 32"),
+        ({"workers": 33}, UsageError, "33 workers: a job has 1 to 32"),
+        ({"slots": 3}, UsageError, "3 slots: give a power of two"),
         ({"slots": 2 * SLOTS}, UsageError, f"16384 slots are more than the {SLOTS}"),
-        ({"quorum": 3}, UsageError, "a quorum of 3: the job has 2 workers; 0 is all of them"),
-        ({"lease_s": 1 << 31}, UsageError, "a lease of 2147483648 s: at most .* a year"),
-        ({"name": "a\nb"}, UsageError, "no name for a job"),
-        ({"name": "x" * 65}, UsageError, "no name for a job"),
+        (
+            {"quorum": 3},
+            UsageError,
+            "a quorum of 3 is more than the job's 2 workers: give fewer, or 0",
+        ),
+        ({"lease_s": 1 << 31}, UsageError, "a lease of 2147483648 s is too long: .* a year"),
+        ({"name": "a\nb"}, UsageError, "not a name for a job"),
+        ({"name": "x" * 65}, UsageError, "not a name for a job"),
     ],
 )
 def test_a_job_that_cannot_be_is_refused_and_takes_no_slots(tor: Rack, wrong, kind, why: str):
@@ -153,7 +157,7 @@ def test_a_job_that_cannot_be_is_refused_and_takes_no_slots(tor: Rack, wrong, ki
 
 def test_two_jobs_cannot_have_one_name_and_the_first_stays(tor: Rack):
     with tor.job(2) as job:
-        with refused(AlreadyExists, f"there is a job '{job}'"):
+        with refused(AlreadyExists, f"a job named '{job}' exists already"):
             create(tor, job)
         assert tor.free_slots == SLOTS - 32
         assert tor.show(job).workers == 2
@@ -207,7 +211,7 @@ def test_as_many_workers_are_promised_entries_as_the_tables_have_room_for(tor: R
 
 def test_as_many_jobs_have_slots_as_can_be_counted_apart(tor: Rack):
     jobs = [create(tor, f"job-{number}", workers=1, slots=1) for number in range(256)]
-    with refused(NoCapacity, "the switch has 256 jobs, no more can be counted"):
+    with refused(NoCapacity, "the switch has 256 jobs, as many as it can count"):
         create(tor, workers=1, slots=1)
     for job in jobs:
         tor.delete(job.name)
@@ -215,7 +219,7 @@ def test_as_many_jobs_have_slots_as_can_be_counted_apart(tor: Rack):
 
 def test_what_the_operator_allows_is_not_exceeded():
     with rack(1, policy=Policy(most_slots_per_job=16, most_jobs=2)) as tor:
-        with refused(NoCapacity, "32 slots: a job may have 16 at most"):
+        with refused(NoCapacity, "32 slots are more than the 16 that a job may have"):
             create(tor, slots=32)
         assert create(tor, "one", slots=0).slots == 16
         create(tor, "two", slots=16, queue=True)
@@ -232,7 +236,7 @@ def test_a_switch_is_removed_when_no_job_uses_it_and_can_be_added_again():
             tor.stub.RemoveSwitch(pb.RemoveSwitchRequest(name="tor"))
         tor.delete("a-job")
         tor.stub.RemoveSwitch(pb.RemoveSwitchRequest(name="tor"))
-        with refused(NotFound, "no switch 'tor'; there is: none"):
+        with refused(NotFound, "no switch 'tor'; the controller has: none"):
             tor.stub.GetSwitch(pb.GetSwitchRequest(name="tor"))
         again = add_switch(tor, "again", tor.switch.address)
         assert again.reachable
@@ -241,9 +245,9 @@ def test_a_switch_is_removed_when_no_job_uses_it_and_can_be_added_again():
 
 def test_an_error_names_no_more_jobs_than_fit(tor: Rack):
     jobs = [create(tor, f"job-{number:02}", workers=1, slots=1).name for number in range(25)]
-    with refused(NotFound, "there is: job-00, .*, job-19 and 5 more$"):
+    with refused(NotFound, "the controller has: job-00, .*, job-19 and 5 more$"):
         tor.show("nowhere")
-    with refused(UsageError, r"no name for a job"):
+    with refused(UsageError, r"not a name for a job"):
         tor.show("x" * 10_000)
     for job in jobs:
         tor.delete(job)
@@ -253,7 +257,9 @@ def test_a_job_that_cannot_be_kept_is_not_created(monkeypatch):
     with rack(1) as tor:
         with monkeypatch.context() as broken:
             broken.setattr(Store, "save_job", out_of_space)
-            with refused(ControllerError, "the job was not created: its state cannot be kept"):
+            with refused(
+                ControllerError, "the job was not created, because its state cannot be written"
+            ):
                 create(tor)
         assert not tor.stub.ListJobs(pb.ListJobsRequest()).jobs
         assert tor.free_slots == SLOTS

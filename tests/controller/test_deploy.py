@@ -366,11 +366,11 @@ def test_files_of_something_else_are_refused(file: str, content: str, why: str, 
     [
         ({"ports": [192]}, "own numbers up to 511 but for 68, 192, 196, 324, 452, each once"),
         ({"ports": [512]}, "own numbers up to 511"),
-        ({"lanes": 256}, "256 lanes: the program for tofino has 64"),
-        ({"device_id": 0}, "counts devices from 1; say --device-id 1"),
+        ({"lanes": 256}, "256 lanes are not possible: the program for tofino has 64"),
+        ({"device_id": 0}, "counts devices from 1; use --device-id 1"),
         ({"target": "trident"}, "there are bmv2, tofino, tofino2, tofino-sde, tofino2-sde"),
-        ({"artifact": "a\nb"}, "is no folder's name"),
-        ({"target": "bmv2"}, "no --artifact"),
+        ({"artifact": "a\nb"}, "is not a folder's name"),
+        ({"target": "bmv2"}, "leave out --artifact"),
     ],
 )
 def test_what_a_tofino_cannot_be_is_refused(fields: dict[str, Any], why: str, folder: Path):
@@ -400,7 +400,7 @@ def test_what_seals_and_what_does_not_are_not_in_one_tree(folder: Path):
         chip = (address, "--target", "tofino", "--artifact", str(folder), "--device-id", "1")
         chip += ("--ports", "128,132")
         other = (soft.address, "--ports", "1-2")
-        why = "one of them seals what it sends, and takes nothing from the other"
+        why = "one of them adds a check to its packets, and the other cannot"
         for above, below, link, said in (
             (chip, other, "top:2:128", "'leaf' is a bmv2 and its parent 'top' a tofino"),
             (other, chip, "top:128:2", "'leaf' is a tofino and its parent 'top' a bmv2"),

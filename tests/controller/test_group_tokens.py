@@ -54,8 +54,8 @@ def test_where_every_rank_has_its_own_token_it_joins_with_that_and_no_other(tor:
 @pytest.mark.parametrize(
     ("digests", "why"),
     [
-        (DIGESTS[:1], "1 digests of tokens for 2 workers"),
-        ([DIGESTS[0], DIGESTS[1][:31]], "each has one, of 32 bytes"),
+        (DIGESTS[:1], "1 token digests do not fit 2 workers"),
+        ([DIGESTS[0], DIGESTS[1][:31]], "send one of 32 bytes for each rank"),
         ([DIGESTS[0]] * 2, "two ranks have the same token"),
     ],
 )

@@ -7,7 +7,7 @@ work again.
 """
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import event, settings
@@ -26,6 +26,8 @@ from innet.controller.events import (
     Resume,
 )
 from innet.controller.jobs import Job
+from innet.controller.records import Uplink
+from innet.controller.trees import Fabric
 from innet.errors import AlreadyExists, ControllerError, NotFound, UsageError
 
 
@@ -299,11 +301,11 @@ def test_who_says_hello_too_late_for_a_generation_gets_into_the_next():
 
 def test_a_seat_has_to_exist_and_to_be_free():
     told = working()
-    with pytest.raises(UsageError, match="rank 2: the job has 2 workers, from 0 on"):
+    with pytest.raises(UsageError, match="no rank 2: the job has 2 workers, with ranks from 0 on"):
         told.join(2)
     with pytest.raises(AlreadyExists, match="has a worker 1 already"):
         told.join(1)
-    with pytest.raises(NotFound, match="this worker's stay in the job 'job' is over"):
+    with pytest.raises(NotFound, match="this worker has left the job 'job' meanwhile"):
         told.do("rejoin", 555, fallback=False)
 
 
@@ -315,7 +317,7 @@ def test_two_workers_at_one_address_cannot_be_told_apart():
     told.do("hello", 101, where(0))
     [end] = told.last
     assert isinstance(end.problem, AlreadyExists)
-    assert "worker 0 has this very address" in str(end.problem)
+    assert "worker 0 has the same address" in str(end.problem)
     assert [each.rank for each in told.job.roster.admitted] == [0]
 
 
@@ -348,7 +350,7 @@ def test_workers_that_cannot_be_where_they_say_end_their_generation():
     told.do("ready", 101, told.job.term, 5)
     told.settle()
     assert {type(each.problem) for each in told.last} == {ControllerError}
-    assert "exchanges 3 to 5, which cannot be" in str(told.last[0].problem)
+    assert "exchanges 3 to 5, more than one apart" in str(told.last[0].problem)
     assert not told.job.roster.workers
 
 
@@ -427,6 +429,30 @@ def test_a_quorum_on_the_fallback_cannot_go_on_there_without_one():
     told.switch_changed(None)
     told.settle()
     assert told.resume(0).path == SWITCH
+
+
+def test_who_is_left_in_a_tree_still_gets_the_results_that_its_switch_has():
+    fabric = Fabric.of(
+        ("top", "a", "b"), {"a": (Uplink("top", 9, 1),), "b": (Uplink("top", 9, 2),)}
+    )
+    job = Job(replace(spec(), others=("a", "b")), 7, INVITATION, fabric, SLOT_RANGE, 0.0)
+    for switch in fabric.uplinks:
+        job.switch_changed(switch, None, 0.0)
+    for rank, switch in enumerate("ab"):
+        job.join(rank, 100 + rank, 0.0, fallback=False)
+        assert job.assignment("a", 0.0).shares == ()
+        job.hello(100 + rank, replace(where(rank), switch=switch), 0.0)
+    for switch in fabric.uplinks:
+        job.cells_cleared(switch, job.term, 0.0)
+    assert job.path == SWITCH
+    assert job.assignment("a", 0.0).shares[0].uplink
+    assert job.assignment("top", 0.0).ranks == {0, 1}
+    job.leave(101, "it has left the job", 0.0)
+    assert job.roster.ending
+    [share] = job.assignment("a", 0.0).shares
+    assert (share.ranks, share.uplink, share.awaited) == ({0}, None, 2)
+    assert not job.assignment("b", 0.0).shares
+    assert not job.assignment("top", 0.0).shares
 
 
 def test_a_job_that_nobody_is_in_expires():

@@ -58,7 +58,10 @@ def test_streams_on_which_nothing_is_said_give_way_to_workers(tor: Rack):
         for call in calls:
             if call.ended.is_set():
                 assert call.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
-                assert call.details() == "no JoinRequest has come, and others want to join"
+                assert (
+                    call.details()
+                    == "no JoinRequest has come, and others want to join: send it first"
+                )
         with at_work(tor, 2):
             pass
 
@@ -97,7 +100,7 @@ def test_the_host_with_most_silent_streams_gives_way_first():
         next(made[1].events(WITHIN))
     for stream in (made[0], made[2], made[3]):
         streams.heard(stream)
-    with pytest.raises(NoCapacity, match="3 workers have joined, no more are served"):
+    with pytest.raises(NoCapacity, match="3 workers have joined, as many as the controller serves"):
         streams.open(Stream(Connection()), "a")
     streams.close(made[0])
     streams.open(Stream(Connection()), "a")

@@ -40,7 +40,7 @@ def deployed(address: str, *, force: bool = False, lanes: int = 64) -> list[str]
 
 def test_deploy_refuses_a_switch_that_a_controller_manages_and_its_workers_notice_nothing(switch):
     with rack_of(switch, policy=Policy(lease_s=WITHIN)) as tor, at_work(tor) as workers:
-        with pytest.raises(SwitchTaken, match=r"a controller is in charge .* or say --force"):
+        with pytest.raises(SwitchTaken, match=r"a controller is in charge .* or use --force"):
             deployed(switch.address)
         assert_sums(workers, 1)
         assert all(each.quiet() for each in workers)

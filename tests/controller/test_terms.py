@@ -161,7 +161,7 @@ def test_a_stay_that_is_over_does_not_go_on(tor: Rack):
     with (
         tor.job(2) as job,
         scripted(tor, job, 0, nonce=12345) as worker,
-        pytest.raises(NotFound, match=f"this worker's stay in the job {job!r} is over"),
+        pytest.raises(NotFound, match=f"this worker has left the job {job!r} meanwhile"),
     ):
         worker.hear("invitation")
 
@@ -185,7 +185,7 @@ def test_a_worker_that_comes_back_takes_its_seat_from_its_old_stream(tor: Rack):
         ({"ready": pb.Ready()}, "has to begin with a JoinRequest"),
         ({"trouble": pb.Trouble()}, "has to begin with a JoinRequest"),
         ({}, "has to begin with a JoinRequest"),
-        ({"join": pb.JoinRequest(job="x" * 65)}, "is no name for a job"),
+        ({"join": pb.JoinRequest(job="x" * 65)}, "is not a name for a job"),
         ({"join": pb.JoinRequest(job="x", token="x" * 257)}, "a token of 257 characters"),
     ],
 )

@@ -92,3 +92,16 @@ def test_every_slot_has_one_top_where_all_workers_are(workers, size):
                 above = here[share.uplink.parent].contributors
                 [mine] = [each for each in above if each.where.port == share.uplink.parent_port]
                 assert mine.members == share.members, switch
+
+
+@given(st.integers(0, 32), st.integers(1, 32))
+def test_one_switch_is_a_tree_of_one_node_whoever_has_come(here, quorum):
+    fabric, slot_range = Fabric.below("other", RACKS), SlotRange(0, 32, 32)
+    workers = at(*["other"] * here)
+    found = shares(
+        fabric.trees({each.switch for each in workers.values()}), slot_range, workers, quorum
+    )
+    [(switch, [share])] = found.items()
+    assert (switch, share.first_slot, share.slots, share.uplink) == ("other", 32, 32, None)
+    assert share.ranks == {*range(here)}
+    assert share.awaited == share.total == quorum

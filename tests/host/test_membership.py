@@ -34,7 +34,7 @@ def test_a_seat_has_to_exist_and_to_be_free(tor: Rack):
     with tor.job(2) as job, tor.join(job, 1):
         assert list(tor.show(job).joined) == [1]
         for rank, kind, why in (
-            (2, UsageError, "rank 2: the job has 2 workers, from 0 on"),
+            (2, UsageError, "no rank 2: the job has 2 workers, with ranks from 0 on"),
             (-1, UsageError, "rank -1 is negative: ranks count from 0"),
             (1, AlreadyExists, f"the job '{job}' has a worker 1 already"),
         ):

@@ -123,7 +123,7 @@ def test_a_name_that_means_something_to_a_shell_is_refused(name: str):
         (pb.JoinRequest(job=name), validation.check_join),
     ):
         with pytest.raises(
-            UsageError, match=r"is no name for a (job|switch): write 1 to 64 letters"
+            UsageError, match=r"is not a name for a (job|switch): use 1 to 64 letters"
         ):
             check(request)
 
@@ -145,7 +145,9 @@ def test_a_switch_is_removed_and_can_be_added_again(switch: Switch):
             add = f"switch add tor {own.address} --ports 1"
             create = "job create j --switch tor --workers 1"
             innet(add)
-            assert "32 slots: a job may have 16 at most" in innet(f"{create} --slots 32", code=2)
+            assert "32 slots are more than the 16 that a job may have" in innet(
+                f"{create} --slots 32", code=2
+            )
             assert "slots 0 to 15 of tor" in innet(create)
             more = "job create more --switch tor --workers 1"
             assert "there are 1 jobs, and no more are allowed" in innet(more, code=2)
@@ -159,18 +161,24 @@ def test_a_switch_is_removed_and_can_be_added_again(switch: Switch):
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        ("job create j --switch tor --workers 2 --quorum 3", "a quorum of 3: the job has 2"),
-        ("switch show nowhere", "no switch 'nowhere'; there is: tor"),
-        ("switch remove nowhere", "no switch 'nowhere'; there is: tor"),
-        ("job create j --switch tor --workers 33", "33 workers: .* as the bitmap has bits"),
+        (
+            "job create j --switch tor --workers 2 --quorum 3",
+            "a quorum of 3 is more than the job's 2 workers",
+        ),
+        ("switch show nowhere", "no switch 'nowhere'; the controller has: tor"),
+        ("switch remove nowhere", "no switch 'nowhere'; the controller has: tor"),
+        ("job create j --switch tor --workers 33", "33 workers: a job has 1 to 32"),
         ("job create j --switch tor --workers 0", "0 workers"),
-        ("job create j --switch spine --workers 2", "no switch 'spine'; there is: tor"),
+        ("job create j --switch spine --workers 2", "no switch 'spine'; the controller has: tor"),
         ("job create j --switch tor --workers 2 --slots 100", "100 slots: .* a power of two"),
-        ("job show nowhere", "no job 'nowhere'; there is: "),
+        ("job show nowhere", "no job 'nowhere'; the controller has: "),
         ("job delete nowhere", "no job 'nowhere'"),
-        ("switch add tor 127.0.0.1:1 --ports 1", "there is a switch 'tor'"),
+        ("switch add tor 127.0.0.1:1 --ports 1", "a switch named 'tor' exists already"),
         ("switch add new 127.0.0.1:1 --ports 1 --lanes 65", "no program for 65 lanes"),
-        ("switch add new 127.0.0.1:1 --ports 1 --service-ip ten", "'ten' are no MAC and IPv4"),
+        (
+            "switch add new 127.0.0.1:1 --ports 1 --service-ip ten",
+            "'ten' are not a MAC and an IPv4",
+        ),
         ("switch add new 127.0.0.1:1 --ports one", "ports 'one': write them as in 1-4,7"),
     ],
 )
