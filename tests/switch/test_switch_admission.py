@@ -62,7 +62,7 @@ def test_large_messages_of_a_client_that_is_not_primary_take_no_memory(switch):
 @pytest.mark.usefixtures("controller")
 def test_what_anybody_may_ask_has_to_be_short(switch):
     entity = p4rt.ReadRequest(entities=[p4rt.Entity(table_entry=p4rt.TableEntry(table_id=1))])
-    content = entity.SerializeToString() * admission.MOST_BYTES_OF_OTHERS
+    content = entity.SerializeToString() * admission.MAX_BYTES_OF_OTHERS
     with grpc.insecure_channel(switch.address, [("grpc.max_send_message_length", -1)]) as channel:
         read = channel.unary_stream("/p4.v1.P4Runtime/Read")
         code, _ = refusal(lambda: list(read(content, timeout=WITHIN)))
@@ -94,9 +94,9 @@ def test_a_p4info_of_too_many_tables_is_refused(controller):
 
 
 def test_a_p4info_of_too_many_bytes_is_refused(controller):
-    code, message = refusal(controller.configure, with_tables(1, "x" * (admission.MOST_INFO + 1)))
+    code, message = refusal(controller.configure, with_tables(1, "x" * (admission.MAX_INFO_BYTES + 1)))
     assert code == grpc.StatusCode.INVALID_ARGUMENT
-    assert f"bytes: {admission.MOST_INFO} are the most" in message
+    assert f"bytes: {admission.MAX_INFO_BYTES} are the most" in message
 
 
 @pytest.mark.parametrize("bits", [-1, 1 << 30, 33])

@@ -83,7 +83,7 @@ def test_an_election_id_that_another_client_has_ends_the_stream(switch, primary)
     with Controller(switch.address, device=DEVICE) as double:
         code, message = refusal(double.arbitrate, primary.election)
     assert code == grpc.StatusCode.INVALID_ARGUMENT
-    assert f"{primary.election} is another client's" in message
+    assert f"{primary.election} belongs to another controller" in message
     assert primary.arbitrate(primary.election).status.code == code_pb2.OK
 
 

@@ -1,21 +1,8 @@
-"""The error of the P4Runtime service: a gRPC status code and a sentence."""
+"""The refusals of the P4Runtime service, by kind."""
 
 import grpc
 
-from innet.errors import InnetError
-
-
-class Refusal(InnetError):
-    """A P4Runtime request, or one update of it, that the switch does not carry out."""
-
-    def __init__(self, code: grpc.StatusCode, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-    @property
-    def number(self) -> int:
-        """Return the code's number in google.rpc.Code."""
-        return int(self.code.value[0])
+from innet.rpc.status import Refusal
 
 
 def invalid(message: str) -> Refusal:
@@ -41,3 +28,18 @@ def forbidden(message: str) -> Refusal:
 def unsupported(message: str) -> Refusal:
     """Return a refusal of a request for something that the switch does not have."""
     return Refusal(grpc.StatusCode.UNIMPLEMENTED, message)
+
+
+def exhausted(message: str) -> Refusal:
+    """Return a refusal of a request for more than there is room for."""
+    return Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, message)
+
+
+def out_of_range(message: str) -> Refusal:
+    """Return a refusal of a number that is too small or too large."""
+    return Refusal(grpc.StatusCode.OUT_OF_RANGE, message)
+
+
+def failed_precondition(message: str) -> Refusal:
+    """Return a refusal of a request that needs something else to be done first."""
+    return Refusal(grpc.StatusCode.FAILED_PRECONDITION, message)
