@@ -406,7 +406,7 @@ def test_a_seat_has_to_exist_and_to_be_free():
         told.join(2)
     with pytest.raises(AlreadyExists, match="has a worker 1 already"):
         told.join(1)
-    with pytest.raises(NotFound, match="this worker's stay in the job 'job' is over"):
+    with pytest.raises(NotFound, match="this worker's membership in the job 'job' is over"):
         told.do("rejoin", 555, fallback=False)
 
 

@@ -161,7 +161,7 @@ def test_a_stay_that_is_over_does_not_go_on(tor: Rack):
     with (
         tor.job(2) as job,
         scripted(tor, job, 0, nonce=12345) as worker,
-        pytest.raises(NotFound, match=f"this worker's stay in the job {job!r} is over"),
+        pytest.raises(NotFound, match=f"this worker's membership in the job {job!r} is over"),
     ):
         worker.hear("invitation")
 

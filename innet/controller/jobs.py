@@ -123,7 +123,7 @@ class Job:
         worker = self.roster.find(nonce)
         if not worker:
             raise NotFound(
-                f"this worker's stay in the job {self.spec.name!r} is over: it has to join anew"
+                f"this worker's membership in the job {self.spec.name!r} is over: join again"
             )
         worker.heard, worker.fallback, worker.notified = now, fallback, False
         actions = self.roster.add(worker)
