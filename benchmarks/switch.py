@@ -211,7 +211,7 @@ def _enter(engine: Engine, table: str, key: list[int], action: str, args: list[i
     names = {each.id: each.name for each in engine.program.actions}
     number = next(each for each in layout.actions if names[each].endswith(f".{action}"))
     masks = [(1 << field.bits) - 1 for field in layout.keys]
-    engine.insert(layout.name, key, masks, 1, number, args)
+    engine.entries.insert(layout.name, key, masks, 1, number, args)
 
 
 def main(

@@ -225,7 +225,7 @@ class _Embedded(_P4Runtime):
         self._far[port].send(frame)
         self._sent[port] += 1
         # A reader sees the count change only after all of a packet's effects have been sent.
-        while self.engine.port_counts(port).inward.packets < self._sent[port]:
+        while self.engine.port_counts(port).received.packets < self._sent[port]:
             pass
         return sorted((port, frame) for port in PORTS for frame in _waiting(self._far[port]))
 

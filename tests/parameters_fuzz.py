@@ -55,9 +55,9 @@ def run(seed: int, frames: int) -> dict[str, int]:
             room = libc.malloc(len(left))
             ctypes.memmove(room, left, len(left))
             function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32)(
-                kept.outward.function
+                kept.egress_hook.function
             )
-            function(kept.outward.context, room, len(left))
+            function(kept.egress_hook.context, room, len(left))
             libc.free(room)
         return kept.counts()
 

@@ -337,7 +337,7 @@ def dry(*options: str) -> tuple[str, ...]:
 
 
 def test_what_a_tofino_lacks_is_said(folder: Path):
-    refuse("name its folder with --artifact; .* docs/deploy-tofino.md", "innet",
+    refuse("name the folder with --artifact; .* docs/deploy-tofino.md", "innet",
            *dry("--target", "tofino"))  # fmt: skip
     (folder / "pipe/tofino.bin").unlink()
     (folder / "bfrt.json").unlink()

@@ -77,7 +77,7 @@ def test_a_slow_uplink_is_the_bottleneck():
 def test_workers_that_are_alike_count_as_many(racks: int):
     """A loss too rare to happen keeps equal workers apart, and gives the same time."""
     scenario = Scenario(8, chunks(60), LINE, SLOTS, racks, timeout=1.0)
-    apart = dataclasses.replace(scenario, line=dataclasses.replace(LINE, loss=1e-12))
+    apart = dataclasses.replace(scenario, link=dataclasses.replace(LINE, loss=1e-12))
     one, many = simulate(scenario), simulate(apart)
     assert many.lost == 0
     assert one.seconds == pytest.approx(many.seconds)

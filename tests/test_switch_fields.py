@@ -133,8 +133,10 @@ def mark(switch: OnePort, table: str, values: Sequence[int], masks: Sequence[int
     """Add an entry that marks the packets which match it."""
     engine = switch.engine
     names = {each.id: each.name for each in engine.program.actions}
-    see = next(each for each in engine.table(table).actions if names[each] == "WideIngress.see")
-    engine.insert(table, values, masks, 1, see, (what,))
+    see = next(
+        each for each in engine.entries.table(table).actions if names[each] == "WideIngress.see"
+    )
+    engine.entries.insert(table, values, masks, 1, see, (what,))
 
 
 @pytest.fixture(scope="module")

@@ -175,7 +175,7 @@ def running(*, tracing: bool) -> Iterator[OnePort]:
     cable.settimeout(ANSWERS_WITHIN)
     engine = Engine(TEXT, tracing=tracing)
     for number in range(ACTIONS):
-        engine.insert("choice", [number], [0xFFFFFFFF], 1, number, [])
+        engine.entries.insert("choice", [number], [0xFFFFFFFF], 1, number, [])
     with contextlib.closing(port), cable, contextlib.closing(engine):
         engine.start([port])
         yield OnePort(engine, cable)
@@ -193,7 +193,9 @@ def test_a_loop_does_what_its_steps_do_one_by_one(capfd: pytest.CaptureFixture[s
                 assert looped.ask(frame) == traced.ask(frame), body(number)
         for k in range(ROUNDS):
             name = f"r_{k}"
-            assert looped.engine.register(name, 0, CELLS) == traced.engine.register(name, 0, CELLS)
+            assert looped.engine.arrays.register(name, 0, CELLS) == traced.engine.arrays.register(
+                name, 0, CELLS
+            )
     capfd.readouterr()  # the trace
 
 

@@ -86,7 +86,7 @@ def test_the_rule_of_highest_priority_wins_and_of_equal_ones_the_first(seed):
         for number in range(40):
             rule = some_rule(chance, chance.randrange(1, 6))
             prefix = 0xFFFFFFFF ^ (0xFFFFFFFF >> rule.prefix)
-            place = port.engine.insert(
+            place = port.engine.entries.insert(
                 RULES,
                 (rule.low, rule.kind, rule.address, rule.port),
                 (rule.high, rule.mask, prefix, 0xF),
@@ -98,7 +98,7 @@ def test_the_rule_of_highest_priority_wins_and_of_equal_ones_the_first(seed):
             placed[place] = number, rule
             if chance.random() < 0.3:
                 gone = chance.choice([*placed])
-                port.engine.remove(RULES, gone)
+                port.engine.entries.remove(RULES, gone)
                 del placed[gone]
         for _ in range(400):
             packet = (
@@ -122,12 +122,12 @@ def test_of_many_entries_too_each_goes_to_the_lowest_place_that_is_free():
         def insert() -> int:
             act = action(port.engine, "set_result")
             values, masks = (0, 0, 0, 0), (0xFFF, 0, 0, 0)
-            return port.engine.insert(RULES, values, masks, 1, act, [0])
+            return port.engine.entries.insert(RULES, values, masks, 1, act, [0])
 
         assert [insert() for _ in range(5000)] == [*range(5000)]
         gone = chance.sample(range(5000), 300)
         for place in gone:
-            port.engine.remove(RULES, place)
+            port.engine.entries.remove(RULES, place)
         assert [insert() for _ in range(302)] == [*sorted(gone), 5000, 5001]
 
 
@@ -168,7 +168,7 @@ def test_ranges_that_make_no_sense_are_refused(controller):
 def boxes() -> Iterator[OnePort]:
     with running("match_two_ranges") as port:
         for number, ((low, high), (first, last)) in enumerate(BOXES):
-            port.engine.insert(
+            port.engine.entries.insert(
                 "TestIngress.boxes", (low, first), (high, last), 10 - number,
                 action(port.engine, "set_result"), [number],
             )  # fmt: skip
@@ -242,7 +242,7 @@ def test_initial_entries_have_the_priorities_that_the_program_says(switch, contr
 def test_fields_of_a_header_that_is_not_valid_match_as_zeros():
     with running("match_invalid") as port:
         for number, (value, valid) in enumerate(((0, 0), (0, 1), (5, 0), (5, 1)), start=1):
-            port.engine.insert(
+            port.engine.entries.insert(
                 "TestIngress.values", (value, valid), (0xFFFF, 1), 1,
                 action(port.engine, "set_result"), [number],
             )  # fmt: skip

@@ -141,7 +141,7 @@ racks: [{switch: tor, hosts: 1, link: {cap: tbf}}]
         ("racks: []\n", "switches: Field required"),
         (ONE_RACK + "hosts: 3\n", "file.yaml:3: hosts: this field is unknown"),
         (ONE_RACK + "lanes: 100\n", "file.yaml:3: lanes: Input should be 64 or 256"),
-        (ONE_RACK + "slots: 100\n", "file.yaml:3: slots: 100 slots: it has to be a power of two"),
+        (ONE_RACK + "slots: 100\n", "file.yaml:3: slots: 100 slots: give a power of two"),
         (ONE_RACK + "link: {rate: 1mb}\n", "file.yaml:3: link.rate: '1mb' is not a rate: write it like"),
         (ONE_RACK + "link: {rate: 1bit}\n", "file.yaml:3: link.rate: Input should be greater"),
         (ONE_RACK + "link: {cap: red}\n", "file.yaml:3: link.cap: Input should be 'tbf' or 'htb'"),

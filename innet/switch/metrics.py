@@ -13,16 +13,16 @@ from innet.telemetry.prometheus import serve
 
 _PORT_COUNTERS: dict[str, tuple[str, Callable[[PortStats], int]]] = {
     "innet_switch_port_receive_packets": (
-        "Packets that came in.", lambda port: port.counts.inward.packets
+        "Packets that came in.", lambda port: port.counts.received.packets
     ),
     "innet_switch_port_receive_bytes": (
-        "Bytes that came in.", lambda port: port.counts.inward.bytes
+        "Bytes that came in.", lambda port: port.counts.received.bytes
     ),
     "innet_switch_port_transmit_packets": (
-        "Packets that went out.", lambda port: port.counts.outward.packets
+        "Packets that went out.", lambda port: port.counts.sent.packets
     ),
     "innet_switch_port_transmit_bytes": (
-        "Bytes that went out.", lambda port: port.counts.outward.bytes
+        "Bytes that went out.", lambda port: port.counts.sent.bytes
     ),
 }  # fmt: skip
 

@@ -133,7 +133,7 @@ class Job:
             case CoreEvent.SILENT:
                 self.end(self._silent(rank))
             case CoreEvent.BROKE:
-                self._broke(rank, VIOLATIONS[event["rule"]])
+                self._broke(rank, VIOLATIONS[int(event["rule"])])
 
     def end(self, why: InnetError | None) -> None:
         """Tell all workers why, if there is a reason, and free the job's memory."""

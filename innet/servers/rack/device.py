@@ -17,7 +17,7 @@ class ServerDevice(Device):
     """A :class:`Device` whose outgoing results pass through the parameters."""
 
     def __init__(self, parameters: Parameters, *device: Any) -> None:
-        super().__init__(*device, outward=parameters.outward)
+        super().__init__(*device, egress_hook=parameters.egress_hook)
         self._parameters = parameters
 
     def write(

@@ -9,7 +9,7 @@ from typing import Self
 from innet.native.compiler import compile_library
 from innet.native.constants import Constants
 from innet.servers.pbox.native import FLAGS, OPTIMIZER_CONSTANTS
-from innet.switch.engine import Outward
+from innet.switch.engine import EgressHook
 from innet.system.packaged import read
 from innet.wire import parameters
 from innet.wire.check import weight, weights
@@ -70,10 +70,10 @@ class Parameters:
             raise MemoryError
 
     @property
-    def outward(self) -> Outward:
+    def egress_hook(self) -> EgressHook:
         """Return the function that the switch's packet loop is to call."""
         function = ctypes.cast(self._library.parameters_outward, ctypes.c_void_p).value or 0
-        return Outward(function, self._parameters)
+        return EgressHook(function, self._parameters)
 
     def serve(self, address: int) -> None:
         """Set the switch's IPv4 address. Before that no frame is answered."""

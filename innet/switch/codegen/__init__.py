@@ -6,22 +6,15 @@ The generated file reads top down like the P4 program: headers and registers (`d
 and `scope`. `names` keeps the program's own text out of the C.
 """
 
-from innet.errors import UnsupportedProgram
-from innet.switch import ir, limits
+from innet.switch import ir
 from innet.switch.codegen import checksums, controls, data, externs, packet, replication
-from innet.switch.codegen.controls import key_bytes, key_sizes
 from innet.switch.codegen.headers import Headers
 from innet.switch.codegen.parsing import Parsing
 from innet.switch.codegen.registers import Registers
 from innet.switch.codegen.scope import Scope
 from innet.switch.codegen.steps import Steps
 from innet.switch.constants import NO_ACTION
-
-__all__ = ["generate", "key_bytes", "key_sizes"]
-
-_NONSENSE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError,
-             StopIteration)  # fmt: skip
-"""The exceptions that a malformed program causes: by unknown names, and by parts of the wrong type."""
+from innet.switch.layout import key_bytes, value_set_bytes
 
 
 def generate(program: ir.Program, *, tracing: bool = False) -> str:
@@ -29,15 +22,6 @@ def generate(program: ir.Program, *, tracing: bool = False) -> str:
 
     With `tracing`, the program logs what it does with every packet. Raises UnsupportedProgram.
     """
-    try:
-        return _text(program, tracing=tracing)
-    except RecursionError:
-        raise UnsupportedProgram(limits.TOO_DEEP) from None
-    except _NONSENSE as problem:
-        raise UnsupportedProgram(f"malformed BMv2 JSON: {problem!r}") from problem
-
-
-def _text(program: ir.Program, *, tracing: bool) -> str:
     scope = Scope(program, tracing=tracing)
     program = scope.program
     banks = data.banks(program.registers)
@@ -65,7 +49,7 @@ def _text(program: ir.Program, *, tracing: bool) -> str:
 
 
 def _includes(scope: Scope) -> list[str]:
-    limbs = max(2, -(-scope.expressions.limb_bits // 64))
+    limbs = max(2, -(-scope.expressions.arithmetic.limb_bits // 64))
     return ['#include "switch.h"', f"#define LIMBS {limbs}", '#include "limbs.h"', ""]
 
 
@@ -76,7 +60,7 @@ def _description(scope: Scope, banks: list[data.Bank], header_bytes: int) -> Non
     ]
     # The value sets follow the tables. To the runtime they are tables without actions.
     keys = [key_bytes(each) for each in tables]
-    keys += [each.key_bytes for each in scope.program.value_sets]
+    keys += [value_set_bytes(each) for each in scope.program.value_sets]
     defaults += [NO_ACTION] * len(scope.program.value_sets)
     sizes = [0 if counter.table else counter.size for counter in counters]
     scope.emit(

@@ -9,7 +9,7 @@ from innet.switch.codegen import fields
 from innet.switch.codegen.scope import Scope
 from innet.switch.codegen.steps import Steps
 from innet.switch.codegen.text import c_number, c_string
-from innet.switch.expressions import bytes_literal
+from innet.switch.expressions.number import bytes_literal
 
 SIGNATURE = "struct sw *sw, const struct phv *p, const u8 *rest, u32 rest_bytes"
 
@@ -72,7 +72,7 @@ class Externs:
             return f"{{(u128){number.text}, false}}"
         if number.exact:
             return f"{{(u128)(i128){number.text}, true}}"
-        self._scope.expressions.looked_at(number)
+        self._scope.expressions.arithmetic.need_limbs(number)
         words = f"((struct limbs[]){{{number.limbs}}})->word"  # lives until the end of the block
         return f"{{.is_signed = true, .count = LIMBS, .words = {words}}}"
 

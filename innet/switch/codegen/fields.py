@@ -8,8 +8,11 @@ at a byte.
 from innet.errors import UnsupportedProgram
 from innet.switch import ir
 from innet.switch.codegen.scope import Scope
-from innet.switch.codegen.text import c_type, storage_bits
-from innet.switch.expressions import Expressions, bytes_literal, is_bytes
+from innet.switch.codegen.text import c_type
+from innet.switch.expressions.byte_arrays import is_bytes
+from innet.switch.expressions.number import bytes_literal
+from innet.switch.expressions.rendering import Expressions
+from innet.switch.layout import argument_offset
 
 
 def declaration(field: ir.FieldType) -> str:
@@ -56,7 +59,7 @@ def put(place: str, kind: ir.FieldType, number: str) -> str:
     """Return a statement that sets a field to the lowest bits of a u64."""
     if is_bytes(kind):
         return f"rt_set_bytes({place}, {size(kind)}, {number});"
-    if kind.bits < storage_bits(kind.bits):
+    if kind.bits < 64 and kind.bits not in (8, 16, 32):
         number = f"({number}) & {hex((1 << kind.bits) - 1)}u"
     return f"{place} = ({c_type(kind.bits)})({number});"
 
@@ -67,7 +70,7 @@ def assign(scope: Scope, place: str, kind: ir.FieldType, value: ir.Expr) -> str:
     if is_bytes(kind):
         return _assign_bytes(expressions, place, kind, value)
     if isinstance(value, ir.ParamRef):
-        at = ir.argument_place(expressions.params, value.index)
+        at = argument_offset(expressions.params, value.index)
         text = f"rt_wide_arg(a, {at})" if kind.bits > 64 else f"a[{at}]"
         return f"{place} = ({c_type(kind.bits)}){text};"
     return f"{place} = ({c_type(kind.bits)})({expressions.stored(value, kind.bits)});"
@@ -89,7 +92,7 @@ def _assign_bytes(expressions: Expressions, place: str, kind: ir.FieldType, valu
     number = expressions.number(value)
     if number.unsigned:
         return f"rt_set_bytes({place}, {count}, {expressions.u128(value)});"
-    expressions.looked_at(bits=kind.bits)
+    expressions.arithmetic.need_limbs(bits=kind.bits)
     return f"limbs_store({place}, {kind.bits}, {number.limbs});"
 
 

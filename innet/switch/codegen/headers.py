@@ -82,9 +82,10 @@ class Headers:
         self._emit(*(f"{other} = false;" for other in place.rivals))
 
     def assign_varbit(self, target: ir.FieldRef, source: ir.Expr) -> None:
-        """Set a varbit to another of its type."""
-        if not isinstance(source, ir.FieldRef):
-            raise UnsupportedProgram(f"{source} in a varbit")
+        """Set a varbit to another of its width."""
+        kind = self._scope.expressions.field_type
+        if not isinstance(source, ir.FieldRef) or not _are_varbits(kind(target), kind(source)):
+            raise UnsupportedProgram("a varbit can only be set to another one of its width")
         to, of = self._scope.place(target), self._scope.value(source)
         self._emit(f"memmove({to}, {of}, sizeof {to});")
         length = self._scope.header_place(source.header, reading=True).varbit_bytes
@@ -142,3 +143,7 @@ def _moved(array: str, to: int, of: int, count: int) -> str:
 
 def _header(operand: Header) -> str | ir.Element:
     return operand.name if isinstance(operand, ir.Name) else operand
+
+
+def _are_varbits(kind: ir.FieldType, other: ir.FieldType) -> bool:
+    return kind.varbit and other.varbit and kind.bits == other.bits

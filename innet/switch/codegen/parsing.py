@@ -11,7 +11,9 @@ from innet.switch.codegen.references import fields_in
 from innet.switch.codegen.scope import HeaderPlace, Scope
 from innet.switch.codegen.steps import Steps
 from innet.switch.codegen.text import c_number
-from innet.switch.expressions import bytes_literal, is_bytes
+from innet.switch.expressions.byte_arrays import is_bytes
+from innet.switch.expressions.number import bytes_literal
+from innet.switch.layout import value_set_bytes
 
 _CORE_ERRORS = (
     "NoError", "PacketTooShort", "NoMatch", "StackOutOfBounds", "HeaderTooShort", "ParserTimeout",
@@ -229,7 +231,7 @@ class Parsing:
             shown = self._scope.names.shown(name)
             raise UnsupportedProgram(f"value set {shown} is not as wide as the select keys")
         with self._scope.block(""):
-            size = value_set.key_bytes
+            size = value_set_bytes(value_set)
             self._emit(f"u8 key[{size}] __attribute__((aligned(8))) = {{0}};")
             offset = 0
             for i, (_, bits) in enumerate(state.keys):

@@ -9,7 +9,7 @@ from innet.switch.codegen.names import Names, renamed
 from innet.switch.codegen.references import fields_in
 from innet.switch.codegen.temporaries import temporaries
 from innet.switch.codegen.text import Text, c_string
-from innet.switch.expressions import Expressions
+from innet.switch.expressions.rendering import Expressions
 
 STANDARD = "standard_metadata"
 _WORD = 64
@@ -146,10 +146,13 @@ class Scope:
 
     def standard(self, field: str) -> str:
         """Return the C lvalue of a field of standard metadata. Raises UnsupportedProgram."""
-        found = self.headers[self._standard].field(self.names.of(field))
-        if found.bits > _WORD:
-            raise UnsupportedProgram(f"{STANDARD}.{field} has {found.bits} bits, more than {_WORD}")
-        return f"p->m.{self._standard}.{found.name}"
+        name = self.names.of(field)
+        found = [each for each in self.headers[self._standard].fields if each.name == name]
+        if not found:
+            raise UnsupportedProgram(f"{STANDARD} has no {field}: it is not that of v1model")
+        if found[0].varbit or found[0].bits > _WORD:
+            raise UnsupportedProgram(f"{STANDARD}.{field} is wider than {_WORD} bits")
+        return f"p->m.{self._standard}.{name}"
 
     def _part(self, ref: ir.FieldRef, *, reading: bool) -> str:
         if ref in self.stand_ins:

@@ -12,7 +12,7 @@ from innet.switch.codegen.references import fields_in
 from innet.switch.codegen.registers import Registers
 from innet.switch.codegen.scope import Scope
 from innet.switch.codegen.text import c_number, c_type
-from innet.switch.expressions import is_bytes
+from innet.switch.expressions.byte_arrays import is_bytes
 
 
 class Steps:

@@ -15,13 +15,14 @@ from innet.errors import CompilerError, UnsupportedProgram
 from innet.switch import bmv2json
 from innet.switch.codegen import generate
 from innet.switch.constants import MAX_FRAME
-from innet.switch.engine import Engine, Outward
-from innet.switch.links import Links
+from innet.switch.engine import EgressHook, Engine
+from innet.switch.link_monitor import LinkMonitor
 from innet.switch.p4runtime.batches import all_or_none, each_alone
+from innet.switch.p4runtime.entities import Field, encode
+from innet.switch.p4runtime.notifier import Notifier
 from innet.switch.p4runtime.pipeline import Pipeline
 from innet.switch.p4runtime.refusal import Refusal, invalid, not_found
-from innet.switch.p4runtime.schema import Field, Schema, encode
-from innet.switch.p4runtime.watch import Watch
+from innet.switch.p4runtime.schema import Schema
 from innet.switch.ports import Port, cpu_port
 from innet.switch.stats import Stats
 
@@ -40,7 +41,7 @@ class Device:
         seed: int | None = None,
         priority_queues: int = 1,
         tracing: bool = False,
-        outward: Outward | None = None,
+        egress_hook: EgressHook | None = None,
     ) -> None:
         self._tell = tell
         self._make_engine = partial(
@@ -50,11 +51,11 @@ class Device:
             seed=seed,
             priority_queues=priority_queues,
             tracing=tracing,
-            outward=outward,
+            egress_hook=egress_hook,
         )
         inner, self._cpu = cpu_port(cpu_port_number)
         self._ports = [*ports, inner]
-        self._links = Links(ports)
+        self._links = LinkMonitor(ports)
         self._engine: Engine | None = None
         self._pipeline: Pipeline | None = None
         self._saved: Pipeline | None = None  # verified and perhaps written to, but not running yet
@@ -62,7 +63,7 @@ class Device:
         self._lock = threading.RLock()
         self._reader = threading.Thread(target=self._read_cpu, name="innet-cpu", daemon=True)
         self._reader.start()
-        self._watch = Watch(self._notify, self._lock)
+        self._notifier = Notifier(self._notify, self._lock)
 
     def close(self) -> None:
         """Stop, and close the ports."""
@@ -71,7 +72,7 @@ class Device:
             if self._engine:
                 self._engine.close()
             self._engine = self._pipeline = None
-        self._watch.close()
+        self._notifier.close()
         self._closed = True
         with contextlib.suppress(OSError):
             self._cpu.shutdown(socket.SHUT_RDWR)
@@ -134,7 +135,7 @@ class Device:
                 results = all_or_none(updates, pipeline.write, pipeline.existing)
             else:
                 results = each_alone(updates, pipeline.write)
-            self._watch.wake()
+            self._notifier.wake()
         return results
 
     def read(
@@ -234,9 +235,9 @@ class Device:
         if self._engine:
             self._engine.close()
         self._engine, self._pipeline = engine, pipeline
-        engine.set_wakeup(self._watch.bell)
+        engine.set_wakeup(self._notifier.wakeup)
         engine.start(self._ports)
-        self._watch.wake()
+        self._notifier.wake()
 
     def _forget_saved(self) -> None:
         if self._saved:

@@ -16,6 +16,7 @@ from p4.v1 import p4runtime_pb2 as p4rt
 from innet.errors import UnsupportedProgram
 from innet.switch import ir
 from innet.switch.engine import Engine
+from innet.switch.p4runtime.info import mismatch
 from innet.switch.p4runtime.refusal import already_exists, invalid, not_found
 
 _SECOND = 1_000_000_000
@@ -63,7 +64,7 @@ def layouts(info: p4info_pb2.P4Info, program: ir.Program) -> dict[int, Layout]:
         number = by_id.get(identifier, numbers.get(name))
         shape, bits = _members(name, each.type_spec, info.type_info)
         if number is None or bits != _bits(program, program.learn_lists[number]):
-            raise UnsupportedProgram(f"the P4Info is not of this program: digest {name} differs")
+            raise mismatch(f"digest {name} differs")
         found[identifier] = Layout(identifier, name, number, shape, bits)
     return found
 

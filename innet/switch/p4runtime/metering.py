@@ -4,9 +4,11 @@ from collections.abc import Iterator
 
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from innet.switch.engine import Engine, MeterRates
+from innet.switch.engine import Engine
+from innet.switch.engine.counts import MeterRates
+from innet.switch.p4runtime.entities import indices
 from innet.switch.p4runtime.refusal import invalid, unsupported
-from innet.switch.p4runtime.schema import Schema, indices
+from innet.switch.p4runtime.schema import Schema
 
 
 class Meters:
@@ -23,7 +25,7 @@ class Meters:
             raise unsupported(f"{meter.name}: colours are not counted")
         rates = meter_rates(message.config) if message.HasField("config") else None
         for index in indices(meter, message):
-            self._engine.set_meter(meter.name, index, rates)
+            self._engine.arrays.set_meter(meter.name, index, rates)
             self._configs.pop((meter.id, index), None)
             if rates:
                 self._configs[meter.id, index] = message.config

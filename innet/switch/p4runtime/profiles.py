@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 import grpc
 from p4.v1 import p4runtime_pb2 as p4rt
 
+from innet.switch.constants import NO_ACTION, NO_BUNDLE
 from innet.switch.engine import Engine
+from innet.switch.p4runtime.entities import Action, Profile, Table, encode
 from innet.switch.p4runtime.refusal import Refusal, already_exists, invalid, not_found, unsupported
-from innet.switch.p4runtime.schema import Action, Profile, Schema, Table, encode
+from innet.switch.p4runtime.schema import Schema
 
 Call = tuple[int, Sequence[int]]
 """An action's number in the program, and its arguments."""
@@ -94,7 +96,7 @@ class Profiles:
             member.call = call(state.profile.name, state.profile.actions, message.action)
             member.message = _canonical(message)
             with self._engine.held():
-                self._engine.set_bundle(member.bundle, [member.call])
+                self._engine.entries.set_bundle(member.bundle, [member.call])
                 for group in state.groups.values():
                     if message.member_id in group.weights:
                         self._set_group(state, group)
@@ -142,8 +144,16 @@ class Profiles:
                 if wanted.group_id in (0, number):
                     yield group.message
 
-    def hold(self, table: Table, action: p4rt.TableAction) -> int:
-        """Return the bundle of a table entry's action. It is in use until `release`. Raises Refusal."""
+    def resolve(self, table: Table, action: p4rt.TableAction) -> tuple[int, Sequence[int], int]:
+        """Return the action, the arguments and the bundle of a table entry. Raises Refusal.
+
+        The bundle is in use until :meth:`release`.
+        """
+        if not table.profile:
+            return *_own_action(table, action), NO_BUNDLE
+        return NO_ACTION, (), self._hold(table, action)
+
+    def _hold(self, table: Table, action: p4rt.TableAction) -> int:
         state = self._state(table.profile)
         kind = action.WhichOneof("type")
         if kind == "action_profile_member_id":
@@ -160,7 +170,9 @@ class Profiles:
         return bundle
 
     def release(self, table: Table, bundle: int) -> None:
-        """Release the bundle of an entry that does not use it any more."""
+        """Release the bundle of an entry that does not use it any more, if it had one."""
+        if bundle == NO_BUNDLE:
+            return
         self._users[bundle] -= 1
         state = self._state(table.profile)
         if bundle in state.shots:
@@ -185,7 +197,7 @@ class Profiles:
         bundle = self._bundles.take()
         member = _Member(_canonical(message), does, bundle, [state.handles.take()])
         state.members[message.member_id] = member
-        self._engine.set_bundle(bundle, [does])
+        self._engine.entries.set_bundle(bundle, [does])
 
     def _delete_member(self, state: _State, member: _Member) -> None:
         number = member.message.member_id
@@ -250,10 +262,10 @@ class Profiles:
 
     def _set_bundle(self, bundle: int, calls: list[tuple[int, Call]]) -> None:
         in_order = sorted(calls, key=lambda each: each[0])
-        self._engine.set_bundle(bundle, [does for _, does in in_order])
+        self._engine.entries.set_bundle(bundle, [does for _, does in in_order])
 
     def _remove_bundle(self, bundle: int) -> None:
-        self._engine.remove_bundle(bundle)
+        self._engine.entries.remove_bundle(bundle)
         self._bundles.give_back(bundle)
         del self._users[bundle]
 
@@ -273,6 +285,14 @@ def call(where: str, actions: Mapping[int, Action], message: p4rt.Action) -> Cal
         names = ", ".join(param.name for param in action.params) or "none"
         raise invalid(f"{action.name}: its parameters are {names}, each once")
     return action.number, [param.parse(given[param.id]) for param in action.params]
+
+
+def _own_action(table: Table, message: p4rt.TableAction) -> Call:
+    if not message.WhichOneof("type"):
+        raise invalid(f"{table.name}: the entry has no action")
+    if message.WhichOneof("type") != "action":
+        raise invalid(f"{table.name}: has no action profile: its entries have actions")
+    return call(table.name, table.actions, message.action)
 
 
 def _referred(

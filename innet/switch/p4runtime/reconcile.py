@@ -54,8 +54,8 @@ def keep_registers(old: Engine, new: Engine) -> None:
     """Transfer the registers that both programs have."""
     for register in new.program.registers:
         if register in old.program.registers:
-            cells = old.register(register.name, 0, register.size)
-            new.set_register(register.name, 0, cells)
+            cells = old.arrays.register(register.name, 0, register.size)
+            new.arrays.set_register(register.name, 0, cells)
 
 
 def _all(read: Read, path: tuple[str, ...]) -> Iterator[p4rt.Entity]:

@@ -6,9 +6,10 @@ import grpc
 from p4.v1 import p4runtime_pb2 as p4rt
 
 from innet.switch.engine import Engine
+from innet.switch.p4runtime.entities import ValueSet
+from innet.switch.p4runtime.matches import match_key
 from innet.switch.p4runtime.refusal import Refusal, already_exists, invalid
-from innet.switch.p4runtime.schema import Schema, ValueSet
-from innet.switch.p4runtime.tables import match_key
+from innet.switch.p4runtime.schema import Schema
 
 
 class ValueSets:
@@ -40,7 +41,7 @@ class ValueSets:
         keys = [_key(value_set, member) for member in entry.members]
         if len(set(keys)) < len(keys):
             raise already_exists(f"{value_set.name}: a member is there twice")
-        self._engine.set_values(value_set.name, keys)
+        self._engine.entries.set_values(value_set.name, keys)
         self._members[value_set.id] = list(entry.members)
 
 

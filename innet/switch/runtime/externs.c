@@ -166,11 +166,3 @@ void rt_assertion_failed(struct sw *sw, const char *what)
     if (sw->externs.failed_assertions++ < MOST_MESSAGES)
         fprintf(stderr, "assertion failed, the packet is dropped: %s\n", what);
 }
-
-u64 rt_failed_assertions(struct sw *sw)
-{
-    rt_hold(sw);
-    u64 count = sw->externs.failed_assertions;
-    rt_release(sw);
-    return count;
-}

@@ -171,8 +171,8 @@ void rt_emit(struct sw *sw, u32 number, u32 bytes)
         return;
     }
     u8 *frame = port->out_buffer + port->out_bytes;
-    if (sw->outward)
-        sw->outward(sw->outward_context, frame, bytes);
+    if (sw->egress_hook)
+        sw->egress_hook(sw->egress_hook_context, frame, bytes);
     if (port->capture_out >= 0)
         capture_frame(port->capture_out, frame, bytes);
     port->out_bytes += bytes;
@@ -294,10 +294,10 @@ void rt_add_port(struct sw *sw, u32 number, int fd, int kind)
 }
 
 /* Called before rt_run. */
-void rt_set_outward(struct sw *sw, outward *outward, void *context)
+void rt_set_egress_hook(struct sw *sw, egress_hook *hook, void *context)
 {
-    sw->outward = outward;
-    sw->outward_context = context;
+    sw->egress_hook = hook;
+    sw->egress_hook_context = context;
 }
 
 /* Called before rt_run with the files for a port's arriving and leaving frames. */

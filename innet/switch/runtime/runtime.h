@@ -72,7 +72,7 @@ struct table {
 struct sw;
 
 /* A function that may change a frame which is about to leave, but not its size. */
-typedef void outward(void *context, u8 *frame, u32 bytes);
+typedef void egress_hook(void *context, u8 *frame, u32 bytes);
 
 #include "externs.h"
 #include "replication.h"

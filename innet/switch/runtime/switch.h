@@ -41,8 +41,8 @@ struct sw {
     u64 now; /* the time of the present batch, in ns */
     struct timespec started;
 
-    outward *outward; /* NULL, or called for every frame before it leaves */
-    void *outward_context;
+    egress_hook *egress_hook; /* NULL, or called for every frame before it leaves */
+    void *egress_hook_context;
 
     struct port ports[RT_MAX_PORTS];
     u32 dirty[RT_MAX_PORTS], dirty_count;

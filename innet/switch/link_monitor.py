@@ -1,4 +1,4 @@
-"""A watch over the interfaces behind ports: it logs changes, and takes up interfaces that come back."""
+"""A monitor of the interfaces behind ports. It logs changes, and attaches interfaces that come back."""
 
 import contextlib
 import fcntl
@@ -20,8 +20,8 @@ _REQUEST = struct.Struct("16sH14x")
 _log = structlog.get_logger("innet.switch")
 
 
-class Links:
-    """A watch over the interfaces of some ports until :meth:`close`. Cables made of UDP are always up."""
+class LinkMonitor:
+    """A monitor of the interfaces of some ports until :meth:`close`. Cables made of UDP are always up."""
 
     def __init__(self, ports: Iterable[Port]) -> None:
         self._ports = [port for port in ports if port.interface]
@@ -30,9 +30,9 @@ class Links:
         self._changes = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
         self._changes.bind((0, _RTMGRP_LINK))
         self._changes.setblocking(False)
-        self._bell = os.eventfd(0, os.EFD_CLOEXEC)
-        self._look()
-        self._thread = threading.Thread(target=self._watch, name="innet-links", daemon=True)
+        self._closing = os.eventfd(0, os.EFD_CLOEXEC)
+        self._check_ports()
+        self._thread = threading.Thread(target=self._run, name="innet-link-monitor", daemon=True)
         self._thread.start()
 
     def is_up(self, port: Port) -> bool:
@@ -40,39 +40,40 @@ class Links:
         return port.number not in self._down
 
     def close(self) -> None:
-        """Stop watching."""
-        os.eventfd_write(self._bell, 1)
+        """Stop the monitor."""
+        os.eventfd_write(self._closing, 1)
         self._thread.join()
         self._changes.close()
-        os.close(self._bell)
+        os.close(self._closing)
 
-    def _watch(self) -> None:
+    def _run(self) -> None:
         poller = select.poll()
         poller.register(self._changes, select.POLLIN)
-        poller.register(self._bell, select.POLLIN)
-        while all(each != self._bell for each, _ in poller.poll()):
+        poller.register(self._closing, select.POLLIN)
+        while all(each != self._closing for each, _ in poller.poll()):
             # The messages themselves do not matter, nor do any that the buffer had no room for.
             with contextlib.suppress(OSError):
                 while self._changes.recv(1 << 16):
                     pass
-            self._look()
+            self._check_ports()
 
-    def _look(self) -> None:
+    def _check_ports(self) -> None:
         for port in self._ports:
             index = _index(port)
             if index and index != self._indices[port.number]:
                 with contextlib.suppress(OSError):  # it has gone again, or is still being made
                     attach(port.socket, port.interface, index)
                     self._indices[port.number] = index
-            self._note(port, "" if _runs(port) else "it is down" if index else "it has disappeared")
+            problem = "" if _is_up(port) else "it is down" if index else "it has disappeared"
+            self._record(port, problem)
 
-    def _note(self, port: Port, trouble: str) -> None:
-        if bool(trouble) == (port.number in self._down):
+    def _record(self, port: Port, problem: str) -> None:
+        if bool(problem) == (port.number in self._down):
             return
         names = {"port": port.number, "interface": port.interface}
-        if trouble:
+        if problem:
             self._down.add(port.number)
-            _log.warning("port down", **names, why=trouble)
+            _log.warning("port down", **names, why=problem)
         else:
             self._down.discard(port.number)
             _log.info("port up", **names)
@@ -86,7 +87,7 @@ def _index(port: Port) -> int:
         return 0
 
 
-def _runs(port: Port) -> bool:
+def _is_up(port: Port) -> bool:
     """Return whether a port's interface is up and has a carrier."""
     request = _REQUEST.pack(port.interface.encode(), 0)
     try:
