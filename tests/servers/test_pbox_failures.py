@@ -172,7 +172,7 @@ def test_a_learning_rate_that_is_none_is_refused(server, rate):
     ("options", "kind", "why"),
     [
         ({"rank": 0}, AlreadyExists, "worker 0 of the job 'test' has joined already"),
-        ({"token": "guess"}, NotAuthorized, "the token is not the job 'test''s"),
+        ({"token": "guess"}, NotAuthorized, "the token is not that of the job 'test'"),
         ({"keys": [20_001]}, UsageError, r"sizes is \(20001,\) and \(20000,\)"),
         ({"workers": 3}, UsageError, "different ways: workers is 3 and 2"),
         ({"optimizer": pbox.SGD(lr=1)}, UsageError, "different ways: optimizer"),
@@ -181,7 +181,7 @@ def test_a_learning_rate_that_is_none_is_refused(server, rate):
         ({"job": ""}, UsageError, "the job has no name"),
         ({"rank": 2}, UsageError, "rank 2: it has to be 0 to 1"),
         ({"workers": 257}, UsageError, "257 workers: a job can have 1 to 256"),
-        ({"mode": "both"}, UsageError, "mode 'both'"),
+        ({"mode": "both"}, UsageError, "mode is 'both'"),
         ({"mode": "async"}, UsageError, "asynchronous job needs an optimizer"),
         ({"keys": []}, UsageError, "a job needs at least one"),
         ({"initial": [np.zeros(3, F)]}, UsageError, "initial parameters need an optimizer"),

@@ -55,7 +55,7 @@ def test_neighbours_in_a_key_go_to_different_servers():
         ([5, 0], 32768, "at least one float"),
         ([5], 0, "chunks of 0 bytes"),
         ([5], 1001, "chunks of 1001 bytes"),
-        ([1 << 40], 64, "choose larger ones"),
+        ([1 << 40], 64, "choose larger chunks"),
     ],
 )
 def test_what_cannot_be_placed_is_refused(sizes, chunk_bytes, why):
