@@ -6,11 +6,11 @@ import threading
 import numpy as np
 import pytest
 from commands import run
-from faults import DOWN, UP, Faults
 from racks import WITHIN, means, rack, random_vectors
 from trees import Forest, finish, forest, integers, submit, sums
 
 from innet.errors import InnetError
+from innet.local.faults import DOWN, UP, Faults
 from innet.observe.diagnosis import diagnose
 from innet.observe.findings import Severity
 from innet.observe.sample import Observation, sample_job, sample_twice

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch.distributed as dist
-from faults import Faults
 from processes import process_group
 from racks import WITHIN
 from trees import Forest, finish, forest, integers, submit, sums
@@ -19,6 +18,7 @@ from innet.errors import SwitchUnreachable, WorkersMissing
 from innet.host.agent import Agent
 from innet.host.job import Timeouts
 from innet.host.parameters import RackedParameters
+from innet.local.faults import Faults
 from innet.observe.diagnosis import diagnose
 from innet.observe.findings import Finding, Severity
 from innet.observe.sample import sample_job, sample_twice

@@ -8,7 +8,6 @@ from math import frexp
 import numpy as np
 import pytest
 import torch
-from faults import DOWN, UP, Faults, faulty
 from hypothesis import example, given
 from hypothesis import strategies as st
 from racks import Rack, means, problem, rack, random_vectors
@@ -16,6 +15,7 @@ from racks import Rack, means, problem, rack, random_vectors
 from innet.controller.registry import Policy
 from innet.errors import SumOverflow, UnsupportedTensor, UsageError, WorkersDisagree
 from innet.host.agent import Agent
+from innet.local.faults import DOWN, UP, Faults, faulty
 
 LANES = 64
 LARGEST = float(np.finfo(np.float32).max)

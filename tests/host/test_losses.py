@@ -4,9 +4,9 @@ import contextlib
 
 import numpy as np
 import pytest
-from faults import Faults, faulty
 from racks import means, rack
 
+from innet.local.faults import Faults, faulty
 from innet.observe.sample import Observation, sample_job, sample_twice
 from innet.observe.subjects import ObservedJob
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from commands import BIN, refuse, run
-from faults import UP, Faults, Wiring, faulty
 from racks import WITHIN, Rack, means, rack
 
 from innet.controller.registry import Policy
@@ -18,6 +17,7 @@ from innet.host.agent import Agent
 from innet.host.job import Timeouts
 from innet.host.join import join
 from innet.host.link import frame_address, parse_endpoints
+from innet.local.faults import UP, Faults, Wiring, faulty
 from innet.local.rack import local_rack
 from innet.observe.diagnosis import diagnose
 from innet.observe.findings import Finding, Severity

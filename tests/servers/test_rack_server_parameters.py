@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from c_arrays import pointers
-from faults import DOWN, LOST, Faults
 from racks import WITHIN
 from trees import Forest, forest, integers, sums
 
@@ -16,6 +15,7 @@ from innet.errors import ParameterServerError, ServerLost, UsageError, WorkersDi
 from innet.host.agent import Agent
 from innet.host.parameters import RackedParameters
 from innet.host.quantizers import fixed_point
+from innet.local.faults import DOWN, LOST, Faults
 from innet.servers.pbox import SGD, Adam, Momentum, Optimizer
 from innet.servers.pbox.native import library
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from callers import submit
-from faults import Faults, Wiring, faulty
 from racks import Rack
 
 from innet.host.agent import Agent
+from innet.local.faults import Faults, Wiring, faulty
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -10,13 +10,13 @@ import grpc
 import numpy as np
 import pytest
 from authorities import tls_options, unchecked
-from faults import Wiring, faulty
 from racks import free_cables
 from switches import running_switch
 
 from innet.controller.server import ControllerServer
 from innet.host.join import join
 from innet.host.link import frame_address, parse_endpoints
+from innet.local.faults import Wiring, faulty
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import tls
 from innet.rpc.client import connect

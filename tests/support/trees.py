@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import callers
 import numpy as np
 from commands import BIN
-from faults import Faults, Wiring, faulty
 from mortal import Mortal
 from racks import TIMEOUTS, WITHIN
 from switches import COMMAND
@@ -21,6 +20,7 @@ from switches import COMMAND
 from innet.controller.server import ControllerServer
 from innet.host.agent import Agent
 from innet.host.join import join
+from innet.local.faults import Faults, Wiring, faulty
 from innet.local.ports import free_cables, free_tcp_port, port_options
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import connect, translated

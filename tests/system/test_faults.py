@@ -7,7 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from faults import (
+from hypothesis import given
+from hypothesis import strategies as st
+from switches import ANSWERS_WITHIN, free_udp_ports, receive, udp_socket
+
+from innet.host.link import parse_endpoints
+from innet.local.faults import (
     AGAIN_LATE,
     DOWN,
     HELD,
@@ -27,11 +32,6 @@ from faults import (
     damaged,
     faulty,
 )
-from hypothesis import given
-from hypothesis import strategies as st
-from switches import ANSWERS_WITHIN, free_udp_ports, receive, udp_socket
-
-from innet.host.link import parse_endpoints
 from innet.machine.sockets import UDP_SEGMENT, enlarge_buffers
 
 LAST = b"the last one"

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from faults import DOWN, UP
 from faulty_job import FaultyJob, faulty_job
 from racks import Rack, rack
 from scapy.layers.l2 import ARP, Ether
 from switches import ANSWERS_WITHIN, receive
 
 from innet.host.link import frame_address, parse_endpoints
+from innet.local.faults import DOWN, UP
 from innet.rpc import innet_pb2 as pb
 from innet.wire.check import seal
 from innet.wire.frames import Address, encapsulation

@@ -12,10 +12,10 @@ from pathlib import Path
 import damage
 import numpy as np
 import pytest
-from faults import DOWN, UP
 from faulty_job import FaultyJob, faulty_job
 from racks import Rack, rack
 
+from innet.local.faults import DOWN, UP
 from innet.wire.check import seal
 from innet.wire.frames import ENCAPSULATION_BYTES
 from innet.wire.layout import Kind

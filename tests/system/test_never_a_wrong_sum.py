@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from callers import submit
-from faults import (
+from faulty_job import FaultyJob, faulty_job, joined
+from racks import WITHIN, Rack, rack
+
+from innet.controller.registry import Policy
+from innet.errors import LeftBehind, WorkersMissing
+from innet.local.faults import (
     AGAIN_LATE,
     DOWN,
     HELD,
@@ -32,11 +37,6 @@ from faults import (
     damaged,
     faulty,
 )
-from faulty_job import FaultyJob, faulty_job, joined
-from racks import WITHIN, Rack, rack
-
-from innet.controller.registry import Policy
-from innet.errors import LeftBehind, WorkersMissing
 from innet.wire.frames import ENCAPSULATION_BYTES
 from innet.wire.layout import HEADER_BYTES
 from innet.wire.records import packet_dtype

@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 import torch
 from callers import KINDS, submit, vector
-from faults import DOWN, LOST, Faults, Wiring, faulty
 from mortal import Mortal, controlled, mortal_switch, open_job
 from racks import WITHIN
 from torch.distributed import HashStore, ProcessGroupGloo
@@ -25,6 +24,7 @@ from trees import forest
 
 from innet.host.agent import Agent
 from innet.host.fallback import GlooFallback
+from innet.local.faults import DOWN, LOST, Faults, Wiring, faulty
 
 ROUNDS = int(os.environ.get("INNET_KILLS", "2"))
 ELEMENTS = 1000

@@ -1,270 +1,39 @@
-"""A stretch of cable that loses, duplicates, delays, damages or queues packets.
-
-It lies in a UDP cable between an agent and its switch, and belongs to neither. It sees only frames.
-Faults happen at random, with a seed, or by a script to the n-th packet. Every packet is treated
-separately, even where many travel as one (``UDP_GRO``). A process of its own carries the packets,
-so that the tests' threads and the cable do not wait for each other.
-"""
+"""The process that carries the packets of cables with faults."""
 
 import contextlib
 import heapq
-import multiprocessing
 import random
 import select
 import socket
 import struct
-import subprocess
-import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import count, groupby
 from multiprocessing.connection import Connection
 from typing import Any
 
-from innet.host.link import parse_endpoints
-from innet.local.ports import free_udp_ports
+from innet.local.faults.fates import (
+    LOST,
+    Copy,
+    Counts,
+    Damage,
+    Fate,
+    Faults,
+    Flip,
+    Line,
+    Overwrite,
+    Resize,
+)
 from innet.machine.sockets import UDP_GRO, UDP_SEGMENT, enlarge_buffers, join_datagrams
 from innet.wire.frames import ENCAPSULATION_BYTES
 from innet.wire.layout import HEADER_BYTES
 
-UP, DOWN = 0, 1
-"""Directions: from the agent to the switch, and back."""
-
 _MOST_SEGMENTS, _MOST_BYTES = 64, 65_000
 _MOST_HELD, _RECENT = 4096, 256
-_DATAGRAMS_PER_TURN, _MOST_WAITING = 16, 10_000
+_DATAGRAMS_PER_ROUND, _MOST_WAITING = 16, 10_000
 _HEADERS = ENCAPSULATION_BYTES + HEADER_BYTES
 _LOOK_EVERY = 0.0005  # seconds, on a line of bounded rate
-_STOPS_WITHIN = 10.0
-
-
-# -- faults of a packet --------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Flip:
-    """Inverted bits, counted from the frame's first; beyond its end they count from the start."""
-
-    bits: tuple[int, ...]
-
-    def __call__(self, frame: bytes) -> bytes:
-        """Return the damaged frame."""
-        damaged = bytearray(frame)
-        for bit in self.bits if frame else ():
-            damaged[bit // 8 % len(frame)] ^= 0x80 >> bit % 8
-        return bytes(damaged)
-
-
-@dataclass(frozen=True)
-class Overwrite:
-    """Bytes that replace others; the frame's size stays."""
-
-    at: int
-    content: bytes
-
-    def __call__(self, frame: bytes) -> bytes:
-        """Return the damaged frame."""
-        return (frame[: self.at] + self.content + frame[self.at + len(self.content) :])[
-            : len(frame)
-        ]
-
-
-@dataclass(frozen=True)
-class Resize:
-    """A frame cut off after `size` bytes, or lengthened to that size by repeating `filling`."""
-
-    size: int
-    filling: bytes = b"\0"
-
-    def __call__(self, frame: bytes) -> bytes:
-        """Return the damaged frame."""
-        lacking = max(0, self.size - len(frame))
-        return (frame + self.filling * lacking)[: self.size]
-
-
-Damage = Flip | Overwrite | Resize
-
-UNTIL_RELEASED = sys.maxsize
-
-
-@dataclass(frozen=True)
-class Copy:
-    """A copy of a packet that comes out at the other end.
-
-    It comes out after `after` later packets of its direction have gone in, or when the test
-    releases it.
-    """
-
-    after: int = 0
-    damage: Damage | None = None
-
-
-Fate = tuple[Copy, ...]
-"""All copies of one packet that come out."""
-
-LOST: Fate = ()
-TWICE: Fate = (Copy(), Copy())
-OVERTAKEN: Fate = (Copy(after=1),)
-HELD: Fate = (Copy(UNTIL_RELEASED),)
-AGAIN_LATE: Fate = (Copy(), Copy(UNTIL_RELEASED))
-
-
-def damaged(damage: Damage) -> Fate:
-    """Return the fate of a packet that comes out at once, damaged."""
-    return (Copy(damage=damage),)
-
-
-@dataclass(frozen=True)
-class Faults:
-    """The probability of each fault, for every packet independently.
-
-    A packet may be lost or come out twice. Every copy may be overtaken by a few packets, delayed by
-    up to 10,000 packets, or damaged.
-    """
-
-    drop: float = 0.0
-    duplicate: float = 0.0
-    reorder: float = 0.0
-    delay: float = 0.0
-    corrupt: float = 0.0
-
-    @classmethod
-    def all(cls, chance: float) -> "Faults":
-        """Return all faults with the same probability."""
-        return cls(chance, chance, chance, chance, chance)
-
-
-@dataclass(frozen=True)
-class Line:
-    """The capacity of a direction: bytes of frames per second, and bytes that may wait in the queue."""
-
-    rate: float
-    queue: int
-
-
-@dataclass
-class Counts:
-    """The numbers of packets in one direction so far, by fate."""
-
-    packets: int = 0  # gone in
-    scripted: int = 0  # with a fate from the script
-    dropped: int = 0
-    duplicated: int = 0
-    reordered: int = 0
-    delayed: int = 0
-    corrupted: int = 0
-    crowded_out: int = 0  # the queue was full
-    sent: int = 0  # copies that came out
-    held: int = 0  # copies still inside
-
-    @property
-    def faults(self) -> dict[str, int]:
-        """Return the random faults, by the names of :class:`Faults`."""
-        names = "dropped duplicated reordered delayed corrupted".split()
-        return dict(zip(asdict(Faults()), (getattr(self, name) for name in names), strict=True))
-
-
-# -- the test's control of the cables ------------------------------------------------------------
-
-
-class Wiring:
-    """Some cables with faults. `links` are their near ends, for agents.
-
-    A test's requests apply to packets sent later. Its counts include all packets sent before.
-    """
-
-    def __init__(self, links: list[str], control: Connection) -> None:
-        self.links = links
-        self._control = control
-
-    def script(self, cable: int, direction: int, fates: Mapping[int, Fate]) -> None:
-        """Set the fates of the next packets of a direction, counted from 0."""
-        self._ask("script", cable, direction, dict(fates))
-
-    def chance(self, faults: Faults) -> None:
-        """Set the probability of faults from now on, on all cables, in both directions."""
-        self._ask("chance", faults)
-
-    def cut(self, cable: int) -> None:
-        """Let nothing through in either direction, until the cable is mended."""
-        self._ask("chance", Faults(drop=1.0), cable)
-
-    def mend(self, cable: int) -> None:
-        """Repair a cable."""
-        self._ask("chance", Faults(), cable)
-
-    def release(self) -> None:
-        """Release all held packets."""
-        self._ask("release")
-
-    def inject(self, cable: int, direction: int, packets: Sequence[bytes]) -> None:
-        """Send packets out of one end, as if they had come in at the other."""
-        self._ask("inject", cable, direction, packets)
-
-    def recent(self, cable: int, direction: int) -> list[bytes]:
-        """Return the last packets that have gone in, up to 256."""
-        found: list[bytes] = self._ask("recent", cable, direction)
-        return found
-
-    def counts(self, cable: int, direction: int) -> Counts:
-        """Return the counts of one cable in one direction."""
-        found: Counts = self._ask("counts", cable, direction)
-        return found
-
-    def total(self) -> Counts:
-        """Return the counts of all cables in both directions, added up."""
-        each = [
-            asdict(self.counts(cable, direction))
-            for cable in range(len(self.links))
-            for direction in (UP, DOWN)
-        ]
-        return Counts(**{name: sum(one[name] for one in each) for name in each[0]})
-
-    def _ask(self, *question: Any) -> Any:
-        self._control.send(question)
-        return self._control.recv()
-
-
-@contextlib.contextmanager
-def faulty(
-    links: Sequence[str],
-    seed: int,
-    up: Faults | None = None,
-    down: Faults | None = None,
-    line: Line | None = None,
-) -> Iterator[Wiring]:
-    """Lengthen free cables by a stretch with faults; `line` bounds the rate of each direction.
-
-    The seed decides about the faults of each packet.
-    """
-    ends = [parse_endpoints(link) for link in links]
-    agents = free_udp_ports(len(links))
-    ours, theirs = multiprocessing.Pipe()
-    program = (
-        f"import sys; sys.path[:] = {sys.path!r}; import {__name__} as faults; "
-        f"faults.carry({theirs.fileno()})"
-    )
-    with ours, theirs, subprocess.Popen(
-        [sys.executable, "-c", program], pass_fds=[theirs.fileno()]
-    ) as process:  # fmt: skip
-        theirs.close()
-        try:
-            ours.send((ends, agents, seed, up or Faults(), down or Faults(), line))
-            inner = ours.recv()
-            near = [
-                f"udp:127.0.0.1:{agent}/127.0.0.1:{port}"
-                for agent, port in zip(agents, inner, strict=True)
-            ]
-            yield Wiring(near, ours)
-            ours.close()  # this tells the process to end
-            assert process.wait(_STOPS_WITHIN) == 0
-        finally:
-            process.kill()
-
-
-# -- the process that carries the packets --------------------------------------------------------
 
 
 class Queue:
@@ -300,7 +69,7 @@ class Queue:
 
 
 @dataclass
-class Way:
+class Direction:
     """A direction of a cable."""
 
     source: socket.socket
@@ -431,14 +200,16 @@ def carry(control: int) -> None:
             outer = stack.enter_context(_socket(near, switch))
             inner_ports.append(inner.getsockname()[1])
             for source, target, faults in ((inner, outer, up), (outer, inner, down)):
-                chance = random.Random(f"{seed} {number} {len(ways) % 2}")
-                ways.append(Way(source, target, chance, faults, Queue(line) if line else None))
+                chance = random.Random(f"{seed} {number} {len(ways) % 2}")  # noqa: S311 - repeatable faults
+                ways.append(
+                    Direction(source, target, chance, faults, Queue(line) if line else None)
+                )
         connection.send(inner_ports)
         with contextlib.suppress(EOFError):
             _carry(connection, ways)
 
 
-def _carry(connection: Connection, ways: list[Way]) -> None:
+def _carry(connection: Connection, ways: list[Direction]) -> None:
     """Carry packets until the connection is closed; then raise EOFError."""
     sources = {way.source: way for way in ways}
     while True:
@@ -449,12 +220,12 @@ def _carry(connection: Connection, ways: list[Way]) -> None:
             if each is connection:
                 connection.send(_answer(ways, *connection.recv()))
             else:
-                sources[each].forward(_DATAGRAMS_PER_TURN)
+                sources[each].forward(_DATAGRAMS_PER_ROUND)
         for way in ways:
             way.leave_queue()
 
 
-def _answer(ways: list[Way], question: str, *arguments: Any) -> Any:
+def _answer(ways: list[Direction], question: str, *arguments: Any) -> Any:
     for way in ways:
         way.forward(_MOST_WAITING)  # packets sent before the request come first
     match question, *arguments:
