@@ -26,12 +26,12 @@ from innet.local.faults import (
     Flip,
     Line,
     Overwrite,
-    Queue,
     Resize,
     Wiring,
     damaged,
     faulty,
 )
+from innet.local.faults.carrier import Queue
 from innet.machine.sockets import UDP_SEGMENT, enlarge_buffers
 
 LAST = b"the last one"

@@ -194,7 +194,8 @@ def carry(control: int) -> None:
     """Carry packets until the other end of the connection with this descriptor is closed."""
     with Connection(control) as connection, contextlib.ExitStack() as stack:
         ends, agents, seed, up, down, line = connection.recv()
-        ways, inner_ports = [], []
+        ways: list[Direction] = []
+        inner_ports: list[int] = []
         for number, ((near, switch), agent) in enumerate(zip(ends, agents, strict=True)):
             inner = stack.enter_context(_socket(("127.0.0.1", 0), ("127.0.0.1", agent)))
             outer = stack.enter_context(_socket(near, switch))
@@ -212,12 +213,13 @@ def carry(control: int) -> None:
 def _carry(connection: Connection, ways: list[Direction]) -> None:
     """Carry packets until the connection is closed; then raise EOFError."""
     sources = {way.source: way for way in ways}
+    watched: list[Connection | socket.socket] = [connection, *sources]
     while True:
         # Poll and epoll round up to milliseconds, which is too coarse for a line's rate.
         soon = _LOOK_EVERY if any(way.busy for way in ways) else None
-        ready, _, _ = select.select([connection, *sources], (), (), soon)
+        ready, _, _ = select.select(watched, (), (), soon)
         for each in ready:
-            if each is connection:
+            if isinstance(each, Connection):
                 connection.send(_answer(ways, *connection.recv()))
             else:
                 sources[each].forward(_DATAGRAMS_PER_ROUND)
