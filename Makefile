@@ -32,11 +32,11 @@ soak: $(VENV)/.dev
 		INNET_FUZZ_STATES=2000000 INNET_FUZZ_TOPOLOGIES=200000 INNET_FUZZ_PROGRAMS=all \
 		INNET_FUZZ_NAMES=20 INNET_FUZZ_SIZES=20000 \
 		INNET_KILLS=20 INNET_KILL_WITHIN=1 INNET_PAUSE=60 \
-		$(BIN)/python -m pytest --capture=no --verbose tests/test_never_a_wrong_sum.py \
-		tests/test_overwriting_while_parts_die.py tests/test_kill.py tests/test_pauses.py \
-		tests/test_fuzz_agent.py tests/test_fuzz_controller.py tests/test_fuzz_state.py \
-		tests/test_fuzz_topology.py tests/test_switch_fuzz.py tests/test_switch_names.py \
-		tests/test_switch_sizes.py
+		$(BIN)/python -m pytest --capture=no --verbose tests/system/test_never_a_wrong_sum.py \
+		tests/system/test_overwriting_while_parts_die.py tests/system/test_kill.py tests/system/test_pauses.py \
+		tests/system/test_fuzz_agent.py tests/controller/test_fuzz_controller.py tests/controller/test_fuzz_state.py \
+		tests/emulation/test_fuzz_topology.py tests/switch/test_switch_fuzz.py tests/switch/test_switch_names.py \
+		tests/switch/test_switch_sizes.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

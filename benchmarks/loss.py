@@ -27,8 +27,8 @@ from rich.table import Table
 
 from innet.host.agent import Agent
 from innet.host.join import join
+from innet.local.faults import Faults, Line, Wiring, faulty
 from innet.local.rack import local_rack
-from tests.faults import Faults, Line, Wiring, faulty
 
 LOSSES = (0.0, 0.001, 0.01, 0.05)
 

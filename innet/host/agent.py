@@ -23,8 +23,8 @@ from innet.host.reducer import Reducer
 from innet.host.tensors import ReduceOp, quantized_on_device, summed_by_switch, written
 from innet.host.transport import Traffic
 from innet.host.waker import Waker
+from innet.machine.forks import Owner
 from innet.rpc import innet_pb2 as pb
-from innet.system.forks import Owner
 
 if TYPE_CHECKING:
     import torch

@@ -13,9 +13,9 @@ from innet.host.links import own_links
 from innet.host.membership import Membership
 from innet.host.quantizers.spec import QuantizerSpec
 from innet.host.waker import Waker
+from innet.machine import environment as names
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import tls as certificates
-from innet.system import environment as names
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from innet.errors import CompilerError, UsageError
+from innet.machine.private import check_file, make_folder
 from innet.native.constants import HEADER, Constants, header
-from innet.system.private import check_file, make_folder
 
 
 def compile_library(

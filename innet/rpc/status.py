@@ -15,6 +15,20 @@ from innet.errors import (
     UsageError,
 )
 
+
+class Refusal(InnetError):
+    """A request that a server does not carry out, with the status code of the answer."""
+
+    def __init__(self, code: grpc.StatusCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+    @property
+    def number(self) -> int:
+        """Return the code's number in google.rpc.Code."""
+        return int(self.code.value[0])
+
+
 _CODES: tuple[tuple[type[InnetError], grpc.StatusCode], ...] = (
     (NotFound, grpc.StatusCode.NOT_FOUND),
     (AlreadyExists, grpc.StatusCode.ALREADY_EXISTS),
@@ -30,6 +44,8 @@ _CODES: tuple[tuple[type[InnetError], grpc.StatusCode], ...] = (
 
 def code_of(problem: InnetError) -> grpc.StatusCode:
     """Return the status code that stands for an error."""
+    if isinstance(problem, Refusal):
+        return problem.code
     return next(
         (code for kind, code in _CODES if isinstance(problem, kind)), grpc.StatusCode.UNKNOWN
     )

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+from innet.machine.packaged import read_folder
 from innet.native.compiler import compile_library, write_files
 from innet.native.constants import HEADER, header
 from innet.switch.constants import CONSTANTS
-from innet.system.packaged import read_folder
 
 FLAGS = ("-std=gnu11", "-O2", "-ftree-vectorize", "-march=native", "-fPIC", "-shared", "-pthread",
          "-Wl,-Bsymbolic")  # fmt: skip

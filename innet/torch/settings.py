@@ -7,7 +7,7 @@ from pathlib import Path
 from innet.errors import UsageError
 from innet.host.links import own_links
 from innet.host.quantizers.spec import QuantizerSpec
-from innet.system import environment as names
+from innet.machine import environment as names
 
 
 @dataclass(frozen=True)

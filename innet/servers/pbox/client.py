@@ -10,13 +10,13 @@ from typing import Self
 import numpy as np
 
 from innet.errors import ClientClosed, ParameterServerError, ServerLost, UsageError
+from innet.machine.forks import Owner
 from innet.servers.pbox import native
 from innet.servers.pbox.connections import Connections, CoreConnection, open_connections
 from innet.servers.pbox.messages import Registration
 from innet.servers.pbox.optimizers import Optimizer
 from innet.servers.pbox.placement import CHUNK_BYTES
 from innet.servers.pbox.protocol import VIOLATIONS, Kind, Outcome, Violation
-from innet.system.forks import Owner
 
 Arrays = Sequence[np.ndarray]
 

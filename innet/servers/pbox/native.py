@@ -5,6 +5,7 @@ from functools import cache
 
 import numpy as np
 
+from innet.machine.packaged import read_folder
 from innet.native.compiler import compile_library
 from innet.native.constants import Constants
 from innet.servers.pbox.protocol import (
@@ -18,7 +19,6 @@ from innet.servers.pbox.protocol import (
     UpdateRule,
     Violation,
 )
-from innet.system.packaged import read_folder
 
 FLAGS = (
     *("-std=gnu11", "-D_GNU_SOURCE", "-O3", "-march=native", "-fPIC", "-shared", "-pthread"),

@@ -5,9 +5,9 @@ from typing import Any
 
 from p4.v1 import p4runtime_pb2 as p4rt
 
+from innet.rpc.status import Refusal
 from innet.servers.rack.native import Parameters
 from innet.switch.p4runtime.device import Device
-from innet.switch.p4runtime.refusal import Refusal
 
 _SERVICE = "service"
 """The aggregation program's table with the switch's own address, its only key."""

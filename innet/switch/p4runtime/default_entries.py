@@ -9,7 +9,7 @@ from innet.switch.p4runtime.entities import Table
 from innet.switch.p4runtime.entry_messages import canonical, set_action
 from innet.switch.p4runtime.entry_state import write_state
 from innet.switch.p4runtime.profiles import Profiles
-from innet.switch.p4runtime.refusal import forbidden, invalid
+from innet.switch.p4runtime.refusals import forbidden, invalid
 
 
 class DefaultEntries:

@@ -12,6 +12,7 @@ import grpc
 from p4.v1 import p4runtime_pb2 as p4rt
 
 from innet.errors import CompilerError, UnsupportedProgram
+from innet.rpc.status import Refusal
 from innet.switch import bmv2json
 from innet.switch.codegen import generate
 from innet.switch.constants import MAX_FRAME
@@ -21,7 +22,7 @@ from innet.switch.p4runtime.batches import all_or_none, each_alone
 from innet.switch.p4runtime.entities import Field, encode
 from innet.switch.p4runtime.notifier import Notifier
 from innet.switch.p4runtime.pipeline import Pipeline
-from innet.switch.p4runtime.refusal import Refusal, invalid, not_found
+from innet.switch.p4runtime.refusals import failed_precondition, invalid, not_found
 from innet.switch.p4runtime.schema import Schema
 from innet.switch.ports import Port, cpu_port
 from innet.switch.stats import Stats
@@ -310,4 +311,4 @@ def _verify(config: p4rt.ForwardingPipelineConfig) -> None:
 
 
 def _no_pipeline() -> Refusal:
-    return Refusal(grpc.StatusCode.FAILED_PRECONDITION, "no pipeline configuration has been set")
+    return failed_precondition("no pipeline configuration has been set")

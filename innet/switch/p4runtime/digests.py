@@ -17,7 +17,7 @@ from innet.errors import UnsupportedProgram
 from innet.switch import ir
 from innet.switch.engine import Engine
 from innet.switch.p4runtime.info import mismatch
-from innet.switch.p4runtime.refusal import already_exists, invalid, not_found
+from innet.switch.p4runtime.refusals import already_exists, invalid, not_found
 
 _SECOND = 1_000_000_000
 _NO_LIMIT = 1 << 63

@@ -9,7 +9,7 @@ from innet.switch.engine import Engine
 from innet.switch.p4runtime.counting import counted
 from innet.switch.p4runtime.entry_messages import copied, copy_meter
 from innet.switch.p4runtime.entry_state import write_meter
-from innet.switch.p4runtime.refusal import invalid, unsupported
+from innet.switch.p4runtime.refusals import invalid, unsupported
 from innet.switch.p4runtime.schema import Schema
 from innet.switch.p4runtime.tables import Tables
 

@@ -4,10 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import grpc
-
 from innet.switch import ir
-from innet.switch.p4runtime.refusal import Refusal, invalid
+from innet.switch.p4runtime.refusals import invalid, out_of_range
 
 _OVERLAPPING = ("ternary", "optional", "range")
 
@@ -29,11 +27,11 @@ class Field:
     def parse(self, data: bytes) -> int:
         """Return the number in a P4Runtime byte string. Raises Refusal if it is too wide."""
         if not data:
-            raise Refusal(grpc.StatusCode.OUT_OF_RANGE, f"{self.name}: the value is empty")
+            raise out_of_range(f"{self.name}: the value is empty")
         value = int.from_bytes(data, "big")
         if value > self.full:
             message = f"{self.name}: {value:#x} does not fit {self.bits} bits"
-            raise Refusal(grpc.StatusCode.OUT_OF_RANGE, message)
+            raise out_of_range(message)
         return value
 
 
@@ -130,7 +128,7 @@ class Register:
         low, high = (-(1 << self.bits - 1), 1 << self.bits - 1) if signed else (0, 1 << self.bits)
         if not data or not low <= value < high:
             message = f"{self.name}: {data.hex() or 'nothing'} does not fit {self.bits} bits"
-            raise Refusal(grpc.StatusCode.OUT_OF_RANGE, message)
+            raise out_of_range(message)
         return value & (1 << self.bits) - 1
 
 
@@ -148,5 +146,5 @@ def indices(cells: Counter | Meter | Register, message: Any) -> range:
         raise invalid(f"{cells.name}: the index {index} is negative")
     if index >= cells.size:
         problem = f"{cells.name} has {cells.size} cells, no index {index}"
-        raise Refusal(grpc.StatusCode.OUT_OF_RANGE, problem)
+        raise out_of_range(problem)
     return range(index, index + 1)

@@ -4,7 +4,7 @@ from p4.v1 import p4runtime_pb2 as p4rt
 
 from innet.switch.p4runtime.entities import Table, encode
 from innet.switch.p4runtime.metering import meter_rates
-from innet.switch.p4runtime.refusal import forbidden, invalid, unsupported
+from innet.switch.p4runtime.refusals import forbidden, invalid, unsupported
 
 
 def check_content(table: Table, message: p4rt.TableEntry) -> None:

@@ -3,7 +3,7 @@
 from p4.v1 import p4runtime_pb2 as p4rt
 
 from innet.switch.p4runtime.entities import Field, Table, ValueSet, encode
-from innet.switch.p4runtime.refusal import invalid
+from innet.switch.p4runtime.refusals import invalid
 
 Key = tuple[tuple[int, ...], tuple[int, ...], int]
 """The identity of an entry: its values, its masks and its P4Runtime priority."""

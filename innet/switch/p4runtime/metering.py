@@ -7,7 +7,7 @@ from p4.v1 import p4runtime_pb2 as p4rt
 from innet.switch.engine import Engine
 from innet.switch.engine.counts import MeterRates
 from innet.switch.p4runtime.entities import indices
-from innet.switch.p4runtime.refusal import invalid, unsupported
+from innet.switch.p4runtime.refusals import invalid, unsupported
 from innet.switch.p4runtime.schema import Schema
 
 

@@ -13,7 +13,7 @@ from innet.switch.p4runtime.direct_resources import DirectResources
 from innet.switch.p4runtime.metering import Meters
 from innet.switch.p4runtime.profiles import Profiles
 from innet.switch.p4runtime.reconcile import keep_entries, keep_registers, keep_values
-from innet.switch.p4runtime.refusal import invalid, unsupported
+from innet.switch.p4runtime.refusals import invalid, unsupported
 from innet.switch.p4runtime.replication import Replication
 from innet.switch.p4runtime.schema import Schema
 from innet.switch.p4runtime.tables import Tables

@@ -11,13 +11,19 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import grpc
 from p4.v1 import p4runtime_pb2 as p4rt
 
 from innet.switch.constants import NO_ACTION, NO_BUNDLE
 from innet.switch.engine import Engine
 from innet.switch.p4runtime.entities import Action, Profile, Table, encode
-from innet.switch.p4runtime.refusal import Refusal, already_exists, invalid, not_found, unsupported
+from innet.switch.p4runtime.refusals import (
+    already_exists,
+    exhausted,
+    failed_precondition,
+    invalid,
+    not_found,
+    unsupported,
+)
 from innet.switch.p4runtime.schema import Schema
 
 Call = tuple[int, Sequence[int]]
@@ -192,7 +198,7 @@ class Profiles:
             raise invalid(f"{profile.name}: a member's id is not 0")
         _not_mixed(state, one_shot=False)
         if profile.size and len(state.members) >= profile.size:
-            raise _exhausted(f"{profile.name}: all {profile.size} members are in use")
+            raise exhausted(f"{profile.name}: all {profile.size} members are in use")
         does = call(profile.name, profile.actions, message.action)
         bundle = self._bundles.take()
         member = _Member(_canonical(message), does, bundle, [state.handles.take()])
@@ -204,7 +210,7 @@ class Profiles:
         where = f"{state.profile.name}: member {number}"
         for group in state.groups.values():
             if number in group.weights:
-                raise _in_use(f"{where} is in group {group.message.group_id}")
+                raise failed_precondition(f"{where} is in group {group.message.group_id}")
         self._unused(where, member.bundle)
         for handle in member.handles:
             state.handles.give_back(handle)
@@ -271,7 +277,9 @@ class Profiles:
 
     def _unused(self, where: str, bundle: int) -> None:
         if self._users[bundle]:
-            raise _in_use(f"{where} is what {self._users[bundle]} table entries refer to")
+            raise failed_precondition(
+                f"{where} is what {self._users[bundle]} table entries refer to"
+            )
 
 
 def call(where: str, actions: Mapping[int, Action], message: p4rt.Action) -> Call:
@@ -318,9 +326,7 @@ def _check_group(state: _State, message: p4rt.ActionProfileGroup) -> None:
             raise not_found(f"{profile.name}: member {number} does not exist")
     most = message.max_size or profile.largest_group
     if most and sum(each.weight for each in message.members) > most:
-        raise _exhausted(
-            f"{profile.name}: group {message.group_id}: its weights are at most {most}"
-        )
+        raise exhausted(f"{profile.name}: group {message.group_id}: its weights are at most {most}")
 
 
 def _check_largest(profile: Profile, message: p4rt.ActionProfileGroup) -> None:
@@ -354,11 +360,3 @@ def _canonical(message: p4rt.ActionProfileMember) -> p4rt.ActionProfileMember:
     for param in copy.action.params:
         param.value = encode(int.from_bytes(param.value, "big"))
     return copy
-
-
-def _exhausted(message: str) -> Refusal:
-    return Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, message)
-
-
-def _in_use(message: str) -> Refusal:
-    return Refusal(grpc.StatusCode.FAILED_PRECONDITION, message)

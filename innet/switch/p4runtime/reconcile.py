@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Iterator
 import grpc
 from p4.v1 import p4runtime_pb2 as p4rt
 
+from innet.rpc.status import Refusal
 from innet.switch.engine import Engine
-from innet.switch.p4runtime.refusal import Refusal, invalid
+from innet.switch.p4runtime.refusals import invalid
 
 Read = Callable[[p4rt.Entity], Iterable[p4rt.Entity]]
 Write = Callable[[p4rt.Update], None]

@@ -7,7 +7,7 @@ from p4.v1 import p4runtime_pb2 as p4rt
 
 from innet.switch.engine import Engine
 from innet.switch.p4runtime.entities import Register, encode, indices
-from innet.switch.p4runtime.refusal import invalid
+from innet.switch.p4runtime.refusals import invalid
 from innet.switch.p4runtime.schema import Schema
 
 

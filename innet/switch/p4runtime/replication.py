@@ -6,7 +6,7 @@ from p4.v1 import p4runtime_pb2 as p4rt
 
 from innet.switch.constants import MOST_GROUPS, MOST_SESSIONS
 from innet.switch.engine import Engine
-from innet.switch.p4runtime.refusal import already_exists, invalid, not_found
+from innet.switch.p4runtime.refusals import already_exists, invalid, not_found
 
 _MOST_INSTANCES, _MOST_PORTS = 1 << 16, 1 << 32
 

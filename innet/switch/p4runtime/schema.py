@@ -23,7 +23,7 @@ from innet.switch.p4runtime.entities import (
     ValueSet,
 )
 from innet.switch.p4runtime.info import check, mismatch
-from innet.switch.p4runtime.refusal import not_found
+from innet.switch.p4runtime.refusals import not_found
 
 _KINDS = ("exact", "lpm", "ternary", "optional", "range")
 _COMPILED = {"optional": "ternary"}

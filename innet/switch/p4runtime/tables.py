@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import grpc
 from p4.v1 import p4runtime_pb2 as p4rt
 
 from innet.switch.constants import MISS, NO_BUNDLE
@@ -27,13 +26,7 @@ from innet.switch.p4runtime.entry_messages import (
 from innet.switch.p4runtime.entry_state import with_state, write_state
 from innet.switch.p4runtime.matches import Key, add_match, entry_key, match_key
 from innet.switch.p4runtime.profiles import Profiles
-from innet.switch.p4runtime.refusal import (
-    Refusal,
-    already_exists,
-    forbidden,
-    invalid,
-    not_found,
-)
+from innet.switch.p4runtime.refusals import already_exists, exhausted, forbidden, invalid, not_found
 from innet.switch.p4runtime.schema import Schema
 
 _NS = 1_000_000_000
@@ -173,10 +166,7 @@ class Tables:
         if key in self._entries[table.id]:
             raise already_exists(f"{table.name}: there is such an entry, with the same match")
         if len(self._entries[table.id]) >= table.size:
-            raise Refusal(
-                grpc.StatusCode.RESOURCE_EXHAUSTED,
-                f"{table.name}: all {table.size} entries are in use",
-            )
+            raise exhausted(f"{table.name}: all {table.size} entries are in use")
         call = self._profiles.resolve(table, message.action)
         values, masks, priority = key
         rank = priority if table.needs_priority else 1 + sum(mask.bit_count() for mask in masks)

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator
 
-import grpc
 from p4.v1 import p4runtime_pb2 as p4rt
 
 from innet.switch.engine import Engine
 from innet.switch.p4runtime.entities import ValueSet
 from innet.switch.p4runtime.matches import match_key
-from innet.switch.p4runtime.refusal import Refusal, already_exists, invalid
+from innet.switch.p4runtime.refusals import already_exists, exhausted, invalid
 from innet.switch.p4runtime.schema import Schema
 
 
@@ -37,7 +36,7 @@ class ValueSets:
         value_set = self._schema.value_set(entry.value_set_id)
         if len(entry.members) > value_set.size:
             message = f"{value_set.name} has room for {value_set.size} members"
-            raise Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, message)
+            raise exhausted(message)
         keys = [_key(value_set, member) for member in entry.members]
         if len(set(keys)) < len(keys):
             raise already_exists(f"{value_set.name}: a member is there twice")

@@ -1,0 +1,31 @@
+"""Another run of the tests of a worker's C code, compiled with sanitizers: any error ends it.
+
+``python tests/support/sanitized_worker.py``, with the address sanitizer's library preloaded.
+"""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from innet.host import fastpath
+from innet.wire import batch
+
+FLAGS = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+"""Additional compiler flags."""
+
+_TESTS = ("test_batch.py", "test_fastpath.py", "test_link.py")
+
+
+def main() -> int:
+    """Run the tests that use C."""
+    fastpath.FLAGS = (*fastpath.FLAGS, *FLAGS)
+    batch.FLAGS = (*batch.FLAGS, *FLAGS)
+    here = Path(__file__).parent
+    others = "not sanitizers and not numpy and not no_compiled_steps"
+    options = ["-q", "-x", "-p", "no:cacheprovider", "-k", others]
+    return int(pytest.main([*options, *(str(here / name) for name in _TESTS)]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
