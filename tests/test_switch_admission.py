@@ -95,7 +95,9 @@ def test_a_p4info_of_too_many_tables_is_refused(controller):
 
 
 def test_a_p4info_of_too_many_bytes_is_refused(controller):
-    code, message = refusal(controller.configure, with_tables(1, "x" * (admission.MAX_INFO_BYTES + 1)))
+    code, message = refusal(
+        controller.configure, with_tables(1, "x" * (admission.MAX_INFO_BYTES + 1))
+    )
     assert code == grpc.StatusCode.INVALID_ARGUMENT
     assert f"bytes: {admission.MAX_INFO_BYTES} are the most" in message
 
