@@ -23,8 +23,7 @@ _PACKET_IGNORE_OUTGOING = 23
 _SOL_PACKET = 263
 MAX_PORTS = 512  # v1model has 9 bits for a port
 
-
-Claim = socket.socket
+Socket = socket.socket  # also inside of a class that has a `socket`
 
 
 @dataclass
@@ -33,12 +32,12 @@ class Port:
 
     number: int
     spec: str
-    socket: socket.socket
+    socket: Socket
     kind: PortKind
     captures: tuple[BinaryIO, ...] = ()
     """The files that arriving and leaving frames are captured to, if any."""
     interface: str = ""
-    claim: Claim | None = None
+    claim: Socket | None = None
     """While open, it keeps other switches of this network namespace from the interface."""
 
     def fileno(self) -> int:
