@@ -12,7 +12,7 @@ import typer
 from innet.errors import UsageError
 from innet.rpc.addresses import check_address, check_plain_text, served_address
 from innet.switch.pcap import capture
-from innet.switch.ports import MOST_PORTS, Port, open_port
+from innet.switch.ports import MAX_PORTS, Port, open_port
 from innet.telemetry import logs
 from innet.terminal.app import run
 from innet.terminal.options import MetricsAddress, Verbose
@@ -252,8 +252,8 @@ def open_ports(specs: Iterable[str], taken: set[int], stack: ExitStack) -> list[
 
 def _check_numbers(cpu_port: int, drop_port: int) -> None:
     for name, number in (("--cpu-port", cpu_port), ("--drop-port", drop_port)):
-        if not 0 < number < MOST_PORTS:
-            raise UsageError(f"{name} {number}: port numbers are 1 to {MOST_PORTS - 1}")
+        if not 0 < number < MAX_PORTS:
+            raise UsageError(f"{name} {number}: port numbers are 1 to {MAX_PORTS - 1}")
     if cpu_port == drop_port:
         raise UsageError(f"--cpu-port and --drop-port are both {cpu_port}")
 

@@ -29,7 +29,7 @@ from innet.switch.p4runtime.schema import Schema
 Call = tuple[int, Sequence[int]]
 """An action's number in the program, and its arguments."""
 
-_MOST_WEIGHT = 1 << 16
+_MAX_WEIGHT = 1 << 16
 
 
 class _Numbers:
@@ -340,8 +340,8 @@ def _check_weights(
     each_weighted: Iterable[p4rt.ActionProfileGroup.Member | p4rt.ActionProfileAction],
 ) -> None:
     for each in each_weighted:
-        if not 0 < each.weight <= _MOST_WEIGHT:
-            raise invalid(f"{profile.name}: a weight of {each.weight}, of 1 to {_MOST_WEIGHT}")
+        if not 0 < each.weight <= _MAX_WEIGHT:
+            raise invalid(f"{profile.name}: a weight of {each.weight}, of 1 to {_MAX_WEIGHT}")
         if each.WhichOneof("watch_kind"):
             raise unsupported(f"{profile.name}: ports are not watched")
 

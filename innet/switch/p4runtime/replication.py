@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator
 
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from innet.switch.constants import MOST_GROUPS, MOST_SESSIONS
+from innet.switch.constants import MAX_GROUPS, MAX_SESSIONS
 from innet.switch.engine import Engine
 from innet.switch.p4runtime.refusals import already_exists, invalid, not_found
 
-_MOST_INSTANCES, _MOST_PORTS = 1 << 16, 1 << 32
+_MAX_INSTANCES, _MAX_PORTS = 1 << 16, 1 << 32
 
 
 class Replication:
@@ -47,8 +47,8 @@ class Replication:
 
     def _write_group(self, kind: p4rt.Update.Type, group: p4rt.MulticastGroupEntry) -> None:
         number = group.multicast_group_id
-        if not 0 < number < MOST_GROUPS:
-            raise invalid(f"multicast group {number}: ids are 1 to {MOST_GROUPS - 1}")
+        if not 0 < number < MAX_GROUPS:
+            raise invalid(f"multicast group {number}: ids are 1 to {MAX_GROUPS - 1}")
         _check(kind, f"multicast group {number}", exists=number in self._groups)
         if kind == p4rt.Update.DELETE:
             self._engine.set_group(number, [])
@@ -60,8 +60,8 @@ class Replication:
 
     def _write_session(self, kind: p4rt.Update.Type, session: p4rt.CloneSessionEntry) -> None:
         number = session.session_id
-        if not 0 < number < MOST_SESSIONS:
-            raise invalid(f"clone session {number}: ids are 1 to {MOST_SESSIONS - 1}")
+        if not 0 < number < MAX_SESSIONS:
+            raise invalid(f"clone session {number}: ids are 1 to {MAX_SESSIONS - 1}")
         _check(kind, f"clone session {number}", exists=number in self._sessions)
         if kind == p4rt.Update.DELETE:
             self._engine.set_session(number, [])
@@ -95,12 +95,12 @@ def _replicas(replicas: Iterable[p4rt.Replica]) -> list[tuple[int, int]]:
 
 
 def _replica(replica: p4rt.Replica) -> tuple[int, int]:
-    if replica.instance >= _MOST_INSTANCES:
-        raise invalid(f"instance {replica.instance}: instances are below {_MOST_INSTANCES}")
+    if replica.instance >= _MAX_INSTANCES:
+        raise invalid(f"instance {replica.instance}: instances are below {_MAX_INSTANCES}")
     kind = replica.WhichOneof("port_kind")
     if kind == "egress_port":
         return replica.egress_port, replica.instance
     port = int.from_bytes(replica.port, "big")
-    if not replica.port or port >= _MOST_PORTS:
+    if not replica.port or port >= _MAX_PORTS:
         raise invalid("a replica has no port, or one that is no port's number")
     return port, replica.instance
