@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 
 import pytest
+from aggregation_rack import AggregationRack, Job, aggregation_rack
 from clone_sessions import session
 from differential import Target, embedded
 from p4runtime_client import group
 from packet_paths import insert
+from slot_jobs import PAIR, QUORUM, SLOTS, WORKERS
 from tiny_programs import program
 
 
@@ -16,3 +18,20 @@ def target(request) -> Iterator[Target]:
     with embedded(program(request.param)) as running:
         insert(running, session(5, (3, 9)), session(1, (1, 0)), group(5, (1, 1), (4, 4)))
         yield running
+
+
+@pytest.fixture(scope="module")
+def rack() -> Iterator[AggregationRack]:
+    """Start a switch with three stations, and admit the workers of all jobs."""
+    with aggregation_rack(3) as made:
+        for job, workers in WORKERS.items():
+            made.controller.insert(group(job, *((r + 1, r + 1) for r in range(workers))))
+            for rank in range(workers):
+                made.admit(job, rank, QUORUM[job])
+        yield made
+
+
+@pytest.fixture(params=[PAIR])
+def job(rack, request) -> Job:
+    """Return a job with an unused slot."""
+    return Job(rack, request.param, QUORUM[request.param], next(SLOTS))
