@@ -5,10 +5,12 @@ from collections.abc import Iterator
 import pytest
 from aggregation_rack import AggregationRack, Job, aggregation_rack
 from clone_sessions import session
+from control_plane import ELECTIONS, PROGRAM
 from differential import Target, embedded
-from p4runtime_client import group
+from p4runtime_client import Controller, group
 from packet_paths import insert
 from slot_jobs import PAIR, QUORUM, SLOTS, WORKERS
+from switches import Switch
 from tiny_programs import program
 
 
@@ -35,3 +37,17 @@ def rack() -> Iterator[AggregationRack]:
 def job(rack, request) -> Job:
     """Return a job with an unused slot."""
     return Job(rack, request.param, QUORUM[request.param], next(SLOTS))
+
+
+@pytest.fixture
+def bare(switch: Switch) -> Iterator[Controller]:
+    """Connect the primary controller of the default role."""
+    with Controller(switch.address, next(ELECTIONS)) as controller:
+        yield controller
+
+
+@pytest.fixture
+def primary(bare: Controller) -> Controller:
+    """Restore the program's tables, and return the primary controller."""
+    bare.configure(PROGRAM)
+    return bare
