@@ -28,7 +28,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, te
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 from p4runtime_client import Controller
-from scenarios import DROP_PORT, PORTS, Scenario, scenario
+from random_values import DROP_PORT, PORTS
+from scenarios import Scenario, scenario
 from tiny_programs import FOLDER, Program, program
 
 from innet.machine.sockets import enlarge_buffers

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import damage
 import differential
-import scenarios
+from random_values import PORTS
 
 from innet.switch import build
 
@@ -27,11 +27,11 @@ def run(name: str, seed: int, packets: int) -> None:
         chance = random.Random(seed)
         good = [frame for _, frame in given.packets]
         for _ in range(packets):
-            target.send(chance.choice(scenarios.PORTS), damage.frame(chance, good) or b"\0")
+            target.send(chance.choice(PORTS), damage.frame(chance, good) or b"\0")
         # The memory of these frames ends with the frame, or a byte earlier.
         for frame in (damage.frame(chance, good) for _ in range(packets)):
             for size in {len(frame), chance.randrange(len(frame) + 1)}:
-                target.engine.exercise(chance.choice(scenarios.PORTS), frame[:size], 1)
+                target.engine.exercise(chance.choice(PORTS), frame[:size], 1)
 
 
 def main(seed: str, packets: str, *names: str) -> None:
