@@ -9,14 +9,8 @@ from random_values import Json, Values
 _MOST_STATES = 24
 _LONGEST_REST = 60
 
-
-# -- what packets should match -------------------------------------------------------------------
-
 Aim = dict[tuple[str, str], tuple[int, int]]
 """Values and masks of header fields that an entry matches."""
-
-
-# -- packets -------------------------------------------------------------------------------------
 
 
 class _Bits:

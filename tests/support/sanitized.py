@@ -10,6 +10,7 @@ from pathlib import Path
 
 import damage
 import differential
+from compared_switches import embedded
 from random_values import PORTS
 
 from innet.switch import build
@@ -22,7 +23,7 @@ def run(name: str, seed: int, packets: int) -> None:
     """Put random scenarios, and then damaged packets, through one program."""
     running = differential.load(name)
     given = differential.draw(name, seed, packets)
-    with differential.embedded(running) as target:
+    with embedded(running) as target:
         differential.carry_out(target, given, running.p4info)
         chance = random.Random(seed)
         good = [frame for _, frame in given.packets]

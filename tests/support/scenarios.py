@@ -13,7 +13,7 @@ from typing import Any
 from p4.v1 import p4runtime_pb2 as p4rt
 from p4runtime_client import encode, group
 from random_frames import Aim, Frames
-from random_values import PORTS, Json, Values
+from random_values import PORTS, Json, Values, constants
 from tiny_programs import Program
 
 GROUPS = SESSIONS = MEMBERS = (1, 2, 3)
@@ -40,6 +40,9 @@ def scenario(program: Program, seed: int, packets: int, *, whole: bool = False) 
     frames = Frames(chance, values, document, aims, whole=whole)
     made.packets = [(chance.choice(PORTS), frames.frame()) for _ in range(packets)]
     return made
+
+
+# -- what packets should match -------------------------------------------------------------------
 
 
 def _tables(document: Json) -> dict[str, list[tuple[str, str]]]:

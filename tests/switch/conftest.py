@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 from aggregation_rack import AggregationRack, Job, aggregation_rack
 from clone_sessions import session
+from compared_switches import Target, embedded
 from control_plane import ELECTIONS, PROGRAM
-from differential import Target, embedded
 from p4runtime_client import Controller, group
 from packet_paths import insert
 from slot_jobs import PAIR, QUORUM, SLOTS, WORKERS

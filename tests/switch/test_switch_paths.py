@@ -4,7 +4,7 @@ import struct
 
 import pytest
 from clone_sessions import ROOM, session
-from differential import Target
+from compared_switches import Target
 from p4runtime_client import Controller, update_errors
 from packet_paths import EGRESS_CLONE, INGRESS_CLONE, NORMAL, REPLICA, REST, Seen, on, seen
 from switches import receive, running_switch
