@@ -51,7 +51,7 @@ format: $(VENV)/.dev
 
 # The variable silences a notice of the theme about the next MkDocs.
 docs: $(VENV)/.docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # Some tests build network namespaces: they need root and a few system packages. Without them the tests
 # are skipped, and pytest's summary says why.

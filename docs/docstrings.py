@@ -55,6 +55,6 @@ def absolute(scope: griffe.Object, name: str) -> str:
 def shown(package: griffe.ModulesCollection, path: str) -> bool:
     """Return whether the reference has an entry for a path."""
     try:
-        return "._" not in path and bool(package[path])
+        return "._" not in path and package[path].has_docstrings
     except (KeyError, griffe.AliasResolutionError):
         return False

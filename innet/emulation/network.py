@@ -111,7 +111,7 @@ class Bmv2Switch(EmulatedSwitch):
 class EmulatedServer(EmulatedSwitch):
     """A parameter server in place of a switch."""
 
-    def _runs(self) -> list[str]:
+    def _base_command(self) -> list[str]:
         return [*run("innet.cli"), "pbox", "rack-server", "--memory", str(_SERVER_GIB)]
 
 

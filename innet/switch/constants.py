@@ -17,7 +17,7 @@ NO_BUNDLE = 0xFFFFFFFF
 MAX_FRAME = 1 << 16
 """The most bytes of a frame."""
 
-MOST_GROUPS, MOST_SESSIONS = 1 << 16, 1 << 15
+MAX_GROUPS, MAX_SESSIONS = 1 << 16, 1 << 15
 """The multicast groups and the clone sessions that a program can name."""
 
 COUNTER_BYTES, METER_BYTES = 16, 80
@@ -48,8 +48,8 @@ CONSTANTS: Constants = {
     "RT_MISS": MISS,
     "RT_NO_BUNDLE": NO_BUNDLE,
     "RT_MAX_FRAME": MAX_FRAME,
-    "RT_MOST_GROUPS": MOST_GROUPS,
-    "RT_MOST_SESSIONS": MOST_SESSIONS,
+    "RT_MAX_GROUPS": MAX_GROUPS,
+    "RT_MAX_SESSIONS": MAX_SESSIONS,
     "COUNTER_BYTES": COUNTER_BYTES,
     "METER_BYTES": METER_BYTES,
     "PORT": PortKind,

@@ -8,7 +8,7 @@ from typing import Literal
 
 from innet.switch import ir
 
-MOST_INTEGER_BITS = 128
+MAX_INTEGER_BITS = 128
 """The most bits of a number that C stores as an integer."""
 
 _WORD_BYTES = 8
@@ -21,12 +21,12 @@ def storage_bits(bits: int) -> int:
 
 def storage_bytes(bits: int) -> int:
     """Return the bytes that a number of any size takes."""
-    return storage_bits(bits) // 8 if bits <= MOST_INTEGER_BITS else (bits + 7) // 8
+    return storage_bits(bits) // 8 if bits <= MAX_INTEGER_BITS else (bits + 7) // 8
 
 
 def byte_order(size: int) -> Literal["little", "big"]:
     """Return the order of the bytes of a number that takes `size` bytes."""
-    return "little" if size <= MOST_INTEGER_BITS // 8 else "big"
+    return "little" if size <= MAX_INTEGER_BITS // 8 else "big"
 
 
 def argument_words(bits: int) -> int:
@@ -35,7 +35,7 @@ def argument_words(bits: int) -> int:
     An argument of up to 128 bits takes two words, the low one first. A larger one begins at the first
     byte of its words.
     """
-    return 2 if bits <= MOST_INTEGER_BITS else -(-bits // 64)
+    return 2 if bits <= MAX_INTEGER_BITS else -(-bits // 64)
 
 
 def argument_offset(params: tuple[tuple[str, int], ...], index: int) -> int:

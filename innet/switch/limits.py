@@ -34,7 +34,7 @@ MAX_DIGEST = 1 << 15
 MAX_ID = (1 << 32) - 2
 """The largest number that tells actions apart. The next one stands for no action."""
 
-_LONGEST_SHOWN = 40
+_MAX_SHOWN = 40
 
 
 def number(what: str, value: Any, maximum: int, minimum: int = 0) -> int:
@@ -55,7 +55,7 @@ def shown(value: Any) -> str:
     """Return a value for a message, cut if it is long."""
     large = type(value) is int and abs(value) >> 128
     text = f"{value:#x}" if large else reprlib.repr(value)
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
 def check(program: ir.Program) -> None:

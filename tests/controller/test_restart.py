@@ -128,7 +128,7 @@ def test_who_does_not_come_back_has_left(switch: MortalSwitch, tmp_path: Path):
             assert [each.departure.rank for each in heard if each.HasField("departure")] == [1]
             eventually(lambda: len(entries(switch)) == 1)
         second.come_back()
-        with pytest.raises(NotFound, match=r"this worker's membership .* is over"):
+        with pytest.raises(NotFound, match=r"this worker has left the job .* meanwhile"):
             second.invited()
 
 

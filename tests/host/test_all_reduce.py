@@ -189,7 +189,7 @@ def test_sums_of_integers_are_exact_or_an_error_and_the_job_goes_on(agents: list
         for future in running:
             error = problem(future)
             assert isinstance(error, SumOverflow)
-            assert f"beyond {vectors.dtype}" in str(error)
+            assert f"do not fit {vectors.dtype}" in str(error)
         ones = np.ones((len(agents), 3), np.int32)
         assert sums(agents, ones)[0].tolist() == [len(agents)] * 3
 

@@ -233,4 +233,4 @@ def test_a_group_of_another_size_than_the_job_is_refused(group: Group, tor: Rack
         group.start(outnumbered, tor.controller, job, tor.tokens[job], tor.links)
         for problem in group.results():
             assert isinstance(problem, UsageError)
-            assert str(problem).startswith("the fallback has 3 workers, the job 4")
+            assert str(problem).startswith("the fallback has 3 workers, and the job has 4")

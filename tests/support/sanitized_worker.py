@@ -14,17 +14,17 @@ from innet.wire import batch
 FLAGS = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 """Additional compiler flags."""
 
-_TESTS = ("test_batch.py", "test_fastpath.py", "test_link.py")
+_TESTS = ("wire/test_batch.py", "host/test_fastpath.py", "host/test_link.py")
 
 
 def main() -> int:
     """Run the tests that use C."""
     fastpath.FLAGS = (*fastpath.FLAGS, *FLAGS)
     batch.FLAGS = (*batch.FLAGS, *FLAGS)
-    here = Path(__file__).parent
+    tests = Path(__file__).parents[1]
     others = "not sanitizers and not numpy and not no_compiled_steps"
     options = ["-q", "-x", "-p", "no:cacheprovider", "-k", others]
-    return int(pytest.main([*options, *(str(here / name) for name in _TESTS)]))
+    return int(pytest.main([*options, *(str(tests / name) for name in _TESTS)]))
 
 
 if __name__ == "__main__":

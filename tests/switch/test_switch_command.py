@@ -49,7 +49,7 @@ def test_a_port_number_is_given_once():
         options = [cable.format(number=n) for n, cable in zip(numbers, cables, strict=True)]
         code, said = run(*NEEDS, "-i", options[0], "-i", options[1])
         assert code == 2
-        assert f"number {max(numbers)} is taken" in said
+        assert f"the number {max(numbers)} is in use" in said
 
 
 def test_a_port_in_use_is_refused():
@@ -70,7 +70,7 @@ def test_a_p4runtime_address_in_use_is_refused():
 
 def endpoint(address: str, *, insecure: bool = False) -> Endpoint:
     return p4runtime_endpoint(
-        address, None, None, None, tls=False, asks_clients=False, insecure=insecure
+        address, None, None, None, tls=False, client_auth=False, insecure=insecure
     )
 
 
@@ -129,7 +129,7 @@ def test_a_switch_that_is_told_to_stop_again_and_again_stops_silently():
     [
         ([], "give a program's JSON, or --no-p4"),
         (["--no-p4", "program.json"], "give a program's JSON, or --no-p4"),
-        (["--no-p4", "--cpu-port", "0"], "--cpu-port 0: port numbers are 1 to 511"),
+        (["--no-p4", "--cpu-port", "0"], "--cpu-port 0: it has to be from 1 to 511"),
         (["--no-p4", "--cpu-port", "511"], "--cpu-port and --drop-port are both 511"),
         (["no/such.json"], "cannot read no/such.json: No such file or directory"),
         (["/"], "cannot read /: Is a directory"),

@@ -26,9 +26,9 @@ def test_a_batch_that_is_refused_in_part_names_the_update(connection):
     )
     connection.insert(first)
 
-    with pytest.raises(SwitchError, match=r"update 1: .*there is such an entry"):
+    with pytest.raises(SwitchError, match=r"update 1: .*there is an entry with this match"):
         connection.insert(second, first)
-    with pytest.raises(SwitchError, match=r"update 0: .*there is such an entry"):
+    with pytest.raises(SwitchError, match=r"update 0: .*there is an entry with this match"):
         connection.insert(second)  # the valid update of the batch was carried out
 
 

@@ -35,7 +35,7 @@ def test_multicast_groups_are_inserted_modified_deleted_and_read(bridge):
 def test_multicast_groups_that_are_or_are_not_there_are_told_apart(bridge):
     bridge.insert(group(5))
     assert update_errors(bridge.insert, group(5)) == [
-        (code_pb2.ALREADY_EXISTS, "multicast group 5 exists")
+        (code_pb2.ALREADY_EXISTS, "multicast group 5 exists already: modify it")
     ]
     for call in (bridge.modify, bridge.delete):
         assert update_errors(call, group(6)) == [

@@ -36,12 +36,15 @@ def test_before_a_program_nothing_can_be_written_read_or_sent():
     with running_switch(0) as bare, Controller(bare.address, 1) as controller:
         missing = grpc.StatusCode.FAILED_PRECONDITION
         assert refusal(controller.read, group(1)) == (
-            missing, "no pipeline configuration has been set",
+            missing, "no pipeline configuration has been set: set one first",
         )  # fmt: skip
         assert not running(controller).HasField("config")
         nothing = Program(b"", p4info_pb2.P4Info())
         code, message = refusal(controller.configure, nothing, Action.COMMIT)
-        assert (code, message) == (grpc.StatusCode.NOT_FOUND, "no configuration was saved")
+        assert (code, message) == (
+            grpc.StatusCode.NOT_FOUND,
+            "no configuration has been saved: send VERIFY_AND_SAVE first",
+        )
         controller.send(Names(AGGREGATION.p4info).packet_out(b""))
         assert controller.hear().error.canonical_code == code_pb2.FAILED_PRECONDITION
 

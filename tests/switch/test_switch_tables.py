@@ -57,7 +57,7 @@ def test_an_entry_is_inserted_once_modified_and_deleted(bridge):
     assert bridge.read(STATIONS.entry("bridge")) == [station(0xAA, port=3)]
     bridge.delete(STATIONS.entry("bridge", {"destination": 0xAA}))
     assert bridge.read(STATIONS.entry("bridge")) == []
-    missing = "IngressPipeline.bridge.bridge: no such entry"
+    missing = "IngressPipeline.bridge.bridge: there is no entry with this match"
     for call in (bridge.modify, bridge.delete):
         assert update_errors(call, station(0xAA)) == [(code_pb2.NOT_FOUND, missing)]
 
@@ -84,15 +84,15 @@ def malformed() -> dict[str, tuple[p4rt.Entity, str]]:
         cases[name] = (entity, words)
         return entity.table_entry
 
-    case("no prefix", "a prefix length of 0", route(0, 0))
-    case("prefix too long", "a prefix length of 33, of 32 bits", route(0, 33))
-    case("bits behind the prefix", "bits outside of the mask", route(0x0A000001, 8))
-    case("bits outside of the mask", "bits outside of the mask", rule(1, source=(3, 1)))
-    case("empty mask", "leave a match without mask bits out", rule(1, source=(0, 0)))
+    case("no prefix", "the prefix length 0 is not from 1 to 32", route(0, 0))
+    case("prefix too long", "the prefix length 33 is not from 1 to 32", route(0, 33))
+    case("bits behind the prefix", "the value has bits outside", route(0x0A000001, 8))
+    case("bits outside of the mask", "the value has bits outside", rule(1, source=(3, 1)))
+    case("empty mask", "the mask is 0: leave the match out", rule(1, source=(0, 0)))
     case("no priority", "needs a priority above 0", rule(0, source=(1, 1)))
     case("needless priority", "takes no priority", route(1, 32)).priority = 1
     case("no action", "has no action", rule(1, "", source=(1, 1)))
-    case("another table's action", "has no action with id", rule(1, "unreachable", protocol=1))
+    case("another table's action", "there is no action with id", rule(1, "unreachable", protocol=1))
     entry = case("parameter missing", "parameters are next_hop, port", route(1, 32))
     del entry.action.action.params[0]
     entry = case("parameter twice", "parameters are next_hop, port", route(1, 32))
@@ -104,7 +104,7 @@ def malformed() -> dict[str, tuple[p4rt.Entity, str]]:
     entry.match.append(entry.match[0])
     entry = case("unknown field", "no match field has id 9", route(1, 32))
     entry.match.add(field_id=9).exact.value = b"\1"
-    entry = case("wrong kind of match", "the match is exact, the field's kind is lpm", route(1, 32))
+    entry = case("wrong kind of match", "the match is exact, but the field needs lpm", route(1, 32))
     entry.match[0].exact.value = b"\1"
     return cases
 

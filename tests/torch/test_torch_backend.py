@@ -38,10 +38,18 @@ def environments(tor: Rack, **more: str) -> list[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def group(tor: Rack) -> Iterator[Group]:
-    metrics = f"127.0.0.1:{free_tcp_port()}"
+    metrics = f"127.0.0.1:{successive_ports(SIZE)}"
     with process_group(SIZE, prepare, "innet", environments(tor, INNET_METRICS=metrics)) as running:
         running.run(initialized)
         yield running
+
+
+def successive_ports(count: int) -> int:
+    """Return the first of so many free ports: every process serves at the next one."""
+    ports = [free_tcp_port() for _ in range(count)]
+    while ports != [*range(ports[0], ports[0] + count)]:
+        ports = [*ports[1:], free_tcp_port()]
+    return ports[0]
 
 
 def prepare() -> None:

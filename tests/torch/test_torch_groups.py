@@ -41,8 +41,8 @@ def environments(tor: Rack, **more: str) -> list[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def group(tor: Rack) -> Iterator[Group]:
-    metrics = f"127.0.0.1:{free_tcp_port()}"
-    with process_group(SIZE, prepare, "innet", environments(tor, INNET_METRICS=metrics)) as running:
+    own = environments(tor, INNET_METRICS="127.0.0.1:0")
+    with process_group(SIZE, prepare, "innet", own) as running:
         running.run(initialized)
         yield running
 

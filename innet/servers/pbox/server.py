@@ -217,9 +217,7 @@ class Server:
             if self._closed.is_set():
                 raise UsageError("the parameter server is being closed")
             if sum(len(each.members) for each in self._jobs.values()) >= MOST_MEMBERS:
-                raise NoCapacity(
-                    f"this server has {MOST_MEMBERS} workers, its limit: use another server"
-                )
+                raise NoCapacity(f"this server is full, with {MOST_MEMBERS} workers: use another")
             job = self._jobs.get(who.job) or new
             if not job:
                 return None

@@ -7,12 +7,12 @@ import typer
 
 from innet.errors import UsageError
 from innet.switch.cli import (
-    LOOPBACK,
+    DEFAULT_GRPC_ADDRESS,
     CpuPort,
     GrpcAddress,
-    GrpcAsksClients,
     GrpcAuthority,
     GrpcCertificate,
+    GrpcClientAuth,
     GrpcInsecure,
     GrpcKey,
     GrpcTls,
@@ -30,7 +30,7 @@ _GIB = 1 << 30
 
 def rack_server(
     interface: Interfaces,
-    grpc_address: GrpcAddress = LOOPBACK,
+    grpc_address: GrpcAddress = DEFAULT_GRPC_ADDRESS,
     insecure: GrpcInsecure = False,
     memory: Annotated[
         float, typer.Option(min=0.001, help="Memory for the parameters of all jobs, in GiB.")
@@ -42,7 +42,7 @@ def rack_server(
     grpc_authority: GrpcAuthority = None,
     grpc_certificate: GrpcCertificate = None,
     grpc_key: GrpcKey = None,
-    grpc_asks_clients: GrpcAsksClients = False,
+    grpc_client_auth: GrpcClientAuth = False,
     verbose: Verbose = False,
 ) -> None:
     """Run a parameter server in the place of a parent switch, until Ctrl-C.
@@ -63,13 +63,13 @@ def rack_server(
         raise UsageError(f"--cpu-port {cpu_port}: it has to be a number below {_DROP_PORT}")
     endpoint = p4runtime_endpoint(
         grpc_address, grpc_certificate, grpc_key, grpc_authority,
-        tls=grpc_tls, asks_clients=grpc_asks_clients, insecure=insecure,
+        tls=grpc_tls, client_auth=grpc_client_auth, insecure=insecure,
     )  # fmt: skip
     with Parameters(int(memory * _GIB)) as parameters:
         service = P4RuntimeService(device_id)
         with ExitStack() as stack:
             ports = open_ports(interface, {cpu_port, _DROP_PORT}, stack)
-            device = ServerDevice(parameters, ports, cpu_port, _DROP_PORT, service.tell)
+            device = ServerDevice(parameters, ports, cpu_port, _DROP_PORT, service.send)
             stack.pop_all()  # the device closes the ports from here on
         service.device = device
         try:

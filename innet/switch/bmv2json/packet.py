@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 from innet.errors import UnsupportedProgram
 from innet.switch import ir, limits
 from innet.switch.bmv2json.document import Node, malformed, unique
+
+Group = TypeVar("Group", ir.Header, ir.Stack, ir.Union)
 
 _STANDARD = "standard_metadata"
 
@@ -51,7 +53,7 @@ class Packet:
     def type_of(self, header: str | ir.Element) -> ir.Header:
         """Return a header. A stack stands for any of its headers."""
         if isinstance(header, ir.Element):
-            header = self.stacks[header.stack].headers[0]
+            return self.headers[self.stacks[header.stack].headers[0]]
         return self.headers[header]
 
     def field_type(self, ref: ir.FieldRef) -> ir.FieldType:
@@ -136,7 +138,7 @@ class Packet:
             )
 
 
-def _named(things: Iterable[Any], what: str) -> dict[str, Any]:
+def _named(things: Iterable[Group], what: str) -> dict[str, Group]:
     return unique(((each.name, each) for each in things), f"{what} with the name")
 
 

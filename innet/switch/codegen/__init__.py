@@ -44,7 +44,7 @@ def generate(program: ir.Program, *, tracing: bool = False) -> str:
     packet.process(scope)
     spans = [controls.spans(table) for table in program.tables]
     externs.layout(scope, [*spans, *(() for _ in program.value_sets)])
-    _description(scope, banks, parsing.most_header_bytes())
+    _description(scope, banks, parsing.max_header_bytes())
     return "\n".join([*_includes(scope), *scope.text.lines]) + "\n"
 
 

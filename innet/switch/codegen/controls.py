@@ -139,8 +139,8 @@ def _matched(scope: Scope, ref: ir.FieldRef) -> str:
     """Return C text of a field's value in a match, which is 0 if the field's header is invalid."""
     header = scope.program.header_of(ref)
     if header.metadata or ref.field == ir.VALID or not isinstance(ref.header, str):
-        return scope.place(ref)
-    return f"{scope.valid(ref.header)} ? {scope.place(ref)} : 0"
+        return scope.lvalue(ref)
+    return f"{scope.valid(ref.header)} ? {scope.lvalue(ref)} : 0"
 
 
 def _goto_node(name: str | None) -> str:

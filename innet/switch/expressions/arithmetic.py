@@ -14,7 +14,7 @@ from innet.switch.expressions.number import (
     wrapped_limbs,
 )
 
-_MOST_BITS = 1 << 14
+_MAX_BITS = 1 << 14
 """The most bits that a value may need before it is wrapped. Larger shifts count as boundless."""
 
 _BOUNDLESS = 1 << (1 << 16)
@@ -39,8 +39,8 @@ class Arithmetic:
     def need_limbs(self, *numbers: Number, bits: int = 0) -> None:
         """Make room in the limbs for these numbers. Raises UnsupportedProgram if they are too wide."""
         self.limb_bits = max(self.limb_bits, bits, *(number.bits for number in numbers))
-        if self.limb_bits > _MOST_BITS:
-            raise UnsupportedProgram(f"a value of more than {_MOST_BITS} bits")
+        if self.limb_bits > _MAX_BITS:
+            raise UnsupportedProgram(f"a value of more than {_MAX_BITS} bits")
 
     def binary(self, op: str, a: Number, b: Number) -> Number:
         """Return the result of an operator with two operands."""
@@ -56,7 +56,7 @@ class Arithmetic:
     def _shift_left(self, a: Number, b: Number) -> Number:
         """Return ``a << b``."""
         _check_distance(b)
-        if b.high <= _MOST_BITS:
+        if b.high <= _MAX_BITS:
             low, high = min(a.low << b.high, a.low), max(a.high << b.high, a.high)
         else:
             low, high = -_BOUNDLESS if a.low < 0 else 0, _BOUNDLESS

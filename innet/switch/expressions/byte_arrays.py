@@ -3,12 +3,12 @@
 from innet.errors import UnsupportedProgram
 from innet.switch import ir
 from innet.switch.expressions.number import Number, literal, wrapped_limbs
-from innet.switch.layout import MOST_INTEGER_BITS
+from innet.switch.layout import MAX_INTEGER_BITS
 
 
 def is_bytes(field: ir.FieldType) -> bool:
     """Return whether C stores the field as an array of bytes rather than as an integer."""
-    return field.varbit or field.bits > MOST_INTEGER_BITS
+    return field.varbit or field.bits > MAX_INTEGER_BITS
 
 
 def loaded(address: str, kind: ir.FieldType) -> Number:

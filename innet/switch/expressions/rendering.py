@@ -51,7 +51,7 @@ class Expressions:
         self._unions = {union.name: union for union in program.unions}
         self._packet = packet
         self.params: tuple[tuple[str, int], ...] = ()
-        self.lists: dict[ir.Listed, str] = {}
+        self.loop_constants: dict[ir.LoopConstants, str] = {}
         """The arrays of a loop's constants. The loop's rounds are counted by ``i``."""
         self.arithmetic = Arithmetic()
 
@@ -100,9 +100,9 @@ class Expressions:
         match expr:
             case ir.Const(value):
                 return literal(value)
-            case ir.Listed(values):
+            case ir.LoopConstants(values):
                 kind = "i64" if max(values) <= I64[1] else "i128"
-                return Number(f"({kind}){self.lists[expr]}[i]", min(values), max(values))
+                return Number(f"({kind}){self.loop_constants[expr]}[i]", min(values), max(values))
             case ir.FieldRef():
                 return self._field(expr)
             case ir.LastIndex(stack):  # 2**64 - 1 for an empty stack, as in BMv2

@@ -14,7 +14,7 @@ class Const:
 
 
 @dataclass(frozen=True)
-class Listed:
+class LoopConstants:
     """A literal number from 0 to 2**64 - 1 that differs from round to round of a loop."""
 
     values: tuple[int, ...]
@@ -80,4 +80,6 @@ class Op:
     operands: tuple["Expr", ...]
 
 
-Expr = Const | Listed | Bool | FieldRef | LastIndex | UnionValidity | ParamRef | Lookahead | Op
+Expr = (
+    Const | LoopConstants | Bool | FieldRef | LastIndex | UnionValidity | ParamRef | Lookahead | Op
+)

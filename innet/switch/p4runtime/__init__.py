@@ -9,7 +9,8 @@ A table entry has several sides. `matches` turns its match fields into values an
 `entry_messages` checks its other parts, and `entry_state` reads and writes its counter and meter.
 `default_entries` has the entries for packets that match no other.
 
-`schema` binds the `entities` of P4Info to the program's, and `info` checks a P4Info before that.
+`schema` binds the `entities` and `digest_types` of P4Info to the program's, and `info` checks a P4Info
+before that.
 `refusal` has the errors of all these modules, and `reconcile` carries state from one program to the
 next. `notifier` wakes up for digests and idle entries.
 """

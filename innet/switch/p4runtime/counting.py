@@ -22,7 +22,7 @@ class Counters:
     def write(self, message: p4rt.CounterEntry) -> None:
         """Set one cell, or without an index all of them. Raises Refusal."""
         if not message.counter_id:
-            raise invalid("which counter? its id is missing")
+            raise invalid("the counter's id is missing")
         counter = self._schema.counter(message.counter_id)
         for index in indices(counter, message):
             if message.HasField("data"):

@@ -29,14 +29,14 @@ from innet.switch.stats import Stats
 
 
 class Device:
-    """One switch. Its threads call `tell` with the messages for controllers."""
+    """One switch. Its threads call `send` with the messages for controllers."""
 
     def __init__(
         self,
         ports: Sequence[Port],
         cpu_port_number: int,
         drop_port: int,
-        tell: Callable[[p4rt.StreamMessageResponse], None],
+        send: Callable[[p4rt.StreamMessageResponse], None],
         keep: Path | None = None,
         *,
         seed: int | None = None,
@@ -44,7 +44,7 @@ class Device:
         tracing: bool = False,
         egress_hook: EgressHook | None = None,
     ) -> None:
-        self._tell = tell
+        self._send = send
         self._make_engine = partial(
             Engine,
             drop_port=drop_port,
@@ -69,7 +69,7 @@ class Device:
     def close(self) -> None:
         """Stop, and close the ports."""
         with self._lock:
-            self._forget_saved()
+            self._drop_saved()
             if self._engine:
                 self._engine.close()
             self._engine = self._pipeline = None
@@ -102,20 +102,20 @@ class Device:
         elif action == request.VERIFY_AND_SAVE:
             saved = self._prepare(config)
             with self._lock:
-                self._forget_saved()
+                self._drop_saved()
                 self._saved = saved
         elif action == request.VERIFY_AND_COMMIT:
             self._commit(self._prepare(config))
         elif action == request.COMMIT:
             if config.p4_device_config or config.p4info.ByteSize():
-                raise invalid("COMMIT takes the saved configuration, not another one")
+                raise invalid("COMMIT takes the saved configuration: send no other one with it")
             if not self._saved:
-                raise not_found("no configuration was saved")
+                raise not_found("no configuration has been saved: send VERIFY_AND_SAVE first")
             self._commit(self._saved)
         elif action == request.RECONCILE_AND_COMMIT:
             self._reconcile(self._prepare(config))
         else:
-            raise invalid("what is to be done with the configuration? the request has no action")
+            raise invalid("the request has no action, such as VERIFY_AND_COMMIT")
 
     @property
     def config(self) -> p4rt.ForwardingPipelineConfig | None:
@@ -232,7 +232,7 @@ class Device:
 
     def _run(self, engine: Engine, pipeline: Pipeline | None) -> None:
         """Run an engine in place of the previous one."""
-        self._forget_saved()
+        self._drop_saved()
         if self._engine:
             self._engine.close()
         self._engine, self._pipeline = engine, pipeline
@@ -240,7 +240,7 @@ class Device:
         engine.start(self._ports)
         self._notifier.wake()
 
-    def _forget_saved(self) -> None:
+    def _drop_saved(self) -> None:
         if self._saved:
             self._saved.engine.close()
         self._saved = None
@@ -254,10 +254,10 @@ class Device:
             message = p4rt.StreamMessageResponse()
             message.idle_timeout_notification.table_entry.extend(entries)
             message.idle_timeout_notification.timestamp = time.time_ns()
-            self._tell(message)
+            self._send(message)
         lists, digest_wait = self._pipeline.digests.collect()
         for each in lists:
-            self._tell(p4rt.StreamMessageResponse(digest=each))
+            self._send(p4rt.StreamMessageResponse(digest=each))
         return min((each for each in (idle_wait, digest_wait) if each is not None), default=None)
 
     def _read_cpu(self) -> None:
@@ -266,7 +266,7 @@ class Device:
             pipeline = self._pipeline
             if pipeline:
                 packet = unpack(pipeline.schema.packet_in, frame)
-                self._tell(p4rt.StreamMessageResponse(packet=packet))
+                self._send(p4rt.StreamMessageResponse(packet=packet))
 
 
 def pack(fields: Sequence[Field], packet: p4rt.PacketOut) -> bytes:
@@ -311,4 +311,4 @@ def _verify(config: p4rt.ForwardingPipelineConfig) -> None:
 
 
 def _no_pipeline() -> Refusal:
-    return failed_precondition("no pipeline configuration has been set")
+    return failed_precondition("no pipeline configuration has been set: set one first")

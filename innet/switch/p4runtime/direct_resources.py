@@ -59,11 +59,11 @@ class DirectResources:
             entry.meter_config.CopyFrom(message.config)
         table = self._schema.table(entry.table_id)
         if message.HasField("counter_data"):
-            raise unsupported(f"{table.name}: colours are not counted")
+            raise unsupported(f"{table.name}: counts of colours are not supported")
         if not table.layout.direct_meter:
             raise invalid(f"{table.name}: has no direct meter")
         if entry.is_default_action:
-            raise unsupported(f"{table.name}: the default entry is not metered")
+            raise unsupported(f"{table.name}: a meter of the default entry is not supported")
         stored = self._tables.stored(table, entry)
         write_meter(self._engine, table, stored.id, entry)
         copy_meter(entry, stored.message)

@@ -145,6 +145,6 @@ def indices(cells: Counter | Meter | Register, message: Any) -> range:
     if index < 0:
         raise invalid(f"{cells.name}: the index {index} is negative")
     if index >= cells.size:
-        problem = f"{cells.name} has {cells.size} cells, no index {index}"
+        problem = f"{cells.name} has {cells.size} cells: the index {index} is too large"
         raise out_of_range(problem)
     return range(index, index + 1)

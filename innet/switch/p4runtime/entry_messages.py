@@ -28,7 +28,9 @@ def check_timeout(table: Table, message: p4rt.TableEntry, *, reading: bool = Fal
     if not (message.idle_timeout_ns or message.HasField("time_since_last_hit")):
         return
     if not table.ages:
-        raise invalid(f"{table.name}: the program gives this table no support_timeout")
+        raise invalid(
+            f"{table.name}: idle timeouts need support_timeout in the P4 source of the table"
+        )
     if message.is_default_action:
         raise invalid(f"{table.name}: the default entry has no idle timeout")
 
@@ -84,13 +86,13 @@ def copy_meter(source: p4rt.TableEntry, target: p4rt.TableEntry) -> None:
 
 def _check_meter(table: Table, message: p4rt.TableEntry) -> None:
     if message.HasField("meter_counter_data"):
-        raise unsupported(f"{table.name}: colours are not counted")
+        raise unsupported(f"{table.name}: counts of colours are not supported")
     if not message.HasField("meter_config"):
         return
     if not table.layout.direct_meter:
         raise invalid(f"{table.name}: has no direct meter")
     if message.is_default_action:
-        raise unsupported(f"{table.name}: the default entry is not metered")
+        raise unsupported(f"{table.name}: a meter of the default entry is not supported")
     meter_rates(message.meter_config)
 
 

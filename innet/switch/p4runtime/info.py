@@ -58,9 +58,9 @@ def _parts(node: Any) -> Iterator[Any]:
 
 
 def _check_unique(what: str, values: Iterable[str | int]) -> None:
-    ((most_common, count),) = Counter(values).most_common(1) or [(None, 0)]
-    if count > 1:
-        raise UnsupportedProgram(f"the P4Info has {what}: {most_common}")
+    repeated = [value for value, count in Counter(values).items() if count > 1]
+    if repeated:
+        raise UnsupportedProgram(f"the P4Info has {what}: {repeated[0]}")
 
 
 def _check_count(what: str, count: int) -> None:

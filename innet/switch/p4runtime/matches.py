@@ -29,7 +29,7 @@ def match_key(
     for field in table.fields:
         value, mask = _match(table, field, matches.pop(field.id, None))
         if field.match != "range" and value & ~mask:
-            raise invalid(f"{table.name}.{field.name}: bits outside of the mask are set")
+            raise invalid(f"{table.name}.{field.name}: the value has bits outside of the mask")
         values.append(value)
         masks.append(mask)
     if matches:
@@ -42,11 +42,11 @@ def _match(table: Table | ValueSet, field: Field, match: p4rt.FieldMatch | None)
     where = f"{table.name}.{field.name}"
     if match is None:
         if field.match == "exact":
-            raise invalid(f"{where}: an exact match cannot be left out")
+            raise invalid(f"{where}: the match is missing, and an exact match cannot be left out")
         return 0, field.full if field.match == "range" else 0
     kind = match.WhichOneof("field_match_type")
     if kind != field.match:
-        raise invalid(f"{where}: the match is {kind}, the field's kind is {field.match}")
+        raise invalid(f"{where}: the match is {kind}, but the field needs {field.match}")
     if kind == "exact":
         return field.parse(match.exact.value), field.full
     if kind == "range":
@@ -56,11 +56,11 @@ def _match(table: Table | ValueSet, field: Field, match: p4rt.FieldMatch | None)
     if kind == "ternary":
         value, mask = field.parse(match.ternary.value), field.parse(match.ternary.mask)
         if mask == 0:
-            raise invalid(f"{where}: leave a match without mask bits out")
+            raise invalid(f"{where}: the mask is 0: leave the match out to match everything")
         return value, mask
     length = match.lpm.prefix_len
     if not 0 < length <= field.bits:
-        raise invalid(f"{where}: a prefix length of {length}, of {field.bits} bits")
+        raise invalid(f"{where}: the prefix length {length} is not from 1 to {field.bits}")
     return field.parse(match.lpm.value), field.full ^ (field.full >> length)
 
 
@@ -68,9 +68,9 @@ def _range(where: str, field: Field, match: p4rt.FieldMatch.Range) -> tuple[int,
     """Return the bounds of a range."""
     low, high = field.parse(match.low), field.parse(match.high)
     if low > high:
-        raise invalid(f"{where}: the range begins at {low:#x} and ends at {high:#x}")
+        raise invalid(f"{where}: the range begins at {low:#x} and ends before that, at {high:#x}")
     if (low, high) == (0, field.full):
-        raise invalid(f"{where}: leave a range of everything out")
+        raise invalid(f"{where}: the range covers everything: leave the match out")
     return low, high
 
 

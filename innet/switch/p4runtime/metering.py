@@ -22,7 +22,7 @@ class Meters:
         """Configure one cell, or without an index all of them. Raises Refusal."""
         meter = self._schema.meter(message.meter_id)
         if message.HasField("counter_data"):
-            raise unsupported(f"{meter.name}: colours are not counted")
+            raise unsupported(f"{meter.name}: counts of colours are not supported")
         rates = meter_rates(message.config) if message.HasField("config") else None
         for index in indices(meter, message):
             self._engine.arrays.set_meter(meter.name, index, rates)
@@ -45,11 +45,11 @@ def meter_rates(config: p4rt.MeterConfig) -> MeterRates | None:
     """Return the rates of a configuration, or None for always green. Raises Refusal if it is invalid."""
     rates = (config.cir, config.cburst, config.pir, config.pburst)
     if config.eburst:
-        raise invalid("a meter of two rates has no eburst")
+        raise invalid("the meter has two rates: its eburst has to be 0")
     if {*rates} == {-1}:  # BMv2 marks everything green then
         return None
     if min(rates) < 0:
-        raise invalid("a meter's rates and bursts are not negative")
+        raise invalid("a rate or a burst of the meter is negative")
     if config.cir > config.pir:
         raise invalid(f"the peak rate {config.pir} is below the committed rate {config.cir}")
     return MeterRates(*rates)

@@ -6,7 +6,7 @@ import select
 import threading
 from collections.abc import Callable
 
-_LONGEST = 3600.0  # seconds; poll(2) counts milliseconds in an int
+_MAX_WAIT = 3600.0  # seconds; poll(2) counts milliseconds in an int
 
 
 class Notifier:
@@ -39,7 +39,7 @@ class Notifier:
         poller = select.poll()
         poller.register(self.wakeup, select.POLLIN)
         while not self._closed:
-            poller.poll(None if wait is None else min(wait, _LONGEST) * 1000 + 1)
+            poller.poll(None if wait is None else min(wait, _MAX_WAIT) * 1000 + 1)
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_read(self.wakeup)
             with self._lock:

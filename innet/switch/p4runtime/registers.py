@@ -46,7 +46,7 @@ def _data(register: Register, bits: int) -> p4data_pb2.P4Data:
 def _bits(register: Register, data: p4data_pb2.P4Data) -> int:
     wanted = "bool" if register.kind == "bool" else "bitstring"
     if data.WhichOneof("data") != wanted:
-        raise invalid(f"{register.name}: the cells are given as {wanted}")
+        raise invalid(f"{register.name}: give the value of a cell as {wanted}")
     if register.kind == "bool":
         return int(data.bool)
     return register.parse(data.bitstring)

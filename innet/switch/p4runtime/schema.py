@@ -11,7 +11,7 @@ from p4.config.v1 import p4info_pb2
 
 from innet.errors import UnsupportedProgram
 from innet.switch import ir
-from innet.switch.p4runtime import digests
+from innet.switch.p4runtime.digest_types import digest_types
 from innet.switch.p4runtime.entities import (
     Action,
     Counter,
@@ -74,7 +74,7 @@ class Schema:
             each.preamble.id: _register(each, cells[each.preamble.name])
             for each in self._present(info.registers, cells)
         }
-        self.digests = digests.layouts(info, program)
+        self.digests = digest_types(info, program)
         headers = {each.preamble.name: each for each in info.controller_packet_metadata}
         self.packet_in = _packet_header(headers, "packet_in")
         self.packet_out = _packet_header(headers, "packet_out")

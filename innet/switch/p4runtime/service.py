@@ -40,7 +40,7 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
         self.arbitration = Arbitration(device_id)
         self._streams = threading.BoundedSemaphore(_MAX_STREAMS)
 
-    def tell(self, message: p4rt.StreamMessageResponse) -> None:
+    def send(self, message: p4rt.StreamMessageResponse) -> None:
         """Send a message to the primary controllers. A controller that does not keep up misses it."""
         for stream in self.arbitration.primaries():
             stream.offer(message)

@@ -58,16 +58,18 @@ class Tables:
         """Carry out one update. Raises Refusal, and then nothing has changed."""
         table = self._schema.table(message.table_id)
         if message.is_const:
-            raise invalid(f"{table.name}: an entry that is constant cannot be written")
+            raise invalid(f"{table.name}: only the program can make an entry constant")
         if update != p4rt.Update.DELETE:  # a deletion reads only the key
             check_content(table, message)
         if message.is_default_action:
             self.defaults.write(table, update, message)
             return
         if table.is_const and (update != p4rt.Update.MODIFY or message.HasField("action")):
-            raise forbidden(f"{table.name}: the entries are part of the program")
+            raise forbidden(
+                f"{table.name}: the entries are constant, because they are part of the program"
+            )
         if not table.fields:
-            raise invalid(f"{table.name}: has no key, and so no entries but the default one")
+            raise invalid(f"{table.name}: has no key, so it has only a default entry")
         if update == p4rt.Update.INSERT:
             self._insert(table, message)
         elif update == p4rt.Update.MODIFY:
@@ -103,7 +105,7 @@ class Tables:
         """Return the entry with the key of `message`. Raises Refusal if there is none."""
         stored = self._entries[table.id].get(entry_key(table, message))
         if not stored:
-            raise not_found(f"{table.name}: no such entry")
+            raise not_found(f"{table.name}: there is no entry with this match")
         return stored
 
     def existing(self, message: p4rt.TableEntry) -> p4rt.TableEntry | None:
@@ -164,9 +166,11 @@ class Tables:
     def _insert(self, table: Table, message: p4rt.TableEntry) -> None:
         key = entry_key(table, message)
         if key in self._entries[table.id]:
-            raise already_exists(f"{table.name}: there is such an entry, with the same match")
+            raise already_exists(
+                f"{table.name}: there is an entry with this match already: modify it"
+            )
         if len(self._entries[table.id]) >= table.size:
-            raise exhausted(f"{table.name}: all {table.size} entries are in use")
+            raise exhausted(f"{table.name}: all {table.size} entries are in use: delete one first")
         call = self._profiles.resolve(table, message.action)
         values, masks, priority = key
         rank = priority if table.needs_priority else 1 + sum(mask.bit_count() for mask in masks)

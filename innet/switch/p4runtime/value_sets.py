@@ -35,8 +35,8 @@ class ValueSets:
             raise invalid("a value set can only be modified")
         value_set = self._schema.value_set(entry.value_set_id)
         if len(entry.members) > value_set.size:
-            message = f"{value_set.name} has room for {value_set.size} members"
-            raise exhausted(message)
+            count = len(entry.members)
+            raise exhausted(f"{value_set.name} has room for {value_set.size} members, not {count}")
         keys = [_key(value_set, member) for member in entry.members]
         if len(set(keys)) < len(keys):
             raise already_exists(f"{value_set.name}: a member is there twice")

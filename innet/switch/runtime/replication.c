@@ -33,8 +33,8 @@ static bool create_queues(struct replication *r)
 
 bool replication_create(struct replication *r)
 {
-    r->groups = needed(zeroed(RT_MOST_GROUPS, sizeof *r->groups));
-    r->sessions = needed(zeroed(RT_MOST_SESSIONS, sizeof *r->sessions));
+    r->groups = needed(zeroed(RT_MAX_GROUPS, sizeof *r->groups));
+    r->sessions = needed(zeroed(RT_MAX_SESSIONS, sizeof *r->sessions));
     r->learned = needed(zeroed(1, LEARNED_ROOM));
     r->learning = needed(zeroed(program.learn_lists, sizeof *r->learning));
     r->learned_eventfd = -1;
@@ -43,9 +43,9 @@ bool replication_create(struct replication *r)
 
 void replication_destroy(struct replication *r)
 {
-    for (u32 i = 0; i < RT_MOST_GROUPS; i++)
+    for (u32 i = 0; i < RT_MAX_GROUPS; i++)
         free(r->groups[i]);
-    for (u32 i = 0; i < RT_MOST_SESSIONS; i++)
+    for (u32 i = 0; i < RT_MAX_SESSIONS; i++)
         free(r->sessions[i]);
     for (u32 q = 0; q < RT_QUEUES; q++)
         free(r->queues[q].slots);
@@ -68,7 +68,7 @@ static struct copies *make_copies(const struct replica *replicas, u32 count)
     return copies;
 }
 
-/* Sets the replicas of a group. No replicas delete it. The number is below RT_MOST_GROUPS. */
+/* Sets the replicas of a group. No replicas delete it. The number is below RT_MAX_GROUPS. */
 void rt_set_group(struct sw *sw, u32 group, const struct replica *replicas, u32 count)
 {
     struct copies *copies = make_copies(replicas, count);
@@ -79,13 +79,13 @@ void rt_set_group(struct sw *sw, u32 group, const struct replica *replicas, u32 
     free(old);
 }
 
-/* Sets the replicas of a session. No replicas delete it. The number is below RT_MOST_SESSIONS. */
+/* Sets the replicas of a session. No replicas delete it. The number is below RT_MAX_SESSIONS. */
 void rt_set_session(struct sw *sw, u32 session, const struct replica *replicas, u32 count,
-                    u32 most_bytes, u32 class_of_service)
+                    u32 max_bytes, u32 class_of_service)
 {
     struct copies *copies = make_copies(replicas, count);
     if (copies) {
-        copies->most_bytes = most_bytes;
+        copies->max_bytes = max_bytes;
         copies->class_of_service = class_of_service;
     }
     rt_hold(sw);

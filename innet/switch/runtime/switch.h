@@ -71,12 +71,12 @@ static inline void rt_count(struct sw *sw, u32 counter, u64 index, u32 length)
 
 static inline const struct copies *rt_group(struct sw *sw, u32 group)
 {
-    return group < RT_MOST_GROUPS ? sw->replication.groups[group] : NULL;
+    return group < RT_MAX_GROUPS ? sw->replication.groups[group] : NULL;
 }
 
 static inline const struct copies *rt_session(struct sw *sw, u32 session)
 {
-    return session < RT_MOST_SESSIONS ? sw->replication.sessions[session] : NULL;
+    return session < RT_MAX_SESSIONS ? sw->replication.sessions[session] : NULL;
 }
 
 static inline void rt_dropped(struct sw *sw, u32 why) { sw->dropped[why]++; }
