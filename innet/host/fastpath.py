@@ -144,7 +144,7 @@ def flags() -> list[str]:
     format_ |= {kind.name: kind for kind in Kind}
     format_ |= {"HEADER_BYTES": HEADER_BYTES, "VERSION": VERSION}
     defined = [f"-D{name}={int(value)}" for name, value in format_.items()]
-    return ["-std=gnu11", "-O3", "-march=native", "-fPIC", "-shared", "-Wall", *defined]
+    return ["-std=gnu11", "-O3", "-march=native", "-fPIC", "-Wall", *defined]
 
 
 def bind(library: ctypes.CDLL) -> ctypes.CDLL:
