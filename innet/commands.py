@@ -77,8 +77,7 @@ class StopRequest:
     def wait(self) -> NoReturn:
         """Wait for a signal, then raise Stopped. Later signals are ignored."""
         [number] = self._heard.recv(1)
-        for each in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(each, signal.SIG_IGN)
+        # The handlers stay: replacing one for which a signal has just come makes Python complain.
         signal.set_wakeup_fd(-1)
         raise Stopped(number)
 

@@ -34,7 +34,8 @@ def running_switch(ports: int, *arguments: str, program: Path | None = None) -> 
     to bring one.
     """
     with contextlib.ExitStack() as stack:
-        hosts = [stack.enter_context(udp_socket()) for _ in range(ports)]
+        # Agents may take over these ports later: nobody else may get them in between.
+        hosts = [stack.enter_context(udp_socket(port)) for port in free_udp_ports(ports)]
         command = [COMMAND, str(program or "--no-p4"), "--grpc-server-addr", "127.0.0.1:0"]
         for number, (host, port) in enumerate(zip(hosts, free_udp_ports(ports), strict=True), 1):
             host.connect(("127.0.0.1", port))
@@ -43,10 +44,10 @@ def running_switch(ports: int, *arguments: str, program: Path | None = None) -> 
         yield Switch(_address(process), hosts, process)
 
 
-def udp_socket() -> socket.socket:
-    """Return a socket at a free port of 127.0.0.1, with a limit on the wait for a datagram."""
+def udp_socket(port: int = 0) -> socket.socket:
+    """Return a socket at a port of 127.0.0.1, or a free one, with a limit on the wait for a datagram."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    sock.bind(("127.0.0.1", 0))
+    sock.bind(("127.0.0.1", port))
     sock.settimeout(ANSWERS_WITHIN)
     return sock
 
