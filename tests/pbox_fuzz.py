@@ -14,6 +14,7 @@ import threading
 from pathlib import Path
 
 import numpy as np
+from sanitizers import FLAGS, preload_no_further
 
 from innet import pbox
 from innet.errors import InnetError
@@ -21,7 +22,6 @@ from innet.pbox import native
 from innet.pbox.links import open_links
 from innet.pbox.messages import Registration
 
-FLAGS = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 HEADER = struct.Struct("<IB3sIIQd")
 MAGIC = 0x31584250
 FLOATS = 40_000
@@ -167,6 +167,7 @@ def run(seed: int, rounds: int) -> int:
 
 
 if __name__ == "__main__":
+    preload_no_further()
     native.FLAGS = (*native.FLAGS, *FLAGS)
     refused = run(int(sys.argv[1]), int(sys.argv[2]))
     Path("/dev/stdout").write_text(f"clean: {refused} refused\n")

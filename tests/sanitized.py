@@ -11,11 +11,9 @@ from pathlib import Path
 import damage
 import differential
 import scenarios
+from sanitizers import FLAGS, preload_no_further
 
 from innet.switch import build
-
-FLAGS = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-"""Additional compiler flags."""
 
 
 def run(name: str, seed: int, packets: int) -> None:
@@ -36,6 +34,7 @@ def run(name: str, seed: int, packets: int) -> None:
 
 def main(seed: str, packets: str, *names: str) -> None:
     """Run the programs one after the other."""
+    preload_no_further()
     build.FLAGS = (*build.FLAGS, *FLAGS)
     for name in names:
         run(name, int(seed), int(packets))

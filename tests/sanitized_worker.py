@@ -7,18 +7,17 @@ import sys
 from pathlib import Path
 
 import pytest
+from sanitizers import FLAGS, preload_no_further
 
 from innet.host import fastpath
 from innet.wire import batch
-
-FLAGS = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-"""Additional compiler flags."""
 
 _TESTS = ("test_batch.py", "test_fastpath.py", "test_link.py")
 
 
 def main() -> int:
     """Run the tests that use C."""
+    preload_no_further()
     plain = fastpath.flags
     fastpath.flags = lambda: [*plain(), *FLAGS]
     batch.FLAGS = (*batch.FLAGS, *FLAGS)
