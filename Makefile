@@ -6,16 +6,18 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+C_SOURCES = $(shell find innet -name '*.[ch]')
 
-.PHONY: help demo test soak lint format proto artifacts system clean
+.PHONY: help demo test soak lint format docs proto artifacts system clean
 
 help:
 	@echo 'make demo       set up, then train a rack through a P4 switch; no root needed'
 	@echo 'make test       set up, then lint, type-check and test everything'
 	@echo 'make soak       hours of it: 1e8 elements over links with faults, twenty kills, a million packets'
-	@echo 'make lint       ruff, mypy and import-linter only'
-	@echo 'make format     let ruff format the sources'
-	@echo 'make proto      remake the gRPC code from the .proto files of innet/controller'
+	@echo 'make lint       ruff, mypy, import-linter and clang-format only'
+	@echo 'make format     let ruff and clang-format format the sources'
+	@echo 'make docs       set up, then build the site into site/; open site/index.html'
+	@echo 'make proto      remake the gRPC code from the .proto files'
 	@echo 'make artifacts  recompile the P4 programs (p4c-bm2-ss has to be on the PATH)'
 	@echo 'make clean      remove what set-up and tests have made'
 
@@ -30,20 +32,26 @@ soak: $(VENV)/.dev
 		INNET_FUZZ_STATES=2000000 INNET_FUZZ_TOPOLOGIES=200000 INNET_FUZZ_PROGRAMS=all \
 		INNET_FUZZ_NAMES=20 INNET_FUZZ_SIZES=20000 \
 		INNET_KILLS=20 INNET_KILL_WITHIN=1 INNET_PAUSE=60 \
-		$(BIN)/python -m pytest --capture=no --verbose tests/test_never_a_wrong_sum.py \
-		tests/test_overwriting_while_parts_die.py tests/test_kill.py tests/test_pauses.py \
-		tests/test_fuzz_agent.py tests/test_fuzz_controller.py tests/test_fuzz_state.py \
-		tests/test_fuzz_topology.py tests/test_switch_fuzz.py tests/test_switch_names.py \
-		tests/test_switch_sizes.py
+		$(BIN)/python -m pytest --capture=no --verbose tests/system/test_never_a_wrong_sum.py \
+		tests/system/test_overwriting_while_parts_die.py tests/system/test_kill.py tests/system/test_pauses.py \
+		tests/system/test_fuzz_agent.py tests/controller/test_fuzz_controller.py tests/controller/test_fuzz_state.py \
+		tests/emulation/test_fuzz_topology.py tests/switch/test_switch_fuzz.py tests/switch/test_switch_names.py \
+		tests/switch/test_switch_sizes.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/clang-format --dry-run --Werror $(C_SOURCES)
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(C_SOURCES)
+
+# The variable silences a notice of the theme about the next MkDocs.
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # Some tests build network namespaces: they need root and a few system packages. Without them the tests
 # are skipped, and pytest's summary says why.
@@ -64,7 +72,7 @@ system:
 # does, but wants a newer protobuf for itself, so it lives in an environment of its own.
 proto: .venv-proto/.done
 	.venv-proto/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. \
-		innet/controller/innet.proto
+		innet/rpc/innet.proto
 	.venv-proto/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \
 		innet/controller/targets/pipeline.proto
 
@@ -79,7 +87,12 @@ $(VENV)/.demo: pyproject.toml
 $(VENV)/.dev: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --editable '.[dev]'
-	@touch $@ $(VENV)/.demo
+	@touch $@ $(VENV)/.demo $(VENV)/.docs
+
+$(VENV)/.docs: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --editable '.[docs]'
+	@touch $@
 
 .venv-proto/.done: Makefile
 	$(PYTHON) -m venv .venv-proto
@@ -87,4 +100,4 @@ $(VENV)/.dev: pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-proto .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf $(VENV) .venv-proto .pytest_cache .mypy_cache .ruff_cache .hypothesis site *.egg-info

@@ -26,11 +26,12 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from innet.controller import innet_pb2 as pb
-from innet.controller.client import connect
-from innet.demo.rack import Rack, local_rack
-from innet.host.agent import Agent, join
+from innet.host.agent import Agent
+from innet.host.join import join
 from innet.host.link import Link, open_link
+from innet.local.rack import Rack, local_rack
+from innet.rpc import innet_pb2 as pb
+from innet.rpc.client import connect
 from innet.wire.frames import Address
 from innet.wire.layout import Kind
 from innet.wire.records import blank

@@ -10,7 +10,6 @@ alike. The table has medians of the slowest worker. ``--profile`` shows afterwar
 of rank 0 spends its time in the largest all-reduce.
 """
 
-import contextlib
 import cProfile
 import json
 import os
@@ -29,8 +28,9 @@ from rich.console import Console
 from rich.table import Table
 
 import innet.torch  # noqa: F401 - makes the backend known
-from innet.demo.rack import free_tcp_port, local_rack, spawned
 from innet.host.agent import Agent
+from innet.local.rack import local_rack
+from innet.local.workers import spawned_workers
 
 SIZES = [4 << 2 * power for power in range(13)]  # bytes, to 64 MiB
 LARGE = 16 << 20
@@ -52,26 +52,12 @@ def main(
     """Run the benchmark and print the table."""
     console = Console()
     sizes = [size for size in SIZES if size <= largest << 20]
-    port = str(free_tcp_port())
-    with local_rack(workers, lanes, slots) as rack, contextlib.ExitStack() as stack:
-        command = [sys.executable, "-m", "benchmarks.loopback", "work", json.dumps(sizes)]
-        processes = [
-            stack.enter_context(
-                spawned(
-                    [*command, "--profile"] if profile else command,
-                    {
-                        **rack.environment,
-                        "MASTER_ADDR": "127.0.0.1",
-                        "MASTER_PORT": port,
-                        "WORLD_SIZE": str(workers),
-                        "RANK": str(rank),
-                        "LOCAL_RANK": str(rank),
-                        "OMP_NUM_THREADS": "1",
-                    },
-                )
-            )
-            for rank in range(workers)
-        ]
+    command = [sys.executable, "-m", "benchmarks.loopback", "work", json.dumps(sizes)]
+    command += ["--profile"] if profile else []
+    with (
+        local_rack(workers, lanes, slots) as rack,
+        spawned_workers(command, workers, rack.environment) as processes,
+    ):
         said, problem = processes[0].communicate()
     if processes[0].returncode:
         raise SystemExit(f"rank 0 has failed:\n{problem}")

@@ -36,9 +36,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from innet.pbox import native, zero
-from innet.pbox.optimizers import BY_NAME, by_name
-from innet.pbox.placement import CHUNK_BYTES
+from innet.local.processes import announced, spawned
+from innet.servers.pbox import benchmark, native
+from innet.servers.pbox.optimizers import BY_NAME, by_name
+from innet.servers.pbox.placement import CHUNK_BYTES
 
 CHUNK = CHUNK_BYTES // 4
 
@@ -122,12 +123,8 @@ def serving(cores: int) -> Iterator[tuple[str, int]]:
     """Run a server in a process of its own. Yield its address and the process id."""
     command = [str(Path(sys.executable).with_name("innet")), "pbox", "serve"]
     command += ["--address", "127.0.0.1:0", "--cores", str(cores)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        try:
-            assert process.stdout  # noqa: S101 - it is a pipe
-            yield process.stdout.readline().split()[1].decode(), process.pid
-        finally:
-            process.terminate()
+    with spawned(command, stderr=subprocess.DEVNULL) as process:
+        yield announced(process, "pbox"), process.pid
 
 
 def cpu_seconds(process: int) -> float:
@@ -229,7 +226,9 @@ def main(
             rates, bare, efficiency = [], [], []
             for _ in range(rounds):
                 used = cpu_seconds(process)
-                rate = zero.measure([address], workers=count, floats=floats, steps=steps, warm_up=1)
+                rate = benchmark.measure(
+                    [address], workers=count, floats=floats, steps=steps, warm_up=1
+                )
                 rates.append(rate.bytes_per_second)
                 used = cpu_seconds(process) - used
                 efficiency.append(count * floats * 4 * (steps + 1) / max(used, 0.01))

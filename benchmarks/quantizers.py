@@ -31,16 +31,17 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from innet.demo.rack import local_rack
-from innet.host.agent import Agent, join
-from innet.host.codecs.choice import CODECS, codec
+from innet.host.agent import Agent
 from innet.host.exchanges import Inspect
 from innet.host.integers import Flags, Integers, Reduction
-from innet.host.quantizers.choice import Choice
+from innet.host.job import WorkerInfo
+from innet.host.join import join
 from innet.host.quantizers.interface import Floats
+from innet.host.quantizers.scaling import Scaling
+from innet.host.quantizers.spec import QuantizerSpec
 from innet.host.reducer import Reducer
-from innet.host.scaling import Scaling
-from innet.host.seat import Seat
+from innet.local.rack import local_rack
+from innet.training.codecs.names import CODECS, codec
 from innet.wire.layout import Operation
 
 QUANTIZERS = (
@@ -111,16 +112,16 @@ class Desk:
 @contextlib.contextmanager
 def in_process(name: str, workers: int) -> Iterator[Sum]:
     """Yield a sum of workers that are threads, with reducers of their own."""
-    choice, room = Choice.read(name), Room(workers)
+    spec, room = QuantizerSpec.read(name), Room(workers)
     reducers = [
-        Reducer(Desk(room, rank), Seat(1, rank, workers, workers, LANES), choice)  # type: ignore[arg-type]
+        Reducer(Desk(room, rank), WorkerInfo(1, rank, workers, workers, LANES), spec)  # type: ignore[arg-type]
         for rank in range(workers)
     ]
     with ThreadPoolExecutor(workers) as pool:
 
         def reduce(gradients: Sequence[Floats]) -> Floats:
             running = [
-                pool.submit(reducer.floats, gradient, choice, "gradient", mean=True)
+                pool.submit(reducer.floats, gradient, spec, "gradient", mean=True)
                 for reducer, gradient in zip(reducers, gradients, strict=True)
             ]
             first, *others = [each.result() for each in running]

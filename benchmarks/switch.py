@@ -36,7 +36,8 @@ from rich.console import Console
 from rich.table import Table
 
 from innet.controller.aggregation import AggregationSwitch
-from innet.controller.values import Attachment, Place, SwitchRecord, Wanted
+from innet.controller.records import Assignment, Attachment, SlotRange, SwitchRecord
+from innet.controller.trees import Tree, shares
 from innet.errors import InnetError, UsageError
 from innet.p4.artifacts import artifact
 from innet.switch.engine import Engine
@@ -50,7 +51,7 @@ WINDOWS = (32, 64, 128, 256)
 SWITCHES = {"innet-switch": [str(Path(sys.executable).with_name("innet-switch"))],
             "BMv2": ["simple_switch_grpc"]}  # fmt: skip
 SERVICE = Address("02:00:00:00:00:fe", "10.255.255.254")
-EPOCH = 1
+TERM = 1
 _SOL_PACKET, _STATISTICS, _TX_RING, _VERSION, _QDISC_BYPASS = 263, 6, 13, 10, 20
 _TPACKET_V2, _TPACKET_V2_DATA = 1, 32
 _FRAME_ROOM, _BLOCK = 2048, 1 << 16
@@ -126,10 +127,12 @@ class Bench:
             for rank in range(workers)
         ]
         where = {rank: Attachment(rank + 1, address) for rank, address in enumerate(own)}
-        job = Wanted(number, Place(number, 256 * number, window), EPOCH, workers, where)
+        slots = SlotRange(number, 256 * number, window)
+        does = shares([Tree("", {})], slots, where, workers)
+        job = Assignment(number, slots, TERM, where, does[""])
         if refused := self.switch.hold([job]):
             raise InnetError(refused[number])
-        for _ in self.switch.clear(job.place):
+        for _ in self.switch.clear(job.slot_range):
             pass
         return [
             Station(namespace, address, _contributions(address, job, self.lanes))
@@ -187,9 +190,9 @@ def pipeline(lanes: int, seconds: float) -> float:
     mac = int.from_bytes(SERVICE.mac_bytes)
     _enter(engine, "service", [SERVICE.ip_number], "serve", [mac])
     _enter(engine, "own_addresses", [SERVICE.ip_number], "expose", [])
-    key = [1, own.ip_number, own.udp_port, number, EPOCH, 0]
+    key = [1, own.ip_number, own.udp_port, number, TERM, 0]
     _enter(engine, "workers", key, "admit", [1, 1, group, 0])
-    frame = _contributions(own, Wanted(number, Place(0, 0, 1), EPOCH, 1, {}), lanes)
+    frame = _contributions(own, Assignment(number, SlotRange(0, 0, 1), TERM), lanes)
     frame["sequence"] = 1
     seal(frame, own.ip_number, own.udp_port)
     times, took = 10_000, 0.0
@@ -208,7 +211,7 @@ def _enter(engine: Engine, table: str, key: list[int], action: str, args: list[i
     names = {each.id: each.name for each in engine.program.actions}
     number = next(each for each in layout.actions if names[each].endswith(f".{action}"))
     masks = [(1 << field.bits) - 1 for field in layout.keys]
-    engine.insert(layout.name, key, masks, 1, number, args)
+    engine.entries.insert(layout.name, key, masks, 1, number, args)
 
 
 def main(
@@ -270,12 +273,12 @@ def running(rack: namespaces.Rack, start: list[str], lanes: int) -> Iterator[Ben
                 process.terminate()
 
 
-def _contributions(own: Address, job: Wanted, lanes: int) -> Records:
+def _contributions(own: Address, job: Assignment, lanes: int) -> Records:
     """Return a contribution to every slot of the job, without sequence number and check."""
     prefix = encapsulation(own, SERVICE, packet_bytes(lanes))
-    records = blank(job.place.slots, lanes, Kind.CONTRIBUTION, prefix)
-    records["operation"], records["job"], records["epoch"] = Operation.SUM, job.job, EPOCH
-    records["slot"] = job.place.first_slot + np.arange(job.place.slots)
+    records = blank(job.slot_range.slots, lanes, Kind.CONTRIBUTION, prefix)
+    records["operation"], records["job"], records["term"] = Operation.SUM, job.job, TERM
+    records["slot"] = job.slot_range.first_slot + np.arange(job.slot_range.slots)
     return records
 
 

@@ -15,8 +15,8 @@ import time
 import numpy as np
 
 import innet
-from innet import pbox
 from innet.host.parameters import RackedParameters
+from innet.servers import pbox
 
 SEED = 1
 RATE, MOMENTUM = 0.1, 0.9

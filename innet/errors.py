@@ -5,7 +5,7 @@
     InnetError
     ├── UsageError             the input is wrong; nothing was done               (2)
     │   ├── NotFound               no switch or job has this name
-    │   ├── AlreadyExists          the name, or the seat, is taken
+    │   ├── AlreadyExists          the name, or the rank, is taken
     │   ├── UnsupportedTensor      a dtype or layout that the agent cannot sum
     │   └── UnsupportedProgram     a P4 program that the embedded switch cannot run
     ├── PeerFailed             another worker of a training has died or failed
@@ -56,7 +56,7 @@ class NotFound(UsageError):
 
 
 class AlreadyExists(UsageError):
-    """The name, or the worker's seat, is taken."""
+    """The name, or the worker's rank, is taken."""
 
 
 class UnsupportedTensor(UsageError):

@@ -11,8 +11,8 @@ from p4runtime_client import Controller
 from switches import Switch, running_switch
 from tiny_programs import program
 
-from innet.certificates import make
 from innet.p4.artifacts import artifact
+from innet.rpc.certificates import make
 
 # Without a GPU, Triton's interpreter runs its kernels. Triton has to know this before it is
 # imported.

@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 import innet
 from benchmarks.emulated.network import SERVER, Network
-from innet import pbox
 from innet.host.quantizers.packing import Packing
+from innet.servers import pbox
 
 PORT = 19791
 

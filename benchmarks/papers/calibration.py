@@ -21,8 +21,8 @@ import innet
 from benchmarks.papers.validation import CHUNKS, CODECS, SIZES
 from benchmarks.papers.worker import network
 from innet.host.agent import Agent
-from innet.training.codecs import codec
 from innet.training.gradient_servers import SoftsyncServer
+from innet.training.message_codecs import message_codec
 from innet.training.packing import Segment
 from innet.training.transports.process_group import ProcessGroupTransport, ServerNodeTransport
 from innet.training.transports.ring import Ring
@@ -58,7 +58,7 @@ def sizes(repeats: int, reduce: Callable[[Tensor], object]) -> list[dict[str, An
 
 def links(agent: Agent, repeats: int) -> dict[str, Any]:
     """Time the ring, the switch, the codecs, and a step without communication."""
-    with Ring(ProcessGroupTransport(), codec("plain")) as ring:
+    with Ring(ProcessGroupTransport(), message_codec("plain")) as ring:
         over_ring = sizes(repeats, lambda vector: ring.all_reduce(vector).result())
     switch = SwitchTransport(agent)
     return {
@@ -72,7 +72,7 @@ def links(agent: Agent, repeats: int) -> dict[str, Any]:
 def coding(name: str, repeats: int) -> list[float]:
     """Return a ring codec's seconds per byte of the vector: p blocks encoded, 2 p - 1 decoded."""
     workers, size = dist.get_world_size(), SIZES[-1]
-    block, kind = torch.randn(size // 4 // workers), codec(name)
+    block, kind = torch.randn(size // 4 // workers), message_codec(name)
 
     def call() -> None:
         for _ in range(workers):

@@ -6,7 +6,7 @@ import socket
 import torch.distributed as dist
 
 from benchmarks.papers.common import Spec
-from innet import pbox
+from innet.servers import pbox
 from innet.training.transports.pbox import PBoxTransport
 
 PORT = 19791

@@ -27,10 +27,10 @@ import typer
 from benchmarks.papers.common import Net, Run, Spec, emulate, machine, run
 from benchmarks.papers.report import Markdown, Output, Quick, Show, Table, show
 from innet.model import all_reduce, iteration
-from innet.model.all_reduce import Slots
+from innet.model.all_reduce import SlotParameters
 from innet.model.fit import fit
-from innet.model.links import Link
-from innet.model.simulate import Line, Scenario, simulate
+from innet.model.links import LinkModel
+from innet.model.simulate import Scenario, SimulatedLink, simulate
 
 SIZES = (16_384, 32_768, 65_536)
 """Bytes of the vectors to which α, β, γ and S are fitted."""
@@ -86,7 +86,7 @@ def settings(steps: int) -> list[Spec]:
     return [server, *rings, *switches, *elastic, *larger]
 
 
-def predicted(spec: Spec, given: dict[str, Any], links: dict[str, Link], net: Net) -> float:
+def predicted(spec: Spec, given: dict[str, Any], links: dict[str, LinkModel], net: Net) -> float:
     """Return the predicted seconds of a step."""
     alone = given["steps"][spec.model]
     size, share = 4.0 * alone["parameters"], CODECS[spec.codec]
@@ -107,7 +107,7 @@ def predicted(spec: Spec, given: dict[str, Any], links: dict[str, Link], net: Ne
     return models[spec.algorithm](1, alone["update"], alone["compute"], communicate)
 
 
-def fitted(given: dict[str, Any], workers: int) -> dict[str, Link]:
+def fitted(given: dict[str, Any], workers: int) -> dict[str, LinkModel]:
     """Return the links from the calibration: of the ring, the server, and the switch."""
     rings = [{"transport": "ring", "workers": workers, **each} for each in given["ring"]]
     servers = [{"transport": "server", "workers": workers, **each} for each in given["server"]]
@@ -142,8 +142,8 @@ def simulated(net: Net, measured: Sequence[dict[str, Any]]) -> list[Row]:
     """Return integer all-reduces through the switch, simulated and measured."""
     seconds = {each["chunks"]: each["seconds"] for each in measured}
     rate = float(net.rate.removesuffix("mbit")) * _MBIT
-    line = Line(rate, seconds[1] / 2, burst=BURST)
-    slots = Slots(slots=net.slots)
+    line = SimulatedLink(rate, seconds[1] / 2, burst=BURST)
+    slots = SlotParameters(slots=net.slots)
     hosts = net.workers + bool(net.server_rate)
     return [
         Row(

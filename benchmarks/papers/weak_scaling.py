@@ -27,9 +27,9 @@ import typer
 from benchmarks.papers.common import Net, Spec, machine, run
 from benchmarks.papers.report import Markdown, Output, Quick, Show, Table, show
 from innet.model import all_reduce, iteration
-from innet.model.all_reduce import Slots
-from innet.model.links import TABLE_2
-from innet.model.simulate import Line, Scenario, simulate
+from innet.model.all_reduce import SlotParameters
+from innet.model.links import SC17_TABLE_2
+from innet.model.simulate import Scenario, SimulatedLink, simulate
 
 WORKERS = (1, 2, 4, 8, 16, 32, 64, 4352)
 """The paper's 68 to 4352 cores are 1 to 64 nodes. The last entry has a worker for each core."""
@@ -77,8 +77,8 @@ NETS = tuple(Net(workers, rate="2mbit") for workers in (2, 4, 8))
 
 def simulated(model: Model) -> list[Row]:
     """Return the efficiencies over a link of table 2, from the simulated and computed sums."""
-    link = TABLE_2["ne020"]
-    line, slots = Line(8 / link.beta, link.alpha), Slots()
+    link = SC17_TABLE_2["ne020"]
+    line, slots = SimulatedLink(8 / link.beta, link.alpha), SlotParameters()
     through: dict[int, float] = {}
     rows = []
     for workers in WORKERS:

@@ -25,8 +25,8 @@ from innet.errors import UsageError
 from innet.host.agent import Agent
 from innet.training import make
 from innet.training.algorithm import Algorithm
-from innet.training.codecs import codec
 from innet.training.easgd import Elastic
+from innet.training.message_codecs import message_codec
 from innet.training.transports.base import Transport
 from innet.training.transports.process_group import ProcessGroupTransport, ServerNodeTransport
 from innet.training.transports.ring import Ring
@@ -36,10 +36,10 @@ from innet.training.transports.tree import Tree
 Data = tuple[Tensor, Tensor]
 
 TRANSPORTS: dict[str, Callable[[Agent, Spec], Transport]] = {
-    "server": lambda _, spec: ServerNodeTransport(codec=codec(spec.codec or "plain")),
+    "server": lambda _, spec: ServerNodeTransport(codec=message_codec(spec.codec or "plain")),
     "pbox": lambda _, spec: pbox_transport(spec),
     "pbox-sharded": lambda _, spec: pbox_transport(spec),
-    "ring": lambda _, spec: Ring(ProcessGroupTransport(), codec(spec.codec or "plain")),
+    "ring": lambda _, spec: Ring(ProcessGroupTransport(), message_codec(spec.codec or "plain")),
     "tree": lambda _agent, _spec: Tree(ProcessGroupTransport()),
     "switch": lambda agent, spec: SwitchTransport(agent, spec.codec or None),
 }
@@ -97,7 +97,7 @@ def _train(spec: Spec, agent: Agent) -> Run | None:
     model = network(spec.model)
     optimizer = torch.optim.SGD(model.parameters(), lr=spec.rate, momentum=spec.momentum)
     transport = TRANSPORTS[spec.over](agent, spec)
-    shuffler = torch.Generator().manual_seed(1000 * spec.seed + agent.seat.rank)
+    shuffler = torch.Generator().manual_seed(1000 * spec.seed + agent.info.rank)
     watch = Watch()
     steps = spec.steps if transport.rank >= 0 else 0  # none at the servers' node
     with transport, make(spec.algorithm, model, optimizer, transport, **spec.options) as algorithm:

@@ -1,4 +1,4 @@
-"""The terms of an epoch: its first exchange, and how long to avoid a switch that has failed."""
+"""The agreement on a term: its first exchange, and how long to avoid a switch that has failed."""
 
 import math
 from collections.abc import Iterable
@@ -37,17 +37,18 @@ class Detour:
 
 
 def first_exchange(exchanges: Iterable[int], *, in_step: bool, sharable: bool) -> tuple[int, bool]:
-    """Return the epoch's first exchange, and whether its result is shared instead of summed.
+    """Return the term's first exchange, and whether its result is shared instead of summed.
 
     `exchanges` are those that the workers have not finished. With `in_step`, no worker could finish
-    an exchange without the others. With `sharable`, a result can be shared in this epoch. Raises
+    an exchange without the others. With `sharable`, a result can be shared in this term. Raises
     ControllerError if the exchanges are impossible.
     """
     order = sorted(exchanges)
     first, last = order[0], order[-1]
     if in_step and last - first > 1:
         raise ControllerError(
-            f"the workers are at exchanges {first} to {last}, which cannot be: they are out of step"
+            f"the workers are at exchanges {first} to {last}, more than one apart: they have not made "
+            "the same calls; start them all again"
         )
     if first == last or not sharable:
         return last, False

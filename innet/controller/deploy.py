@@ -8,15 +8,15 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from innet import tls
-from innet.controller import innet_pb2 as pb
-from innet.controller import limits
+from innet.controller import validation
 from innet.controller.aggregation import AggregationSwitch
 from innet.controller.claims import check_unclaimed
 from innet.controller.election import Candidate, Id
 from innet.controller.rehearsal import rehearsal
 from innet.controller.targets.choice import find
 from innet.controller.transcript import Transcript
+from innet.rpc import innet_pb2 as pb
+from innet.rpc import tls
 
 
 def deploy(
@@ -34,9 +34,9 @@ def deploy(
 
     Raises UsageError, SwitchTaken if a controller manages the switch, or SwitchError if it refuses.
     """
-    limits.check_switch(request)
+    validation.check_switch(request)
     target = find(request.target)
-    record = limits.switch_record(request)
+    record = validation.switch_record(request)
     program = target.program(record.lanes, record.artifact)
     transcript = Transcript(program.p4info, target.describe, write)
     with contextlib.ExitStack() as stack:
@@ -48,7 +48,7 @@ def deploy(
 
         def connect(election: Id) -> AggregationSwitch:
             return AggregationSwitch(
-                record, program, lambda *_: None, identity, election=election, heard=transcript
+                record, program, lambda *_: None, identity, election=election, on_request=transcript
             )
 
         candidate = Candidate(time.time_ns(), forceful=force)

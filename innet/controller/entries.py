@@ -8,10 +8,10 @@ from collections.abc import Iterable
 
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from innet.controller.addresses import is_station
 from innet.controller.defaults import uplink_address
+from innet.controller.host_addresses import is_host_mac
 from innet.controller.names import Names, group
-from innet.controller.values import Attachment, Contributor, Share, Uplink, Wanted
+from innet.controller.records import Assignment, Attachment, Share, Uplink
 from innet.wire.frames import Address
 
 _FLOOD_GROUP = 1
@@ -45,14 +45,14 @@ def own_entities(
     ]  # fmt: skip
 
 
-def outward_entities(names: Names, job: Wanted) -> list[p4rt.Entity]:
+def outward_entities(names: Names, job: Assignment) -> list[p4rt.Entity]:
     """Return the entities that bring a job's results to its workers and to child switches."""
-    copies = {each.instance: each.where for share in _shares(job) for each in share.contributors}
+    copies = {each.instance: each.where for share in job.shares for each in share.contributors}
     if not copies:
         return []
     replicas = [(where.port, instance) for instance, where in copies.items()]
     return [
-        group(_FIRST_JOB_GROUP + job.place.index, replicas),
+        group(_FIRST_JOB_GROUP + job.slot_range.index, replicas),
         *(
             names.entry(
                 "replicas", {"job": job.job, "instance": instance},
@@ -68,26 +68,26 @@ def outward_entities(names: Names, job: Wanted) -> list[p4rt.Entity]:
     ]  # fmt: skip
 
 
-def inward_entities(names: Names, job: Wanted) -> list[p4rt.Entity]:
+def inward_entities(names: Names, job: Assignment) -> list[p4rt.Entity]:
     """Return the entities that let a job's workers contribute, each with the bit of its rank.
 
-    A child switch contributes with the bits of all workers below it. Where the sum goes up, the
-    parent's answer counts as one more contribution.
+    A child switch contributes with the bits of all workers below it.
     """
-    place = {"group": _FIRST_JOB_GROUP + job.place.index, "job_index": job.place.index}
-    made = [
-        names.entry(
-            "workers", {**_source(each.where), **_slots(job, share)},
-            "admit", {"worker": each.members, "quorum": _quorum(job, share), **place},
-        )
-        for share in _shares(job)
-        for each in share.contributors
-    ]  # fmt: skip
+    of_job = {"group": _FIRST_JOB_GROUP + job.slot_range.index, "job_index": job.slot_range.index}
+    made = []
     for share in job.shares:
+        slots = _slots(job, share)
+        made += [
+            names.entry(
+                "workers", {**_source(each.where), **slots},
+                "admit", {"worker": each.members, "quorum": share.awaited, **of_job},
+            )
+            for each in share.contributors
+        ]  # fmt: skip
         if share.uplink:
-            made.append(names.entry("trees", _slots(job, share), "below", _below(share) | place))
-        else:
-            made.append(names.entry("trees", _slots(job, share), "top", {"total": share.total}))
+            made.append(names.entry("trees", slots, "below", _below(share, share.uplink) | of_job))
+        elif share.total != share.awaited:  # without an entry they are the same
+            made.append(names.entry("trees", slots, "top", {"total": share.total}))
     return made
 
 
@@ -101,7 +101,7 @@ def whole_inward(names: Names) -> list[p4rt.Entity]:
     return [names.whole("workers")] if names.knows("workers") else []
 
 
-def stations(names: Names, jobs: Iterable[Wanted]) -> list[p4rt.Entity]:
+def forwarding_entities(names: Names, jobs: Iterable[Assignment]) -> list[p4rt.Entity]:
     """Return the entries that forward ordinary frames for the workers' hosts to their ports.
 
     There are at most as many entries as the program has room for. An address at two ports gets
@@ -112,7 +112,7 @@ def stations(names: Names, jobs: Iterable[Wanted]) -> list[p4rt.Entity]:
         here = {(where.address.mac, where.port) for where in job.workers.values()}
         for mac, port in sorted({*job.beyond.items()} | here):
             ports.setdefault(mac, set()).add(port)
-    found = [(mac, min(at)) for mac, at in ports.items() if len(at) == 1 and is_station(mac)]
+    found = [(mac, min(at)) for mac, at in ports.items() if len(at) == 1 and is_host_mac(mac)]
     return [
         names.entry(
             "bridge", {"destination": int(mac.replace(":", ""), 16)}, "forward", {"port": port}
@@ -126,25 +126,11 @@ def most_workers(names: Names) -> int:
     return min(names.size("workers"), names.size("replicas"))
 
 
-def _shares(job: Wanted) -> tuple[Share, ...]:
-    """Return the switch's shares of a job. A switch that sums alone has one share of all slots."""
-    if job.shares or not job.workers:
-        return job.shares
-    alone = tuple(Contributor(1 << rank, rank + 1, at) for rank, at in job.workers.items())
-    return (Share(job.place.first_slot, job.place.slots, alone, None, job.quorum),)
-
-
-def _quorum(job: Wanted, share: Share) -> int:
-    return len(share.contributors) + bool(share.uplink) if job.shares else job.quorum
-
-
-def _below(share: Share) -> dict[str, int]:
-    """Return the port, addresses and bitmaps for sending a share's sum up, or {} at the top."""
-    if not share.uplink:
-        return {}
-    here = uplink_address(share.uplink.parent_port)
+def _below(share: Share, uplink: Uplink) -> dict[str, int]:
+    """Return the port, addresses and bitmaps for sending a share's sum up."""
+    here = uplink_address(uplink.parent_port)
     return {
-        "port": share.uplink.port,
+        "port": uplink.port,
         "mac": _number(here.mac_bytes),
         "address": _number(here.ip_bytes),
         "total": share.total,
@@ -160,9 +146,9 @@ def _source(where: Attachment) -> dict[str, int]:
     }
 
 
-def _slots(job: Wanted, share: Share) -> dict[str, int | tuple[int, int]]:
+def _slots(job: Assignment, share: Share) -> dict[str, int | tuple[int, int]]:
     prefix = _SLOT_BITS - (share.slots.bit_length() - 1)
-    return {"job": job.job, "epoch": job.epoch, "slot": (share.first_slot, prefix)}
+    return {"job": job.job, "epoch": job.term, "slot": (share.first_slot, prefix)}
 
 
 def _number(raw: bytes) -> int:

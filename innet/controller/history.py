@@ -8,7 +8,7 @@ _DEPARTURES = 64
 
 
 class Cause(StrEnum):
-    """The reason why an epoch ended and another began."""
+    """The reason why a term ended and another began."""
 
     NEW_WORKERS = "new_workers"  # all workers of the generation have left, and others come
     WORKER_TROUBLE = "worker_trouble"  # a worker cannot go on
@@ -31,12 +31,12 @@ class Departed:
 
 @dataclass
 class History:
-    """Epochs begun, by cause, lost leases, and the last departures in their order."""
+    """Terms begun, by cause, lost leases, and the last departures in their order."""
 
-    epochs: Counter[Cause] = field(default_factory=Counter)
+    terms: Counter[Cause] = field(default_factory=Counter)
     leases_lost: int = 0
     departures: deque[Departed] = field(default_factory=lambda: deque(maxlen=_DEPARTURES))
 
     def copy(self) -> "History":
         """Return a copy that does not change any more."""
-        return History(Counter(self.epochs), self.leases_lost, self.departures.copy())
+        return History(Counter(self.terms), self.leases_lost, self.departures.copy())

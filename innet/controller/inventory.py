@@ -3,15 +3,15 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from innet.controller import innet_pb2 as pb
-from innet.controller import views
+from innet.controller import messages
 from innet.controller.defaults import uplink_address
-from innet.controller.slots import Places
+from innet.controller.records import Assignment, SwitchRecord, Uplink
+from innet.controller.slots import SwitchAllocator
 from innet.controller.switches import Supervisor
 from innet.controller.targets.choice import find
 from innet.controller.targets.interface import Program
-from innet.controller.values import SwitchRecord, Uplink, Wanted
 from innet.errors import AlreadyExists, NotFound, UsageError
+from innet.rpc import innet_pb2 as pb
 from innet.wire.frames import Address
 
 
@@ -25,15 +25,28 @@ class Switch:
 
     record: SwitchRecord
     program: Program
-    places: Places
+    allocator: SwitchAllocator
     supervisor: Supervisor
-    wanted: dict[str, Wanted] = field(default_factory=dict)  # by job
+    assignments: dict[str, Assignment] = field(default_factory=dict)  # by job
     found: dict[int, str] = field(default_factory=dict)
+
+    def assign(self, job: str, assignment: Assignment | None) -> None:
+        """Set the entries that the switch should hold for a job, None while the job has no slots."""
+        if assignment == self.assignments.get(job):
+            return
+        if assignment:
+            self.assignments[job] = assignment
+        self.supervisor.wake()
+
+    def unassign(self, job: str) -> None:
+        """Drop the entries for a job that is over."""
+        if self.assignments.pop(job, None):
+            self.supervisor.wake()
 
     def view(self) -> pb.Switch:
         """Return the switch as clients see it."""
-        slots = self.places.slots
-        view = views.switch_view(
+        slots = self.allocator.slots
+        view = messages.switch_view(
             self.record, slots.slots, slots.free, reachable=self.supervisor.problem is None
         )
         view.problem = self.supervisor.problem or ""
@@ -61,6 +74,16 @@ def children(name: str, switches: Switches) -> list[str]:
     """Return the switches that have a link up to this one."""
     above = uplinks(switches).items()
     return [below for below, links in above if name in {link.parent for link in links}]
+
+
+def broadcast_domain(switch: str, uplinks: Mapping[str, tuple[Uplink, ...]]) -> set[str]:
+    """Return this switch and all switches that ordinary frames can reach from it."""
+    links = [(below, link.parent) for below, each in uplinks.items() for link in each]
+    found, before = {switch}, set[str]()
+    while found != before:
+        before = set(found)
+        found |= {end for link in links if found & {*link} for end in link}
+    return found
 
 
 def own_addresses(names: Iterable[str], switches: Switches) -> list[Address]:
@@ -93,7 +116,9 @@ def check_links(record: SwitchRecord, switches: Switches) -> None:
     mine: set[int] = set()
     for link in record.uplinks:
         if link.parent == record.name:
-            raise UsageError(f"the switch {record.name!r} cannot be its own parent: links go up")
+            raise UsageError(
+                f"the switch {record.name!r} cannot be its own parent: name another switch"
+            )
         if link.parent not in switches:
             raise NotFound(f"there is no switch {link.parent!r}: add parents first")
         parent = switches[link.parent].record
@@ -105,18 +130,20 @@ def check_links(record: SwitchRecord, switches: Switches) -> None:
                     f"{', '.join(map(str, owner.ports))}"
                 )
         if link.port in mine:
-            raise UsageError(f"port {link.port} has two uplinks: a cable has one other end")
+            raise UsageError(
+                f"port {link.port} has two uplinks: give each uplink a port of its own"
+            )
         mine.add(link.port)
         _check_free(link, record, switches)
         if parent.lanes != record.lanes:
             raise UsageError(
                 f"{record.name!r} has {record.lanes} lanes and its parent {parent.name!r} "
-                f"{parent.lanes}: all switches of a tree have the same"
+                f"{parent.lanes}: give all switches of a tree the same number"
             )
         if parent.service != record.service:
             raise UsageError(
                 f"{record.name!r} serves {record.service.ip} and its parent {parent.name!r} "
-                f"{parent.service.ip}: all switches of a tree serve one address"
+                f"{parent.service.ip}: give all switches of a tree the same address"
             )
 
 
@@ -124,7 +151,7 @@ def _check_seals(record: SwitchRecord, parent: SwitchRecord) -> None:
     if find(record.target).seals != find(parent.target).seals:
         raise UsageError(
             f"{record.name!r} is a {record.target} and its parent {parent.name!r} a {parent.target}: "
-            "one of them seals what it sends, and takes nothing from the other, which does not"
+            "one of them adds a check to its packets, and the other cannot; connect switches of one kind"
         )
 
 
@@ -136,7 +163,8 @@ def _check_free(link: Uplink, record: SwitchRecord, switches: Switches) -> None:
             taken += [each for each in other.record.uplinks if each.port == link.parent_port]
     if taken:
         raise AlreadyExists(
-            f"the uplink {_words(link)}: port {link.parent_port} of {link.parent!r} is another link's"
+            f"the uplink {_words(link)}: port {link.parent_port} of {link.parent!r} has a link already: "
+            "use another port"
         )
 
 

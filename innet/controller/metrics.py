@@ -7,23 +7,23 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from innet.controller import innet_pb2 as pb
-from innet.controller.registry import Registry
-from innet.controller.views import PATHS
+from innet.controller.controller import Controller
 from innet.errors import NotFound
+from innet.rpc import innet_pb2 as pb
+from innet.rpc.words import PATHS
 
 _PORT_COUNTERS = ("refused", "corrupted", "spoofed")
 
 
 class ControllerCollector(Collector):
-    """Metrics of a registry for Prometheus, at one moment.
+    """Metrics of a controller for Prometheus, at one moment.
 
     Each scrape reads the switches' counters. Counters of a switch that does not answer are left
     out.
     """
 
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics."""
@@ -36,19 +36,19 @@ class ControllerCollector(Collector):
         yield self._drift()
 
     def _jobs(self) -> Iterator[pb.Job]:
-        for listed in self._registry.jobs():
+        for listed in self._controller.jobs.views():
             with contextlib.suppress(NotFound):  # deleted meanwhile
-                yield self._registry.job(listed.name)
+                yield self._controller.jobs.view(listed.name)
 
     def _switches(self) -> Iterator[pb.Switch]:
-        for listed in self._registry.switches():
+        for listed in self._controller.switches.views():
             with contextlib.suppress(NotFound):
-                yield self._registry.switch(listed.name)
+                yield self._controller.switches.view(listed.name)
 
     def _history(self) -> Iterator[Metric]:
-        epochs = CounterMetricFamily(
-            "innet_controller_epochs",
-            "Epochs that a job has begun, and why the one before was over.",
+        terms = CounterMetricFamily(
+            "innet_controller_terms",
+            "Terms that a job has begun, and why the one before was over.",
             labels=("job", "cause"),
         )
         leases = CounterMetricFamily(
@@ -56,11 +56,11 @@ class ControllerCollector(Collector):
             "Workers that were silent for too long, and so have left.",
             labels=("job",),
         )
-        for name, history in self._registry.histories().items():
-            for cause, count in history.epochs.items():
-                epochs.add_metric([name, cause], count)
+        for name, history in self._controller.jobs.histories().items():
+            for cause, count in history.terms.items():
+                terms.add_metric([name, cause], count)
             leases.add_metric([name], history.leases_lost)
-        yield epochs
+        yield terms
         yield leases
 
     def _drift(self) -> Metric:
@@ -69,14 +69,14 @@ class ControllerCollector(Collector):
             "Entries of a switch that were found different from what was written, and mended.",
             labels=("switch",),
         )
-        for name, count in self._registry.drifts().items():
+        for name, count in self._controller.switches.drifts().items():
             family.add_metric([name], count)
         return family
 
 
 def _of_jobs(jobs: list[pb.Job]) -> Iterator[Metric]:
     paths = GaugeMetricFamily(
-        "innet_controller_job_path", "1 for the path of the job's epoch.", labels=("job", "path")
+        "innet_controller_job_path", "1 for the path of the job's term.", labels=("job", "path")
     )
     workers = GaugeMetricFamily(
         "innet_controller_job_workers",

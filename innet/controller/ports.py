@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from innet.controller.inventory import Switches
 from innet.controller.jobs import Job
-from innet.controller.limits import check_ports
+from innet.controller.records import SwitchRecord
 from innet.controller.targets.choice import find
-from innet.controller.values import SwitchRecord
+from innet.controller.validation import check_ports
 from innet.errors import ControllerError
 
 
@@ -22,9 +22,7 @@ def with_ports(
     check_ports(find(record.target), ports)
     for port, user in _users(record, switches, jobs):
         if port not in ports:
-            raise ControllerError(
-                f"port {port} of {record.name!r} is in use, by {user}: name it, too"
-            )
+            raise ControllerError(f"port {port} of {record.name!r} is in use by {user}: include it")
     return replace(record, ports=tuple(ports))
 
 
@@ -39,6 +37,6 @@ def _users(
             if link.parent == record.name:
                 yield link.parent_port, f"the switch {other.record.name!r} below"
     for job in jobs:
-        for each in job.admitted:
+        for each in job.roster.admitted:
             if each.where and each.where.switch == record.name and each.where.port in record.ports:
                 yield each.where.port, f"worker {each.rank} of the job {job.spec.name!r}"

@@ -9,9 +9,9 @@ from typing import Any
 import grpc
 import structlog
 
-from innet import tls
-from innet.controller.status import code_of
 from innet.errors import NotAuthorized
+from innet.rpc import tls
+from innet.rpc.status import code_of
 
 _WORKERS_METHODS = frozenset({"Join", "CheckJoin"})
 _STYLES = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")

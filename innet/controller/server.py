@@ -6,16 +6,17 @@ from pathlib import Path
 import grpc
 import structlog
 
-from innet import tls
-from innet.addresses import check_address, check_plain_text
-from innet.controller import innet_pb2_grpc as rpc
-from innet.controller.limits import MOST_BYTES
-from innet.controller.registry import Policy, Registry
+from innet.controller.controller import Controller
+from innet.controller.registry import Policy
 from innet.controller.roles import RoleInterceptor
 from innet.controller.service import ControllerService
 from innet.controller.store import Store
+from innet.controller.validation import MOST_BYTES
 from innet.errors import UsageError
-from innet.parsing import ParsingInterceptor
+from innet.rpc import innet_pb2_grpc as rpc
+from innet.rpc import tls
+from innet.rpc.addresses import check_address, check_plain_text
+from innet.rpc.malformed import ParsingInterceptor
 
 _log = structlog.get_logger("innet.controller")
 _MOST_WORKERS, _CALLS = 960, 64
@@ -25,7 +26,7 @@ _DEFAULT_POLICY = Policy()
 
 
 class ControllerServer:
-    """A running controller with its TCP `port` and its `registry`, which holds all state.
+    """A running controller with its TCP `port` and its `controller`.
 
     `address` is ``host:port``; port 0 picks a free one. With an `identity` it takes only clients
     that show a certificate, and lets them call the methods that their roles allow. Without one it
@@ -69,14 +70,14 @@ class ControllerServer:
             raise UsageError(f"cannot serve at {address}: is the port in use?")
         if not state:
             _log.info("the state is in memory: a controller that follows will know nothing of it")
-        self.registry = Registry(Store(state), policy, identity)
-        service = ControllerService(self.registry, _MOST_WORKERS)
+        self.controller = Controller(Store(state), policy, identity)
+        service = ControllerService(self.controller, _MOST_WORKERS)
         rpc.add_ControllerServicer_to_server(service, self._server)
         self._server.start()
 
     def close(self) -> None:
         """Stop serving, and disconnect from the switches."""
-        self.registry.close()
+        self.controller.close()
         self._server.stop(grace=0.5).wait()
 
 

@@ -1,4 +1,4 @@
-"""The controller's gRPC service: it turns requests into calls of the registry."""
+"""The controller's gRPC service: it turns requests into calls of the controller."""
 
 import contextlib
 import threading
@@ -8,78 +8,78 @@ from typing import Any
 import grpc
 import structlog
 
-from innet.controller import innet_pb2 as pb
-from innet.controller import innet_pb2_grpc as rpc
-from innet.controller.connection import Connection
-from innet.controller.openings import OpenStreams
-from innet.controller.registry import Registry
-from innet.controller.status import code_of
+from innet.controller.controller import Controller
+from innet.controller.stream_limit import OpenStreams
 from innet.controller.streams import Stream
 from innet.errors import InnetError
+from innet.machine.tcp import Connection
+from innet.rpc import innet_pb2 as pb
+from innet.rpc import innet_pb2_grpc as rpc
+from innet.rpc.status import code_of
 
 _JOIN_WITHIN, _FAREWELL = 10.0, 0.05
 _log = structlog.get_logger("innet.controller")
 
 
 class ControllerService(rpc.ControllerServicer):
-    """The service of one registry, for at most `most_streams` workers. Names are those of innet.proto."""
+    """The service of one controller, for at most `most_streams` workers. Its names are innet.proto's."""
 
-    def __init__(self, registry: Registry, most_streams: int) -> None:
-        self._registry, self._streams = registry, OpenStreams(most_streams)
+    def __init__(self, controller: Controller, most_streams: int) -> None:
+        self._controller, self._streams = controller, OpenStreams(most_streams)
 
     def AddSwitch(self, request: pb.AddSwitchRequest, context: Any) -> pb.Switch:  # noqa: N802
         """Take charge of a switch."""
         with _answered(context):
-            return self._registry.add_switch(request)
+            return self._controller.switches.add(request)
 
     def ListSwitches(self, request: Any, context: Any) -> pb.ListSwitchesResponse:  # noqa: ARG002, N802
         """Return all switches."""
         with _answered(context):
-            return pb.ListSwitchesResponse(switches=self._registry.switches())
+            return pb.ListSwitchesResponse(switches=self._controller.switches.views())
 
     def GetSwitch(self, request: pb.GetSwitchRequest, context: Any) -> pb.Switch:  # noqa: N802
         """Return one switch, with its ports' counters."""
         with _answered(context):
-            return self._registry.switch(request.name)
+            return self._controller.switches.view(request.name)
 
     def SetSwitchPorts(self, request: pb.SetSwitchPortsRequest, context: Any) -> pb.Switch:  # noqa: N802
         """Give a switch other ports."""
         with _answered(context):
-            return self._registry.set_switch_ports(request)
+            return self._controller.switches.set_ports(request)
 
     def RemoveSwitch(  # noqa: N802
         self, request: pb.RemoveSwitchRequest, context: Any
     ) -> pb.RemoveSwitchResponse:
         """Release a switch."""
         with _answered(context):
-            self._registry.remove_switch(request.name)
+            self._controller.switches.remove(request.name)
             return pb.RemoveSwitchResponse()
 
     def CreateJob(self, request: pb.CreateJobRequest, context: Any) -> pb.CreateJobResponse:  # noqa: N802
         """Reserve slots for a job."""
         with _answered(context):
-            return self._registry.create_job(request)
+            return self._controller.jobs.create(request)
 
     def ListJobs(self, request: Any, context: Any) -> pb.ListJobsResponse:  # noqa: ARG002, N802
         """Return all jobs, without counters."""
         with _answered(context):
-            return pb.ListJobsResponse(jobs=self._registry.jobs())
+            return pb.ListJobsResponse(jobs=self._controller.jobs.views())
 
     def GetJob(self, request: pb.GetJobRequest, context: Any) -> pb.Job:  # noqa: N802
         """Return one job, with counters and workers."""
         with _answered(context):
-            return self._registry.job(request.name)
+            return self._controller.jobs.view(request.name)
 
     def DeleteJob(self, request: pb.DeleteJobRequest, context: Any) -> pb.DeleteJobResponse:  # noqa: N802
         """End a job."""
         with _answered(context):
-            self._registry.delete_job(request.name)
+            self._controller.jobs.delete(request.name)
             return pb.DeleteJobResponse()
 
     def CheckJoin(self, request: pb.CheckJoinRequest, context: Any) -> pb.CheckJoinResponse:  # noqa: N802
         """Return whether a worker could join."""
         with _answered(context):
-            return self._registry.check_join(request)
+            return self._controller.workers.check_join(request)
 
     def Join(self, requests: Iterator[pb.WorkerMessage], context: Any) -> Iterator[pb.JoinEvent]:  # noqa: N802
         """Make the caller a worker while the stream is open."""
@@ -94,7 +94,7 @@ class ControllerService(rpc.ControllerServicer):
                 ).start()
                 yield from stream.events(_JOIN_WITHIN)
             finally:
-                self._registry.disconnect(stream)
+                self._controller.workers.disconnect(stream)
                 self._streams.close(stream)
                 stream.connection.close()
 
@@ -106,20 +106,22 @@ class ControllerService(rpc.ControllerServicer):
             with contextlib.suppress(grpc.RpcError):
                 for message in requests:
                     self._streams.heard(stream)
-                    self._registry.hear(stream, message)
+                    self._controller.workers.hear(stream, message)
                     self._streams.joined(stream)
             # At first, a broken connection looks like a worker that has finished sending.
             if stream.connection.broken or broken.wait(_FAREWELL):
-                self._registry.disconnect(stream)
+                self._controller.workers.disconnect(stream)
             else:
-                self._registry.leave(stream, "it has left the job")
+                self._controller.workers.leave(stream, "it has left the job")
         except InnetError as problem:
             stream.end(problem)
-            self._registry.leave(stream, f"the controller refused what it said: {problem}")
+            self._controller.workers.leave(
+                stream, f"the controller refused what it said: {problem}"
+            )
         except Exception:  # noqa: BLE001 - whatever it is
             # One strange message must not leave a stream half open.
             _log.exception("a worker's message was not understood")
-            self._registry.leave(stream, "the controller did not understand it")
+            self._controller.workers.leave(stream, "the controller did not understand it")
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from innet.controller.values import Place
+from innet.controller.records import SlotRange
 from innet.errors import NoCapacity, UsageError
 
 MOST_JOBS = 256
@@ -24,39 +24,29 @@ class SlotAllocator:
     def check(self, size: int) -> None:
         """Raise UsageError if there could never be so many."""
         if size < 1 or size & (size - 1):
-            raise UsageError(f"{size} slots: the number has to be a power of two")
+            raise UsageError(f"{size} slots: give a power of two")
         if size > self.slots:
-            raise UsageError(f"{size} slots are more than the {self.slots} that the switch has")
+            raise UsageError(
+                f"{size} slots are more than the {self.slots} that the switch has: ask for fewer"
+            )
 
-    def take(self, size: int) -> int:
-        """Reserve `size` slots and return the first. Raises UsageError or NoCapacity."""
-        self.check(size)
-        for first in range(0, self.slots - size + 1, size):
-            if self.has(first, size):
-                self.keep(first, size)
-                return first
-        raise NoCapacity(
-            f"no {size} neighbouring slots are free ({self.free} of {self.slots} are): "
-            "ask for fewer, or delete a job"
-        )
-
-    def has(self, first: int, size: int) -> bool:
+    def is_free(self, first: int, size: int) -> bool:
         """Return whether all of these slots are free."""
         return all(
             first + size <= other or other + taken <= first for other, taken in self._taken.items()
         )
 
-    def keep(self, first: int, size: int) -> None:
+    def reserve(self, first: int, size: int) -> None:
         """Reserve a range that is known to be free."""
         self._taken[first] = size
 
-    def give_back(self, first: int) -> None:
+    def release(self, first: int) -> None:
         """End the reservation that starts at `first`."""
         del self._taken[first]
 
 
-class Places:
-    """The jobs' places on a switch with this many slots, and table space for this many workers."""
+class SwitchAllocator:
+    """The allocator of a switch with this many slots, and table space for this many workers."""
 
     def __init__(self, slots: int, workers: int) -> None:
         self.slots = SlotAllocator(slots)
@@ -76,36 +66,42 @@ class Places:
         """Return whether an index is free."""
         return index not in self._workers
 
-    def keep(self, place: Place, workers: int) -> None:
-        """Reserve a place that is known to be free."""
-        self.slots.keep(place.first_slot, place.slots)
-        self._workers[place.index] = workers
+    def reserve(self, slot_range: SlotRange, workers: int) -> None:
+        """Reserve slots that are known to be free."""
+        self.slots.reserve(slot_range.first_slot, slot_range.slots)
+        self._workers[slot_range.index] = workers
 
-    def give_back(self, place: Place) -> None:
+    def release(self, slot_range: SlotRange) -> None:
         """End a reservation."""
-        self.slots.give_back(place.first_slot)
-        del self._workers[place.index]
+        self.slots.release(slot_range.first_slot)
+        del self._workers[slot_range.index]
 
 
-def take_place(places: Sequence[Places], slots: int, workers: int) -> Place:
-    """Reserve the same place on all of these switches. Raises UsageError or NoCapacity."""
-    first_of, *others = [each.slots for each in places]
-    first_of.check(slots)
-    for each in places:
+def allocate(switches: Sequence[SwitchAllocator], slots: int, workers: int) -> SlotRange:
+    """Reserve the same slots on all of these switches. Raises UsageError or NoCapacity."""
+    allocators = [each.slots for each in switches]
+    allocators[0].check(slots)
+    slot_range = SlotRange(_index(switches, workers), _first(allocators, slots), slots)
+    for each in switches:
+        each.reserve(slot_range, workers)
+    return slot_range
+
+
+def _index(switches: Sequence[SwitchAllocator], workers: int) -> int:
+    for each in switches:
         each.check_room(workers)
-    index = next((n for n in range(MOST_JOBS) if all(each.has_index(n) for each in places)), None)
-    if index is None:
-        raise NoCapacity(f"the switch has {MOST_JOBS} jobs, no more can be counted: delete one")
-    for first in range(0, first_of.slots - slots + 1, slots):
-        if all(each.has(first, slots) for each in (first_of, *others)):
-            break
-    else:
-        fullest = min((first_of, *others), key=lambda each: each.free)
-        raise NoCapacity(
-            f"no {slots} neighbouring slots are free ({fullest.free} of {fullest.slots} are): "
-            "ask for fewer, or delete a job"
-        )
-    place = Place(index, first, slots)
-    for each in places:
-        each.keep(place, workers)
-    return place
+    for index in range(MOST_JOBS):
+        if all(each.has_index(index) for each in switches):
+            return index
+    raise NoCapacity(f"the switch has {MOST_JOBS} jobs, as many as it can count: delete one")
+
+
+def _first(allocators: Sequence[SlotAllocator], size: int) -> int:
+    for first in range(0, allocators[0].slots - size + 1, size):
+        if all(each.is_free(first, size) for each in allocators):
+            return first
+    fullest = min(allocators, key=lambda each: each.free)
+    raise NoCapacity(
+        f"no {size} neighbouring slots are free ({fullest.free} of {fullest.slots} are): "
+        "ask for fewer, or delete a job"
+    )

@@ -6,22 +6,20 @@ A file belongs to one controller at a time.
 import contextlib
 import json
 import os
+import pathlib
 import sqlite3
 import struct
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass, replace
-from pathlib import Path
 from typing import Any
 
-from google.protobuf.message import DecodeError
-
-from innet.controller import innet_pb2 as pb
 from innet.controller.checksum import LAST_JOB, Checksum, Item, job_item, switch_item
-from innet.controller.values import (
+from innet.controller.events import Path, Resume
+from innet.controller.records import (
     Attachment,
     JobRecord,
     JobSpec,
-    Place,
+    SlotRange,
     SwitchRecord,
     Uplink,
     WorkerRecord,
@@ -59,17 +57,17 @@ _SCHEMA = (
         id INTEGER NOT NULL UNIQUE,
         workers INTEGER NOT NULL,
         quorum INTEGER NOT NULL,
-        fewest INTEGER NOT NULL,
+        min_workers INTEGER NOT NULL,
         wanted_slots INTEGER NOT NULL,
         lease_s REAL NOT NULL,
         token_digest BLOB NOT NULL,
         number INTEGER NOT NULL UNIQUE,  -- in the order of creation
-        epoch INTEGER NOT NULL,
-        place INTEGER,                   -- index on the switch; null while the job waits for slots
+        term INTEGER NOT NULL,
+        job_index INTEGER,               -- of its counters; null while the job waits for slots
         first_slot INTEGER,
         slots INTEGER,
         fresh INTEGER NOT NULL,
-        terms BLOB NOT NULL,             -- the epoch's Resume message; empty while there is none
+        agreement TEXT NOT NULL,         -- a JSON list of the fields of Resume; empty while there is none
         departed TEXT NOT NULL,          -- a JSON list of rank and reason
         others TEXT NOT NULL             -- a JSON list of the switches besides the first
     )""",
@@ -128,7 +126,7 @@ class Store:
     the call raises ControllerError and has changed nothing.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, path: pathlib.Path | None = None) -> None:
         self._where = str(path) if path else ":memory:"
         if path:
             _check_file(path)
@@ -174,7 +172,7 @@ class Store:
             ]
             jobs = [self._job(*row) for row in run("SELECT * FROM jobs ORDER BY number")]
             [[last_id, last_number]] = run("SELECT * FROM last_job")
-        except (sqlite3.Error, ValueError, TypeError, OverflowError, DecodeError) as problem:
+        except (sqlite3.Error, ValueError, TypeError, OverflowError) as problem:
             raise UsageError(_unusable(self._where, problem)) from None
         return State(switches, jobs, last_id, last_number)
 
@@ -205,12 +203,12 @@ class Store:
 
     def save_job(self, job: JobRecord) -> None:
         """Keep a job as it is now, with its workers."""
-        spec, place = job.spec, job.place
+        spec, slot_range = job.spec, job.slot_range
         row = (
-            spec.name, spec.switch, spec.id, spec.workers, spec.quorum, spec.fewest, spec.slots,
-            spec.lease_s, spec.token_digest, spec.number, job.epoch,
-            *(astuple(place) if place else (None, None, None)),
-            job.fresh, job.terms, json.dumps(job.departed), json.dumps(spec.others),
+            spec.name, spec.switch, spec.id, spec.workers, spec.quorum, spec.min_workers, spec.slots,
+            spec.lease_s, spec.token_digest, spec.number, job.term,
+            *(astuple(slot_range) if slot_range else (None, None, None)),
+            job.fresh, _agreement_text(job.agreement), json.dumps(job.departed), json.dumps(spec.others),
         )  # fmt: skip
         workers = [
             (spec.name, each.rank, each.nonce, each.fallback, *_attachment_row(each.where))
@@ -262,18 +260,17 @@ class Store:
         run("PRAGMA synchronous = FULL")
 
     def _job(self, *row: Any) -> JobRecord:
-        *spec, epoch, index, first_slot, slots, fresh, terms, departed, others = row
-        pb.Resume.FromString(terms)
-        place = None if index is None else Place(index, first_slot, slots)
+        *spec, term, index, first_slot, slots, fresh, agreement, departed, others = row
+        slot_range = None if index is None else SlotRange(index, first_slot, slots)
         workers = self._database.execute(
             "SELECT * FROM workers WHERE job = ? ORDER BY rank", (spec[0],)
         )
         return JobRecord(
             replace(JobSpec(*spec), others=tuple(json.loads(others))),
-            epoch,
-            place,
+            term,
+            slot_range,
             bool(fresh),
-            terms,
+            _agreement(agreement),
             tuple((rank, reason) for rank, reason in json.loads(departed)),
             tuple(
                 WorkerRecord(rank, nonce, bool(fallback), _attachment(*where))
@@ -297,6 +294,17 @@ class Store:
             raise ControllerError(f"cannot write to {self._where}: {problem}") from None
 
 
+def _agreement_text(agreement: Resume | None) -> str:
+    return json.dumps(astuple(agreement)) if agreement else ""
+
+
+def _agreement(text: str) -> Resume | None:
+    if not text:
+        return None
+    term, path, *others = json.loads(text)
+    return Resume(term, Path(path), *others)
+
+
 def _attachment_row(where: Attachment | None) -> tuple[object, ...]:
     return (where.port, *astuple(where.address), where.switch) if where else (None,) * 5
 
@@ -306,7 +314,7 @@ def _attachment(port: int | None, *where: Any) -> Attachment | None:
     return None if port is None else Attachment(port, Address(*address), switch)
 
 
-def _check_file(path: Path) -> None:
+def _check_file(path: pathlib.Path) -> None:
     """Raise UsageError unless a file is new or a controller's, before SQLite touches it."""
     try:
         with contextlib.suppress(FileExistsError):

@@ -3,9 +3,9 @@
 import queue
 from collections.abc import Iterator
 
-from innet.controller import innet_pb2 as pb
-from innet.controller.connection import Connection
 from innet.errors import InnetError, UsageError
+from innet.machine.tcp import Connection
+from innet.rpc import innet_pb2 as pb
 
 
 class Stream:
@@ -16,7 +16,7 @@ class Stream:
         self.connection = connection
         self._outbox: queue.SimpleQueue[pb.JoinEvent | InnetError | None] = queue.SimpleQueue()
 
-    def tell(self, event: pb.JoinEvent) -> None:
+    def send(self, event: pb.JoinEvent) -> None:
         """Queue an event for the worker."""
         self._outbox.put(event)
 
@@ -40,6 +40,6 @@ class Stream:
         try:
             return self._outbox.get(timeout=within)
         except queue.Empty:
-            if self.job:  # it waits for a seat
+            if self.job:  # it waits for the next generation
                 return self._outbox.get()
-            return UsageError(f"no JoinRequest has come within {within:g} s")
+            return UsageError(f"no JoinRequest has come within {within:g} s: send it first")

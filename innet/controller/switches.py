@@ -14,7 +14,7 @@ import structlog
 
 from innet.controller.aggregation import AggregationSwitch
 from innet.controller.election import SwitchTaken
-from innet.controller.values import Wanted
+from innet.controller.records import Assignment
 from innet.errors import SwitchError, UsageError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _STOP_WITHIN = 10.0
 class Listener(Protocol):
     """The source of the wanted entries, which is notified of their outcome."""
 
-    def wanted(self, switch: str) -> Sequence[Wanted]:
+    def assignments(self, switch: str) -> Sequence[Assignment]:
         """Return the jobs' entries that a switch should hold at present."""
 
     def up(self, switch: str) -> None:
@@ -45,13 +45,13 @@ class Listener(Protocol):
     def down(self, switch: str, problem: str) -> None:
         """Note that a switch cannot be used, or has lost its entries."""
 
-    def cleared(self, switch: str, job: int, epoch: int) -> None:
-        """Note that a switch has cleared a job's cells for an epoch."""
+    def cleared(self, switch: str, job: int, term: int) -> None:
+        """Note that a switch has cleared a job's cells for a term."""
 
-    def held(self, switch: str, job: int, epoch: int, ranks: frozenset[int]) -> None:
-        """Note that a switch admits these workers of a job in this epoch and sends them results."""
+    def held(self, switch: str, job: int, term: int, ranks: frozenset[int]) -> None:
+        """Note that a switch admits these workers of a job in this term and sends them results."""
 
-    def refused(self, switch: str, job: int, epoch: int, reason: str) -> None:
+    def refused(self, switch: str, job: int, term: int, reason: str) -> None:
         """Note that a switch has refused a job's entries."""
 
 
@@ -73,15 +73,15 @@ class Supervisor:
         self._switch: AggregationSwitch | None = None
         self._before: Held = {}  # as far as the last connection knew
         self._problem: str | None = f"the controller has not reached the switch {name!r} yet"
-        self._bell = threading.Event()
+        self._waker = threading.Event()
         self._closed = self._finishing = False
-        self._told: dict[int, tuple[int, frozenset[int]]] = {}
+        self._reported: dict[int, tuple[int, frozenset[int]]] = {}
         self._clearing: dict[int, tuple[int, Iterator[None]]] = {}
         self._thread = threading.Thread(target=self._run, name=f"innet-switch-{name}", daemon=True)
 
     def connect(self) -> None:
         """Take charge for the first time. Raises SwitchError, or UsageError if the switch lacks ports."""
-        self._switch = self._connect(self._bell.set, True)
+        self._switch = self._connect(self._waker.set, True)
         try:
             self._switch.check_ports()
             self._switch.start()
@@ -102,7 +102,7 @@ class Supervisor:
 
     def wake(self) -> None:
         """Wake the thread: the wanted entries have changed."""
-        self._bell.set()
+        self._waker.set()
 
     def switch(self) -> AggregationSwitch:
         """Return the connection. Raises SwitchError if there is none."""
@@ -115,14 +115,14 @@ class Supervisor:
         """Disconnect once the switch holds the wanted entries, if it can be reached."""
         self._finishing = True
         self._closed = bool(self._problem)
-        self._bell.set()
+        self._waker.set()
         self._thread.join(_STOP_WITHIN)
         self.close()
 
     def close(self) -> None:
         """Disconnect from the switch, which keeps running."""
         self._closed = True
-        self._bell.set()
+        self._waker.set()
         if self._thread.ident:
             self._thread.join(_STOP_WITHIN)
         if self._switch:
@@ -153,11 +153,11 @@ class Supervisor:
     def _pause(self, seconds: float) -> None:
         over = time.monotonic() + seconds
         while not self._closed and (left := over - time.monotonic()) > 0:
-            self._bell.wait(left)
-            self._bell.clear()
+            self._waker.wait(left)
+            self._waker.clear()
 
     def _reconnect(self) -> AggregationSwitch:
-        self._switch = switch = self._connect(self._bell.set, False)
+        self._switch = switch = self._connect(self._waker.set, False)
         try:
             switch.check_ports()
         except UsageError as problem:  # it was restarted with other ports
@@ -173,7 +173,7 @@ class Supervisor:
         if problem != self._problem:
             _log.warning("switch lost", switch=self._name, problem=problem)
             self._problem = problem
-            self._told.clear()
+            self._reported.clear()
             self._clearing.clear()
             self._listener.down(self._name, problem)
 
@@ -197,7 +197,7 @@ class Supervisor:
     def _keep(self, switch: AggregationSwitch) -> None:
         inspect_at = time.monotonic() + _INSPECT_EVERY
         while not (self._closed or switch.broken):
-            self._bell.clear()
+            self._waker.clear()
             last = self._finishing
             busy = self._settle(switch)
             started = time.monotonic()
@@ -206,7 +206,7 @@ class Supervisor:
             if last:
                 self._closed = True
             elif started < inspect_at:
-                self._bell.wait(inspect_at - started)
+                self._waker.wait(inspect_at - started)
             else:
                 self._inspect(switch)
                 took = time.monotonic() - started
@@ -214,47 +214,49 @@ class Supervisor:
 
     def _settle(self, switch: AggregationSwitch) -> bool:
         """Make the switch hold the wanted entries. Return whether there is more to do at once."""
-        jobs = self._listener.wanted(self._name)
+        jobs = self._listener.assignments(self._name)
         refused = switch.hold(jobs)
         if self._problem:
             self._problem, self.taken = None, False
             _log.info("switch ready", switch=self._name)
             self._listener.up(self._name)
-        self._told = {job.job: self._told[job.job] for job in jobs if job.job in self._told}
+        self._reported = {
+            job.job: self._reported[job.job] for job in jobs if job.job in self._reported
+        }
         for job in jobs:
             if why := refused.get(job.job):
                 self._refuse(job, why)
                 continue
             ranks = job.ranks
-            if self._told.get(job.job) != (job.epoch, ranks):
-                self._told[job.job] = (job.epoch, ranks)
-                self._listener.held(self._name, job.job, job.epoch, ranks)
+            if self._reported.get(job.job) != (job.term, ranks):
+                self._reported[job.job] = (job.term, ranks)
+                self._listener.held(self._name, job.job, job.term, ranks)
         return self._clear_some(switch, [job for job in jobs if job.clear])
 
-    def _clear_some(self, switch: AggregationSwitch, jobs: Sequence[Wanted]) -> bool:
+    def _clear_some(self, switch: AggregationSwitch, jobs: Sequence[Assignment]) -> bool:
         """Clear some more cells of every job that needs it. Return whether there are such jobs."""
         numbers = {job.job for job in jobs}
         self._clearing = {job: each for job, each in self._clearing.items() if job in numbers}
         for job in jobs:
-            epoch, steps = self._clearing.get(job.job, (0, iter(())))
+            term, steps = self._clearing.get(job.job, (0, iter(())))
             try:
-                if epoch != job.epoch:
+                if term != job.term:
                     if job.fresh:
-                        switch.reset_counters(job.place)
-                    steps = switch.clear(job.place)
-                    self._clearing[job.job] = (job.epoch, steps)
+                        switch.reset_counters(job.slot_range)
+                    steps = switch.clear(job.slot_range)
+                    self._clearing[job.job] = (job.term, steps)
                 if next(steps, _DONE) is _DONE:
-                    self._listener.cleared(self._name, job.job, job.epoch)
+                    self._listener.cleared(self._name, job.job, job.term)
             except SwitchError as problem:
                 if switch.broken:
                     raise
                 self._refuse(job, str(problem))
         return bool(jobs)
 
-    def _refuse(self, job: Wanted, why: str) -> None:
+    def _refuse(self, job: Assignment, why: str) -> None:
         _log.warning("the switch refused", switch=self._name, job=job.job, why=why)
         self._clearing.pop(job.job, None)
-        self._listener.refused(self._name, job.job, job.epoch, why)
+        self._listener.refused(self._name, job.job, job.term, why)
 
     def _inspect(self, switch: AggregationSwitch) -> None:
         """Compare the switch's entries with those written. The next write repairs the differences."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from innet.controller.defaults import uplink_address
-from innet.controller.values import Attachment, Contributor, Place, Share, Uplink
+from innet.controller.records import Attachment, Contributor, Share, SlotRange, Uplink
 from innet.wire.layout import MAX_WORKERS
 
 
@@ -59,11 +59,6 @@ class Fabric:
         return cls(switches[0], {**kept, switches[0]: ()})
 
     @property
-    def single(self) -> bool:
-        """Return whether there is one switch only."""
-        return len(self.uplinks) == 1
-
-    @property
     def tops(self) -> list[str]:
         """Return the switches without uplinks."""
         return [switch for switch, links in self.uplinks.items() if not links]
@@ -79,11 +74,14 @@ class Fabric:
         return self.uplinks[here][0].port if self.uplinks[here] else None
 
     def trees(self, at: Iterable[str]) -> list[Tree]:
-        """Return the trees that join these switches, or none if no switch is above them all."""
+        """Return the trees that join these switches, or none if no switch is above them all.
+
+        Without any switch to join, the top is a tree alone.
+        """
         planes = max(1, *(len(links) for links in self.uplinks.values()))
         found: list[Tree] = []
         for plane in range(planes):
-            tree = self._tree({*at}, plane)
+            tree = self._tree({*at} or {self.top}, plane)
             if tree and tree not in found:
                 found.append(tree)
         return found
@@ -111,23 +109,25 @@ class Fabric:
 
 
 def shares(
-    trees: list[Tree], place: Place, workers: Mapping[int, Attachment]
+    trees: list[Tree], slot_range: SlotRange, workers: Mapping[int, Attachment], quorum: int
 ) -> dict[str, tuple[Share, ...]]:
-    """Return the shares of every switch of the trees in a job with all these workers, by rank.
+    """Return the shares of every switch of the trees in a job with these workers, by rank.
 
-    The slots are cut into aligned ranges, which are dealt to the trees in turn.
+    The slots are cut into aligned ranges, which are dealt to the trees in turn. A result takes
+    `quorum` contributions. Where several switches sum, these are those of all workers.
     """
     pieces = 1
-    while pieces < min(len(trees), place.slots):
+    while pieces < min(len(trees), slot_range.slots):
         pieces *= 2
-    size = place.slots // pieces
+    size = slot_range.slots // pieces
     made: dict[str, tuple[Share, ...]] = {}
     for piece in range(pieces):
         tree = trees[piece % len(trees)]
-        first = place.first_slot + piece * size
+        first = slot_range.first_slot + piece * size
         for switch, contributors in _contributors(tree, workers).items():
             link = tree.links.get(switch)
-            share = Share(first, size, contributors, link, len(workers))
+            awaited = len(contributors) + bool(link) + quorum - len(workers)
+            share = Share(first, size, contributors, link, quorum, awaited)
             made[switch] = (*made.get(switch, ()), share)
     return made
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 import structlog
 
-from innet.controller import innet_pb2 as pb
-from innet.controller.jobs import Actions, Job, Tell, Worker
-
-TELL_AFTER_S = 5.0
-"""Seconds of waiting after which the log mentions it."""
+from innet.controller.events import Actions, Notify, Waiting
+from innet.controller.jobs import Job
+from innet.controller.roster import Worker
+from innet.rpc.words import LONG_WAIT_S
 
 _STUCK_S = 2.0
 """A worker that has had no result for so long is held up."""
@@ -62,36 +61,39 @@ class Waits:
         name, wait = job.spec.name, self.of(job)
         logged, seconds = wait.logged, wait.seconds(now)
         changed = wait.update(waited_for(job, now), now)
-        if wait.ranks and not wait.logged and wait.seconds(now) >= TELL_AFTER_S:
+        if wait.ranks and not wait.logged and wait.seconds(now) >= LONG_WAIT_S:
             wait.logged = True
             waiting = round(wait.seconds(now), 1)
             _log.warning("workers wait", job=name, waited_for=sorted(wait.ranks), seconds=waiting)
         elif logged and not wait.ranks:
             _log.info("workers have waited", job=name, seconds=round(seconds, 1))
-        return [_told(each, wait) for each in job.admitted] if changed else []
+        return [_notice(each, wait) for each in job.roster.admitted] if changed else []
 
-    def told_again(self, job: Job, nonce: int) -> Actions:
+    def repeat(self, job: Job, nonce: int) -> Actions:
         """Notify a worker that has come back of its job's wait."""
         wait = self.of(job)
-        return [_told(each, wait) for each in job.admitted if each.nonce == nonce and wait.ranks]
+        back = [each for each in job.roster.admitted if each.nonce == nonce]
+        return [_notice(each, wait) for each in back if wait.ranks]
 
 
-def _told(worker: Worker, wait: Wait) -> Tell:
-    return Tell(worker.nonce, pb.JoinEvent(waiting=pb.Waiting(ranks=sorted(wait.ranks))))
+def _notice(worker: Worker, wait: Wait) -> Notify:
+    return Notify(worker.nonce, Waiting(tuple(sorted(wait.ranks))))
 
 
 def waited_for(job: Job, now: float) -> frozenset[int]:
-    """Return the ranks that all others wait for: to be ready for an epoch, or in an exchange."""
-    if not job.workers:
+    """Return the ranks that all others wait for: to be ready for a term, or in an exchange."""
+    if not job.roster.workers:
         return frozenset()
-    if not job.terms:
-        return _ranks(each for each in job.admitted if each.ready is None) or job.awaited
-    stuck = [each for each in job.admitted if _stuck(each, now)]
+    if not job.agreement:
+        return (
+            _ranks(each for each in job.roster.admitted if each.ready is None) or job.terms.awaited
+        )
+    stuck = [each for each in job.roster.admitted if _stuck(each, now)]
     if not stuck:
         return frozenset()
     at = max(each.progress.exchange for each in stuck)
-    behind = _ranks(each for each in job.admitted if not _has_begun(each, at))
-    return behind or _told_missing(stuck) or _ranks(_not_running(job, now))
+    behind = _ranks(each for each in job.roster.admitted if not _has_begun(each, at))
+    return behind or _reported_missing(stuck) or _ranks(_not_running(job, now))
 
 
 def _stuck(worker: Worker, now: float) -> bool:
@@ -106,7 +108,7 @@ def _has_begun(worker: Worker, exchange: int) -> bool:
     return progress.exchange > exchange or (progress.exchange == exchange and progress.busy)
 
 
-def _told_missing(stuck: Iterable[Worker]) -> frozenset[int]:
+def _reported_missing(stuck: Iterable[Worker]) -> frozenset[int]:
     """Return the ranks that the switch has reported as missing, or none if it has reported nothing."""
     bitmaps = [
         each.progress.missing for each in stuck if not each.progress.missing >> each.rank & 1
@@ -117,7 +119,7 @@ def _told_missing(stuck: Iterable[Worker]) -> frozenset[int]:
 
 
 def _not_running(job: Job, now: float) -> Iterable[Worker]:
-    return (each for each in job.admitted if now - each.heard >= _BEATING_S)
+    return (each for each in job.roster.admitted if now - each.heard >= _BEATING_S)
 
 
 def _ranks(workers: Iterable[Worker]) -> frozenset[int]:

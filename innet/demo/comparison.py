@@ -1,6 +1,5 @@
 """The same training through the switch and over Gloo, side by side."""
 
-import contextlib
 import json
 import sys
 import time
@@ -11,21 +10,23 @@ from typing import Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from innet.console import PlainConsole
-from innet.controller import innet_pb2 as pb
-from innet.demo.rack import INTERRUPTS, free_tcp_port, local_rack, spawned
 from innet.errors import InnetError
-from innet.host.quantizers.choice import Choice
+from innet.host.quantizers.spec import QuantizerSpec
+from innet.local.rack import local_rack
+from innet.local.workers import spawned_workers
+from innet.rpc import innet_pb2 as pb
+from innet.terminal.console import PlainConsole
+from innet.terminal.signals import INTERRUPTS
 
-LEAST_ACCURACY = 0.95
-MOST_DIFFERENCE = 0.01
+MIN_ACCURACY = 0.95
+MAX_DIFFERENCE = 0.01
 """The largest accepted difference from Gloo's accuracy."""
 
 _TRAINING = "innet.demo.training"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrainingResult:
     """A finished training: the summaries of all workers, by rank, and its duration."""
 
     workers: Sequence[dict[str, Any]]
@@ -53,7 +54,7 @@ class Outcome:
 
 def run(workers: int, epochs: int, lanes: int, quantizer: str = "int32") -> None:
     """Train twice, print the table, and raise InnetError if a promise was not kept."""
-    Choice.read(quantizer).bind(workers)  # refuse a bad quantizer before anything starts
+    QuantizerSpec.read(quantizer).bind(workers)  # refuse a bad quantizer before anything starts
     INTERRUPTS.catch()
     console = PlainConsole()
     with Progress(
@@ -84,30 +85,12 @@ def train(
     epochs: int,
     progress: Progress,
     environment: Mapping[str, str],
-) -> Outcome:
+) -> TrainingResult:
     """Run the worker processes of one training and wait for them."""
     task = progress.add_task(f"training over {network}", total=epochs, loss=float("nan"))
     started = time.monotonic()
     command = [sys.executable, "-m", _TRAINING, network, str(epochs)]
-    master = str(free_tcp_port())
-    with contextlib.ExitStack() as stack:
-        processes = [
-            stack.enter_context(
-                spawned(
-                    command,
-                    {
-                        **environment,
-                        "MASTER_ADDR": "127.0.0.1",
-                        "MASTER_PORT": master,
-                        "WORLD_SIZE": str(workers),
-                        "RANK": str(rank),
-                        "LOCAL_RANK": str(rank),
-                        "OMP_NUM_THREADS": "1",
-                    },
-                )
-            )
-            for rank in range(workers)
-        ]
+    with spawned_workers(command, workers, environment) as processes:
         summaries = []
         for process in processes:
             last: dict[str, Any] = {}
@@ -119,10 +102,10 @@ def train(
                 problem = process.stderr.read() if process.stderr else ""
                 raise InnetError(f"a worker of the {network} training failed:\n{problem}")
             summaries.append(last)
-    return Outcome(summaries, time.monotonic() - started)
+    return TrainingResult(summaries, time.monotonic() - started)
 
 
-def table(innet: Outcome, gloo: Outcome, job: pb.Job, quantizer: str) -> Table:
+def table(innet: TrainingResult, gloo: TrainingResult, job: pb.Job, quantizer: str) -> Table:
     """Return a table of both trainings. Gloo's traffic is not in it: only the kernel counts that."""
     rows = Table("", "innet", "Gloo", title=f"{job.workers} workers, {job.lanes} lanes per packet")
     elements = sum(int(worker["elements"]) for worker in innet.workers)
@@ -139,7 +122,7 @@ def table(innet: Outcome, gloo: Outcome, job: pb.Job, quantizer: str) -> Table:
     return rows
 
 
-def check(innet: Outcome, gloo: Outcome, job: pb.Job) -> None:
+def check(innet: TrainingResult, gloo: TrainingResult, job: pb.Job) -> None:
     """Raise InnetError unless the trainings agree and the switch did the work."""
     chunks = {int(worker["traffic"]["chunks"]) for worker in innet.workers}
     if chunks != {job.counters.completed}:
@@ -148,10 +131,10 @@ def check(innet: Outcome, gloo: Outcome, job: pb.Job) -> None:
         )
     if not innet.identical:
         raise InnetError("the workers' parameters differ")
-    if innet.accuracy < LEAST_ACCURACY:
-        raise InnetError(f"the accuracy is {innet.accuracy:.4f}, below {LEAST_ACCURACY}")
-    if abs(innet.accuracy - gloo.accuracy) > MOST_DIFFERENCE:
+    if innet.accuracy < MIN_ACCURACY:
+        raise InnetError(f"the accuracy is {innet.accuracy:.4f}, below {MIN_ACCURACY}")
+    if abs(innet.accuracy - gloo.accuracy) > MAX_DIFFERENCE:
         raise InnetError(
             f"the accuracy is {innet.accuracy:.4f}, Gloo's {gloo.accuracy:.4f}: "
-            f"more than {MOST_DIFFERENCE} apart"
+            f"more than {MAX_DIFFERENCE} apart"
         )

@@ -2,9 +2,9 @@
 
 * `topology` is the schema of the file. `plan` assigns names, ports, addresses and links. Both are
   pure.
-* `enclosure` runs an emulation in namespaces of its own, and `network` builds the plan there with
+* `namespaces` runs an emulation in namespaces of its own, and `network` builds the plan there with
   Mininet.
-* `control` starts the controller and adds the switches; `launch` runs a command on every host.
-* `meter` reads the links' counters; `report` and `plot` show them.
+* `controller` starts the controller and adds the switches. `launch` runs a command on every host.
+* `traffic` reads the links' counters. `report` and `plot` show them.
 * `run` does all of it in order.
 """

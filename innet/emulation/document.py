@@ -10,14 +10,14 @@ import yaml
 
 from innet.errors import UsageError
 
-MOST_BYTES = 1 << 16
-MOST_DEPTH = 16
+MAX_BYTES = 1 << 16
+MAX_DEPTH = 16
 _TOO_LARGE = 1 << 64
-_LONGEST_SHOWN, _LONGEST_REASON = 60, 200
+_MAX_VALUE_CHARACTERS, _MAX_REASON_CHARACTERS = 60, 200
 
 
 class _Bounded(yaml.SafeLoader):
-    """A loader that refuses aliases, tags, and nesting deeper than `MOST_DEPTH`."""
+    """A loader that refuses aliases, tags, and nesting deeper than `MAX_DEPTH`."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -26,11 +26,11 @@ class _Bounded(yaml.SafeLoader):
     def compose_node(self, parent: Any, index: Any) -> Any:
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         if isinstance(event, yaml.AliasEvent):
-            raise _refusal("there are no aliases in a topology: write it out", event.start_mark)
+            raise _refusal("aliases are not allowed: write the value out", event.start_mark)
         if event.tag is not None:
-            raise _refusal("there are no tags in a topology", event.start_mark)
-        if self._depth == MOST_DEPTH:
-            raise _refusal(f"at most {MOST_DEPTH} levels fit into each other", event.start_mark)
+            raise _refusal("tags are not allowed: remove it", event.start_mark)
+        if self._depth == MAX_DEPTH:
+            raise _refusal(f"nested too deeply: at most {MAX_DEPTH} levels", event.start_mark)
         self._depth += 1
         try:
             return super().compose_node(parent, index)
@@ -42,7 +42,7 @@ class _Bounded(yaml.SafeLoader):
             value = super().construct_object(node, deep)
             _check(value)
         except (ValueError, OverflowError):  # such as 5000 digits, or the 99th of May
-            raise _refusal(f"{shown(node.value)} cannot be read", node.start_mark) from None
+            raise _refusal(f"{quoted(node.value)} is not a valid value", node.start_mark) from None
         return value
 
 
@@ -50,10 +50,10 @@ def read(path: Path) -> str:
     """Read a file's text. Raises UsageError."""
     try:
         with path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
+            content = file.read(MAX_BYTES + 1)
         return content.decode()
     except (OSError, UnicodeDecodeError) as problem:
-        why = problem.strerror if isinstance(problem, OSError) else "it is no text"
+        why = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8 text"
         raise UsageError(f"cannot read {path}: {why}") from None
 
 
@@ -62,8 +62,10 @@ def parse(text: str, source: str) -> tuple[Any, yaml.Node | None]:
 
     Raises UsageError. `source` is the name of the file in messages.
     """
-    if len(text) > MOST_BYTES:
-        raise UsageError(f"{source}: it is too large: at most {MOST_BYTES} characters are read")
+    if len(text) > MAX_BYTES:
+        raise UsageError(
+            f"{source}: the file is too large: at most {MAX_BYTES} characters are read"
+        )
     try:
         loader = _Bounded(text)
         try:
@@ -77,13 +79,13 @@ def parse(text: str, source: str) -> tuple[Any, yaml.Node | None]:
         mark = getattr(problem, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
         why = getattr(problem, "problem", None) or "it is not YAML"
-        raise UsageError(f"{source}{line}: {why[:_LONGEST_REASON]}") from None
+        raise UsageError(f"{source}{line}: {why[:_MAX_REASON_CHARACTERS]}") from None
 
 
-def shown(value: object) -> str:
+def quoted(value: object) -> str:
     """Return a value for a message: one short printable line."""
     text = repr(value)
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+    return text if len(text) <= _MAX_VALUE_CHARACTERS else f"{text[:_MAX_VALUE_CHARACTERS]}..."
 
 
 def _check(value: object) -> None:

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
 
-from innet import environment as names
-from innet.demo.rack import INTERRUPTS
 from innet.emulation.plan import Plan
+from innet.machine import environment as names
+from innet.terminal.signals import INTERRUPTS
 
 MASTER_PORT = 29_500
-_STOPS_WITHIN = 5.0
+_STOP_WITHIN_S = 5.0
 
-Say = Callable[[str, str], None]
+LineHandler = Callable[[str, str], None]
 """A function that takes a host's name and a line of its output."""
 
 
@@ -45,15 +45,15 @@ def environment(plan: Plan, rank: int, controller: str, job: str, token: str) ->
 
 
 @dataclass(frozen=True)
-class Ended:
-    """The end of a host's process: its code as in `subprocess`, or None if it was stopped."""
+class HostExit:
+    """The exit of a host's process: its code as in `subprocess`, or None if it was stopped."""
 
     host: str
     code: int | None
 
     @property
     def failed(self) -> bool:
-        """Return whether it has ended by itself with a failure."""
+        """Return whether it ended by itself with a failure."""
         return bool(self.code)
 
     def __str__(self) -> str:
@@ -64,13 +64,13 @@ class Ended:
         return f"exit code {self.code}"
 
 
-class Launch:
-    """Processes, one on every host. `inside` has a process id in every node's namespace."""
+class HostProcesses:
+    """Processes, one on every host. `pids` has a process id in every node's namespace."""
 
-    def __init__(self, inside: Mapping[str, int], say: Say) -> None:
-        self._inside = inside
-        self._say = say
-        self._ended: queue.SimpleQueue[Ended] = queue.SimpleQueue()
+    def __init__(self, pids: Mapping[str, int], handle_line: LineHandler) -> None:
+        self._pids = pids
+        self._handle_line = handle_line
+        self._exits: queue.SimpleQueue[HostExit] = queue.SimpleQueue()
         self._running: dict[str, subprocess.Popen[str]] = {}
         self._readers: list[threading.Thread] = []
 
@@ -79,7 +79,7 @@ class Launch:
         with INTERRUPTS.held():
             process = subprocess.Popen(
                 # A session of its own: one signal ends it with all that it has started.
-                ["mnexec", "-da", str(self._inside[host]), *command],
+                ["mnexec", "-da", str(self._pids[host]), *command],
                 env={**os.environ, **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -93,20 +93,20 @@ class Launch:
         self._readers.append(reader)
         reader.start()
 
-    def ends(self) -> Iterator[Ended | None]:
-        """Yield each process's end, and now and then None, so that the caller can do other things."""
+    def exits(self) -> Iterator[HostExit | None]:
+        """Yield each process's exit, and regularly None, so that the caller can do other things."""
         while self._running:
             with contextlib.suppress(queue.Empty):
-                ended = self._ended.get(timeout=0.2)
-                self._running.pop(ended.host).wait()
-                yield ended
+                exit_ = self._exits.get(timeout=0.2)
+                self._running.pop(exit_.host).wait()
+                yield exit_
                 continue
             yield None
 
-    def stop(self) -> list[Ended]:
-        """End running processes with SIGTERM, and SIGKILL if necessary. Return their ends."""
-        stopped = [Ended(host, None) for host in self._running]
-        deadline = time.monotonic() + _STOPS_WITHIN
+    def stop(self) -> list[HostExit]:
+        """End running processes with SIGTERM, and SIGKILL if necessary. Return their exits."""
+        stopped = [HostExit(host, None) for host in self._running]
+        deadline = time.monotonic() + _STOP_WITHIN_S
         for process in self._running.values():
             _signal(process, signal.SIGTERM)
         for process in self._running.values():
@@ -118,7 +118,7 @@ class Launch:
             process.wait()
         self._running.clear()
         for reader in self._readers:
-            reader.join(_STOPS_WITHIN)
+            reader.join(_STOP_WITHIN_S)
         return stopped
 
     def _read(self, host: str, process: "subprocess.Popen[str]") -> None:
@@ -126,9 +126,9 @@ class Launch:
         try:
             with out:
                 for line in out:
-                    self._say(host, line.rstrip("\n"))
+                    self._handle_line(host, line.rstrip("\n"))
         finally:  # also when nobody reads our output
-            self._ended.put(Ended(host, process.wait()))
+            self._exits.put(HostExit(host, process.wait()))
 
 
 def _signal(process: "subprocess.Popen[str]", number: signal.Signals) -> None:

@@ -14,11 +14,11 @@ from mininet.log import setLogLevel
 from mininet.net import Mininet
 from mininet.node import Host
 
-from innet.demo.rack import command as run
-from innet.emulation.plan import Plan, PlannedSwitch, Station
+from innet.emulation.plan import Plan, PlannedHost, PlannedSwitch
 from innet.emulation.requirements import BMV2
 from innet.emulation.topology import LinkSpec
 from innet.errors import InnetError
+from innet.local.processes import command as run
 from innet.switch.mininet import InnetSwitch
 
 CPU_PORT = 510
@@ -42,9 +42,9 @@ class CappedInterface(TCIntf):
         super().config(txo=False, **settings)
         for command in cap_commands(spec or LinkSpec(), self.name):
             # Some versions of tc warn although the kernel succeeds; the exit status is then 0.
-            _, said, status = self.node.pexec(command)
+            _, output, status = self.node.pexec(command)
             if status:
-                raise InnetError(f"cannot cap {self.name} with {command!r}: {said.strip()}")
+                raise InnetError(f"cannot cap {self.name} with {command!r}: {output.strip()}")
 
 
 def cap_commands(spec: LinkSpec, interface: str) -> list[str]:
@@ -90,8 +90,8 @@ class EmulatedSwitch(InnetSwitch):
                 if not self.alive:
                     break
             ready.cancel()
-        said = self.log.read_text().strip()
-        raise InnetError(f"{self.name} does not serve P4Runtime: {said or 'it says nothing'}")
+        output = self.log.read_text().strip()
+        raise InnetError(f"{self.name} does not serve P4Runtime: {output or 'its log is empty'}")
 
     @property
     def alive(self) -> bool:
@@ -109,10 +109,10 @@ class Bmv2Switch(EmulatedSwitch):
 
 
 class EmulatedServer(EmulatedSwitch):
-    """A parameter server in the place of a switch."""
+    """A parameter server in place of a switch."""
 
-    def _runs(self) -> list[str]:
-        return [*run("innet.cli"), "pbox", "parent", "--memory", str(_SERVER_GIB)]
+    def _base_command(self) -> list[str]:
+        return [*run("innet.cli"), "pbox", "rack-server", "--memory", str(_SERVER_GIB)]
 
 
 _CLASSES = {"embedded": EmulatedSwitch, "bmv2": Bmv2Switch, "pbox": EmulatedServer}
@@ -123,7 +123,7 @@ def running(plan: Plan, folder: Path) -> Iterator[Mininet]:
     """Yield the network, with running switches that wait for a program over P4Runtime.
 
     Switches serve P4Runtime at sockets in `folder`, because only the plan's links join their
-    namespaces. The controller's station is the namespace of the caller. Raises InnetError.
+    namespaces. The controller's node is the namespace of the caller. Raises InnetError.
     """
     setLogLevel("output")  # the output of its prompt, and warnings
     Mininet.inited = True  # otherwise Mininet would raise the limits of the whole machine
@@ -144,7 +144,7 @@ def _build(net: Mininet, plan: Plan, folder: Path) -> None:
     net.addHost(plan.controller.name, inNamespace=False)
     for switch in plan.switches:
         _add_switch(net, switch, folder)
-    stations = {each.name: each for each in (*plan.hosts, plan.controller)}
+    addressed = {each.name: each for each in (*plan.hosts, plan.controller)}
     for node in net.values():
         if node.name != plan.controller.name:  # without IPv6 no unrequested packets are sent
             node.cmd("sysctl -qw net.ipv6.conf.all.disable_ipv6=1; ip link set lo up")
@@ -152,16 +152,16 @@ def _build(net: Mininet, plan: Plan, folder: Path) -> None:
         net.addLink(
             link.child.node, link.parent.node, link.child.port, link.parent.port,
             intf=CappedInterface, spec=link.spec,
-            **_own_mac(stations.get(link.child.node)),
+            **_own_mac(addressed.get(link.child.node)),
         )  # fmt: skip
-    for station in stations.values():
-        net[station.name].setIP(station.address.ip, plan.prefix_length)
+    for host in addressed.values():
+        net[host.name].setIP(host.address.ip, plan.prefix_length)
     # Mininet would give every host an address of its own choosing.
     net.built = True
 
 
-def _own_mac(station: Station | None) -> dict[str, str]:
-    return {"addr1": station.address.mac} if station else {}
+def _own_mac(host: PlannedHost | None) -> dict[str, str]:
+    return {"addr1": host.address.mac} if host else {}
 
 
 def _add_switch(net: Mininet, switch: PlannedSwitch, folder: Path) -> None:

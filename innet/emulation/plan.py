@@ -13,7 +13,7 @@ _CONTROLLER_LINK = LinkSpec()  # not capped: its traffic is not measured
 
 
 @dataclass(frozen=True)
-class End:
+class LinkEnd:
     """A node's port at the end of a link. Hosts have port 0, switches count from 1."""
 
     node: str
@@ -29,8 +29,8 @@ class End:
 class PlannedLink:
     """A link from a child, a host or a switch, up to its parent."""
 
-    child: End
-    parent: End
+    child: LinkEnd
+    parent: LinkEnd
     spec: LinkSpec
 
     @property
@@ -40,8 +40,8 @@ class PlannedLink:
 
 
 @dataclass(frozen=True)
-class Station:
-    """A node with an address: a host, whose rank is its index, or the controller's station."""
+class PlannedHost:
+    """A node with an address: a worker's host, whose rank is its index, or the controller's host."""
 
     name: str
     address: Address
@@ -50,7 +50,7 @@ class Station:
     @property
     def interface(self) -> str:
         """Return the name of its only interface."""
-        return End(self.name, 0).interface
+        return LinkEnd(self.name, 0).interface
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,9 @@ class Plan:
     service: Address
     lanes: int
     slots: int
-    hosts: tuple[Station, ...]
+    hosts: tuple[PlannedHost, ...]
     switches: tuple[PlannedSwitch, ...]
-    controller: Station
+    controller: PlannedHost
     links: tuple[PlannedLink, ...]
 
     @property
@@ -98,7 +98,7 @@ def plan(topology: Topology) -> Plan:
     links = _links(topology, nodes, root)
     network = topology.network
     hosts = tuple(
-        Station(name, _address(network[number]), rack.switch)
+        PlannedHost(name, _address(network[number]), rack.switch)
         for number, (name, rack) in enumerate(
             (
                 (name, rack)
@@ -125,15 +125,15 @@ def plan(topology: Topology) -> Plan:
         topology.slots,
         hosts,
         switches,
-        Station(CONTROLLER, _address(network[-3]), root),
+        PlannedHost(CONTROLLER, _address(network[-3]), root),
         links,
     )
 
 
 def hosts_file(plan: Plan) -> str:
-    """Return the stations' names in the form of ``/etc/hosts``."""
-    stations = (*plan.hosts, plan.controller)
-    lines = ["127.0.0.1 localhost", *(f"{each.address.ip} {each.name}" for each in stations)]
+    """Return the names of all hosts in the form of ``/etc/hosts``."""
+    hosts = (*plan.hosts, plan.controller)
+    lines = ["127.0.0.1 localhost", *(f"{each.address.ip} {each.name}" for each in hosts)]
     return "\n".join(lines) + "\n"
 
 
@@ -148,34 +148,36 @@ def _top_down(topology: Topology) -> list[SwitchSpec | ServerSpec]:
 def _links(
     topology: Topology, nodes: Sequence[SwitchSpec | ServerSpec], root: str
 ) -> tuple[PlannedLink, ...]:
-    ports = _Ports(topology)
+    ports = _PortAllocator(topology)
     made = [
         PlannedLink(
-            End(name, 0),
-            End(rack.switch, ports.take(rack.switch, rack.ports[number] if rack.ports else None)),
+            LinkEnd(name, 0),
+            LinkEnd(
+                rack.switch, ports.allocate(rack.switch, rack.ports[number] if rack.ports else None)
+            ),
             rack.link.over(topology.link),
         )
         for rack, names in zip(topology.racks, topology.host_names, strict=True)
         for number, name in enumerate(names)
     ]
     ends = [
-        (node.name, uplink, ports.take(uplink.to, uplink.parent_port))
+        (node.name, uplink, ports.allocate(uplink.to, uplink.parent_port))
         for node in nodes
         for uplink in node.uplinks
     ]
     made += [
         PlannedLink(
-            End(child, ports.take(child, uplink.port)),
-            End(uplink.to, parent_port),
+            LinkEnd(child, ports.allocate(child, uplink.port)),
+            LinkEnd(uplink.to, parent_port),
             uplink.link.over(topology.link),
         )
         for child, uplink, parent_port in ends
     ]
-    above = End(root, ports.take(root, None))
-    return (*made, PlannedLink(End(CONTROLLER, 0), above, _CONTROLLER_LINK))
+    above = LinkEnd(root, ports.allocate(root, None))
+    return (*made, PlannedLink(LinkEnd(CONTROLLER, 0), above, _CONTROLLER_LINK))
 
 
-class _Ports:
+class _PortAllocator:
     """The ports in use. A port given in the file is reserved for its link."""
 
     def __init__(self, topology: Topology) -> None:
@@ -188,7 +190,7 @@ class _Ports:
                 self._reserve(node.name, uplink.port)
                 self._reserve(uplink.to, uplink.parent_port)
 
-    def take(self, node: str, given: int | None) -> int:
+    def allocate(self, node: str, given: int | None) -> int:
         """Return the given port, or the lowest free one."""
         if given is not None:
             return given
@@ -204,7 +206,7 @@ class _Ports:
         self._taken[node].add(port)
 
 
-def _ends(links: Sequence[PlannedLink]) -> Iterator[End]:
+def _ends(links: Sequence[PlannedLink]) -> Iterator[LinkEnd]:
     for link in links:
         yield link.child
         yield link.parent

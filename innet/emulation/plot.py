@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from innet.emulation.meter import Samples
 from innet.emulation.plan import PlannedLink
+from innet.emulation.traffic import TrafficSeries
 from innet.errors import UsageError
 
 _MEGABIT = 1e6 / 8
 
 
-def draw(samples: Samples, links: Sequence[PlannedLink], path: Path) -> None:
+def draw(samples: TrafficSeries, links: Sequence[PlannedLink], path: Path) -> None:
     """Draw two diagrams, one above the other: traffic up the links, and traffic down.
 
     The file's name sets the format: PNG, SVG or PDF. Raises UsageError.

@@ -7,41 +7,41 @@ from pathlib import Path
 
 from rich.table import Table
 
-from innet.console import PlainConsole
-from innet.emulation.launch import Ended
-from innet.emulation.meter import Traffic
+from innet.emulation.launch import HostExit
 from innet.emulation.plan import PlannedLink
 from innet.emulation.sums import SwitchSums
+from innet.emulation.traffic import LinkCounters
 from innet.errors import UsageError
+from innet.terminal.console import PlainConsole
 
 
 @dataclass(frozen=True)
-class LinkUse:
+class LinkTraffic:
     """A link and its traffic. `rate` is its cap in bits per second, None if it has none."""
 
     link: str
     rate: int | None
-    traffic: Traffic
+    traffic: LinkCounters
 
     @classmethod
-    def of(cls, link: PlannedLink, traffic: Traffic) -> "LinkUse":
+    def of(cls, link: PlannedLink, traffic: LinkCounters) -> "LinkTraffic":
         """Return the use of a link of the plan."""
         return cls(link.name, link.spec.rate, traffic)
 
 
 @dataclass(frozen=True)
-class Report:
+class EmulationReport:
     """The results of an emulation. `seconds` runs from the command's start to the last host's end."""
 
     topology: str
     command: Sequence[str]
     seconds: float
-    hosts: Sequence[Ended]
+    hosts: Sequence[HostExit]
     switches: Sequence[SwitchSums]
-    links: Sequence[LinkUse]
+    links: Sequence[LinkTraffic]
 
     @property
-    def failures(self) -> list[Ended]:
+    def failures(self) -> list[HostExit]:
         """Return the hosts whose command has failed, in the order of `hosts`."""
         return [host for host in self.hosts if host.failed]
 
@@ -71,8 +71,8 @@ class Report:
                 )  # fmt: skip
             console.print(sums)
         if self.hosts:
-            said = ", ".join(f"{each.host} {each}" for each in self.hosts if each.code != 0)
-            ends = said or f"all {len(self.hosts)} hosts ended with exit code 0"
+            others = ", ".join(f"{each.host} {each}" for each in self.hosts if each.code != 0)
+            ends = others or f"all {len(self.hosts)} hosts ended with exit code 0"
             console.print(f"{ends}, after {self.seconds:.1f} s")
 
 

@@ -25,14 +25,14 @@ BMV2 = "simple_switch_grpc"
 def missing(kinds: Iterable[str] = ()) -> str | None:
     """Return why no emulation with these kinds of switches is possible here, or None if one is."""
     if os.geteuid():
-        return "an emulation makes networks, which needs root: run it with sudo"
+        return "an emulation needs root, because it creates networks: run it with sudo"
     lacking = {package for command, package in _PACKAGES.items() if not shutil.which(command)}
     if not _mininet():
         lacking.add("mininet")
     if lacking:
         return f"an emulation needs Debian's packages: apt-get install {' '.join(sorted(lacking))}"
     if "bmv2" in kinds and not shutil.which(BMV2):
-        return f"a switch is of kind bmv2, and there is no {BMV2} on the PATH"
+        return f"a switch is of kind bmv2, but {BMV2} is not on the PATH"
     return None
 
 

@@ -13,28 +13,28 @@ from typing import Any
 
 from rich.text import Text
 
-from innet.commands import Stopped, print_error
-from innet.console import PlainConsole
-from innet.demo.rack import INTERRUPTS
 from innet.emulation import requirements
-from innet.emulation.control import JOB, Control, controlled, started
-from innet.emulation.enclosure import cover, enclosed
-from innet.emulation.launch import Ended, Launch, environment
-from innet.emulation.meter import Meter, Sampler
+from innet.emulation.controller import JOB, RunningController, set_up, start_controller
+from innet.emulation.launch import HostExit, HostProcesses, environment
+from innet.emulation.namespaces import bind_mount, run_in_namespaces
 from innet.emulation.plan import Plan, hosts_file, plan
-from innet.emulation.report import LinkUse, Report
+from innet.emulation.report import EmulationReport, LinkTraffic
 from innet.emulation.topology import load
+from innet.emulation.traffic import TrafficReader, TrafficSampler
 from innet.errors import InnetError, UsageError
-from innet.private import make_folder
+from innet.machine.private import make_folder
+from innet.terminal.app import print_error
+from innet.terminal.console import PlainConsole
+from innet.terminal.signals import INTERRUPTS, Stopped
 
 _INTERRUPTED = 130
-FOLDERS = Path("/run/innet")
+RUN_FOLDER = Path("/run/innet")
 """The folder for the files of running emulations. Only root can write there."""
 _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 
 
 @dataclass(frozen=True)
-class Wishes:
+class Options:
     """The user's options beside the command."""
 
     prompt: bool = False
@@ -42,35 +42,35 @@ class Wishes:
     json: Path | None = None
 
 
-def emulate(topology: Path, command: Sequence[str], wishes: Wishes) -> int:
+def emulate(topology: Path, command: Sequence[str], options: Options) -> int:
     """Run a command on every host of a topology. Return the exit status.
 
     Raises UsageError before anything is done, or InnetError if the network could not be built.
     """
     planned = plan(load(topology))
     requirements.require(switch.kind for switch in planned.switches)
-    if not command and not wishes.prompt:
+    if not command and not options.prompt:
         raise UsageError("nothing to run: give a command after --, or --cli for a prompt")
-    for path in (wishes.plot, wishes.json):
+    for path in (options.plot, options.json):
         if path and not path.absolute().parent.is_dir():
             raise UsageError(f"cannot write to {path}: there is no folder {path.parent}")
-    if wishes.plot:
+    if options.plot:
         import matplotlib  # noqa: F401, ICN001 - it had better be missing now than at the end
-    folders = make_folder(FOLDERS)
+    folders = make_folder(RUN_FOLDER)
     remove_leftovers(folders)
     with tempfile.TemporaryDirectory(prefix=f"{os.getpid()}-", dir=folders) as folder:
-        inside = _Inside(topology.stem, planned, command, wishes, Path(folder))
-        return enclosed(inside.run)
+        emulation = _Emulation(topology.stem, planned, command, options, Path(folder))
+        return run_in_namespaces(emulation.run)
 
 
 @dataclass(frozen=True)
-class _Inside:
-    """The part of an emulation that runs in the enclosure."""
+class _Emulation:
+    """The part of an emulation that runs in its namespaces."""
 
     name: str
     plan: Plan
     command: Sequence[str]
-    wishes: Wishes
+    options: Options
     folder: Path
 
     def run(self) -> int:
@@ -88,22 +88,22 @@ class _Inside:
         from innet.emulation import network
 
         console = PlainConsole(soft_wrap=True, highlight=False)
-        names = self.folder / "hosts"
-        names.write_text(hosts_file(self.plan))
-        cover(Path("/etc/hosts"), by=names)
+        hosts = self.folder / "hosts"
+        hosts.write_text(hosts_file(self.plan))
+        bind_mount(hosts, Path("/etc/hosts"))
         with contextlib.ExitStack() as stack:
             status = stack.enter_context(console.status("building the network"))
-            starting = stack.enter_context(started(self.folder))  # while the network is built
+            # The controller starts while the network is built.
+            starting = stack.enter_context(start_controller(self.folder))
             net = stack.enter_context(network.running(self.plan, self.folder))
             status.update("programming the switches")
             p4runtime = {switch.name: switch.grpc_address for switch in net.switches}
-            control = stack.enter_context(controlled(starting, self.plan, p4runtime))
-            inside = {node.name: node.pid for node in net.values()}
-            meter = Meter(self.plan.links, inside)
+            controller = stack.enter_context(set_up(starting, self.plan, p4runtime))
+            pids = {node.name: node.pid for node in net.values()}
             code = 0
             if self.command:
-                code = self._run_command(console, status, control, meter, inside)
-            if self.wishes.prompt:
+                code = self._run_command(console, status, controller, pids)
+            if self.options.prompt:
                 status.stop()
                 _prompt(net)
             return code
@@ -112,60 +112,66 @@ class _Inside:
         self,
         console: PlainConsole,
         status: Any,
-        control: Control,
-        meter: Meter,
-        inside: dict[str, int],
+        controller: RunningController,
+        pids: dict[str, int],
     ) -> int:
-        environments = [
-            environment(self.plan, rank, control.address, JOB, control.token)
-            for rank in range(len(self.plan.hosts))
-        ]
-        ends: list[Ended] = []
+        """Run the command on every host, and show the report. Raises InnetError if a host fails."""
+        reader = TrafficReader(self.plan.links, pids)
+        processes = HostProcesses(pids, _printer(console, self.plan))
+        exits: list[HostExit] = []
         interrupted: BaseException | None = None
-        launch = Launch(inside, _printer(console, self.plan))
         began = time.monotonic()
-        with Sampler(meter.read) if self.wishes.plot else contextlib.nullcontext() as sampler:
+        sampling = TrafficSampler(reader.read) if self.options.plot else contextlib.nullcontext()
+        with sampling as sampler:
             try:
-                for host, variables in zip(self.plan.hosts, environments, strict=True):
-                    launch.start(host.name, self.command, variables)
-                for ended in launch.ends():
+                self._start(processes, controller)
+                for each in processes.exits():
                     seconds = time.monotonic() - began
-                    status.update(f"{len(ends)} of {len(environments)} hosts, {seconds:.0f} s")
-                    ends += [ended] if ended else []
-                    if ended and ended.failed:
+                    status.update(f"{len(exits)} of {len(self.plan.hosts)} hosts, {seconds:.0f} s")
+                    exits += [each] if each else []
+                    if each and each.failed:
                         break
             except (KeyboardInterrupt, Stopped) as interruption:
                 interrupted = interruption
             finally:
-                ends += launch.stop()
+                exits += processes.stop()
         seconds = time.monotonic() - began
         status.stop()
-        report = self._report(control, meter, ends, seconds)
+        report = self._report(controller, reader, exits, seconds)
         report.show(console)
-        if self.wishes.json:
-            report.write(self.wishes.json)
-        if self.wishes.plot and sampler:
+        if self.options.json:
+            report.write(self.options.json)
+        if self.options.plot and sampler:
             from innet.emulation.plot import draw
 
-            draw(sampler.samples, self.plan.links, self.wishes.plot)
+            draw(sampler.samples, self.plan.links, self.options.plot)
         if interrupted:
             raise interrupted
         for failure in report.failures:
             raise InnetError(f"{failure.host}: {failure}; the other hosts were stopped")
         return 0
 
+    def _start(self, processes: HostProcesses, controller: RunningController) -> None:
+        for rank, host in enumerate(self.plan.hosts):
+            variables = environment(self.plan, rank, controller.address, JOB, controller.token)
+            processes.start(host.name, self.command, variables)
+
     def _report(
-        self, control: Control, meter: Meter, ends: Sequence[Ended], seconds: float
-    ) -> Report:
-        traffic = meter.read()
+        self,
+        controller: RunningController,
+        reader: TrafficReader,
+        exits: Sequence[HostExit],
+        seconds: float,
+    ) -> EmulationReport:
+        traffic = reader.read()
         order = {host.name: rank for rank, host in enumerate(self.plan.hosts)}
-        return Report(
+        return EmulationReport(
             self.name,
             self.command,
             seconds,
-            sorted(ends, key=lambda each: order[each.host]),
-            control.sums(),
-            [LinkUse.of(link, traffic[link.name]) for link in self.plan.links],
+            sorted(exits, key=lambda each: order[each.host]),
+            controller.sums(),
+            [LinkTraffic.of(link, traffic[link.name]) for link in self.plan.links],
         )
 
 

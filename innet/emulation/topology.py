@@ -24,22 +24,22 @@ from pydantic import (
 )
 
 from innet.emulation import document
-from innet.emulation.document import shown
+from innet.emulation.document import quoted
 from innet.errors import UsageError
 
-MOST_CONTRIBUTIONS = 32
+MAX_CONTRIBUTIONS = 32
 """The most hosts and switches whose contributions one switch can sum: the bits of its bitmap."""
 
 CONTROLLER = "ctl"
-"""The name of the controller's own station in the network."""
+"""The name of the controller's host in the network."""
 
-MOST_NODES = 128
+MAX_NODES = 128
 """The most nodes of each kind: switches, servers, and racks."""
 
-MOST_PORTS = 509
+MAX_PORTS = 509
 """The most ports of a switch: port 510 is the CPU's."""
 
-_MOST_ERRORS, _LONGEST_STEP = 20, 20
+_MAX_ERRORS, _MAX_STEP_CHARACTERS = 20, 20
 _NUMBER = r"([0-9]{1,12}(?:\.[0-9]{1,12})?)"
 _UNITS = {"bit": 1, "kbit": 1_000, "mbit": 1_000_000, "gbit": 1_000_000_000}
 
@@ -50,7 +50,9 @@ def _rate(value: object) -> object:
         return value
     found = re.fullmatch(rf"{_NUMBER}\s*(bit|kbit|mbit|gbit)", value.strip().lower())
     if not found:
-        raise ValueError(f"{shown(value)} is no rate: write it like 100mbit, 1.5gbit or 800kbit")
+        raise ValueError(
+            f"{quoted(value)} is not a rate: write it like 100mbit, 1.5gbit or 800kbit"
+        )
     return int(float(found[1]) * _UNITS[found[2]])
 
 
@@ -58,7 +60,7 @@ def _milliseconds(value: object) -> object:
     """Return ``20ms`` as 20."""
     found = re.fullmatch(rf"{_NUMBER}\s*ms", value.strip()) if isinstance(value, str) else None
     if not found:
-        raise ValueError(f"{shown(value)} is no time: write it like 20ms")
+        raise ValueError(f"{quoted(value)} is not a time: write it like 20ms")
     return float(found[1])
 
 
@@ -69,18 +71,18 @@ def _uplink(value: object) -> object:
 
 def _hosts(value: object) -> object:
     """Return 4 as four hosts without names."""
-    if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MOST_PORTS:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MAX_PORTS:
         return (None,) * value
-    if isinstance(value, list | tuple) and 0 < len(value) <= MOST_PORTS:
+    if isinstance(value, list | tuple) and 0 < len(value) <= MAX_PORTS:
         return tuple(value)
     raise ValueError(
-        f"hosts is {shown(value)}: give their number, up to {MOST_PORTS}, or a list of their names"
+        f"hosts is {quoted(value)}: give their number, up to {MAX_PORTS}, or a list of their names"
     )
 
 
 # Interfaces are called NAME-ethPORT, and Linux allows them 15 characters.
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]{0,7}$")]
-Port = Annotated[int, Field(ge=1, le=MOST_PORTS)]
+Port = Annotated[int, Field(ge=1, le=MAX_PORTS)]
 
 Rate = Annotated[int, Field(ge=8_000, le=10**12)]
 
@@ -117,7 +119,7 @@ class UplinkSpec(_Strict):
 
 Uplinks = Annotated[
     tuple[Annotated[UplinkSpec, BeforeValidator(_uplink)], ...],
-    Field(max_length=MOST_CONTRIBUTIONS),
+    Field(max_length=MAX_CONTRIBUTIONS),
 ]
 
 
@@ -130,7 +132,7 @@ class SwitchSpec(_Strict):
 
 
 class ServerSpec(_Strict):
-    """A server, `innet pbox parent`, that adds up switches' sums and keeps parameters."""
+    """A server, `innet pbox rack-server`, that adds up switches' sums and keeps parameters."""
 
     name: Name
     kind: Literal["pbox"] = "pbox"
@@ -148,7 +150,9 @@ class RackSpec(_Strict):
     @model_validator(mode="after")
     def _a_port_for_every_host(self) -> Self:
         if self.ports is not None and len(self.ports) != len(self.hosts):
-            raise ValueError(f"{len(self.ports)} ports for {len(self.hosts)} hosts: one for each")
+            raise ValueError(
+                f"{len(self.ports)} ports for {len(self.hosts)} hosts: give one for each"
+            )
         return self
 
 
@@ -159,9 +163,9 @@ class Topology(_Strict):
     lanes: Literal[64, 256] = 256
     slots: Annotated[int, Field(ge=1, le=8192)] = 128
     link: LinkSpec = LinkSpec()
-    switches: Annotated[tuple[SwitchSpec, ...], Field(min_length=1, max_length=MOST_NODES)]
-    servers: Annotated[tuple[ServerSpec, ...], Field(max_length=MOST_NODES)] = ()
-    racks: Annotated[tuple[RackSpec, ...], Field(min_length=1, max_length=MOST_NODES)]
+    switches: Annotated[tuple[SwitchSpec, ...], Field(min_length=1, max_length=MAX_NODES)]
+    servers: Annotated[tuple[ServerSpec, ...], Field(max_length=MAX_NODES)] = ()
+    racks: Annotated[tuple[RackSpec, ...], Field(min_length=1, max_length=MAX_NODES)]
 
     @property
     def nodes(self) -> tuple[SwitchSpec | ServerSpec, ...]:
@@ -191,11 +195,11 @@ class Topology(_Strict):
     @classmethod
     def _power_of_two(cls, slots: int) -> int:
         if slots & (slots - 1):
-            raise ValueError(f"{slots} slots: it has to be a power of two")
+            raise ValueError(f"{slots} slots: give a power of two")
         return slots
 
     @model_validator(mode="after")
-    def _hangs_together(self) -> Self:
+    def _is_consistent(self) -> Self:
         for problem in _problems(self):
             raise ValueError(problem)
         return self
@@ -214,13 +218,13 @@ def _problems(topology: Topology) -> Iterator[str]:
     for node in topology.nodes:
         for uplink in node.uplinks:
             if uplink.to not in nodes:
-                yield f"{node.name}: there is no switch or server {uplink.to!r} to link it to"
+                yield f"{node.name}: its parent {uplink.to!r} is not in switches or servers: add it"
     servers = {server.name for server in topology.servers}
     for rack in topology.racks:
         if rack.switch in servers:
-            yield f"a rack is at the server {rack.switch!r}: hosts belong at a switch"
+            yield f"a rack is attached to the server {rack.switch!r}: attach it to a switch"
         if rack.switch not in nodes:
-            yield f"a rack is at the switch {rack.switch!r}, which is not there: add it to switches"
+            yield f"a rack is attached to {rack.switch!r}, which is not in switches: add it there"
     yield from _tree_problems(topology, nodes)
 
 
@@ -230,24 +234,24 @@ def _tree_problems(
     try:
         topology.top_down()
     except graphlib.CycleError as circle:
-        yield f"the uplinks lead in a circle, {' to '.join(circle.args[1])}: a tree has a top"
+        yield f"the uplinks form a cycle, {' to '.join(circle.args[1])}: remove one of them"
         return
     roots = {rack.switch: _root(rack.switch, nodes) for rack in topology.racks}
     if len(set(roots.values())) > 1:
         tops = ", ".join(f"{switch} to {root}" for switch, root in roots.items())
-        yield f"the racks do not hang together: the first uplinks lead from {tops}"
+        yield f"the racks are not in one tree: the first uplinks lead from {tops}"
     below = Counter(uplink.to for node in topology.nodes for uplink in node.uplinks)
     for rack in topology.racks:
         below[rack.switch] += len(rack.hosts)
     for name, count in below.items():
-        if count > MOST_CONTRIBUTIONS:
-            yield f"{count} hosts and switches below {name!r}: at most {MOST_CONTRIBUTIONS} fit"
+        if count > MAX_CONTRIBUTIONS:
+            yield f"{count} hosts and switches below {name!r}: it can have {MAX_CONTRIBUTIONS}"
     for node in topology.nodes:
         if not below[node.name]:
-            yield f"nothing is below {node.name!r}: give it a rack, or take it out"
+            yield f"nothing is below {node.name!r}: give it a rack, or remove it"
     needed = sum(len(rack.hosts) for rack in topology.racks) + 2
     if topology.network.num_addresses - 2 < needed:
-        yield f"the network {topology.network} has no room for {needed} addresses: widen it"
+        yield f"the network {topology.network} is too small for {needed} addresses: use a shorter prefix"
 
 
 def _root(name: str, nodes: Mapping[str, SwitchSpec | ServerSpec]) -> str:
@@ -277,25 +281,27 @@ def _explanation(source: str, tree: yaml.Node | None, problem: ValidationError) 
     errors: list[Any] = problem.errors()
     # A list whose only element is wrong counts as too short as well: one error is enough.
     telling = [error for error in errors if error["type"] != "too_short"] or errors
-    lines = [_said(source, tree, error) for error in telling[:_MOST_ERRORS]]
+    lines = [_error_line(source, tree, error) for error in telling[:_MAX_ERRORS]]
     more = len(telling) - len(lines)
     return "\n".join([*lines, *([f"{source}: and {more} more"] if more else [])])
 
 
-def _said(source: str, tree: yaml.Node | None, error: Any) -> str:
+def _error_line(source: str, tree: yaml.Node | None, error: Any) -> str:
     where = error["loc"]
     steps = ".".join(map(_step, where))
     why = str(error["msg"]).removeprefix("Value error, ")
     if error["type"] == "extra_forbidden":
-        why = "there is no such field: see docs/topologies.md"
+        why = "this field is unknown: see docs/topologies.md"
     elif error["type"] == "string_pattern_mismatch":
-        why = f"{shown(error['input'])} is no name: a small letter, then up to 7 small letters and digits"
+        value = quoted(error["input"])
+        why = f"{value} is not a name: use a small letter, then up to 7 small letters and digits"
     return f"{source}:{_line(tree, where)}: {steps + ': ' if steps else ''}{why}"
 
 
 def _step(step: object) -> str:
     text = str(step)
-    return text if text.replace("_", "").isalnum() and len(text) <= _LONGEST_STEP else shown(text)
+    plain = text.replace("_", "").isalnum() and len(text) <= _MAX_STEP_CHARACTERS
+    return text if plain else quoted(text)
 
 
 def _line(node: yaml.Node | None, where: Sequence[int | str]) -> int:

@@ -8,31 +8,26 @@ from collections import deque
 from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
-from innet import environment as names
-from innet import tls as certificates
-from innet.controller import innet_pb2 as pb
 from innet.errors import AgentClosed, InnetError, LeftBehind, LinkFailed, UsageError
-from innet.forks import Owner
-from innet.host.bell import Bell
-from innet.host.detour import warn_of_shared_network
 from innet.host.exchanges import Exchanges
-from innet.host.fallback import Fallback, ProcessGroupFallback
-from innet.host.links import own_links
+from innet.host.fallback import Fallback
+from innet.host.fallback_network import warn_of_shared_network
+from innet.host.job import Term, Timeouts
 from innet.host.membership import Membership
-from innet.host.quantizers.choice import Choice
+from innet.host.quantizers.spec import QuantizerSpec
 from innet.host.reducer import Reducer
-from innet.host.seat import Epoch, Patience
-from innet.host.tensors import How, quantized_on_device, summed_by_switch, written
+from innet.host.tensors import ReduceOp, quantized_on_device, summed_by_switch, written
 from innet.host.transport import Traffic
+from innet.host.waker import Waker
+from innet.machine.forks import Owner
+from innet.rpc import innet_pb2 as pb
 
 if TYPE_CHECKING:
     import torch
-    from torch.distributed import ProcessGroup
 
 _log = logging.getLogger("innet")
 Tensor = TypeVar("Tensor", "torch.Tensor", "np.ndarray[Any, Any]")
@@ -45,10 +40,10 @@ class _Call:
 
     future: "Future[Any]"
     tensor: Any
-    op: How
+    op: ReduceOp
     by_switch: bool
     written: Any
-    choice: Choice
+    spec: QuantizerSpec
     key: Hashable
 
 
@@ -61,7 +56,7 @@ class _Work:
 
 
 class Agent:
-    """A worker of a job. Use :func:`join` to get one, and close it or use it in a ``with``.
+    """A worker of a job. Use :func:`innet.join` to get one, and close it or use it in a ``with``.
 
     One thread of the agent serves the calls in the order in which they were made. Every worker of
     the job must make the same calls in the same order.
@@ -71,26 +66,26 @@ class Agent:
         self,
         membership: Membership,
         link_spec: str,
-        bell: Bell,
-        patience: Patience,
-        fallback: Fallback | None = None,
-        quantizer: Choice | None = None,
+        waker: Waker,
+        timeouts: Timeouts,
+        fallback: Fallback | None,
+        spec: QuantizerSpec,
     ) -> None:
         self._membership = membership
-        self._bell = bell
+        self._waker = waker
         self._fallback = fallback
-        self.seat, self._link = membership.take_seat(link_spec)
-        if fallback and fallback.workers != self.seat.workers:
+        self.info, self._link = membership.be_admitted(link_spec)
+        if fallback and fallback.workers != self.info.workers:
             self._link.close()
             raise UsageError(
-                f"the fallback has {fallback.workers} workers, the job {self.seat.workers}: "
-                "they have to be the same"
+                f"the fallback has {fallback.workers} workers, and the job has {self.info.workers}: "
+                "use a process group of exactly the job's workers"
             )
-        if fallback and link_spec == "host" and not self.seat.rank:  # one log line is enough
+        if fallback and link_spec == "host" and not self.info.rank:  # one log line is enough
             warn_of_shared_network(self._link.ip, os.environ)
-        self._exchanges = Exchanges(self._link, self.seat, membership, bell, patience, fallback)
+        self._exchanges = Exchanges(self._link, self.info, membership, waker, timeouts, fallback)
         try:
-            self._reducer = Reducer(self._exchanges, self.seat, quantizer)
+            self._reducer = Reducer(self._exchanges, self.info, spec)
         except UsageError:
             self._link.close()
             raise
@@ -119,9 +114,9 @@ class Agent:
         return dict(self._exchanges.fallbacks)
 
     @property
-    def epoch(self) -> Epoch | None:
-        """Return the epoch on which the job's workers last agreed; None before the first exchange."""
-        return self._exchanges.epoch
+    def term(self) -> Term | None:
+        """Return the term on which the job's workers last agreed; None before the first exchange."""
+        return self._exchanges.term
 
     def progress(self) -> pb.Progress:
         """Return the worker's progress, as its heartbeats report it to the controller."""
@@ -141,7 +136,7 @@ class Agent:
     def all_reduce(
         self,
         tensor: Tensor,
-        op: How = "mean",
+        op: ReduceOp = "mean",
         *,
         quantizer: str | None = None,
         key: Hashable = None,
@@ -169,7 +164,7 @@ class Agent:
     def submit(
         self,
         tensor: Tensor,
-        op: How = "mean",
+        op: ReduceOp = "mean",
         *,
         quantizer: str | None = None,
         key: Hashable = None,
@@ -181,9 +176,9 @@ class Agent:
         """
         by_switch = summed_by_switch(tensor, op, fallback=self._fallback is not None)
         rounded = by_switch and str(tensor.dtype).endswith("float32") and op in ("mean", "sum")
-        choice = self._reducer.choose(quantizer, key) if rounded else Choice()
+        spec = self._reducer.choose(quantizer, key) if rounded else QuantizerSpec()
         future: Future[Tensor] = Future()
-        self._queue(_Call(future, tensor, op, by_switch, written(tensor), choice, key))
+        self._queue(_Call(future, tensor, op, by_switch, written(tensor), spec, key))
         return future
 
     def perform(self, work: Callable[[Exchanges, Reducer], Done]) -> "Future[Done]":
@@ -201,7 +196,7 @@ class Agent:
             raise AgentClosed("the agent is closed: join the job again")
         call.future.set_running_or_notify_cancel()  # no cancelling: the other workers rely on this call
         self._calls.append(call)
-        self._bell.ring()
+        self._waker.wake()
 
     def close(self, *, abandon: bool = False) -> None:
         """Finish all submitted calls, then leave the job; with `abandon`, leave at once.
@@ -214,11 +209,11 @@ class Agent:
         if abandon:
             self._exchanges.stop()
         self._calls.append(None)
-        self._bell.ring()
+        self._waker.wake()
         self._thread.join()
         self._membership.close()
         self._link.close()
-        self._bell.close()
+        self._waker.close()
         self._until_closed.close()
 
     def show_metrics(self, job: str, address: str) -> None:
@@ -230,7 +225,7 @@ class Agent:
                 f"metrics need {problem.name}, which comes with: pip install 'innet[metrics]'"
             ) from None
         where = self._until_closed.enter_context(exposed(self, job, address))
-        _log.info("metrics of worker %d are at http://%s/metrics", self.seat.rank, where)
+        _log.info("metrics of worker %d are at http://%s/metrics", self.info.rank, where)
 
     def __enter__(self) -> Self:
         return self
@@ -242,8 +237,8 @@ class Agent:
         while True:
             if not self._calls:
                 self._exchanges.attend()
-                if not self._calls:  # a bell that rang since is still ringing
-                    self._bell.wait()
+                if not self._calls:  # a wake-up that has come since ends the wait
+                    self._waker.wait()
             elif (call := self._calls.popleft()) is None:
                 return
             else:
@@ -275,7 +270,7 @@ class Agent:
         flat = call.tensor.detach().reshape(-1)
         if quantized_on_device(flat, call.op):
             mean = call.op == "mean"
-            on_gpu = self._reducer.on_device(flat, call.choice, call.key, mean=mean)
+            on_gpu = self._reducer.on_device(flat, call.spec, call.key, mean=mean)
             return on_gpu.reshape(call.tensor.shape)
         flat = flat.cpu().numpy()
         reduced = torch.from_numpy(self._reduce_flat(flat, call))
@@ -285,116 +280,13 @@ class Agent:
         if call.op in ("max", "min"):
             return self._reducer.extremes(values, call.op)
         if values.dtype == np.float32:
-            return self._reducer.floats(values, call.choice, call.key, mean=call.op == "mean")
+            return self._reducer.floats(values, call.spec, call.key, mean=call.op == "mean")
         return self._reducer.integers(values)
 
-    def _reduce_by_fallback(self, tensor: Any, op: How) -> Any:
+    def _reduce_by_fallback(self, tensor: Any, op: ReduceOp) -> Any:
         import torch
 
         mean = op == "mean"
         if isinstance(tensor, np.ndarray):
             return self._exchanges.combine(torch.tensor(tensor), mean=mean).numpy()
         return self._exchanges.combine(tensor.detach(), mean=mean)
-
-
-def join(
-    controller: str | None = None,
-    job: str | None = None,
-    rank: int | None = None,
-    link: str | None = None,
-    *,
-    token: str | None = None,
-    tls: str | Path | None = None,
-    fallback: "ProcessGroup | Fallback | None" = None,
-    timeout: float = 30.0,
-    patience: Patience | None = None,
-    quantizer: str | None = None,
-) -> Agent:
-    """Become a worker of a job.
-
-    Arguments that you leave out come from the environment:
-
-    * `controller` (``host:port``) from ``INNET_CONTROLLER``
-    * `job` from ``INNET_JOB``, and its `token` from ``INNET_TOKEN``
-    * `rank` from ``RANK``, as torchrun sets it
-    * `link` from ``INNET_LINK``, by default ``host``; see :func:`innet.host.links.own_links`
-    * `tls`, the folder with this worker's certificates, from ``INNET_TLS``
-    * `quantizer` from ``INNET_QUANTIZER``, by default ``int32``
-
-    `fallback` is a process group of the job's workers, such as ``torch.distributed.group.WORLD``.
-    They sum over it while the switch cannot. With a fallback this call returns only when all
-    workers have made it.
-
-    `timeout` bounds each step of joining, in seconds. `patience` bounds the duration of an
-    all-reduce.
-
-    `quantizer` is the format in which float32 travels, unless a call names another: ``int32``,
-    ``int16``, ``int8`` or ``strom:TAU``, with ``+stochastic`` or ``+feedback``. All workers have to
-    choose the same (docs/quantization.md).
-
-    With ``INNET_METRICS`` set to ``host:port`` the process serves Prometheus at that port plus
-    ``LOCAL_RANK``.
-
-    Raises UsageError if an argument is missing or wrong, ControllerUnreachable, NotAuthorized, or
-    another ControllerError.
-    """
-    controller = controller or _from_environment(names.CONTROLLER, "controller")
-    job = job or _from_environment(names.JOB, "job")
-    rank = _integer_from_environment("RANK", "rank") if rank is None else rank
-    if rank < 0:
-        raise UsageError(f"rank {rank}: ranks count from 0 on")
-    link = link or own_links(os.environ)[0]
-    token = os.environ.get(names.TOKEN, "") if token is None else token
-    tls = tls or os.environ.get(names.TLS)
-    identity = certificates.load(Path(tls), certificates.WORKER) if tls else None
-    if fallback is not None and not isinstance(fallback, Fallback):
-        fallback = ProcessGroupFallback(fallback)
-    choice = Choice.read(quantizer or os.environ.get("INNET_QUANTIZER") or "int32")
-    metrics = metrics_address(os.environ)
-    request = pb.JoinRequest(job=job, rank=rank, token=token, fallback=fallback is not None)
-    bell = Bell()
-    try:
-        membership = Membership(controller, request, timeout, bell, identity)
-        try:
-            agent = Agent(membership, link, bell, patience or Patience(), fallback, choice)
-        except BaseException:
-            membership.close()
-            raise
-    except BaseException:
-        bell.close()
-        raise
-    if metrics:
-        try:
-            agent.show_metrics(job, metrics)
-        except BaseException:
-            agent.close(abandon=True)
-            raise
-    return agent
-
-
-def _from_environment(name: str, what: str) -> str:
-    if value := os.environ.get(name):
-        return value
-    raise UsageError(f"no {what}: give it to join(), or set {name}")
-
-
-def _integer_from_environment(name: str, what: str) -> int:
-    value = _from_environment(name, what)
-    if not value.isdecimal():
-        raise UsageError(f"{name} is {value!r}: it has to be a number")
-    return int(value)
-
-
-def metrics_address(environment: Mapping[str, str]) -> str:
-    """Return the address at which this process serves metrics, or "". Raises UsageError."""
-    setting = environment.get("INNET_METRICS", "")
-    if not setting:
-        return ""
-    host, _, port = setting.rpartition(":")
-    local_rank = _integer_from_environment("LOCAL_RANK", "") if environment.get("LOCAL_RANK") else 0
-    if not (host and port.isdecimal() and int(port) + local_rank < 1 << 16):
-        raise UsageError(
-            f"INNET_METRICS is {setting!r}: it has to be HOST:PORT, to which LOCAL_RANK is added"
-        )
-    # Port 0 stands for any free port, in every process.
-    return f"{host}:{int(port) and int(port) + local_rank}"

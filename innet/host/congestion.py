@@ -27,7 +27,7 @@ _SHRINKING = 0.7
 
 
 @dataclass
-class _Round:
+class _RoundTrip:
     """The counts of a round trip, which ends with the result of a chunk that was sent during it."""
 
     began: float
@@ -44,7 +44,7 @@ class CongestionWindow:
         self._least = min(_LEAST, most)
         self._size = float(min(_FIRST, most))
         self._threshold = float(most)
-        self._round = _Round(float("-inf"))
+        self._round_trip = _RoundTrip(float("-inf"))
 
     @property
     def size(self) -> int:
@@ -52,9 +52,9 @@ class CongestionWindow:
         return int(self._size)
 
     @property
-    def round_began(self) -> float:
+    def round_trip_began(self) -> float:
         """Return the start of the round trip, which ends with a result of a chunk sent since."""
-        return self._round.began
+        return self._round_trip.began
 
     @property
     def steady(self) -> bool:
@@ -63,7 +63,7 @@ class CongestionWindow:
 
     def limits(self) -> None:
         """Note that more was due than the window let through."""
-        self._round.limited = True
+        self._round_trip.limited = True
 
     def silence(self) -> None:
         """Shrink the window to its minimum, because nothing is answered any more."""
@@ -75,7 +75,7 @@ class CongestionWindow:
 
         `sent_at` is the latest time at which any chunk was sent whose result has arrived so far.
         """
-        this = self._round
+        this = self._round_trip
         this.results += results
         this.lost += lost
         if sent_at < this.began:
@@ -86,4 +86,4 @@ class CongestionWindow:
             self._size = min(2 * self._size, self._threshold)
         elif this.limited and this.lost <= _LIGHT * this.results:
             self._size = min(self._size + max(1.0, _LIGHT * self._size), float(self._most))
-        self._round = _Round(now)
+        self._round_trip = _RoundTrip(now)

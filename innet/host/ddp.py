@@ -8,8 +8,8 @@ import torch
 from torch.distributed import GradBucket as Bucket  # type: ignore[attr-defined]
 
 from innet.host.agent import Agent
-from innet.host.gathered import Gathered
-from innet.host.tensors import How
+from innet.host.coalesced import Coalesced
+from innet.host.tensors import ReduceOp
 
 Value = TypeVar("Value")
 Result = TypeVar("Result")
@@ -41,7 +41,7 @@ def ddp_hook(
 def submit(
     agent: Agent,
     tensors: Sequence[torch.Tensor],
-    op: How,
+    op: ReduceOp,
     finish: Callable[[torch.Tensor], Result],
     *,
     quantizer: str | None = None,
@@ -61,8 +61,8 @@ def submit(
             torch.cuda.current_stream(reduced.device).synchronize()
         return made
 
-    gathered = cast("torch.Tensor", Gathered(tensors))
-    return chained(agent.submit(gathered, op, quantizer=quantizer, key=key), take)
+    coalesced = cast("torch.Tensor", Coalesced(tensors))
+    return chained(agent.submit(coalesced, op, quantizer=quantizer, key=key), take)
 
 
 def chained(future: "Future[Value]", finish: Callable[[Value], Result]) -> "Future[Result]":

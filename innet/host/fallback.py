@@ -2,7 +2,7 @@
 
 It is slower, but gives the same results. A worker may break off an exchange at any moment while
 others do not. A collective of a process group, however, waits for all of its ranks. So every
-exchange begins with a small collective in which the workers compare epoch and exchange. A worker
+exchange begins with a small collective in which the workers compare term and exchange. A worker
 that has broken off leaves its part of this collective behind. A worker that meets such a remnant
 sees that it does not match, and compares again.
 """
@@ -43,11 +43,11 @@ class Fallback(Protocol):
         """Return the number of workers."""
 
     def all_reduce(
-        self, place: tuple[int, int], chunks: Integers, operation: Operation, flags: Flags
+        self, position: tuple[int, int], chunks: Integers, operation: Operation, flags: Flags
     ) -> "Future[Reduction]":
         """Combine (n, lanes) int32 and (n,) flags with those of all others, as the switch would.
 
-        Ignore the lanes where the result has the flag OVERFLOW. `place` is epoch and exchange; the
+        Ignore the lanes where the result has the flag OVERFLOW. `position` is term and exchange; the
         call waits for workers that are elsewhere. To break off, cancel the future.
 
         The arrays may change as soon as this call has returned. Raises WorkersDisagree.
@@ -71,7 +71,7 @@ class GlooFallback:
 
     def __init__(self, workers: int, exchanges: Any, tensors: Any) -> None:
         self._workers = workers
-        self._exchanges, self._tensors = _Line(exchanges), _Line(tensors)
+        self._exchanges, self._tensors = _Collectives(exchanges), _Collectives(tensors)
 
     @property
     def workers(self) -> int:
@@ -79,18 +79,18 @@ class GlooFallback:
         return self._workers
 
     def all_reduce(
-        self, place: tuple[int, int], chunks: Integers, operation: Operation, flags: Flags
+        self, position: tuple[int, int], chunks: Integers, operation: Operation, flags: Flags
     ) -> "Future[Reduction]":
         """See :class:`Fallback`."""
         # Copy here, not in the thread below. Even after this worker gives the exchange up, the
         # thread may still carry it out with workers that accept its result.
         lanes, ored = chunks.astype(np.int32), flags.astype(np.int32)
 
-        def work(line: _Line, given_up: GivenUp) -> Reduction:
-            line.meet([*place, operation], given_up)
-            line.check_equal(len(lanes), "packets")
-            line.reduce(lanes, operation)
-            line.reduce(ored, Operation.MAX, bitwise=True)
+        def work(collectives: _Collectives, given_up: GivenUp) -> Reduction:
+            collectives.await_position([*position, operation], given_up)
+            collectives.check_equal(len(lanes), "packets")
+            collectives.reduce(lanes, operation)
+            collectives.reduce(ored, Operation.MAX, bitwise=True)
             return Reduction(
                 lanes,
                 ored.astype(np.uint16),
@@ -107,18 +107,18 @@ class GlooFallback:
         if not result.is_sparse:
             result = result.contiguous()
 
-        def work(line: _Line, _: GivenUp) -> "torch.Tensor":
-            line.check_equal(result.numel(), "elements")
-            line.check_same(str(result.dtype), "dtypes")
-            line.reduce_tensor(result)
+        def work(collectives: _Collectives, _: GivenUp) -> "torch.Tensor":
+            collectives.check_equal(result.numel(), "elements")
+            collectives.check_same(str(result.dtype), "dtypes")
+            collectives.reduce_tensor(result)
             return (result / self.workers if mean else result).to(device)
 
         return self._tensors.submit(work)
 
     def close(self) -> None:
         """Break off the work under way, and end the threads. The groups cannot be used afterwards."""
-        for line in (self._exchanges, self._tensors):
-            line.close()
+        for collectives in (self._exchanges, self._tensors):
+            collectives.close()
 
 
 class ProcessGroupFallback(GlooFallback):
@@ -147,17 +147,17 @@ class _GivenUp(Exception):
     """Nobody waits for the result any more."""
 
 
-class _Line:
-    """A group, and the thread that works on it, one task after the other."""
+class _Collectives:
+    """A group, and the thread that runs collectives on it, one task after the other."""
 
     def __init__(self, group: Any) -> None:
         self._group = group
         self._waiting: queue.SimpleQueue[
-            tuple[Future[Any], Callable[[_Line, GivenUp], Any]] | None
+            tuple[Future[Any], Callable[[_Collectives, GivenUp], Any]] | None
         ] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def submit(self, work: "Callable[[_Line, GivenUp], Result]") -> "Future[Result]":
+    def submit(self, work: "Callable[[_Collectives, GivenUp], Result]") -> "Future[Result]":
         """Run `work` after all work submitted before. Call it from one thread."""
         if not self._thread:  # most jobs never need it
             # A daemon: it may still be waiting for other workers when the script ends.
@@ -175,10 +175,10 @@ class _Line:
             self._thread.join(_FAREWELL_WITHIN)
         self._group = None  # its sockets and threads go with it
 
-    def meet(self, place: Sequence[int], given_up: GivenUp) -> None:
-        """Wait until all workers are at the same place. Raises _GivenUp."""
+    def await_position(self, position: Sequence[int], given_up: GivenUp) -> None:
+        """Wait until all workers are at the same position. Raises _GivenUp."""
         while True:
-            lowest, highest = self.range(place)
+            lowest, highest = self.range(position)
             if lowest == highest:
                 return
             if given_up():
@@ -211,16 +211,16 @@ class _Line:
         import torch
         import torch.distributed as dist
 
-        how: Any = {Operation.SUM: dist.ReduceOp.SUM, Operation.MAX: dist.ReduceOp.MAX}[operation]
-        self.reduce_tensor(torch.from_numpy(array), dist.ReduceOp.BOR if bitwise else how)
+        op: Any = {Operation.SUM: dist.ReduceOp.SUM, Operation.MAX: dist.ReduceOp.MAX}[operation]
+        self.reduce_tensor(torch.from_numpy(array), dist.ReduceOp.BOR if bitwise else op)
 
-    def reduce_tensor(self, tensor: "torch.Tensor", how: Any = None) -> None:
+    def reduce_tensor(self, tensor: "torch.Tensor", op: Any = None) -> None:
         """Combine a tensor with the other workers' tensors, in place; by default sum them."""
         import torch.distributed as dist
 
         options = dist.AllreduceOptions()
-        if how is not None:
-            options.reduceOp = how
+        if op is not None:
+            options.reduceOp = op
         self._group.allreduce([tensor], options).wait()
 
     def _serve(self) -> None:

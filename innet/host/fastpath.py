@@ -1,15 +1,15 @@
 """A worker's exchange with the switch in C: one call for an I/O round of many batches of packets.
 
-* :meth:`Turns.turn` does the same as :meth:`innet.host.numpy_turns.NumpyTurns.turn` with ``Window``
-  and ``Link``, several times if necessary. It sends due packets, waits, receives, keeps the intact
-  packets, and moves their results into the window and the vector.
+* :meth:`CompiledRounds.run` does the same as :meth:`innet.host.numpy_rounds.NumpyRounds.run` with
+  ``Window`` and ``Link``, several times if necessary. It sends due packets, waits, receives, keeps
+  the intact packets, and moves their results into the window and the vector.
 * :class:`Socket` sends and receives for it, and for ``Link``.
 
-:mod:`innet.host.scaling` wraps the C code for floats.
+:mod:`innet.host.quantizers.scaling` wraps the C code for floats.
 
 The numpy code defines the correct behaviour. It also handles the rare cases: replies other than
 results, timed retransmissions, probes. Without a compiler it does everything. Both work on the same
-arrays, so that they can alternate (tests/test_fastpath.py compares them).
+arrays, so that they can alternate (tests/host/test_fastpath.py compares them).
 
 C trusts its arguments. So every address that it gets comes from :func:`at`, which checks dtype,
 order and size. The holder of the address keeps the array alive.
@@ -28,22 +28,35 @@ import numpy.typing as npt
 
 from innet.errors import CompilerError
 from innet.host.integers import Bitmaps, Flags, Integers, Reduction
-from innet.host.turns import BATCHES, Terms, Turn
-from innet.host.window import Window
-from innet.native import compile_library
-from innet.packaged import read
+from innet.host.numpy_socket import DATAGRAM_BYTES, MESSAGES
+from innet.host.rounds import BATCHES, RoundLimits, RoundOutcome
+from innet.host.window import SlotState, Window
+from innet.machine.packaged import read
+from innet.machine.sockets import MOST_SEGMENTS, MOST_SENT_BYTES, UDP_GRO, UDP_SEGMENT
+from innet.native.compiler import compile_library
+from innet.native.constants import Constants
 from innet.wire.check import bases, weights
-from innet.wire.layout import HEADER, HEADER_BYTES, VERSION, Kind
+from innet.wire.constants import CONSTANTS
+from innet.wire.layout import HEADER_BYTES
 from innet.wire.records import Records
 
 Floats = npt.NDArray[np.float32]
 
+FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fPIC", "-Wall")
 _SOURCES = {
-    **dict.fromkeys(("fastpath.h", "fastpath.c", "turn.c", "udp.c"), "innet.host"),
+    **dict.fromkeys(("fastpath.h", "fastpath.c", "round.c", "udp.c"), "innet.host"),
     "words.h": "innet.wire",
 }
-_MESSAGES = 64
-_DATAGRAM_BYTES = 1 << 16
+_CONSTANTS: Constants = {
+    **CONSTANTS,
+    "STATE": SlotState,
+    "BATCHES": BATCHES,
+    "MESSAGES": MESSAGES,
+    "MOST_SEGMENTS": MOST_SEGMENTS,
+    "MOST_SENT_BYTES": MOST_SENT_BYTES,
+    "UDP_SEGMENT": UDP_SEGMENT,
+    "UDP_GRO": UDP_GRO,
+}
 
 _pointer, _size, _number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int64
 _real = ctypes.c_double
@@ -61,7 +74,7 @@ class _Window(ctypes.Structure):
     _fields_ = [
         ("slots", _number), ("first_slot", _number), ("sequence", _pointer), ("chunk", _pointer),
         ("attempts", _pointer), ("sent_at", _pointer), ("state", _pointer), ("suspect", _pointer),
-        ("scratch", _pointer), ("job", ctypes.c_uint16), ("epoch", ctypes.c_uint16),
+        ("scratch", _pointer), ("job", ctypes.c_uint16), ("term", ctypes.c_uint16),
     ]  # fmt: skip
 
 
@@ -72,8 +85,8 @@ class _Vectors(ctypes.Structure):
     ]  # fmt: skip
 
 
-class Scaling(ctypes.Structure):
-    """The floats of an exchange, as a C struct; see :class:`innet.host.scaling.Scaling`."""
+class NativeScaling(ctypes.Structure):
+    """The floats of an exchange, as a C struct; see :class:`innet.host.quantizers.scaling.Scaling`."""
 
     _fields_ = [
         ("lanes", _number), ("values", _pointer), ("up", _pointer), ("fit", _pointer),
@@ -90,7 +103,7 @@ class Arrivals(ctypes.Structure):
 
 class _Udp(ctypes.Structure):
     _fields_ = [
-        ("descriptor", ctypes.c_int), ("bell", ctypes.c_int), ("segmenting", ctypes.c_int),
+        ("descriptor", ctypes.c_int), ("waker", ctypes.c_int), ("segmenting", ctypes.c_int),
     ]  # fmt: skip
 
 
@@ -111,10 +124,10 @@ class _Worker(ctypes.Structure):
     ]  # fmt: skip
 
 
-class _Turn(ctypes.Structure):
+class _IoRound(ctypes.Structure):
     _fields_ = [
         ("most", _number), ("batches", _number), ("until", _real), ("pause", _real),
-        ("round_began", _real), ("steady", _number), ("too_soon", _real), ("reordering", _real),
+        ("round_trip_began", _real), ("steady", _number), ("too_soon", _real), ("reordering", _real),
         ("quiet_until", _real), ("remaining", _number),
         ("newest", _real), ("owed_since", _real),
         ("sent", _number), ("repetitions", _number), ("limited", _number), ("received", _number),
@@ -131,35 +144,25 @@ def compiled() -> ctypes.CDLL | None:
         return None
     sources = {name: read(package, name) for name, package in _SOURCES.items()}
     try:
-        path = compile_library(flags(), sources.values(), lambda: sources, ["-lm"])
+        path = compile_library(FLAGS, sources.values(), lambda: sources, _CONSTANTS, ["-lm"])
         return bind(ctypes.CDLL(str(path)))
     except (CompilerError, OSError):
         return None
 
 
-def flags() -> list[str]:
-    """Return the compiler's flags, with the constants of the packet format for C."""
-    places = np.cumsum([0, *(field.bits // 8 for field in HEADER)]).tolist()
-    format_ = {f"AT_{field.name.upper()}": at for field, at in zip(HEADER, places, strict=False)}
-    format_ |= {kind.name: kind for kind in Kind}
-    format_ |= {"HEADER_BYTES": HEADER_BYTES, "VERSION": VERSION}
-    defined = [f"-D{name}={int(value)}" for name, value in format_.items()]
-    return ["-std=gnu11", "-O3", "-march=native", "-fPIC", "-Wall", *defined]
-
-
 def bind(library: ctypes.CDLL) -> ctypes.CDLL:
     """Declare the functions' argument and result types."""
-    place = ctypes.POINTER
+    pointer = ctypes.POINTER
     library.innet_send.argtypes = (_pointer, _pointer, _size, _size)
     library.innet_receive.argtypes = (
-        _pointer, _pointer, _size, place(_Format), place(Arrivals),
+        _pointer, _pointer, _size, pointer(_Format), pointer(Arrivals),
     )  # fmt: skip
-    library.innet_turn.argtypes = (place(Network), place(_Worker), place(_Turn))
-    library.innet_make_ready.argtypes = (place(Scaling), _number)
+    library.innet_io_round.argtypes = (pointer(Network), pointer(_Worker), pointer(_IoRound))
+    library.innet_make_ready.argtypes = (pointer(NativeScaling), _number)
     library.innet_largest.argtypes = (_pointer, _size, _size, _pointer)
     scaled = (_pointer, _size, _size, _pointer, _pointer, _pointer)
     library.innet_quantize.argtypes = library.innet_dequantize.argtypes = scaled
-    for name in ("turn", "make_ready", "largest", "quantize", "dequantize"):
+    for name in ("io_round", "make_ready", "largest", "quantize", "dequantize"):
         getattr(library, f"innet_{name}").restype = None
     return library
 
@@ -188,27 +191,27 @@ class Format:
         self.native = _Format(
             dtype.itemsize, front, words - HEADER_BYTES // 4, words,
             at(self._weights, np.uint64, words), int(bases(ip, port)[0]) if sealed else 0, len(told),
-            (_size * 2)(*(place for place, _ in told)),
+            (_size * 2)(*(offset for offset, _ in told)),
             (_size * 2)(*(len(wanted) for _, wanted in told)),
             (ctypes.c_uint8 * 8)(*b"".join(wanted for _, wanted in told)),
         )  # fmt: skip
 
 
 class Socket:
-    """A connected, non-blocking UDP socket for packets. The `bell`'s descriptor ends a wait."""
+    """A connected, non-blocking UDP socket for packets. The eventfd `waker` ends a wait."""
 
     def __init__(
-        self, library: ctypes.CDLL, sock: socket.socket, incoming: Format, bell: int | None
+        self, library: ctypes.CDLL, sock: socket.socket, incoming: Format, waker: int | None
     ) -> None:
         self._library, self._incoming = library, incoming
-        self._udp = _Udp(sock.fileno(), -1 if bell is None else bell, True)
+        self._udp = _Udp(sock.fileno(), -1 if waker is None else waker, True)
         self._context = ctypes.addressof(self._udp)
         functions = (
             ctypes.cast(getattr(library, f"innet_{name}"), _pointer)
             for name in ("now", "pause", "wait", "send", "receive")
         )
         self.network = Network(self._context, *functions)
-        self.buffer = np.empty((_MESSAGES, _DATAGRAM_BYTES), np.uint8)
+        self.buffer = np.empty((MESSAGES, DATAGRAM_BYTES), np.uint8)
         self._address = at(self.buffer, np.uint8)
         self._arrivals = Arrivals()
 
@@ -230,14 +233,14 @@ class Socket:
         """
         arrivals = self._arrivals
         number = self._library.innet_receive(
-            self._context, self._address, _DATAGRAM_BYTES, self._incoming.native, arrivals
+            self._context, self._address, DATAGRAM_BYTES, self._incoming.native, arrivals
         )
         if number != errno.EAGAIN:
             _raise(number)
         return packets_in(self.buffer, self._incoming.dtype, arrivals.packets), arrivals.corrupted
 
 
-class Link(Protocol):
+class NativeLink(Protocol):
     """The attributes of a link that C needs; see :class:`innet.host.link.Link`."""
 
     arriving: Format
@@ -246,20 +249,20 @@ class Link(Protocol):
     corrupted: int
 
 
-class Turns:
-    """A worker's I/O rounds in one epoch; see :class:`innet.host.turns.Turns`."""
+class CompiledRounds:
+    """A worker's I/O rounds in one term; see :class:`innet.host.rounds.IoRounds`."""
 
     def __init__(
         self,
         library: ctypes.CDLL,
-        link: Link,
+        link: NativeLink,
         window: Window,
-        place: tuple[int, int, int],
+        identity: tuple[int, int, int],
         packets: Records,
         absent: Bitmaps,
     ) -> None:
-        """Set `place` to job, epoch and first slot; `packets` and `absent` have an item for each slot."""
-        job, epoch, first_slot = place
+        """Set `identity` to job, term and first slot. `packets` and `absent` have an item for a slot."""
+        job, term, first_slot = identity
         slots = window.slots
         if not link.native:
             raise AssertionError
@@ -272,7 +275,7 @@ class Turns:
         self._kept = [packets, absent, finished, *arrays.values()]
         self._window = _Window(
             slots, first_slot, *(at(each, each.dtype, slots) for each in arrays.values()),
-            at(self._scratch, np.int64, slots), job, epoch,
+            at(self._scratch, np.int64, slots), job, term,
         )  # fmt: skip
         self._vectors = _Vectors()
         buffer = self._native.buffer
@@ -289,7 +292,7 @@ class Turns:
         chunks: Integers,
         own_flags: Flags,
         result: Reduction,
-        scaling: Scaling | None = None,
+        scaling: NativeScaling | None = None,
     ) -> None:
         """Begin an exchange that sends `chunks`, (n, lanes), and fills `result`, of the same shape.
 
@@ -313,19 +316,19 @@ class Turns:
         self._let((0, *[None] * 7))
         self._results = []
 
-    def turn(self, terms: Terms) -> Turn:
+    def run(self, limits: RoundLimits) -> RoundOutcome:
         """Send and receive until there is something to decide. Raises OSError."""
         window = self._state
-        done = _Turn(
-            terms.most, terms.batches, terms.until, terms.pause, terms.round_began, terms.steady,
-            terms.too_soon, terms.reordering, window.quiet_until, window.remaining, window.newest,
-            terms.owed_since,
+        done = _IoRound(
+            limits.most, limits.batches, limits.until, limits.pause, limits.round_trip_began,
+            limits.steady, limits.too_soon, limits.reordering, window.quiet_until,
+            window.remaining, window.newest, limits.owed_since,
         )  # fmt: skip
-        self._library.innet_turn(self._native.network, self._worker, done)
+        self._library.innet_io_round(self._native.network, self._worker, done)
         self._link.corrupted += done.corrupted
         _raise(done.error)
         window.taken(done.finished, done.newest)
-        return Turn(
+        return RoundOutcome(
             sent=done.sent, repetitions=done.repetitions, limited=bool(done.limited),
             sent_at=done.sent_at, owed_since=done.owed_since, received=done.received,
             finished=done.finished, first=bool(done.first), lost=done.lost,

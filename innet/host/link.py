@@ -16,9 +16,9 @@ import time
 
 from innet.errors import UsageError
 from innet.host import fastpath
-from innet.host.bell import Bell
 from innet.host.numpy_socket import NumpySocket
-from innet.sockets import enlarge_buffers, join_datagrams
+from innet.host.waker import Waker
+from innet.machine.sockets import enlarge_buffers, join_datagrams
 from innet.wire.check import seal
 from innet.wire.frames import SOURCE_IP, SOURCE_PORT, Address, encapsulation
 from innet.wire.records import Records, packet_bytes, packet_dtype
@@ -29,7 +29,7 @@ class Link:
 
     `own` and `service` are the addresses that its packets and the switch's carry. `encapsulation`
     stands before every packet, `hello_encapsulation` before one without lanes. Both are empty where
-    the kernel encapsulates. The `bell` ends a wait. The packets of a switch that is not `sealed`
+    the kernel encapsulates. The `waker` ends a wait. The packets of a switch that is not `sealed`
     have a check of 0, and no other check is accepted.
     """
 
@@ -41,11 +41,11 @@ class Link:
         service: Address,
         encapsulation: bytes = b"",
         hello_encapsulation: bytes = b"",
-        bell: Bell | None = None,
+        waker: Waker | None = None,
         *,
         sealed: bool = True,
     ) -> None:
-        self._socket, self._bell = sock, bell
+        self._socket, self._waker = sock, waker
         self.ip = own.ip
         self._own = int.from_bytes(own.ip_bytes), own.udp_port
         source = int.from_bytes(service.ip_bytes), service.udp_port
@@ -63,7 +63,7 @@ class Link:
         self.leaving = fastpath.Format(self.dtype, *self._own)
         self.native = None
         if library := fastpath.compiled():
-            descriptor = bell.descriptor if bell else None
+            descriptor = waker.descriptor if waker else None
             self.native = fastpath.Socket(library, sock, self.arriving, descriptor)
         self._packets = self.native or NumpySocket(sock, self.dtype, source, told, sealed=sealed)
         sock.setblocking(False)
@@ -71,14 +71,14 @@ class Link:
         join_datagrams(sock)
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
-        if bell:
-            self._poll.register(bell.descriptor, select.POLLIN)
+        if waker:
+            self._poll.register(waker.descriptor, select.POLLIN)
 
     def wait(self, seconds: float) -> None:
-        """Return when a packet is there, when the bell rings, or after `seconds`."""
+        """Return when a packet is there, when the waker is used, or after `seconds`."""
         ready = self._poll.poll(max(0.0, seconds) * 1000)
-        if self._bell and any(each == self._bell.descriptor for each, _ in ready):
-            self._bell.hush()
+        if self._waker and any(each == self._waker.descriptor for each, _ in ready):
+            self._waker.reset()
 
     def pause(self, seconds: float) -> None:
         """Wait, so that packets accumulate."""
@@ -107,7 +107,7 @@ class Link:
 
 
 def open_link(
-    spec: str, service: Address, lanes: int, bell: Bell | None = None, *, sealed: bool = True
+    spec: str, service: Address, lanes: int, waker: Waker | None = None, *, sealed: bool = True
 ) -> Link:
     """Open the link that `spec` names, towards the switch at `service`.
 
@@ -120,7 +120,7 @@ def open_link(
         if spec == "host":
             connect_to_service(sock, service.ip, service.udp_port)
             own = Address("", *sock.getsockname())
-            return Link(sock, lanes, own, service, bell=bell, sealed=sealed)
+            return Link(sock, lanes, own, service, waker=waker, sealed=sealed)
         local, remote = parse_endpoints(spec)
         _connect_cable(sock, spec, local, remote)
         own = frame_address(local)
@@ -131,7 +131,7 @@ def open_link(
             service,
             encapsulation(own, service, packet_bytes(lanes)),
             encapsulation(own, service, packet_bytes(0)),
-            bell,
+            waker,
             sealed=sealed,
         )
     except BaseException:

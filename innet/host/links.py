@@ -3,8 +3,8 @@
 import re
 from collections.abc import Mapping
 
-from innet import environment as names
 from innet.errors import UsageError
+from innet.machine import environment as names
 
 
 def own_links(environment: Mapping[str, str]) -> list[str]:

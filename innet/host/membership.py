@@ -4,8 +4,8 @@ The controller answers a join with an invitation. The worker then sends hello pa
 switch, which passes them to the controller with the number of the ingress port. So worker, switch
 and controller agree on where the worker is attached, and nobody has to configure it.
 
-Afterwards the stream carries heartbeats, departures, and the messages that begin an epoch
-(docs/epochs.md). If the stream breaks, the worker opens it again with the nonce of its membership,
+Afterwards the stream carries heartbeats, departures, and the messages that begin a term
+(docs/recovery.md). If the stream breaks, the worker opens it again with the nonce of its membership,
 which goes on.
 """
 
@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterator, Mapping
 
 import grpc
 
-from innet import tls
-from innet.controller import innet_pb2 as pb
-from innet.controller.client import CONNECT_WITHIN, connect, translated
-from innet.controller.connection import break_when_silent
 from innet.errors import ControllerError, InnetError
-from innet.host.bell import Bell
+from innet.host.job import Path, Term, WorkerInfo
 from innet.host.link import Link, open_link
-from innet.host.seat import Epoch, Path, Seat
+from innet.host.waker import Waker
+from innet.machine.tcp import break_when_silent
+from innet.rpc import innet_pb2 as pb
+from innet.rpc import tls
+from innet.rpc.client import CONNECT_WITHIN, connect, translated
 from innet.wire.frames import Address
 from innet.wire.layout import Kind
 from innet.wire.records import blank
@@ -49,10 +49,10 @@ _FINAL = {
 
 
 class Membership:
-    """A worker's membership in a job. Every message from the controller rings the `bell`.
+    """A worker's membership in a job. Every message from the controller uses the `waker`.
 
     The attributes hold the controller's latest messages. `ended` is the reason why the membership
-    is over, or empty. `recover` is a request that no `epoch` has answered yet. `waiting_for` are
+    is over, or empty. `recover` is a request that no `term` has answered yet. `waiting_for` are
     the ranks that the job waits for. While not `connected`, all of them are as old as the last
     stream.
     """
@@ -62,12 +62,12 @@ class Membership:
         controller: str,
         request: pb.JoinRequest,
         timeout: float,
-        bell: Bell,
+        waker: Waker,
         identity: tls.Identity | None = None,
     ) -> None:
         self.ended = ""
         self.recover: pb.Recover | None = None
-        self.epoch: Epoch | None = None
+        self.term: Term | None = None
         self.waiting_for: frozenset[int] = frozenset()
         self.connected = True
         self._departed: Mapping[int, str] = {}
@@ -75,9 +75,9 @@ class Membership:
         self._identity = identity
         self._request = request
         self._timeout = timeout
-        self._bell = bell
-        self._seating: queue.SimpleQueue[pb.JoinEvent | Exception] = queue.SimpleQueue()
-        self._seated = False
+        self._waker = waker
+        self._answers: queue.SimpleQueue[pb.JoinEvent | Exception] = queue.SimpleQueue()
+        self._admitted = False
         self._trouble: pb.Trouble | None = None
         self._lease = 0.0
         self._leaving = threading.Event()
@@ -85,14 +85,14 @@ class Membership:
         self._listener = threading.Thread(target=self._listen, name="innet-membership", daemon=True)
         self._listener.start()
 
-    def take_seat(self, link_spec: str) -> tuple[Seat, Link]:
-        """Send hellos through the data plane until admitted. Returns the seat and the open link."""
+    def be_admitted(self, link_spec: str) -> tuple[WorkerInfo, Link]:
+        """Send hellos through the data plane until admitted. Returns the admission and the link."""
         try:
             invitation = self._next("invitation", self._timeout).invitation
         except queue.Empty:
             raise ControllerError(
                 f"no invitation has come in {self._timeout:.0f} s: a job takes new workers only "
-                "when all those of its last run have left"
+                "when all workers of its last run have left"
             ) from None
         self._request.nonce, self._lease = invitation.nonce, invitation.lease_s
         service = Address(
@@ -100,7 +100,7 @@ class Membership:
         )
         # The invitation names the lanes, and with them the size of the link's packets.
         sealed = not invitation.unsealed
-        self._link = open_link(link_spec, service, invitation.lanes, self._bell, sealed=sealed)
+        self._link = open_link(link_spec, service, invitation.lanes, self._waker, sealed=sealed)
         try:
             return self._await_admission(), self._link
         except BaseException:
@@ -118,13 +118,13 @@ class Membership:
         """Return the ranks that have left the job, with the reasons."""
         return self._departed
 
-    def ready(self, epoch: int, exchange: int) -> None:
+    def ready(self, term: int, exchange: int) -> None:
         """Tell the controller that this worker has stopped and `exchange` is unfinished."""
-        self._send(pb.WorkerMessage(ready=pb.Ready(epoch=epoch, exchange=exchange)))
+        self._send(pb.WorkerMessage(ready=pb.Ready(term=term, exchange=exchange)))
 
-    def trouble(self, epoch: int, reason: str) -> None:
-        """Ask for another epoch."""
-        self._trouble = pb.Trouble(epoch=epoch, reason=reason)
+    def trouble(self, term: int, reason: str) -> None:
+        """Ask for another term."""
+        self._trouble = pb.Trouble(term=term, reason=reason)
         self._send(pb.WorkerMessage(trouble=self._trouble))
         self._say_hello()  # in case the worker is now attached to another port
 
@@ -135,18 +135,18 @@ class Membership:
         self._listener.join(_FAREWELL_WITHIN)
         self._stream.close()
 
-    def _await_admission(self) -> Seat:
+    def _await_admission(self) -> WorkerInfo:
         for _ in range(max(1, int(self._timeout / _HELLO_EVERY))):
             self._say_hello()
             try:
                 admission = self._next("admission", _HELLO_EVERY).admission
             except queue.Empty:
                 continue
-            return Seat(
+            return WorkerInfo(
                 job=admission.job_id,
                 rank=admission.rank,
                 workers=admission.workers,
-                fewest=admission.fewest,
+                min_workers=admission.min_workers,
                 lanes=admission.lanes,
             )
         raise ControllerError(
@@ -160,7 +160,7 @@ class Membership:
         self._link.send(hello)
 
     def _next(self, wanted: str, timeout: float) -> pb.JoinEvent:
-        event = self._seating.get(timeout=timeout)
+        event = self._answers.get(timeout=timeout)
         if isinstance(event, Exception):
             raise event
         if event.WhichOneof("event") != wanted:
@@ -191,13 +191,13 @@ class Membership:
             self.connected = False
             self.waiting_for = frozenset()
             self._stream.close()
-            if not self._seated:
-                self._seating.put(problem)
+            if not self._admitted:
+                self._answers.put(problem)
                 return
             if final and not self.ended:
                 self.ended = str(problem)
             if self._leaving.is_set() or self.ended or not self._reopen():
-                self._bell.ring()
+                self._waker.wake()
                 return
 
     def _reopen(self) -> bool:
@@ -216,7 +216,7 @@ class Membership:
             self.connected = True
             if self._leaving.is_set():
                 self._stream.close()
-            if self._trouble:  # the controller ignores it if it is of an older epoch
+            if self._trouble:  # the controller ignores it if it is of an older term
                 self._send(pb.WorkerMessage(trouble=self._trouble))
             return True
         return False
@@ -234,17 +234,17 @@ class Membership:
             case "waiting":
                 self.waiting_for = frozenset(event.waiting.ranks)
             case "admission":
-                self._seated = True
-                self._seating.put(event)
+                self._admitted = True
+                self._answers.put(event)
             case _:
-                self._seating.put(event)
-        self._bell.ring()
+                self._answers.put(event)
+        self._waker.wake()
 
     def _resume(self, resume: pb.Resume) -> None:
-        # After a break the controller may repeat it: then no epoch begins.
-        if not self.epoch or self.epoch.number != resume.epoch:
-            self.epoch = Epoch(
-                resume.epoch,
+        # After a break the controller may repeat it: then no term begins.
+        if not self.term or self.term.number != resume.term:
+            self.term = Term(
+                resume.term,
                 Path(resume.path),
                 resume.first_slot,
                 resume.slots,

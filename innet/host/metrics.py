@@ -10,9 +10,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from innet.controller import innet_pb2 as pb
-from innet.host.seat import Epoch, Path, Seat
-from innet.metrics import serve
+from innet.host.job import Path, Term, WorkerInfo
+from innet.rpc import innet_pb2 as pb
+from innet.telemetry.prometheus import serve
 
 Item = TypeVar("Item")
 
@@ -79,12 +79,12 @@ class Source(Protocol):
     """The attributes of an :class:`innet.host.agent.Agent` that the metrics read."""
 
     @property
-    def seat(self) -> Seat:
-        """Return the agent's place in the job."""
+    def info(self) -> WorkerInfo:
+        """Return the agent's rank, and the size of its job."""
 
     @property
-    def epoch(self) -> Epoch | None:
-        """Return the epoch on which the workers have agreed."""
+    def term(self) -> Term | None:
+        """Return the term on which the workers have agreed."""
 
     @property
     def fallbacks(self) -> Mapping[str, int]:
@@ -104,7 +104,7 @@ class Shown:
     @property
     def labels(self) -> list[str]:
         """Return the values of the labels `job` and `rank`."""
-        return [self.job, str(self.agent.seat.rank)]
+        return [self.job, str(self.agent.info.rank)]
 
 
 @dataclass(eq=False)
@@ -189,11 +189,11 @@ _lock = threading.Lock()
 
 def _paths(shown: Iterator[Shown]) -> Metric:
     family = GaugeMetricFamily(
-        "innet_agent_path", "1 for the path of the present epoch.", labels=(*_LABELS, "path")
+        "innet_agent_path", "1 for the path of the present term.", labels=(*_LABELS, "path")
     )
     for each in shown:
-        epoch = each.agent.epoch
-        present = epoch.path if epoch else None
+        term = each.agent.term
+        present = term.path if term else None
         for name, path in _PATHS.items():
             family.add_metric([*each.labels, name], path == present)
     return family
@@ -218,10 +218,10 @@ def _missing(moments: list[tuple[Shown, pb.Progress]]) -> Metric:
         labels=(*_LABELS, "missing"),
     )
     for each, progress in moments:
-        seat = each.agent.seat
-        answered = not progress.missing >> seat.rank & 1  # who got an answer has contributed
+        info = each.agent.info
+        answered = not progress.missing >> info.rank & 1  # who got an answer has contributed
         told = progress.busy and answered and progress.stuck_s >= _WAITING_S
-        for rank in range(seat.workers) if told else ():
+        for rank in range(info.workers) if told else ():
             if progress.missing >> rank & 1:
                 family.add_metric([*each.labels, str(rank)], 1)
     return family

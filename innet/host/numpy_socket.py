@@ -15,15 +15,18 @@ import struct
 import numpy as np
 import numpy.typing as npt
 
-from innet.sockets import UDP_GRO, UDP_SEGMENT
+from innet.machine.sockets import MOST_SEGMENTS, MOST_SENT_BYTES, UDP_GRO, UDP_SEGMENT
 from innet.wire.check import intact
 from innet.wire.records import Records
 
 Rows = npt.NDArray[np.uint8]
 
-_MESSAGES = 64
-_DATAGRAM_BYTES = 1 << 16
-_MOST_BYTES = 65_000  # of one send
+MESSAGES = 64
+"""The most datagrams that are received in one call."""
+
+DATAGRAM_BYTES = 1 << 16
+"""The room for each of them."""
+
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 # The structs of recvmmsg(2) on 64-bit machines: iovec, mmsghdr, and cmsghdr with an int.
@@ -70,19 +73,19 @@ class NumpySocket:
         self._socket, self._dtype, self._packet_bytes = sock, dtype, dtype.itemsize
         self._address, self._told, self._sealed = address, told, sealed
         self.segmenting = True
-        self._buffers = np.empty((_MESSAGES, _DATAGRAM_BYTES), np.uint8)
-        self._vectors = np.zeros(_MESSAGES, _VECTOR)
-        self._vectors["base"] = _places(self._buffers)
-        self._vectors["bytes"] = _DATAGRAM_BYTES
-        self._control = np.zeros(_MESSAGES, _CONTROL)
-        self._messages = np.zeros(_MESSAGES, _MESSAGE)
-        self._messages["vectors"] = _places(self._vectors)
+        self._buffers = np.empty((MESSAGES, DATAGRAM_BYTES), np.uint8)
+        self._vectors = np.zeros(MESSAGES, _VECTOR)
+        self._vectors["base"] = _addresses(self._buffers)
+        self._vectors["bytes"] = DATAGRAM_BYTES
+        self._control = np.zeros(MESSAGES, _CONTROL)
+        self._messages = np.zeros(MESSAGES, _MESSAGE)
+        self._messages["vectors"] = _addresses(self._vectors)
         self._messages["vector_count"] = 1
-        self._messages["control"] = _places(self._control)
+        self._messages["control"] = _addresses(self._control)
 
     def send(self, packets: Records) -> None:
         """Send packets that have their check, in order. Lost ones are no error. Raises OSError."""
-        most = min(_MESSAGES, _MOST_BYTES // packets.itemsize)
+        most = min(MOST_SEGMENTS, MOST_SENT_BYTES // packets.itemsize)
         for start in range(0, len(packets), most):
             self._send_batch(packets[start : start + most])
 
@@ -95,8 +98,10 @@ class NumpySocket:
         rows = self._take()
         batch = np.ascontiguousarray(rows).reshape(-1).view(self._dtype)
         good = intact(batch, *self._address) if self._sealed else batch["check"] == 0
-        for place, wanted in self._told:
-            good &= (rows[:, place : place + len(wanted)] == np.frombuffer(wanted, np.uint8)).all(1)
+        for offset, wanted in self._told:
+            good &= (rows[:, offset : offset + len(wanted)] == np.frombuffer(wanted, np.uint8)).all(
+                1
+            )
         dropped = len(batch) - int(np.count_nonzero(good))
         return batch[good] if dropped else batch, dropped
 
@@ -104,7 +109,7 @@ class NumpySocket:
         messages = self._messages
         messages["control_bytes"] = _CONTROL.itemsize
         count = _LIBC.recvmmsg(
-            self._socket.fileno(), ctypes.c_void_p(messages.ctypes.data), _MESSAGES,
+            self._socket.fileno(), ctypes.c_void_p(messages.ctypes.data), MESSAGES,
             socket.MSG_DONTWAIT, None,
         )  # fmt: skip
         if count < 0:
@@ -151,7 +156,7 @@ class NumpySocket:
                 raise
 
 
-def _places(array: npt.NDArray[np.generic]) -> npt.NDArray[np.uint64]:
+def _addresses(array: npt.NDArray[np.generic]) -> npt.NDArray[np.uint64]:
     """Return the addresses of an array's rows in memory."""
     return np.uint64(array.ctypes.data) + np.arange(len(array), dtype=np.uint64) * np.uint64(
         array.strides[0]

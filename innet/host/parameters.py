@@ -1,6 +1,6 @@
-"""Parameters that a server above the racks keeps: push the gradient, pull the parameters.
+"""Parameters that a rack server keeps: push the gradient, pull the parameters.
 
-As with :mod:`innet.pbox`, the optimizer runs at the server. Here, however, gradients go up as
+As with :mod:`innet.servers.pbox`, the optimizer runs at the server. Here, however, gradients go up as
 integers that the switches on the way sum, so that a whole rack makes one contribution. The
 parameters come down in the results, which the same switches multicast. A step is two exchanges. In
 the first the workers agree on block exponents, as for any mean. In the second the integers go up
@@ -16,14 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from innet.errors import ParameterServerError, ServerLost, UsageError, WorkersDisagree
-from innet.host import quantize
 from innet.host.agent import Agent
 from innet.host.exchanges import Exchanges
 from innet.host.integers import Integers, Reduction
+from innet.host.job import WorkerInfo
+from innet.host.quantizers import fixed_point
 from innet.host.quantizers.interface import Floats
 from innet.host.reducer import Reducer
-from innet.host.seat import Seat
-from innet.pbox.optimizers import Optimizer
+from innet.servers.pbox.optimizers import Optimizer
 from innet.wire import parameters as wire
 from innet.wire.layout import Operation
 from innet.wire.parameters import Ask, Refusal
@@ -33,7 +33,7 @@ _KEYS = ("first", "second", "epsilon", "weight_decay")
 
 
 class RackedParameters:
-    """float32 arrays that a server above the racks updates, identical on all workers.
+    """float32 arrays that a rack server updates, identical on all workers.
 
     All workers of the job make the same calls in the same order, with the same optimizer and
     learning rates. `values` are changed in place: initially they become worker 0's, and after every
@@ -47,7 +47,7 @@ class RackedParameters:
         """Give the server the parameters. Raises UsageError, and the errors of :meth:`begin`."""
         self._agent, self._values, self._optimizer = agent, list(values), optimizer
         self.lr = optimizer.lr
-        self._sizes = _checked(self._values, agent.seat)
+        self._sizes = _checked(self._values, agent.info)
         self._nonce = self._steps = 0
         self._lost = True
         self.begin()
@@ -75,8 +75,8 @@ class RackedParameters:
     def step(self, gradients: Sequence[Floats]) -> None:
         """Take one optimizer step with the mean of all workers' gradients, of the values' shapes.
 
-        :mod:`innet.host.quantize` gives the mean's error bound. With this mean the step equals that
-        of :mod:`innet.pbox`, bit by bit.
+        :mod:`innet.host.quantizers.fixed_point` gives the mean's error bound. With this mean the
+        step equals that of :mod:`innet.servers.pbox`, bit by bit.
 
         Raises UsageError. Raises WorkersDisagree if the workers' calls differ; then nothing has
         happened. Raises ServerLost if the server no longer has the parameters, another
@@ -88,7 +88,9 @@ class RackedParameters:
             )
         shapes = [each.shape for each in gradients]
         if shapes != [each.shape for each in self._values]:
-            raise UsageError(f"the gradients have shapes {shapes}, which are not the parameters'")
+            raise UsageError(
+                f"the gradients have shapes {shapes}: they need the shapes of the parameters"
+            )
         gradient = _flat(gradients)
 
         def push_pull(exchanges: Exchanges, reducer: Reducer) -> Floats:
@@ -98,28 +100,28 @@ class RackedParameters:
         self._steps += 1
 
     def _begin(self, exchanges: Exchanges, reducer: Reducer) -> Floats:
-        seat, values = self._agent.seat, _flat(self._values)
+        info, values = self._agent.info, _flat(self._values)
         reducer.agree(values.size, "parameters", np.empty(0, np.int32), "sum")
-        rows = quantize.blocks(values, seat.lanes - wire.HEADER_LANES)
+        rows = fixed_point.blocks(values, info.lanes - wire.HEADER_LANES)
         record = self._optimizer.record()
-        described = _lanes(len(rows), seat.lanes)
+        described = _lanes(len(rows), info.lanes)
         described[:, wire.NONCE] = secrets.randbelow(wire.MOST) + 1
         described[:, wire.COUNT], described[:, wire.RULE] = len(rows), record.rule
         numbers = struct.pack(">4d", *(getattr(record, key) for key in _KEYS))
         words = np.frombuffer(numbers, ">i4")
         described[:, wire.HEADER_LANES : wire.HEADER_LANES + words.size] = words
-        done = _ask(exchanges, Ask.DESCRIBE, _of_first(described, seat))
+        done = _ask(exchanges, Ask.DESCRIBE, _of_first(described, info))
         self._nonce = int(done.lanes[0, wire.NONCE])
-        begun = _lanes(len(rows), seat.lanes)
+        begun = _lanes(len(rows), info.lanes)
         begun[:, wire.NONCE] = self._nonce
         begun[:, wire.HEADER_LANES :] = rows.view(np.int32)
-        return _floats(_ask(exchanges, Ask.BEGIN, _of_first(begun, seat)), values.size)
+        return _floats(_ask(exchanges, Ask.BEGIN, _of_first(begun, info)), values.size)
 
     def _step(self, exchanges: Exchanges, reducer: Reducer, gradient: Floats) -> Floats:
-        seat = self._agent.seat
+        info = self._agent.info
         rate = np.frombuffer(struct.pack(">d", self.lr), ">u2").astype(np.int32)
-        rows = quantize.blocks(gradient, seat.lanes - wire.HEADER_LANES)
-        own = quantize.block_exponents(rows)
+        rows = fixed_point.blocks(gradient, info.lanes - wire.HEADER_LANES)
+        own = fixed_point.block_exponents(rows)
         same = np.array([self._steps + 1, self._nonce, *rate], np.int32)
         # Each word must be the same on all workers. The maximum of the words and of their
         # complements gives the largest and the smallest of each.
@@ -132,15 +134,15 @@ class RackedParameters:
             )
         exponents = agreed[2 * same.size :]
         self._lost = True  # until the server is known to have taken the whole step
-        pushed = _lanes(len(rows), seat.lanes)
+        pushed = _lanes(len(rows), info.lanes)
         pushed[:, wire.STEP], pushed[:, wire.NONCE] = self._steps + 1, self._nonce
         pushed[:, wire.RATE : wire.RATE + rate.size] = rate
         pushed[:, wire.SCALE] = np.where(
-            exponents < quantize.NOT_FINITE,
-            quantize.step_exponents(exponents, seat.workers),
+            exponents < fixed_point.NOT_FINITE,
+            fixed_point.step_exponents(exponents, info.workers),
             wire.SCALE_NOT_FINITE,
         )
-        pushed[:, wire.HEADER_LANES :] = quantize.quantize(rows, own, exponents, seat.workers)
+        pushed[:, wire.HEADER_LANES :] = fixed_point.quantize(rows, own, exponents, info.workers)
         pulled = _floats(_ask(exchanges, Ask.STEP, pushed), gradient.size)
         self._lost = False
         return pulled
@@ -152,20 +154,22 @@ class RackedParameters:
             at += size
 
 
-def _checked(values: list[Floats], seat: Seat) -> list[int]:
+def _checked(values: list[Floats], info: WorkerInfo) -> list[int]:
     """Return the sizes. Raises UsageError if the values or the job do not suit."""
-    if seat.fewest < seat.workers:
+    if info.min_workers < info.workers:
         raise UsageError(
-            "a server above racks needs all workers of its job: create it without --quorum and --fewest"
+            "a rack server needs all workers of its job: create it without --quorum and "
+            "--min-workers"
         )
     for each in values:
         if each.dtype != np.float32 or not each.flags.c_contiguous or not each.flags.writeable:
             raise UsageError("parameters are float32 arrays, C-contiguous and writeable")
     sizes = [each.size for each in values]
-    rows = -(-sum(sizes) // (seat.lanes - wire.HEADER_LANES))
+    rows = -(-sum(sizes) // (info.lanes - wire.HEADER_LANES))
     if not 0 < rows <= wire.MOST:
         raise UsageError(
-            f"{sum(sizes)} parameters: there have to be some, and not over {wire.MOST} rows"
+            f"{sum(sizes)} parameters: a rack server keeps 1 to "
+            f"{wire.MOST * (info.lanes - wire.HEADER_LANES)} of them"
         )
     return sizes
 
@@ -184,9 +188,9 @@ def _lanes(rows: int, lanes: int) -> Integers:
     return made
 
 
-def _of_first(chunks: Integers, seat: Seat) -> Integers:
+def _of_first(chunks: Integers, info: WorkerInfo) -> Integers:
     """Return worker 0's words as a contribution to a maximum; other workers give the minimum."""
-    return chunks if seat.rank == 0 else np.full_like(chunks, _SMALLEST)
+    return chunks if info.rank == 0 else np.full_like(chunks, _SMALLEST)
 
 
 def _ask(exchanges: Exchanges, ask: Ask, chunks: Integers) -> Reduction:
@@ -199,8 +203,8 @@ def _ask(exchanges: Exchanges, ask: Ask, chunks: Integers) -> Reduction:
         raise _refusal(int(done.lanes[refused[0], 0]))
     if not (done.flags & Ask.DONE).all():
         raise ParameterServerError(
-            "nobody keeps parameters: the job's sums are made by switches or by the fallback alone; "
-            "let its topmost switch be an `innet pbox parent`, and join without a fallback"
+            "no rack server keeps the parameters: switches or the fallback make this job's sums; "
+            "let its topmost switch be an `innet pbox rack-server`, and join without a fallback"
         )
     return done
 
@@ -208,15 +212,15 @@ def _ask(exchanges: Exchanges, ask: Ask, chunks: Integers) -> Reduction:
 def _refusal(reason: int) -> ParameterServerError:
     if reason == Refusal.UNKNOWN:
         return ServerLost(
-            "the server above the racks does not have the parameters: it was started anew, or another "
+            "the rack server does not have the parameters: it was started anew, or another "
             "one has taken its slots; call begin() to give them again"
         )
     if reason == Refusal.NO_ROOM:
         return ParameterServerError(
-            "the server above the racks has no room for the parameters: start it with more --memory"
+            "the rack server has no room for the parameters: start it with more --memory"
         )
     said = next((each.name for each in Refusal if each == reason), str(reason))
-    return ParameterServerError(f"the server above the racks refused a chunk: {said}")
+    return ParameterServerError(f"the rack server refused a chunk: {said}")
 
 
 def _floats(done: Reduction, size: int) -> Floats:

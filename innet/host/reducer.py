@@ -12,27 +12,19 @@ import numpy as np
 import numpy.typing as npt
 
 from innet.errors import SumOverflow, UsageError, WorkersDisagree
-from innet.host import memory, quantize
+from innet.host import memory
 from innet.host.exchanges import Exchanges
-from innet.host.integers import (
-    HALVES,
-    THIRDS,
-    Counts,
-    Flags,
-    Integers,
-    Limbs,
-    Reduction,
-    Wide,
-    overflow_flags,
-)
+from innet.host.integers import Counts, Flags, Integers, Reduction, Wide
+from innet.host.job import WorkerInfo
+from innet.host.limbs import HALVES, THIRDS, Limbs, overflow_flags
+from innet.host.quantizers import fixed_point
 from innet.host.quantizers.block_scale import BlockScale
-from innet.host.quantizers.choice import Choice
 from innet.host.quantizers.interface import Floats, Quantizer, Rounding
 from innet.host.quantizers.residuals import Residuals
 from innet.host.quantizers.rounding import Stochastic, nearest
-from innet.host.scaling import Scaling
-from innet.host.seat import Seat
-from innet.host.tensors import HOWS, How
+from innet.host.quantizers.scaling import Scaling
+from innet.host.quantizers.spec import QuantizerSpec
+from innet.host.tensors import REDUCE_OPS, ReduceOp
 from innet.wire.layout import Flag, Operation
 
 if TYPE_CHECKING:
@@ -40,70 +32,74 @@ if TYPE_CHECKING:
 
 _DTYPES = ("float32", "int32", "int64", "parameters")
 _KIND_BITS = 4  # the low bits of the word that identifies a call; the quantizer is above them
-_EXACT = Choice()
+_EXACT = QuantizerSpec()
 _ONCE = np.ones((1, 1), np.uint8)
 
 
 class Reducer:
     """A reducer of flat vectors. Every worker of the job makes the same calls in the same order."""
 
-    def __init__(self, exchanges: Exchanges, seat: Seat, choice: Choice | None = None) -> None:
-        """Set the default quantizer to `choice`. Raises UsageError if it does not suit the seat."""
+    def __init__(
+        self, exchanges: Exchanges, info: WorkerInfo, spec: QuantizerSpec | None = None
+    ) -> None:
+        """Set the default quantizer to `spec`. Raises UsageError if it does not suit the job."""
         self._exchanges = exchanges
-        self._seat = seat
-        self._choice = choice or Choice()
+        self._info = info
+        self._spec = spec or QuantizerSpec()
         self._residuals = Residuals()
-        self._quantizers: dict[Choice, Quantizer] = {}
+        self._quantizers: dict[QuantizerSpec, Quantizer] = {}
         self._on_devices: dict[Any, Any] = {}
         self._rounded = 0  # number of calls that have rounded at random
-        self._quantizer(self._choice)
+        self._quantizer(self._spec)
 
-    def choose(self, text: str | None, key: Hashable) -> Choice:
+    def choose(self, text: str | None, key: Hashable) -> QuantizerSpec:
         """Return the requested quantizer, or the default. Raises UsageError if it cannot be used."""
-        choice = self._choice if text is None else Choice.read(text)
-        self._quantizer(choice)
-        if choice.feedback and key is None:
+        spec = self._spec if text is None else QuantizerSpec.read(text)
+        self._quantizer(spec)
+        if spec.feedback and key is None:
             raise UsageError(
-                f"quantizer {choice} keeps what is left of a tensor for its next sum: give the tensor "
+                f"quantizer {spec} uses error feedback, which has to know the tensor: give it "
                 "a key, as in all_reduce(tensor, key=...), the same every time"
             )
-        return choice
+        return spec
 
-    def floats(self, values: Floats, choice: Choice, key: Hashable = None, *, mean: bool) -> Floats:
+    def floats(
+        self, values: Floats, spec: QuantizerSpec, key: Hashable = None, *, mean: bool
+    ) -> Floats:
         """Return the mean or sum of float32 vectors.
 
         :mod:`innet.host.quantizers` gives the error bounds. `key` identifies the tensor for error
         feedback.
         """
-        reduced: Floats = self._floats(self._quantizer(choice), values, choice, key, mean=mean)
+        reduced: Floats = self._floats(self._quantizer(spec), values, spec, key, mean=mean)
         return reduced
 
     def on_device(
-        self, values: "torch.Tensor", choice: Choice, key: Hashable = None, *, mean: bool
+        self, values: "torch.Tensor", spec: QuantizerSpec, key: Hashable = None, *, mean: bool
     ) -> "torch.Tensor":
         """Do the same as :meth:`floats` for a flat float32 tensor; only integers leave its device."""
         from innet.host.quantizers.device import on_device
 
-        place = choice, values.device
-        if place not in self._on_devices:
-            quantizer = self._quantizer(choice)
-            self._on_devices[place] = on_device(quantizer, values.device, self._seat.lanes)
+        variant = spec, values.device
+        if variant not in self._on_devices:
+            quantizer = self._quantizer(spec)
+            self._on_devices[variant] = on_device(quantizer, values.device, self._info.lanes)
         reduced: torch.Tensor = self._floats(
-            self._on_devices[place], values, choice, key, mean=mean
+            self._on_devices[variant], values, spec, key, mean=mean
         )
         return reduced
 
     def _floats(
-        self, quantizer: Any, values: Any, choice: Choice, key: Hashable, *, mean: bool
+        self, quantizer: Any, values: Any, spec: QuantizerSpec, key: Hashable, *, mean: bool
     ) -> Any:
         """Reduce `values` of the quantizer's kind: a numpy array, or a tensor on its device."""
-        lanes, size = self._seat.lanes, len(values)
+        lanes, size = self._info.lanes, len(values)
         elements = quantizer.rows_per_chunk * lanes  # of a chunk
-        given = self._residuals.added(key, values) if choice.feedback else values
+        given = self._residuals.added(key, values) if spec.feedback else values
         rows = quantizer.rows(given, lanes)
         own = quantizer.scales(rows)
-        agreed = self.agree(size, "float32", own, "mean" if mean else "sum", choice)
-        rounding, scaling = self._rounding(choice), None
+        agreed = self.agree(size, "float32", own, "mean" if mean else "sum", spec)
+        rounding, scaling = self._rounding(spec), None
         if isinstance(quantizer, BlockScale):
             scaling = quantizer.on_the_way(rows, own, agreed, rounding, mean=mean)
         if scaling:
@@ -111,9 +107,9 @@ class Reducer:
         else:
             integers, flags = quantizer.quantize(rows, own, agreed, rounding)
         sums, counts, done = self._sum(integers, flags, scaling)
-        if choice.feedback:
+        if spec.feedback:
             alone = quantizer.dequantize(integers, _ONCE, agreed, flags, mean=False)
-            counted = np.repeat(done.members >> self._seat.rank & 1 == 1, elements)[:size]
+            counted = np.repeat(done.members >> self._info.rank & 1 == 1, elements)[:size]
             self._residuals.keep(key, given, alone.reshape(-1)[:size], counted)
         if scaling and sums is done.lanes:
             reduced = quantizer.results(scaling, done, agreed)
@@ -121,45 +117,45 @@ class Reducer:
             reduced = quantizer.dequantize(sums, counts, agreed, done.flags, mean=mean)
         return reduced.reshape(-1)[:size]
 
-    def _quantizer(self, choice: Choice) -> Quantizer:
-        if choice not in self._quantizers:
-            self._quantizers[choice] = choice.bind(self._seat.workers)
-        return self._quantizers[choice]
+    def _quantizer(self, spec: QuantizerSpec) -> Quantizer:
+        if spec not in self._quantizers:
+            self._quantizers[spec] = spec.bind(self._info.workers)
+        return self._quantizers[spec]
 
-    def _rounding(self, choice: Choice) -> Rounding:
-        if not choice.stochastic:
+    def _rounding(self, spec: QuantizerSpec) -> Rounding:
+        if not spec.stochastic:
             return nearest
         self._rounded += 1
-        return Stochastic.of(0, self._seat.rank, self._rounded)
+        return Stochastic.of(0, self._info.rank, self._rounded)
 
     def integers(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return the exact sum of int32 or int64 vectors, of the same dtype. Raises SumOverflow."""
         self.agree(values.size, values.dtype.name, np.empty(0, np.int32), "sum")
         if values.dtype == np.int64:
             return self._sum_in_limbs(values, THIRDS)[0]
-        chunks = quantize.blocks(values, self._seat.lanes)
-        sums, _, _ = self._sum(chunks, overflow_flags(chunks, self._seat.workers))
+        chunks = fixed_point.blocks(values, self._info.lanes)
+        sums, _, _ = self._sum(chunks, overflow_flags(chunks, self._info.workers))
         return _as_int32(sums.reshape(-1)[: values.size])
 
-    def extremes(self, values: npt.NDArray[Any], how: How) -> npt.NDArray[Any]:
+    def extremes(self, values: npt.NDArray[Any], op: ReduceOp) -> npt.NDArray[Any]:
         """Return the exact largest ("max") or smallest ("min") of int32 or float32 vectors.
 
         A NaN wins either way.
         """
-        self.agree(values.size, values.dtype.name, np.empty(0, np.int32), how)
+        self.agree(values.size, values.dtype.name, np.empty(0, np.int32), op)
         words = _in_order(values.view(np.int32)) if values.dtype == np.float32 else values
-        words = words if how == "max" else ~words
+        words = words if op == "max" else ~words
         if values.dtype == np.float32:
             words = np.where(np.isnan(values), np.iinfo(np.int32).max, words)
-        chunks = quantize.blocks(words, self._seat.lanes)
+        chunks = fixed_point.blocks(words, self._info.lanes)
         none = np.zeros(len(chunks), np.uint16)
         largest = self._exchanges.all_reduce(chunks, Operation.MAX, none).lanes
         found = largest.reshape(-1)[: values.size]
-        found = memory.copy(found, np.int32) if how == "max" else ~found
+        found = memory.copy(found, np.int32) if op == "max" else ~found
         return _in_order(found).view(np.float32) if values.dtype == np.float32 else found
 
     def agree(
-        self, size: int, dtype: str, scales: Integers, how: How, choice: Choice = _EXACT
+        self, size: int, dtype: str, scales: Integers, op: ReduceOp, spec: QuantizerSpec = _EXACT
     ) -> Integers:
         """Return the scales' maximum over the workers.
 
@@ -169,10 +165,10 @@ class Reducer:
         Before the scales travel the size and the kind of the call, and their negatives. The maxima
         are then the largest and the smallest, so a disagreement shows before anything is summed.
         """
-        kind = len(HOWS) * _DTYPES.index(dtype) + HOWS.index(how)
-        kind |= choice.identity << _KIND_BITS
+        kind = len(REDUCE_OPS) * _DTYPES.index(dtype) + REDUCE_OPS.index(op)
+        kind |= spec.identity << _KIND_BITS
         words = np.concatenate([np.array([size, -size, kind, -kind], np.int32), scales])
-        chunks = quantize.blocks(words, self._seat.lanes)
+        chunks = fixed_point.blocks(words, self._info.lanes)
 
         def check(first: Integers) -> None:
             largest, smallest = first[0], -first[1]
@@ -183,11 +179,11 @@ class Reducer:
             if (first[2] + first[3]) % (1 << _KIND_BITS):
                 raise WorkersDisagree(
                     "the workers call all-reduce with different dtypes or operations: this one asks "
-                    f"for the {how} of {dtype}"
+                    f"for the {op} of {dtype}"
                 )
             if first[2] != -first[3]:
                 raise WorkersDisagree(
-                    f"the workers call all-reduce with different quantizers: this one's is {choice}"
+                    f"the workers call all-reduce with different quantizers: this one's is {spec}"
                 )
 
         none = np.zeros(len(chunks), np.uint16)
@@ -217,14 +213,15 @@ class Reducer:
 
     def _sum_in_limbs(self, values: npt.NDArray[Any], limbs: Limbs) -> tuple[Wide, Counts]:
         """Return the exact sums of a flat vector, and the number of contributions in each."""
-        rows = limbs.split(values.astype(np.int64), self._seat.lanes)
+        rows = limbs.split(values.astype(np.int64), self._info.lanes)
         done = self._exchanges.all_reduce(rows, Operation.SUM, np.zeros(len(rows), np.uint16))
         sums, lost = limbs.join(done.lanes, values.size)
         if lost.any():
             raise SumOverflow(
-                f"{lost.sum()} sums are beyond int64, the first at element {lost.argmax()}"
+                f"{lost.sum()} sums do not fit int64, the first at element {lost.argmax()}: "
+                "sum smaller numbers"
             )
-        return sums, np.repeat(done.counts, self._seat.lanes // limbs.count)[: values.size]
+        return sums, np.repeat(done.counts, self._info.lanes // limbs.count)[: values.size]
 
 
 def _in_order(bits: Integers) -> Integers:
@@ -240,7 +237,7 @@ def _as_int32(sums: Integers | Wide) -> Integers:
     if beyond.any():
         at = beyond.argmax()
         raise SumOverflow(
-            f"{beyond.sum()} sums are beyond int32, the first {sums[at]} at element {at}: "
+            f"{beyond.sum()} sums do not fit int32, the first {sums[at]} at element {at}: "
             "convert the tensors to int64"
         )
     return memory.copy(sums, np.int32)

@@ -6,8 +6,8 @@ import numpy as np
 
 from innet.errors import UnsupportedTensor, UsageError
 
-How = Literal["sum", "mean", "max", "min"]
-HOWS: tuple[How, ...] = get_args(How)
+ReduceOp = Literal["sum", "mean", "max", "min"]
+REDUCE_OPS: tuple[ReduceOp, ...] = get_args(ReduceOp)
 
 MOST_ELEMENTS = 2**31 - 1
 _INTEGERS = ("int32", "int64")
@@ -15,13 +15,13 @@ _FRACTIONS = ("float16", "bfloat16", "float32", "float64", "complex64", "complex
 _DENSE, _SPARSE = "torch.strided", "torch.sparse_coo"
 
 
-def summed_by_switch(tensor: Any, op: How, *, fallback: bool) -> bool:
+def summed_by_switch(tensor: Any, op: ReduceOp, *, fallback: bool) -> bool:
     """Return whether the switch can sum a tensor; if not, the fallback can.
 
     Raises UnsupportedTensor if neither can, or if only a fallback could and there is none.
     """
-    if op not in HOWS:
-        raise UsageError(f"op {op!r}: it has to be one of {', '.join(HOWS)}")
+    if op not in REDUCE_OPS:
+        raise UsageError(f"op {op!r}: it has to be one of {', '.join(REDUCE_OPS)}")
     if not isinstance(tensor, np.ndarray) and not hasattr(tensor, "detach"):
         kind = type(tensor).__name__
         raise UnsupportedTensor(f"innet sums torch tensors and numpy arrays, not {kind}")
@@ -46,7 +46,7 @@ def summed_by_switch(tensor: Any, op: How, *, fallback: bool) -> bool:
     return _check_fallback(dtype, layout, fallback=fallback)
 
 
-def quantized_on_device(tensor: Any, op: How) -> bool:
+def quantized_on_device(tensor: Any, op: ReduceOp) -> bool:
     """Return whether a torch tensor becomes integers on its own device.
 
     Only sums and means of float32 do. An extreme of float32 is exact and needs no quantizer.

@@ -1,28 +1,29 @@
 """int32 vectors through the switch: sends chunks, takes results, retransmits lost packets.
 
-An I/O round handles the packets (:mod:`innet.host.turns` calls it a turn). This module draws the
-conclusions.
+An I/O round handles the packets (:mod:`innet.host.rounds`). This module draws the conclusions.
 """
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from innet.controller import innet_pb2 as pb
-from innet.errors import LeftBehind, SwitchUnreachable, WorkersMissing
+from innet.errors import LeftBehind
 from innet.host import fastpath
 from innet.host.congestion import CongestionWindow
 from innet.host.integers import Flags, Integers, Reduction
+from innet.host.job import Path, Term, Timeouts, WorkerInfo
 from innet.host.link import Link
-from innet.host.numpy_turns import NumpyTurns
-from innet.host.scaling import Scaling
-from innet.host.seat import Epoch, Path, Patience, Seat
+from innet.host.missing import MissingWorkers
+from innet.host.numpy_rounds import NumpyRounds
+from innet.host.quantizers.scaling import Scaling
+from innet.host.rounds import IoRounds, RoundLimits, RoundOutcome
+from innet.host.silence import SwitchSilence
+from innet.host.stopwatch import Lateness
 from innet.host.timer import ProbeTimer, RetransmissionTimer
-from innet.host.turns import Terms, Turn, Turns
 from innet.host.window import Indices, Window
+from innet.rpc import innet_pb2 as pb
 from innet.wire.frames import ENCAPSULATION_BYTES
 from innet.wire.layout import Kind, Operation
 from innet.wire.records import Records, blank
@@ -31,21 +32,14 @@ from innet.wire.records import Records, blank
 _REORDERING = 1.0  # a chunk may overtake another that was sent so much earlier; in C as well
 _TOO_SOON = 0.5  # a result that comes sooner after a retransmission was not caused by it
 _SLOWEST_REMINDER = 0.5  # seconds
-_DEPARTURE_SETTLES = 1.0  # seconds: older answers are no longer in flight
 _OUTAGE = 4  # unanswered probes, after which the chunks sent before count as no longer in flight
 # Where results queue, a worker that looks less often has fewer batches to handle. A longer wait
 # gains little more. Where processors are scarce, it also makes all other workers wait.
 _GATHERING = 0.25  # of the queueing time, so that the path to the switch does not run empty
 _LEAST_GATHERING, _MOST_GATHERING = 0.0005, 0.002  # seconds
-# The limits of the switch's silence.
-_UNANSWERED = 2  # probes
-_SILENCE = 1.0  # seconds: on a loaded machine the switch may take so long
-_TIMEOUTS = 4  # retransmission timeouts
-_LATE = 0.05  # seconds: if this thread runs so long after a deadline, the process was stopped
-_MOST_DOUBLINGS = 2  # of that limit, in epochs in which no exchange is finished
 
 
-class Stay(Protocol):
+class JobView(Protocol):
     """The interface to a worker's membership for an exchange under way."""
 
     def check(self) -> None:
@@ -55,7 +49,7 @@ class Stay(Protocol):
         """Return the ranks that have left the job, with the reasons."""
 
     def trouble(self, reason: str) -> None:
-        """Ask for another epoch: the switch does not answer."""
+        """Ask for another term: the switch does not answer."""
 
     def in_touch(self) -> bool:
         """Return whether the controller can be reached; only the controller knows another way to sum."""
@@ -79,9 +73,20 @@ class Traffic:
     chunks: int = 0
     corrupted: int = 0
 
+    def count_sent(self, packets: int, repetitions: int, frame_bytes: int) -> None:
+        """Count sent packets of `frame_bytes` each, among them `repetitions`."""
+        self.packets_sent += packets
+        self.bytes_sent += packets * frame_bytes
+        self.retransmissions += repetitions
+
+    def count_received(self, packets: int, frame_bytes: int) -> None:
+        """Count received packets of `frame_bytes` each."""
+        self.packets_received += packets
+        self.bytes_received += packets * frame_bytes
+
 
 class SwitchTransport:
-    """All-reduce of int32 vectors by the aggregation program of one switch, in one epoch at a time.
+    """All-reduce of int32 vectors by the aggregation program of one switch, in one term at a time.
 
     Every worker of the job must make the same calls in the same order.
     """
@@ -89,63 +94,53 @@ class SwitchTransport:
     def __init__(
         self,
         link: Link,
-        seat: Seat,
+        info: WorkerInfo,
         clock: Callable[[], float],
-        stay: Stay,
-        patience: Patience | None = None,
+        job: JobView,
+        timeouts: Timeouts,
     ) -> None:
         self._link = link
-        self._seat = seat
+        self._info = info
         self._clock = clock
-        self._stay = stay
-        self._patience = patience or Patience()
+        self._job = job
+        self._timeouts = timeouts
         self._timer = RetransmissionTimer()
         self._probes = ProbeTimer(self._timer)
-        self._everybody = (1 << seat.workers) - 1
-        self._left_at: dict[int, float] = {}
-        self._gone: dict[int, str] = {}
+        self._missing = MissingWorkers(info)
+        self._silence = SwitchSilence()
         self._progress_at = 0.0
         self.result_at = float("-inf")  # when the last result came
-        self._owed_since = math.inf  # since when the switch owes an answer; inf if it owes none
-        self._silent_before = 0.0  # silence in epochs before this one
-        self._forgiven = 0.0  # silence of the switch while the controller was out of reach
-        self._due = self._looked_at = 0.0  # when this thread was to run, and when it did
-        self._vain = -2  # epochs since the last finished exchange; 0 in the first real epoch
+        self._lateness = Lateness()
         self.traffic = Traffic()
         self._frame_bytes = link.dtype.itemsize + (0 if link.encapsulation else ENCAPSULATION_BYTES)
-        self.begin(Epoch(0, Path.SWITCH))
+        self.begin(Term(0, Path.SWITCH))
 
-    def begin(self, epoch: Epoch) -> None:
-        """Sum in this epoch from now on; replies of older epochs no longer count."""
-        self._epoch = epoch
-        self._window = Window(epoch.slots)
-        self._congestion = CongestionWindow(epoch.slots)
-        self._absent = np.zeros(epoch.slots, np.uint32)  # missing workers of each chunk, if known
+    def begin(self, term: Term) -> None:
+        """Sum in this term from now on; replies of older terms no longer count."""
+        self._term = term
+        self._window = Window(term.slots)
+        self._congestion = CongestionWindow(term.slots)
+        self._missing.begin_term(term.slots)
+        self._silence.begin_term()
         self._outgoing = blank(
-            epoch.slots, self._seat.lanes, Kind.CONTRIBUTION, self._link.encapsulation
+            term.slots, self._info.lanes, Kind.CONTRIBUTION, self._link.encapsulation
         )
-        self._outgoing["job"] = self._seat.job
-        self._outgoing["epoch"] = epoch.number
-        self._numpy = NumpyTurns(
-            self._link, self._seat, epoch, self._window, self._outgoing, self._absent, self._clock
-        )
-        self._compiled = self._compiled_turns(epoch)
-        self._turns: Turns = self._compiled or self._numpy
-        self._in_trouble = False
-        self._vain += 1
-
-    def _compiled_turns(self, epoch: Epoch) -> fastpath.Turns | None:
+        self._outgoing["job"] = self._info.job
+        self._outgoing["term"] = term.number
+        self._numpy = NumpyRounds(
+            self._link, self._info, term, self._window, self._outgoing, self._missing.absent,
+            self._clock,
+        )  # fmt: skip
+        identity = self._info.job, term.number, term.first_slot
         library = fastpath.compiled()
-        if not library:
-            return None
-        place = self._seat.job, epoch.number, epoch.first_slot
-        return fastpath.Turns(
-            library, self._link, self._window, place, self._outgoing, self._absent
+        self._compiled = library and fastpath.CompiledRounds(
+            library, self._link, self._window, identity, self._outgoing, self._missing.absent
         )
+        self._rounds: IoRounds = self._compiled or self._numpy
 
     @property
     def exhausted(self) -> bool:
-        """Return whether the next exchange might use up the sequence numbers: another epoch is needed."""
+        """Return whether the next exchange might use up the sequence numbers: another term is needed."""
         return self._window.exhausted
 
     def all_reduce(
@@ -160,8 +155,8 @@ class SwitchTransport:
 
         `flags`, (chunks,), go with the chunks, which `scaling` makes just before they are sent.
         `inspect` is called with the first chunk's result, (lanes,), as soon as it has arrived; it
-        may raise to give the exchange up. Raises the errors of :meth:`Stay.check`, LeftBehind,
-        SwitchUnreachable, WorkersMissing, OSError; after that the epoch is spoilt.
+        may raise to give the exchange up. Raises the errors of :meth:`JobView.check`, LeftBehind,
+        SwitchUnreachable, WorkersMissing, OSError; after that the term is spoilt.
         """
         # Contiguous and in this machine's byte order. A quantizer's integers need not be either.
         own = np.ascontiguousarray(chunks, np.int32), np.ascontiguousarray(flags, np.uint16)
@@ -179,30 +174,28 @@ class SwitchTransport:
                 scaling.forget()
             raise
         finally:
-            for each in (self._numpy, self._turns):
+            for each in (self._numpy, self._rounds):
                 each.stop()
-            self._silent_before += self._silence(self._clock())
-            self._owed_since = math.inf
-        self._vain = max(0, self._vain - 1)
+            self._silence.end_exchange(self._clock())
+        self._silence.succeed()
         return result
 
     def _run(self, operation: Operation, inspect: Callable[[], None]) -> None:
         window, now = self._window, self._clock()
-        self._due = self._looked_at = now
+        self._lateness.restart(now)
         self._outgoing["operation"] = operation
         self._progress_at = now
-        self._absent[:] = 0
-        self._gone = {}
+        self._missing.begin_exchange()
         self._probes.restart(now)
         while window.remaining:
-            if self._take_turn():
+            if self._run_round():
                 inspect()
             if window.remaining:
                 self._continue(self._clock())
 
     def progressed(self) -> None:
         """Forgive the switch's silence, because the job goes on by another path."""
-        self._silent_before = 0.0
+        self._silence.forget()
 
     def fill(self, progress: pb.Progress) -> None:
         """Fill in the progress of the exchange under way. Safe from any thread."""
@@ -213,76 +206,76 @@ class SwitchTransport:
         progress.window = self._congestion.size
         if window.remaining:
             chunk, slot, sequence = window.oldest()
-            progress.chunk, progress.slot = chunk, self._epoch.first_slot + slot
-            progress.sequence, progress.missing = sequence, self._missing
-        progress.silent_s = self._silent_before + self._silence(now)
+            progress.chunk, progress.slot = chunk, self._term.first_slot + slot
+            progress.sequence, progress.missing = sequence, self._missing.bitmap
+        progress.silent_s = self._silence.total(now)
 
     @property
     def _deadline(self) -> float:
         reminder = self._window.next_reminder(self._timer.timeout, _SLOWEST_REMINDER)
-        return min(self._probes.deadline, reminder, self._trouble_at)
+        return min(self._probes.deadline, reminder, self._report_at)
 
-    def _take_turn(self) -> bool:
+    @property
+    def _report_at(self) -> float:
+        return self._silence.report_at(self._probes.unanswered, self._timer.timeout)
+
+    def _run_round(self) -> bool:
         """Run an I/O round. Return whether it has brought the first chunk's result."""
         usual = self._timer.smoothed or self._timer.timeout
         seconds = min(_GATHERING * self._timer.queueing, _MOST_GATHERING)
-        self._due = self._deadline
-        terms = Terms(
+        deadline = self._deadline
+        self._lateness.expect(deadline)
+        limits = RoundLimits(
             most=self._congestion.size,
-            until=self._due,
+            until=deadline,
             pause=seconds if seconds >= _LEAST_GATHERING else 0.0,
-            round_began=self._congestion.round_began,
+            round_trip_began=self._congestion.round_trip_began,
             too_soon=_TOO_SOON * usual,
             reordering=_REORDERING * usual,
-            owed_since=self._owed_since,
+            owed_since=self._silence.owed_since,
             steady=self._congestion.steady,
         )
-        turn = self._turns.turn(terms)
-        self._owed_since = turn.owed_since
-        self._note_sent(turn)
-        self._note_results(turn)
-        if len(turn.others):
+        outcome = self._rounds.run(limits)
+        self._silence.owed_since = outcome.owed_since
+        self._note_sent(outcome)
+        self._note_results(outcome)
+        if len(outcome.others):
             # Read the switch's receipts before taking the results. Read the missing workers only
             # afterwards, and only for unfinished chunks: an answer may be older than the result.
-            others = turn.others
+            others = outcome.others
             pendings = self._numpy.ours(others, Kind.PENDING)
-            self._take_receipts(others, pendings, turn.now)
-            further = Turn(turn.now, self._owed_since, others[:0])
-            self._numpy.take(others, terms, further)
+            self._take_receipts(others, pendings, outcome.now)
+            further = RoundOutcome(outcome.now, self._silence.owed_since, others[:0])
+            self._numpy.take(others, limits, further)
             self._note_results(further)
-            self._take_missing(others, pendings, turn.now)
+            self._take_missing(others, pendings, outcome.now)
             self._take_stale(others, self._numpy.ours(others, Kind.STALE))
-            return turn.first or further.first
-        return turn.first
+            return outcome.first or further.first
+        return outcome.first
 
-    def _note_sent(self, turn: Turn) -> None:
-        if turn.limited:
+    def _note_sent(self, outcome: RoundOutcome) -> None:
+        if outcome.limited:
             self._congestion.limits()
-        if turn.sent:
-            self._probes.sent(turn.sent_at)
-            self._count_sent(turn.sent, turn.repetitions)
-        traffic = self.traffic
-        traffic.packets_received += turn.received
-        traffic.bytes_received += turn.received * self._frame_bytes
-        traffic.corrupted = self._link.corrupted
+        if outcome.sent:
+            self._probes.sent(outcome.sent_at)
+            self.traffic.count_sent(outcome.sent, outcome.repetitions, self._frame_bytes)
+        self.traffic.count_received(outcome.received, self._frame_bytes)
+        self.traffic.corrupted = self._link.corrupted
 
-    def _count_sent(self, packets: int, repetitions: int) -> None:
-        self.traffic.packets_sent += packets
-        self.traffic.bytes_sent += packets * self._frame_bytes
-        self.traffic.retransmissions += repetitions
-
-    def _note_results(self, turn: Turn) -> None:
+    def _note_results(self, outcome: RoundOutcome) -> None:
         """Update timers and congestion window from a round's results."""
-        if not turn.finished:
+        if not outcome.finished:
             return
-        self._owed_since = turn.owed_since
-        self._silent_before = 0.0
-        self._progress_at = self.result_at = turn.result_at
-        self._probes.restart(max(turn.sent_at, turn.result_at))
-        for round_trip in turn.round_trips:
+        self._silence.owed_since = outcome.owed_since
+        self._silence.forget()
+        self._progress_at = self.result_at = outcome.result_at
+        self._probes.restart(max(outcome.sent_at, outcome.result_at))
+        for round_trip in outcome.round_trips:
             self._timer.sample(round_trip)
-        self._congestion.delivered(turn.finished, turn.lost, self._window.newest, turn.result_at)
-        self.traffic.chunks += turn.finished
+        self._congestion.delivered(
+            outcome.finished, outcome.lost, self._window.newest, outcome.result_at
+        )
+        self.traffic.chunks += outcome.finished
 
     def _continue(self, now: float) -> None:
         """Mark due packets, send a probe after a silence, and give up if there is no hope."""
@@ -293,8 +286,9 @@ class SwitchTransport:
             most = min(1 << self._probes.unanswered, self._congestion.size)
             slots, chunks = self._window.probe(most, now)
             self._numpy.send(slots, chunks)
-            self._count_sent(len(slots), self._window.repetitions(slots))
-            self._owed_since = min(self._owed_since, now)
+            repetitions = self._window.repetitions(slots)
+            self.traffic.count_sent(len(slots), repetitions, self._frame_bytes)
+            self._silence.owe(now)
             self._probes.asked(now)
             if self._probes.unanswered == _OUTAGE:
                 self._congestion.silence()
@@ -302,36 +296,22 @@ class SwitchTransport:
 
     def _excuse(self, now: float) -> None:
         """Forgive the others' silence if this process did not run meanwhile."""
-        late = now - max(self._due, self._looked_at)
-        self._looked_at = now
-        if late > _LATE:
+        if late := self._lateness.look(now):
             self._progress_at = min(now, self._progress_at + late)
-            if self._owed_since < math.inf:
-                self._owed_since = min(now, self._owed_since + late)
+            self._silence.excuse(late, now)
 
     def _take_receipts(self, batch: Records, among: Indices, now: float) -> None:
         _, slots = self._numpy.accepted(batch, among)
         if slots.size:
-            self._heard()
+            self._silence.end()
             self._probes.answered(now)
             if (round_trip := self._window.had(slots, now)) is not None:
                 self._timer.sample(round_trip)
 
     def _take_missing(self, batch: Records, among: Indices, now: float) -> None:
         positions, slots = self._numpy.accepted(batch, among)
-        if not positions.size:
-            return
-        arrived = batch["workers"][positions]
-        self._absent[slots] = self._everybody & ~arrived
-        # The answer may be older than a departure, and the worker may have contributed before it
-        # left. If an answer comes long after the departure was known, and still lacks the
-        # contribution, it is missing.
-        departed = self._departures(now)
-        gone = {r for r in departed if now - self._left_at[r] > _DEPARTURE_SETTLES}
-        for bitmap in np.unique(arrived).tolist():
-            absent = {rank for rank in gone if not bitmap >> rank & 1}
-            if self._seat.workers - len(absent) < self._seat.fewest:
-                self._gone |= {rank: departed[rank] for rank in absent}
+        if positions.size:
+            self._missing.take(slots, batch["workers"][positions], self._job.departed(), now)
 
     def _take_stale(self, batch: Records, among: Indices) -> None:
         positions, _ = self._numpy.accepted(batch, among)
@@ -341,61 +321,14 @@ class SwitchTransport:
                 "again, or let its quorum be all workers"
             )
 
-    @property
-    def _missing(self) -> int:
-        """Return the workers that some chunk lacks, as a bitmap; all while no answer names them."""
-        return int(np.bitwise_or.reduce(self._absent)) or self._everybody
-
-    def _departures(self, now: float) -> Mapping[int, str]:
-        departed = self._stay.departed()
-        for rank in departed:
-            self._left_at.setdefault(rank, now)
-        return departed
-
-    def _heard(self) -> None:
-        self._owed_since = math.inf
-        self._silent_before = 0.0
-
-    def _silence(self, now: float) -> float:
-        """Return how long the switch has owed an answer, in this epoch. Safe from any thread."""
-        return max(0.0, now - self._owed_since)
-
     def _check(self, now: float) -> None:
-        self._stay.check()
-        silent = self._silence(now)
+        self._job.check()
+        self._missing.note_departures(self._job.departed(), now)
+        if now >= self._report_at:
+            self._silence.report()
+            self._job.trouble(f"the switch has not answered for {self._silence.now(now):.1f} s")
         stuck = now - self._progress_at
-        self._departures(now)
-        if now >= self._trouble_at:
-            self._in_trouble = True
-            self._stay.trouble(f"the switch has not answered for {silent:.1f} s")
-        silent += self._silent_before
-        self._forgiven = min(self._forgiven, silent) if self._stay.in_touch() else silent
-        patient = stuck <= self._patience.workers
-        if silent - self._forgiven > self._patience.switch or (silent > _SILENCE and not patient):
-            raise SwitchUnreachable(
-                f"the switch has not answered for {silent:.1f} s: is it running, "
-                "and does it still hold this job?"
-            )
-        if self._gone:
-            reasons = "; ".join(f"worker {rank}: {why}" for rank, why in self._gone.items())
-            raise WorkersMissing(f"the all-reduce cannot finish: {reasons}")
-        self._stay.waits(stuck, ranks_in(int(np.bitwise_or.reduce(self._absent))))
-        if not patient:
-            raise WorkersMissing(
-                f"no contribution from workers {ranks_in(self._missing)} for {stuck:.0f} s: "
-                "are they stuck, or do they call all-reduce less often?"
-            )
-
-    @property
-    def _trouble_at(self) -> float:
-        """Return the time at which the switch's silence becomes trouble; once an epoch."""
-        if self._in_trouble or self._probes.unanswered < _UNANSWERED:
-            return math.inf
-        # Double the limit in every further epoch, because a new one may not help.
-        tolerable = max(_SILENCE, _TIMEOUTS * self._timer.timeout)
-        return self._owed_since + tolerable * (1 << min(self._vain, _MOST_DOUBLINGS))
-
-
-def ranks_in(bitmap: int) -> list[int]:
-    """Return the ranks whose bits are set."""
-    return [rank for rank in range(bitmap.bit_length()) if bitmap >> rank & 1]
+        self._silence.check(now, stuck, self._timeouts, in_touch=self._job.in_touch())
+        self._missing.check_departures()
+        self._job.waits(stuck, self._missing.known)
+        self._missing.check_wait(stuck, self._timeouts)

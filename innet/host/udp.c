@@ -1,8 +1,9 @@
-// The connection to the switch: a connected UDP socket, with many packets in a call.
+/* The connection to the switch: a connected UDP socket, with many packets in a call. */
 
 #define _GNU_SOURCE
 #include <errno.h>
 #include <math.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -10,145 +11,147 @@
 
 #include "fastpath.h"
 
-enum { MESSAGES = 64, MOST_BYTES = 65000, UDP_SEGMENT_OPTION = 103, UDP_GRO_OPTION = 104, UDP_LEVEL = 17 };
+/* ---- time ------------------------------------------------------------------------------------ */
 
-// ---- time -------------------------------------------------------------------------------------
-
-static struct timespec timespec_of(double seconds) {
+static struct timespec timespec_of(double seconds)
+{
     double whole = floor(seconds);
-    return (struct timespec) {(time_t) whole, (long) ((seconds - whole) * 1e9)};
+    return (struct timespec){(time_t)whole, (long)((seconds - whole) * 1e9)};
 }
 
-double innet_now(void *context) {
-    (void) context;
+double innet_now(void *context)
+{
+    (void)context;
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double) now.tv_sec + 1e-9 * (double) now.tv_nsec;
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-void innet_pause(void *context, double seconds) {
-    (void) context;
+void innet_pause(void *context, double seconds)
+{
+    (void)context;
     struct timespec time = timespec_of(seconds);
     nanosleep(&time, NULL);
 }
 
-int innet_wait(void *context, double seconds) {
+int innet_wait(void *context, double seconds)
+{
     const struct udp_socket *udp = context;
-    struct pollfd ends[] = {{udp->descriptor, POLLIN, 0}, {udp->bell, POLLIN, 0}};
+    struct pollfd ends[] = {{udp->descriptor, POLLIN, 0}, {udp->waker, POLLIN, 0}};
     struct timespec time = timespec_of(seconds > 0 ? seconds : 0);
-    if (ppoll(ends, 2, seconds < 1e9 ? &time : NULL, NULL) <= 0 || !ends[1].revents) {
+    if (ppoll(ends, 2, seconds < 1e9 ? &time : NULL, NULL) <= 0 || !ends[1].revents)
         return 0;
-    }
-    uint64_t rung;
-    return read(udp->bell, &rung, sizeof rung) == sizeof rung;
+    uint64_t count;
+    return read(udp->waker, &count, sizeof count) == sizeof count;
 }
 
-// ---- send -------------------------------------------------------------------------------------
+/* ---- send ------------------------------------------------------------------------------------ */
 
-// Nobody listens at the other end, or there is no room: the packets are lost, as on a wire.
-static int is_loss(int number) {
+/* Nobody listens at the other end, or there is no room: the packets are lost, as on a wire. */
+static int is_loss(int number)
+{
     return number == ECONNREFUSED || number == EHOSTUNREACH || number == ENETUNREACH
-        || number == EHOSTDOWN || number == EAGAIN || number == ENOBUFS;
+           || number == EHOSTDOWN || number == EAGAIN || number == ENOBUFS;
 }
 
-static int send_one(int descriptor, const uint8_t *packets, size_t bytes, uint16_t segment) {
+static int send_one(int descriptor, const uint8_t *packets, size_t bytes, uint16_t segment)
+{
     _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof segment)] = {0};
-    struct iovec vector = {(void *) packets, bytes};
+    struct iovec vector = {(void *)packets, bytes};
     struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1};
     if (segment) {
         message.msg_control = control;
         message.msg_controllen = sizeof control;
         struct cmsghdr *option = CMSG_FIRSTHDR(&message);
-        *option = (struct cmsghdr) {
-            .cmsg_level = UDP_LEVEL, .cmsg_type = UDP_SEGMENT_OPTION,
-            .cmsg_len = CMSG_LEN(sizeof segment)};
+        *option = (struct cmsghdr){.cmsg_level = IPPROTO_UDP,
+                                   .cmsg_type = UDP_SEGMENT,
+                                   .cmsg_len = CMSG_LEN(sizeof segment)};
         memcpy(CMSG_DATA(option), &segment, sizeof segment);
     }
-    if (sendmsg(descriptor, &message, 0) >= 0 || is_loss(errno)) {
+    if (sendmsg(descriptor, &message, 0) >= 0 || is_loss(errno))
         return 0;
-    }
     return errno;
 }
 
-int innet_send(void *context, const uint8_t *packets, size_t count, size_t bytes) {
+int innet_send(void *context, const uint8_t *packets, size_t count, size_t bytes)
+{
     struct udp_socket *udp = context;
-    size_t most = MOST_BYTES / bytes < MESSAGES ? MOST_BYTES / bytes : MESSAGES;
+    size_t most = MOST_SENT_BYTES / bytes < MOST_SEGMENTS ? MOST_SENT_BYTES / bytes : MOST_SEGMENTS;
     while (count) {
         size_t some = udp->segmenting && most > 1 ? (count < most ? count : most) : 1;
-        int number = send_one(udp->descriptor, packets, some * bytes, some > 1 ? (uint16_t) bytes : 0);
+        int number =
+            send_one(udp->descriptor, packets, some * bytes, some > 1 ? (uint16_t)bytes : 0);
         if (some > 1 && (number == EINVAL || number == EIO || number == EOPNOTSUPP)) {
-            udp->segmenting = 0;  // the kernel or the device cannot: send one by one
+            udp->segmenting = 0; /* the kernel or the device cannot: send one by one */
             continue;
         }
-        if (number) {
+        if (number)
             return number;
-        }
         packets += some * bytes;
         count -= some;
     }
     return 0;
 }
 
-// ---- receive ----------------------------------------------------------------------------------
+/* ---- receive --------------------------------------------------------------------------------- */
 
-static size_t segment_of(struct msghdr *message, size_t bytes) {
+static size_t segment_of(struct msghdr *message, size_t bytes)
+{
     for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c)) {
-        if (c->cmsg_level == UDP_LEVEL && c->cmsg_type == UDP_GRO_OPTION) {
+        if (c->cmsg_level == IPPROTO_UDP && c->cmsg_type == UDP_GRO) {
             int segment;
             memcpy(&segment, CMSG_DATA(c), sizeof segment);
-            return segment > 0 ? (size_t) segment : bytes;
+            return segment > 0 ? (size_t)segment : bytes;
         }
     }
     return bytes;
 }
 
-static int is_intact(const struct format *format, const uint8_t *packet) {
+static int is_intact(const struct format *format, const uint8_t *packet)
+{
     const uint8_t *sender = format->sender;
-    for (size_t part = 0; part < format->checked; sender += format->sizes[part++]) {
-        if (memcmp(packet + format->places[part], sender, format->sizes[part])) {
+    for (size_t part = 0; part < format->checked; sender += format->sizes[part++])
+        if (memcmp(packet + format->places[part], sender, format->sizes[part]))
             return 0;
-        }
-    }
     const uint8_t *header = packet + format->front;
     uint64_t sum = format->base + word_sum(header, format->words, format->weights);
-    return sum >> 32 == word_at(header, AT_CHECK / 4);
+    return sum >> 32 == word_at(header + AT_CHECK);
 }
 
-// Receives up to MESSAGES datagrams, each into `room` bytes of `buffer`. Leaves the intact packets of the
-// right size at the buffer's beginning, in order.
+/* Receives up to MESSAGES datagrams, each into `room` bytes of `buffer`. Leaves the intact packets of the
+ * right size at the buffer's beginning, in order. */
 int innet_receive(void *context, uint8_t *buffer, size_t room, const struct format *format,
-                  struct arrivals *arrivals) {
+                  struct arrivals *arrivals)
+{
     const struct udp_socket *udp = context;
     struct mmsghdr messages[MESSAGES];
     struct iovec vectors[MESSAGES];
     _Alignas(struct cmsghdr) char control[MESSAGES][CMSG_SPACE(sizeof(int))];
     for (size_t i = 0; i < MESSAGES; i++) {
-        vectors[i] = (struct iovec) {buffer + i * room, room};
-        messages[i].msg_hdr = (struct msghdr) {
-            .msg_iov = &vectors[i], .msg_iovlen = 1,
-            .msg_control = control[i], .msg_controllen = sizeof control[i]};
+        vectors[i] = (struct iovec){buffer + i * room, room};
+        messages[i].msg_hdr = (struct msghdr){.msg_iov = &vectors[i],
+                                              .msg_iovlen = 1,
+                                              .msg_control = control[i],
+                                              .msg_controllen = sizeof control[i]};
     }
-    *arrivals = (struct arrivals) {0};
+    *arrivals = (struct arrivals){0};
     int count = recvmmsg(udp->descriptor, messages, MESSAGES, MSG_DONTWAIT, NULL);
-    if (count < 0) {
+    if (count < 0)
         return errno != EAGAIN && is_loss(errno) ? 0 : errno;
-    }
     uint8_t *end = buffer;
     for (int i = 0; i < count; i++) {
         size_t bytes = messages[i].msg_len;
-        if (segment_of(&messages[i].msg_hdr, bytes) != format->bytes) {
+        if (segment_of(&messages[i].msg_hdr, bytes) != format->bytes)
             continue;
-        }
         const uint8_t *packet = vectors[i].iov_base;
-        // The last packet of a datagram may be cut short. Such a packet is not one of ours.
+        /* The last packet of a datagram may be cut short. Such a packet is not one of ours. */
         for (; bytes >= format->bytes; bytes -= format->bytes, packet += format->bytes) {
             if (!is_intact(format, packet)) {
                 arrivals->corrupted++;
                 continue;
             }
-            if (end != packet) {
+            if (end != packet)
                 memmove(end, packet, format->bytes);
-            }
             end += format->bytes;
             arrivals->packets++;
         }

@@ -4,7 +4,7 @@ It is pure logic over numpy arrays, without sockets or clock. Each call handles 
 packets.
 
 Chunk c of an exchange goes through slot c mod S. Every use of a slot has the slot's next sequence
-number, starting at 1 in each epoch. A slot's next chunk starts only when the result before it has
+number, starting at 1 in each term. A slot's next chunk starts only when the result before it has
 arrived. That is why two copies in the switch are enough.
 
 A chunk is *due* until it is sent, and then *flying* until its result arrives. It becomes due again
@@ -14,6 +14,7 @@ chunks prove no loss. Such a chunk is sent again after a time of its own, in cas
 lost.
 """
 
+import enum
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,17 @@ import numpy.typing as npt
 Indices = npt.NDArray[np.int64]
 Times = npt.NDArray[np.float64]
 
-_DONE, _DUE, _FLYING, _HAD = range(4)
+
+class SlotState(enum.IntEnum):
+    """The state of a slot's chunk."""
+
+    DONE = 0  # there is no chunk to send
+    DUE = 1  # to be sent, for the first time or again
+    FLYING = 2  # sent, without a result so far
+    HAD = 3  # the switch has said that it has the contribution
+
+
+_DONE, _DUE, _FLYING, _HAD = map(int, SlotState)
 _LAST_SEQUENCE = 2**32 - 1
 _MOST_CHUNKS = 2**31  # of one exchange: more than the largest tensor of an agent has
 _MOST_DOUBLINGS = 16
@@ -187,7 +198,7 @@ class Window:
         return int(self._chunk[slot]), slot, int(self.sequence[slot])
 
     @property
-    def waiting(self) -> bool:
+    def has_due(self) -> bool:
         """Return whether a chunk is due."""
         return bool((self._state == _DUE).any())
 
@@ -197,7 +208,7 @@ class Window:
 
     @property
     def exhausted(self) -> bool:
-        """Return whether the next exchange might wrap sequence numbers: a new epoch is needed."""
+        """Return whether the next exchange might wrap sequence numbers: a new term is needed."""
         return bool(self.sequence.max(initial=0) > _LAST_SEQUENCE - _MOST_CHUNKS)
 
     def _send(self, slots: Indices, now: float) -> tuple[Indices, Indices]:

@@ -7,11 +7,11 @@ import math
 from dataclasses import dataclass
 
 from innet.errors import UsageError
-from innet.model.links import Link
+from innet.model.links import LinkModel
 
 
 @dataclass(frozen=True)
-class Slots:
+class SlotParameters:
     """The limits of the slot protocol: see docs/slot-protocol.md."""
 
     slots: int = 512
@@ -31,7 +31,7 @@ class Slots:
         return max(1, math.ceil(n / (4 * self.lanes)))
 
 
-def ring(p: int, n: float, link: Link, segments: int = 1) -> float:
+def ring(p: int, n: float, link: LinkModel, segments: int = 1) -> float:
     """Return the time of a ring all-reduce: Li et al., equation (5), and (6) with L `segments`.
 
     2 (p-1) L α + 2 (p-1)/p n β + (p-1)/p n γ + L S
@@ -41,7 +41,7 @@ def ring(p: int, n: float, link: Link, segments: int = 1) -> float:
     return latency + 2 * share * link.beta + share * link.gamma
 
 
-def server(p: int, n: float, link: Link) -> float:
+def server(p: int, n: float, link: LinkModel) -> float:
     """Return the time of a parameter server that serves one worker after the other.
 
     It is 2 p (α + n β) + p n γ + S. You et al., section 6.1.1, have P (α + |W| β) each way, which
@@ -50,7 +50,7 @@ def server(p: int, n: float, link: Link) -> float:
     return 2 * p * (link.alpha + n * link.beta) + p * n * link.gamma + link.sync
 
 
-def tree(p: int, n: float, link: Link) -> float:
+def tree(p: int, n: float, link: LinkModel) -> float:
     """Return the time up and down a binomial tree: ceil(log2 p) (2 (α + n β) + n γ) + S.
 
     You et al., section 6.1.1, have log P (α + |W| β) each way.
@@ -59,7 +59,7 @@ def tree(p: int, n: float, link: Link) -> float:
     return depth * (2 * (link.alpha + n * link.beta) + n * link.gamma) + link.sync
 
 
-def switch(n: float, link: Link, slots: Slots, hops: int = 1) -> float:
+def switch(n: float, link: LinkModel, slots: SlotParameters, hops: int = 1) -> float:
     """Return the time of an all-reduce in the switch, for any number of workers. Exact without loss.
 
     Chunks go out and come back at the same time. A chunk's round trip over `hops` links each way,
@@ -71,7 +71,7 @@ def switch(n: float, link: Link, slots: Slots, hops: int = 1) -> float:
         floor((c - 1) / s) R + r f β + R   else
     """
     if hops < 1:
-        raise UsageError(f"{hops} hops: there is one link at least")
+        raise UsageError(f"{hops} hops: give at least 1")
     frame = slots.frame * link.beta
     chunks = slots.chunks(n)
     round_trip = 2 * hops * (link.alpha + frame)
@@ -81,7 +81,7 @@ def switch(n: float, link: Link, slots: Slots, hops: int = 1) -> float:
     return (rounds + 1) * round_trip + rest * frame + link.sync
 
 
-def hierarchy(n: float, link: Link, slots: Slots) -> float:
+def hierarchy(n: float, link: LinkModel, slots: SlotParameters) -> float:
     """Return the time with racks' switches below a root switch, all over links of the same kind.
 
     A rack's switch sends one frame up for every frame that each of its workers sends. So the links

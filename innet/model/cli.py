@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Column, Table
 
-from innet.console import console
 from innet.errors import UsageError
-from innet.model.all_reduce import Slots
-from innet.model.links import Link, parse_amount, parse_link, parse_range, parse_time
-from innet.model.predict import Prediction, Training, hides_up_to, predictions
+from innet.model.all_reduce import SlotParameters
+from innet.model.links import LinkModel, parse_amount, parse_link, parse_range, parse_time
+from innet.model.predict import Prediction, Workload, max_workers_hidden, predictions
+from innet.terminal.console import console
+from innet.terminal.tables import folding_table
 
 app = typer.Typer(
     no_args_is_help=True, help="Predict the time that training takes, by formula and simulation."
@@ -65,21 +65,23 @@ def predict(
 ) -> None:
     """Print the fastest algorithm and transport, and how far communication hides."""
     counts = parse_range(workers)
-    training = Training(
+    workload = Workload(
         parse_amount(size, "--model-size"),
         parse_time(compute, "--compute"),
         parse_time(update, "--update"),
     )
-    if not training.compute + training.update > 0:
-        raise UsageError("--compute 0: the models are of training, which computes something")
-    line = _fitted(fitted) if fitted else _link(link, latency, gamma)
-    window = Slots(slots, lanes)
-    found = {count: predictions(count, training, line, window, rack) for count in counts}
+    if not workload.compute + workload.update > 0:
+        raise UsageError(
+            "--compute 0: the models need an iteration that takes time; give more than 0"
+        )
+    chosen = _fitted(fitted) if fitted else _link(link, latency, gamma)
+    window = SlotParameters(slots, lanes)
+    found = {count: predictions(count, workload, chosen, window, rack) for count in counts}
     if as_json:
         rows = [asdict(one) for each in found.values() for one in each]
         sys.stdout.write(json.dumps(rows) + "\n")
     else:
-        _print(found, training, line, window, rack)
+        _print(found, workload, chosen, window, rack)
     if plot:
         from innet.model.plot import efficiencies
 
@@ -128,17 +130,17 @@ def simulate_slots(
     as_json: AsJson = False,
 ) -> None:
     """Simulate one all-reduce through the switch, packet by packet."""
-    from innet.model.simulate import Line, Scenario, simulate
+    from innet.model.simulate import Scenario, SimulatedLink, simulate
 
-    through = parse_link(link, parse_time(latency, "--latency"))
-    line = Line(8 / through.beta, through.alpha, loss)
+    chosen = parse_link(link, parse_time(latency, "--latency"))
+    simulated = SimulatedLink(8 / chosen.beta, chosen.alpha, loss)
     bytes_ = parse_amount(size, "--model-size")
     outcome = simulate(
         Scenario(
             workers,
             bytes_,
-            line,
-            Slots(slots, lanes),
+            simulated,
+            SlotParameters(slots, lanes),
             racks,
             timeout=parse_time(timeout, "--timeout"),
             seed=seed,
@@ -154,15 +156,15 @@ def simulate_slots(
     )
 
 
-def _link(name: str, latency: str, gamma: str) -> Link:
+def _link(name: str, latency: str, gamma: str) -> LinkModel:
     link = parse_link(name, parse_time(latency, "--latency"))
     speed = parse_amount(gamma, "--gamma")
-    return Link(link.alpha, link.beta, 1 / speed if speed else 0.0)
+    return LinkModel(link.alpha, link.beta, 1 / speed if speed else 0.0)
 
 
-def _fitted(path: Path) -> Link:
+def _fitted(path: Path) -> LinkModel:
     try:
-        return Link(**json.loads(path.read_text()))
+        return LinkModel(**json.loads(path.read_text()))
     except (OSError, ValueError, TypeError) as problem:
         raise UsageError(
             f"cannot read a link from {path}: {problem}; innet model fit --output writes one"
@@ -170,9 +172,13 @@ def _fitted(path: Path) -> Link:
 
 
 def _print(
-    found: dict[int, list[Prediction]], training: Training, link: Link, slots: Slots, rack: int
+    found: dict[int, list[Prediction]],
+    workload: Workload,
+    link: LinkModel,
+    slots: SlotParameters,
+    rack: int,
 ) -> None:
-    table = Table(*(Column(name, overflow="fold") for name in _COLUMNS))
+    table = folding_table(*_COLUMNS)
     for count, each in found.items():
         best = each[0]
         d_sync = min(one.seconds for one in each if one.algorithm == "d-sync")
@@ -184,7 +190,7 @@ def _print(
         )  # fmt: skip
     _out.print(table)
     for transport in dict.fromkeys(one.transport for each in found.values() for one in each):
-        last = hides_up_to(transport, list(found), training, link, slots, rack)
+        last = max_workers_hidden(transport, list(found), workload, link, slots, rack)
         where = f"up to {last} workers" if last else "nowhere in this range"
         _out.print(f"Pipe-SGD hides communication over {transport} {where}.")
 

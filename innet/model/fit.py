@@ -22,7 +22,7 @@ import numpy as np
 
 from innet.errors import UsageError
 from innet.model import all_reduce
-from innet.model.links import Link
+from innet.model.links import LinkModel
 
 _TRANSPORTS = {"ring": all_reduce.ring, "tree": all_reduce.tree, "server": all_reduce.server}
 
@@ -31,7 +31,7 @@ _TRANSPORTS = {"ring": all_reduce.ring, "tree": all_reduce.tree, "server": all_r
 class Fit:
     """A link and its error: the root of the mean squared relative error over the measurements."""
 
-    link: Link
+    link: LinkModel
     error: float
     measurements: int
 
@@ -48,7 +48,7 @@ def fit(measurements: dict[str, Any]) -> Fit:
     matrix = np.array(rows) * weights[:, None]
     found = _not_negative(matrix, np.ones(len(rows)))
     error = float(np.sqrt(np.mean((matrix @ found - 1) ** 2)))
-    return Fit(Link(*(float(each) for each in found)), error, len(rows))
+    return Fit(LinkModel(*(float(each) for each in found)), error, len(rows))
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def _rows(measurements: dict[str, Any]) -> tuple[list[list[float]], list[float]]
     """Return the factors of (α, β, γ, S) in every measurement, and the measured seconds."""
     rows: list[list[float]] = []
     seconds: list[float] = []
-    units = [Link(1, 0), Link(0, 1), Link(0, 0, 1), Link(0, 0, 0, 1)]
+    units = [LinkModel(1, 0), LinkModel(0, 1), LinkModel(0, 0, 1), LinkModel(0, 0, 0, 1)]
     try:
         for each in measurements.get("transfers", []):
             rows.append([1.0, float(each["bytes"]), 0.0, 0.0])

@@ -18,7 +18,7 @@ def pipelined_ideal(
 ) -> float:
     """Return equation (3), Pipe-SGD with unlimited resources: T / K (l_up + l_comp + l_comm)."""
     if depth < 1:
-        raise UsageError(f"K={depth}: an update depends on the last gradient, K=1, or on an older")
+        raise UsageError(f"K={depth}: the depth of the pipeline has to be at least 1")
     return iterations / depth * (update + compute + communicate)
 
 

@@ -14,7 +14,7 @@ _FRACTIONS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 
 @dataclass(frozen=True)
-class Link:
+class LinkModel:
     """A link that takes `alpha` + n `beta` seconds for a message of n bytes between two nodes."""
 
     alpha: float
@@ -32,10 +32,10 @@ class Link:
                 raise UsageError(f"{name} is {getattr(self, name)}: times cannot be negative")
 
 
-TABLE_2 = {
-    "fdr": Link(0.7e-6, 0.2e-9),
-    "qdr": Link(1.2e-6, 0.3e-9),
-    "ne020": Link(7.2e-6, 0.9e-9),
+SC17_TABLE_2 = {
+    "fdr": LinkModel(0.7e-6, 0.2e-9),
+    "qdr": LinkModel(1.2e-6, 0.3e-9),
+    "ne020": LinkModel(7.2e-6, 0.9e-9),
 }
 """You, Buluç and Demmel, SC17, Table 2: Mellanox 56 Gb/s FDR IB, Intel 40 Gb/s QDR IB, Intel 10GbE NE020.
 
@@ -45,14 +45,14 @@ the links' rates.
 """
 
 
-def parse_link(text: str, latency: float) -> Link:
+def parse_link(text: str, latency: float) -> LinkModel:
     """Return a link by name (``fdr``, ``qdr``, ``ne020``) or by bits per second, as in ``10G``."""
-    if text.lower() in TABLE_2:
-        return TABLE_2[text.lower()]
+    if text.lower() in SC17_TABLE_2:
+        return SC17_TABLE_2[text.lower()]
     rate = parse_amount(text, "--link")
     if rate <= 0:
-        raise UsageError(f"--link {text}: a link has to carry something")
-    return Link(alpha=latency, beta=8 / rate)
+        raise UsageError(f"--link {text}: give a rate above 0")
+    return LinkModel(alpha=latency, beta=8 / rate)
 
 
 def parse_amount(text: str, option: str) -> float:

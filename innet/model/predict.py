@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from innet.model import all_reduce, iteration
-from innet.model.all_reduce import Slots
-from innet.model.links import Link
+from innet.model.all_reduce import SlotParameters
+from innet.model.links import LinkModel
 
 ALGORITHMS = {
     "d-sync": iteration.synchronous,
@@ -15,8 +15,8 @@ ALGORITHMS = {
 
 
 @dataclass(frozen=True)
-class Training:
-    """A training: bytes of the model, and seconds of a worker's iteration alone."""
+class Workload:
+    """A workload: bytes of the model, and seconds of a worker's iteration alone."""
 
     size: float
     compute: float
@@ -44,10 +44,10 @@ class Prediction:
 
 
 def communication(
-    workers: int, training: Training, link: Link, slots: Slots, rack: int
+    workers: int, workload: Workload, link: LinkModel, slots: SlotParameters, rack: int
 ) -> dict[str, float]:
     """Return the seconds of one all-reduce, by transport; with a hierarchy if one rack is too small."""
-    n = training.size
+    n = workload.size
     seconds = {
         "server": all_reduce.server(workers, n, link),
         "tree": all_reduce.tree(workers, n, link),
@@ -61,29 +61,34 @@ def communication(
 
 
 def predictions(
-    workers: int, training: Training, link: Link, slots: Slots, rack: int = 32
+    workers: int, workload: Workload, link: LinkModel, slots: SlotParameters, rack: int = 32
 ) -> list[Prediction]:
     """Return all combinations by time, and by communication if they are equally fast."""
-    alone = training.update + training.compute
+    alone = workload.update + workload.compute
     found = [
         Prediction(
             workers, algorithm, transport, seconds, communicate, seconds - alone, alone / seconds
         )
-        for transport, communicate in communication(workers, training, link, slots, rack).items()
+        for transport, communicate in communication(workers, workload, link, slots, rack).items()
         for algorithm, model in ALGORITHMS.items()
-        for seconds in [model(1, training.update, training.compute, communicate)]
+        for seconds in [model(1, workload.update, workload.compute, communicate)]
     ]
     return sorted(found, key=lambda one: (one.seconds, one.communicate))
 
 
-def hides_up_to(
-    transport: str, counts: list[int], training: Training, link: Link, slots: Slots, rack: int
+def max_workers_hidden(
+    transport: str,
+    counts: list[int],
+    workload: Workload,
+    link: LinkModel,
+    slots: SlotParameters,
+    rack: int,
 ) -> int | None:
     """Return the largest of `counts` for which Pipe-SGD hides the communication, or None."""
     hidden = [
         one.workers
         for workers in counts
-        for one in predictions(workers, training, link, slots, rack)
+        for one in predictions(workers, workload, link, slots, rack)
         if one.transport == transport and one.algorithm == "pipe-sgd" and one.hidden
     ]
     return max(hidden, default=None)

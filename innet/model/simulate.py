@@ -22,11 +22,11 @@ from functools import partial
 from typing import Any
 
 from innet.errors import UsageError
-from innet.model.all_reduce import Slots
+from innet.model.all_reduce import SlotParameters
 
 
 @dataclass(frozen=True)
-class Line:
+class SimulatedLink:
     """A link, each way: bits per second, seconds of delay, and the share of packets that get lost.
 
     After a pause, `burst` bytes leave at once. This is the bucket of Linux's tbf, which limits
@@ -45,11 +45,11 @@ class Scenario:
 
     workers: int
     size: float
-    line: Line
-    slots: Slots = field(default_factory=Slots)
+    link: SimulatedLink
+    slots: SlotParameters = field(default_factory=SlotParameters)
     racks: int = 1
-    """If there are several, `uplink` lines join the racks' switches to a switch above them."""
-    uplink: Line | None = None
+    """If there are several, `uplink` links join the racks' switches to a switch above them."""
+    uplink: SimulatedLink | None = None
     starts: tuple[float, ...] = ()
     """The start of every worker, in seconds; by default all start at 0."""
     timeout: float = 1e-3
@@ -59,21 +59,25 @@ class Scenario:
     def __post_init__(self) -> None:
         if self.workers < 1 or self.racks < 1 or self.workers % self.racks:
             raise UsageError(
-                f"{self.workers} workers in {self.racks} racks: every rack takes the same number"
+                f"{self.workers} workers in {self.racks} racks: every rack needs the same number"
             )
-        for line in (self.line, self.uplink or self.line):
-            if line.rate <= 0 or min(line.delay, line.burst) < 0 or not 0 <= line.loss < 1:
+        for link in (self.link, self.uplink or self.link):
+            if link.rate <= 0 or min(link.delay, link.burst) < 0 or not 0 <= link.loss < 1:
                 raise UsageError(
-                    f"{line}: rate above 0, delay and burst from 0 on, loss from 0 to below 1"
+                    f"a link with rate {link.rate}, delay {link.delay}, burst {link.burst} and loss "
+                    f"{link.loss}: the rate has to be above 0, delay and burst must not be negative, "
+                    "and the loss has to be from 0 to below 1"
                 )
         if self.starts and len(self.starts) != self.workers:
-            raise UsageError(f"{len(self.starts)} starts for {self.workers} workers")
+            raise UsageError(
+                f"{len(self.starts)} starts for {self.workers} workers: give one for each"
+            )
         if self.timeout <= 0:
-            raise UsageError(f"timeout {self.timeout}: it has to be above zero")
+            raise UsageError(f"timeout {self.timeout}: give one above zero")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SimulationResult:
     """The result of a simulation. The counts of packets are over all workers.
 
     `seconds` is the time until the last worker has all results.
@@ -90,7 +94,7 @@ class Outcome:
         return 8 * size / self.seconds
 
 
-def simulate(scenario: Scenario) -> Outcome:
+def simulate(scenario: Scenario) -> SimulationResult:
     """Run the scenario to its end."""
     return _Simulation(scenario).run()
 
@@ -103,7 +107,7 @@ class _Simulation:
         self.slots = scenario.slots.slots
         self.chunks = scenario.slots.chunks(scenario.size)
         self.bits = 8 * scenario.slots.frame
-        self.lossy = bool(scenario.line.loss or (scenario.uplink or scenario.line).loss)
+        self.lossy = bool(scenario.link.loss or (scenario.uplink or scenario.link).loss)
         self.random = random.Random(scenario.seed)  # noqa: S311 - a simulation's
         self.now = 0.0
         self.sent = self.repeated = self.lost = 0
@@ -111,81 +115,83 @@ class _Simulation:
         self._scheduled = 0
         self.unfinished = 0
 
-    def at(self, time: float, call: Callable[[int], None], chunk: int) -> None:
+    def schedule(self, time: float, call: Callable[[int], None], chunk: int) -> None:
         """Schedule a call. Calls for the same time run in the order of scheduling."""
         self._scheduled += 1
         heapq.heappush(self._events, (time, self._scheduled, call, chunk))
 
-    def run(self) -> Outcome:
+    def run(self) -> SimulationResult:
         """Run until all workers have all results."""
         self._build()
         while self.unfinished:
             self.now, _, call, chunk = heapq.heappop(self._events)
             call(chunk)
-        return Outcome(self.now, self.sent, self.repeated, self.lost, self._scheduled)
+        return SimulationResult(self.now, self.sent, self.repeated, self.lost, self._scheduled)
 
     def _build(self) -> None:
         scenario = self.scenario
         starts = scenario.starts or (0.0,) * scenario.workers
         size = scenario.workers // scenario.racks
         racks = [tuple(sorted(starts[at : at + size])) for at in range(0, scenario.workers, size)]
-        uplink = scenario.uplink or scenario.line
-        root = _Switch(self) if scenario.racks > 1 else None
-        for rack, alike in _alike(racks, scenario.line.loss or uplink.loss):
-            switch = _Switch(self)
+        uplink = scenario.uplink or scenario.link
+        root = _SimulatedSwitch(self) if scenario.racks > 1 else None
+        for rack, count in _grouped(racks, scenario.link.loss or uplink.loss):
+            switch = _SimulatedSwitch(self)
             if root:
-                switch.join(root, uplink, alike)
-            for start, workers in _alike(rack, scenario.line.loss):
-                worker = _Worker(self, switch, scenario.line, alike * workers)
-                self.at(start, worker.begin, 0)
+                switch.connect_up(root, uplink, count)
+            for start, workers in _grouped(rack, scenario.link.loss):
+                worker = _SimulatedWorker(self, switch, scenario.link, count * workers)
+                self.schedule(start, worker.start, 0)
                 self.unfinished += 1
 
 
-def _alike(given: Sequence[Any], loss: float) -> list[tuple[Any, int]]:
+def _grouped(given: Sequence[Any], loss: float) -> list[tuple[Any, int]]:
     """Return each distinct item and its count; with loss, each item with a count of 1."""
     return [(each, 1) for each in given] if loss else list(Counter(given).items())
 
 
-class _Pipe:
-    """One direction of a line. It sends one packet after the other, and then delays or loses it."""
+class _Channel:
+    """One direction of a link. It sends one packet after the other, and then delays or loses it."""
 
-    def __init__(self, simulation: _Simulation, line: Line, alike: int) -> None:
-        self._simulation, self._line, self._alike = simulation, line, alike
-        self._takes = simulation.bits / line.rate
-        self._ahead = 8 * line.burst / line.rate
+    def __init__(self, simulation: _Simulation, link: SimulatedLink, count: int) -> None:
+        self._simulation, self._link, self._count = simulation, link, count
+        self._frame_time = simulation.bits / link.rate
+        self._burst_time = 8 * link.burst / link.rate
         self._free = -math.inf
 
     def carry(self, deliver: Callable[[int], None], chunk: int) -> None:
         """Send a packet now."""
         simulation = self._simulation
-        self._free = max(self._free, simulation.now - self._ahead) + self._takes
-        if self._line.loss and simulation.random.random() < self._line.loss:
-            simulation.lost += self._alike
+        self._free = max(self._free, simulation.now - self._burst_time) + self._frame_time
+        if self._link.loss and simulation.random.random() < self._link.loss:
+            simulation.lost += self._count
         else:
             left = max(self._free, simulation.now)
-            simulation.at(left + self._line.delay, deliver, chunk)
+            simulation.schedule(left + self._link.delay, deliver, chunk)
 
 
-class _Switch:
+class _SimulatedSwitch:
     """A switch with its cells, its children, and its parent."""
 
     def __init__(self, simulation: _Simulation) -> None:
         self._simulation = simulation
-        self._below: list[tuple[_Worker | _Switch, _Pipe]] = []
+        self._children: list[tuple[_SimulatedWorker | _SimulatedSwitch, _Channel]] = []
         self._arrived: dict[int, set[int]] = {}  # by chunk without a result: its contributors
         self._done: set[int] = set()  # chunks with a result
-        self._up: Callable[[int], None] | None = None  # sends the rack's contribution
+        self._send_up: Callable[[int], None] | None = None  # sends the rack's contribution
 
-    def join(self, above: "_Switch", line: Line, alike: int) -> None:
+    def connect_up(self, above: "_SimulatedSwitch", link: SimulatedLink, count: int) -> None:
         """Attach this switch to the switch above it."""
-        self._up = above.way_up(self, line, alike)
+        self._send_up = above.attach(self, link, count)
 
-    def way_up(self, child: "_Worker | _Switch", line: Line, alike: int) -> Callable[[int], None]:
-        """Attach a child, which stands for `alike` nodes. Return its function to send a contribution."""
-        number = len(self._below)
-        self._below.append((child, _Pipe(self._simulation, line, alike)))
-        pipe = _Pipe(self._simulation, line, alike)
-        return partial(pipe.carry, partial(self._contribution, number))
+    def attach(
+        self, child: "_SimulatedWorker | _SimulatedSwitch", link: SimulatedLink, count: int
+    ) -> Callable[[int], None]:
+        """Attach a child, which stands for `count` nodes. Return its function to send a contribution."""
+        number = len(self._children)
+        self._children.append((child, _Channel(self._simulation, link, count)))
+        channel = _Channel(self._simulation, link, count)
+        return partial(channel.carry, partial(self._contribution, number))
 
     def result(self, chunk: int) -> None:
         """Take the result from above and send it to all children."""
@@ -194,15 +200,15 @@ class _Switch:
 
     def _contribution(self, number: int, chunk: int) -> None:
         if chunk in self._done:  # the result is in the cell: only the asking child gets it
-            child, pipe = self._below[number]
-            pipe.carry(child.result, chunk)
+            child, channel = self._children[number]
+            channel.carry(child.result, chunk)
             return
         arrived = self._arrived.setdefault(chunk, set())
-        complete = len(arrived) == len(self._below)
+        complete = len(arrived) == len(self._children)
         arrived.add(number)
-        if len(arrived) == len(self._below):
-            if self._up:
-                self._up(chunk)  # also for a repetition: either way may have lost it
+        if len(arrived) == len(self._children):
+            if self._send_up:
+                self._send_up(chunk)  # also for a repetition: either way may have lost it
             elif not complete:
                 self._finish(chunk)
 
@@ -211,30 +217,32 @@ class _Switch:
         self._done.add(chunk)
         # All children have sent this chunk, so none still asks for the slot's last but one.
         self._done.discard(chunk - 2 * self._simulation.slots)
-        for child, pipe in self._below:
-            pipe.carry(child.result, chunk)
+        for child, channel in self._children:
+            channel.carry(child.result, chunk)
 
 
-class _Worker:
+class _SimulatedWorker:
     """A worker with its slots and the chunks in flight."""
 
-    def __init__(self, simulation: _Simulation, switch: _Switch, line: Line, alike: int) -> None:
-        self._simulation, self._alike = simulation, alike
-        self._send = switch.way_up(self, line, alike)
-        self._flying: dict[int, float] = {}  # the time of each chunk's last transmission
-        self._missing = simulation.chunks
+    def __init__(
+        self, simulation: _Simulation, switch: _SimulatedSwitch, link: SimulatedLink, count: int
+    ) -> None:
+        self._simulation, self._count = simulation, count
+        self._send = switch.attach(self, link, count)
+        self._in_flight: dict[int, float] = {}  # the time of each chunk's last transmission
+        self._remaining = simulation.chunks
 
-    def begin(self, _: int) -> None:
+    def start(self, _: int) -> None:
         """Fill the slots."""
         for chunk in range(min(self._simulation.slots, self._simulation.chunks)):
             self._transmit(chunk)
 
     def result(self, chunk: int) -> None:
         """Take a result and use the slot for the next chunk."""
-        if self._flying.pop(chunk, None) is None:
+        if self._in_flight.pop(chunk, None) is None:
             return
-        self._missing -= 1
-        if not self._missing:
+        self._remaining -= 1
+        if not self._remaining:
             self._simulation.unfinished -= 1
         if chunk + self._simulation.slots < self._simulation.chunks:
             self._transmit(chunk + self._simulation.slots)
@@ -242,15 +250,15 @@ class _Worker:
     def overdue(self, chunk: int) -> None:
         """Send a chunk again if this is the timeout of its last transmission."""
         simulation = self._simulation
-        sent = self._flying.get(chunk)
+        sent = self._in_flight.get(chunk)
         if sent is not None and simulation.now >= sent + simulation.scenario.timeout:
-            simulation.repeated += self._alike
+            simulation.repeated += self._count
             self._transmit(chunk)
 
     def _transmit(self, chunk: int) -> None:
         simulation = self._simulation
-        simulation.sent += self._alike
-        self._flying[chunk] = simulation.now
+        simulation.sent += self._count
+        self._in_flight[chunk] = simulation.now
         self._send(chunk)
         if simulation.lossy:
-            simulation.at(simulation.now + simulation.scenario.timeout, self.overdue, chunk)
+            simulation.schedule(simulation.now + simulation.scenario.timeout, self.overdue, chunk)

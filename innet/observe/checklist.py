@@ -11,29 +11,29 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from innet import environment as names
-from innet import tls
-from innet.controller.client import connect
 from innet.errors import InnetError
 from innet.host.link import parse_endpoints
 from innet.host.links import links_of_all
-from innet.host.quantizers.choice import Choice
-from innet.native import check_libraries, find_compiler, open_cache
+from innet.host.quantizers.spec import QuantizerSpec
+from innet.machine import environment as names
+from innet.machine.sockets import SOCKET_BUFFER_BYTES, UDP_GRO, UDP_SEGMENT, enlarge_buffers
+from innet.native.compiler import check_libraries, find_compiler, open_cache
 from innet.observe import joining
 from innet.observe.findings import Finding, good, note, problem, warning
-from innet.observe.joining import Surroundings
+from innet.observe.joining import WorkerEnvironment
 from innet.observe.roles import Role
-from innet.sockets import SOCKET_BUFFER_BYTES, UDP_GRO, UDP_SEGMENT, enlarge_buffers
+from innet.rpc import tls
+from innet.rpc.client import connect
 
 Environment = Mapping[str, str]
-Check = Callable[[Surroundings], Finding]
-_SOON = timedelta(days=14)
+Check = Callable[[WorkerEnvironment], Finding]
+_RENEWAL_PERIOD = timedelta(days=14)
 
 
 def check(role: Role, environment: Environment) -> list[Finding]:
     """Run all of a role's checks, in order. `environment` is that of the processes to be started."""
-    around = Surroundings(environment)
-    return [each(around) for each in CHECKS[role]]
+    worker = WorkerEnvironment(environment)
+    return [each(worker) for each in CHECKS[role]]
 
 
 def controller(environment: Environment) -> Finding:
@@ -59,7 +59,7 @@ def certificates(environment: Environment) -> Finding:
     except InnetError as why:
         return problem("certificates", str(why), "see `innet certificates --help`")
     until = f"{identity.expires:%Y-%m-%d}"
-    if identity.expires - datetime.now(UTC) < _SOON:
+    if identity.expires - datetime.now(UTC) < _RENEWAL_PERIOD:
         return warning(
             "certificates",
             f"the worker's certificate in {folder} ends on {until}",
@@ -79,15 +79,15 @@ def link(environment: Environment) -> Finding:
     except InnetError as why:
         return problem("link", str(why), "set INNET_LINK to `host` for the machine's network")
     if len(links) != 1 and not (local.isdecimal() and int(local) < len(links)):
-        what = f"INNET_LINK names {len(links)} links, and LOCAL_RANK is {local}"
-        return problem("link", what, "name one link for every worker on this machine")
+        statement = f"INNET_LINK names {len(links)} links, and LOCAL_RANK is {local}"
+        return problem("link", statement, "name one link for every worker on this machine")
     return good("link", "+".join(links[int(local)] if len(links) > 1 else links[0]))
 
 
 def segmentation(_: Environment) -> Finding:
     """Check whether the kernel splits one buffer into datagrams, and joins received ones."""
     try:
-        joined = _datagrams_at_once()
+        joined = _kernel_joins_datagrams()
     except OSError as why:
         return warning(
             "segmentation",
@@ -139,17 +139,17 @@ def pytorch(_: Environment) -> Finding:
 def quantizer(environment: Environment) -> Finding:
     """Report the quantizer for gradients, and the code that runs it."""
     try:
-        choice = Choice.read(environment.get("INNET_QUANTIZER") or "int32")
+        spec = QuantizerSpec.read(environment.get("INNET_QUANTIZER") or "int32")
     except InnetError as why:
         return problem("quantizer", str(why), "set INNET_QUANTIZER as docs/quantization.md says")
     code = "numpy, on the CPU"
     with contextlib.suppress(ImportError):
         import torch
 
-        if torch.cuda.is_available() and choice.name != "strom":
+        if torch.cuda.is_available() and spec.name != "strom":
             triton = importlib.util.find_spec("triton")
             code += f"; for tensors on a GPU there, {'Triton' if triton else 'PyTorch'}"
-    return good("quantizer", f"{choice} by {code}")
+    return good("quantizer", f"{spec} by {code}")
 
 
 def compiler(_: Environment) -> Finding:
@@ -191,7 +191,7 @@ def packages(_: Environment) -> Finding:
     """Check whether the Python packages of innet-switch are installed."""
     absent = [name for name in ("p4", "prometheus_client") if not importlib.util.find_spec(name)]
     if absent:
-        return problem("packages", f"absent: {', '.join(absent)}", "pip install 'innet[switch]'")
+        return problem("packages", f"missing: {', '.join(absent)}", "pip install 'innet[switch]'")
     return good("packages", "P4Runtime's and Prometheus's are installed")
 
 
@@ -212,7 +212,7 @@ CHECKS: Mapping[Role, tuple[Check, ...]] = {
 """The checks of each role, in order."""
 
 
-def _datagrams_at_once() -> bool:
+def _kernel_joins_datagrams() -> bool:
     """Send two datagrams with one call, and return whether they come in as one. Raises OSError."""
     with contextlib.ExitStack() as stack:
         sender, receiver = (

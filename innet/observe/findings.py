@@ -24,7 +24,7 @@ class Finding:
     severity: Severity
     rule: str
     subject: str
-    what: str
+    statement: str
     evidence: tuple[str, ...] = ()
     remedy: str = ""
 
@@ -34,21 +34,21 @@ class Finding:
         return self.severity >= Severity.NOTE
 
 
-def good(name: str, what: str) -> Finding:
+def good(name: str, statement: str) -> Finding:
     """Return a finding about a machine: a check has succeeded."""
-    return Finding(Severity.GOOD, name, name, what)
+    return Finding(Severity.GOOD, name, name, statement)
 
 
-def note(name: str, what: str) -> Finding:
+def note(name: str, statement: str) -> Finding:
     """Return a finding about a machine that is worth knowing."""
-    return Finding(Severity.NOTE, name, name, what)
+    return Finding(Severity.NOTE, name, name, statement)
 
 
-def warning(name: str, what: str, remedy: str) -> Finding:
+def warning(name: str, statement: str, remedy: str) -> Finding:
     """Return a finding about a machine that works, but not as it should."""
-    return Finding(Severity.WARNING, name, name, what, remedy=remedy)
+    return Finding(Severity.WARNING, name, name, statement, remedy=remedy)
 
 
-def problem(name: str, what: str, remedy: str) -> Finding:
+def problem(name: str, statement: str, remedy: str) -> Finding:
     """Return a finding about a machine that cannot be used."""
-    return Finding(Severity.PROBLEM, name, name, what, remedy=remedy)
+    return Finding(Severity.PROBLEM, name, name, statement, remedy=remedy)

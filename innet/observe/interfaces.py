@@ -16,7 +16,7 @@ _ROUTES = Path("/proc/net/route")
 _UP, _VIA_GATEWAY = 1, 2
 
 
-def towards(ip: str) -> str:
+def interface_to(ip: str) -> str:
     """Return the interface by which packets to an IPv4 address leave, or "" if none is known."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock, contextlib.suppress(OSError):
         sock.connect((ip, 9))
@@ -43,14 +43,14 @@ def gateway_to(ip: str) -> str:
 
 def is_veth(interface: str) -> bool:
     """Return whether an interface is one end of a veth pair."""
-    said = _ethtool(interface, struct.pack("=I192x", _GET_DRIVER))
-    return said[_DRIVER].rstrip(b"\0") == b"veth"
+    reply = _ethtool(interface, struct.pack("=I192x", _GET_DRIVER))
+    return reply[_DRIVER].rstrip(b"\0") == b"veth"
 
 
 def leaves_checksums(interface: str) -> bool:
     """Return whether the kernel leaves the checksums of outgoing packets to an interface."""
-    said = _ethtool(interface, struct.pack("=II", _GET_TX_CHECKSUMS, 0))
-    return bool(struct.unpack("=II", said)[1]) if said else False
+    reply = _ethtool(interface, struct.pack("=II", _GET_TX_CHECKSUMS, 0))
+    return bool(struct.unpack("=II", reply)[1]) if reply else False
 
 
 def _ethtool(interface: str, request: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Checks of a machine that need the controller: a worker's seat, and its route to the switch."""
+"""Checks of a machine that need the controller: its worker's admission, and the route to the switch."""
 
 import contextlib
 import itertools
@@ -6,20 +6,20 @@ import socket
 from functools import cached_property
 from pathlib import Path
 
-from innet import environment as names
-from innet import tls
-from innet.controller import innet_pb2 as pb
-from innet.controller.client import connect, translated
 from innet.errors import ControllerUnreachable, InnetError, NotAuthorized, NotFound
-from innet.host.detour import through_switch
+from innet.host.fallback_network import through_switch
 from innet.host.link import connect_to_service
 from innet.host.links import links_of_all
+from innet.machine import environment as names
 from innet.observe import interfaces
 from innet.observe.findings import Finding, good, note, problem, warning
+from innet.rpc import innet_pb2 as pb
+from innet.rpc import tls
+from innet.rpc.client import connect, translated
 
 _RANKS = 1 << 32
 _CABLE = "the link to the switch is a cable made of UDP"
-_LOOK = "`ip route` shows where packets go"
+_ROUTE_HINT = "`ip route` shows where packets go"
 _REMEDIES: tuple[tuple[type[InnetError], str], ...] = (
     (NotFound, "set INNET_JOB to a name of `innet job list`, or create the job"),
     (NotAuthorized, "`innet job create` says the token, once; INNET_TLS names the certificates"),
@@ -27,11 +27,11 @@ _REMEDIES: tuple[tuple[type[InnetError], str], ...] = (
 )
 
 
-class Surroundings(dict[str, str]):
+class WorkerEnvironment(dict[str, str]):
     """The environment of a future worker, and the controller's answer about that worker."""
 
     @property
-    def wanted(self) -> list[str]:
+    def missing(self) -> list[str]:
         """Return the missing variables without which the controller cannot be asked."""
         return [name for name in (names.JOB, names.TOKEN, "RANK") if not self.get(name)]
 
@@ -52,8 +52,8 @@ class Surroundings(dict[str, str]):
     @property
     def rank(self) -> int | None:
         """Return the worker's rank, or None if RANK is not a possible rank."""
-        said = self.get("RANK", "")
-        number = int(said) if said.isascii() and said.isdecimal() else _RANKS
+        text = self.get("RANK", "")
+        number = int(text) if text.isascii() and text.isdecimal() else _RANKS
         return number if number < _RANKS else None
 
     @property
@@ -64,25 +64,25 @@ class Surroundings(dict[str, str]):
     @property
     def service(self) -> pb.Address | None:
         """Return the switch's service address, or None if the worker cannot get it."""
-        known = self.get(names.CONTROLLER) and not self.wanted and self.rank is not None
+        known = self.get(names.CONTROLLER) and not self.missing and self.rank is not None
         if known and isinstance(self.answer, pb.CheckJoinResponse):
             return self.answer.service
         return None
 
 
-def job(around: Surroundings) -> Finding:
+def job(environment: WorkerEnvironment) -> Finding:
     """Check that the worker knows its job, and may join it."""
-    if absent := around.wanted:
+    if absent := environment.missing:
         return note(
             "job",
             f"not set: {', '.join(absent)}; give them to innet.join(), torchrun sets RANK",
         )
-    if around.rank is None:
-        return problem("job", f"RANK is {around['RANK']!r}", "it has to be a number, from 0 on")
-    which = f"{around[names.JOB]}, as worker {around.rank}"
-    if not around.get(names.CONTROLLER):
+    if environment.rank is None:
+        return problem("job", f"RANK is {environment['RANK']!r}", "set it to a number from 0 on")
+    which = f"{environment[names.JOB]}, as worker {environment.rank}"
+    if not environment.get(names.CONTROLLER):
         return note("job", f"{which}; without the controller nobody can say whether it may join")
-    answer = around.answer
+    answer = environment.answer
     if isinstance(answer, ControllerUnreachable):
         return note("job", f"{which}; the controller does not say whether it may join")
     if isinstance(answer, InnetError):
@@ -93,35 +93,37 @@ def job(around: Surroundings) -> Finding:
     return good("job", f"{which}, which may join")
 
 
-def route(around: Surroundings) -> Finding:
+def route(environment: WorkerEnvironment) -> Finding:
     """Check that this machine's network has a route to the switch's service address."""
     name = "service address"
-    if not around.on_network:
+    if not environment.on_network:
         return note(name, _CABLE)
-    if not (service := around.service):
+    if not (service := environment.service):
         return note(name, "not known: the controller tells it to workers that may join")
     try:
         own = _own_address(service)
     except InnetError as obstacle:
-        return problem(name, str(obstacle), f"ip address add ADDRESS/PREFIX dev IFACE; {_LOOK}")
+        return problem(
+            name, str(obstacle), f"ip address add ADDRESS/PREFIX dev IFACE; {_ROUTE_HINT}"
+        )
     if gateway := interfaces.gateway_to(service.ip):
         return warning(
             name,
             f"packets to {service.ip} leave for the gateway {gateway}, not for a port of the switch",
-            f"give the interface that leads to the switch an address in its subnet; {_LOOK}",
+            f"give the interface that leads to the switch an address in its subnet; {_ROUTE_HINT}",
         )
     return good(name, f"{service.ip}, from {own}")
 
 
-def fallback(around: Surroundings) -> Finding:
+def fallback(environment: WorkerEnvironment) -> Finding:
     """Check that PyTorch's process group, the fallback, does not go through the switch."""
     name = "fallback"
-    if not around.on_network:
+    if not environment.on_network:
         return note(name, _CABLE)
-    if not (service := around.service):
+    if not (service := environment.service):
         return note(name, "the switch's network is not known")
     with contextlib.suppress(InnetError):
-        if shared := through_switch(_own_address(service), around):
+        if shared := through_switch(_own_address(service), environment):
             return warning(
                 name,
                 f"it goes through the switch ({', '.join(shared)}) and fails together with it",
@@ -130,12 +132,13 @@ def fallback(around: Surroundings) -> Finding:
     return good(name, "no setting leads it through the switch")
 
 
-def offloads(around: Surroundings) -> Finding:
+def offloads(environment: WorkerEnvironment) -> Finding:
     """Check that a veth towards the switch leaves no work to a network card that does not exist."""
     name = "offloads"
-    if not around.on_network:
+    if not environment.on_network:
         return note(name, _CABLE)
-    interface = service and interfaces.towards(service.ip) if (service := around.service) else ""
+    service = environment.service
+    interface = interfaces.interface_to(service.ip) if service else ""
     if not interface:
         return note(name, "the interface that leads to the switch is not known")
     if interfaces.is_veth(interface) and interfaces.leaves_checksums(interface):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from innet.observe.findings import Severity
-from innet.observe.ports import PortCase
+from innet.observe.ports import ObservedPort
 from innet.observe.rules import Rule
 
 
@@ -11,25 +11,25 @@ def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"`{name}` {count}" for name, count in counts.items())
 
 
-PORT_RULES: tuple[Rule[PortCase], ...] = (
+PORT_RULES: tuple[Rule[ObservedPort], ...] = (
     Rule(
         "stranger",
         Severity.WARNING,
-        lambda it: it.grown() and not it.taken,
+        lambda it: it.grown_counters and not it.has_worker,
         lambda it: (
-            f"the switch drops packets that come in at {it.subject}, where no worker of the job is"
+            f"the switch drops packets that come in at {it.label}, where no worker of the job is"
         ),
-        "they belong to another job, to a worker that has left, or to somebody who has no business "
-        "there: `innet capture` shows them",
-        lambda it: [f"counters grew in {it.view.seconds:.1f} s: {_counts(it.grown())}"],
+        "they belong to another job, to a worker that has left, or to a stranger: `innet capture` shows "
+        "them",
+        lambda it: [
+            f"counters grew in {it.observation.seconds:.1f} s: {_counts(it.grown_counters)}"
+        ],
     ),
     Rule(
         "history",
         Severity.NOTE,
-        lambda it: it.counted() and not it.grown(),
-        lambda it: (
-            f"the switch has dropped packets that came in at {it.subject}, but none just now"
-        ),
-        evidence=lambda it: [f"counters stand at: {_counts(it.counted())}"],
+        lambda it: it.nonzero_counters and not it.grown_counters,
+        lambda it: f"the switch has dropped packets that came in at {it.label}, but none just now",
+        evidence=lambda it: [f"counters stand at: {_counts(it.nonzero_counters)}"],
     ),
 )

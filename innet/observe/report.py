@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 from rich.table import Column, Table
 from rich.text import Text
 
-from innet.console import PlainConsole
-from innet.controller.views import PATHS
 from innet.observe.findings import Finding, Severity
-from innet.observe.sample import View
+from innet.observe.sample import Observation
+from innet.rpc.words import PATHS
+from innet.terminal.console import PlainConsole
 
 _STYLES = {
     Severity.PROBLEM: "bold red", Severity.WARNING: "yellow",
@@ -22,11 +22,13 @@ def exit_code(findings: Iterable[Finding]) -> int:
     return 0 if all(finding.healthy for finding in findings) else 1
 
 
-def show_diagnosis(console: PlainConsole, view: View, findings: Sequence[Finding]) -> None:
+def show_diagnosis(
+    console: PlainConsole, observation: Observation, findings: Sequence[Finding]
+) -> None:
     """Print a job's state in one line, the findings, and their remedies."""
-    console.print(_headline(view))
+    console.print(_headline(observation))
     for finding in findings:
-        console.print(_label(finding.severity), finding.what)
+        console.print(_label(finding.severity), finding.statement)
         indent = " " * (_WIDTH + 1)
         for line in finding.evidence:
             console.print(f"{indent}- {line}")
@@ -43,7 +45,7 @@ def show_checklist(console: PlainConsole, findings: Sequence[Finding]) -> None:
         show_header=False, padding=(0, 1, 0, 0),
     )  # fmt: skip
     for finding in findings:
-        table.add_row(_label(finding.severity), finding.subject, finding.what)
+        table.add_row(_label(finding.severity), finding.subject, finding.statement)
         if finding.remedy:
             table.add_row("", "", f"> {finding.remedy}", style="bold")
     console.print(table)
@@ -53,11 +55,11 @@ def _label(severity: Severity) -> Text:
     return Text(f"{severity.name.lower():{_WIDTH}}", _STYLES[severity])
 
 
-def _headline(view: View) -> str:
-    job = view.now.job
+def _headline(observation: Observation) -> str:
+    job = observation.now.job
     done = max((each.progress.exchange for each in job.members), default=0)
     return (
         f"job {job.name} on {job.switch}: {len(job.joined)} of {job.workers} workers, "
-        f"epoch {job.epoch}, path {PATHS[job.path]}, {job.slots} slots from {job.first_slot} on, "
-        f"exchange {done}; looked at for {view.seconds:.1f} s"
+        f"term {job.term}, path {PATHS[job.path]}, {job.slots} slots from {job.first_slot} on, "
+        f"exchange {done}; looked at for {observation.seconds:.1f} s"
     )

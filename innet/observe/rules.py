@@ -11,11 +11,12 @@ class Subject(Protocol):
     """Something that rules can be about."""
 
     @property
-    def subject(self) -> str:
+    def label(self) -> str:
         """Return its name for findings."""
 
 
-Case = TypeVar("Case", bound=Subject)
+Observed = TypeVar("Observed", bound=Subject)
+"""A job, worker, switch or port, as the samples show it."""
 
 
 def _nothing(_: Any) -> Iterable[str]:
@@ -23,23 +24,24 @@ def _nothing(_: Any) -> Iterable[str]:
 
 
 @dataclass(frozen=True)
-class Rule(Generic[Case]):
-    """A row: `when` tells whether it fits a case, `what` is the statement, `evidence` the reasons."""
+class Rule(Generic[Observed]):
+    """A row: `condition` tells whether it fits a subject, and `evidence` gives the reasons."""
 
     name: str
     severity: Severity
-    when: Callable[[Case], object]
-    what: str | Callable[[Case], str]
+    condition: Callable[[Observed], object]
+    statement: str | Callable[[Observed], str]
     remedy: str = ""
-    evidence: Callable[[Case], Iterable[str]] = _nothing
+    evidence: Callable[[Observed], Iterable[str]] = _nothing
 
-    def finding(self, case: Case) -> Finding:
-        """Return the rule's finding about a case that it fits."""
-        what = self.what if isinstance(self.what, str) else self.what(case)
-        evidence = tuple(self.evidence(case))
-        return Finding(self.severity, self.name, case.subject, what, evidence, self.remedy)
+    def finding(self, subject: Observed) -> Finding:
+        """Return the rule's finding about a subject that it fits."""
+        statement = self.statement
+        text = statement if isinstance(statement, str) else statement(subject)
+        evidence = tuple(self.evidence(subject))
+        return Finding(self.severity, self.name, subject.label, text, evidence, self.remedy)
 
 
-def fitting(table: Sequence[Rule[Case]], case: Case) -> Iterator[Finding]:
+def matching(table: Sequence[Rule[Observed]], subject: Observed) -> Iterator[Finding]:
     """Return the findings of all rows that fit, in the table's order."""
-    return (rule.finding(case) for rule in table if rule.when(case))
+    return (rule.finding(subject) for rule in table if rule.condition(subject))

@@ -1,21 +1,20 @@
-"""The controller's data about a job and its switches: one sample, and two of them."""
+"""The controller's data about a job and its switches: one sample of it, or two."""
 
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from innet.controller import innet_pb2 as pb
-from innet.controller import innet_pb2_grpc as rpc
-from innet.controller.client import translated
+from innet.rpc import innet_pb2 as pb
+from innet.rpc import innet_pb2_grpc as rpc
+from innet.rpc.client import translated
 
 PORT_COUNTERS = ("refused", "corrupted", "spoofed")
 
-
-SILENT_HEART_S = 2.5
+HEARTBEAT_OVERDUE_S = 2.5
 """Seconds without a heartbeat after which a worker counts as silent: one comes every second."""
 
-_PATIENCE_S = 6.0
+_MAX_WAIT_S = 6.0
 """The most seconds to wait for heartbeats."""
 
 
@@ -56,7 +55,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class View:
+class Observation:
     """Two samples of one job.
 
     A counter that grows between them is active; one that does not is history.
@@ -71,33 +70,33 @@ class View:
         return self.now.at - self.before.at
 
     def port_growth(self, switch: str, port: int, counter: str) -> int:
-        """Return by how much one of `PORT_COUNTERS` has grown; a restarted counter counts from 0."""
+        """Return by how much one of `PORT_COUNTERS` has grown."""
         now, before = (
             int(getattr(sample.ports.get((switch, port)), counter, 0))
             for sample in (self.now, self.before)
         )
-        return now - before if now >= before else now
+        return _growth(before, now)
 
     def job_growth(self, counter: str) -> int:
         """Return by how much one of the job's counters has grown."""
         now, before = (
             int(getattr(sample.job.counters, counter)) for sample in (self.now, self.before)
         )
-        return now - before if now >= before else now
+        return _growth(before, now)
 
     def tree_growth(self, switch: str, counter: str) -> int:
         """Return by how much one of the job's counters at one of several switches has grown."""
         now, before = (
             sum(
                 int(getattr(each.counters, counter))
-                for each in at.job.tree
+                for each in sample.job.tree
                 if each.switch == switch
             )
-            for at in (self.now, self.before)
+            for sample in (self.now, self.before)
         )
-        return now - before if now >= before else now
+        return _growth(before, now)
 
-    def growth(self, rank: int, counter: str) -> int:
+    def worker_growth(self, rank: int, counter: str) -> int:
         """Return by how much one of a worker's own counters has grown from heartbeat to heartbeat."""
         if rank not in self.before.members or rank not in self.now.members:
             return 0
@@ -105,33 +104,38 @@ class View:
             int(getattr(sample.members[rank].progress, counter))
             for sample in (self.now, self.before)
         )
-        return now - before if now >= before else now
+        return _growth(before, now)
 
 
-def take(stub: rpc.ControllerStub, job: str) -> Sample:
-    """Take a sample of one job. Raises NotFound, or another ControllerError."""
-    with translated(f"look at the job {job!r}"):
+def sample_job(stub: rpc.ControllerStub, job: str) -> Sample:
+    """Sample one job. Raises NotFound, or another ControllerError."""
+    with translated(f"read the job {job!r}"):
         found = stub.GetJob(pb.GetJobRequest(name=job))
         names = dict.fromkeys([found.switch, *(each.switch for each in found.tree)])
         first, *others = [stub.GetSwitch(pb.GetSwitchRequest(name=name)) for name in names]
     return Sample(time.monotonic(), found, first, tuple(others))
 
 
-def watch(
-    take_one: Callable[[], Sample],
+def sample_twice(
+    take_sample: Callable[[], Sample],
     interval: float,
     sleep: Callable[[float], None] = time.sleep,
-) -> View:
+) -> Observation:
     """Take two samples, at least `interval` seconds apart.
 
     Workers report in heartbeats. The second sample is repeated until every admitted worker has sent
     one since the first sample, for at most six seconds.
     """
-    first = take_one()
+    first = take_sample()
     while True:
         sleep(interval)
-        now = take_one()
+        now = take_sample()
         admitted = [rank for rank, each in now.members.items() if each.HasField("address")]
         reported = all(now.heard_at(rank) > first.at for rank in admitted)
-        if reported or now.at - first.at + interval > _PATIENCE_S:
-            return View(first, now)
+        if reported or now.at - first.at + interval > _MAX_WAIT_S:
+            return Observation(first, now)
+
+
+def _growth(before: int, now: int) -> int:
+    """Return by how much a counter has grown; a restarted one counts from 0."""
+    return now - before if now >= before else now

@@ -8,19 +8,20 @@ from functools import partial
 
 from rich.console import Group, RenderableType
 from rich.live import Live
-from rich.table import Column, Table
+from rich.table import Table
 
-from innet.console import PlainConsole
-from innet.controller import innet_pb2 as pb
-from innet.controller import innet_pb2_grpc as rpc
-from innet.controller.client import translated
-from innet.controller.views import PATHS
 from innet.errors import NotFound
-from innet.host.waiting import named
-from innet.observe.cases import STALLED_S
+from innet.host.stragglers import named
 from innet.observe.diagnosis import held_up
-from innet.observe.pace import Pace, Paces
-from innet.observe.sample import PORT_COUNTERS, Sample, View
+from innet.observe.rates import Rates, RateTracker
+from innet.observe.sample import PORT_COUNTERS, Observation, Sample
+from innet.observe.stalls import STALLED_S
+from innet.rpc import innet_pb2 as pb
+from innet.rpc import innet_pb2_grpc as rpc
+from innet.rpc.client import translated
+from innet.rpc.words import PATHS
+from innet.terminal.console import PlainConsole
+from innet.terminal.tables import folding_table
 
 _TREE_COUNTERS = ("completed", "waiting", "raised", "pending")
 
@@ -35,8 +36,11 @@ class Overview:
     detailed: bool = False
 
 
-def look(stub: rpc.ControllerStub, job: str = "") -> Overview:
-    """Ask the controller. Raises NotFound if there is no such job, or another ControllerError."""
+def read_overview(stub: rpc.ControllerStub, job: str = "") -> Overview:
+    """Read all that the tables show from the controller.
+
+    Raises NotFound if there is no such job, or another ControllerError.
+    """
     at = time.monotonic()
     switches = dict(_switches(stub))
     jobs = [_job(stub, job)] if job else list(_jobs(stub))
@@ -48,13 +52,13 @@ class Screen:
     """The tables on the screen, with the earlier samples that rates need."""
 
     def __init__(self) -> None:
-        self._paces = Paces()
+        self._rates = RateTracker()
         self._before: Overview | None = None
 
     def show(self, now: Overview) -> RenderableType:
         """Return the tables of a moment. Rates appear from the second moment on."""
         for sample in now.samples:
-            self._paces.update(sample)
+            self._rates.update(sample)
         tables = [self._jobs(now.samples), self._switches(now)]
         if now.detailed:
             tables[1:1] = [self._members(sample) for sample in now.samples]
@@ -63,23 +67,23 @@ class Screen:
         return Group(*tables)
 
     def _jobs(self, samples: Iterable[Sample]) -> Table:
-        table = _table(
-            "job", "switch", "path", "epoch", "workers", "quorum", "slots", "exchanges/s",
+        table = folding_table(
+            "job", "switch", "path", "term", "workers", "quorum", "slots", "exchanges/s",
             "chunks/s", "MB/s", "repeated/s", "round trip", "stuck",
         )  # fmt: skip
         for sample in samples:
             job, progress = sample.job, [each.progress for each in sample.members.values()]
             table.add_row(
-                job.name, job.switch, _path(job), str(job.epoch),
+                job.name, job.switch, _path(job), str(job.term),
                 f"{len(job.joined)} of {job.workers}", f"{job.quorum} of {job.workers}",
-                str(job.slots), *_rates(self._paces.of_job(sample), job.lanes),
+                str(job.slots), *_rates(self._rates.of_job(sample), job.lanes),
                 _milliseconds(max((each.round_trip_s for each in progress), default=0.0)),
                 _seconds(max((_stuck(each) for each in progress), default=0.0)),
             )  # fmt: skip
         return table
 
     def _members(self, sample: Sample) -> Table:
-        table = _table(
+        table = folding_table(
             "worker", "port", "address", "exchange", "chunks left", "exchanges/s", "chunks/s",
             "MB/s", "repeated/s", "window", "round trip", "stuck", "heard",
         )  # fmt: skip
@@ -89,7 +93,7 @@ class Screen:
             where = f"{address.ip}:{address.udp_port}" if member.HasField("address") else "-"
             table.add_row(
                 str(rank), str(member.port), where, str(progress.exchange), left,
-                *_rates(self._paces.of(sample.job.name, rank), sample.job.lanes),
+                *_rates(self._rates.of_worker(sample.job.name, rank), sample.job.lanes),
                 str(progress.window), _milliseconds(progress.round_trip_s),
                 _seconds(_stuck(progress)), f"{member.silent_s:.1f} s ago",
             )  # fmt: skip
@@ -97,13 +101,15 @@ class Screen:
 
     def _tree(self, sample: Sample) -> Table:
         """Return the table of a job's switches, with what holds sums up there."""
-        table = _table("switch of the job", "sums go to", "workers", *_TREE_COUNTERS, "held up")
+        table = folding_table(
+            "switch of the job", "sums go to", "workers", *_TREE_COUNTERS, "held up"
+        )
         before = next((each for each in self._samples if each.job.name == sample.job.name), sample)
-        for each, said in zip(sample.job.tree, held_up(View(before, sample)), strict=True):
+        for each, cause in zip(sample.job.tree, held_up(Observation(before, sample)), strict=True):
             counters = [f"{getattr(each.counters, name):,}" for name in _TREE_COUNTERS]
             table.add_row(
                 each.switch, ", ".join(each.parents) or "-",
-                ", ".join(map(str, each.workers)) or "-", *counters, said,
+                ", ".join(map(str, each.workers)) or "-", *counters, cause,
             )  # fmt: skip
         return table
 
@@ -112,7 +118,7 @@ class Screen:
         return self._before.samples if self._before else ()
 
     def _switches(self, now: Overview) -> Table:
-        table = _table("switch", "controlled", "slots in use", "port", *PORT_COUNTERS)
+        table = folding_table("switch", "controlled", "slots in use", "port", *PORT_COUNTERS)
         for switch in now.switches:
             taken = f"{switch.slots - switch.free_slots} of {switch.slots}"
             reachable = "yes" if switch.reachable else "no"
@@ -181,13 +187,13 @@ def _sample(at: float, job: pb.Job, switches: Mapping[str, pb.Switch]) -> Sample
 
 
 def _switches(stub: rpc.ControllerStub) -> Iterator[tuple[str, pb.Switch]]:
-    with translated("look at the switches"):
+    with translated("read the switches"):
         for listed in stub.ListSwitches(pb.ListSwitchesRequest()).switches:
             yield listed.name, stub.GetSwitch(pb.GetSwitchRequest(name=listed.name))
 
 
 def _jobs(stub: rpc.ControllerStub) -> Iterator[pb.Job]:
-    with translated("look at the jobs"):
+    with translated("read the jobs"):
         listed = stub.ListJobs(pb.ListJobsRequest()).jobs
     for job in listed:
         try:
@@ -197,35 +203,31 @@ def _jobs(stub: rpc.ControllerStub) -> Iterator[pb.Job]:
 
 
 def _job(stub: rpc.ControllerStub, name: str) -> pb.Job:
-    with translated(f"look at the job {name!r}"):
+    with translated(f"read the job {name!r}"):
         found: pb.Job = stub.GetJob(pb.GetJobRequest(name=name))
     return found
 
 
-def _table(*names: str) -> Table:
-    return Table(*(Column(name, overflow="fold") for name in names))
-
-
 def _path(job: pb.Job) -> str:
     path = PATHS[job.path]
-    said = [f"{path}: {job.reason}" if job.reason else path]
+    parts = [f"{path}: {job.reason}" if job.reason else path]
     if job.waiting_s >= STALLED_S:
-        said.append(f"waits {job.waiting_s:.0f} s for {named(job.waiting_for)}")
+        parts.append(f"waits {job.waiting_s:.0f} s for {named(job.waiting_for)}")
     if job.outage:
-        said.append("the controller hears no worker")
-    return "; ".join(said)
+        parts.append("the controller hears no worker")
+    return "; ".join(parts)
 
 
-def _rates(pace: Pace | None, lanes: int) -> list[str]:
-    if pace is None:
+def _rates(rates: Rates | None, lanes: int) -> list[str]:
+    if rates is None:
         return ["-"] * 4
-    again = f"{pace.retransmissions:.0f}"
-    if pace.packets and pace.retransmissions:
-        again += f" ({pace.retransmissions / pace.packets:.1%})"
+    again = f"{rates.retransmissions:.0f}"
+    if rates.packets and rates.retransmissions:
+        again += f" ({rates.retransmissions / rates.packets:.1%})"
     return [
-        f"{pace.exchanges:.1f}",
-        f"{pace.chunks:,.0f}",
-        f"{pace.payload(lanes) / 1e6:.1f}",
+        f"{rates.exchanges:.1f}",
+        f"{rates.chunks:,.0f}",
+        f"{rates.payload(lanes) / 1e6:.1f}",
         again,
     ]
 

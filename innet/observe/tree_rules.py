@@ -2,51 +2,51 @@
 
 from collections.abc import Iterator
 
-from innet.controller import innet_pb2 as pb
-from innet.observe.cases import SwitchCase, ranks
 from innet.observe.findings import Severity
 from innet.observe.rules import Rule
+from innet.observe.subjects import ObservedSwitch, ranks
+from innet.rpc import innet_pb2 as pb
 
 
-def _workers(it: SwitchCase) -> str:
-    return ranks([it.whole.workers[rank] for rank in sorted(it.below)])
+def _workers(it: ObservedSwitch) -> str:
+    return ranks([it.job.workers[rank] for rank in sorted(it.below)])
 
 
-def _unheeded(it: SwitchCase) -> Iterator[str]:
-    seconds = it.whole.view.seconds
+def _no_answer_from_above(it: ObservedSwitch) -> Iterator[str]:
+    seconds = it.job.observation.seconds
     yield (
-        f"its counter `raised` has grown by {it.grown('raised')} in {seconds:.1f} s, `completed` by "
-        f"{it.grown('completed')}, `pending` by {it.grown('pending')}"
+        f"its counter `raised` has grown by {it.growth('raised')} in {seconds:.1f} s, `completed` by "
+        f"{it.growth('completed')}, `pending` by {it.growth('pending')}"
     )
     yield f"below it: {_workers(it)}"
     yield from map(str, it.held_up + it.stalls)
 
 
-def _waited_for(it: SwitchCase) -> Iterator[str]:
+def _waited_for(it: ObservedSwitch) -> Iterator[str]:
     yield f"below it: {_workers(it)}"
     for stall in it.held_up:
-        missing = [it.whole.workers[rank] for rank in sorted(stall.missing & it.below)]
+        missing = [it.job.workers[rank] for rank in sorted(stall.missing & it.below)]
         if missing:
             yield f"there worker {stall.rank} waits for {ranks(missing)}"
     yield from map(str, it.stalls)
 
 
-def _down(it: SwitchCase) -> bool:
+def _down(it: ObservedSwitch) -> bool:
     """Return whether the switch answers neither the controller nor workers."""
-    needed = it.whole.job.path == pb.PATH_NONE and bool(it.whole.present)
-    return not it.state.reachable and (needed or bool(it.unheard))
+    needed = it.job.now.path == pb.PATH_NONE and bool(it.job.present)
+    return not it.state.reachable and (needed or bool(it.unanswered_workers))
 
 
-def _unreached(it: SwitchCase) -> Iterator[str]:
+def _unreachable(it: ObservedSwitch) -> Iterator[str]:
     yield f"the controller cannot reach it at {it.state.grpc_address}"
-    if it.whole.job.reason:
-        yield f"the controller says: {it.whole.job.reason}"
-    if it.unheard:
-        yield f"without an answer from it: {ranks(it.unheard)}"
+    if it.job.now.reason:
+        yield f"the controller says: {it.job.now.reason}"
+    if it.unanswered_workers:
+        yield f"without an answer from it: {ranks(it.unanswered_workers)}"
     yield from map(str, it.held_up + it.stalls)
 
 
-TREE_RULES: tuple[Rule[SwitchCase], ...] = (
+TREE_RULES: tuple[Rule[ObservedSwitch], ...] = (
     Rule(
         "wrong_uplink",
         Severity.PROBLEM,
@@ -60,31 +60,31 @@ TREE_RULES: tuple[Rule[SwitchCase], ...] = (
         _down,
         lambda it: f"the switch {it.name} is down",
         "start it again: the controller gives it its program, and the job goes on",
-        _unreached,
+        _unreachable,
     ),
     Rule(
         "switch_unreachable",
         Severity.WARNING,
         lambda it: not it.state.reachable,
         lambda it: f"the controller cannot reach the switch {it.name}",
-        "does it run, and its P4Runtime service, at this address?",
-        _unreached,
+        "check that it runs, and that its P4Runtime service is at this address",
+        _unreachable,
     ),
     Rule(
         "uplink_silent",
         Severity.PROBLEM,
-        lambda it: it.unheeded,
+        lambda it: it.unanswered_above,
         lambda it: f"{it.name} sends its sums up to {it.parents}, and gets no answer",
-        "the link between them is dead, or what is at its other end: look at its cable and at both "
-        "ports; `innet switch show` says where an uplink leads",
-        _unheeded,
+        "check the cable between them, and the ports at both ends; `innet switch show` shows where an "
+        "uplink leads",
+        _no_answer_from_above,
     ),
     Rule(
         "rack_missing",
         Severity.WARNING,
         lambda it: it.stalls,
         lambda it: f"sums wait at {it.parents} for that of {it.name}",
-        "what is said of the workers below it is the cause; if nothing is, the link to it",
+        "the findings about the workers below it name the cause; if there are none, check the link to it",
         _waited_for,
     ),
 )

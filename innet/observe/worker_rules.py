@@ -6,10 +6,11 @@ its packets arrive, whether it sends any, and whether it is slow.
 
 from collections.abc import Callable, Iterator
 
-from innet.observe.cases import STALLED_S, WorkerCase, departures, ranks
 from innet.observe.findings import Severity
 from innet.observe.rules import Rule
-from innet.observe.sample import SILENT_HEART_S
+from innet.observe.sample import HEARTBEAT_OVERDUE_S
+from innet.observe.stalls import STALLED_S
+from innet.observe.subjects import ObservedWorker, ranks
 
 _UNREACHABLE_S = 3.0
 """Seconds of silence of a machine's kernel, which is asked every second."""
@@ -18,33 +19,32 @@ _NARROW = 8
 """A window is narrow if it has at most one in so many of the job's slots."""
 
 
-def _grows(counter: str) -> Callable[[WorkerCase], Iterator[str]]:
-    def evidence(it: WorkerCase) -> Iterator[str]:
-        view, grown = it.whole.view, it.at_port(counter)
-        total = getattr(view.now.ports[it.at, it.member.port], counter)
-        yield (
-            f"counter `{counter}` of {it.port} has grown by {grown} in {view.seconds:.1f} s, to {total}"
-        )
+def _grows(counter: str) -> Callable[[ObservedWorker], Iterator[str]]:
+    def evidence(it: ObservedWorker) -> Iterator[str]:
+        observation, grown = it.job.observation, it.port_growth(counter)
+        total = getattr(observation.now.ports[it.switch, it.member.port], counter)
+        seconds = observation.seconds
+        yield f"counter `{counter}` of {it.port} has grown by {grown} in {seconds:.1f} s, to {total}"
 
     return evidence
 
 
-def _attached(it: WorkerCase) -> str:
+def _attached(it: ObservedWorker) -> str:
     address = it.member.address
     return (
         f"it is attached to {it.port}, with address {address.ip}:{address.udp_port} ({address.mac})"
     )
 
 
-def _unanswered(it: WorkerCase) -> Iterator[str]:
+def _unanswered(it: ObservedWorker) -> Iterator[str]:
     yield _attached(it)
     yield f"it has asked for {it.progress.silent_s:.1f} s and got no answer"
-    if others := [each for each in it.whole.busy if not each.hears_nothing]:
+    if others := [each for each in it.job.busy if not each.unanswered]:
         yield f"the switch does answer {ranks(others)}"
 
 
-def _told_missing(it: WorkerCase) -> Iterator[str]:
-    told, seconds = it.whole.view.job_growth("pending"), it.whole.view.seconds
+def _missing_told(it: ObservedWorker) -> Iterator[str]:
+    told, seconds = it.job.observation.job_growth("pending"), it.job.observation.seconds
     if told:
         yield (
             f"the switch's counter `pending` has grown by {told} in {seconds:.1f} s: that often it told "
@@ -52,28 +52,28 @@ def _told_missing(it: WorkerCase) -> Iterator[str]:
         )
 
 
-def _narrow(it: WorkerCase) -> bool:
+def _narrow(it: ObservedWorker) -> bool:
     """Return whether losses keep the window small. At the beginning it is small without any."""
-    small = 0 < it.progress.window * _NARROW <= it.whole.job.slots
-    getting_on = it.progress.busy and it.progress.stuck_s < STALLED_S
-    return small and getting_on and it.grown("retransmissions") > 0
+    small = 0 < it.progress.window * _NARROW <= it.job.now.slots
+    progressing = it.progress.busy and it.progress.stuck_s < STALLED_S
+    return small and progressing and it.growth("retransmissions") > 0
 
 
-WORKER_RULES: tuple[Rule[WorkerCase], ...] = (
+WORKER_RULES: tuple[Rule[ObservedWorker], ...] = (
     Rule(
         "departed",
         Severity.WARNING,
-        lambda it: not it.invited and it.has_been_there,
+        lambda it: not it.invited and it.was_present,
         lambda it: f"worker {it.rank} has left the job",
-        "the log of the one that left first says why; start all workers again, they begin together",
-        lambda it: departures(it.whole.job),
+        "read the log of the worker that left first, then start all workers again",
+        lambda it: it.job.departures,
     ),
     Rule(
         "not_joined",
         Severity.WARNING,
-        lambda it: not it.invited and it.whole.view.now.members,
+        lambda it: not it.invited and it.job.observation.now.members,
         lambda it: f"worker {it.rank} has not joined",
-        "is it started, with RANK, INNET_JOB and INNET_TOKEN set? Its own log says how far it got",
+        "check that it runs, with RANK, INNET_JOB and INNET_TOKEN set; its log shows how far it got",
     ),
     Rule(
         "no_hello",
@@ -86,8 +86,8 @@ WORKER_RULES: tuple[Rule[WorkerCase], ...] = (
         "does its INNET_LINK lead to a port of the job's switch? With `host`: is there a route to the "
         "switch's service address, and does UDP port 19790 pass?",
         lambda it: [
-            f"the switch's service address is {it.whole.switch.service.ip}",
-            f"its ports, if they exist there: {', '.join(map(str, it.whole.switch.ports))}",
+            f"the switch's service address is {it.job.switch.service.ip}",
+            f"its ports, if they exist there: {', '.join(map(str, it.job.switch.ports))}",
         ],
     ),
     Rule(
@@ -97,8 +97,7 @@ WORKER_RULES: tuple[Rule[WorkerCase], ...] = (
             it.joined and (it.member.disconnected or it.member.unreachable_s >= _UNREACHABLE_S)
         ),
         lambda it: f"the controller does not reach the machine of worker {it.rank}",
-        "its machine is dead or cut off; when its lease has run out while others are heard, it has left "
-        "the job",
+        "its machine is down or disconnected; the worker leaves the job when its lease runs out",
         lambda it: [
             "its connection is lost"
             if it.member.disconnected
@@ -109,64 +108,64 @@ WORKER_RULES: tuple[Rule[WorkerCase], ...] = (
     Rule(
         "silent",
         Severity.WARNING,
-        lambda it: it.joined and it.member.silent_s >= SILENT_HEART_S,
+        lambda it: it.joined and it.member.silent_s >= HEARTBEAT_OVERDUE_S,
         lambda it: f"worker {it.rank} has sent no heartbeat for {it.member.silent_s:.1f} s",
-        "its machine answers, so its process is stopped, or something in it holds the interpreter lock: "
-        "`py-spy dump --pid PID` there shows what. The others wait as long as their timeout allows",
+        "its machine answers, so the process is stopped, or something holds its interpreter lock: "
+        "`py-spy dump --pid PID` there shows the cause. The others wait until their timeout",
         lambda it: [_attached(it)],
     ),
     Rule(
         "spoofed",
         Severity.WARNING,
-        lambda it: it.at_port("spoofed"),
+        lambda it: it.port_growth("spoofed"),
         lambda it: (
             f"at worker {it.rank}'s port, {it.port}, come frames that pretend to be from the switch"
         ),
-        "something there has the switch's service address: change it, or add the switch with another "
-        "--service-ip",
+        "another machine has the switch's service address: change its address, or add the switch with "
+        "another --service-ip",
         _grows("spoofed"),
     ),
     Rule(
         "offload",
         Severity.WARNING,
-        lambda it: it.unread,
+        lambda it: it.partly_refused,
         lambda it: (
             f"the switch cannot read many packets of worker {it.rank}, which come in at {it.port}: its "
             "machine leaves checksums and the cutting of packets to a network card"
         ),
         "behind a veth there is no such card: run `ethtool -K IFACE tx off` as root on the worker's "
         "machine, where IFACE has the worker's address",
-        lambda it: [*_grows("refused")(it), it.repeats, _attached(it)],
+        lambda it: [*_grows("refused")(it), it.loss_summary, _attached(it)],
     ),
     Rule(
         "refused",
         Severity.WARNING,
-        lambda it: it.at_port("refused"),
+        lambda it: it.port_growth("refused"),
         lambda it: f"the switch refuses packets that come in at worker {it.rank}'s port, {it.port}",
-        "they are of another sender, job or epoch than the worker's: is there a second process, or one "
-        "that is left over? `innet capture` shows who sends what. Behind a veth they may be too long: "
-        "`ethtool -K IFACE tx off` makes the worker's machine cut them",
+        "they come from another sender, or belong to another job or term: look for a second or left-over "
+        "process; `innet capture` shows who sends what. Behind a veth they may be too long: "
+        "`ethtool -K IFACE tx off` makes the worker's machine split them",
         lambda it: [*_grows("refused")(it), _attached(it)],
     ),
     Rule(
         "corrupted",
         Severity.WARNING,
-        lambda it: it.at_port("corrupted"),
+        lambda it: it.port_growth("corrupted"),
         lambda it: (
             f"packets of worker {it.rank} are damaged when they reach the switch, at {it.port}"
         ),
-        "something on the way changes packets: replace the cable or card, and if there is address "
-        "translation on the way, take it away",
+        "something on the path changes packets: replace the cable or card, and remove address "
+        "translation from the path",
         _grows("corrupted"),
     ),
     Rule(
         "corrupted_results",
         Severity.WARNING,
-        lambda it: it.grown("corrupted"),
+        lambda it: it.growth("corrupted"),
         lambda it: f"packets from the switch are damaged when they reach worker {it.rank}",
-        "something on the way changes packets: replace the cable or card",
+        "something on the path changes packets: replace the cable or card",
         lambda it: [
-            f"packets whose check did not fit: {it.grown('corrupted')} just now",
+            f"packets whose check did not fit: {it.growth('corrupted')} just now",
             f"and {it.progress.corrupted} since it joined",
         ],
     ),
@@ -174,10 +173,10 @@ WORKER_RULES: tuple[Rule[WorkerCase], ...] = (
         "cut_off",
         Severity.PROBLEM,
         lambda it: (
-            it.hears_nothing
-            and not it.whole.switch_silent
-            and not it.unheeded
-            and not it.switch_lost
+            it.unanswered
+            and not it.job.switch_silent
+            and not it.unanswered_above
+            and not it.switch_unreachable
         ),
         lambda it: f"worker {it.rank} hears nothing from the switch: its link is dead",
         "check its cable, its interface and the switch's port; UDP port 19790 has to pass both ways",
@@ -204,38 +203,38 @@ WORKER_RULES: tuple[Rule[WorkerCase], ...] = (
             f"worker {it.rank} is not in an all-reduce, and others wait for it in exchange "
             f"{it.waited_for}"
         ),
-        "its script does something else, or hangs: `py-spy dump --pid PID` there shows where. Do all "
-        "workers call all-reduce equally often?",
-        _told_missing,
+        "its script does something else, or hangs: `py-spy dump --pid PID` there shows where. Check that "
+        "all workers call all-reduce equally often",
+        _missing_told,
     ),
     Rule(
         "waited_for",
         Severity.WARNING,
-        lambda it: it.awaited and not it.grown("retransmissions"),
+        lambda it: it.awaited and not it.growth("retransmissions"),
         lambda it: f"the others wait for worker {it.rank}",
         "its script does something else, or hangs: `py-spy dump --pid PID` there shows where",
     ),
     Rule(
         "lost_on_the_way",
         Severity.WARNING,
-        lambda it: it.stalls and it.grown("retransmissions"),
+        lambda it: it.stalls and it.growth("retransmissions"),
         lambda it: f"contributions of worker {it.rank} get lost on their way to the switch",
-        "no counter at its port grows, so they do not get there: look at the error and drop counters "
-        "of its interface and of the switch's port",
+        "no counter at its port grows, so they do not arrive: look at the error and drop counters of its "
+        "interface and of the switch's port",
         lambda it: [
-            f"it has sent {it.grown('retransmissions')} packets again",
+            f"it has sent {it.growth('retransmissions')} packets again",
             _attached(it),
-            *_told_missing(it),
+            *_missing_told(it),
         ],
     ),
     Rule(
         "loss",
         Severity.WARNING,
-        lambda it: it.lossy and not it.whole.loss_everywhere,
+        lambda it: it.lossy and not it.job.loss_everywhere,
         lambda it: f"packets get lost between worker {it.rank} and the switch",
         "look at its cable and its interface's drop counters; are its socket buffers large enough? "
         "`innet doctor` there checks that",
-        lambda it: [it.repeats],
+        lambda it: [it.loss_summary],
     ),
     Rule(
         "congestion",
@@ -243,7 +242,7 @@ WORKER_RULES: tuple[Rule[WorkerCase], ...] = (
         _narrow,
         lambda it: (
             f"congestion has shrunk worker {it.rank}'s window to {it.progress.window} of "
-            f"{it.whole.job.slots} chunks"
+            f"{it.job.now.slots} chunks"
         ),
         "something shares its link or the switch; the window widens again when nothing gets lost",
         lambda it: [

@@ -1,17 +1,15 @@
 """The compiled programs that innet comes with, by lanes per packet."""
 
 import hashlib
-import json
 from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
-from typing import Any
 
 from google.protobuf import text_format
 from p4.config.v1 import p4info_pb2
 
 from innet.errors import UsageError
-from innet.packaged import read
+from innet.machine.packaged import read
 
 SLOTS = {64: 8192, 256: 1024}
 """Lanes per packet of the committed programs, and the slots of each."""
@@ -47,12 +45,6 @@ def artifact(lanes: int) -> Artifact:
         read("innet.p4", f"compiled/aggregate-{lanes}.json"),
         text_format.Parse(text, p4info_pb2.P4Info()),
     )
-
-
-def manifest() -> dict[str, Any]:
-    """Return the sources, options and compiler of the artifacts, and their digests."""
-    found: dict[str, Any] = json.loads((folder() / "manifest.json").read_text())
-    return found
 
 
 def folder() -> Traversable:

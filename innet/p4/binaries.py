@@ -13,8 +13,8 @@ from typing import Any
 
 from innet.errors import UsageError
 
-_HOW = (
-    "p4c-barefoot and the assembler bfas make them of innet/p4/tna, or the SDE's bf-p4c: "
+_HOW_TO_COMPILE = (
+    "compile innet/p4/tna with p4c-barefoot and bfas, or with the SDE's bf-p4c: "
     "docs/deploy-tofino.md has the commands"
 )
 
@@ -35,18 +35,20 @@ def load(chip: str, folder: str, tables: Iterable[str]) -> Binaries:
     program.
     """
     if not folder:
-        raise UsageError(f"a {chip} needs its binary: name its folder with --artifact; {_HOW}")
+        raise UsageError(
+            f"a {chip} needs its compiled program: name the folder with --artifact; {_HOW_TO_COMPILE}"
+        )
     wanted = {
-        "bfrt.json": _first(Path(folder), "bfrt.json", "bf-rt.json"),
-        "pipe/context.json": _first(Path(folder), "pipe/context.json"),
-        f"pipe/{chip}.bin": _first(Path(folder), f"pipe/{chip}.bin"),
+        "bfrt.json": _first_existing(Path(folder), "bfrt.json", "bf-rt.json"),
+        "pipe/context.json": _first_existing(Path(folder), "pipe/context.json"),
+        f"pipe/{chip}.bin": _first_existing(Path(folder), f"pipe/{chip}.bin"),
     }
     if missing := [name for name, path in wanted.items() if not path]:
-        raise UsageError(f"{folder} has no {' and no '.join(missing)}: {_HOW}")
+        raise UsageError(f"{folder} has no {' and no '.join(missing)}: {_HOW_TO_COMPILE}")
     bfrt, context, binary = (_read(path) for path in wanted.values() if path)
     _json(folder, "pipe/context.json", context)
     if not binary:
-        raise UsageError(f"{folder}: pipe/{chip}.bin is empty: {_HOW}")
+        raise UsageError(f"{folder}: pipe/{chip}.bin is empty: {_HOW_TO_COMPILE}")
     described = _json(folder, "bfrt.json", bfrt).get("tables")
     known = {str(each.get("name")) for each in described or () if isinstance(each, dict)}
     # BF-RT puts the pipeline's name in front, P4Info does not.
@@ -58,7 +60,7 @@ def load(chip: str, folder: str, tables: Iterable[str]) -> Binaries:
     return Binaries(bfrt, context, binary)
 
 
-def _first(folder: Path, *names: str) -> Path | None:
+def _first_existing(folder: Path, *names: str) -> Path | None:
     return next((folder / each for each in names if (folder / each).is_file()), None)
 
 
@@ -73,7 +75,7 @@ def _json(folder: str, name: str, content: bytes) -> dict[str, Any]:
     try:
         found = json.loads(content)
     except ValueError as problem:
-        raise UsageError(f"{folder}: {name} is no JSON: {problem}") from None
+        raise UsageError(f"{folder}: {name} is not JSON: {problem}") from None
     if not isinstance(found, dict):
-        raise UsageError(f"{folder}: {name} is not what a compiler writes")
+        raise UsageError(f"{folder}: {name} is not a JSON object, as a compiler writes it")
     return found

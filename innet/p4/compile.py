@@ -3,7 +3,6 @@
 import json
 import shutil
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 
 from innet.errors import CompilerError
@@ -15,7 +14,7 @@ SOURCES = Path(__file__).parent
 _MAIN = Path("v1model/aggregate.p4")
 
 
-def compile_program(lanes: int, slots: int, target: Path) -> tuple[Path, Path]:
+def compile_program(lanes: int, slots: int, target: Path) -> list[Path]:
     """Compile the v1model program to `target`, a folder. Returns the JSON's and the P4Info's path.
 
     Raises CompilerError if p4c is not there, or fails.
@@ -26,20 +25,20 @@ def compile_program(lanes: int, slots: int, target: Path) -> tuple[Path, Path]:
     # Run in the sources' folder, so that p4c writes relative paths into the JSON.
     done = subprocess.run(
         [
-            path_of(COMPILER), "--arch", "v1model", *options(lanes, slots),
+            compiler_path(COMPILER), "--arch", "v1model", *options(lanes, slots),
             "-o", str(program), "--p4runtime-files", str(info), str(_MAIN),
         ],
         cwd=SOURCES, capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode:
         raise CompilerError(f"{COMPILER} failed:\n{done.stderr.strip()}")
-    return program, info
+    return [program, info]
 
 
-def compile_artifacts(target: Path, programs: Mapping[int, int] = SLOTS) -> None:
-    """Compile every program (lanes: slots) to `target`, with the manifest."""
+def compile_artifacts(target: Path) -> None:
+    """Compile every included program to `target`, with the manifest."""
     made = {}
-    for lanes, slots in programs.items():
+    for lanes, slots in SLOTS.items():
         files = compile_program(lanes, slots, target)
         made[f"aggregate-{lanes}"] = {
             "options": options(lanes, slots),
@@ -66,12 +65,12 @@ def source_digests(folder: str = "v1model") -> dict[str, str]:
 
 def compiler_version(compiler: str = COMPILER) -> CompilerVersion:
     """Ask a compiler on the PATH for its version. Raises CompilerError."""
-    command = [path_of(compiler), "--version"]
+    command = [compiler_path(compiler), "--version"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return CompilerVersion.printed(compiler, done.stdout + done.stderr)
 
 
-def path_of(compiler: str) -> str:
+def compiler_path(compiler: str) -> str:
     """Return the path of a compiler on the PATH. Raises CompilerError if it is not there."""
     path = shutil.which(compiler)
     if not path:

@@ -51,7 +51,7 @@ class Containers:
 
 
 @dataclass(frozen=True)
-class Report:
+class ResourceReport:
     """The resources that a program takes of a chip.
 
     `chain` is the longest chain of ingress tables in which each reads what the previous one writes,
@@ -93,7 +93,7 @@ class Report:
         return json.dumps(asdict(self), indent=1) + "\n"
 
 
-def lines(report: Report) -> Iterator[str]:
+def lines(report: ResourceReport) -> Iterator[str]:
     """Yield the lines of the report, in words and Markdown tables."""
     yield f"{report.chip}: {len(report.stages)} of {report.stages_available} stages"
     yield ""
@@ -208,8 +208,8 @@ _CONTAINER = re.compile(r"\b([TMD]?[WHB]\d+)(?:\((\d+)(?:\.\.(\d+))?\))?")
 
 
 @dataclass(frozen=True)
-class _Place:
-    """The place of a field in some stages: bits of a container."""
+class _FieldLocation:
+    """The location of a field in some stages: bits of a container."""
 
     name: str
     stages: range
@@ -219,12 +219,12 @@ class _Place:
 
 def _chain(assembly: str) -> list[str]:
     """Return the longest chain of ingress tables in which each reads what the previous one writes."""
-    places = list(_places(assembly))
+    locations = list(_locations(assembly))
     chains: list[
         tuple[int, set[str], list[str]]
     ] = []  # its last stage, the fields written there, the chain
     for stage, name, body in _matching(assembly):
-        reads, writes = _fields(stage, body, places)
+        reads, writes = _fields(stage, body, locations)
         before = [chain for last, written, chain in chains if last < stage and written & reads]
         chains.append((stage, writes, [*max(before, key=len, default=[]), name]))
     return max((chain for *_, chain in chains), key=len, default=[])
@@ -240,14 +240,14 @@ def _matching(assembly: str) -> Iterator[tuple[int, str, list[str]]]:
         yield stage, name, body
 
 
-def _places(assembly: str) -> Iterator[_Place]:
+def _locations(assembly: str) -> Iterator[_FieldLocation]:
     text = re.search(r"^phv ingress:\n((?: .*\n)+)", assembly, re.MULTILINE)
     for name, where in re.findall(r"^  (\S+): (.*)$", text[1] if text else "", re.MULTILINE):
         for stages, container, low, high in re.findall(
             r"(?:stage ([\d.]+): )?\b([TMD]?[WHB]\d+)(?:\((\d+)(?:\.\.(\d+))?\))?", where
         ):
             first, _, last = stages.partition("..") if stages else ("0", "", "99")
-            yield _Place(
+            yield _FieldLocation(
                 name,
                 range(int(first), int(last or first) + 1),
                 container,
@@ -259,7 +259,9 @@ def _bits(low: str, high: str) -> range:
     return range(int(low), int(high or low) + 1) if low else range(32)
 
 
-def _fields(stage: int, body: Iterable[str], places: list[_Place]) -> tuple[set[str], set[str]]:
+def _fields(
+    stage: int, body: Iterable[str], locations: list[_FieldLocation]
+) -> tuple[set[str], set[str]]:
     """Return the fields that a table reads, and those that it writes."""
     reads, writes = set(), set()
     for line in body:
@@ -267,16 +269,18 @@ def _fields(stage: int, body: Iterable[str], places: list[_Place]) -> tuple[set[
             writes.update(_FIELD.findall(instruction[2]))
             if container := _CONTAINER.match(instruction[2]):
                 bits = _bits(container[2] or "", container[3] or "")
-                writes.update(_in(places, stage + 1, container[1], bits))
+                writes.update(_in(locations, stage + 1, container[1], bits))
             reads.update(_FIELD.findall(instruction[3]))
         elif re.match(r" +(exact|ternary|byte) group|      match:", line):
             reads.update(_FIELD.findall(line))
     return reads, writes
 
 
-def _in(places: Iterable[_Place], stage: int, container: str, bits: range) -> Iterator[str]:
+def _in(
+    locations: Iterable[_FieldLocation], stage: int, container: str, bits: range
+) -> Iterator[str]:
     """Yield the fields that are in these bits of a container at the beginning of a stage."""
-    for place in places:
-        overlap = place.bits.start < bits.stop and bits.start < place.bits.stop
-        if place.container == container and stage in place.stages and overlap:
-            yield place.name
+    for location in locations:
+        overlap = location.bits.start < bits.stop and bits.start < location.bits.stop
+        if location.container == container and stage in location.stages and overlap:
+            yield location.name

@@ -7,15 +7,15 @@ import subprocess
 import tempfile
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from google.protobuf import text_format
 from p4.config.v1 import p4info_pb2
 
 from innet.errors import CompilerError
 from innet.p4.artifacts import digest, folder
-from innet.p4.compile import SOURCES, compiler_version, options, path_of, source_digests
-from innet.p4.report import Report
+from innet.p4.compile import SOURCES, compiler_path, compiler_version, options, source_digests
+from innet.p4.report import ResourceReport
 
 COMPILER = "p4c-barefoot"
 LANES = 64
@@ -57,9 +57,10 @@ def _keep(chip: str, made: Path, target: Path) -> list[Path]:
     text = _RUN_ID.sub(r'\1""', (made / "pipe/aggregate.bfa").read_text())
     if not selects(text):
         raise CompilerError(
-            f"this {COMPILER} loses what a parser selects by: use one with p4lang/p4c's pull request 5753"
+            f"this {COMPILER} loses the select keys of parsers: use one with pull request 5753 of "
+            "p4lang/p4c"
         )
-    taken = Report.of(text)
+    taken = ResourceReport.of(text)
     if len(taken.stages) > taken.stages_available:  # p4c-barefoot leaves this test to the assembler
         raise CompilerError(
             f"the program needs {len(taken.stages)} stages, {chip} has {taken.stages_available}"
@@ -99,25 +100,14 @@ def compile_artifacts(target: Path) -> None:
     (target / "manifest.json").write_text(json.dumps(made, indent=2) + "\n")
 
 
-def report(chip: str) -> Report:
+def report(chip: str) -> ResourceReport:
     """Return the included program's use of a chip's resources."""
-    return Report.from_json(_artifact(f"{chip}.report.json").read_text())
-
-
-def assembly(chip: str) -> str:
-    """Return the included program in the form that p4c-barefoot wrote for the assembler."""
-    return gzip.decompress(_artifact(f"{chip}.bfa.gz").read_bytes()).decode()
+    return ResourceReport.from_json(_artifact(f"{chip}.report.json").read_text())
 
 
 def p4info(chip: str) -> p4info_pb2.P4Info:
     """Return the program's schema for P4Runtime."""
     return text_format.Parse(_artifact(f"{chip}.p4info.txtpb").read_text(), p4info_pb2.P4Info())
-
-
-def manifest() -> dict[str, Any]:
-    """Return the sources, options and compiler of the artifacts, and their digests."""
-    found: dict[str, Any] = json.loads((artifacts() / "manifest.json").read_text())
-    return found
 
 
 def artifacts() -> Traversable:
@@ -131,7 +121,7 @@ def _artifact(kind: str) -> Traversable:
 
 def _run(compiler: str, *arguments: str) -> None:
     # Run in the sources' folder, so that p4c writes relative paths.
-    command = [path_of(compiler), *arguments]
+    command = [compiler_path(compiler), *arguments]
     done = subprocess.run(command, cwd=SOURCES, capture_output=True, text=True, check=False)
     if done.returncode:
         raise CompilerError(f"{compiler} failed:\n{done.stderr.strip()}")

@@ -4,8 +4,10 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from innet.native import compile_library, compile_object, write_files
-from innet.packaged import read_folder
+from innet.machine.packaged import read_folder
+from innet.native.compiler import compile_library, compile_object, write_files
+from innet.native.constants import HEADER, header
+from innet.switch.constants import CONSTANTS
 
 FLAGS = ("-std=gnu11", "-O2", "-ftree-vectorize", "-march=native", "-fPIC", "-pthread")
 
@@ -21,14 +23,15 @@ def compile_program(key: bytes, generate: Callable[[], str], keep: Path | None =
 
     def sources() -> dict[str, bytes]:
         # All programs share the runtime, which is most of the code.
-        shared = compile_object(FLAGS, runtime).read_bytes()
+        shared = compile_object(FLAGS, runtime, CONSTANTS).read_bytes()
         headers = {name: text for name, text in runtime.items() if name.endswith(".h")}
         return {"program.c": generate().encode(), **headers, "runtime.o": shared}
 
     if keep:
-        write_files(keep, {"program.c": generate().encode(), **runtime})
-    flags = [*FLAGS, "-Wl,-Bsymbolic"]
-    return compile_library(flags, [key, *_generator_files(), *runtime.values()], sources)
+        files = {"program.c": generate().encode(), **runtime, HEADER: header(CONSTANTS)}
+        write_files(keep, files)
+    key_parts = [key, *_generator_files(), *runtime.values()]
+    return compile_library([*FLAGS, "-Wl,-Bsymbolic"], key_parts, sources, CONSTANTS)
 
 
 @cache

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import structlog
 import typer
 
-from innet import commands, logs
-from innet.addresses import check_address, check_plain_text
 from innet.errors import UsageError
+from innet.rpc.addresses import check_address, check_plain_text, served_address
 from innet.switch.pcap import capture
-from innet.switch.ports import MOST_PORTS, Port, open_port
+from innet.switch.ports import MAX_PORTS, Port, open_port
+from innet.telemetry import logs
+from innet.terminal.app import run
+from innet.terminal.options import MetricsAddress, Verbose
+from innet.terminal.signals import StopRequest
 
 if TYPE_CHECKING:
     import grpc
@@ -65,23 +68,13 @@ GrpcKey = Annotated[
         "--grpc-server-key", metavar="PEM", help="The private key of the server's certificate."
     ),
 ]
-GrpcAsksClients = Annotated[
+GrpcClientAuth = Annotated[
     bool,
     typer.Option("--grpc-server-with-client-auth", help="Require a certificate from every client."),
 ]
 CpuPort = Annotated[int, typer.Option(help="The port that leads to the controller.")]
-MetricsAddress = Annotated[
-    str | None,
-    typer.Option(
-        "--metrics-addr",
-        metavar="HOST:PORT",
-        help="Serve [b]/metrics[/b] for Prometheus at this address.",
-    ),
-]
-LOOPBACK = "127.0.0.1:9559"
+DEFAULT_GRPC_ADDRESS = "127.0.0.1:9559"
 """The default address of P4Runtime."""
-
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log more details.")]
 
 
 class Endpoint(NamedTuple):
@@ -98,13 +91,13 @@ def switch(
         typer.Argument(help="The program, in the JSON of p4c-bm2-ss.", metavar="[JSON]"),
     ] = None,
     interface: Interfaces = [],  # noqa: B006  (typer copies it)
-    grpc_address: GrpcAddress = LOOPBACK,
+    grpc_address: GrpcAddress = DEFAULT_GRPC_ADDRESS,
     insecure: GrpcInsecure = False,
     grpc_tls: GrpcTls = False,
     grpc_authority: GrpcAuthority = None,
     grpc_certificate: GrpcCertificate = None,
     grpc_key: GrpcKey = None,
-    grpc_asks_clients: GrpcAsksClients = False,
+    grpc_client_auth: GrpcClientAuth = False,
     device_id: Annotated[int, typer.Option(help="This switch's P4Runtime device id.")] = 0,
     cpu_port: CpuPort = 510,
     drop_port: Annotated[int, typer.Option(help="The port number that stands for drop.")] = 511,
@@ -117,7 +110,7 @@ def switch(
     seed: Annotated[
         int | None, typer.Option(help="Seed the program's random numbers, for tests.")
     ] = None,
-    metrics_address: MetricsAddress = None,
+    metrics_address: MetricsAddress = "",
     priority_queues: Annotated[
         int,
         typer.Option(min=1, max=8, help="Queues per port, selected by standard_metadata.priority."),
@@ -154,7 +147,7 @@ def switch(
     _check_numbers(cpu_port, drop_port)
     endpoint = p4runtime_endpoint(
         grpc_address, grpc_certificate, grpc_key, grpc_authority,
-        tls=grpc_tls, asks_clients=grpc_asks_clients, insecure=insecure,
+        tls=grpc_tls, client_auth=grpc_client_auth, insecure=insecure,
     )  # fmt: skip
     with ExitStack() as stack:
         service = P4RuntimeService(device_id)
@@ -165,7 +158,7 @@ def switch(
             ports,
             cpu_port,
             drop_port,
-            service.tell,
+            service.send,
             keep_generated,
             seed=seed,
             priority_queues=priority_queues,
@@ -185,7 +178,7 @@ def serve_until_stopped(
     service: "P4RuntimeService",
     device: "Device",
     endpoint: Endpoint,
-    metrics_address: str | None = None,
+    metrics_address: str = "",
 ) -> None:
     """Serve a device over P4Runtime until SIGINT or SIGTERM, and metrics if there is an address.
 
@@ -201,8 +194,8 @@ def serve_until_stopped(
         server, port = serve(service, *endpoint)
         stack.callback(lambda: server.stop(grace=0.5).wait())
         stack.callback(service.arbitration.close)
-        stop = commands.StopRequest()  # from before the switch prints that it is ready
-        sys.stdout.write(f"P4Runtime {commands.served_address(endpoint.address, port)}\n")
+        stop = StopRequest()  # from before the switch prints that it is ready
+        sys.stdout.write(f"P4Runtime {served_address(endpoint.address, port)}\n")
         if metrics:
             sys.stdout.write(f"Metrics {metrics}\n")
         sys.stdout.flush()
@@ -217,7 +210,7 @@ def p4runtime_endpoint(
     authority: Path | None,
     *,
     tls: bool,
-    asks_clients: bool,
+    client_auth: bool,
     insecure: bool,
 ) -> Endpoint:
     """Return the address and the credentials for P4Runtime.
@@ -231,14 +224,14 @@ def p4runtime_endpoint(
     if not tls:
         if not insecure:
             check_plain_text(address, "serve P4Runtime over TLS with --grpc-server-ssl")
-        if insecure or certificate or key or authority or asks_clients:
+        if insecure or certificate or key or authority or client_auth:
             _log.warning("P4Runtime is not encrypted, and every client may program this switch")
         return Endpoint(address, None)
     if not certificate or not key:
         raise UsageError("--grpc-server-ssl needs --grpc-server-cert and --grpc-server-key")
-    if not asks_clients:
+    if not client_auth:
         _log.warning("without --grpc-server-with-client-auth every client may program this switch")
-    return Endpoint(address, TlsFiles(certificate, key, authority, asks_clients).credentials())
+    return Endpoint(address, TlsFiles(certificate, key, authority, client_auth).credentials())
 
 
 def open_ports(specs: Iterable[str], taken: set[int], stack: ExitStack) -> list[Port]:
@@ -251,7 +244,9 @@ def open_ports(specs: Iterable[str], taken: set[int], stack: ExitStack) -> list[
         port = open_port(spec)
         stack.callback(port.close)
         if port.number in taken:
-            raise UsageError(f"port {spec!r}: number {port.number} is taken")
+            raise UsageError(
+                f"port {spec!r}: the number {port.number} is in use: choose another one"
+            )
         taken.add(port.number)
         ports.append(port)
     return ports
@@ -259,10 +254,10 @@ def open_ports(specs: Iterable[str], taken: set[int], stack: ExitStack) -> list[
 
 def _check_numbers(cpu_port: int, drop_port: int) -> None:
     for name, number in (("--cpu-port", cpu_port), ("--drop-port", drop_port)):
-        if not 0 < number < MOST_PORTS:
-            raise UsageError(f"{name} {number}: port numbers are 1 to {MOST_PORTS - 1}")
+        if not 0 < number < MAX_PORTS:
+            raise UsageError(f"{name} {number}: it has to be from 1 to {MAX_PORTS - 1}")
     if cpu_port == drop_port:
-        raise UsageError(f"--cpu-port and --drop-port are both {cpu_port}")
+        raise UsageError(f"--cpu-port and --drop-port are both {cpu_port}: they have to differ")
 
 
 def _read(json: Path) -> bytes:
@@ -279,4 +274,4 @@ def main() -> None:
     ``=FOLDER`` uses the working folder.
     """
     arguments = [argument for argument in sys.argv[1:] if argument != "--"]
-    commands.run(app, ["--pcap=." if each == "--pcap" else each for each in arguments])
+    run(app, ["--pcap=." if each == "--pcap" else each for each in arguments])

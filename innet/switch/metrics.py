@@ -7,22 +7,22 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from innet.metrics import serve
-from innet.switch.engine import PIPELINES
+from innet.switch.constants import PIPELINES
 from innet.switch.stats import PortStats, Stats
+from innet.telemetry.prometheus import serve
 
 _PORT_COUNTERS: dict[str, tuple[str, Callable[[PortStats], int]]] = {
     "innet_switch_port_receive_packets": (
-        "Packets that came in.", lambda port: port.counts.inward.packets
+        "Packets that came in.", lambda port: port.counts.received.packets
     ),
     "innet_switch_port_receive_bytes": (
-        "Bytes that came in.", lambda port: port.counts.inward.bytes
+        "Bytes that came in.", lambda port: port.counts.received.bytes
     ),
     "innet_switch_port_transmit_packets": (
-        "Packets that went out.", lambda port: port.counts.outward.packets
+        "Packets that went out.", lambda port: port.counts.sent.packets
     ),
     "innet_switch_port_transmit_bytes": (
-        "Bytes that went out.", lambda port: port.counts.outward.bytes
+        "Bytes that went out.", lambda port: port.counts.sent.bytes
     ),
 }  # fmt: skip
 
@@ -57,7 +57,7 @@ class SwitchCollector(Collector):
 def serve_metrics(
     stats: Callable[[], Stats], address: str
 ) -> contextlib.AbstractContextManager[str]:
-    """Serve ``/metrics`` at `HOST:PORT`, as :func:`innet.metrics.serve` does."""
+    """Serve ``/metrics`` at `HOST:PORT`, as :func:`innet.telemetry.prometheus.serve` does."""
     return serve(SwitchCollector(stats), address, "--metrics-addr")
 
 

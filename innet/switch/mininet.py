@@ -22,7 +22,7 @@ from mininet.node import Switch
 from innet.errors import InnetError
 
 _FIRST_GRPC_PORT = 9559
-_STOPS_WITHIN = 10.0
+_STOP_TIMEOUT = 10.0
 
 
 class InnetSwitch(Switch):
@@ -70,7 +70,7 @@ class InnetSwitch(Switch):
         """Stop forwarding."""
         if self.process:
             self.process.terminate()
-            self.process.wait(_STOPS_WITHIN)
+            self.process.wait(_STOP_TIMEOUT)
             if self.process.stdout:
                 self.process.stdout.close()
             self.process = None
@@ -82,19 +82,19 @@ class InnetSwitch(Switch):
     def _command(self) -> list[str]:
         ports = (f"-i{number}@{each.name}" for number, each in self._interfaces().items())
         return [
-            *self._runs(),
+            *self._base_command(),
             "--device-id", str(self.device_id),
             "--grpc-server-addr", self.grpc_address,
             *ports,
             *self.options,
         ]  # fmt: skip
 
-    def _runs(self) -> list[str]:
+    def _base_command(self) -> list[str]:
         """Return the command and the program, without the options that every switch has."""
-        return [_installed(), str(self.program) if self.program else "--no-p4"]
+        return [_find_command(), str(self.program) if self.program else "--no-p4"]
 
 
-def _installed() -> str:
+def _find_command() -> str:
     """Return the command of this Python's environment, or the one on the PATH."""
     beside = Path(sys.executable).with_name("innet-switch")
     command = str(beside) if beside.exists() else shutil.which("innet-switch")

@@ -9,8 +9,8 @@ from typing import BinaryIO
 from innet.errors import UsageError
 from innet.switch.ports import Port
 
-_MAGIC, _VERSION, _MOST_BYTES, _ETHERNET = 0xA1B2C3D4, (2, 4), 1 << 18, 1
-_HEADER = struct.pack("=IHHiIII", _MAGIC, *_VERSION, 0, 0, _MOST_BYTES, _ETHERNET)
+_MAGIC, _VERSION, _SNAPLEN, _ETHERNET = 0xA1B2C3D4, (2, 4), 1 << 18, 1
+_HEADER = struct.pack("=IHHiIII", _MAGIC, *_VERSION, 0, 0, _SNAPLEN, _ETHERNET)
 
 
 def capture(folder: Path, ports: Iterable[Port]) -> None:

@@ -4,7 +4,6 @@
 made of UDP: frames for port 1 arrive in datagrams at the first address, and leave to the second.
 """
 
-import enum
 import errno
 import ipaddress
 import socket
@@ -13,7 +12,8 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from innet.errors import UsageError
-from innet.sockets import enlarge_buffers, join_datagrams
+from innet.machine.sockets import enlarge_buffers, join_datagrams
+from innet.switch.constants import PortKind
 
 _ETH_P_ALL = 3
 _PACKET_ADD_MEMBERSHIP = 1
@@ -21,17 +21,9 @@ _PACKET_MR_PROMISC = 1
 _PACKET_AUXDATA = 8
 _PACKET_IGNORE_OUTGOING = 23
 _SOL_PACKET = 263
-MOST_PORTS = 512  # v1model has 9 bits for a port
+MAX_PORTS = 512  # v1model has 9 bits for a port
 
-
-Claim = socket.socket
-
-
-class PortKind(enum.Enum):
-    """The way in which frames cross a socket. The values are those of the C runtime."""
-
-    FRAMES = 1
-    SEGMENTS = 2
+Socket = socket.socket  # also inside of a class that has a `socket`
 
 
 @dataclass
@@ -40,12 +32,12 @@ class Port:
 
     number: int
     spec: str
-    socket: socket.socket
+    socket: Socket
     kind: PortKind
     captures: tuple[BinaryIO, ...] = ()
     """The files that arriving and leaving frames are captured to, if any."""
     interface: str = ""
-    claim: Claim | None = None
+    claim: Socket | None = None
     """While open, it keeps other switches of this network namespace from the interface."""
 
     def fileno(self) -> int:
@@ -64,10 +56,10 @@ class Port:
 def open_port(text: str) -> Port:
     """Open the port that an ``-i`` option names. Raises UsageError, which says what is wrong."""
     number, _, spec = text.partition("@")
-    if not number.isdecimal() or int(number) >= MOST_PORTS or not spec:
+    if not number.isdecimal() or int(number) >= MAX_PORTS or not spec:
         raise UsageError(
             f"port {text!r} is not NUMBER@INTERFACE or NUMBER@udp:IP:PORT/IP:PORT, "
-            f"with a number below {MOST_PORTS}"
+            f"with a number below {MAX_PORTS}"
         )
     try:
         if spec.startswith("udp:"):

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from innet.switch.engine import Engine, PortCounts, TableCounts
-from innet.switch.links import Links
+from innet.switch.engine import Engine
+from innet.switch.engine.counts import PortCounts, TableCounts
+from innet.switch.link_monitor import LinkMonitor
 from innet.switch.ports import Port
 
 _SO_MEMINFO, _WORDS, _DROPS = 55, 9, 8  # include/uapi/linux/sock_diag.h
@@ -41,7 +42,7 @@ class Stats:
         engine: Engine | None,
         ports: Sequence[Port],
         config: p4rt.ForwardingPipelineConfig | None,
-        links: Links,
+        links: LinkMonitor,
     ) -> "Stats":
         """Return the counts of an engine and its ports. The digest is that of the program's JSON."""
         if not engine:
@@ -58,7 +59,10 @@ class Stats:
                 for port in ports
             ),
             engine.drops(),
-            {table.name: engine.table_counts(table.name) for table in engine.program.tables},
+            {
+                table.name: engine.entries.table_counts(table.name)
+                for table in engine.program.tables
+            },
             engine.digest,
             config.cookie.cookie if config else 0,
         )

@@ -13,7 +13,7 @@ A collective passes through these modules, top down:
 * `work`: the handle that the caller waits for
 * `innet.host.ddp` and the agent
 
-`seats` gets a group its job and its agent; `settings` reads the environment. This package builds on
+`membership` gets a group its job and its agent; `settings` reads the environment. This package builds on
 `innet.host`. Only this package needs PyTorch for its import.
 """
 

@@ -15,19 +15,18 @@ from torch.distributed import (  # type: ignore[attr-defined]
     PrefixStore,
     ProcessGroup,
     ProcessGroupGloo,
-    ReduceOp,
     Store,
 )
 
 from innet.errors import AgentClosed
-from innet.forks import Owner
-from innet.host.agent import metrics_address
 from innet.host.ddp import submit
-from innet.host.tensors import How
-from innet.torch import seats
+from innet.host.join import metrics_address
+from innet.host.tensors import ReduceOp
+from innet.machine.forks import Owner
 from innet.torch.counts import GLOO, SWITCH, count
-from innet.torch.meeting import meet
-from innet.torch.routes import how_by_switch
+from innet.torch.membership import GroupContext, join_job
+from innet.torch.rendezvous import rendezvous
+from innet.torch.routes import switch_op
 from innet.torch.work import SwitchWork
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ _OVER_GLOO = """
 class InnetGroup(ProcessGroup):
     """A process group of the backend ``innet``.
 
-    Raises the errors of :func:`innet.torch.seats.take`, on every rank.
+    Raises the errors of :func:`innet.torch.membership.join_job`, on every rank.
     """
 
     def __init__(
@@ -57,7 +56,7 @@ class InnetGroup(ProcessGroup):
     ) -> None:
         super().__init__(rank, size)  # type: ignore[call-arg]
         self._owner = Owner(self)
-        store = meet(store, rank, size, timeout)
+        store = rendezvous(store, rank, size, timeout)
         self._gloo = ProcessGroupGloo(PrefixStore("gloo", store), rank, size, timeout)
         # A plain group with Gloo as its backend, set up like PyTorch's own.
         self._below = ProcessGroup(store, rank, size)
@@ -76,9 +75,9 @@ class InnetGroup(ProcessGroup):
                 from innet.torch.metrics import COLLECTOR
 
                 stack.enter_context(exposed_too(COLLECTOR, address))
-            place = seats.Place(store, self._gloo, rank, size, timeout, first)
-            self._seat = seats.take(place, os.environ)
-            stack.callback(self._seat.leave)
+            context = GroupContext(store, self._gloo, rank, size, timeout, first)
+            self._membership = join_job(context, os.environ)
+            stack.callback(self._membership.leave)
             self._open = stack.pop_all()
         _groups.add(self)
 
@@ -123,18 +122,18 @@ class InnetGroup(ProcessGroup):
         self, name: str, tensors: torch.Tensor | Sequence[torch.Tensor], opts: Any, *more: Any
     ) -> dist.Work:
         listed = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-        how, reason = None, self._seat.reason
+        op, reason = None, self._membership.reason
         if not reason:
-            how, reason = how_by_switch(listed, _operation(opts))
-        if how is None:
+            op, reason = switch_op(listed, _operation(opts))
+        if op is None:
             count(name, GLOO, reason)
             arguments = () if opts is None else (opts, *more)
             return getattr(self._below, name)(listed, *arguments)  # type: ignore[no-any-return]
         count(name, SWITCH)
-        return self._reduce_by_switch(listed, how)
+        return self._reduce_by_switch(listed, op)
 
-    def _reduce_by_switch(self, tensors: list[torch.Tensor], how: How) -> dist.Work:
-        if self._seat.agent is None:
+    def _reduce_by_switch(self, tensors: list[torch.Tensor], op: ReduceOp) -> dist.Work:
+        if self._membership.agent is None:
             raise AgentClosed("the process group is destroyed: create another")
 
         def fill(result: torch.Tensor) -> None:
@@ -143,7 +142,7 @@ class InnetGroup(ProcessGroup):
                 # Bypass autograd's book-keeping, as all backends do for their results.
                 tensor.data.copy_(part.view(tensor.shape))
 
-        self._last = submit(self._seat.agent, tensors, how, fill)
+        self._last = submit(self._membership.agent, tensors, op, fill)
         return SwitchWork(self._last, tensors)
 
 
@@ -164,7 +163,7 @@ for _name in _OVER_GLOO:
 
 def _operation(opts: Any) -> Any:
     """Return the operation from an all-reduce's options, or the argument itself if it is one."""
-    return ReduceOp.SUM if opts is None else getattr(opts, "reduceOp", opts)
+    return dist.ReduceOp.SUM if opts is None else getattr(opts, "reduceOp", opts)
 
 
 def register() -> None:

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from innet import environment as names
 from innet.errors import UsageError
 from innet.host.links import own_links
-from innet.host.quantizers.choice import Choice
+from innet.host.quantizers.spec import QuantizerSpec
+from innet.machine import environment as names
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,10 @@ class Settings:
         if not slots.isdecimal():
             raise UsageError(f"INNET_SLOTS is {slots!r}: it has to be a power of two")
         quantizer = environment.get("INNET_QUANTIZER") or "int32"
-        if Choice.read(quantizer).feedback:
+        if QuantizerSpec.read(quantizer).feedback:
             raise UsageError(
-                f"INNET_QUANTIZER is {quantizer}, which keeps what is left of a tensor for its next "
-                "sum, and a process group is not told which is which: choose one without feedback, or "
+                f"INNET_QUANTIZER is {quantizer}: error feedback has to know the tensor, and a process "
+                "group does not: choose a quantizer without feedback, or "
                 'register the hook, model.register_comm_hook((agent, "int8+feedback"), innet.ddp_hook)'
             )
         tls = environment.get(names.TLS, "")

@@ -1,4 +1,4 @@
-"""Synchronous SGD at a parameter server above the racks, whose switches sum the gradients.
+"""Synchronous SGD at a rack server: the switches below it sum the gradients.
 
 This is the hybrid of Luo et al., "Parameter Box: High Performance Parameter Servers for Efficient
 Distributed Deep Neural Network Training" (2018), section 3 and figure 5. The switch of a rack
@@ -12,9 +12,9 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from innet import pbox
 from innet.errors import UsageError
 from innet.host.parameters import RackedParameters
+from innet.servers import pbox
 from innet.training.algorithm import Algorithm, rate
 from innet.training.transports.base import Transport
 from innet.training.transports.switch import SwitchTransport
@@ -24,7 +24,7 @@ _WITHOUT = ("amsgrad", "centered", "dampening", "maximize")
 
 
 class PSRacks(Algorithm):
-    """Synchronous SGD at a server above the racks: one update with the gradients of all workers.
+    """Synchronous SGD at a rack server: one update with the gradients of all workers.
 
     `optimizer` names the server's rule. Its learning rate may change from step to step; its own
     state is not used. The transport must be a SwitchTransport of a job whose topmost switch keeps
@@ -34,7 +34,7 @@ class PSRacks(Algorithm):
     def __init__(self, model: nn.Module, optimizer: Optimizer, transport: Transport) -> None:
         if not isinstance(transport, SwitchTransport):
             raise UsageError(
-                "the server is above switches: use SwitchTransport(agent), or ps-sync elsewhere"
+                "ps-racks needs switches: use SwitchTransport(agent), or the algorithm ps-sync"
             )
         rule = served(optimizer)
         super().__init__(model, optimizer, transport, "packed")
@@ -55,19 +55,17 @@ class PSRacks(Algorithm):
 def served(optimizer: Optimizer) -> pbox.Optimizer:
     """Return the server's rule for a torch optimizer. Raises UsageError if there is none."""
     if len(optimizer.param_groups) != 1:
-        raise UsageError(
-            "the server has one rule for all parameters: the optimizer has several groups"
-        )
+        raise UsageError("the optimizer has several groups of parameters: a rack server takes one")
     [group] = optimizer.param_groups
     if beyond := [name for name in _WITHOUT if group.get(name)]:
-        raise UsageError(f"the server's optimizers have no {', '.join(beyond)}")
+        raise UsageError(f"the rack server's optimizers have no {', '.join(beyond)}")
     kind = type(optimizer).__name__
     if kind == "SGD":
         kind = "Nesterov" if group["nesterov"] else "Momentum" if group["momentum"] else "SGD"
     name = {"RMSprop": "RMSProp"}.get(kind, kind)
     if name not in pbox.optimizers.BY_NAME or (name == "RMSProp" and group["momentum"]):
         raise UsageError(
-            f"the server has {', '.join(pbox.optimizers.BY_NAME)}, and not this {kind}"
+            f"the rack server has {', '.join(pbox.optimizers.BY_NAME)}, and not this {kind}"
         )
     rule = pbox.optimizers.BY_NAME[name]
     names = [field.name for field in fields(rule)]

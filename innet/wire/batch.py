@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from innet.errors import CompilerError
-from innet.native import compile_library
-from innet.packaged import read
+from innet.machine.packaged import read
+from innet.native.compiler import compile_library
 from innet.wire.records import Records
 
 FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fPIC")
@@ -90,16 +90,18 @@ def load_lanes(records: Records, positions: Indices, chunks: Chunks, which: Indi
 def _check(records: Records, chunks: Chunks, which: Indices, positions: Indices | None) -> None:
     """Raise AssertionError unless the arrays lie in memory as the C code expects."""
     packets, rows = len(records), len(chunks)
-    places = np.arange(packets) if positions is None else positions
-    in_order = all(each.flags.c_contiguous for each in (chunks, which, places))
-    types = chunks.dtype == np.int32 and which.dtype == places.dtype == np.int64
-    shapes = len(which) == len(places) and records["lanes"].shape[1:] == chunks.shape[1:]
+    positions = np.arange(packets) if positions is None else positions
+    in_order = all(each.flags.c_contiguous for each in (chunks, which, positions))
+    types = chunks.dtype == np.int32 and which.dtype == positions.dtype == np.int64
+    shapes = len(which) == len(positions) and records["lanes"].shape[1:] == chunks.shape[1:]
     if not (in_order and types and shapes and chunks.ndim == 2):
         raise AssertionError(f"not as C expects it: {records.dtype}, {chunks.dtype} {chunks.shape}")
     if len(which) and not (
-        0 <= which.min() <= which.max() < rows and 0 <= places.min() <= places.max() < packets
+        0 <= which.min() <= which.max() < rows and 0 <= positions.min() <= positions.max() < packets
     ):
-        raise AssertionError(f"{which} or {places} are outside of {rows} rows, {packets} packets")
+        raise AssertionError(
+            f"{which} or {positions} are outside of {rows} rows, {packets} packets"
+        )
 
 
 def _offset(records: Records, field: str) -> int:

@@ -64,7 +64,7 @@ class Innet(Packet):  # type: ignore[misc]
         """Return one line with the packet's main fields."""
         return str(
             self.sprintf(
-                "innet %Innet.kind% %Innet.operation% job %Innet.job% epoch %Innet.epoch% "
+                "innet %Innet.kind% %Innet.operation% job %Innet.job% term %Innet.term% "
                 "slot %Innet.slot% seq %Innet.sequence% workers %Innet.workers%"
             )
             + (self.sprintf(" %Innet.flags%") if self.flags else "")

@@ -1,6 +1,6 @@
 """The innet header and its constants: Python's copy of ``innet/p4/shared``.
 
-P4 cannot import Python, so the format is written down twice. ``tests/test_wire.py`` compares the
+P4 cannot import Python, so the format is written down twice. ``tests/wire/test_wire.py`` compares the
 compiled P4 program, this table, the numpy view and the Scapy layer, field by field.
 """
 
@@ -15,6 +15,9 @@ VERSION = 2
 
 LANE_BYTES = 4
 """A lane is a signed 32-bit integer in network byte order."""
+
+MAX_LANES = 256
+"""The most lanes of a packet: as many as ``innet/p4/shared/unroll.p4`` can write out."""
 
 MAX_WORKERS = 32
 """The most workers of one job on one switch: the bits of ``workers``."""
@@ -63,7 +66,7 @@ HEADER = (
     Field("operation", 8),
     Field("count", 8),
     Field("job", 16),
-    Field("epoch", 16),
+    Field("term", 16),
     Field("slot", 16),
     Field("flags", 16),
     Field("sequence", 32),

@@ -1,13 +1,12 @@
-"""The format of chunks that ask a server above racks for parameters instead of a sum.
+"""The format of chunks that ask a rack server for parameters instead of a sum.
 
 Such a chunk is an ordinary contribution: switches sum it, or take its maximum, and send it up. A
 flag holds the request. The chunk's first eight lanes are a header, and the others its **row**: a
-row of a gradient or of parameters. If there is a server (:mod:`innet.parent`), the result has the
+row of a gradient or of parameters. If there is a server (:mod:`innet.servers.rack`), the result has the
 flag DONE, and float32 parameters, bit for bit, in its row. If the server refuses, the result has
 the flag REFUSED, and the reason in its first lane. Without a server it has neither flag.
 
 In a sum, all workers' headers are the same, so the server divides to get any of them.
-`innet/parent/runtime/parameters.h` has the same numbers.
 """
 
 import enum
@@ -23,11 +22,14 @@ COUNT, RULE = 1, 3
 """Header lanes of a DESCRIBE: the number of chunks, and the optimizer.
 
 Its row begins with four float64 in two lanes each, the higher word first: `first`, `second`,
-`epsilon` and `weight_decay` of :class:`innet.pbox.native.OptimizerRecord`.
+`epsilon` and `weight_decay` of :class:`innet.servers.pbox.native.OptimizerRecord`.
 """
 
 MOST = (1 << 26) - 1
 """The largest number in a header, so that the sum over 32 workers fits a lane."""
+
+MOST_CHUNKS = MOST + 1
+"""The most chunks of a job: they have the numbers from 0 to MOST."""
 
 SCALE_NOT_FINITE = 1000
 """Stands in place of the scale's exponent if the gradient has a NaN or an infinity in this row."""

@@ -1,36 +1,59 @@
-// A packet's words: 32 bits, in network byte order, wherever they lie in memory.
+/* A packet's numbers: words of 32 bits and halves of 16, in network byte order, wherever they lie in
+ * memory. */
+
+#ifndef INNET_WORDS_H
+#define INNET_WORDS_H
 
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
-static inline uint32_t word_at(const uint8_t *bytes, size_t number) {
+enum { WORD_BYTES = sizeof(uint32_t) };
+
+static inline uint16_t half_at(const uint8_t *at)
+{
+    uint16_t half;
+    memcpy(&half, at, sizeof half);
+    return __builtin_bswap16(half);
+}
+
+static inline void put_half(uint8_t *at, uint16_t half)
+{
+    half = __builtin_bswap16(half);
+    memcpy(at, &half, sizeof half);
+}
+
+static inline uint32_t word_at(const uint8_t *at)
+{
     uint32_t word;
-    memcpy(&word, bytes + 4 * number, 4);
+    memcpy(&word, at, sizeof word);
     return __builtin_bswap32(word);
 }
 
-static inline void put_word(uint8_t *bytes, size_t number, uint32_t word) {
+static inline void put_word(uint8_t *at, uint32_t word)
+{
     word = __builtin_bswap32(word);
-    memcpy(bytes + 4 * number, &word, 4);
+    memcpy(at, &word, sizeof word);
 }
 
-static inline uint64_t word_sum(const uint8_t *packet, size_t words, const uint64_t *weights) {
+static inline uint64_t word_sum(const uint8_t *packet, size_t words, const uint64_t *weights)
+{
     uint64_t sum = 0;
-    for (size_t k = 0; k < words; k++) {
-        sum += weights[k] * word_at(packet, k);
-    }
+    for (size_t k = 0; k < words; k++)
+        sum += weights[k] * word_at(packet + WORD_BYTES * k);
     return sum;
 }
 
-static inline void store_row(uint8_t *lanes, const uint32_t *row, size_t count) {
-    for (size_t k = 0; k < count; k++) {
-        put_word(lanes, k, row[k]);
-    }
+static inline void store_row(uint8_t *lanes, const uint32_t *row, size_t count)
+{
+    for (size_t k = 0; k < count; k++)
+        put_word(lanes + WORD_BYTES * k, row[k]);
 }
 
-static inline void load_row(const uint8_t *lanes, uint32_t *row, size_t count) {
-    for (size_t k = 0; k < count; k++) {
-        row[k] = word_at(lanes, k);
-    }
+static inline void load_row(const uint8_t *lanes, uint32_t *row, size_t count)
+{
+    for (size_t k = 0; k < count; k++)
+        row[k] = word_at(lanes + WORD_BYTES * k);
 }
+
+#endif

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from p4.v1 import p4runtime_pb2 as p4rt
 
 from innet.controller.names import Names
-from innet.controller.values import Wanted
+from innet.controller.records import Assignment
 from innet.errors import UsageError
 from innet.p4 import artifacts
 
@@ -37,7 +37,7 @@ class Bmv2:
         """Return the program that comes with innet. Raises UsageError."""
         if artifact:
             raise UsageError(
-                "a software switch runs the program that comes with innet: no --artifact"
+                "a software switch runs the program that comes with innet: leave out --artifact"
             )
         return artifacts.artifact(lanes)
 
@@ -45,7 +45,7 @@ class Bmv2:
         """Return one counter cell of the job for each outcome."""
         return {each: names.counter(each, index) for each in _COUNTERS}
 
-    def objection(self, job: Wanted) -> str | None:  # noqa: ARG002 - all ports share all registers
+    def objection(self, job: Assignment) -> str | None:  # noqa: ARG002 - all ports share all registers
         """Return None: a software switch can sum for workers at any port."""
         return None
 

@@ -7,7 +7,7 @@ from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 
 from innet.controller.names import Names
-from innet.controller.values import Wanted
+from innet.controller.records import Assignment
 
 
 class Program(Protocol):
@@ -72,7 +72,7 @@ class Target(Protocol):
     def job_cells(self, names: Names, index: int) -> Mapping[str, p4rt.Entity]:
         """Return the counter cells of the job with this index, by the name of the counter."""
 
-    def objection(self, job: Wanted) -> str | None:
+    def objection(self, job: Assignment) -> str | None:
         """Return why it cannot sum for a job's workers at their ports, or None if it can."""
 
     def describe(self, device_config: bytes) -> list[str]:

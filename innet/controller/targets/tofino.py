@@ -11,8 +11,8 @@ from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 
 from innet.controller.names import Names
+from innet.controller.records import Assignment
 from innet.controller.targets.packing import Packing
-from innet.controller.values import Wanted
 from innet.errors import UsageError
 from innet.p4 import binaries, tofino
 
@@ -83,7 +83,9 @@ class Tofino:
     def program(self, lanes: int, artifact: str) -> TofinoProgram:
         """Return the program, made of the files in the folder `artifact`. Raises UsageError."""
         if lanes != tofino.LANES:
-            raise UsageError(f"{lanes} lanes: the program for {self.chip} has {tofino.LANES}")
+            raise UsageError(
+                f"{lanes} lanes are not possible: the program for {self.chip} has {tofino.LANES}"
+            )
         info = tofino.p4info(self.chip)
         made = binaries.load(self.chip, artifact, [each.preamble.name for each in info.tables])
         slots = tofino.CHIPS[self.chip].slots
@@ -96,7 +98,7 @@ class Tofino:
             for name, outcome in _OUTCOMES.items()
         }
 
-    def objection(self, job: Wanted) -> str | None:
+    def objection(self, job: Assignment) -> str | None:
         """Return why the chip cannot sum for a job, or None if it can.
 
         Each pipe has registers of its own. CLEAR packets come from the CPU port and reach only one
@@ -118,7 +120,7 @@ class Tofino:
         return self.packing.describe(device_config)
 
 
-def _whereabouts(job: Wanted) -> Iterator[tuple[str, int]]:
+def _whereabouts(job: Assignment) -> Iterator[tuple[str, int]]:
     """Yield the port of every worker and switch whose packets change a job's cells."""
     for rank, where in sorted(job.workers.items()):
         yield f"worker {rank}", where.port

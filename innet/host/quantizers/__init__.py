@@ -2,6 +2,6 @@
 
 `interface` defines a quantizer. There are three: `block_scale` (int32), `narrow` (int16, int8) and
 `threshold` (Strom's). `packing` puts narrow integers side by side into the switch's lanes.
-`rounding` rounds to nearest or at random. `residuals` hold the errors for error feedback. `choice`
+`rounding` rounds to nearest or at random. `residuals` hold the errors for error feedback. `spec`
 reads names such as ``int8+stochastic+feedback``. docs/quantization.md compares the quantizers.
 """

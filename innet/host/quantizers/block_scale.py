@@ -1,18 +1,18 @@
 """int32: multiples of a power of two, one per lane.
 
-:mod:`innet.host.quantize` has the equations and the error bound.
+:mod:`innet.host.quantizers.fixed_point` has the equations and the error bound.
 
 **Bytes per element**, without headers: 4, plus 4 / lanes for a row's exponent.
 """
 
 import numpy as np
 
-from innet.host import quantize
 from innet.host.integers import Counts, Flags, Integers, Reduction, Wide
+from innet.host.quantizers import fixed_point
 from innet.host.quantizers.interface import Floats, Rounding
 from innet.host.quantizers.packing import Packing
 from innet.host.quantizers.rounding import nearest
-from innet.host.scaling import Scaling
+from innet.host.quantizers.scaling import Scaling
 
 
 class BlockScale:
@@ -23,35 +23,35 @@ class BlockScale:
     def __init__(self, workers: int) -> None:
         self._workers = workers
         self.packing = Packing(32, (2**31 - 1) // workers, workers)
-        self.limit = quantize.largest_integer(workers)
+        self.limit = fixed_point.largest_integer(workers)
 
     def rows(self, values: Floats, lanes: int) -> Floats:
         """See :class:`interface.Quantizer`."""
-        return quantize.blocks(values, self.rows_per_chunk * lanes).reshape(-1, lanes)
+        return fixed_point.blocks(values, self.rows_per_chunk * lanes).reshape(-1, lanes)
 
     def scales(self, rows: Floats) -> Integers:
         """Return the exponents of the rows, (rows,)."""
-        return quantize.block_exponents(rows)
+        return fixed_point.block_exponents(rows)
 
     def scales_of(self, largest: Floats) -> Integers:
         """See :class:`interface.Scaled`."""
-        return quantize.exponents_of(largest)
+        return fixed_point.exponents_of(largest)
 
     def steps(self, agreed: Integers) -> Floats:
         """See :class:`interface.Scaled`."""
-        finite = agreed < quantize.NOT_FINITE
-        exponents = np.where(finite, quantize.step_exponents(agreed, self._workers), 0)
+        finite = agreed < fixed_point.NOT_FINITE
+        exponents = np.where(finite, fixed_point.step_exponents(agreed, self._workers), 0)
         return np.where(finite, np.ldexp(np.float32(1), exponents), np.float32(np.nan))
 
     def flags(self, own: Integers, agreed: Integers) -> Flags:
         """See :class:`interface.Scaled`."""
-        return quantize.flags(own, agreed)
+        return fixed_point.flags(own, agreed)
 
     def quantize(
         self, rows: Floats, own: Integers, agreed: Integers, rounding: Rounding
     ) -> tuple[Integers, Flags]:
         """See :class:`interface.Quantizer`."""
-        integers = quantize.quantize(rows, own, agreed, self._workers, rounding)
+        integers = fixed_point.quantize(rows, own, agreed, self._workers, rounding)
         return integers, self.flags(own, agreed)
 
     def on_the_way(
@@ -60,16 +60,16 @@ class BlockScale:
         """Return a Scaling that converts rows during the exchange, or None if that is impossible."""
         if rounding is not nearest:
             return None
-        return quantize.on_the_way(rows, own, agreed, self._workers, mean=mean)
+        return fixed_point.on_the_way(rows, own, agreed, self._workers, mean=mean)
 
     def results(self, scaling: Scaling, done: Reduction, agreed: Integers) -> Floats:
         """Return the floats of :meth:`dequantize`, from an exchange that made them row by row."""
         values = scaling.results(done)
-        values[~quantize.is_finite(agreed, done.flags)] = np.nan
+        values[~fixed_point.is_finite(agreed, done.flags)] = np.nan
         return values
 
     def dequantize(
         self, sums: Integers | Wide, counts: Counts, agreed: Integers, flags: Flags, *, mean: bool
     ) -> Floats:
         """See :class:`interface.Quantizer`."""
-        return quantize.dequantize(sums, agreed, self._workers, counts if mean else None, flags)
+        return fixed_point.dequantize(sums, agreed, self._workers, counts if mean else None, flags)

@@ -27,7 +27,7 @@ import numpy as np
 
 from innet.host import memory
 from innet.host.integers import Counts, Flags, Integers, Wide
-from innet.host.quantize import blocks
+from innet.host.quantizers.fixed_point import blocks
 from innet.host.quantizers.interface import Floats, Rounding
 from innet.host.quantizers.packing import Packing
 from innet.wire.layout import Flag

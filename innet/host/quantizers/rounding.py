@@ -4,8 +4,9 @@ Stochastic rounding takes x up to floor(x) + 1 with the probability x - floor(x)
 is x (Gupta, Agrawal, Gopalakrishnan and Narayanan, "Deep Learning with Limited Numerical
 Precision", ICML 2015, section 3). The random numbers have 24 bits. They depend only on a key and on
 the element's position, so there is no state, and the bits are the same in any order and on any
-device. The expectation is exact where x - floor(x) is a multiple of 2**-24, which it is for |x| >=
-1. Elsewhere it is within 2**-24 of x. The rounded number differs from x by less than 1.
+device. The expectation is exact where x - floor(x) is a multiple of ``2**-24``, which it is for
+``|x| >= 1``. Elsewhere it is within ``2**-24`` of x. The rounded number differs from x by less
+than 1.
 """
 
 from dataclasses import dataclass

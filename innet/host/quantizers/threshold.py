@@ -5,10 +5,10 @@ Nikko Strom, "Scalable Distributed DNN Training Using Commodity GPU Cloud Comput
 
     r <- r + g;    if r > tau:  send +tau,  r <- r - tau;    if r < -tau:  send -tau,  r <- r + tau.
 
-Strom's workers send a sparse list (:mod:`innet.host.codecs.threshold`). Here a worker contributes
+Strom's workers send a sparse list (:mod:`innet.training.codecs.threshold`). Here a worker contributes
 -1, 0 or 1 for every element. The switch adds them exactly, and tau times that is the sum. All
 workers have the same tau, so they need not agree on a scale. :mod:`innet.host.quantizers.residuals`
-keeps the residual, and :mod:`innet.host.quantizers.choice` makes sure that it is used.
+keeps the residual, and :mod:`innet.host.quantizers.spec` makes sure that it is used.
 
 **Bytes per element**, without headers: 1/2 up to 7 workers, 1 up to 32. **Levels**: 3.
 
@@ -23,7 +23,7 @@ A flag reports infinities and NaNs, and makes all elements of its packet NaN.
 import numpy as np
 
 from innet.host.integers import Counts, Flags, Integers, Wide
-from innet.host.quantize import blocks
+from innet.host.quantizers.fixed_point import blocks
 from innet.host.quantizers.interface import Floats, Rounding
 from innet.host.quantizers.packing import Packing
 from innet.wire.layout import Flag

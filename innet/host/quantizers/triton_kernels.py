@@ -73,13 +73,13 @@ def _pack(
     word = tl.zeros([LANES], tl.int32)
     for j in tl.static_range(PER):
         row = chunk * PER + j
-        place = row * LANES + lane
+        index = row * LANES + lane
         step = tl.load(steps + row) + tl.zeros([LANES], tl.float32)
-        scaled = tl.div_rn(tl.load(rows + place), step)
+        scaled = tl.div_rn(tl.load(rows + index), step)
         scaled = tl.where(scaled == scaled, scaled, 0.0)  # noqa: PLR0124 - false for a NaN
         scaled = tl.minimum(tl.maximum(scaled, -limit), limit)
         if STOCHASTIC:
-            bits = place.to(tl.uint32)
+            bits = index.to(tl.uint32)
             for half in tl.static_range(2):
                 bits = _mix(bits ^ tl.load(halves + half).to(tl.uint32, bitcast=True))
             below = tl.floor(scaled)

@@ -6,23 +6,15 @@ The generated file reads top down like the P4 program: headers and registers (`d
 and `scope`. `names` keeps the program's own text out of the C.
 """
 
-from innet.errors import UnsupportedProgram
-from innet.switch import ir, limits
+from innet.switch import ir
 from innet.switch.codegen import checksums, controls, data, externs, packet, replication
-from innet.switch.codegen.controls import key_bytes, key_sizes
 from innet.switch.codegen.headers import Headers
 from innet.switch.codegen.parsing import Parsing
 from innet.switch.codegen.registers import Registers
 from innet.switch.codegen.scope import Scope
 from innet.switch.codegen.steps import Steps
-
-__all__ = ["generate", "key_bytes", "key_sizes"]
-
-_NO_ACTION = 0xFFFFFFFF
-
-_NONSENSE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError,
-             StopIteration)  # fmt: skip
-"""The exceptions that a malformed program causes: by unknown names, and by parts of the wrong type."""
+from innet.switch.constants import NO_ACTION
+from innet.switch.layout import key_bytes, value_set_bytes
 
 
 def generate(program: ir.Program, *, tracing: bool = False) -> str:
@@ -30,15 +22,6 @@ def generate(program: ir.Program, *, tracing: bool = False) -> str:
 
     With `tracing`, the program logs what it does with every packet. Raises UnsupportedProgram.
     """
-    try:
-        return _text(program, tracing=tracing)
-    except RecursionError:
-        raise UnsupportedProgram(limits.TOO_DEEP) from None
-    except _NONSENSE as problem:
-        raise UnsupportedProgram(f"malformed BMv2 JSON: {problem!r}") from problem
-
-
-def _text(program: ir.Program, *, tracing: bool) -> str:
     scope = Scope(program, tracing=tracing)
     program = scope.program
     banks = data.banks(program.registers)
@@ -61,24 +44,24 @@ def _text(program: ir.Program, *, tracing: bool) -> str:
     packet.process(scope)
     spans = [controls.spans(table) for table in program.tables]
     externs.layout(scope, [*spans, *(() for _ in program.value_sets)])
-    _description(scope, banks, parsing.most_header_bytes())
+    _description(scope, banks, parsing.max_header_bytes())
     return "\n".join([*_includes(scope), *scope.text.lines]) + "\n"
 
 
 def _includes(scope: Scope) -> list[str]:
-    limbs = max(2, -(-scope.expressions.limb_bits // 64))
+    limbs = max(2, -(-scope.expressions.arithmetic.limb_bits // 64))
     return ['#include "switch.h"', f"#define LIMBS {limbs}", '#include "limbs.h"', ""]
 
 
 def _description(scope: Scope, banks: list[data.Bank], header_bytes: int) -> None:
     tables, counters = scope.program.tables, scope.program.counters
     defaults = [
-        _NO_ACTION if table.default_action is None else table.default_action for table in tables
+        NO_ACTION if table.default_action is None else table.default_action for table in tables
     ]
     # The value sets follow the tables. To the runtime they are tables without actions.
     keys = [key_bytes(each) for each in tables]
-    keys += [each.key_bytes for each in scope.program.value_sets]
-    defaults += [_NO_ACTION] * len(scope.program.value_sets)
+    keys += [value_set_bytes(each) for each in scope.program.value_sets]
+    defaults += [NO_ACTION] * len(scope.program.value_sets)
     sizes = [0 if counter.table else counter.size for counter in counters]
     scope.emit(
         f"static const u32 key_bytes[] = {{{_list(keys)}}};",

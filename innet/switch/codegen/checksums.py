@@ -14,7 +14,7 @@ def verification(scope: Scope) -> None:
         scope.emit("(void)sw; (void)p; (void)rest; (void)rest_bytes;")
         for checksum in scope.program.checksums:
             if checksum.verify:
-                target, error = scope.place(checksum.target), scope.standard("checksum_error")
+                target, error = scope.lvalue(checksum.target), scope.standard("checksum_error")
                 with scope.block(_condition(scope, checksum)):
                     scope.emit(f"if ({_sum(checksum)} != {target}) {error} = 1;")
     scope.emit("")
@@ -32,7 +32,7 @@ def update(scope: Scope) -> None:
                 mask = f" & {hex((1 << bits) - 1)}u" if bits < 64 else ""
                 text = f"({c_type(bits)})({_sum(checksum)}{mask})"
                 with scope.block(_condition(scope, checksum)):
-                    scope.emit(f"{scope.place(checksum.target)} = {text};")
+                    scope.emit(f"{scope.lvalue(checksum.target)} = {text};")
     scope.emit("")
 
 

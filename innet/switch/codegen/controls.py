@@ -3,8 +3,9 @@
 from innet.switch import ir
 from innet.switch.codegen import externs, tracing
 from innet.switch.codegen.scope import Scope
-from innet.switch.codegen.text import c_number, c_type, storage_bits
-from innet.switch.expressions import bytes_literal
+from innet.switch.codegen.text import c_number, c_type
+from innet.switch.expressions.number import bytes_literal
+from innet.switch.layout import key_bytes, key_sizes
 
 _KEY_WORD = 8
 
@@ -18,23 +19,6 @@ def spans(table: ir.Table) -> tuple[tuple[int, int], ...]:
     return tuple(
         (sum(sizes[:i]), sizes[i]) for i, key in enumerate(table.keys) if key.match == "range"
     )
-
-
-def key_sizes(table: ir.Table) -> tuple[int, ...]:
-    """Return the bytes of each component of a table's key.
-
-    A component of up to 128 bits takes 1, 2, 4, 8 or 16 bytes, little-endian. A wider one takes as
-    many bytes as it needs, big-endian.
-    """
-    return tuple(
-        storage_bits(key.bits) // 8 if key.bits <= 128 else (key.bits + 7) // 8
-        for key in table.keys
-    )
-
-
-def key_bytes(table: ir.Table) -> int:
-    """Return the bytes of a table's whole key, padded to 64-bit words."""
-    return -(-sum(key_sizes(table)) // _KEY_WORD) * _KEY_WORD
 
 
 def pipeline(scope: Scope, name: str, control: ir.Pipeline) -> None:
@@ -155,8 +139,8 @@ def _matched(scope: Scope, ref: ir.FieldRef) -> str:
     """Return C text of a field's value in a match, which is 0 if the field's header is invalid."""
     header = scope.program.header_of(ref)
     if header.metadata or ref.field == ir.VALID or not isinstance(ref.header, str):
-        return scope.place(ref)
-    return f"{scope.valid(ref.header)} ? {scope.place(ref)} : 0"
+        return scope.lvalue(ref)
+    return f"{scope.valid(ref.header)} ? {scope.lvalue(ref)} : 0"
 
 
 def _goto_node(name: str | None) -> str:

@@ -8,7 +8,7 @@ from innet.switch.codegen import fields
 from innet.switch.codegen.references import fields_in
 from innet.switch.codegen.scope import OUTSIDE, Scope
 
-_SHORTEST_RUN = 4
+_MIN_RUN = 4
 
 COMMON = "common_"
 """The member in front of the headers that all copies of a packet share."""
@@ -137,7 +137,7 @@ def state_struct(scope: Scope, all_banks: list[Bank]) -> None:
 
 
 def cells(register: ir.Register, all_banks: list[Bank]) -> str:
-    """Return the place of a register's cells, as an initializer of the runtime's ``struct cells``."""
+    """Return the location of a register's cells, as an initializer of the runtime's ``struct cells``."""
     bank = next(each for each in all_banks if register in each.registers)
     row, name = f"struct row_{bank.number}", register.name
     first = f"offsetof(struct state, bank_{bank.number}) + offsetof({row}, {name})"
@@ -161,6 +161,6 @@ def runs(header: ir.Header) -> Iterator[tuple[ir.FieldType, ...]]:
 
 
 def _as_runs(run: list[ir.FieldType]) -> list[tuple[ir.FieldType, ...]]:
-    if len(run) >= _SHORTEST_RUN:
+    if len(run) >= _MIN_RUN:
         return [tuple(run)]
     return [(field,) for field in run]

@@ -9,7 +9,7 @@ from innet.switch.codegen import fields
 from innet.switch.codegen.scope import Scope
 from innet.switch.codegen.steps import Steps
 from innet.switch.codegen.text import c_number, c_string
-from innet.switch.expressions import bytes_literal
+from innet.switch.expressions.number import bytes_literal
 
 SIGNATURE = "struct sw *sw, const struct phv *p, const u8 *rest, u32 rest_bytes"
 
@@ -72,7 +72,7 @@ class Externs:
             return f"{{(u128){number.text}, false}}"
         if number.exact:
             return f"{{(u128)(i128){number.text}, true}}"
-        self._scope.expressions.looked_at(number)
+        self._scope.expressions.arithmetic.need_limbs(number)
         words = f"((struct limbs[]){{{number.limbs}}})->word"  # lives until the end of the block
         return f"{{.is_signed = true, .count = LIMBS, .words = {words}}}"
 
@@ -90,7 +90,7 @@ class Externs:
 
     def _store(self, target: ir.FieldRef, text: str) -> None:
         kind = self._scope.expressions.field_type(target)
-        self._emit(fields.put(self._scope.place(target), kind, text))
+        self._emit(fields.put(self._scope.lvalue(target), kind, text))
 
 
 def direct_meter(scope: Scope, name: str) -> None:
@@ -100,7 +100,7 @@ def direct_meter(scope: Scope, name: str) -> None:
         raise UnsupportedProgram(f"{scope.names.shown(name)} is not a direct meter")
     kind = scope.expressions.field_type(meter.target)
     call = f"rt_direct_meter(sw, e, {'length' if meter.by_bytes else '1'})"
-    scope.emit(f"if (hit) {fields.put(scope.place(meter.target), kind, call)}")
+    scope.emit(f"if (hit) {fields.put(scope.lvalue(meter.target), kind, call)}")
 
 
 def choose(scope: Scope, name: str) -> None:
@@ -189,8 +189,8 @@ def _buffer(scope: Scope, calculation: ir.Calculation) -> None:
             for _, value, bits in group:
                 if isinstance(value, ir.FieldRef) and scope.expressions.field_type(value).varbit:
                     length = f"8 * {scope.length(value.header)}"
-                    place = scope.value(value)
-                    scope.emit(f"rt_put_bytes(bytes, at + {offset}, {length}, {place});")
+                    array = scope.value(value)
+                    scope.emit(f"rt_put_bytes(bytes, at + {offset}, {length}, {array});")
                     scope.emit(f"at += {length};")
                     continue
                 scope.emit(_put(scope, value, bits, f"at + {offset}"))
@@ -202,7 +202,7 @@ def _buffer(scope: Scope, calculation: ir.Calculation) -> None:
 
 
 def _in_words(scope: Scope, calculation: ir.Calculation) -> bool:
-    """Return whether all inputs are numbers whose places do not depend on the lengths of others."""
+    """Return whether all inputs are numbers whose positions do not depend on the lengths of others."""
     inputs = list(_inputs(scope, calculation))
     groups = [list(group) for _, group in groupby(inputs, key=lambda each: each[0])]
     fields = [value for _, value, _ in inputs if isinstance(value, ir.FieldRef)]
@@ -215,7 +215,7 @@ def _in_words(scope: Scope, calculation: ir.Calculation) -> bool:
 
 
 def _word_sum(scope: Scope, calculation: ir.Calculation) -> None:
-    """Write RFC 1071's checksum as a sum of numbers, shifted to their places in 16-bit words."""
+    """Write RFC 1071's checksum as a sum of numbers, shifted to their positions in 16-bit words."""
     scope.emit("u64 sum = 0;")
     for header, group in groupby(_inputs(scope, calculation), key=lambda each: each[0]):
         with scope.block(f"if ({scope.valid(header)})" if header else ""):

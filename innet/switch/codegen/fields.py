@@ -8,8 +8,11 @@ at a byte.
 from innet.errors import UnsupportedProgram
 from innet.switch import ir
 from innet.switch.codegen.scope import Scope
-from innet.switch.codegen.text import c_type, storage_bits
-from innet.switch.expressions import Expressions, bytes_literal, is_bytes
+from innet.switch.codegen.text import c_type
+from innet.switch.expressions.byte_arrays import is_bytes
+from innet.switch.expressions.number import bytes_literal
+from innet.switch.expressions.rendering import Expressions
+from innet.switch.layout import argument_offset
 
 
 def declaration(field: ir.FieldType) -> str:
@@ -24,20 +27,20 @@ def size(field: ir.FieldType) -> int:
     return max(1, (field.bits + 7) // 8)
 
 
-def load(place: str, field: ir.FieldType, source: str, offset: int, width: int) -> str:
+def load(lvalue: str, field: ir.FieldType, source: str, offset: int, width: int) -> str:
     """Return a statement that sets a field to the last of `width` bits from `offset` on in `source`."""
     taken = min(width, field.bits)
     offset += width - taken
     if is_bytes(field):
-        return f"rt_load_bytes({place}, {size(field)}, {source}, {offset}, {taken});"
+        return f"rt_load_bytes({lvalue}, {size(field)}, {source}, {offset}, {taken});"
     read = "rt_wide_bits" if taken > 64 else "rt_bits"
-    return f"{place} = ({c_type(field.bits)}){read}({source}, {offset}, {taken});"
+    return f"{lvalue} = ({c_type(field.bits)}){read}({source}, {offset}, {taken});"
 
 
-def store(place: str, field: ir.FieldType, target: str, offset: int | str) -> str:
+def store(lvalue: str, field: ir.FieldType, target: str, offset: int | str) -> str:
     """Return a statement that writes a field to `target`, `offset` bits from its start."""
     put = "rt_put_bytes" if is_bytes(field) else "rt_put_bits"
-    return f"{put}({target}, {offset}, {field.bits}, {place});"
+    return f"{put}({target}, {offset}, {field.bits}, {lvalue});"
 
 
 def of(register: ir.Register) -> ir.FieldType:
@@ -45,52 +48,52 @@ def of(register: ir.Register) -> ir.FieldType:
     return ir.FieldType(register.name, register.bits)
 
 
-def copy(place: str, kind: ir.FieldType, source: str, source_kind: ir.FieldType) -> str:
+def copy(lvalue: str, kind: ir.FieldType, source: str, source_kind: ir.FieldType) -> str:
     """Return a statement that sets a field to another of the same width."""
     if is_bytes(kind) or is_bytes(source_kind):
-        return f"rt_copy_bytes({place}, {kind.bits}, {source}, {size(source_kind)});"
-    return f"{place} = ({c_type(kind.bits)}){source};"
+        return f"rt_copy_bytes({lvalue}, {kind.bits}, {source}, {size(source_kind)});"
+    return f"{lvalue} = ({c_type(kind.bits)}){source};"
 
 
-def put(place: str, kind: ir.FieldType, number: str) -> str:
+def put(lvalue: str, kind: ir.FieldType, number: str) -> str:
     """Return a statement that sets a field to the lowest bits of a u64."""
     if is_bytes(kind):
-        return f"rt_set_bytes({place}, {size(kind)}, {number});"
-    if kind.bits < storage_bits(kind.bits):
+        return f"rt_set_bytes({lvalue}, {size(kind)}, {number});"
+    if kind.bits < 64 and kind.bits not in (8, 16, 32):
         number = f"({number}) & {hex((1 << kind.bits) - 1)}u"
-    return f"{place} = ({c_type(kind.bits)})({number});"
+    return f"{lvalue} = ({c_type(kind.bits)})({number});"
 
 
-def assign(scope: Scope, place: str, kind: ir.FieldType, value: ir.Expr) -> str:
+def assign(scope: Scope, lvalue: str, kind: ir.FieldType, value: ir.Expr) -> str:
     """Return a statement that sets a field to an expression, wrapped to the field's width."""
     expressions = scope.expressions
     if is_bytes(kind):
-        return _assign_bytes(expressions, place, kind, value)
+        return _assign_bytes(expressions, lvalue, kind, value)
     if isinstance(value, ir.ParamRef):
-        at = ir.argument_place(expressions.params, value.index)
+        at = argument_offset(expressions.params, value.index)
         text = f"rt_wide_arg(a, {at})" if kind.bits > 64 else f"a[{at}]"
-        return f"{place} = ({c_type(kind.bits)}){text};"
-    return f"{place} = ({c_type(kind.bits)})({expressions.stored(value, kind.bits)});"
+        return f"{lvalue} = ({c_type(kind.bits)}){text};"
+    return f"{lvalue} = ({c_type(kind.bits)})({expressions.stored(value, kind.bits)});"
 
 
-def _assign_bytes(expressions: Expressions, place: str, kind: ir.FieldType, value: ir.Expr) -> str:
+def _assign_bytes(expressions: Expressions, lvalue: str, kind: ir.FieldType, value: ir.Expr) -> str:
     count = size(kind)
     while isinstance(value, ir.Op) and value.op == "&" and _covers(value.operands[1], kind.bits):
         value = value.operands[0]  # the target wraps anyway
     if isinstance(value, ir.Const):
         constant = bytes_literal(value.value % (1 << kind.bits), count)
-        return f"memcpy({place}, {constant}, {count});"
+        return f"memcpy({lvalue}, {constant}, {count});"
     if source := expressions.bytes_of(value):
         text, like = source
         if kind.varbit or like.varbit:
             raise UnsupportedProgram("assigning a varbit to a field of another type")
         if like.bits >= kind.bits or not like.signed:
-            return f"rt_copy_bytes({place}, {kind.bits}, {text}, {size(like)});"
+            return f"rt_copy_bytes({lvalue}, {kind.bits}, {text}, {size(like)});"
     number = expressions.number(value)
     if number.unsigned:
-        return f"rt_set_bytes({place}, {count}, {expressions.u128(value)});"
-    expressions.looked_at(bits=kind.bits)
-    return f"limbs_store({place}, {kind.bits}, {number.limbs});"
+        return f"rt_set_bytes({lvalue}, {count}, {expressions.u128(value)});"
+    expressions.arithmetic.need_limbs(bits=kind.bits)
+    return f"limbs_store({lvalue}, {kind.bits}, {number.limbs});"
 
 
 def assign_slice(scope: Scope, target: ir.FieldRef, value: ir.Expr) -> str | None:
@@ -121,7 +124,7 @@ def assign_slice(scope: Scope, target: ir.FieldRef, value: ir.Expr) -> str | Non
         value = value.operands[0]
     offset = size(kind) * 8 - shift - width
     number = scope.expressions.number(ir.Op("&", (value, ir.Const((1 << width) - 1)))).text
-    return f"rt_put_bits({scope.place(target)}, {offset}, {width}, (u128){number});"
+    return f"rt_put_bits({scope.lvalue(target)}, {offset}, {width}, (u128){number});"
 
 
 def _covers(mask: ir.Expr, bits: int) -> bool:

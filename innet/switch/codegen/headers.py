@@ -2,7 +2,7 @@
 
 from innet.errors import UnsupportedProgram
 from innet.switch import ir
-from innet.switch.codegen.scope import HeaderPlace, Scope
+from innet.switch.codegen.scope import HeaderLvalues, Scope
 from innet.switch.codegen.steps import Steps
 
 Header = ir.Name | ir.Element
@@ -27,8 +27,8 @@ class Headers:
 
     def _assign(self, target: Header, source: Header) -> None:
         """Write an assignment of a header. As in BMv2, the fields of an invalid one are not copied."""
-        to = self._scope.header_place(_header(target))
-        of = self._scope.header_place(_header(source), reading=True)
+        to = self._scope.header_lvalues(_header(target))
+        of = self._scope.header_lvalues(_header(source), reading=True)
         if to.metadata:  # a structure, always valid
             self._emit(f"memcpy(&{to.fields}, &{of.fields}, sizeof {to.fields});")
             return
@@ -57,14 +57,14 @@ class Headers:
         self._emit(f"{self._scope.next_index(to.name)} = {self._scope.next_index(of.name)};")
 
     def _add(self, target: Header) -> None:
-        place = self._scope.header_place(_header(target))
-        with self._scope.block(f"if (!{place.valid})"):
-            self._emit(f"memset(&{place.fields}, 0, sizeof {place.fields});")
+        lvalues = self._scope.header_lvalues(_header(target))
+        with self._scope.block(f"if (!{lvalues.valid})"):
+            self._emit(f"memset(&{lvalues.fields}, 0, sizeof {lvalues.fields});")
             self._resize(target, "+=")
-        self.make_valid(place)
+        self.make_valid(lvalues)
 
     def _remove(self, target: Header) -> None:
-        valid = self._scope.header_place(_header(target)).valid
+        valid = self._scope.header_lvalues(_header(target)).valid
         with self._scope.block(f"if ({valid})"):
             self._resize(target, "-=")
             self._emit(f"{valid} = false;")
@@ -76,19 +76,20 @@ class Headers:
             size = f"{header.fixed_bytes} + {self._scope.length(_header(target))}"
             self._emit(f"p->m.path.bytes {operator} {size};")
 
-    def make_valid(self, place: HeaderPlace) -> None:
+    def make_valid(self, lvalues: HeaderLvalues) -> None:
         """Set a header valid, and the others of its union invalid."""
-        self._emit(f"{place.valid} = true;")
-        self._emit(*(f"{other} = false;" for other in place.rivals))
+        self._emit(f"{lvalues.valid} = true;")
+        self._emit(*(f"{other} = false;" for other in lvalues.union_others))
 
     def assign_varbit(self, target: ir.FieldRef, source: ir.Expr) -> None:
-        """Set a varbit to another of its type."""
-        if not isinstance(source, ir.FieldRef):
-            raise UnsupportedProgram(f"{source} in a varbit")
-        to, of = self._scope.place(target), self._scope.value(source)
+        """Set a varbit to another of its width."""
+        kind = self._scope.expressions.field_type
+        if not isinstance(source, ir.FieldRef) or not _are_varbits(kind(target), kind(source)):
+            raise UnsupportedProgram("a varbit can only be set to another one of its width")
+        to, of = self._scope.lvalue(target), self._scope.value(source)
         self._emit(f"memmove({to}, {of}, sizeof {to});")
-        length = self._scope.header_place(source.header, reading=True).varbit_bytes
-        self._emit(f"{self._scope.header_place(target.header).varbit_bytes} = {length};")
+        length = self._scope.header_lvalues(source.header, reading=True).varbit_bytes
+        self._emit(f"{self._scope.header_lvalues(target.header).varbit_bytes} = {length};")
 
     def _push(self, name: ir.Name, count: ir.Const) -> None:
         depth, arrays = self._arrays(name)
@@ -142,3 +143,7 @@ def _moved(array: str, to: int, of: int, count: int) -> str:
 
 def _header(operand: Header) -> str | ir.Element:
     return operand.name if isinstance(operand, ir.Name) else operand
+
+
+def _are_varbits(kind: ir.FieldType, other: ir.FieldType) -> bool:
+    return kind.varbit and other.varbit and kind.bits == other.bits

@@ -14,8 +14,8 @@ from innet.switch import ir
 from innet.switch.codegen.data import Bank
 from innet.switch.codegen.references import fields_in
 
-_FEWEST_ROUNDS = 8
-_MOST_STEPS = 8
+_MIN_ROUNDS = 8
+_MAX_STEPS = 8
 
 _PLAIN = frozenset({"assign", "register_read", "register_write", "_jump", "_jump_if_zero"})
 
@@ -30,7 +30,7 @@ Column = tuple[Leaf, ...]
 class Loop:
     """A number of rounds of the same steps, from step `first` of the body on.
 
-    `steps` are the steps of the first round. `lines` and `cells` are the fields and registers of
+    `steps` are the steps of the first round. `lanes` and `cells` are the fields and registers of
     the first round, and each later round uses their next neighbours. `variables` are the other
     fields, which are the same in every round. The steps may set some of them.
     """
@@ -38,7 +38,7 @@ class Loop:
     first: int
     rounds: int
     steps: tuple[ir.Primitive, ...]
-    lines: frozenset[ir.FieldRef]
+    lanes: frozenset[ir.FieldRef]
     cells: frozenset[str]
     variables: frozenset[ir.FieldRef]
 
@@ -48,12 +48,12 @@ class Loop:
         return self.first + self.rounds * len(self.steps)
 
     @property
-    def lists(self) -> tuple[ir.Listed, ...]:
+    def constants(self) -> tuple[ir.LoopConstants, ...]:
         """Return the constants whose value differs from round to round."""
         return tuple(dict.fromkeys(_listed([step.args for step in self.steps])))
 
 
-class Finder:
+class LoopFinder:
     """A finder of the loops in one program's actions."""
 
     def __init__(
@@ -78,7 +78,7 @@ class Finder:
         shapes = [_shape(step, number) for number, step in enumerate(body)]
         at = 0
         while at < len(body):
-            for size in range(1, _MOST_STEPS + 1):
+            for size in range(1, _MAX_STEPS + 1):
                 if loop := self._loop(body, shapes, at, size):
                     yield loop
                     at = loop.end
@@ -94,30 +94,30 @@ class Finder:
         size: int,
     ) -> Loop | None:
         rounds = _alike([form for form, _ in shapes], first, size)
-        if rounds < _FEWEST_ROUNDS:
+        if rounds < _MIN_ROUNDS:
             return None
         starts = range(first, first + rounds * size, size)
         leaves = [[leaf for _, part in shapes[at : at + size] for leaf in part] for at in starts]
         columns = list(zip(*leaves, strict=True))
         rounds = min(map(self._in_step, columns), default=0)
-        if rounds < _FEWEST_ROUNDS or not _jumps_stay(body, first, size, rounds):
+        if rounds < _MIN_ROUNDS or not _jumps_stay(body, first, size, rounds):
             return None
         columns = [column[:rounds] for column in columns]
         moving = [column for column in columns if len(set(column)) > 1]
         own = [column for column in moving if column[0] in self._temporaries]
         if not _of_one_round_each(body, own, first, size):
             return None
-        lines = [_fields_of(column) for column in moving if column not in own]
+        lanes = [_fields_of(column) for column in moving if column not in own]
         variables = _fields_of([column[0] for column in columns if column not in moving])
         kept = {each for each in variables if each in self._fields} - self._temporaries
-        if any(not kept.isdisjoint(line) for line in lines):
+        if any(not kept.isdisjoint(lane) for lane in lanes):
             return None
-        values = iter(map(_listing, columns))
+        values = iter(map(_value_of, columns))
         return Loop(
             first,
             rounds,
             tuple(_filled(step, values) for step in body[first : first + size]),
-            frozenset(line[0] for line in lines if line),
+            frozenset(lane[0] for lane in lanes if lane),
             frozenset(column[0].name for column in moving if isinstance(column[0], ir.Name)),
             frozenset(kept),
         )
@@ -136,14 +136,16 @@ class Finder:
                 for each in column
             ]
             return alike.index(False) if False in alike else len(alike)
-        places = [self._place(each) for each in column]
-        if places[0] is None:
+        positions = [self._position(each) for each in column]
+        if positions[0] is None:
             return 0
-        *kind, at = places[0]
-        return next((i for i, place in enumerate(places) if place != (*kind, at + i)), len(column))
+        *kind, at = positions[0]
+        return next(
+            (i for i, position in enumerate(positions) if position != (*kind, at + i)), len(column)
+        )
 
-    def _place(self, leaf: Leaf) -> tuple[Any, ...] | None:
-        """Return the place of a field or cell. The last number of neighbours differs by one."""
+    def _position(self, leaf: Leaf) -> tuple[Any, ...] | None:
+        """Return the position of a field or cell. The last number of neighbours differs by one."""
         if isinstance(leaf, ir.Name):
             return self._cells.get(leaf.name)
         if isinstance(leaf, ir.FieldRef) and leaf not in self._temporaries:
@@ -202,7 +204,7 @@ def _joined(head: object, parts: Sequence[Any]) -> tuple[object, Column]:
     return (head, *(form for form, _ in shapes)), tuple(leaf for _, all_ in shapes for leaf in all_)
 
 
-def _filled(node: Any, leaves: Iterator[Leaf | ir.Listed]) -> Any:
+def _filled(node: Any, leaves: Iterator[Leaf | ir.LoopConstants]) -> Any:
     """Return a step with other leaves, in the order of its shape."""
     match node:
         case ir.Primitive("_jump" | "_jump_if_zero", (*args, target)):
@@ -220,9 +222,9 @@ def _filled(node: Any, leaves: Iterator[Leaf | ir.Listed]) -> Any:
     return node
 
 
-def _listing(column: Column) -> Leaf | ir.Listed:
+def _value_of(column: Column) -> Leaf | ir.LoopConstants:
     if isinstance(column[0], ir.Const) and len(set(column)) > 1:
-        return ir.Listed(tuple(each.value for each in column if isinstance(each, ir.Const)))
+        return ir.LoopConstants(tuple(each.value for each in column if isinstance(each, ir.Const)))
     return column[0]
 
 
@@ -250,9 +252,9 @@ def _jumps_stay(body: tuple[ir.Primitive, ...], first: int, size: int, rounds: i
     return True
 
 
-def _listed(node: object) -> Iterator[ir.Listed]:
+def _listed(node: object) -> Iterator[ir.LoopConstants]:
     match node:
-        case ir.Listed():
+        case ir.LoopConstants():
             yield node
         case ir.Op(_, parts) | (tuple() as parts) | (list() as parts):
             for each in parts:

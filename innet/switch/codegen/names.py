@@ -12,7 +12,7 @@ from typing import Any
 
 from innet.switch import ir
 
-_LONGEST = 48
+_MAX_LENGTH = 48
 _KEPT = {
     ir.Op: ("op",),
     ir.Primitive: ("op",),
@@ -41,7 +41,7 @@ class Names:
         """Return the identifier of a name, or of a pair of identifiers."""
         if name not in self._made:
             shown = ".".join(map(self.shown, name))
-            made = self._unused("p4_" + re.sub("[^A-Za-z0-9]+", "_", shown)[:_LONGEST])
+            made = self._unused("p4_" + re.sub("[^A-Za-z0-9]+", "_", shown)[:_MAX_LENGTH])
             self._made[name], self._names[made] = made, shown
         return self._made[name]
 

@@ -118,7 +118,7 @@ def _forward(scope: Scope) -> None:
             f"const struct copies *copies = rt_group(sw, {group});",
             f"{instance_type} = {REPLICA};",
             f"if (copies) replicate(sw, s, p, copies, {rest});",
-            "else rt_dropped(sw, DROP_NO_GROUP);",
+            "else rt_dropped(sw, DROP_NO_MULTICAST_GROUP);",
             "return;",
         )
     scope.trace("Egress port is %u", f"(u32){spec}")

@@ -8,17 +8,19 @@ from innet.switch.codegen import fields, tracing
 from innet.switch.codegen.data import runs
 from innet.switch.codegen.headers import Headers
 from innet.switch.codegen.references import fields_in
-from innet.switch.codegen.scope import HeaderPlace, Scope
+from innet.switch.codegen.scope import HeaderLvalues, Scope
 from innet.switch.codegen.steps import Steps
 from innet.switch.codegen.text import c_number
-from innet.switch.expressions import bytes_literal, is_bytes
+from innet.switch.expressions.byte_arrays import is_bytes
+from innet.switch.expressions.number import bytes_literal
+from innet.switch.layout import value_set_bytes
 
 _CORE_ERRORS = (
     "NoError", "PacketTooShort", "NoMatch", "StackOutOfBounds", "HeaderTooShort", "ParserTimeout",
     "ParserInvalidArgument",
 )  # fmt: skip
 
-_MOST_TURNS = 1 << 16
+_MAX_CYCLES = 1 << 16
 """The number of times that one packet may enter states of cycles. A frame has no more bytes."""
 
 
@@ -44,9 +46,9 @@ class Parsing:
             "const u8 *frame, u32 length)"
         ):
             self._emit("const u64 *a = NULL; (void)a; (void)sw; (void)s; (void)frame;")
-            self._emit("u32 at = 0, error = 0, turns = 0; (void)length; (void)turns;")
+            self._emit("u32 at = 0, error = 0, cycles = 0; (void)length; (void)cycles;")
             first, last = _cleared(self._scope)
-            self._emit(*(f"memset(&{place}, 0, sizeof {place});" for place in first))
+            self._emit(*(f"memset(&{each}, 0, sizeof {each});" for each in first))
             self._scope.trace("Parser 'parser': start")
             self._emit(_goto_state(program.parser_start))
             for state in program.states:
@@ -55,7 +57,7 @@ class Parsing:
                     "Parser 'parser' entering state '%s'", self._scope.shown(state.name)
                 )
                 if state.name in looping:
-                    self._emit(f"if (turns++ == {_MOST_TURNS}) {self._fail('ParserTimeout')}")
+                    self._emit(f"if (cycles++ == {_MAX_CYCLES}) {self._fail('ParserTimeout')}")
                 for step in state.body:
                     self._check_indices(step.args)
                     self._steps.body((step,))
@@ -64,9 +66,9 @@ class Parsing:
                 self._emit(f"{_label(name)}:")
                 self._emit(f"error = {self._codes[self._scope.names.of(name)]}; goto accept;")
             self._emit("accept:", f"{self._scope.standard('parser_error')} = error;")
-            for place in last:
-                clear = f"memset(&{place.fields}, 0, sizeof {place.fields});"
-                self._emit(f"if (!{place.valid}) {clear}")
+            for lvalues in last:
+                clear = f"memset(&{lvalues.fields}, 0, sizeof {lvalues.fields});"
+                self._emit(f"if (!{lvalues.valid}) {clear}")
             tracing.parsed(self._scope, self._codes)
             self._emit("return at;")
         self._emit("")
@@ -76,25 +78,25 @@ class Parsing:
         with self._scope.block("static u32 header_bytes(const struct phv *p)"):
             self._emit("(void)p;", "u32 bytes = 0;")
             for name in self._scope.program.deparser:
-                place = self._scope.header_place(name)
-                varbit = f" + {place.varbit_bytes}" if place.varbit_bytes else ""
+                lvalues = self._scope.header_lvalues(name)
+                varbit = f" + {lvalues.varbit_bytes}" if lvalues.varbit_bytes else ""
                 size = self._scope.headers[name].fixed_bytes
-                self._emit(f"if ({place.valid}) bytes += {size}{varbit};")
+                self._emit(f"if ({lvalues.valid}) bytes += {size}{varbit};")
             self._emit("return bytes;")
         self._emit("")
         with self._scope.block("static void deparse(struct sw *sw, const struct phv *p, u8 *out)"):
             self._emit("(void)sw; (void)p; (void)out;", "u32 at = 0;")
             self._scope.trace("Deparser 'deparser': start")
             for name in self._scope.program.deparser:
-                place = self._scope.header_place(name)
-                with self._scope.block(f"if ({place.valid})"):
+                lvalues = self._scope.header_lvalues(name)
+                with self._scope.block(f"if ({lvalues.valid})"):
                     self._scope.trace("Deparsing header '%s'", self._scope.shown(name))
-                    self._write(self._scope.headers[name], place)
+                    self._write(self._scope.headers[name], lvalues)
             self._emit("(void)at;")
             self._scope.trace("Deparser 'deparser': end")
         self._emit("")
 
-    def most_header_bytes(self) -> int:
+    def max_header_bytes(self) -> int:
         """Return the most bytes that the deparser can write."""
         headers = (self._scope.headers[name] for name in self._scope.program.deparser)
         return sum(field.bits for header in headers for field in header.fields) // 8
@@ -113,16 +115,16 @@ class Parsing:
     def _extract(self, target: ir.Name, length: ir.Expr | None = None) -> None:
         if target.kind == "header":
             header = self._scope.headers[target.name]
-            self._load(header, self._scope.header_place(target.name), length)
+            self._load(header, self._scope.header_lvalues(target.name), length)
             return
         stack = self._scope.program.stack(target.name)
         following = self._scope.next_index(stack.counter)
         self._emit(f"if ({following} >= {len(stack.headers)}) {self._fail('StackOutOfBounds')}")
         header = self._scope.headers[stack.headers[0]]
-        self._load(header, self._scope.next_place(stack), length)
+        self._load(header, self._scope.next_lvalues(stack), length)
         self._emit(f"{following}++;")
 
-    def _load(self, header: ir.Header, place: HeaderPlace, length: ir.Expr | None) -> None:
+    def _load(self, header: ir.Header, lvalues: HeaderLvalues, length: ir.Expr | None) -> None:
         if (header.varbit is None) != (length is None):
             name = self._scope.names.shown(header.name)
             raise UnsupportedProgram(f"extracting {name}: a length goes with a varbit")
@@ -130,7 +132,7 @@ class Parsing:
         size = header.fixed_bytes
         if length is None:
             self._emit(f"if (length - at < {size}) {self._fail('PacketTooShort')}")
-            self._read(header, place)
+            self._read(header, lvalues)
         else:
             with self._scope.block(""):
                 most = fields.size(header.varbit) if header.varbit else 0
@@ -138,20 +140,20 @@ class Parsing:
                 self._emit(
                     f"if (length - at < {size} + bytes) {self._fail('PacketTooShort')}",
                     f"if (bytes > {most}) {self._fail('HeaderTooShort')}",
-                    f"{place.varbit_bytes} = (u32)bytes;",
+                    f"{lvalues.varbit_bytes} = (u32)bytes;",
                 )
-                self._read(header, place)
-        self._headers.make_valid(place)
+                self._read(header, lvalues)
+        self._headers.make_valid(lvalues)
 
     def _whole_bytes(self, bits: ir.Expr) -> None:
         number = self._scope.expressions.number(bits)
         self._emit(f"const u64 bits = (u64){number.text}, bytes = bits / 8;")
         self._emit(f"if (bits % 8) {self._fail('ParserInvalidArgument')}")
 
-    def _read(self, header: ir.Header, place: HeaderPlace) -> None:
+    def _read(self, header: ir.Header, lvalues: HeaderLvalues) -> None:
         offset, source = 0, "frame + at"
         for run in runs(header):
-            first = f"{place.fields}.{run[0].name}"
+            first = f"{lvalues.fields}.{run[0].name}"
             if run[0].varbit:
                 self._emit(
                     f"rt_load_bytes({first}, (u32)bytes, {source}, {offset}, 8 * (u32)bytes);"
@@ -169,8 +171,8 @@ class Parsing:
         if isinstance(value, ir.Lookahead):
             source = self._lookahead(value)
             kind = self._scope.expressions.field_type(target)
-            place = self._scope.place(target)
-            self._emit(fields.load(place, kind, source, value.offset, value.bits))
+            lvalue = self._scope.lvalue(target)
+            self._emit(fields.load(lvalue, kind, source, value.offset, value.bits))
         elif self._scope.expressions.field_type(target).varbit:
             self._headers.assign_varbit(target, value)
         else:
@@ -217,8 +219,8 @@ class Parsing:
             declared = f"u8 {name}[{fields.size(kind)}];" if is_bytes(kind) else f"u128 {name};"
             source = self._lookahead(key)
             return f"{declared} {fields.load(name, kind, source, key.offset, bits)}"
-        if place := self._scope.expressions.bytes_of(key):
-            return f"const u8 *const {name} = {place[0]};"
+        if array := self._scope.expressions.bytes_of(key):
+            return f"const u8 *const {name} = {array[0]};"
         return f"const u128 {name} = {self._scope.expressions.u128(key)};"
 
     def _ask_value_set(self, state: ir.ParserState, name: str, following: str | None) -> None:
@@ -229,7 +231,7 @@ class Parsing:
             shown = self._scope.names.shown(name)
             raise UnsupportedProgram(f"value set {shown} is not as wide as the select keys")
         with self._scope.block(""):
-            size = value_set.key_bytes
+            size = value_set_bytes(value_set)
             self._emit(f"u8 key[{size}] __attribute__((aligned(8))) = {{0}};")
             offset = 0
             for i, (_, bits) in enumerate(state.keys):
@@ -238,12 +240,12 @@ class Parsing:
             number = len(program.tables) + names.index(name)
             self._emit(f"if (rt_lookup(sw, {number}, key)) {_goto_state(following)}")
 
-    def _write(self, header: ir.Header, place: HeaderPlace) -> None:
+    def _write(self, header: ir.Header, lvalues: HeaderLvalues) -> None:
         offset, target = 0, "out + at"
         for run in runs(header):
-            first = f"{place.fields}.{run[0].name}"
+            first = f"{lvalues.fields}.{run[0].name}"
             if run[0].varbit:
-                length = place.varbit_bytes
+                length = lvalues.varbit_bytes
                 self._emit(f"rt_put_bytes({target}, {offset}, 8 * {length}, {first});")
                 self._emit(f"at += {length};")
                 continue
@@ -263,7 +265,7 @@ def _error_codes(declared: dict[str, int], core: Iterable[str]) -> dict[str, int
     return codes
 
 
-def _cleared(scope: Scope) -> tuple[list[str], list[HeaderPlace]]:
+def _cleared(scope: Scope) -> tuple[list[str], list[HeaderLvalues]]:
     """Return the headers to clear before parsing, and those to clear after it if they are invalid.
 
     The second kind is used only by extractions. If such a header is wide and in most packets,
@@ -277,9 +279,9 @@ def _cleared(scope: Scope) -> tuple[list[str], list[HeaderPlace]]:
     touched |= {name for each in program.unions if each.name in touched for name in each.headers}
     stacked = {name for stack in program.stacks for name in stack.headers}
     headers = [each for each in program.headers if not each.metadata and each.name not in stacked]
-    first = [scope.header_place(each.name).fields for each in headers if each.name in touched]
+    first = [scope.header_lvalues(each.name).fields for each in headers if each.name in touched]
     first += [f"p->{stack.name}" for stack in program.stacks]
-    return first, [scope.header_place(each.name) for each in headers if each.name not in touched]
+    return first, [scope.header_lvalues(each.name) for each in headers if each.name not in touched]
 
 
 def _looping(program: ir.Program) -> set[str]:

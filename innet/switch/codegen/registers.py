@@ -12,7 +12,7 @@ from innet.switch.codegen import fields
 from innet.switch.codegen.data import Bank
 from innet.switch.codegen.scope import Scope
 
-_MANY = 4
+_MIN_ACCESSES = 4
 """The fewest accesses to a row for which a substitute row replaces a test at every access."""
 
 
@@ -27,7 +27,7 @@ class Row:
 
     bank: Bank
     index: ir.Expr
-    inside: bool
+    in_bounds: bool
     substitutes: tuple[tuple[str, ir.FieldRef], ...] | None
 
 
@@ -41,14 +41,14 @@ class Registers:
         self._registers = {each.name: each for each in scope.program.registers}
         self._conditions: dict[int, str] = {}
         """Text in front of each access to a looked-up row, by the bank's number."""
-        self.lines: frozenset[str] = frozenset()
+        self.lanes: frozenset[str] = frozenset()
         """In a loop, the registers that are the first of neighbours. The rounds are counted by ``i``."""
 
     def read(self, target: ir.FieldRef, array: ir.Name, index: ir.Expr) -> None:
         """Set a field to a cell."""
-        place, kind = self._scope.place(target), self._scope.expressions.field_type(target)
+        lvalue, kind = self._scope.lvalue(target), self._scope.expressions.field_type(target)
         cell = fields.of(self._registers[array.name])
-        self._access(array.name, index, lambda source: fields.copy(place, kind, source, cell))
+        self._access(array.name, index, lambda source: fields.copy(lvalue, kind, source, cell))
 
     def write(self, array: ir.Name, index: ir.Expr, value: ir.Expr) -> None:
         """Set a cell to an expression."""
@@ -75,18 +75,18 @@ class Registers:
             Row(
                 bank,
                 indices[0],
-                self._is_inside(bank, indices[0]),
-                self._substitutes(body, bank) if len(indices) >= _MANY else None,
+                self._is_in_bounds(bank, indices[0]),
+                self._substitutes(body, bank) if len(indices) >= _MIN_ACCESSES else None,
             )
             for bank, indices in used.items()
-            if len(set(indices)) == 1 and _steady(indices[0], body)
+            if len(set(indices)) == 1 and _is_unchanged(indices[0], body)
         ]
 
-    def outside(self, action: int, rows: list[Row]) -> None:
+    def write_substitutes(self, action: int, rows: list[Row]) -> None:
         """Write one function for each row for which an action needs a substitute."""
         for row in rows:
             n = row.bank.number
-            if row.inside or row.substitutes is None:
+            if row.in_bounds or row.substitutes is None:
                 continue
             with self._scope.block(
                 f"__attribute__((cold, noinline)) static struct row_{n} *outside_{n}_{action}"
@@ -102,12 +102,12 @@ class Registers:
         """Look these rows up for the accesses inside the context."""
         for row in rows:
             n, at = row.bank.number, self._at(row.index)
-            found = f"&s->bank_{n}[{at}]" if row.inside else f"row_{n}(s, {at})"
+            found = f"&s->bank_{n}[{at}]" if row.in_bounds else f"row_{n}(s, {at})"
             self._emit(f"struct row_{n} *restrict r{n} = {found};")
             self._conditions[n] = ""
-            if not row.inside and row.substitutes is not None:
+            if not row.in_bounds and row.substitutes is not None:
                 self._emit(f"if (!r{n}) r{n} = outside_{n}_{action}(s, p);")
-            elif not row.inside:
+            elif not row.in_bounds:
                 self._conditions[n] = f"if (r{n}) "
         yield
         self._conditions = {}
@@ -129,7 +129,7 @@ class Registers:
                 case ir.Primitive(
                     "register_read", (ir.FieldRef() as target, ir.Name(_, name), _)
                 ) if self._bank_of[name] == bank:
-                    if name in touched or not _steady(target, before):
+                    if name in touched or not _is_unchanged(target, before):
                         return None
                     found[name] = target
                     touched.add(name)
@@ -149,7 +149,7 @@ class Registers:
         if bank.number in self._conditions:
             cell = self._cell(f"r{bank.number}->", name)
             self._emit(self._conditions[bank.number] + statement(cell))
-        elif self._is_inside(bank, index):
+        elif self._is_in_bounds(bank, index):
             row = f"s->bank_{bank.number}[{self._at(index)}]."
             self._emit(statement(self._cell(row, name)))
         else:
@@ -159,13 +159,13 @@ class Registers:
                 self._emit(f"if (row) {statement(self._cell('row->', name))}")
 
     def _cell(self, row: str, name: str) -> str:
-        place = f"{row}{name}"
-        return f"(&{place})[i]" if name in self.lines else place
+        lvalue = f"{row}{name}"
+        return f"(&{lvalue})[i]" if name in self.lanes else lvalue
 
     def _at(self, index: ir.Expr) -> str:
         return f"(u64){self._scope.expressions.number(index).text}"
 
-    def _is_inside(self, bank: Bank, index: ir.Expr) -> bool:
+    def _is_in_bounds(self, bank: Bank, index: ir.Expr) -> bool:
         number = self._scope.expressions.number(index)
         return number.low >= 0 and number.high < bank.size
 
@@ -179,13 +179,13 @@ def _register_access(step: ir.Primitive) -> tuple[str, ir.Expr] | None:
     return None
 
 
-def _steady(expr: ir.Expr, body: Sequence[ir.Primitive]) -> bool:
+def _is_unchanged(expr: ir.Expr, body: Sequence[ir.Primitive]) -> bool:
     """Return whether an expression of plain fields certainly has the same value throughout."""
     match expr:
         case ir.Const() | ir.ParamRef():
             return True
         case ir.Op(_, operands):
-            return all(_steady(operand, body) for operand in operands)
+            return all(_is_unchanged(operand, body) for operand in operands)
         case ir.FieldRef(str(), _):
             return not any(_may_write(step, expr) for step in body)
     return False

@@ -131,7 +131,7 @@ def passes(scope: Scope) -> None:
 
 def _copied_path(scope: Scope, of: str = "of") -> None:
     _fresh_path(scope, of)
-    scope.emit("if (copies->most_bytes) rt_truncate(&p->m.path, copies->most_bytes);")
+    scope.emit("if (copies->max_bytes) rt_truncate(&p->m.path, copies->max_bytes);")
     rid = scope.standard("egress_rid")
     scope.emit(f"{rid} = (u16)copies->replicas[i].instance;")
     if scope.mentions("priority"):
@@ -155,8 +155,8 @@ def _reset_metadata(scope: Scope) -> None:
     with scope.block("static void reset_metadata(struct phv *p)"):
         for header in scope.program.headers:
             if header.metadata:
-                place = f"p->m.{header.name}"
-                scope.emit(f"memset(&{place}, 0, sizeof {place});")
+                metadata = f"p->m.{header.name}"
+                scope.emit(f"memset(&{metadata}, 0, sizeof {metadata});")
     scope.emit("")
 
 
@@ -167,9 +167,9 @@ def _keep_fields(scope: Scope) -> None:
             for each in scope.program.field_lists:
                 scope.emit(f"case {each.id}: /* {each.name} */")
                 for field in each.fields:
-                    place = scope.place(field)
-                    of = place.replace("p->", "of->", 1)
-                    scope.emit(f"    memcpy(&{place}, &{of}, sizeof {place});")
+                    lvalue = scope.lvalue(field)
+                    of = lvalue.replace("p->", "of->", 1)
+                    scope.emit(f"    memcpy(&{lvalue}, &{of}, sizeof {lvalue});")
                 scope.emit("    break;")
     scope.emit("")
 

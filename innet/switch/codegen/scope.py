@@ -1,4 +1,4 @@
-"""The context that all parts of the generator share: the program, the text, and the places in C."""
+"""The context that all parts of the generator share: the program, the text, and its lvalues in C."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ from innet.switch.codegen.names import Names, renamed
 from innet.switch.codegen.references import fields_in
 from innet.switch.codegen.temporaries import temporaries
 from innet.switch.codegen.text import Text, c_string
-from innet.switch.expressions import Expressions
+from innet.switch.expressions.rendering import Expressions
 
 STANDARD = "standard_metadata"
 _WORD = 64
@@ -22,16 +22,16 @@ The first one reads as zeros, and the second one takes lost writes.
 
 
 @dataclass(frozen=True)
-class HeaderPlace:
+class HeaderLvalues:
     """The C lvalues of a header's parts. `varbit_bytes` is the length of its varbit.
 
-    `rivals` are the validities of the other headers of its union.
+    `union_others` are the validities of the other headers of its union.
     """
 
     fields: str
     valid: str
     varbit_bytes: str | None
-    rivals: tuple[str, ...]
+    union_others: tuple[str, ...]
     metadata: bool
 
 
@@ -64,11 +64,11 @@ class Scope:
         self.temporaries = temporaries(program, self._standard)
         fields = (ir.FieldRef(at.name, each.name) for at in program.headers for each in at.fields)
         self._positions = {field: position for position, field in enumerate(fields)}
-        self.stand_ins: dict[ir.FieldRef, str] = {}
+        self.overrides: dict[ir.FieldRef, str] = {}
         """C lvalues that stand in for fields while a loop runs."""
         self.primitives = frozenset(_primitives(program))
 
-    def place(self, ref: ir.FieldRef) -> str:
+    def lvalue(self, ref: ir.FieldRef) -> str:
         """Return the C lvalue of a field, or of a header's validity."""
         return self._part(ref, reading=False)
 
@@ -80,19 +80,19 @@ class Scope:
         """Return the C lvalue of a header's validity."""
         return f"p->m.valid.{self._member(header)}"
 
-    def header_place(self, header: str | ir.Element, *, reading: bool = False) -> HeaderPlace:
-        """Return the place of a header. Outside of a stack, reads and writes have different places."""
+    def header_lvalues(self, header: str | ir.Element, *, reading: bool = False) -> HeaderLvalues:
+        """Return the lvalues of a header. Outside of a stack, those for reads and for writes differ."""
         if isinstance(header, ir.Element):
             stack = self.program.stack(header.stack)
             depth = len(stack.headers)
             index = self.expressions.index(header)
             outside = depth if reading else depth + 1
             member = f"{stack.name}[rt_index({index}, {depth}, {outside})]"
-            return self._header_place(stack.headers[0], member)
-        return self._header_place(header, self._member(header))
+            return self._header_lvalues(stack.headers[0], member)
+        return self._header_lvalues(header, self._member(header))
 
-    def next_place(self, stack: ir.Stack) -> HeaderPlace:
-        """Return the place for the next header that the parser extracts to a stack that is not full."""
+    def next_lvalues(self, stack: ir.Stack) -> HeaderLvalues:
+        """Return the lvalues of the next header that the parser extracts to a stack that is not full."""
         at = f"[{self.next_index(stack.counter)}]"
         others = [
             each
@@ -100,13 +100,13 @@ class Scope:
             if each.union_stack == stack.counter and each != stack
         ]
         return replace(
-            self._header_place(stack.headers[0], f"{stack.name}{at}"),
-            rivals=tuple(f"{self.valid_array(other)}{at}" for other in others),
+            self._header_lvalues(stack.headers[0], f"{stack.name}{at}"),
+            union_others=tuple(f"{self.valid_array(other)}{at}" for other in others),
         )
 
     def length(self, header: str | ir.Element) -> str:
         """Return C text that reads the number of bytes in a header's varbit."""
-        return self.header_place(header, reading=True).varbit_bytes or "0"
+        return self.header_lvalues(header, reading=True).varbit_bytes or "0"
 
     def next_index(self, stack: str) -> str:
         """Return the C lvalue of the number of headers that the parser has extracted to a stack."""
@@ -146,27 +146,30 @@ class Scope:
 
     def standard(self, field: str) -> str:
         """Return the C lvalue of a field of standard metadata. Raises UnsupportedProgram."""
-        found = self.headers[self._standard].field(self.names.of(field))
-        if found.bits > _WORD:
-            raise UnsupportedProgram(f"{STANDARD}.{field} has {found.bits} bits, more than {_WORD}")
-        return f"p->m.{self._standard}.{found.name}"
+        name = self.names.of(field)
+        found = [each for each in self.headers[self._standard].fields if each.name == name]
+        if not found:
+            raise UnsupportedProgram(f"{STANDARD} has no {field}: it is not that of v1model")
+        if found[0].varbit or found[0].bits > _WORD:
+            raise UnsupportedProgram(f"{STANDARD}.{field} is wider than {_WORD} bits")
+        return f"p->m.{self._standard}.{name}"
 
     def _part(self, ref: ir.FieldRef, *, reading: bool) -> str:
-        if ref in self.stand_ins:
-            return self.stand_ins[ref]
+        if ref in self.overrides:
+            return self.overrides[ref]
         if ref in self.temporaries:
             return self.names.of(str(ref.header), ref.field)
-        place = self.header_place(ref.header, reading=reading)
-        return place.valid if ref.field == ir.VALID else f"{place.fields}.{ref.field}"
+        lvalues = self.header_lvalues(ref.header, reading=reading)
+        return lvalues.valid if ref.field == ir.VALID else f"{lvalues.fields}.{ref.field}"
 
     def _member(self, header: str) -> str:
         """Return a header's member name in the structures of fields, validity and lengths."""
         return self._elements.get(header) or header
 
-    def _header_place(self, header: str, member: str) -> HeaderPlace:
+    def _header_lvalues(self, header: str, member: str) -> HeaderLvalues:
         kind = self.headers[header]
         others = next((each.headers for each in self.program.unions if header in each.headers), ())
-        return HeaderPlace(
+        return HeaderLvalues(
             f"p->{'m.' if kind.metadata else ''}{member}",
             f"p->m.valid.{member}",
             f"p->m.varbit_bytes.{member}" if kind.varbit else None,

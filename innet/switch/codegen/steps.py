@@ -7,12 +7,12 @@ from functools import partial
 from innet.errors import UnsupportedProgram
 from innet.switch import ir
 from innet.switch.codegen import fields, tracing
-from innet.switch.codegen.loops import Finder, Loop
+from innet.switch.codegen.loops import Loop, LoopFinder
 from innet.switch.codegen.references import fields_in
 from innet.switch.codegen.registers import Registers
 from innet.switch.codegen.scope import Scope
 from innet.switch.codegen.text import c_number, c_type
-from innet.switch.expressions import is_bytes
+from innet.switch.expressions.byte_arrays import is_bytes
 
 
 class Steps:
@@ -24,7 +24,7 @@ class Steps:
         self._counters = {each.name: i for i, each in enumerate(scope.program.counters)}
         self._registers = registers
         self._in_action = False
-        self._finder = Finder(scope.program, registers.banks, scope.temporaries)
+        self._finder = LoopFinder(scope.program, registers.banks, scope.temporaries)
         self._primitives: dict[str, Callable[..., None]] = {
             "assign": self.assign,
             "register_read": registers.read,
@@ -55,7 +55,7 @@ class Steps:
             self._scope.expressions.params = action.params
             self._emit(f"/* {action.name} */")
             rows = self._registers.rows(action.body)
-            self._registers.outside(action.id, rows)
+            self._registers.write_substitutes(action.id, rows)
             with self._scope.block(
                 f"static void action_{action.id}(struct sw *sw, struct state *s, "
                 "struct phv *restrict p, const u64 *a, u32 length)"
@@ -100,7 +100,7 @@ class Steps:
         for field in self._scope.in_order(fields_in([step.args for step in steps])):
             if field in self._scope.temporaries:
                 kind = self._scope.expressions.field_type(field)
-                self._emit(f"{c_type(kind.bits)} {self._scope.place(field)};")
+                self._emit(f"{c_type(kind.bits)} {self._scope.lvalue(field)};")
 
     def _step(self, step: ir.Primitive) -> None:
         if self._in_action and step.op not in ("_jump", "_jump_if_zero"):
@@ -113,15 +113,15 @@ class Steps:
     def _loop(self, loop: Loop, targets: set[int]) -> None:
         scope = self._scope
         with scope.block(""):
-            for number, listed in enumerate(loop.lists):
-                kind = c_type(max(listed.values).bit_length())
-                values = ", ".join(map(c_number, listed.values))
+            for number, constants in enumerate(loop.constants):
+                kind = c_type(max(constants.values).bit_length())
+                values = ", ".join(map(c_number, constants.values))
                 self._emit(f"static const {kind} list_{number}[] = {{{values}}};")
-                scope.expressions.lists[listed] = f"list_{number}"
+                scope.expressions.loop_constants[constants] = f"list_{number}"
             with self._variables(loop):
-                lines = {field: f"(&{scope.place(field)})[i]" for field in loop.lines}
-                scope.stand_ins |= lines
-                self._registers.lines = loop.cells
+                lanes = {field: f"(&{scope.lvalue(field)})[i]" for field in loop.lanes}
+                scope.overrides |= lanes
+                self._registers.lanes = loop.cells
                 with scope.block(f"for (u32 i = 0; i < {loop.rounds}; i++)"):
                     for number, step in enumerate(loop.steps, start=loop.first):
                         if number in targets and number > loop.first:
@@ -129,22 +129,22 @@ class Steps:
                         self._step(step)
                     if loop.first + len(loop.steps) in targets:
                         self._emit(f"at_{loop.first + len(loop.steps)}:;")
-                self._registers.lines = frozenset()
-            scope.expressions.lists.clear()
+                self._registers.lanes = frozenset()
+            scope.expressions.loop_constants.clear()
 
     @contextmanager
     def _variables(self, loop: Loop) -> Iterator[None]:
         """Keep the fields that all rounds share in local variables, which C knows not to be aliased."""
         scope = self._scope
         seen = fields_in([self._registers.in_text(step) for step in loop.steps])
-        homes = {field: scope.place(field) for field in scope.in_order(loop.variables & seen)}
+        homes = {field: scope.lvalue(field) for field in scope.in_order(loop.variables & seen)}
         names = {field: f"v{number}" for number, field in enumerate(homes)}
         for field, home in homes.items():
             kind = scope.expressions.field_type(field)
             self._emit(f"{c_type(kind.bits)} {names[field]} = {home};")
-        scope.stand_ins = dict(names)
+        scope.overrides = dict(names)
         yield
-        scope.stand_ins = {}
+        scope.overrides = {}
         written = {step.args[0] for step in loop.steps if step.op in ("assign", "register_read")}
         self._emit(*(f"{home} = {names[each]};" for each, home in homes.items() if each in written))
 
@@ -152,7 +152,7 @@ class Steps:
         """Set a field to an expression, wrapped to the field's width."""
         kind = self._scope.expressions.field_type(target)
         part = fields.assign_slice(self._scope, target, value) if is_bytes(kind) else None
-        self._emit(part or fields.assign(self._scope, self._scope.place(target), kind, value))
+        self._emit(part or fields.assign(self._scope, self._scope.lvalue(target), kind, value))
 
     def _count(self, counter: ir.Name, index: ir.Expr) -> None:
         at = self._scope.expressions.number(index).text

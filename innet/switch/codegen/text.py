@@ -4,6 +4,8 @@ import string
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from innet.switch.layout import storage_bits
+
 _PLAIN = frozenset(string.ascii_letters + string.digits + " ,.:;=+-_<>()[]'%")
 
 
@@ -26,11 +28,6 @@ class Text:
         yield
         self._depth -= 1
         self.emit(closing)
-
-
-def storage_bits(bits: int) -> int:
-    """Return the bits of the C integer that holds `bits` bits."""
-    return next(size for size in (8, 16, 32, 64, 128) if size >= bits)
 
 
 def c_type(bits: int) -> str:

@@ -3,6 +3,7 @@
 from innet.switch import ir
 from innet.switch.codegen.scope import Scope
 from innet.switch.codegen.text import c_string
+from innet.switch.layout import argument_offset
 
 
 def lookup(scope: Scope, table: ir.Table, sizes: tuple[int, ...]) -> None:
@@ -37,7 +38,7 @@ def chosen(scope: Scope, action: ir.Action, args: str) -> None:
     with scope.block(""):
         texts = [scope.shown(action.name)]
         for i, (_, bits) in enumerate(action.params):
-            size, at = (bits + 7) // 8, ir.argument_place(action.params, i)
+            size, at = (bits + 7) // 8, argument_offset(action.params, i)
             scope.emit(f"char text{i}[{2 * size + 1}];")
             texts.append(f"rt_hex(text{i}, {args} + {at}, {size}, {bits})")
         scope.trace("Action entry is %s - " + "%s," * len(action.params), *texts)

@@ -8,129 +8,121 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from innet.switch.p4runtime.arbitration import Arbitration
-from innet.switch.p4runtime.refusal import Refusal, invalid
+from innet.switch.p4runtime.refusals import exhausted, invalid
 
-MOST_BYTES = 64 << 20
+MAX_BYTES = 64 << 20
 """The most bytes of a message from the primary."""
 
-MOST_BYTES_OF_OTHERS = 1 << 20
-MOST_INFO = 2 << 20
+MAX_BYTES_OF_OTHERS = 1 << 20
+MAX_INFO_BYTES = 2 << 20
 """The most bytes of a P4Info."""
 
 _SERVICE = "/p4.v1.P4Runtime/"
 _PRIMARY = frozenset({"Write", "SetForwardingPipelineConfig"})
-_FIXED64 = 1
 # Field numbers, which WriteRequest and SetForwardingPipelineConfigRequest have in common.
 _DEVICE, _ELECTION, _CONFIG, _ROLE = 1, 3, 5, 6
 _HIGH, _LOW = 1, 2
 _INFO = 1
 
-Parse = Callable[[bytes], Any]
-
 
 class AdmissionInterceptor(grpc.ServerInterceptor):
-    """An interceptor that refuses requests which are not to be parsed."""
+    """An interceptor that puts a check in front of each method's parser, which may refuse the request.
+
+    The interceptor in front of this one has to answer with the refusals.
+    """
 
     def __init__(self, arbitration: Arbitration) -> None:
         self._arbitration = arbitration
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
-        """Put a check in front of a method's parser."""
+        """Return a method's handler with a check in its parser."""
         handler = continuation(details)
         if handler is None:
             return None
         of_primary = details.method.removeprefix(_SERVICE) in _PRIMARY
         check = self._check_primary if of_primary else _check_size
-        parse = _checked(handler.request_deserializer, check)
-        kind = next(kind for kind in _GUARDS if getattr(handler, kind))
-        guarded = _GUARDS[kind](getattr(handler, kind))
-        return handler._replace(request_deserializer=parse, **{kind: guarded})
+        parse = handler.request_deserializer
+
+        def parsed(content: bytes) -> Any:
+            check(content)
+            return parse(content)
+
+        return handler._replace(request_deserializer=parsed)
 
     def _check_primary(self, content: bytes) -> None:
-        found = dict(_fields(memoryview(content)))
-        election = dict(_fields(found.get(_ELECTION, b"")))
-        number = election.get(_HIGH, 0) << 64 | election.get(_LOW, 0)
-        role = bytes(found.get(_ROLE, b"")).decode()
-        self._arbitration.check_primary(found.get(_DEVICE, 0), role, number)
-        config = found.get(_CONFIG, 0)
-        info = 0 if isinstance(config, int) else len(dict(_fields(config)).get(_INFO, b""))
-        if info > MOST_INFO:
-            raise invalid(f"the P4Info has {info} bytes: {MOST_INFO} are the most")
+        request = _Fields(content)
+        election = _Fields(request.content(_ELECTION))
+        number = election.number(_HIGH) << 64 | election.number(_LOW)
+        role = bytes(request.content(_ROLE)).decode()
+        self._arbitration.check_primary(request.number(_DEVICE), role, number)
+        if not request.has_content(_CONFIG):  # a WriteRequest has a number there
+            return
+        size = len(_Fields(request.content(_CONFIG)).content(_INFO))
+        if size > MAX_INFO_BYTES:
+            raise invalid(f"the P4Info has {size} bytes: {MAX_INFO_BYTES} are the most")
 
 
 def _check_size(content: bytes) -> None:
-    if len(content) > MOST_BYTES_OF_OTHERS:
-        raise Refusal(
-            grpc.StatusCode.RESOURCE_EXHAUSTED,
-            f"the message has {len(content)} bytes: {MOST_BYTES_OF_OTHERS} are the most",
-        )
+    if len(content) > MAX_BYTES_OF_OTHERS:
+        size = len(content)
+        raise exhausted(f"the message has {size} bytes: {MAX_BYTES_OF_OTHERS} are the most")
 
 
-def _fields(content: Any) -> Iterator[tuple[int, Any]]:
-    """Yield the numbers and values of a message's fields. Raises IndexError and ValueError."""
-    value: Any
+class _Fields:
+    """The fields of a message on the wire: of each number, the last one. Raises DecodeError."""
+
+    def __init__(self, content: bytes | memoryview) -> None:
+        self._values = dict(_fields(memoryview(content)))
+
+    def number(self, field: int) -> int:
+        """Return an integer, or 0 if it is missing."""
+        value = self._values.get(field, 0)
+        if not isinstance(value, int):
+            raise DecodeError(field)
+        return value
+
+    def content(self, field: int) -> memoryview:
+        """Return the bytes of a string or an inner message, or none if it is missing."""
+        value = self._values.get(field, memoryview(b""))
+        if not isinstance(value, memoryview):
+            raise DecodeError(field)
+        return value
+
+    def has_content(self, field: int) -> bool:
+        """Return whether a field is there, and has bytes."""
+        return isinstance(self._values.get(field), memoryview)
+
+
+def _fields(content: memoryview) -> Iterator[tuple[int, int | memoryview]]:
+    """Yield the numbers and values of a message's fields. Numbers of a fixed size count as 0."""
+    value: int | memoryview
     at = 0
     while at < len(content):
         key, at = _varint(content, at)
-        match key & 7:
-            case 0:
+        match key & 7:  # the wire type
+            case 0:  # a varint
                 value, at = _varint(content, at)
-            case 2:
+            case 2:  # bytes behind their length
                 size, at = _varint(content, at)
                 value, at = content[at : at + size], at + size
-            case 1 | 5 as kind:
-                value, at = 0, at + (8 if kind == _FIXED64 else 4)
+            case 1:  # fixed64
+                value, at = 0, at + 8
+            case 5:  # fixed32
+                value, at = 0, at + 4
             case kind:
-                raise ValueError(kind)
+                raise DecodeError(kind)
         yield key >> 3, value
 
 
-def _varint(content: Any, at: int) -> tuple[int, int]:
+def _varint(content: memoryview, at: int) -> tuple[int, int]:
     value = shift = 0
-    while True:
+    while at < len(content) and shift < 70:
         byte = content[at]
         value |= (byte & 0x7F) << shift
         at, shift = at + 1, shift + 7
         if byte < 0x80:
             return value, at
-        if shift > 63:
-            raise ValueError(value)
-
-
-def _checked(parse: Parse, check: Callable[[bytes], None]) -> Parse:
-    def parsed(content: bytes) -> Any:
-        try:
-            check(content)
-        except Refusal as refusal:
-            return refusal
-        return parse(content)
-
-    return parsed
-
-
-def _refusing(behaviour: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    def answer(request: Any, context: Any) -> Any:
-        if isinstance(request, Refusal):
-            context.abort(request.code, str(request))
-        return behaviour(request, context)
-
-    return answer
-
-
-def _reading(behaviour: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    def answer(requests: Iterator[Any], context: Any) -> Any:
-        return behaviour(_readable(requests), context)
-
-    return answer
-
-
-def _readable(requests: Iterator[Any]) -> Iterator[Any]:
-    for request in requests:
-        if isinstance(request, Refusal):
-            raise request
-        yield request
-
-
-_GUARDS = {"unary_unary": _refusing, "unary_stream": _refusing, "stream_stream": _reading}
+    raise DecodeError(at)

@@ -1,4 +1,4 @@
-"""The arbitration of writers: each role has a primary, the connected client with the highest election id.
+"""The arbitration of writers: of each role, the controller with the highest election id is primary.
 
 It follows "Client Arbitration and Controller Replication" in the P4Runtime specification. A role is
 a name. Every role may do everything, because there is no common format for the configuration of a
@@ -11,21 +11,26 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import grpc
 from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from innet.switch.p4runtime.refusal import Refusal, forbidden, invalid, not_found, unsupported
+from innet.switch.p4runtime.refusals import (
+    failed_precondition,
+    forbidden,
+    invalid,
+    not_found,
+    unsupported,
+)
 
-_MOST_WAITING = 4096
+_MAX_WAITING = 4096
 
 
 @dataclass(eq=False)
-class Client:
+class ControllerStream:
     """A controller's open stream. Messages to it are put into `outbox`, and None ends the stream.
 
-    The client has no role before its first arbitration update, and no election id unless it wants
-    to be primary.
+    The stream has no role before its first arbitration update, and no election id unless its
+    controller wants to be primary.
     """
 
     outbox: "queue.SimpleQueue[p4rt.StreamMessageResponse | None]" = field(
@@ -36,7 +41,7 @@ class Client:
 
     def offer(self, message: p4rt.StreamMessageResponse) -> None:
         """Put a message into the outbox, unless the controller is far behind."""
-        if self.outbox.qsize() < _MOST_WAITING:
+        if self.outbox.qsize() < _MAX_WAITING:
             self.outbox.put(message)
 
 
@@ -44,14 +49,14 @@ class Client:
 class _Role:
     """The connected controllers of one role, and the highest election id that the role has had."""
 
-    clients: set[Client] = field(default_factory=set)
+    streams: set[ControllerStream] = field(default_factory=set)
     highest: int | None = None
 
-    def primary(self) -> Client | None:
+    def primary(self) -> ControllerStream | None:
         # The id of a primary that has left stays the highest. A lower id does not become primary.
         if self.highest is None:
             return None
-        return next((each for each in self.clients if each.election == self.highest), None)
+        return next((each for each in self.streams if each.election == self.highest), None)
 
 
 class Arbitration:
@@ -64,37 +69,39 @@ class Arbitration:
         # Held while a primary changes the switch, so that the next primary waits.
         self._changing = threading.RLock()
 
-    def enter(self, client: Client, message: p4rt.MasterArbitrationUpdate) -> None:
+    def enter(self, stream: ControllerStream, message: p4rt.MasterArbitrationUpdate) -> None:
         """Process a stream's arbitration update. Raises Refusal, after which the stream must close."""
-        name = self._check_update(client, message)
+        name = self._check_update(stream, message)
         election = number(message.election_id) if message.HasField("election_id") else None
         with self._changing, self._lock:
             role = self._roles.setdefault(name, _Role())
-            others = role.clients - {client}
+            others = role.streams - {stream}
             if election is not None and any(each.election == election for each in others):
-                raise invalid(f"election id {election} is another client's")
+                raise invalid(
+                    f"election id {election} belongs to another controller: choose another one"
+                )
             before = role.primary()
-            client.role, client.election = name, election
-            role.clients.add(client)
+            stream.role, stream.election = name, election
+            role.streams.add(stream)
             if election is not None:
                 role.highest = max(role.highest or 0, election)
             after = role.primary()
-            everybody = after is not before or after is client
-            self._notify(name, role, role.clients if everybody else {client})
+            changed = after is not before or after is stream
+            self._notify(name, role, role.streams if changed else {stream})
 
-    def leave(self, client: Client) -> None:
+    def leave(self, stream: ControllerStream) -> None:
         """Forget a stream that has closed."""
         with self._lock:
-            role = self._roles.get(client.role) if client.role is not None else None
+            role = self._roles.get(stream.role) if stream.role is not None else None
             if role is None:
                 return
-            was_primary = role.primary() is client
-            role.clients.discard(client)
+            was_primary = role.primary() is stream
+            role.streams.discard(stream)
             if was_primary:
-                self._notify(client.role or "", role, role.clients)
+                self._notify(stream.role or "", role, role.streams)
 
     @contextlib.contextmanager
-    def in_charge(self, device_id: int, role: str, election_id: p4rt.Uint128) -> Iterator[None]:
+    def as_primary(self, device_id: int, role: str, election_id: p4rt.Uint128) -> Iterator[None]:
         """Keep the sender of these ids primary inside the context. Raises Refusal if it is not."""
         with self._changing:
             self.check_primary(device_id, role, number(election_id))
@@ -116,37 +123,38 @@ class Arbitration:
         if device_id != self._device_id:
             raise not_found(f"this is device {self._device_id}, not {device_id}")
 
-    def primaries(self) -> list[Client]:
+    def primaries(self) -> list[ControllerStream]:
         """Return the streams of the primary controllers, one for each role that has a primary."""
         with self._lock:
             found = [role.primary() for role in self._roles.values()]
-        return [client for client in found if client]
+        return [stream for stream in found if stream]
 
     def close(self) -> None:
         """End all streams."""
         with self._lock:
             for role in self._roles.values():
-                for client in role.clients:
-                    client.outbox.put(None)
+                for stream in role.streams:
+                    stream.outbox.put(None)
 
-    def _check_update(self, client: Client, message: p4rt.MasterArbitrationUpdate) -> str:
+    def _check_update(self, stream: ControllerStream, message: p4rt.MasterArbitrationUpdate) -> str:
         """Return the role that the update is for. Raises Refusal."""
-        failed = grpc.StatusCode.FAILED_PRECONDITION
-        if client.role is not None and message.device_id != self._device_id:
-            raise Refusal(failed, f"this stream is of device {self._device_id}: open another one")
+        if stream.role is not None and message.device_id != self._device_id:
+            raise failed_precondition(
+                f"this stream is of device {self._device_id}: open another one"
+            )
         self.check_device(message.device_id)
         name = str(message.role.name)
         if message.role.id:
             raise unsupported("roles have names in this version of P4Runtime, not ids")
-        if client.role not in (None, name):
-            raise Refusal(failed, f"this stream has the role {client.role!r}: open another one")
+        if stream.role not in (None, name):
+            raise failed_precondition(f"this stream has the role {stream.role!r}: open another one")
         if message.role.HasField("config"):
             raise invalid("a role cannot be configured here: every role may do everything")
         return name
 
-    def _notify(self, name: str, role: _Role, clients: set[Client]) -> None:
+    def _notify(self, name: str, role: _Role, streams: set[ControllerStream]) -> None:
         primary = role.primary()
-        for client in clients:
+        for stream in streams:
             message = p4rt.StreamMessageResponse()
             update = message.arbitration
             update.device_id = self._device_id
@@ -154,12 +162,12 @@ class Arbitration:
                 update.role.name = name
             if role.highest is not None:
                 update.election_id.high, update.election_id.low = divmod(role.highest, 1 << 64)
-            if client is primary:
+            if stream is primary:
                 update.status.code = code_pb2.OK
             else:
                 update.status.code = code_pb2.ALREADY_EXISTS if primary else code_pb2.NOT_FOUND
-                update.status.message = "another client is primary" if primary else "no primary"
-            client.outbox.put(message)
+                update.status.message = f"{'another' if primary else 'no'} controller is primary"
+            stream.outbox.put(message)
 
 
 def number(election_id: p4rt.Uint128) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 import grpc
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from innet.switch.p4runtime.refusal import Refusal
+from innet.rpc.status import Refusal
 
 Write = Callable[[p4rt.Update], None]
 Existing = Callable[[p4rt.Entity], Iterable[p4rt.Entity]]

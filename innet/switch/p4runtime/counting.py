@@ -4,9 +4,11 @@ from collections.abc import Iterator
 
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from innet.switch.engine import Count, Engine
-from innet.switch.p4runtime.refusal import invalid
-from innet.switch.p4runtime.schema import Schema, indices
+from innet.switch.engine import Engine
+from innet.switch.engine.counts import Count
+from innet.switch.p4runtime.entities import indices
+from innet.switch.p4runtime.refusals import invalid
+from innet.switch.p4runtime.schema import Schema
 
 _SIGN = 1 << 63
 
@@ -20,18 +22,18 @@ class Counters:
     def write(self, message: p4rt.CounterEntry) -> None:
         """Set one cell, or without an index all of them. Raises Refusal."""
         if not message.counter_id:
-            raise invalid("which counter? its id is missing")
+            raise invalid("the counter's id is missing")
         counter = self._schema.counter(message.counter_id)
         for index in indices(counter, message):
             if message.HasField("data"):
-                self._engine.counter(counter.name, index, counted(message.data))
+                self._engine.arrays.counter(counter.name, index, counted(message.data))
 
     def read(self, wanted: p4rt.CounterEntry) -> Iterator[p4rt.CounterEntry]:
         """Yield the cells that `wanted` describes. Id 0 stands for all counters. Raises Refusal."""
         number = wanted.counter_id
         for counter in [self._schema.counter(number)] if number else self._schema.counters.values():
             for index in indices(counter, wanted):
-                count = self._engine.counter(counter.name, index)
+                count = self._engine.arrays.counter(counter.name, index)
                 cell = p4rt.CounterEntry(counter_id=counter.id, data=counter_data(count))
                 cell.index.index = index
                 yield cell

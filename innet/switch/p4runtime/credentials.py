@@ -11,21 +11,21 @@ from innet.errors import UsageError
 
 @dataclass(frozen=True)
 class TlsFiles:
-    """PEM files. With `asks_clients`, a client needs a certificate of the `authority`."""
+    """PEM files. With `client_auth`, a client needs a certificate of the `authority`."""
 
     certificate: Path
     key: Path
     authority: Path | None = None
-    asks_clients: bool = False
+    client_auth: bool = False
 
     def credentials(self) -> grpc.ServerCredentials:
         """Return the credentials for a gRPC server. Raises UsageError if a file is wrong."""
-        if self.asks_clients and not self.authority:
+        if self.client_auth and not self.authority:
             raise UsageError("--grpc-server-with-client-auth needs --grpc-server-cacert")
         pair = _read(self.key), _read(self.certificate)
         authority = _read(self.authority) if self.authority else None
         self._check()
-        return grpc.ssl_server_credentials([pair], authority, self.asks_clients)
+        return grpc.ssl_server_credentials([pair], authority, self.client_auth)
 
     def _check(self) -> None:
         """Raise UsageError for a wrong file, because gRPC does not name the problem."""

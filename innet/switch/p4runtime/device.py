@@ -12,38 +12,39 @@ import grpc
 from p4.v1 import p4runtime_pb2 as p4rt
 
 from innet.errors import CompilerError, UnsupportedProgram
+from innet.rpc.status import Refusal
 from innet.switch import bmv2json
 from innet.switch.codegen import generate
-from innet.switch.engine import Engine, Outward
-from innet.switch.links import Links
+from innet.switch.constants import MAX_FRAME
+from innet.switch.engine import EgressHook, Engine
+from innet.switch.link_monitor import LinkMonitor
 from innet.switch.p4runtime.batches import all_or_none, each_alone
+from innet.switch.p4runtime.entities import Field, encode
+from innet.switch.p4runtime.notifier import Notifier
 from innet.switch.p4runtime.pipeline import Pipeline
-from innet.switch.p4runtime.refusal import Refusal, invalid, not_found
-from innet.switch.p4runtime.schema import Field, Schema, encode
-from innet.switch.p4runtime.watch import Watch
+from innet.switch.p4runtime.refusals import failed_precondition, invalid, not_found
+from innet.switch.p4runtime.schema import Schema
 from innet.switch.ports import Port, cpu_port
 from innet.switch.stats import Stats
 
-_LONGEST_FRAME = 1 << 16
-
 
 class Device:
-    """One switch. Its threads call `tell` with the messages for controllers."""
+    """One switch. Its threads call `send` with the messages for controllers."""
 
     def __init__(
         self,
         ports: Sequence[Port],
         cpu_port_number: int,
         drop_port: int,
-        tell: Callable[[p4rt.StreamMessageResponse], None],
+        send: Callable[[p4rt.StreamMessageResponse], None],
         keep: Path | None = None,
         *,
         seed: int | None = None,
         priority_queues: int = 1,
         tracing: bool = False,
-        outward: Outward | None = None,
+        egress_hook: EgressHook | None = None,
     ) -> None:
-        self._tell = tell
+        self._send = send
         self._make_engine = partial(
             Engine,
             drop_port=drop_port,
@@ -51,11 +52,11 @@ class Device:
             seed=seed,
             priority_queues=priority_queues,
             tracing=tracing,
-            outward=outward,
+            egress_hook=egress_hook,
         )
         inner, self._cpu = cpu_port(cpu_port_number)
         self._ports = [*ports, inner]
-        self._links = Links(ports)
+        self._links = LinkMonitor(ports)
         self._engine: Engine | None = None
         self._pipeline: Pipeline | None = None
         self._saved: Pipeline | None = None  # verified and perhaps written to, but not running yet
@@ -63,16 +64,16 @@ class Device:
         self._lock = threading.RLock()
         self._reader = threading.Thread(target=self._read_cpu, name="innet-cpu", daemon=True)
         self._reader.start()
-        self._watch = Watch(self._notify, self._lock)
+        self._notifier = Notifier(self._notify, self._lock)
 
     def close(self) -> None:
         """Stop, and close the ports."""
         with self._lock:
-            self._forget_saved()
+            self._drop_saved()
             if self._engine:
                 self._engine.close()
             self._engine = self._pipeline = None
-        self._watch.close()
+        self._notifier.close()
         self._closed = True
         with contextlib.suppress(OSError):
             self._cpu.shutdown(socket.SHUT_RDWR)
@@ -101,20 +102,20 @@ class Device:
         elif action == request.VERIFY_AND_SAVE:
             saved = self._prepare(config)
             with self._lock:
-                self._forget_saved()
+                self._drop_saved()
                 self._saved = saved
         elif action == request.VERIFY_AND_COMMIT:
             self._commit(self._prepare(config))
         elif action == request.COMMIT:
             if config.p4_device_config or config.p4info.ByteSize():
-                raise invalid("COMMIT takes the saved configuration, not another one")
+                raise invalid("COMMIT takes the saved configuration: send no other one with it")
             if not self._saved:
-                raise not_found("no configuration was saved")
+                raise not_found("no configuration has been saved: send VERIFY_AND_SAVE first")
             self._commit(self._saved)
         elif action == request.RECONCILE_AND_COMMIT:
             self._reconcile(self._prepare(config))
         else:
-            raise invalid("what is to be done with the configuration? the request has no action")
+            raise invalid("the request has no action, such as VERIFY_AND_COMMIT")
 
     @property
     def config(self) -> p4rt.ForwardingPipelineConfig | None:
@@ -135,7 +136,7 @@ class Device:
                 results = all_or_none(updates, pipeline.write, pipeline.existing)
             else:
                 results = each_alone(updates, pipeline.write)
-            self._watch.wake()
+            self._notifier.wake()
         return results
 
     def read(
@@ -231,15 +232,15 @@ class Device:
 
     def _run(self, engine: Engine, pipeline: Pipeline | None) -> None:
         """Run an engine in place of the previous one."""
-        self._forget_saved()
+        self._drop_saved()
         if self._engine:
             self._engine.close()
         self._engine, self._pipeline = engine, pipeline
-        engine.set_bell(self._watch.bell)
+        engine.set_wakeup(self._notifier.wakeup)
         engine.start(self._ports)
-        self._watch.wake()
+        self._notifier.wake()
 
-    def _forget_saved(self) -> None:
+    def _drop_saved(self) -> None:
         if self._saved:
             self._saved.engine.close()
         self._saved = None
@@ -253,19 +254,19 @@ class Device:
             message = p4rt.StreamMessageResponse()
             message.idle_timeout_notification.table_entry.extend(entries)
             message.idle_timeout_notification.timestamp = time.time_ns()
-            self._tell(message)
+            self._send(message)
         lists, digest_wait = self._pipeline.digests.collect()
         for each in lists:
-            self._tell(p4rt.StreamMessageResponse(digest=each))
+            self._send(p4rt.StreamMessageResponse(digest=each))
         return min((each for each in (idle_wait, digest_wait) if each is not None), default=None)
 
     def _read_cpu(self) -> None:
         # The loop ends when `close` shuts the socket down. An empty frame alone does not end it.
-        while (frame := self._cpu.recv(_LONGEST_FRAME)) or not self._closed:
+        while (frame := self._cpu.recv(MAX_FRAME)) or not self._closed:
             pipeline = self._pipeline
             if pipeline:
                 packet = unpack(pipeline.schema.packet_in, frame)
-                self._tell(p4rt.StreamMessageResponse(packet=packet))
+                self._send(p4rt.StreamMessageResponse(packet=packet))
 
 
 def pack(fields: Sequence[Field], packet: p4rt.PacketOut) -> bytes:
@@ -310,4 +311,4 @@ def _verify(config: p4rt.ForwardingPipelineConfig) -> None:
 
 
 def _no_pipeline() -> Refusal:
-    return Refusal(grpc.StatusCode.FAILED_PRECONDITION, "no pipeline configuration has been set")
+    return failed_precondition("no pipeline configuration has been set: set one first")

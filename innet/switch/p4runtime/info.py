@@ -1,7 +1,7 @@
 """Checks of a P4Info before it is used: the number of its entities, and their widths."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from p4.config.v1 import p4info_pb2
@@ -9,7 +9,7 @@ from p4.config.v1 import p4info_pb2
 from innet.errors import UnsupportedProgram
 from innet.switch import limits
 
-MOST_THINGS = 1 << 12
+MAX_ENTITIES = 1 << 12
 """The most tables, actions, counters and so on, of each kind, and the most parts of each of them."""
 
 _KINDS = (
@@ -22,39 +22,46 @@ _PARTS = ("match_fields", "action_refs", "params", "metadata", "match")
 def check(info: p4info_pb2.P4Info) -> None:
     """Raise UnsupportedProgram if a P4Info exceeds the limits, or has a name or an id twice."""
     for kind in _KINDS:
-        things = getattr(info, kind)
-        _check_count(f"the P4Info's {kind.replace('_', ' ')}", len(things))
-        for what, values in (
-            ("name", [each.preamble.name for each in things]),
-            ("id", [each.preamble.id for each in things]),
-        ):
-            ((most_common, count),) = Counter(values).most_common(1) or [(None, 0)]
-            if count > 1:
-                raise UnsupportedProgram(
-                    f"the P4Info has {kind} with the same {what}: {most_common}"
-                )
-        for thing in things:
-            _check_thing(thing)
+        nodes = getattr(info, kind)
+        _check_count(f"the P4Info's {kind.replace('_', ' ')}", len(nodes))
+        _check_unique(f"{kind} with the same name", (each.preamble.name for each in nodes))
+        _check_unique(f"{kind} with the same id", (each.preamble.id for each in nodes))
+        for node in nodes:
+            _check_node(node)
 
 
-def _check_thing(thing: Any) -> None:
-    name = thing.preamble.name
-    if hasattr(thing, "size"):
-        limits.number(f"the P4Info's {name}: its size", thing.size, limits.MOST_ELEMENTS)
+def mismatch(problem: str) -> UnsupportedProgram:
+    """Return the error of a P4Info that does not belong to the program."""
+    return UnsupportedProgram(
+        f"the P4Info is not of this program: {problem}; take both from one run of p4c"
+    )
+
+
+def _check_node(node: Any) -> None:
+    name = node.preamble.name
+    if hasattr(node, "size"):
+        limits.number(f"the P4Info's {name}: its size", node.size, limits.MAX_ELEMENTS)
     bits = 0
-    for parts in _parts(thing):
+    for parts in _parts(node):
         _check_count(f"the P4Info's {name}: its parts", len(parts))
+        _check_unique(f"parts of {name} with the same id", (part.id for part in parts))
         for part in parts:
             if hasattr(part, "bitwidth"):
                 bits += limits.width(f"the P4Info's {name}", part.bitwidth)
-    limits.number(f"the P4Info's {name}: its width", bits, 8 * limits.MOST_JOINED)
+    limits.number(f"the P4Info's {name}: its width", bits, 8 * limits.MAX_JOINED)
 
 
-def _parts(thing: Any) -> Iterator[Any]:
+def _parts(node: Any) -> Iterator[Any]:
     for each in _PARTS:
-        if hasattr(thing, each):
-            yield getattr(thing, each)
+        if hasattr(node, each):
+            yield getattr(node, each)
+
+
+def _check_unique(what: str, values: Iterable[str | int]) -> None:
+    repeated = [value for value, count in Counter(values).items() if count > 1]
+    if repeated:
+        raise UnsupportedProgram(f"the P4Info has {what}: {repeated[0]}")
 
 
 def _check_count(what: str, count: int) -> None:
-    limits.number(f"{what}: their number", count, MOST_THINGS)
+    limits.number(f"{what}: their number", count, MAX_ENTITIES)

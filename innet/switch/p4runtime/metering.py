@@ -4,9 +4,11 @@ from collections.abc import Iterator
 
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from innet.switch.engine import Engine, MeterRates
-from innet.switch.p4runtime.refusal import invalid, unsupported
-from innet.switch.p4runtime.schema import Schema, indices
+from innet.switch.engine import Engine
+from innet.switch.engine.counts import MeterRates
+from innet.switch.p4runtime.entities import indices
+from innet.switch.p4runtime.refusals import invalid, unsupported
+from innet.switch.p4runtime.schema import Schema
 
 
 class Meters:
@@ -20,10 +22,10 @@ class Meters:
         """Configure one cell, or without an index all of them. Raises Refusal."""
         meter = self._schema.meter(message.meter_id)
         if message.HasField("counter_data"):
-            raise unsupported(f"{meter.name}: colours are not counted")
+            raise unsupported(f"{meter.name}: counts of colours are not supported")
         rates = meter_rates(message.config) if message.HasField("config") else None
         for index in indices(meter, message):
-            self._engine.set_meter(meter.name, index, rates)
+            self._engine.arrays.set_meter(meter.name, index, rates)
             self._configs.pop((meter.id, index), None)
             if rates:
                 self._configs[meter.id, index] = message.config
@@ -43,11 +45,11 @@ def meter_rates(config: p4rt.MeterConfig) -> MeterRates | None:
     """Return the rates of a configuration, or None for always green. Raises Refusal if it is invalid."""
     rates = (config.cir, config.cburst, config.pir, config.pburst)
     if config.eburst:
-        raise invalid("a meter of two rates has no eburst")
+        raise invalid("the meter has two rates: its eburst has to be 0")
     if {*rates} == {-1}:  # BMv2 marks everything green then
         return None
     if min(rates) < 0:
-        raise invalid("a meter's rates and bursts are not negative")
+        raise invalid("a rate or a burst of the meter is negative")
     if config.cir > config.pir:
         raise invalid(f"the peak rate {config.pir} is below the committed rate {config.cir}")
     return MeterRates(*rates)

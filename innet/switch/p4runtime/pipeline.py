@@ -9,9 +9,11 @@ from innet.switch.engine import Engine
 from innet.switch.p4runtime import registers
 from innet.switch.p4runtime.counting import Counters
 from innet.switch.p4runtime.digests import Digests
+from innet.switch.p4runtime.direct_resources import DirectResources
 from innet.switch.p4runtime.metering import Meters
+from innet.switch.p4runtime.profiles import Profiles
 from innet.switch.p4runtime.reconcile import keep_entries, keep_registers, keep_values
-from innet.switch.p4runtime.refusal import invalid, unsupported
+from innet.switch.p4runtime.refusals import invalid, unsupported
 from innet.switch.p4runtime.replication import Replication
 from innet.switch.p4runtime.schema import Schema
 from innet.switch.p4runtime.tables import Tables
@@ -30,17 +32,19 @@ class Pipeline:
     def __init__(self, engine: Engine, config: p4rt.ForwardingPipelineConfig) -> None:
         self.engine, self.config = engine, config
         self.schema = schema = Schema(config.p4info, engine.program)
-        self.tables = tables = Tables(engine, schema)
+        profiles = Profiles(engine, schema)
+        self.tables = tables = Tables(engine, schema, profiles)
+        direct = DirectResources(engine, schema, tables)
         self.digests = digests = Digests(engine, schema.digests)
         counters, meters = Counters(engine, schema), Meters(engine, schema)
         sets = ValueSets(engine, schema)
-        replication, profiles = Replication(engine), tables.profiles
+        replication = Replication(engine)
         self._writers: dict[str, Writer] = {
             "table_entry": tables.write,
             "counter_entry": _modified(counters.write),
-            "direct_counter_entry": _modified(tables.set_count),
+            "direct_counter_entry": _modified(direct.write_counter),
             "meter_entry": _modified(meters.write),
-            "direct_meter_entry": _modified(tables.set_meter),
+            "direct_meter_entry": _modified(direct.write_meter),
             "register_entry": _modified(lambda entry: registers.write(engine, schema, entry)),
             "action_profile_member": profiles.write_member,
             "action_profile_group": profiles.write_group,
@@ -51,9 +55,9 @@ class Pipeline:
         self._readers: dict[str, Reader] = {
             "table_entry": tables.read,
             "counter_entry": counters.read,
-            "direct_counter_entry": lambda wanted: tables.count(wanted.table_entry),
+            "direct_counter_entry": direct.read_counters,
             "meter_entry": meters.read,
-            "direct_meter_entry": lambda wanted: tables.meters(wanted.table_entry),
+            "direct_meter_entry": direct.read_meters,
             "register_entry": lambda wanted: registers.read(engine, schema, wanted),
             "action_profile_member": profiles.members,
             "action_profile_group": profiles.groups,
@@ -96,7 +100,7 @@ class Pipeline:
         for entry in list(self.tables.read(p4rt.TableEntry())):
             if entry.table_id in old.schema.tables and not entry.is_const:
                 self.tables.write(p4rt.Update.DELETE, entry)
-        keep_entries(old.read, self.write, old.tables.written_defaults())
+        keep_entries(old.read, self.write, old.tables.defaults.written)
 
     def adopt_values(self, old: "Pipeline") -> None:
         """Take over counts and registers, as far as this pipeline has them too."""

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Iterator
 import grpc
 from p4.v1 import p4runtime_pb2 as p4rt
 
+from innet.rpc.status import Refusal
 from innet.switch.engine import Engine
-from innet.switch.p4runtime.refusal import Refusal, invalid
+from innet.switch.p4runtime.refusals import invalid
 
 Read = Callable[[p4rt.Entity], Iterable[p4rt.Entity]]
 Write = Callable[[p4rt.Update], None]
@@ -54,8 +55,8 @@ def keep_registers(old: Engine, new: Engine) -> None:
     """Transfer the registers that both programs have."""
     for register in new.program.registers:
         if register in old.program.registers:
-            cells = old.register(register.name, 0, register.size)
-            new.set_register(register.name, 0, cells)
+            cells = old.arrays.register(register.name, 0, register.size)
+            new.arrays.set_register(register.name, 0, cells)
 
 
 def _all(read: Read, path: tuple[str, ...]) -> Iterator[p4rt.Entity]:

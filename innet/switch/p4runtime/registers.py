@@ -6,8 +6,9 @@ from p4.v1 import p4data_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 
 from innet.switch.engine import Engine
-from innet.switch.p4runtime.refusal import invalid
-from innet.switch.p4runtime.schema import Register, Schema, encode, indices
+from innet.switch.p4runtime.entities import Register, encode, indices
+from innet.switch.p4runtime.refusals import invalid
+from innet.switch.p4runtime.schema import Schema
 
 
 def read(
@@ -17,7 +18,7 @@ def read(
     number = wanted.register_id
     for register in [schema.register(number)] if number else schema.registers.values():
         cells = indices(register, wanted)
-        values = engine.register(register.name, cells.start, len(cells))
+        values = engine.arrays.register(register.name, cells.start, len(cells))
         for index, value in zip(cells, values, strict=True):
             entry = p4rt.RegisterEntry(register_id=register.id, data=_data(register, value))
             entry.index.index = index
@@ -29,7 +30,7 @@ def write(engine: Engine, schema: Schema, entry: p4rt.RegisterEntry) -> None:
     register = schema.register(entry.register_id)
     bits = _bits(register, entry.data)
     cells = indices(register, entry)
-    engine.set_register(register.name, cells.start, [bits] * len(cells))
+    engine.arrays.set_register(register.name, cells.start, [bits] * len(cells))
 
 
 def _data(register: Register, bits: int) -> p4data_pb2.P4Data:
@@ -45,7 +46,7 @@ def _data(register: Register, bits: int) -> p4data_pb2.P4Data:
 def _bits(register: Register, data: p4data_pb2.P4Data) -> int:
     wanted = "bool" if register.kind == "bool" else "bitstring"
     if data.WhichOneof("data") != wanted:
-        raise invalid(f"{register.name}: the cells are given as {wanted}")
+        raise invalid(f"{register.name}: give the value of a cell as {wanted}")
     if register.kind == "bool":
         return int(data.bool)
     return register.parse(data.bitstring)

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator
 
 from p4.v1 import p4runtime_pb2 as p4rt
 
+from innet.switch.constants import MAX_GROUPS, MAX_SESSIONS
 from innet.switch.engine import Engine
-from innet.switch.p4runtime.refusal import already_exists, invalid, not_found
+from innet.switch.p4runtime.refusals import already_exists, invalid, not_found
 
-_MOST_GROUPS, _MOST_SESSIONS = 1 << 16, 1 << 15
-_MOST_INSTANCES, _MOST_PORTS = 1 << 16, 1 << 32
+_MAX_INSTANCES, _MAX_PORTS = 1 << 16, 1 << 32
 
 
 class Replication:
@@ -47,8 +47,8 @@ class Replication:
 
     def _write_group(self, kind: p4rt.Update.Type, group: p4rt.MulticastGroupEntry) -> None:
         number = group.multicast_group_id
-        if not 0 < number < _MOST_GROUPS:
-            raise invalid(f"multicast group {number}: ids are 1 to {_MOST_GROUPS - 1}")
+        if not 0 < number < MAX_GROUPS:
+            raise invalid(f"multicast group {number}: the id has to be from 1 to {MAX_GROUPS - 1}")
         _check(kind, f"multicast group {number}", exists=number in self._groups)
         if kind == p4rt.Update.DELETE:
             self._engine.set_group(number, [])
@@ -60,29 +60,29 @@ class Replication:
 
     def _write_session(self, kind: p4rt.Update.Type, session: p4rt.CloneSessionEntry) -> None:
         number = session.session_id
-        if not 0 < number < _MOST_SESSIONS:
-            raise invalid(f"clone session {number}: ids are 1 to {_MOST_SESSIONS - 1}")
+        if not 0 < number < MAX_SESSIONS:
+            raise invalid(f"clone session {number}: the id has to be from 1 to {MAX_SESSIONS - 1}")
         _check(kind, f"clone session {number}", exists=number in self._sessions)
         if kind == p4rt.Update.DELETE:
             self._engine.set_session(number, [])
             del self._sessions[number]
             return
-        most, service = session.packet_length_bytes, session.class_of_service
-        if most < 0:
-            raise invalid(f"clone session {number}: a length of {most} bytes")
+        max_bytes, service = session.packet_length_bytes, session.class_of_service
+        if max_bytes < 0:
+            raise invalid(f"clone session {number}: the packet length {max_bytes} is negative")
         if service >= self._engine.priority_queues:
             raise invalid(
-                f"clone session {number}: class of service {service}, "
-                f"but there are {self._engine.priority_queues} priority queues"
+                f"clone session {number}: the class of service {service} is too high: "
+                f"the switch has {self._engine.priority_queues} priority queues"
             )
-        self._engine.set_session(number, _replicas(session.replicas), most, service)
+        self._engine.set_session(number, _replicas(session.replicas), max_bytes, service)
         self._sessions[number] = p4rt.CloneSessionEntry()
         self._sessions[number].CopyFrom(session)
 
 
 def _check(kind: p4rt.Update.Type, what: str, *, exists: bool) -> None:
     if kind == p4rt.Update.INSERT and exists:
-        raise already_exists(f"{what} exists")
+        raise already_exists(f"{what} exists already: modify it")
     if kind != p4rt.Update.INSERT and not exists:
         raise not_found(f"there is no {what}")
 
@@ -95,12 +95,14 @@ def _replicas(replicas: Iterable[p4rt.Replica]) -> list[tuple[int, int]]:
 
 
 def _replica(replica: p4rt.Replica) -> tuple[int, int]:
-    if replica.instance >= _MOST_INSTANCES:
-        raise invalid(f"instance {replica.instance}: instances are below {_MOST_INSTANCES}")
+    if replica.instance >= _MAX_INSTANCES:
+        raise invalid(
+            f"the instance {replica.instance} of a replica has to be below {_MAX_INSTANCES}"
+        )
     kind = replica.WhichOneof("port_kind")
     if kind == "egress_port":
         return replica.egress_port, replica.instance
     port = int.from_bytes(replica.port, "big")
-    if not replica.port or port >= _MOST_PORTS:
-        raise invalid("a replica has no port, or one that is no port's number")
+    if not replica.port or port >= _MAX_PORTS:
+        raise invalid("the port of a replica is missing or too large")
     return port, replica.instance

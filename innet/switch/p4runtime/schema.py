@@ -5,143 +5,31 @@ Only P4Info has P4Runtime's ids.
 """
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import grpc
 from p4.config.v1 import p4info_pb2
 
 from innet.errors import UnsupportedProgram
 from innet.switch import ir
-from innet.switch.p4runtime import digests
-from innet.switch.p4runtime.info import check
-from innet.switch.p4runtime.refusal import Refusal, invalid, not_found
+from innet.switch.p4runtime.digest_types import digest_types
+from innet.switch.p4runtime.entities import (
+    Action,
+    Counter,
+    Field,
+    Meter,
+    Profile,
+    Register,
+    Table,
+    ValueSet,
+)
+from innet.switch.p4runtime.info import check, mismatch
+from innet.switch.p4runtime.refusals import not_found
 
-_ANY_PRIORITY = ("ternary", "optional", "range")
+_KINDS = ("exact", "lpm", "ternary", "optional", "range")
+_COMPILED = {"optional": "ternary"}
+"""P4Info has the source's kinds of keys. In the program, p4c turns optional keys into ternary ones."""
 
-Thing = TypeVar("Thing")
-
-
-@dataclass(frozen=True)
-class Field:
-    """A match field, an action parameter, or a field of a packet-in or packet-out header."""
-
-    id: int
-    name: str
-    bits: int
-    match: str = "exact"
-
-    @property
-    def full(self) -> int:
-        """Return a number with all bits of the field set."""
-        return (1 << self.bits) - 1
-
-    def parse(self, data: bytes) -> int:
-        """Return the number in a P4Runtime byte string. Raises Refusal if it is too wide."""
-        if not data:
-            raise Refusal(grpc.StatusCode.OUT_OF_RANGE, f"{self.name}: the value is empty")
-        value = int.from_bytes(data, "big")
-        if value > self.full:
-            message = f"{self.name}: {value:#x} does not fit {self.bits} bits"
-            raise Refusal(grpc.StatusCode.OUT_OF_RANGE, message)
-        return value
-
-
-@dataclass(frozen=True)
-class Action:
-    """An action as one table uses it. `number` is the action's id in the program."""
-
-    id: int
-    name: str
-    number: int
-    params: tuple[Field, ...]
-    in_entries: bool = True
-    as_default: bool = True
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table. `actions` are by P4Runtime id, and `layout` is the table in the program."""
-
-    id: int
-    name: str
-    fields: tuple[Field, ...]
-    actions: Mapping[int, Action]
-    size: int
-    is_const: bool
-    ages: bool
-    layout: ir.Table
-    profile: int = 0  # the P4Runtime id of the action profile that its entries use, if any
-
-    @property
-    def needs_priority(self) -> bool:
-        """Return whether entries can overlap, so that clients have to give them priorities."""
-        return any(field.match in _ANY_PRIORITY for field in self.fields)
-
-    def action(self, number: int) -> Action:
-        """Return the action with this number in the program."""
-        return next(each for each in self.actions.values() if each.number == number)
-
-
-@dataclass(frozen=True)
-class ValueSet:
-    """A value set of the parser."""
-
-    id: int
-    name: str
-    fields: tuple[Field, ...]
-    size: int
-
-
-@dataclass(frozen=True)
-class Profile:
-    """An action profile. With a selector, an entry can choose from several actions."""
-
-    id: int
-    name: str
-    actions: Mapping[int, Action]
-    selects: bool
-    size: int
-    largest_group: int
-
-
-@dataclass(frozen=True)
-class Meter:
-    """An indirect meter."""
-
-    id: int
-    name: str
-    size: int
-
-
-@dataclass(frozen=True)
-class Counter:
-    """An indirect counter."""
-
-    id: int
-    name: str
-    size: int
-
-
-@dataclass(frozen=True)
-class Register:
-    """A register of cells that are ``bit<bits>``, ``int<bits>`` or ``bool``."""
-
-    id: int
-    name: str
-    size: int
-    bits: int
-    kind: str
-
-    def parse(self, data: bytes) -> int:
-        """Return the bits in a P4Runtime byte string. Raises Refusal if they are too many."""
-        signed = self.kind == "int"
-        value = int.from_bytes(data, "big", signed=signed)
-        low, high = (-(1 << self.bits - 1), 1 << self.bits - 1) if signed else (0, 1 << self.bits)
-        if not data or not low <= value < high:
-            message = f"{self.name}: {data.hex() or 'nothing'} does not fit {self.bits} bits"
-            raise Refusal(grpc.StatusCode.OUT_OF_RANGE, message)
-        return value & (1 << self.bits) - 1
+Entity = TypeVar("Entity")
 
 
 class Schema:
@@ -156,94 +44,46 @@ class Schema:
         _check_related(info, program)
         _check_sizes(info, program)
         self._removed: dict[int, str] = {}
-        try:
-            self._bind(info, program)
-        except (KeyError, StopIteration) as problem:
-            raise UnsupportedProgram(
-                f"the P4Info is not of this program: it does not have {problem}"
-            ) from None
-
-    def _bind(self, info: p4info_pb2.P4Info, program: ir.Program) -> None:
         layouts = {table.name: table for table in program.tables}
-        numbers = {action.id: action.name for action in program.actions}
-        actions = {each.preamble.id: each for each in info.actions}
-        params = {action.id: [bits for _, bits in action.params] for action in program.actions}
-        self.tables: dict[int, Table] = {}
-        for each in self._present(info.tables, layouts):
-            layout = layouts[each.preamble.name]
-            by_name = {numbers[number]: number for number in layout.actions}
-            if [field.bitwidth for field in each.match_fields] != [key.bits for key in layout.keys]:
-                raise KeyError(each.preamble.name)
-            for call in (actions[ref.id] for ref in each.action_refs):
-                widths = [param.bitwidth for param in call.params]
-                if widths != params[by_name[call.preamble.name]]:
-                    raise KeyError(call.preamble.name)
-            self.tables[each.preamble.id] = Table(
-                each.preamble.id,
-                each.preamble.name,
-                tuple(
-                    Field(field.id, field.name, field.bitwidth, _match_kind(field))
-                    for field in each.match_fields
-                ),
-                {
-                    ref.id: Action(
-                        ref.id,
-                        actions[ref.id].preamble.name,
-                        by_name[actions[ref.id].preamble.name],
-                        _fields(actions[ref.id].params),
-                        ref.scope != p4info_pb2.ActionRef.DEFAULT_ONLY,
-                        ref.scope != p4info_pb2.ActionRef.TABLE_ONLY,
-                    )
-                    for ref in each.action_refs
-                },
-                each.size,
-                each.is_const_table,
-                each.idle_timeout_behavior == p4info_pb2.Table.NOTIFY_CONTROL,
-                layout,
-                each.implementation_id,
-            )
-        names = {profile.name for profile in program.profiles}
+        tables = _Tables(info, program)
+        self.tables: dict[int, Table] = {
+            each.preamble.id: tables.bind(each, layouts[each.preamble.name])
+            for each in self._present(info.tables, layouts)
+        }
         self.profiles = {
-            each.preamble.id: Profile(
-                each.preamble.id,
-                each.preamble.name,
-                next((self.tables[at].actions for at in each.table_ids if at in self.tables), {}),
-                each.with_selector,
-                each.size,
-                each.max_group_size,
+            each.preamble.id: _profile(each, self.tables)
+            for each in self._present(
+                info.action_profiles, {profile.name for profile in program.profiles}
             )
-            for each in self._present(info.action_profiles, names)
         }
         sets = {each.name: each.bits for each in program.value_sets}
         self.value_sets = {
             each.preamble.id: _value_set(each, sets[each.preamble.name])
             for each in self._present(info.value_sets, sets)
         }
-        metered = {meter.name for meter in program.meters}
         self.meters = {
             each.preamble.id: Meter(each.preamble.id, each.preamble.name, each.size)
-            for each in self._present(info.meters, metered)
+            for each in self._present(info.meters, {meter.name for meter in program.meters})
         }
-        known = {counter.name for counter in program.counters}
         self.counters = {
             each.preamble.id: Counter(each.preamble.id, each.preamble.name, each.size)
-            for each in self._present(info.counters, known)
+            for each in self._present(info.counters, {each.name for each in program.counters})
         }
         cells = {register.name: register.bits for register in program.registers}
         self.registers = {
             each.preamble.id: _register(each, cells[each.preamble.name])
             for each in self._present(info.registers, cells)
         }
-        self.digests = digests.layouts(info, program)
+        self.digests = digest_types(info, program)
         headers = {each.preamble.name: each for each in info.controller_packet_metadata}
-        self.packet_in = _fields(headers["packet_in"].metadata) if "packet_in" in headers else ()
-        self.packet_out = _fields(headers["packet_out"].metadata) if "packet_out" in headers else ()
+        self.packet_in = _packet_header(headers, "packet_in")
+        self.packet_out = _packet_header(headers, "packet_out")
 
-    def _present(self, things: Iterable[Any], names: Container[str]) -> list[Any]:
+    def _present(self, nodes: Iterable[Any], names: Container[str]) -> list[Any]:
         """Return the entities that the program has, and remember the names of the others."""
-        missing = (each.preamble for each in things if each.preamble.name not in names)
+        missing = (each.preamble for each in nodes if each.preamble.name not in names)
         self._removed |= {preamble.id: preamble.name for preamble in missing}
-        return [each for each in things if each.preamble.name in names]
+        return [each for each in nodes if each.preamble.name in names]
 
     def table(self, number: int) -> Table:
         """Return the table with this P4Runtime id. Raises Refusal."""
@@ -269,33 +109,81 @@ class Schema:
         """Return the register with this P4Runtime id. Raises Refusal."""
         return self._find(self.registers, number, "register")
 
-    def _find(self, things: Mapping[int, Thing], number: int, what: str) -> Thing:
+    def _find(self, entities: Mapping[int, Entity], number: int, kind: str) -> Entity:
         if number in self._removed:
             raise not_found(
                 f"{self._removed[number]} is not in the program: p4c has removed it, because no packet "
                 "gets there"
             )
-        if number not in things:
-            raise not_found(f"the program has no {what} with id {number:#x}")
-        return things[number]
+        if number not in entities:
+            raise not_found(f"the program has no {kind} with id {number:#x}")
+        return entities[number]
 
 
-def encode(value: int) -> bytes:
-    """Return a number as P4Runtime's canonical byte string: the shortest one that holds it."""
-    return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
+class _Tables:
+    """A binder of P4Info's tables and their actions to those of the program."""
+
+    def __init__(self, info: p4info_pb2.P4Info, program: ir.Program) -> None:
+        self._program_actions = {action.id: action for action in program.actions}
+        self._actions = {each.preamble.id: each for each in info.actions}
+        self._profiles = {each.preamble.id: each.preamble.name for each in info.action_profiles}
+
+    def bind(self, node: Any, layout: ir.Table) -> Table:
+        """Return a table. Raises UnsupportedProgram if the program's differs."""
+        fields = tuple(
+            Field(field.id, field.name, field.bitwidth, _match_kind(field))
+            for field in node.match_fields
+        )
+        declared = [(field.bits, _COMPILED.get(field.match, field.match)) for field in fields]
+        if declared != [(key.bits, _COMPILED.get(key.match, key.match)) for key in layout.keys]:
+            raise mismatch(f"the keys of {layout.name} differ")
+        if self._profiles.get(node.implementation_id) != layout.profile:
+            raise mismatch(f"the action profiles of {layout.name} differ")
+        by_name = {self._program_actions[each].name: each for each in layout.actions}
+        actions = {each.id: self._action(each, layout, by_name) for each in node.action_refs}
+        used = {entry.action for entry in layout.entries} | {layout.default_action} - {None}
+        if not used <= {each.number for each in actions.values()}:
+            raise mismatch(f"it lacks an action of {layout.name}")
+        return Table(
+            node.preamble.id,
+            node.preamble.name,
+            fields,
+            actions,
+            node.size,
+            node.is_const_table,
+            node.idle_timeout_behavior == p4info_pb2.Table.NOTIFY_CONTROL,
+            layout,
+            node.implementation_id,
+        )
+
+    def _action(self, ref: Any, layout: ir.Table, by_name: Mapping[str, int]) -> Action:
+        if ref.id not in self._actions:
+            raise mismatch(f"{layout.name} has an action with id {ref.id:#x}, which is not there")
+        node = self._actions[ref.id]
+        name, params = node.preamble.name, _fields(node.params)
+        if name not in by_name:
+            raise mismatch(f"the program's {layout.name} does not have the action {name}")
+        number = by_name[name]
+        if [param.bits for param in params] != [
+            bits for _, bits in self._program_actions[number].params
+        ]:
+            raise mismatch(f"the parameters of {name} differ")
+        in_entries = ref.scope != p4info_pb2.ActionRef.DEFAULT_ONLY
+        return Action(
+            ref.id, name, number, params, in_entries, ref.scope != p4info_pb2.ActionRef.TABLE_ONLY
+        )
 
 
-def indices(cells: Counter | Meter | Register, message: Any) -> range:
-    """Return the cells that a message is about: one, or without an index all. Raises Refusal."""
-    if not message.HasField("index"):
-        return range(cells.size)
-    index = message.index.index
-    if index < 0:
-        raise invalid(f"{cells.name}: the index {index} is negative")
-    if index >= cells.size:
-        problem = f"{cells.name} has {cells.size} cells, no index {index}"
-        raise Refusal(grpc.StatusCode.OUT_OF_RANGE, problem)
-    return range(index, index + 1)
+def _profile(node: Any, tables: Mapping[int, Table]) -> Profile:
+    users = [tables[each] for each in node.table_ids if each in tables]
+    return Profile(
+        node.preamble.id,
+        node.preamble.name,
+        users[0].actions if users else {},
+        node.with_selector,
+        node.size,
+        node.max_group_size,
+    )
 
 
 def _value_set(node: Any, bits: int) -> ValueSet:
@@ -304,7 +192,7 @@ def _value_set(node: Any, bits: int) -> ValueSet:
         for match in node.match
     )
     if sum(field.bits for field in fields) != bits:
-        raise KeyError(node.preamble.name)
+        raise mismatch(f"the keys of {node.preamble.name} differ")
     if any(field.match == "range" for field in fields):
         raise UnsupportedProgram(f"value set {node.preamble.name}: a range in a value set")
     return ValueSet(node.preamble.id, node.preamble.name, fields, node.size)
@@ -315,7 +203,28 @@ def _register(node: Any, bits: int) -> Register:
     kind = spec.WhichOneof("type_spec")
     if kind == "bitstring":
         kind = spec.bitstring.WhichOneof("type_spec")
+    if kind == "int" and not bits:
+        raise mismatch(f"the cells of {node.preamble.name} have no bits")
     return Register(node.preamble.id, node.preamble.name, node.size, bits, kind)
+
+
+def _packet_header(headers: Mapping[str, Any], name: str) -> tuple[Field, ...]:
+    fields = _fields(headers[name].metadata) if name in headers else ()
+    if sum(field.bits for field in fields) % 8:
+        raise UnsupportedProgram(f"the P4Info's {name} is not of whole bytes")
+    return fields
+
+
+def _fields(nodes: Iterable[Any]) -> tuple[Field, ...]:
+    return tuple(Field(node.id, node.name, node.bitwidth) for node in nodes)
+
+
+def _match_kind(field: Any) -> str:
+    kinds = p4info_pb2.MatchField.MatchType
+    known = {kinds.Value(kind.upper()): kind for kind in _KINDS}
+    if field.match_type not in known:
+        raise UnsupportedProgram(f"{field.name}: a match of kind {field.match_type} is unknown")
+    return known[field.match_type]
 
 
 def _check_related(info: p4info_pb2.P4Info, program: ir.Program) -> None:
@@ -326,8 +235,7 @@ def _check_related(info: p4info_pb2.P4Info, program: ir.Program) -> None:
     there = [*info.registers, *info.counters, *info.meters]
     there += [*info.tables, *info.value_sets, *info.action_profiles]
     if there and not any(each.preamble.name in known for each in there):
-        missing = there[0].preamble.name
-        raise UnsupportedProgram(f"the P4Info is not of this program: it does not have {missing!r}")
+        raise mismatch(f"the program does not have {there[0].preamble.name!r}")
 
 
 def _check_sizes(info: p4info_pb2.P4Info, program: ir.Program) -> None:
@@ -341,19 +249,6 @@ def _check_sizes(info: p4info_pb2.P4Info, program: ir.Program) -> None:
     for each in (*info.registers, *info.counters, *info.meters):
         size = sizes.get(each.preamble.name, each.size)
         if size != each.size:
-            raise UnsupportedProgram(
-                f"the P4Info is not of this program: {each.preamble.name} has {each.size} cells "
-                f"there, {size} in the program"
+            raise mismatch(
+                f"{each.preamble.name} has {each.size} cells there, {size} in the program"
             )
-
-
-def _match_kind(field: Any) -> str:
-    # P4Info has the source's kinds. In the program, p4c has turned optional keys into ternary ones.
-    kinds = p4info_pb2.MatchField.MatchType
-    if field.match_type not in kinds.values():
-        raise UnsupportedProgram(f"{field.name}: a match of kind {field.match_type} is unknown")
-    return str(kinds.Name(field.match_type)).lower()
-
-
-def _fields(nodes: Iterable[Any]) -> tuple[Field, ...]:
-    return tuple(Field(node.id, node.name, node.bitwidth) for node in nodes)

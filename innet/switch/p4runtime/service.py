@@ -1,5 +1,6 @@
 """P4Runtime over gRPC. This module translates requests and makes no decisions."""
 
+import contextlib
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent import futures
@@ -13,17 +14,18 @@ from p4.v1 import p4runtime_pb2 as p4rt
 from p4.v1 import p4runtime_pb2_grpc
 
 from innet.errors import UsageError
-from innet.parsing import ParsingInterceptor
-from innet.switch.p4runtime.admission import MOST_BYTES, AdmissionInterceptor
-from innet.switch.p4runtime.arbitration import Arbitration, Client
+from innet.rpc.malformed import ParsingInterceptor
+from innet.rpc.status import Refusal
+from innet.switch.p4runtime.admission import MAX_BYTES, AdmissionInterceptor
+from innet.switch.p4runtime.arbitration import Arbitration, ControllerStream
 from innet.switch.p4runtime.device import Device
-from innet.switch.p4runtime.refusal import Refusal, forbidden, invalid, unsupported
+from innet.switch.p4runtime.refusals import exhausted, forbidden, unsupported
 
 PORTS_METADATA = "switch-ports"
 """The trailing metadata of Capabilities with the numbers of the ports, as in ``1,2,7``."""
 
 _API_VERSION = "1.4.1"
-_MOST_STREAMS, _CALLS = 64, 16
+_MAX_STREAMS, _CALLS = 64, 16
 _ENTITIES_PER_RESPONSE = 1000  # by default a client takes messages of up to 4 MiB
 _log = structlog.get_logger("innet.switch")
 
@@ -36,12 +38,12 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
     def __init__(self, device_id: int) -> None:
         self.device_id = device_id
         self.arbitration = Arbitration(device_id)
-        self._streams = threading.BoundedSemaphore(_MOST_STREAMS)
+        self._streams = threading.BoundedSemaphore(_MAX_STREAMS)
 
-    def tell(self, message: p4rt.StreamMessageResponse) -> None:
+    def send(self, message: p4rt.StreamMessageResponse) -> None:
         """Send a message to the primary controllers. A controller that does not keep up misses it."""
-        for client in self.arbitration.primaries():
-            client.offer(message)
+        for stream in self.arbitration.primaries():
+            stream.offer(message)
 
     # The methods' names are P4Runtime's.
     def Capabilities(self, request: Any, context: Any) -> p4rt.CapabilitiesResponse:  # noqa: ARG002, N802
@@ -53,11 +55,8 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
         self, request: p4rt.SetForwardingPipelineConfigRequest, context: Any
     ) -> p4rt.SetForwardingPipelineConfigResponse:
         """Verify, save or run a program."""
-        try:
-            with self.arbitration.in_charge(request.device_id, request.role, request.election_id):
-                self.device.configure(request.action, request.config)
-        except Refusal as refusal:
-            _abort(context, refusal)
+        with _answering_refusals(context), self._as_primary(request):
+            self.device.configure(request.action, request.config)
         action = p4rt.SetForwardingPipelineConfigRequest.Action.Name(request.action)
         _log.info("pipeline configured", action=action)
         return p4rt.SetForwardingPipelineConfigResponse()
@@ -67,10 +66,8 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
     ) -> p4rt.GetForwardingPipelineConfigResponse:
         """Return the running program, or the parts of it that the request names."""
         kinds = p4rt.GetForwardingPipelineConfigRequest
-        try:
+        with _answering_refusals(context):
             self.arbitration.check_device(request.device_id)
-        except Refusal as refusal:
-            _abort(context, refusal)
         answer = p4rt.GetForwardingPipelineConfigResponse()
         if not self.device.config:
             return answer
@@ -83,22 +80,17 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
 
     def Write(self, request: p4rt.WriteRequest, context: Any) -> p4rt.WriteResponse:  # noqa: N802
         """Carry out a batch of updates. An error has details for each of them."""
-        try:
-            with self.arbitration.in_charge(request.device_id, request.role, request.election_id):
-                results = self.device.write(request.updates, request.atomicity)
-        except Refusal as refusal:
-            _abort(context, refusal)
+        with _answering_refusals(context), self._as_primary(request):
+            results = self.device.write(request.updates, request.atomicity)
         if any(results):
             _abort_with_details(context, results)
         return p4rt.WriteResponse()
 
     def Read(self, request: p4rt.ReadRequest, context: Any) -> Iterator[p4rt.ReadResponse]:  # noqa: N802
         """Yield all entities that the request describes, from one moment between two writes."""
-        try:
+        with _answering_refusals(context):
             self.arbitration.check_device(request.device_id)
             found, results = self.device.read(request.entities)
-        except Refusal as refusal:
-            _abort(context, refusal)
         for first in range(0, len(found), _ENTITIES_PER_RESPONSE):
             yield p4rt.ReadResponse(entities=found[first : first + _ENTITIES_PER_RESPONSE])
         if any(results):
@@ -107,59 +99,62 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
     def StreamChannel(  # noqa: N802
         self, request_iterator: Iterator[p4rt.StreamMessageRequest], context: Any
     ) -> Iterator[p4rt.StreamMessageResponse]:
-        """Exchange arbitration, packets and notifications with a client."""
-        if not self._streams.acquire(blocking=False):
-            message = f"there are {_MOST_STREAMS} open streams: no more are served"
-            _abort(context, Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, message))
-        try:
-            yield from self._converse(request_iterator, context)
-        finally:
-            self._streams.release()
+        """Exchange arbitration, packets and notifications with a controller."""
+        with _answering_refusals(context):
+            if not self._streams.acquire(blocking=False):
+                raise exhausted(f"{_MAX_STREAMS} streams are open, and no more are served")
+            try:
+                yield from self._answers(request_iterator)
+            finally:
+                self._streams.release()
 
-    def _converse(
-        self, request_iterator: Iterator[p4rt.StreamMessageRequest], context: Any
+    def _as_primary(self, request: Any) -> contextlib.AbstractContextManager[None]:
+        return self.arbitration.as_primary(request.device_id, request.role, request.election_id)
+
+    def _answers(
+        self, requests: Iterator[p4rt.StreamMessageRequest]
     ) -> Iterator[p4rt.StreamMessageResponse]:
-        client = Client()
-        problem: list[Refusal] = []
+        """Yield the messages to a controller, while another thread handles those from it."""
+        stream = ControllerStream()
+        problems: list[Exception] = []
 
         def listen() -> None:
             try:
-                for message in request_iterator:
-                    self._hear(client, message)
-            except Refusal as refusal:
-                problem.append(refusal)
-            except UsageError as no_message:
-                problem.append(invalid(str(no_message)))
+                for message in requests:
+                    self._handle(stream, message)
             except grpc.RpcError:
-                pass  # the client has gone
+                pass  # the controller has gone
+            except Exception as problem:  # noqa: BLE001 - the thread that gRPC waits for raises it
+                problems.append(problem)
             finally:
-                client.outbox.put(None)
+                stream.outbox.put(None)
 
         threading.Thread(target=listen, name="innet-stream", daemon=True).start()
         try:
-            while (response := client.outbox.get()) is not None:
+            while (response := stream.outbox.get()) is not None:
                 yield response
         finally:
-            self.arbitration.leave(client)
-        if problem:
-            _abort(context, problem[0])
+            self.arbitration.leave(stream)
+        for problem in problems:
+            raise problem
 
-    def _hear(self, client: Client, message: p4rt.StreamMessageRequest) -> None:
+    def _handle(self, stream: ControllerStream, message: p4rt.StreamMessageRequest) -> None:
+        """Handle one message of a controller. Raises Refusal if its stream must end."""
         kind = message.WhichOneof("update")
         if kind == "arbitration":
-            self.arbitration.enter(client, message.arbitration)
+            self.arbitration.enter(stream, message.arbitration)
             return
         try:
             if kind not in ("packet", "digest_ack"):
                 raise unsupported(f"{kind} messages are not supported")
-            if client not in self.arbitration.primaries():
+            if stream not in self.arbitration.primaries():
                 raise forbidden(f"only the primary controller may send a {kind}")
             if kind == "packet":
                 self.device.packet_out(message.packet)
             else:
                 self.device.acknowledge(message.digest_ack)
         except Refusal as refusal:
-            client.offer(p4rt.StreamMessageResponse(error=_stream_error(message, refusal)))
+            stream.offer(p4rt.StreamMessageResponse(error=_stream_error(message, refusal)))
 
 
 def serve(
@@ -171,11 +166,11 @@ def serve(
     """
     server = grpc.server(
         # An open stream occupies a thread.
-        futures.ThreadPoolExecutor(_MOST_STREAMS + _CALLS, thread_name_prefix="innet-p4runtime"),
+        futures.ThreadPoolExecutor(_MAX_STREAMS + _CALLS, thread_name_prefix="innet-p4runtime"),
         interceptors=[ParsingInterceptor(), AdmissionInterceptor(service.arbitration)],
         options=[
-            ("grpc.max_receive_message_length", MOST_BYTES),
-            ("grpc.max_send_message_length", MOST_BYTES),
+            ("grpc.max_receive_message_length", MAX_BYTES),
+            ("grpc.max_send_message_length", MAX_BYTES),
             ("grpc.so_reuseport", 0),
         ],
     )
@@ -193,9 +188,13 @@ def serve(
     return server, port
 
 
-def _abort(context: Any, refusal: Refusal) -> NoReturn:
-    context.abort(refusal.code, str(refusal))
-    raise AssertionError  # abort raises
+@contextlib.contextmanager
+def _answering_refusals(context: Any) -> Iterator[None]:
+    """End the call with the status code of a refusal that is raised inside the context."""
+    try:
+        yield
+    except Refusal as refusal:
+        context.abort(refusal.code, str(refusal))
 
 
 def _stream_error(message: p4rt.StreamMessageRequest, refusal: Refusal) -> p4rt.StreamError:

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-import grpc
 from p4.v1 import p4runtime_pb2 as p4rt
 
 from innet.switch.engine import Engine
-from innet.switch.p4runtime.refusal import Refusal, already_exists, invalid
-from innet.switch.p4runtime.schema import Schema, ValueSet
-from innet.switch.p4runtime.tables import match_key
+from innet.switch.p4runtime.entities import ValueSet
+from innet.switch.p4runtime.matches import match_key
+from innet.switch.p4runtime.refusals import already_exists, exhausted, invalid
+from innet.switch.p4runtime.schema import Schema
 
 
 class ValueSets:
@@ -35,12 +35,12 @@ class ValueSets:
             raise invalid("a value set can only be modified")
         value_set = self._schema.value_set(entry.value_set_id)
         if len(entry.members) > value_set.size:
-            message = f"{value_set.name} has room for {value_set.size} members"
-            raise Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, message)
+            count = len(entry.members)
+            raise exhausted(f"{value_set.name} has room for {value_set.size} members, not {count}")
         keys = [_key(value_set, member) for member in entry.members]
         if len(set(keys)) < len(keys):
             raise already_exists(f"{value_set.name}: a member is there twice")
-        self._engine.set_values(value_set.name, keys)
+        self._engine.entries.set_values(value_set.name, keys)
         self._members[value_set.id] = list(entry.members)
 
 

@@ -78,7 +78,7 @@ u64 rt_random_between(struct sw *sw, u64 low, u64 high)
 {
     u64 choices = high - low + 1;
     if (!choices)
-        return rt_random(sw); /* all 2**64 numbers */
+        return rt_random(sw);        /* all 2**64 numbers */
     u64 unfair = -choices % choices; /* low halves of the product below this would weigh more */
     for (;;) {
         u128 product = (u128)rt_random(sw) * choices;
@@ -98,7 +98,7 @@ void rt_set_log(struct sw *sw, int file)
     rt_release(sw);
 }
 
-enum { MOST_WORDS = 257, MOST_DIGITS = 20 * MOST_WORDS };
+enum { MAX_WORDS = 257, MAX_DIGITS = 20 * MAX_WORDS };
 
 /* Divides a number by ten. Returns the remainder. */
 static u32 divide_by_ten(u64 *word, u32 count)
@@ -123,7 +123,7 @@ static bool is_zero(const u64 *word, u32 count)
 /* Writes a number whose last digit stands in front of `end`. Returns its beginning. */
 static char *decimal(char *end, struct logged value)
 {
-    u64 word[MOST_WORDS] = {(u64)value.bits, (u64)(value.bits >> 64)};
+    u64 word[MAX_WORDS] = {(u64)value.bits, (u64)(value.bits >> 64)};
     u32 count = value.words ? value.count : 2;
     if (value.words)
         memcpy(word, value.words, count * sizeof *word);
@@ -143,11 +143,11 @@ static char *decimal(char *end, struct logged value)
 /* Logs `count` values between count + 1 parts of text. A line that is too long is cut. */
 void rt_log(struct sw *sw, const char *const *parts, const struct logged *values, u32 count)
 {
-    char line[1024], number[MOST_DIGITS];
-    number[MOST_DIGITS - 1] = 0;
+    char line[1024], number[MAX_DIGITS];
+    number[MAX_DIGITS - 1] = 0;
     u32 used = 0;
     for (u32 i = 0; i <= count; i++) {
-        const char *value = i < count ? decimal(number + MOST_DIGITS - 1, values[i]) : "";
+        const char *value = i < count ? decimal(number + MAX_DIGITS - 1, values[i]) : "";
         int more = snprintf(line + used, sizeof line - used, "%s%s", parts[i], value);
         if (more < 0 || (u32)more >= sizeof line - used) {
             used = sizeof line - 1;
@@ -162,15 +162,7 @@ void rt_log(struct sw *sw, const char *const *parts, const struct logged *values
 
 void rt_assertion_failed(struct sw *sw, const char *what)
 {
-    enum { MOST_MESSAGES = 10 }; /* one failing packet in a thousand must not fill a disk */
-    if (sw->externs.failed_assertions++ < MOST_MESSAGES)
+    enum { MAX_MESSAGES = 10 }; /* one failing packet in a thousand must not fill a disk */
+    if (sw->externs.failed_assertions++ < MAX_MESSAGES)
         fprintf(stderr, "assertion failed, the packet is dropped: %s\n", what);
-}
-
-u64 rt_failed_assertions(struct sw *sw)
-{
-    rt_hold(sw);
-    u64 count = sw->externs.failed_assertions;
-    rt_release(sw);
-    return count;
 }

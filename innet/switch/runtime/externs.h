@@ -27,6 +27,7 @@ struct meter {
     bool configured;
     struct rate committed, peak;
 };
+_Static_assert(sizeof(struct meter) <= METER_BYTES, "as in innet/switch/constants.py");
 
 enum colour { GREEN, YELLOW, RED };
 
@@ -47,7 +48,12 @@ u32 rt_direct_meter(struct sw *sw, struct entry *entry, u32 input);
 u64 rt_random(struct sw *sw);
 u64 rt_random_between(struct sw *sw, u64 low, u64 high);
 /* A value for the log: at most 128 bits, or `count` 64-bit words, least significant first. */
-struct logged { u128 bits; bool is_signed; u32 count; const u64 *words; };
+struct logged {
+    u128 bits;
+    bool is_signed;
+    u32 count;
+    const u64 *words;
+};
 bool rt_logging(struct sw *sw);
 void rt_log(struct sw *sw, const char *const *parts, const struct logged *values, u32 count);
 void rt_assertion_failed(struct sw *sw, const char *what);

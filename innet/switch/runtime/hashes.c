@@ -87,8 +87,8 @@ u64 rt_hash_identity(const u8 *p, u32 bytes)
 
 /* XXH64 with seed 0, by its specification. */
 static const u64 PRIMES[] = {
-    0x9e3779b185ebca87, 0xc2b2ae3d27d4eb4f, 0x165667b19e3779f9, 0x85ebca77c2b2ae63,
-    0x27d4eb2f165667c5,
+    0x9e3779b185ebca87, 0xc2b2ae3d27d4eb4f, 0x165667b19e3779f9,
+    0x85ebca77c2b2ae63, 0x27d4eb2f165667c5,
 };
 
 static u64 rotate(u64 x, u32 by) { return x << by | x >> (64 - by); }
@@ -100,10 +100,7 @@ static u64 word_at(const u8 *p, u32 bytes)
     return word;
 }
 
-static u64 xxh_round(u64 lane, u64 word)
-{
-    return rotate(lane + word * PRIMES[1], 31) * PRIMES[0];
-}
+static u64 xxh_round(u64 lane, u64 word) { return rotate(lane + word * PRIMES[1], 31) * PRIMES[0]; }
 
 u64 rt_hash_xxh64(const u8 *p, u32 bytes)
 {

@@ -43,8 +43,8 @@ void configure_meter(struct meter *meter, const struct meter_config *config)
     if (!config)
         return;
     meter->configured = true;
-    meter->committed = (struct rate){
-        (double)config->committed_rate / 1e6, config->committed_burst, config->committed_burst, 0};
-    meter->peak = (struct rate){
-        (double)config->peak_rate / 1e6, config->peak_burst, config->peak_burst, 0};
+    meter->committed = (struct rate){(double)config->committed_rate / 1e6, config->committed_burst,
+                                     config->committed_burst, 0};
+    meter->peak =
+        (struct rate){(double)config->peak_rate / 1e6, config->peak_burst, config->peak_burst, 0};
 }

@@ -33,19 +33,19 @@ static bool create_queues(struct replication *r)
 
 bool replication_create(struct replication *r)
 {
-    r->groups = needed(zeroed(RT_MOST_GROUPS, sizeof *r->groups));
-    r->sessions = needed(zeroed(RT_MOST_SESSIONS, sizeof *r->sessions));
+    r->groups = needed(zeroed(RT_MAX_GROUPS, sizeof *r->groups));
+    r->sessions = needed(zeroed(RT_MAX_SESSIONS, sizeof *r->sessions));
     r->learned = needed(zeroed(1, LEARNED_ROOM));
     r->learning = needed(zeroed(program.learn_lists, sizeof *r->learning));
-    r->learned_bell = -1;
+    r->learned_eventfd = -1;
     return !program.phv_bytes || create_queues(r);
 }
 
 void replication_destroy(struct replication *r)
 {
-    for (u32 i = 0; i < RT_MOST_GROUPS; i++)
+    for (u32 i = 0; i < RT_MAX_GROUPS; i++)
         free(r->groups[i]);
-    for (u32 i = 0; i < RT_MOST_SESSIONS; i++)
+    for (u32 i = 0; i < RT_MAX_SESSIONS; i++)
         free(r->sessions[i]);
     for (u32 q = 0; q < RT_QUEUES; q++)
         free(r->queues[q].slots);
@@ -68,7 +68,7 @@ static struct copies *make_copies(const struct replica *replicas, u32 count)
     return copies;
 }
 
-/* Sets the replicas of a group. No replicas delete it. The number is below RT_MOST_GROUPS. */
+/* Sets the replicas of a group. No replicas delete it. The number is below RT_MAX_GROUPS. */
 void rt_set_group(struct sw *sw, u32 group, const struct replica *replicas, u32 count)
 {
     struct copies *copies = make_copies(replicas, count);
@@ -79,13 +79,13 @@ void rt_set_group(struct sw *sw, u32 group, const struct replica *replicas, u32 
     free(old);
 }
 
-/* Sets the replicas of a session. No replicas delete it. The number is below RT_MOST_SESSIONS. */
+/* Sets the replicas of a session. No replicas delete it. The number is below RT_MAX_SESSIONS. */
 void rt_set_session(struct sw *sw, u32 session, const struct replica *replicas, u32 count,
-                    u32 most_bytes, u32 class_of_service)
+                    u32 max_bytes, u32 class_of_service)
 {
     struct copies *copies = make_copies(replicas, count);
     if (copies) {
-        copies->most_bytes = most_bytes;
+        copies->max_bytes = max_bytes;
         copies->class_of_service = class_of_service;
     }
     rt_hold(sw);
@@ -154,17 +154,17 @@ void rt_learn(struct sw *sw, u32 list, const u8 *sample, u32 bytes)
     }
     ring_write(r, &head, sizeof head);
     ring_write(r, sample, bytes);
-    r->ring_bell = true;
+    r->wake_reader = true;
 }
 
 void replication_flush(struct replication *r)
 {
-    if (!r->ring_bell)
+    if (!r->wake_reader)
         return;
     u64 one = 1;
-    ssize_t written = r->learned_bell < 0 ? 0 : write(r->learned_bell, &one, sizeof one);
+    ssize_t written = r->learned_eventfd < 0 ? 0 : write(r->learned_eventfd, &one, sizeof one);
     (void)written;
-    r->ring_bell = false;
+    r->wake_reader = false;
 }
 
 void rt_set_learning(struct sw *sw, u32 list, bool on)
@@ -175,10 +175,10 @@ void rt_set_learning(struct sw *sw, u32 list, bool on)
 }
 
 /* Sets the eventfd that becomes readable when there are samples. It belongs to the caller. */
-void rt_set_bell(struct sw *sw, int bell)
+void rt_set_wakeup(struct sw *sw, int fd)
 {
     rt_hold(sw);
-    sw->replication.learned_bell = bell;
+    sw->replication.learned_eventfd = fd;
     rt_release(sw);
 }
 

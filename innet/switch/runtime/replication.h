@@ -7,24 +7,24 @@
 /* A packet's state beside its headers and metadata. The session and list numbers are 0 if the program
  * did not ask for the effect. A session number has RT_ASKED set, because session 0 exists. */
 struct path {
-    u64 number;      /* of the frame, counted from 0: for the trace */
-    u32 copy;        /* the number of this copy of the frame */
-    u32 bytes;       /* its present size, as headers come and go */
-    u32 most_bytes;  /* the most to send, if it is `truncated` */
-    u16 port;        /* the port that it came in at */
+    u64 number;    /* of the frame, counted from 0: for the trace */
+    u32 copy;      /* the number of this copy of the frame */
+    u32 bytes;     /* its present size, as headers come and go */
+    u32 max_bytes; /* the most to send, if it is `truncated` */
+    u16 port;      /* the port that it came in at */
     u16 clone, clone_list;
     u16 resubmit, recirculate, digest;
     bool truncated;
 };
 
-enum { RT_ASKED = 0x8000, RT_MOST_SESSIONS = 0x8000, RT_MOST_GROUPS = 0x10000 };
+enum { RT_ASKED = RT_MAX_SESSIONS };
 
 struct replica { u32 port, instance; };
 
 /* A multicast group, or a clone session. */
 struct copies {
     u32 count;
-    u32 most_bytes;       /* of a clone; 0 for all */
+    u32 max_bytes;        /* of a clone; 0 for all */
     u32 class_of_service; /* of a clone */
     struct replica replicas[];
 };
@@ -54,9 +54,9 @@ struct replication {
     u8 *learned; /* a ring of samples: list, size, bytes */
     u32 learned_first, learned_bytes;
     u64 learned_lost;
-    bool *learning; /* whether somebody wants samples of the list */
-    int learned_bell;
-    bool ring_bell;
+    bool *learning;      /* whether somebody wants samples of the list */
+    int learned_eventfd; /* or -1 */
+    bool wake_reader;
 };
 
 struct sw;
@@ -68,15 +68,15 @@ void rt_learn(struct sw *sw, u32 list, const u8 *sample, u32 bytes);
 /* The shortest of several truncations applies. */
 static inline void rt_truncate(struct path *path, u64 bytes)
 {
-    if (!path->truncated || bytes < path->most_bytes)
-        path->most_bytes = bytes < UINT32_MAX ? (u32)bytes : UINT32_MAX;
+    if (!path->truncated || bytes < path->max_bytes)
+        path->max_bytes = bytes < UINT32_MAX ? (u32)bytes : UINT32_MAX;
     path->truncated = true;
 }
 
 /* Clears the state that a copy does not inherit. */
 static inline void rt_freshen(struct path *path)
 {
-    path->most_bytes = 0;
+    path->max_bytes = 0;
     path->clone = path->clone_list = path->resubmit = path->recirculate = path->digest = 0;
     path->truncated = false;
 }
@@ -86,10 +86,10 @@ static inline void rt_cut(const struct path *path, u32 *head_bytes, u32 *rest_by
 {
     if (!path->truncated)
         return;
-    if (*head_bytes > path->most_bytes)
-        *head_bytes = path->most_bytes;
-    if (*rest_bytes > path->most_bytes - *head_bytes)
-        *rest_bytes = path->most_bytes - *head_bytes;
+    if (*head_bytes > path->max_bytes)
+        *head_bytes = path->max_bytes;
+    if (*rest_bytes > path->max_bytes - *head_bytes)
+        *rest_bytes = path->max_bytes - *head_bytes;
 }
 
 #endif

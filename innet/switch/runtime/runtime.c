@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/if_packet.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -14,17 +15,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#ifndef UDP_SEGMENT
-#define UDP_SEGMENT 103
-#endif
-#ifndef UDP_GRO
-#define UDP_GRO 104
-#endif
-#ifndef SOL_UDP
-#define SOL_UDP 17
-#endif
-
-enum { RECEIVE_BATCH = 16, MOST_SEGMENTS = 64, MOST_BYTES = 65000 };
+enum { RECEIVE_BATCH = 16 };
 enum { MAC_ADDRESSES = 12, VLAN_TAG = 4 };
 enum { PASSES = 1024 }; /* the most further passes of packets while the lock is held */
 
@@ -88,14 +79,15 @@ static void send_segments(struct port *port)
         message.msg_control = control;
         message.msg_controllen = sizeof control;
         struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-        header->cmsg_level = SOL_UDP;
+        header->cmsg_level = IPPROTO_UDP;
         header->cmsg_type = UDP_SEGMENT;
         header->cmsg_len = CMSG_LEN(sizeof(u16));
         u16 segment = (u16)port->segment;
         memcpy(CMSG_DATA(header), &segment, sizeof segment);
     }
     /* The error can stem from an earlier packet that was refused. Try this one once more. */
-    if (sendmsg(port->fd, &message, MSG_DONTWAIT) < 0 && (errno != ECONNREFUSED || sendmsg(port->fd, &message, MSG_DONTWAIT) < 0))
+    if (sendmsg(port->fd, &message, MSG_DONTWAIT) < 0
+        && (errno != ECONNREFUSED || sendmsg(port->fd, &message, MSG_DONTWAIT) < 0))
         not_sent(port, port->out_frames, port->out_bytes);
 }
 
@@ -147,13 +139,14 @@ static void flush_all(struct sw *sw)
 /* A frame joins the waiting ones if all of these have the same size. The new frame may be shorter. */
 static bool fits(const struct port *port, u32 bytes)
 {
-    return port->segment && port->out_frames < MOST_SEGMENTS && port->out_bytes + bytes <= MOST_BYTES
-        && bytes <= port->segment && port->out_bytes == port->out_frames * port->segment;
+    return port->segment && port->out_frames < MOST_SEGMENTS
+           && port->out_bytes + bytes <= MOST_SENT_BYTES && bytes <= port->segment
+           && port->out_bytes == port->out_frames * port->segment;
 }
 
 static struct port *find_port(struct sw *sw, u32 number)
 {
-    return number < RT_MAX_PORTS && sw->ports[number].kind != PORT_NONE ? &sw->ports[number] : NULL;
+    return number < RT_MAX_PORTS && sw->ports[number].kind ? &sw->ports[number] : NULL;
 }
 
 /* Returns the place for a port's next frame of so many bytes, to be written before it is emitted.
@@ -174,12 +167,12 @@ void rt_emit(struct sw *sw, u32 number, u32 bytes)
 {
     struct port *port = find_port(sw, number);
     if (!port || bytes > RT_MAX_FRAME) {
-        rt_dropped(sw, port ? DROP_TOO_LONG : DROP_NO_PORT);
+        rt_dropped(sw, port ? DROP_TOO_LONG : DROP_NO_SUCH_PORT);
         return;
     }
     u8 *frame = port->out_buffer + port->out_bytes;
-    if (sw->outward)
-        sw->outward(sw->outward_context, frame, bytes);
+    if (sw->egress_hook)
+        sw->egress_hook(sw->egress_hook_context, frame, bytes);
     if (port->capture_out >= 0)
         capture_frame(port->capture_out, frame, bytes);
     port->out_bytes += bytes;
@@ -205,7 +198,7 @@ static bool find_control(struct msghdr *message, int level, int type, void *data
 static u32 segment_of(struct msghdr *message, u32 bytes)
 {
     int segment;
-    bool found = find_control(message, SOL_UDP, UDP_GRO, &segment, sizeof segment);
+    bool found = find_control(message, IPPROTO_UDP, UDP_GRO, &segment, sizeof segment);
     return found && segment > 0 ? (u32)segment : bytes;
 }
 
@@ -278,31 +271,33 @@ static void receive_batch(struct sw *sw, u32 number)
     for (int i = 0; i < RECEIVE_BATCH; i++) {
         u8 *buffer = sw->receive_buffer + (size_t)i * RT_MAX_FRAME;
         vectors[i] = (struct iovec){buffer + VLAN_TAG, RT_MAX_FRAME - VLAN_TAG};
-        messages[i] = (struct mmsghdr){.msg_hdr = {.msg_iov = &vectors[i], .msg_iovlen = 1,
-            .msg_control = control[i], .msg_controllen = sizeof control[i]}};
+        messages[i] = (struct mmsghdr){.msg_hdr = {.msg_iov = &vectors[i],
+                                                   .msg_iovlen = 1,
+                                                   .msg_control = control[i],
+                                                   .msg_controllen = sizeof control[i]}};
     }
     int count = recvmmsg(sw->ports[number].fd, messages, RECEIVE_BATCH, MSG_DONTWAIT, NULL);
     if (count > 0) /* the next round takes the rest */
         process_batch(sw, number, messages, count);
 }
 
-/* Adds a port before rt_run. Kinds: 1 for one frame per message, 2 for UDP with segmentation offload. */
+/* Adds a port before rt_run. */
 void rt_add_port(struct sw *sw, u32 number, int fd, int kind)
 {
     sw->ports[number].fd = fd;
     sw->ports[number].kind = (enum port_kind)kind;
     sw->ports[number].out_buffer =
-        needed(zeroed(1, (size_t)RT_MAX_FRAME + MOST_BYTES + program.header_bytes));
+        needed(zeroed(1, (size_t)RT_MAX_FRAME + MOST_SENT_BYTES + program.header_bytes));
     sw->ports[number].capture_in = sw->ports[number].capture_out = -1;
     struct epoll_event event = {.events = EPOLLIN, .data.u32 = number};
     epoll_ctl(sw->poller, EPOLL_CTL_ADD, fd, &event);
 }
 
 /* Called before rt_run. */
-void rt_set_outward(struct sw *sw, outward *outward, void *context)
+void rt_set_egress_hook(struct sw *sw, egress_hook *hook, void *context)
 {
-    sw->outward = outward;
-    sw->outward_context = context;
+    sw->egress_hook = hook;
+    sw->egress_hook_context = context;
 }
 
 /* Called before rt_run with the files for a port's arriving and leaving frames. */
@@ -354,7 +349,10 @@ void rt_stop(struct sw *sw)
     (void)written;
 }
 
-struct port_counts { struct count in, out; u64 send_failures; };
+struct port_counts {
+    struct count in, out;
+    u64 send_failures;
+};
 
 void rt_port_counts(struct sw *sw, u32 number, struct port_counts *counts)
 {

@@ -4,6 +4,8 @@
 #ifndef INNET_RUNTIME_H
 #define INNET_RUNTIME_H
 
+#include "constants.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -17,13 +19,10 @@ typedef int64_t i64;
 typedef unsigned __int128 u128;
 typedef __int128 i128;
 
-enum { RT_MAX_FRAME = 65536, RT_MAX_PORTS = 1024, RT_ID_LEVELS = 5 };
+enum { RT_MAX_PORTS = 1024, RT_ID_LEVELS = 5 };
 
 struct count { u64 packets, bytes; };
-
-/* The reasons for dropping a packet. The first two are the program's own decisions. */
-enum drop { DROP_INGRESS, DROP_EGRESS, DROP_NO_GROUP, DROP_NO_PORT, DROP_TOO_LONG, DROP_QUEUE_FULL,
-            DROP_PRIORITY, DROPS };
+_Static_assert(sizeof(struct count) <= COUNTER_BYTES, "as in innet/switch/constants.py");
 
 /* A table entry, or a default action. `args` holds two words (low, high) for each parameter of up to
  * 128 bits, and the bytes of wider ones. */
@@ -43,8 +42,14 @@ struct entry {
 };
 
 /* The actions of a bundle, in a table with a profile. `args` are as in an entry. */
-struct call { u32 action; u64 *args; };
-struct bundle { u32 count; struct call *calls; };
+struct call {
+    u32 action;
+    u64 *args;
+};
+struct bundle {
+    u32 count;
+    struct call *calls;
+};
 
 /* All entries of one mask, hashed. The groups of a table are in the order of their best entry. */
 struct group {
@@ -67,26 +72,30 @@ struct table {
 struct sw;
 
 /* A function that may change a frame which is about to leave, but not its size. */
-typedef void outward(void *context, u8 *frame, u32 bytes);
+typedef void egress_hook(void *context, u8 *frame, u32 bytes);
 
 #include "externs.h"
 #include "replication.h"
 
 /* The place of a register's cells in the program's state. */
-struct cells { size_t first, stride; u32 bytes; size_t count; };
+struct cells {
+    size_t first, stride;
+    u32 bytes;
+    size_t count;
+};
 
 /* The generated program's description of itself. */
 struct program {
     u32 tables;
-    const u32 *key_bytes;     /* of each table */
+    const u32 *key_bytes; /* of each table */
     const u32 *default_action;
     u32 counters;
     const size_t *counter_size;
     const struct cells *registers;
-    size_t state_bytes;       /* registers and any other state of the program */
-    size_t phv_bytes;         /* of a packet that waits for another pass; 0 if none ever does */
-    u32 header_bytes;         /* the most that it writes in front of a payload */
-    u32 learn_lists;          /* the number of kinds of digests */
+    size_t state_bytes; /* registers and any other state of the program */
+    size_t phv_bytes;   /* of a packet that waits for another pass; 0 if none ever does */
+    u32 header_bytes;   /* the most that it writes in front of a payload */
+    u32 learn_lists;    /* the number of kinds of digests */
 };
 extern const struct program program;
 
@@ -104,8 +113,8 @@ struct entry *rt_lookup_16(struct sw *sw, u32 table, const u8 *key);
 u8 *rt_room(struct sw *sw, u32 port, u32 bytes);
 void rt_emit(struct sw *sw, u32 port, u32 bytes);
 u64 rt_now_us(const struct sw *sw);
-__attribute__((format(printf, 4, 5)))
-void rt_trace(struct sw *sw, const struct path *path, char level, const char *message, ...);
+void rt_trace(struct sw *sw, const struct path *path, char level, const char *message, ...)
+    __attribute__((format(printf, 4, 5)));
 const char *rt_hex(char *text, const void *value, u32 bytes, u32 bits);
 u64 rt_frame_number(struct sw *sw);
 u32 rt_copy_number(struct sw *sw);
@@ -150,11 +159,13 @@ RT_INLINE void rt_put_whole_bytes(u8 *p, u32 bytes, u64 value)
         value = __builtin_bswap64(value);
         memcpy(p, &value, 8);
     } else if (bytes >= 4) {
-        u32 high = __builtin_bswap32((u32)(value >> 8 * (bytes - 4))), low = __builtin_bswap32((u32)value);
+        u32 high = __builtin_bswap32((u32)(value >> 8 * (bytes - 4)));
+        u32 low = __builtin_bswap32((u32)value);
         memcpy(p, &high, 4);
         memcpy(p + bytes - 4, &low, 4);
     } else if (bytes >= 2) {
-        u16 first = __builtin_bswap16((u16)(value >> 8 * (bytes - 2))), last = __builtin_bswap16((u16)value);
+        u16 first = __builtin_bswap16((u16)(value >> 8 * (bytes - 2)));
+        u16 last = __builtin_bswap16((u16)value);
         memcpy(p, &first, 2);
         memcpy(p + bytes - 2, &last, 2);
     } else {
@@ -245,7 +256,8 @@ static inline int32_t rt_saturated_sum(int32_t a, int32_t b)
 static inline int32_t rt_saturated_difference(int32_t a, int32_t b)
 {
     u32 difference = (u32)a - (u32)b, limit = (u32)(a >> 31) ^ INT32_MAX;
-    return (int32_t)((u32)(a ^ b) & ((u32)a ^ difference)) < 0 ? (int32_t)limit : (int32_t)difference;
+    return (int32_t)((u32)(a ^ b) & ((u32)a ^ difference)) < 0 ? (int32_t)limit
+                                                               : (int32_t)difference;
 }
 
 static inline i128 rt_wide_clamp(i128 value, i128 low, i128 high)
@@ -270,10 +282,7 @@ static inline i128 rt_unsigned_shift_right(i128 value, i128 by)
     return by > 127 ? 0 : (i128)((u128)value >> by);
 }
 
-static inline i128 rt_shift_right(i128 value, i128 by)
-{
-    return value >> (by > 127 ? 127 : by);
-}
+static inline i128 rt_shift_right(i128 value, i128 by) { return value >> (by > 127 ? 127 : by); }
 
 #include "fields.h"
 

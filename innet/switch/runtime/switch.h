@@ -12,12 +12,9 @@
 #include <pthread.h>
 #include <time.h>
 
-/* The way in which frames cross a port's socket. */
-enum port_kind { PORT_NONE, PORT_FRAMES, PORT_SEGMENTS };
-
 struct port {
     int fd;
-    enum port_kind kind;
+    enum port_kind kind; /* 0 if there is no such port */
     struct count in, out;
     u64 send_failures;
     int capture_in, capture_out; /* files, or -1 */
@@ -44,8 +41,8 @@ struct sw {
     u64 now; /* the time of the present batch, in ns */
     struct timespec started;
 
-    outward *outward; /* NULL, or called for every frame before it leaves */
-    void *outward_context;
+    egress_hook *egress_hook; /* NULL, or called for every frame before it leaves */
+    void *egress_hook_context;
 
     struct port ports[RT_MAX_PORTS];
     u32 dirty[RT_MAX_PORTS], dirty_count;
@@ -74,15 +71,15 @@ static inline void rt_count(struct sw *sw, u32 counter, u64 index, u32 length)
 
 static inline const struct copies *rt_group(struct sw *sw, u32 group)
 {
-    return group < RT_MOST_GROUPS ? sw->replication.groups[group] : NULL;
+    return group < RT_MAX_GROUPS ? sw->replication.groups[group] : NULL;
 }
 
 static inline const struct copies *rt_session(struct sw *sw, u32 session)
 {
-    return session < RT_MOST_SESSIONS ? sw->replication.sessions[session] : NULL;
+    return session < RT_MAX_SESSIONS ? sw->replication.sessions[session] : NULL;
 }
 
-static inline void rt_dropped(struct sw *sw, enum drop why) { sw->dropped[why]++; }
+static inline void rt_dropped(struct sw *sw, u32 why) { sw->dropped[why]++; }
 
 static inline u32 rt_drop_port(const struct sw *sw) { return sw->drop_port; }
 
@@ -108,11 +105,12 @@ void free_pages(void *memory, size_t bytes);
  * then frees what was created. */
 bool tables_create(struct sw *sw);
 void tables_destroy(struct sw *sw);
-struct entry *find_entry(struct sw *sw, u32 table, u32 id); /* the default action for ~0 */
+struct entry *find_entry(struct sw *sw, u32 table, u32 id); /* or the default action, for RT_MISS */
 
 /* meters.c */
 u32 meter_colour(struct meter *meter, u64 now_us, u64 input); /* the packet takes `input` tokens */
-void configure_meter(struct meter *meter, const struct meter_config *config); /* NULL: always green */
+/* Without a configuration the meter marks everything green. */
+void configure_meter(struct meter *meter, const struct meter_config *config);
 
 /* externs.c */
 bool externs_create(struct externs *externs);

@@ -222,7 +222,7 @@ void rt_remove_bundle(struct sw *sw, u32 id)
 
 struct entry *find_entry(struct sw *sw, u32 table, u32 id)
 {
-    return id == ~0u ? &sw->tables[table].miss : sw->tables[table].by_id[id];
+    return id == RT_MISS ? &sw->tables[table].miss : sw->tables[table].by_id[id];
 }
 
 static void link_entry(struct group *group, struct entry *entry)
@@ -248,7 +248,8 @@ static void grow_group(struct group *group)
 
 static int by_top_priority(const void *a, const void *b)
 {
-    u32 left = ((const struct group *)a)->top_priority, right = ((const struct group *)b)->top_priority;
+    u32 left = ((const struct group *)a)->top_priority;
+    u32 right = ((const struct group *)b)->top_priority;
     return left < right ? 1 : left > right ? -1 : 0;
 }
 
@@ -326,7 +327,7 @@ static void set_key(struct entry *entry, u32 table, const u8 *key, const u8 *mas
 }
 
 /* Returns the new entry's id. In a table with a profile the bundle counts and not the action.
- * Otherwise the bundle is ~0. */
+ * Otherwise the bundle is RT_NO_BUNDLE. */
 u32 rt_insert(struct sw *sw, u32 table_id, const u8 *key, const u8 *mask, u32 priority, u32 action,
               const u64 *args, u32 words, u32 bundle)
 {
@@ -380,7 +381,7 @@ void rt_remove(struct sw *sw, u32 table_id, u32 id)
     rt_release(sw);
 }
 
-/* `id` is an entry's, or ~0 for the default action. */
+/* `id` is an entry's, or RT_MISS for the default action. */
 void rt_set_action(struct sw *sw, u32 table, u32 id, u32 action, const u64 *args, u32 words,
                    u32 bundle)
 {
@@ -408,7 +409,7 @@ static void exchange_count(struct sw *sw, struct count *count, struct count *wit
 void rt_entry_count(struct sw *sw, u32 table_id, u32 id, struct count *with, bool set)
 {
     struct table *table = &sw->tables[table_id];
-    exchange_count(sw, id == ~0u ? &table->miss.hits : &table->by_id[id]->hits, with, set);
+    exchange_count(sw, id == RT_MISS ? &table->miss.hits : &table->by_id[id]->hits, with, set);
 }
 
 void rt_counter(struct sw *sw, u32 counter, u32 index, struct count *with, bool set)

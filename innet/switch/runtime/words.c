@@ -24,4 +24,7 @@ static inline void swap_run(u8 *restrict to, const u8 *restrict from, u32 n)
 
 void rt_load32(u32 *restrict to, const u8 *restrict p, u32 n) { swap_run((u8 *)to, p, n); }
 
-void rt_store32(u8 *restrict p, const u32 *restrict from, u32 n) { swap_run(p, (const u8 *)from, n); }
+void rt_store32(u8 *restrict p, const u32 *restrict from, u32 n)
+{
+    swap_run(p, (const u8 *)from, n);
+}

@@ -14,7 +14,7 @@ from innet.errors import UsageError
 from innet.training.server import Server
 
 
-class Client(Protocol):
+class CentreClient(Protocol):
     """A worker's connection to a parameter server. Vectors are flat float32 on the CPU."""
 
     def pull(self) -> Tensor:
@@ -57,12 +57,18 @@ class Transport(ABC):
     def send(self, to: int, message: Tensor) -> None:
         """Send bytes, uint8 (n,), to a worker, in the background. Do not change them afterwards."""
         del to, message
-        raise UsageError(f"{type(self).__name__} carries no messages between two workers")
+        raise UsageError(
+            f"{type(self).__name__} carries no messages between two workers: use "
+            "ProcessGroupTransport, or threads"
+        )
 
     def receive(self, source: int, size: int) -> Tensor:
         """Wait for the next message of a worker, uint8 (size,), and return it."""
         del source, size
-        raise UsageError(f"{type(self).__name__} carries no messages between two workers")
+        raise UsageError(
+            f"{type(self).__name__} carries no messages between two workers: use "
+            "ProcessGroupTransport, or threads"
+        )
 
     def expect(self, source: int, size: int) -> Callable[[], Tensor]:
         """Allow a worker to send its next message, uint8 (size,). Return a function that waits for it.
@@ -71,7 +77,7 @@ class Transport(ABC):
         """
         return partial(self.receive, source, size)
 
-    def connect(self, size: int, make: Callable[[], Server]) -> Client:
+    def connect(self, size: int, make: Callable[[], Server]) -> CentreClient:
         """Return a client of a parameter server for `size` elements, which worker 0 makes.
 
         The other workers may make one too, to know its initial values and its protocol.

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from innet import pbox
 from innet.errors import UsageError
-from innet.pbox.placement import CHUNK_BYTES
+from innet.servers import pbox
+from innet.servers.pbox.placement import CHUNK_BYTES
 from innet.training.server import Rule, Server, only_group
-from innet.training.transports.base import Background, Client, Transport
+from innet.training.transports.base import Background, CentreClient, Transport
 
 
 class PBoxTransport(Transport):
@@ -31,7 +31,7 @@ class PBoxTransport(Transport):
     Servers cut a vector into chunks of `chunk_bytes`, and update and answer them one by one. So
     asynchronous workers may see a centre in which one chunk is newer than another.
 
-    Raises the errors of :func:`innet.pbox.connect`.
+    Raises the errors of :func:`innet.servers.pbox.connect`.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class PBoxTransport(Transport):
             self._leave_together(client, vector.numel())
         return copy
 
-    def connect(self, size: int, make: Callable[[], Server]) -> Client:
+    def connect(self, size: int, make: Callable[[], Server]) -> CentreClient:
         """Return a client of a job that works as the server that `make` makes."""
         server = make()
         rule = server.rule()
@@ -80,7 +80,7 @@ class PBoxTransport(Transport):
             initial=[server.centre.numpy()] if not self.rank else None,
             mode="async" if rule.asynchronous else "sync",
         )
-        return _Client(client, size, self._background)
+        return _PBoxClient(client, size, self._background)
 
     def close(self, *, abandon: bool = False) -> None:
         """Leave the jobs."""
@@ -113,7 +113,7 @@ class PBoxTransport(Transport):
         return client
 
 
-class _Client:
+class _PBoxClient:
     """A worker's connection to one job."""
 
     def __init__(self, client: pbox.Client, size: int, background: Background) -> None:
@@ -182,6 +182,6 @@ def _check_plain(like: Optimizer, given: dict[str, Any]) -> None:
     if isinstance(like, torch.optim.RMSprop) and given["momentum"]:
         unknown.append("momentum")
     if unknown:
-        raise UsageError(f"the parameter servers know no {', '.join(unknown)}: leave it out")
+        raise UsageError(f"the parameter servers do not support {', '.join(unknown)}: leave it out")
     if not math.isfinite(float(given["lr"])):
-        raise UsageError(f"the step size is {given['lr']}")
+        raise UsageError(f"the step size is {given['lr']}: it has to be finite")

@@ -13,9 +13,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from innet.errors import InnetError, PeerFailed, UsageError
-from innet.training.codecs import PLAIN, Codec, Mirror, mirrored
+from innet.training.message_codecs import PLAIN, MessageCodec, Mirror, mirrored
 from innet.training.server import Server
-from innet.training.transports.base import Background, Client, Transport
+from innet.training.transports.base import Background, CentreClient, Transport
 from innet.training.transports.threads import DirectClient
 
 _log = logging.getLogger("innet")
@@ -33,7 +33,7 @@ class ProcessGroupTransport(Transport):
     seconds.
     """
 
-    def __init__(self, timeout: float = 600.0, codec: Codec = PLAIN) -> None:
+    def __init__(self, timeout: float = 600.0, codec: MessageCodec = PLAIN) -> None:
         if not dist.is_initialized():
             raise UsageError("there is no process group: call torch.distributed.init_process_group")
         self.rank, self.workers = dist.get_rank(), dist.get_world_size()
@@ -84,7 +84,7 @@ class ProcessGroupTransport(Transport):
 
         return wait
 
-    def connect(self, size: int, make: Callable[[], Server]) -> Client:
+    def connect(self, size: int, make: Callable[[], Server]) -> CentreClient:
         """Return a client. Worker 0 has the server, and a thread for each of the others."""
         del size
         tag, self._servers = _REQUESTS + 2 * self._servers, self._servers + 1
@@ -125,7 +125,7 @@ class ProcessGroupTransport(Transport):
             self._serving.append(thread)
 
     def _serve(
-        self, server: Server, rank: int, worker: int, tag: int, answers: Codec | Mirror
+        self, server: Server, rank: int, worker: int, tag: int, answers: MessageCodec | Mirror
     ) -> None:
         size = server.centre.numel()
         try:
@@ -167,10 +167,12 @@ class ServerNodeTransport(ProcessGroupTransport):
     takes no steps, and there are no means.
     """
 
-    def __init__(self, timeout: float = 600.0, codec: Codec = PLAIN) -> None:
+    def __init__(self, timeout: float = 600.0, codec: MessageCodec = PLAIN) -> None:
         super().__init__(timeout, codec)
         if self.workers < 2:
-            raise UsageError("a process group of one: there is no worker beside the servers' node")
+            raise UsageError(
+                "the process group has one process: the servers' node needs workers beside it"
+            )
         self.rank, self.workers = self.rank - 1, self.workers - 1
 
     @property
@@ -185,7 +187,7 @@ class ServerNodeTransport(ProcessGroupTransport):
             "ServerNodeTransport has parameter servers only: use ProcessGroupTransport"
         )
 
-    def connect(self, size: int, make: Callable[[], Server]) -> Client:
+    def connect(self, size: int, make: Callable[[], Server]) -> CentreClient:
         """Return a client; at the servers' node, one that does nothing."""
         if not self.serves:
             return super().connect(size, make)
@@ -214,7 +216,7 @@ class _RemoteClient:
         group: dist.ProcessGroup,
         tag: int,
         server: Server,
-        codec: Codec,
+        codec: MessageCodec,
         background: Background,
     ) -> None:
         self._group, self._tag = group, tag

@@ -19,17 +19,17 @@ import torch
 from torch import Tensor
 
 from innet.errors import UsageError
-from innet.training.codecs import PLAIN, Codec
+from innet.training.message_codecs import PLAIN, MessageCodec
 from innet.training.server import Server
-from innet.training.transports.base import Background, Client, Transport
+from innet.training.transports.base import Background, CentreClient, Transport
 
 
 class Ring(Transport):
     """A ring over the messages of another transport. Closing it closes that transport too."""
 
-    def __init__(self, over: Transport, codec: Codec = PLAIN, parts: int = 1) -> None:
+    def __init__(self, over: Transport, codec: MessageCodec = PLAIN, parts: int = 1) -> None:
         if parts < 1:
-            raise UsageError(f"{parts} parts of a block: 1 is native, more are pipelined")
+            raise UsageError(f"{parts} parts of a block: there has to be at least 1")
         self._over, self._codec, self._parts = over, codec, parts
         self.rank, self.workers = over.rank, over.workers
         self._background = Background(f"innet-ring-{over.rank}")
@@ -46,7 +46,7 @@ class Ring(Transport):
         """Broadcast over the other transport."""
         return self._over.broadcast(vector)
 
-    def connect(self, size: int, make: Callable[[], Server]) -> Client:
+    def connect(self, size: int, make: Callable[[], Server]) -> CentreClient:
         """Connect over the other transport."""
         return self._over.connect(size, make)
 

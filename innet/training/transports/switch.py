@@ -18,10 +18,10 @@ class SwitchTransport(Transport):
 
     def __init__(self, agent: Agent, quantizer: str | None = None) -> None:
         self.agent, self._quantizer = agent, quantizer
-        self.rank, self.workers = agent.seat.rank, agent.seat.workers
+        self.rank, self.workers = agent.info.rank, agent.info.workers
 
     def all_reduce(self, vector: Tensor) -> Future[Tensor]:
-        """Compute the mean, as exact as :mod:`innet.host.quantize` says."""
+        """Compute the mean, as exact as :mod:`innet.host.quantizers.fixed_point` says."""
         return self.agent.submit(vector, quantizer=self._quantizer, key=vector.numel())
 
     def broadcast(self, vector: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from innet.errors import PeerFailed, UsageError
 from innet.training.server import WITHIN, Server
-from innet.training.transports.base import Background, Client, Transport
+from innet.training.transports.base import Background, CentreClient, Transport
 
 _LOOK = 0.05  # seconds until a worker that waits for a message notices that another has failed
 
@@ -22,7 +22,7 @@ class Hub:
 
     def __init__(self, workers: int) -> None:
         if workers < 1:
-            raise UsageError(f"{workers} workers: there has to be one at least")
+            raise UsageError(f"{workers} workers: there has to be at least one")
         self.workers = workers
         self.changed = threading.Condition()
         self.failed = False
@@ -110,7 +110,7 @@ class ThreadTransport(Transport):
             return message
         raise PeerFailed(f"no message of worker {source}: a worker broke down")
 
-    def connect(self, size: int, make: Callable[[], Server]) -> Client:
+    def connect(self, size: int, make: Callable[[], Server]) -> CentreClient:
         """Return a client of a server that all threads share."""
         del size
         with self.hub.changed:

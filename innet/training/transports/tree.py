@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from innet.training.server import Server
-from innet.training.transports.base import Background, Client, Transport
+from innet.training.transports.base import Background, CentreClient, Transport
 
 
 class Tree(Transport):
@@ -37,7 +37,7 @@ class Tree(Transport):
             vector = self._between.broadcast(vector)
         return self._down(vector)
 
-    def connect(self, size: int, make: Callable[[], Server]) -> Client:
+    def connect(self, size: int, make: Callable[[], Server]) -> CentreClient:
         """Connect over the other transport."""
         return self._over.connect(size, make)
 

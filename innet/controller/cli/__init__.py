@@ -1,0 +1,1 @@
+"""The commands of the controller: itself, its switches, its jobs, and a deployment without it."""

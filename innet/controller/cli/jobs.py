@@ -1,0 +1,184 @@
+"""The commands ``innet job``."""
+
+import contextlib
+from pathlib import Path
+from shlex import quote
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from innet.controller import defaults
+from innet.machine.private_file import private_file
+from innet.rpc import innet_pb2 as pb
+from innet.rpc.client import DEFAULT_ADDRESS, connected, translated
+from innet.rpc.words import PATHS
+from innet.terminal.console import console
+from innet.terminal.options import ControllerAddress, TlsFolder
+from innet.terminal.tables import folding_table
+
+app = typer.Typer(no_args_is_help=True, help="Manage the jobs whose gradients the switches sum.")
+_out = console(soft_wrap=True)
+
+
+@app.command("create")
+def create(
+    name: Annotated[
+        str, typer.Argument(help="A new name: letters, digits, [b].[/b], [b]_[/b] and [b]-[/b].")
+    ],
+    switch: Annotated[str, typer.Option(help="The switch that sums, or the top of a tree.")],
+    workers: Annotated[int, typer.Option(min=0, help="The number of workers, 1 to 32.")],
+    slots: Annotated[
+        int,
+        typer.Option(min=0, help=f"Chunks in flight at once, a power of two; 0: {defaults.SLOTS}."),
+    ] = 0,
+    quorum: Annotated[
+        int, typer.Option(min=0, help="Contributions that make a sum; 0: those of all workers.")
+    ] = 0,
+    min_workers: Annotated[
+        int,
+        typer.Option(min=0, help="Workers that must be left for the job to go on; 0: the quorum."),
+    ] = 0,
+    queue: Annotated[
+        bool, typer.Option("--queue", help="Wait for slots if none are free.")
+    ] = False,
+    lease: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Delete the job after so many seconds without a worker; 0: an hour."
+        ),
+    ] = 0,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="Write the workers' token to this new file, which only you can read."),
+    ] = None,
+    address: ControllerAddress = DEFAULT_ADDRESS,
+    tls_folder: TlsFolder = None,
+) -> None:
+    """Create a job: reserve slots of a switch, and print the token that its workers need."""
+    request = pb.CreateJobRequest(
+        name=name, switch=switch, workers=workers, slots=slots, quorum=quorum,
+        min_workers=min_workers, queue=queue, lease_s=lease,
+    )  # fmt: skip
+    with contextlib.ExitStack() as stack:
+        secret = stack.enter_context(private_file(token_file)) if token_file else None
+        stub = stack.enter_context(connected(address, tls_folder))
+        stack.enter_context(translated("create the job"))
+        answer = stub.CreateJob(request)
+        if secret:
+            secret.write(answer.token + "\n")
+    job, token = answer.job, quote(answer.token)
+    if token_file:
+        token = f'"$(cat {quote(str(token_file))})"'
+    _out.print(f"job {job.name}: {job.workers} workers, {_slots(job)}, {job.lanes} lanes")
+    _out.print(
+        f"workers find it with INNET_CONTROLLER={quote(address)} INNET_JOB={quote(job.name)} "
+        f"INNET_TOKEN={token}"
+    )
+
+
+@app.command("list")
+def list_jobs(address: ControllerAddress = DEFAULT_ADDRESS, tls_folder: TlsFolder = None) -> None:
+    """Show all jobs."""
+    with connected(address, tls_folder) as stub, translated("list the jobs"):
+        found = stub.ListJobs(pb.ListJobsRequest()).jobs
+    table = folding_table("job", "switch", "workers", "joined", "lanes", "slots", "path")
+    for job in found:
+        table.add_row(
+            job.name, job.switch, str(job.workers), str(len(job.joined)), str(job.lanes),
+            str(job.slots), _path(job),
+        )  # fmt: skip
+    _out.print(table)
+
+
+@app.command("show")
+def show(
+    name: Annotated[str, typer.Argument(help="The job's name.")],
+    address: ControllerAddress = DEFAULT_ADDRESS,
+    tls_folder: TlsFolder = None,
+) -> None:
+    """Show a job, its counters in the switch, and the progress of its workers."""
+    with connected(address, tls_folder) as stub, translated("show the job"):
+        job = stub.GetJob(pb.GetJobRequest(name=name))
+    _out.print(_summary(job))
+    if job.tree:
+        _out.print(_tree(job))
+    if job.members:
+        _out.print(_members(job))
+    if job.departures:
+        _out.print(_departures(job))
+
+
+@app.command("delete")
+def delete(
+    name: Annotated[str, typer.Argument(help="The job's name.")],
+    address: ControllerAddress = DEFAULT_ADDRESS,
+    tls_folder: TlsFolder = None,
+) -> None:
+    """End a job. Its workers get an error, and its slots are free again."""
+    with connected(address, tls_folder) as stub, translated("delete the job"):
+        stub.DeleteJob(pb.DeleteJobRequest(name=name))
+    _out.print(f"job {name} deleted")
+
+
+def _slots(job: pb.Job) -> str:
+    if not job.slots:
+        return f"no slots of {job.switch} yet"
+    return f"slots {job.first_slot} to {job.first_slot + job.slots - 1} of {job.switch}"
+
+
+def _path(job: pb.Job) -> str:
+    path = PATHS[job.path]
+    return f"{path}: {job.reason}" if job.reason else path
+
+
+def _summary(job: pb.Job) -> Table:
+    table = Table(show_header=False)
+    table.add_row("job", f"{job.name} (id {job.id}, term {job.term})")
+    table.add_row("switch", job.switch)
+    table.add_row("workers", f"{job.workers}; joined: {', '.join(map(str, job.joined)) or 'none'}")
+    table.add_row("quorum", str(job.quorum))
+    table.add_row("slots", _slots(job))
+    table.add_row("lanes", str(job.lanes))
+    table.add_row("path", _path(job))
+    for field in pb.Counters.DESCRIPTOR.fields:
+        table.add_row(field.name, str(getattr(job.counters, field.name)))
+    return table
+
+
+def _tree(job: pb.Job) -> Table:
+    """Return the table of the job's switches."""
+    table = folding_table(
+        "switch", "goes up to", "workers", "completed", "raised", "answered", "pending"
+    )
+    for each in job.tree:
+        counted = each.counters
+        table.add_row(
+            each.switch, ", ".join(each.parents) or "the top", ", ".join(map(str, each.workers)),
+            *map(str, (counted.completed, counted.raised, counted.answered, counted.pending)),
+        )  # fmt: skip
+    return table
+
+
+def _members(job: pb.Job) -> Table:
+    """Return the table of the job's workers."""
+    table = folding_table(
+        "rank", "switch", "port", "address", "heard", "exchange", "chunks left", "resent"
+    )
+    for each in job.members:
+        at, progress = each.address, each.progress
+        chunks = f"{progress.remaining} of {progress.chunks}" if progress.busy else "idle"
+        where = f"{at.ip}:{at.udp_port}" if each.HasField("address") else "no hello yet"
+        table.add_row(
+            str(each.rank), each.switch, str(each.port), where,
+            f"{each.silent_s:.1f} s ago", str(progress.exchange), chunks,
+            str(progress.retransmissions),
+        )  # fmt: skip
+    return table
+
+
+def _departures(job: pb.Job) -> Table:
+    table = folding_table("left", "rank", "why")
+    for each in job.departures:
+        table.add_row(f"{each.ago_s:.0f} s ago", str(each.rank), each.reason)
+    return table

@@ -1,0 +1,35 @@
+"""The options that describe a switch, for ``innet switch`` and ``innet deploy``."""
+
+from typing import Annotated
+
+import typer
+
+from innet.errors import UsageError
+
+Target = Annotated[
+    str, typer.Option(help="The kind of switch: bmv2, tofino, tofino2, tofino-sde or tofino2-sde.")
+]
+Ports = Annotated[str, typer.Option(help="The ports to use, as in [b]1-4,7[/b].")]
+DeviceId = Annotated[int, typer.Option(min=0, help="The switch's P4Runtime device id.")]
+ServiceIp = Annotated[str, typer.Option(help="The IPv4 address at which workers reach the switch.")]
+ServiceMac = Annotated[str, typer.Option(help="The MAC address of the service address.")]
+ArtifactFolder = Annotated[
+    str,
+    typer.Option(
+        metavar="DIR",
+        help="For a Tofino: a folder with bfrt.json, "
+        "pipe/context.json and pipe/tofino.bin, on the machine that sends them to the switch.",
+    ),
+]
+
+
+def parse_ports(text: str) -> list[int]:
+    """Parse a list of ports: ``1-4,7`` gives [1, 2, 3, 4, 7]. Raises UsageError."""
+    ports: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        numbers = [first, last] if dash else [first]
+        if not all(map(str.isdecimal, numbers)) or int(numbers[0]) > int(numbers[-1]):
+            raise UsageError(f"ports {text!r}: write them as in 1-4,7")
+        ports.extend(range(int(first), int(last or first) + 1))
+    return ports

@@ -1,0 +1,92 @@
+"""The command ``innet controller``."""
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from innet.controller import defaults
+from innet.rpc import tls
+from innet.rpc.addresses import served_address
+from innet.rpc.client import DEFAULT_ADDRESS
+from innet.telemetry import logs
+from innet.terminal.console import say
+from innet.terminal.options import MetricsAddress, ServedAddress, Verbose
+from innet.terminal.signals import StopRequest
+
+if TYPE_CHECKING:
+    from innet.controller.controller import Controller
+
+
+def controller(
+    address: ServedAddress = DEFAULT_ADDRESS,
+    tls_folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--tls",
+            help="Use TLS for all clients and switches, with ca.pem, workers-ca.pem, "
+            "controller.pem and controller-key.pem from this folder.",
+        ),
+    ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure",
+            help="Serve other machines without TLS. Anyone who connects may do everything.",
+        ),
+    ] = False,
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            help="Keep switches, jobs and workers in this file, for the next controller; "
+            "without it they are only in memory."
+        ),
+    ] = None,
+    lease: Annotated[
+        float,
+        typer.Option(
+            min=0.1,
+            help="Seconds without an answer from a worker's machine after which the worker has left. Its "
+            "process may be silent for longer.",
+        ),
+    ] = defaults.WORKER_LEASE_S,
+    most_slots_per_job: Annotated[
+        int,
+        typer.Option(min=0, help="Refuse jobs that ask for more slots than this; 0: no limit."),
+    ] = 0,
+    most_jobs: Annotated[
+        int, typer.Option(min=0, help="Refuse more jobs than this at a time; 0: no limit.")
+    ] = 0,
+    metrics_address: MetricsAddress = "",
+    verbose: Verbose = False,
+) -> None:
+    """Run the controller, until Ctrl-C.
+
+    When it is ready, it prints [b]controller HOST:PORT[/b] to standard output. With --metrics-addr it
+    also prints [b]Metrics HOST:PORT[/b].
+    """
+    from innet.controller.registry import Policy
+    from innet.controller.server import ControllerServer
+
+    logs.configure(verbose=verbose)
+    identity = tls.load(tls_folder, tls.CONTROLLER) if tls_folder else None
+    policy = Policy(lease, most_slots_per_job, most_jobs)
+    with contextlib.ExitStack() as stack:
+        server = ControllerServer(address, identity, insecure=insecure, state=state, policy=policy)
+        stack.callback(server.close)
+        metrics = metrics_address and stack.enter_context(
+            _metrics(server.controller, metrics_address)
+        )
+        stop = StopRequest()  # before the line below: a signal counts from there on
+        say(f"controller {served_address(address, server.port)}")
+        if metrics:
+            say(f"Metrics {metrics}")
+        stop.wait()
+
+
+def _metrics(controller: "Controller", address: str) -> contextlib.AbstractContextManager[str]:
+    from innet.controller.metrics import ControllerCollector
+    from innet.telemetry.prometheus import serve
+
+    return serve(ControllerCollector(controller), address, "--metrics-addr")

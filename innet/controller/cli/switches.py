@@ -1,0 +1,189 @@
+"""The commands ``innet switch``."""
+
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from innet.controller import defaults
+from innet.controller.cli.options import (
+    ArtifactFolder,
+    DeviceId,
+    Ports,
+    ServiceIp,
+    ServiceMac,
+    Target,
+    parse_ports,
+)
+from innet.errors import InnetError, UsageError
+from innet.rpc import innet_pb2 as pb
+from innet.rpc import tls
+from innet.rpc.client import DEFAULT_ADDRESS, connected, translated
+from innet.rpc.words import misplaced
+from innet.terminal.console import console
+from innet.terminal.options import ControllerAddress, Lanes, TlsFolder
+from innet.terminal.tables import folding_table
+from innet.wire.layout import UDP_PORT
+
+app = typer.Typer(no_args_is_help=True, help="Manage the switches that the controller programs.")
+_out = console(soft_wrap=True)
+
+
+@app.command("add")
+def add(
+    name: Annotated[
+        str, typer.Argument(help="A new name: letters, digits, [b].[/b], [b]_[/b] and [b]-[/b].")
+    ],
+    grpc_address: Annotated[str, typer.Argument(help="The switch's P4Runtime address, HOST:PORT.")],
+    ports: Ports,
+    device_id: DeviceId = 0,
+    lanes: Lanes = defaults.LANES,
+    service_ip: ServiceIp = defaults.SERVICE.ip,
+    service_mac: ServiceMac = defaults.SERVICE.mac,
+    uplink: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PARENT:PORT:PARENT_PORT",
+            help="Attach it below another switch: the parent, this switch's port, the parent's port. "
+            "Give the option again for more parents, which share the slots.",
+        ),
+    ] = None,
+    target: Target = "bmv2",
+    artifact: ArtifactFolder = "",
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure",
+            help="Connect to the switch without TLS, although the controller has --tls.",
+        ),
+    ] = False,
+    address: ControllerAddress = DEFAULT_ADDRESS,
+    tls_folder: TlsFolder = None,
+) -> None:
+    """Add a switch: give it the aggregation program and its service address.
+
+    The switch is BMv2's [b]simple_switch_grpc[/b] or [b]innet-switch[/b], started with --no-p4. For a
+    Tofino, give --target; see docs/deploy-tofino.md.
+    """
+    request = pb.AddSwitchRequest(
+        name=name,
+        grpc_address=tls.INSECURE * insecure + grpc_address,
+        device_id=device_id,
+        ports=parse_ports(ports),
+        service=pb.Address(mac=service_mac, ip=service_ip, udp_port=UDP_PORT),
+        lanes=lanes,
+        uplinks=[_uplink(each) for each in uplink or ()],
+        target=target,
+        artifact=artifact,
+    )
+    with connected(address, tls_folder) as stub, translated("add the switch"):
+        added = stub.AddSwitch(request)
+    _out.print(
+        f"switch {added.name}: {added.slots} slots of {added.lanes} lanes, at {added.service.ip}"
+    )
+    if problems := _uplink_problems(added):
+        raise InnetError(problems)
+
+
+@app.command("list")
+def list_switches(
+    address: ControllerAddress = DEFAULT_ADDRESS, tls_folder: TlsFolder = None
+) -> None:
+    """Show all switches."""
+    with connected(address, tls_folder) as stub, translated("list the switches"):
+        found = stub.ListSwitches(pb.ListSwitchesRequest()).switches
+    table = folding_table(
+        "switch", "P4Runtime", "device", "ports", "address", "lanes", "free slots", "reachable"
+    )
+    for each in found:
+        ports = ",".join(str(port) for port in each.ports)
+        free = f"{each.free_slots} of {each.slots}"
+        table.add_row(
+            each.name, each.grpc_address, str(each.device_id), ports, each.service.ip,
+            str(each.lanes), free, "yes" if each.reachable else "no",
+        )  # fmt: skip
+    _out.print(table)
+
+
+@app.command("show")
+def show(
+    name: Annotated[str, typer.Argument(help="The switch's name.")],
+    address: ControllerAddress = DEFAULT_ADDRESS,
+    tls_folder: TlsFolder = None,
+) -> None:
+    """Show a switch, and the packets that it refused, by ingress port."""
+    with connected(address, tls_folder) as stub, translated("show the switch"):
+        switch = stub.GetSwitch(pb.GetSwitchRequest(name=name))
+    table = Table(show_header=False)
+    table.add_row("switch", f"{switch.name} at {switch.grpc_address}, device {switch.device_id}")
+    table.add_row("reachable", "yes" if switch.reachable else "no")
+    table.add_row("address", f"{switch.service.ip}, {switch.service.mac}")
+    table.add_row("target", switch.target)
+    table.add_row("lanes", str(switch.lanes))
+    table.add_row("slots", f"{switch.free_slots} of {switch.slots} are free")
+    for link in switch.uplinks:
+        found = f"; a probe came out at {link.found}" if link.found else ""
+        table.add_row(
+            "uplink", f"from port {link.port} to port {link.parent_port} of {link.parent}{found}"
+        )
+    _out.print(table)
+    counters = folding_table("port", "refused", "corrupted", "spoofed")
+    for each in switch.port_counters:
+        counters.add_row(str(each.port), str(each.refused), str(each.corrupted), str(each.spoofed))
+    _out.print(counters)
+
+
+@app.command("set")
+def set_ports(
+    name: Annotated[str, typer.Argument(help="The switch's name.")],
+    ports: Ports,
+    address: ControllerAddress = DEFAULT_ADDRESS,
+    tls_folder: TlsFolder = None,
+) -> None:
+    """Replace the list of a switch's ports. Its jobs go on.
+
+    Ports that a worker or another switch uses must stay in the list.
+    """
+    request = pb.SetSwitchPortsRequest(name=name, ports=parse_ports(ports))
+    with connected(address, tls_folder) as stub, translated("change the switch"):
+        switch = stub.SetSwitchPorts(request)
+    _out.print(f"switch {switch.name}: ports {', '.join(map(str, switch.ports))}")
+
+
+@app.command("remove")
+def remove(
+    name: Annotated[str, typer.Argument(help="The switch's name.")],
+    address: ControllerAddress = DEFAULT_ADDRESS,
+    tls_folder: TlsFolder = None,
+) -> None:
+    """Remove a switch that no job uses. It goes on as a bridge."""
+    with connected(address, tls_folder) as stub, translated("remove the switch"):
+        stub.RemoveSwitch(pb.RemoveSwitchRequest(name=name))
+    _out.print(f"switch {name} removed")
+
+
+def _uplink(text: str) -> pb.Uplink:
+    """Parse ``PARENT:PORT:PARENT_PORT``. Raises UsageError."""
+    parent, *ports = text.rsplit(":", 2)
+    if len(ports) < 2 or not all(port.isdecimal() for port in ports):
+        raise UsageError(
+            f"{text!r} is not an uplink: write PARENT:PORT:PARENT_PORT, as in spine:5:1"
+        )
+    return pb.Uplink(parent=parent, port=int(ports[0]), parent_port=int(ports[1]))
+
+
+def _uplink_problems(switch: pb.Switch) -> str:
+    """Return an error text for misplaced uplinks, and warn of uplinks whose probe has not arrived."""
+    for link in switch.uplinks:
+        if not link.probed:
+            _out.print(
+                f"warning: the probe from port {link.port} has not arrived at port "
+                f"{link.parent_port} of {link.parent} yet: check the cable"
+            )
+    wrong = [sentence for link in switch.uplinks if (sentence := misplaced(switch.name, link))]
+    if not wrong:
+        return ""
+    remedy = (
+        "the switch was added; move the cables, or remove the switch and add it with other ports"
+    )
+    return f"{'; '.join(wrong)}: {remedy}"

@@ -1,0 +1,72 @@
+"""The controller as a whole: its parts, and their start with the state of an earlier controller."""
+
+from collections.abc import Iterable
+
+import structlog
+
+from innet.controller.clock import Clock
+from innet.controller.inventory import uplinks
+from innet.controller.job_requests import JobRequests
+from innet.controller.jobs import Job
+from innet.controller.probes import Probes
+from innet.controller.records import JobRecord, SwitchRecord
+from innet.controller.registry import Policy, Registry
+from innet.controller.store import Store
+from innet.controller.switch_events import SwitchEvents
+from innet.controller.switch_factory import SwitchFactory
+from innet.controller.switch_requests import SwitchRequests
+from innet.controller.trees import Fabric
+from innet.controller.worker_events import WorkerEvents
+from innet.errors import UsageError
+from innet.rpc import tls
+
+_log = structlog.get_logger("innet.controller")
+
+
+class Controller:
+    """A controller: requests about `switches` and `jobs`, and events from `workers`.
+
+    With an `identity` it talks to switches over TLS.
+    """
+
+    def __init__(self, store: Store, policy: Policy, identity: tls.Identity | None = None) -> None:
+        self._registry = Registry(store, policy)
+        probes = Probes(self._registry)
+        events = SwitchEvents(self._registry, probes)
+        self._factory = SwitchFactory(self._registry, events, identity)
+        state = store.load()
+        self.switches = SwitchRequests(self._registry, self._factory, probes)
+        self.jobs = JobRequests(self._registry, state.last_id, state.last_number)
+        self.workers = WorkerEvents(self._registry)
+        self._restore_switches(state.switches)
+        self._restore_jobs(state.jobs)
+        if state.switches:
+            _log.info("state restored", switches=len(state.switches), jobs=len(state.jobs))
+        for switch in self._registry.switches.values():
+            switch.supervisor.start()
+        Clock(self._registry).start()
+
+    def close(self) -> None:
+        """Disconnect from all switches and workers, which continue."""
+        self._registry.close()
+
+    def _restore_switches(self, records: Iterable[SwitchRecord]) -> None:
+        for each in records:
+            try:
+                self._registry.switches[each.name] = self._factory.make(each)
+            except UsageError as problem:  # the folder of its binary is gone
+                raise UsageError(f"the switch {each.name!r}: {problem}") from None
+
+    def _restore_jobs(self, records: Iterable[JobRecord]) -> None:
+        registry, now = self._registry, self._registry.clock()
+        for record in records:
+            spec = record.spec
+            fabric = Fabric.of(spec.switches, uplinks(registry.switches))
+            job = Job.restored(record, registry.invitation(spec.switch), fabric, now)
+            if record.slot_range:
+                for allocator in registry.allocators(spec.switches):
+                    allocator.reserve(record.slot_range, spec.workers)
+            registry.jobs[spec.name] = job
+            registry.members.restore(job)
+            registry.commit(job, [])
+        registry.members.given_up(now)  # from now on their silence counts

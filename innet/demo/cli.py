@@ -1,0 +1,53 @@
+"""The commands ``innet demo`` and ``innet rack``."""
+
+from typing import Annotated
+
+import typer
+
+from innet.terminal.options import Lanes
+
+
+def demo(
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training set.")] = 30,
+    workers: Annotated[int, typer.Option(min=1, max=32, help="Worker processes.")] = 4,
+    lanes: Lanes = 256,
+    quantizer: Annotated[
+        str,
+        typer.Option(
+            help="The format of gradients on the wire: int32, int16, int8 or strom:TAU, "
+            "with +stochastic and +feedback behind it if wanted."
+        ),
+    ] = "int32",
+) -> None:
+    """Train on handwritten digits through a P4 switch on this machine, and compare with Gloo.
+
+    Starts a controller and an embedded switch. UDP cables join it to the workers, so no privileges are
+    needed. The exit code is 1 if the two trainings differ by more than the tolerance.
+    """
+    import sklearn  # noqa: F401 - a missing package should fail here, not in the workers
+    import torch  # noqa: F401
+
+    from innet.demo import comparison
+
+    comparison.run(workers=workers, epochs=epochs, lanes=lanes, quantizer=quantizer)
+
+
+def rack(
+    command: Annotated[
+        list[str], typer.Argument(help="The command to run, after [b]--[/b]; for example torchrun.")
+    ],
+    workers: Annotated[int, typer.Option(min=1, max=32, help="Worker processes.")],
+    lanes: Lanes = 256,
+    slots: Annotated[int, typer.Option(min=1, help="Chunks in flight at once.")] = 128,
+    cables: Annotated[
+        int, typer.Option(min=1, help="Links per worker; every process group needs one.")
+    ] = 4,
+) -> None:
+    """Run a training script in a rack on this machine, and exit with its code.
+
+    Starts a controller and an embedded switch. UDP cables join it to the workers. The command finds both
+    through its environment: [b]innet rack --workers 4 -- torchrun --nproc-per-node 4 train.py[/b]
+    """
+    from innet.demo.rack import run
+
+    raise typer.Exit(run(command, workers, lanes, slots, cables))

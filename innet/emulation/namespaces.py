@@ -1,0 +1,108 @@
+"""Namespaces of an emulation's own, for networks, processes and mounts.
+
+:func:`run_in_namespaces` calls a function in the first process of a new process namespace, in a new
+network namespace. When that process ends, the kernel ends every process in there, and then
+removes all interfaces and namespaces. It does so even after SIGKILL, or when the process that waits
+for it is killed. So nothing has to be found and removed afterwards. Emulations that run at the same
+time cannot interfere, whatever their interfaces are called.
+"""
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from innet.errors import InnetError
+
+_NEW_MOUNTS, _NEW_PROCESSES, _NEW_NETWORK = 0x00020000, 0x20000000, 0x40000000
+_BIND, _RECURSIVE, _PRIVATE = 1 << 12, 1 << 14, 1 << 18
+_NO_SUID, _NO_DEVICES, _NO_EXEC = 2, 4, 8
+_PR_SET_PDEATHSIG = 1
+_AWAITED_SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD}
+_NO_IPV6 = Path("/proc/sys/net/ipv6/conf/default/disable_ipv6")
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def run_in_namespaces(run: Callable[[], int]) -> int:
+    """Call `run` in new namespaces. Return its result, or 128 plus the signal that ended it.
+
+    Signals sent to this process are passed on to it. Needs root; raises InnetError without.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED_SIGNALS)
+    try:
+        home = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _unshare(_NEW_PROCESSES)  # holds for children that are born from here on
+            child = os.fork()
+            if child == 0:
+                _run_child(run, before)
+        finally:
+            _LIBC.setns(home, _NEW_PROCESSES)
+            os.close(home)
+        return _wait(child)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def bind_mount(source: Path, target: Path) -> None:
+    """Show the file `source` at `target`, in these namespaces only. Raises InnetError."""
+    if target.exists():
+        _mount(str(source), str(target), None, _BIND)
+
+
+def _run_child(run: Callable[[], int], mask: Iterable[int]) -> None:
+    """Run the child, from its start to its exit."""
+    status = 1
+    try:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        _unshare(_NEW_NETWORK | _NEW_MOUNTS)
+        _mount("none", "/", None, _RECURSIVE | _PRIVATE)
+        _mount("proc", "/proc", "proc", _NO_SUID | _NO_DEVICES | _NO_EXEC)
+        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+        # Without IPv6 addresses, interfaces send no packets of their own.
+        with contextlib.suppress(FileNotFoundError):
+            _NO_IPV6.write_text("1")
+        status = run()
+    except SystemExit as end:  # such as rich's, when nobody reads the output
+        status = end.code if isinstance(end.code, int) else 1
+    except BaseException as problem:  # noqa: BLE001 - this process has no caller to raise it to
+        with contextlib.suppress(Exception):
+            sys.excepthook(type(problem), problem, problem.__traceback__)
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(status)
+
+
+def _wait(child: int) -> int:
+    while True:
+        received = signal.sigwaitinfo(_AWAITED_SIGNALS)
+        if received.si_signo != signal.SIGCHLD:
+            # A code above 0 is the kernel's: Ctrl-C, which has reached the child as well.
+            if received.si_signo == signal.SIGHUP:
+                os.kill(child, signal.SIGTERM)
+            elif received.si_code <= 0:
+                os.kill(child, received.si_signo)
+            continue
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            code = os.waitstatus_to_exitcode(status)
+            return code if code >= 0 else 128 - code
+
+
+def _unshare(kinds: int) -> None:
+    if _LIBC.unshare(kinds):
+        why = os.strerror(ctypes.get_errno())
+        raise InnetError(f"cannot create namespaces for the emulation: {why}; run it as root")
+
+
+def _mount(source: str, target: str, kind: str | None, flags: int) -> None:
+    kind_text = kind.encode() if kind else None
+    if _LIBC.mount(source.encode(), target.encode(), kind_text, ctypes.c_ulong(flags), None):
+        raise InnetError(f"cannot mount {target}: {os.strerror(ctypes.get_errno())}")

@@ -1,0 +1,84 @@
+"""The links' counters in the kernel, read in the namespace of each interface."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from innet.emulation.plan import PlannedLink
+
+_SAMPLE_INTERVAL_S = 0.1
+
+
+@dataclass(frozen=True)
+class LinkCounters:
+    """The traffic of a link since it was made: whole Ethernet frames, without their checksums."""
+
+    up_bytes: int
+    up_frames: int
+    down_bytes: int
+    down_frames: int
+
+
+@dataclass(frozen=True)
+class TrafficSeries:
+    """Traffic over time: seconds since the beginning, and every link's bytes at each of them."""
+
+    times: list[float] = field(default_factory=list)
+    up_bytes: dict[str, list[int]] = field(default_factory=dict)
+    down_bytes: dict[str, list[int]] = field(default_factory=dict)
+
+
+class TrafficReader:
+    """A reader of links' counters. `pids` has a process id in every node's namespace."""
+
+    def __init__(self, links: Sequence[PlannedLink], pids: Mapping[str, int]) -> None:
+        self._links = links
+        self._pids = pids
+
+    def read(self) -> dict[str, LinkCounters]:
+        """Return every link's traffic, by name: sent (up) and received (down) at the child's end."""
+        # A namespace is read once: a switch has as many interfaces in it as ports.
+        nodes = {link.child.node for link in self._links}
+        counters = {node: _interfaces(self._pids[node]) for node in nodes}
+        return {link.name: counters[link.child.node][link.child.interface] for link in self._links}
+
+
+class TrafficSampler:
+    """A thread that reads the links' counters many times a second, while the object is entered."""
+
+    def __init__(self, read: Callable[[], Mapping[str, LinkCounters]]) -> None:
+        self.samples = TrafficSeries()
+        self._read = read
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _sample(self) -> None:
+        began = time.monotonic()
+        finished = False
+        while not finished:
+            finished = self._done.wait(_SAMPLE_INTERVAL_S)  # once more when it is over
+            self.samples.times.append(time.monotonic() - began)
+            for name, traffic in self._read().items():
+                self.samples.up_bytes.setdefault(name, []).append(traffic.up_bytes)
+                self.samples.down_bytes.setdefault(name, []).append(traffic.down_bytes)
+
+
+def _interfaces(process: int) -> dict[str, LinkCounters]:
+    """Return the counters of all interfaces in the namespace of a process."""
+    found = {}
+    for line in Path(f"/proc/{process}/net/dev").read_text().splitlines()[2:]:
+        name, _, numbers = line.partition(":")
+        received, frames_in, *_, sent, frames_out = (int(each) for each in numbers.split()[:10])
+        found[name.strip()] = LinkCounters(sent, frames_out, received, frames_in)
+    return found

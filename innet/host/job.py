@@ -1,0 +1,83 @@
+"""A worker's knowledge of its job: its rank, the present term, and its timeouts."""
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from innet.rpc import innet_pb2 as pb
+
+
+@dataclass(frozen=True)
+class WorkerInfo:
+    """A worker's rank and its job, as the controller gave them; valid until the worker leaves.
+
+    With fewer than `min_workers` workers there are no results.
+    """
+
+    job: int
+    rank: int
+    workers: int
+    min_workers: int
+    lanes: int
+
+
+class Path(enum.IntEnum):
+    """The path on which the integers of an exchange are summed."""
+
+    SWITCH = 1
+    FALLBACK = 2  # by the workers among themselves
+
+
+@dataclass(frozen=True)
+class Term:
+    """The workers' agreement on the next exchange and on the path for sums from there on.
+
+    `exchange` is the first of the term. If it is `shared`, some workers have finished it and give
+    the others its result. `slots` is 0 if the job has none. `reason` explains why the path is not
+    the switch.
+    """
+
+    number: int
+    path: Path
+    first_slot: int = 0
+    slots: int = 0
+    exchange: int = 0
+    shared: bool = False
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Timeouts:
+    """Limits on the duration of an all-reduce, in seconds.
+
+    `switch` bounds the silence of the switch if there is no other way to sum. `workers` bounds the
+    wait for other workers, and for a controller that cannot be reached. Its default is that of
+    PyTorch's own backends, 30 minutes. Neither counts time in which the worker's own process is
+    stopped.
+    """
+
+    switch: float = 30.0
+    workers: float = 1800.0
+
+
+class ControllerMessages(Protocol):
+    """The messages from and to a worker's controller; each message wakes the agent's thread.
+
+    See :class:`innet.host.membership.Membership`.
+    """
+
+    ended: str
+    recover: pb.Recover | None
+    term: Term | None
+    waiting_for: frozenset[int]
+    connected: bool
+
+    def departed(self) -> Mapping[int, str]:
+        """Return the ranks that have left the job, with the reasons."""
+
+    def ready(self, term: int, exchange: int) -> None:
+        """Tell the controller that this worker has stopped and `exchange` is unfinished."""
+
+    def trouble(self, term: int, reason: str) -> None:
+        """Ask for another term."""

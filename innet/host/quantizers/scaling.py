@@ -1,0 +1,103 @@
+"""Floats in C: scaled before an exchange, during it, or after it.
+
+During an exchange :class:`Scaling` makes a row's integers just before they are sent, and its floats
+as soon as their sum arrives. So the first packet need not wait for the last number, nor the first
+result for the last packet. The bits are those of :mod:`innet.host.quantizers.fixed_point`.
+"""
+
+import ctypes
+
+import numpy as np
+import numpy.typing as npt
+
+from innet.host import fastpath, memory
+from innet.host.fastpath import at
+from innet.host.integers import Counts, Integers, Reduction
+
+Floats = npt.NDArray[np.float32]
+
+
+class Scaling:
+    """The floats of an exchange, (rows, lanes) float32, and their `integers`.
+
+    A row is multiplied by its `up`, (rows,) float32, and rounded to the nearest. Rows that are not
+    `fit`, (rows,) bool, become zeros. A sum is divided by its count if a `mean` is wanted, and then
+    multiplied by its `down`.
+    """
+
+    def __init__(
+        self,
+        library: ctypes.CDLL,
+        values: Floats,
+        up: Floats,
+        fit: npt.NDArray[np.bool_],
+        down: Floats,
+        *,
+        mean: bool,
+    ) -> None:
+        self._library = library
+        rows, lanes = values.shape
+        self._values = np.ascontiguousarray(values)
+        self.integers = memory.empty(values.shape, np.int32)
+        self._results = memory.empty(values.shape, np.float32)
+        self._done = np.zeros(rows, np.uint8)
+        self._down, self._mean = down, mean
+        self._kept = up, fit
+        self.native = fastpath.NativeScaling(
+            lanes, at(self._values, np.float32), at(up, np.float32, rows), at(fit, np.bool_, rows),
+            at(self.integers, np.int32), 0, at(down, np.float32, rows), mean,
+            at(self._results, np.float32), at(self._done, np.uint8),
+        )  # fmt: skip
+
+    def make_ready(self) -> None:
+        """Make all `integers` that are still missing."""
+        self._library.innet_make_ready(self.native, len(self.integers))
+
+    def forget(self) -> None:
+        """Discard all floats, because the exchange was broken off."""
+        self._done[:] = 0
+
+    def results(self, done: Reduction) -> Floats:
+        """Return the sums or means, (rows, lanes), of an exchange's result."""
+        rest = np.flatnonzero(self._done == 0)
+        if rest.size:
+            counts = done.counts[rest, None] if self._mean else None
+            self._results[rest] = dequantize(
+                self._library, done.lanes[rest], self._down[rest], counts
+            )
+        return self._results
+
+
+def largest(library: ctypes.CDLL, values: Floats) -> Floats:
+    """Return the largest magnitude of each row of (rows, lanes) float32, (rows,); a NaN wins."""
+    found = np.empty(len(values), np.float32)
+    values = np.ascontiguousarray(values)
+    library.innet_largest(at(values, np.float32), *values.shape, at(found, np.float32))
+    return found
+
+
+def quantize(
+    library: ctypes.CDLL, values: Floats, scales: Floats, fit: npt.NDArray[np.bool_]
+) -> Integers:
+    """Multiply (rows, lanes) float32 by `scales`, (rows,), and round to int32; 0 in rows not `fit`."""
+    values = np.ascontiguousarray(values)
+    integers = memory.empty(values.shape, np.int32)
+    library.innet_quantize(
+        at(values, np.float32), *values.shape, at(scales, np.float32, len(values)),
+        at(fit, np.bool_, len(values)), at(integers, np.int32),
+    )  # fmt: skip
+    return integers
+
+
+def dequantize(
+    library: ctypes.CDLL, sums: Integers, scales: Floats, counts: Counts | None
+) -> Floats:
+    """Divide (rows, lanes) int32 by `counts`, (rows, 1), if given; multiply by `scales`, (rows,)."""
+    sums = np.ascontiguousarray(sums)
+    values = memory.empty(sums.shape, np.float32)
+    divisors = None if counts is None else at(counts, np.uint8, len(sums))
+    library.innet_dequantize(
+        at(sums, np.int32), *sums.shape, at(scales, np.float32, len(sums)), divisors,
+        at(values, np.float32),
+    )  # fmt: skip
+    return values

@@ -1,0 +1,83 @@
+"""I/O rounds of an exchange: send due packets, receive, and learn about the path.
+
+:class:`innet.host.numpy_rounds.NumpyRounds` defines a round, for one batch of packets. If there is a
+compiler, :class:`innet.host.fastpath.CompiledRounds` does the same for many batches in one call.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from innet.host.integers import Flags, Integers, Reduction
+from innet.wire.records import Records
+
+BATCHES = 16
+"""The most batches in a round; a small number, so that news from outside is soon noticed."""
+
+
+@dataclass(frozen=True)
+class RoundLimits:
+    """The limits of an I/O round, set before it; times in seconds of the agent's clock.
+
+    Up to `most` chunks may be in flight. If nothing comes, the round ends at `until`. While more
+    than `most` chunks remain, `pause` lets packets accumulate. A round ends after `batches`. It
+    also ends with the result of a chunk sent after `round_trip_began`, if packets were lost or the
+    window is not `steady`.
+
+    `too_soon` and `reordering` are the window's. A round of many batches raises `reordering` to the
+    round trips that it measures, because queues fill. Since `owed_since` the switch owes an answer;
+    it is infinity if the switch owes none.
+    """
+
+    most: int
+    until: float
+    pause: float
+    round_trip_began: float
+    too_soon: float
+    reordering: float
+    owed_since: float = math.inf
+    steady: bool = False
+    batches: int = BATCHES
+
+
+@dataclass
+class RoundOutcome:
+    """The events of an I/O round that ended at `now`.
+
+    It has sent `sent` packets, among them `repetitions` retransmissions, the last at `sent_at`.
+    `limited` tells whether more was due. The `received` packets have completed `finished` chunks,
+    the last at `result_at`. `first` tells whether the exchange's first chunk was one of them.
+    `lost` of the finished chunks had been lost before. `round_trips` has one for each batch that
+    allows a measurement.
+
+    `others` is a batch that contains replies other than results. It ends the round, and the caller
+    still has to process it.
+    """
+
+    now: float
+    owed_since: float
+    others: Records
+    sent: int = 0
+    repetitions: int = 0
+    limited: bool = False
+    sent_at: float = -math.inf
+    received: int = 0
+    finished: int = 0
+    first: bool = False
+    lost: int = 0
+    result_at: float = -math.inf
+    round_trips: Sequence[float] = ()
+
+
+class IoRounds(Protocol):
+    """A worker's I/O rounds in one term."""
+
+    def start(self, chunks: Integers, own_flags: Flags, result: Reduction) -> None:
+        """Begin an exchange that sends `chunks`, (n, lanes), and fills `result`, of the same shape."""
+
+    def stop(self) -> None:
+        """Release the vectors of an exchange that is over."""
+
+    def run(self, limits: RoundLimits) -> RoundOutcome:
+        """Send and receive until there is something to decide. Raises OSError."""

@@ -1,0 +1,49 @@
+"""The waker: with it any thread can wake the one thread that waits for it."""
+
+import contextlib
+import os
+import select
+import threading
+import time
+
+
+class Waker:
+    """A wake-up signal. If it comes while no thread waits, the next wait ends at once.
+
+    Change the shared state before you wake. Look at all of it after waiting.
+    """
+
+    def __init__(self) -> None:
+        self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._poll = select.poll()
+        self._poll.register(self.descriptor, select.POLLIN)
+        self._open = threading.Lock()
+        self._closed = False
+
+    def wake(self) -> None:
+        """Wake the waiting thread."""
+        with self._open:
+            if not self._closed:
+                os.eventfd_write(self.descriptor, 1)
+
+    def wait(self, seconds: float | None = None) -> None:
+        """Return when another thread wakes this one, or after `seconds`."""
+        self._poll.poll(None if seconds is None else max(0.0, seconds) * 1000)
+        self.reset()
+
+    def reset(self) -> None:
+        """Reset the waker; for a thread that waits for its descriptor together with others."""
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self.descriptor)
+
+    def close(self) -> None:
+        """Close the descriptor; waking does nothing from now on."""
+        with self._open:
+            if not self._closed:
+                self._closed = True
+                os.close(self.descriptor)
+
+
+def monotonic() -> float:
+    """Return the time of the agent's clock, in seconds."""
+    return time.monotonic()

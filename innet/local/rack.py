@@ -1,0 +1,73 @@
+"""A rack on this machine: an embedded switch, a controller, one job, and cables made of UDP."""
+
+import contextlib
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from innet.local.ports import free_cables, port_options
+from innet.local.processes import command, serving
+from innet.machine import environment as names
+from innet.rpc import innet_pb2 as pb
+from innet.rpc.client import connect, translated
+
+
+@dataclass(frozen=True)
+class Rack:
+    """A running rack. `links` has one link specification for each worker, or several joined with +."""
+
+    controller: str
+    job: str
+    token: str
+    links: tuple[str, ...]
+    switch: subprocess.Popen[str]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Return the environment for :func:`innet.join`; a worker picks its link by ``LOCAL_RANK``."""
+        return {
+            names.CONTROLLER: self.controller,
+            names.JOB: self.job,
+            names.TOKEN: self.token,
+            names.LINK: " ".join(self.links),
+            names.TLS: "",  # no TLS: everything runs on this machine
+        }
+
+    def describe_job(self) -> pb.Job:
+        """Return the job, with the switch's counters."""
+        channel, stub = connect(self.controller)
+        with contextlib.closing(channel), translated("show the job"):
+            job: pb.Job = stub.GetJob(pb.GetJobRequest(name=self.job))
+            return job
+
+
+@contextlib.contextmanager
+def local_rack(workers: int, lanes: int = 64, slots: int = 128, cables: int = 1) -> Iterator[Rack]:
+    """Run a rack with one job over all `workers`, and `cables` cables to each of them.
+
+    Ends every process that it has started when the block is left. Raises InnetError.
+    """
+    all_cables = free_cables(workers * cables)
+    interfaces = port_options(each.interface for each in all_cables)
+    run_switch = [*command("innet.switch.cli"), "--no-p4", "--grpc-server-addr", "127.0.0.1:0"]
+    run_controller = [*command("innet.cli"), "controller", "--address", "127.0.0.1:0"]
+    with (
+        serving("P4Runtime", [*run_switch, *interfaces]) as (switch, p4runtime),
+        serving("controller", run_controller) as (_, address),
+    ):
+        channel, stub = connect(address)
+        with contextlib.closing(channel), translated("set up the rack"):
+            stub.AddSwitch(
+                pb.AddSwitchRequest(
+                    name="tor",
+                    grpc_address=p4runtime,
+                    ports=range(1, len(all_cables) + 1),
+                    lanes=lanes,
+                )
+            )
+            created = stub.CreateJob(
+                pb.CreateJobRequest(name="demo", switch="tor", workers=workers, slots=slots)
+            )
+        links = [each.link for each in all_cables]
+        own = ["+".join(links[first : first + cables]) for first in range(0, len(links), cables)]
+        yield Rack(address, "demo", created.token, tuple(own), switch)

@@ -1,0 +1,1 @@
+"""The machine below: sockets, TCP connections, forks, private files and environment variables."""

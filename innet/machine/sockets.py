@@ -1,0 +1,36 @@
+"""Socket options that a worker's link and a switch's port share."""
+
+import contextlib
+import socket
+
+UDP_SEGMENT, UDP_GRO = 103, 104
+"""Linux's options to cut one buffer into datagrams of equal size, and to join many into one."""
+
+MOST_SEGMENTS = 64
+"""The most datagrams that Linux cuts one buffer into."""
+
+MOST_SENT_BYTES = 65_000
+"""The most bytes that are sent in one call: with its headers, a buffer has to fit an IP packet."""
+
+SOCKET_BUFFER_BYTES = 8 << 20
+"""Size of a socket's send buffer, and of its receive buffer: room for bursts."""
+
+_SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
+
+
+def enlarge_buffers(sock: socket.socket) -> None:
+    """Enlarge a socket's buffers, beyond the system's limit if privileges allow."""
+    for option, forced in (
+        (socket.SO_SNDBUF, _SO_SNDBUFFORCE),
+        (socket.SO_RCVBUF, _SO_RCVBUFFORCE),
+    ):
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, forced, SOCKET_BUFFER_BYTES)
+        except PermissionError:
+            sock.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
+
+
+def join_datagrams(sock: socket.socket) -> None:
+    """Let one call receive many datagrams. If the kernel cannot, they come one by one."""
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.SOL_UDP, UDP_GRO, 1)

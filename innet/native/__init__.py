@@ -1,0 +1,1 @@
+"""C code: the compiler of this machine, and the functions that it makes available."""

@@ -1,0 +1,146 @@
+"""The C compiler of this machine, with a cache of its results by digest."""
+
+import contextlib
+import hashlib
+import itertools
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+from innet.errors import CompilerError, UsageError
+from innet.machine.private import check_file, make_folder
+from innet.native.constants import HEADER, Constants, header
+
+
+def compile_library(
+    flags: Sequence[str],
+    key: Iterable[bytes],
+    sources: Callable[[], Mapping[str, bytes]],
+    constants: Constants = MappingProxyType({}),
+    libraries: Sequence[str] = (),
+) -> Path:
+    """Compile C files to a shared object, or find it in the cache.
+
+    `sources` generates the files by name, which may include compiled objects. It is called only if the
+    cache has no result for `key`, which must determine the files completely. The files find the
+    `constants` in ``constants.h``. Raises CompilerError, also if another user may have changed the cache,
+    and any error of `sources`.
+    """
+    return _compile(".so", ["-shared", *flags], key, sources, constants, libraries)
+
+
+def compile_object(
+    flags: Sequence[str], sources: Mapping[str, bytes], constants: Constants
+) -> Path:
+    """Compile C files to one object for :func:`compile_library`, or find it in the cache.
+
+    Raises CompilerError, also if another user may have changed the cache.
+    """
+    return _compile(".o", ["-r", *flags], sources.values(), lambda: sources, constants)
+
+
+def _compile(
+    suffix: str,
+    flags: Sequence[str],
+    key: Iterable[bytes],
+    sources: Callable[[], Mapping[str, bytes]],
+    constants: Constants,
+    libraries: Sequence[str] = (),
+) -> Path:
+    compiler = find_compiler()
+    defined = header(constants)
+    digest = _digest(compiler, [*flags, *libraries], [*key, defined])
+    target = open_cache() / f"{digest}{suffix}"
+    if not os.path.lexists(target):
+        files = {**sources(), HEADER: defined}
+        with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+            folder = Path(scratch)
+            write_files(folder, files)
+            made = _run_compiler(compiler, flags, libraries, folder)
+            made.chmod(0o600)  # whatever the umask is
+            # Renaming is atomic: another process finds a whole file or none.
+            made.replace(target)
+    _check_library(target)
+    return target
+
+
+def open_cache() -> Path:
+    """Create the cache's folder if it is missing, and return its real path.
+
+    Raises CompilerError if it cannot be written, or if another user can write to it.
+    """
+    try:
+        return make_folder(cache_folder())
+    except UsageError as problem:
+        raise CompilerError(f"the cache of compiled programs cannot be used: {problem}") from None
+
+
+def check_libraries(folder: Path) -> None:
+    """Raise CompilerError if another user may have written a library of the cache."""
+    for library in itertools.chain(folder.glob("*.so"), folder.glob("*.o")):
+        _check_library(library)
+
+
+def find_compiler() -> str:
+    """Return the C compiler's path: ``$CC``, or the first of cc, gcc and clang. Raises CompilerError."""
+    for name in (os.environ.get("CC"), "cc", "gcc", "clang"):
+        if name and (path := shutil.which(name)):
+            return path
+    raise CompilerError("no C compiler found: install gcc or clang, or set CC to yours")
+
+
+def cache_folder() -> Path:
+    """Return the folder of compiled programs: ``$INNET_CACHE_DIR``, or the user's cache.
+
+    As the XDG Base Directory Specification says, ``$XDG_CACHE_HOME`` counts only if it is absolute.
+    Raises CompilerError if the user has no home.
+    """
+    if configured := os.environ.get("INNET_CACHE_DIR"):
+        return Path(configured)
+    caches = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if caches.is_absolute():
+        return caches / "innet"
+    try:
+        return Path.home() / ".cache" / "innet"
+    except RuntimeError:
+        raise CompilerError("there is no home folder for a cache: set INNET_CACHE_DIR") from None
+
+
+def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write files to a folder. Create the folder if it is missing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+
+
+def _check_library(path: Path) -> None:
+    try:
+        check_file(path)
+    except UsageError as problem:
+        raise CompilerError(f"a compiled program cannot be trusted: {problem}") from None
+
+
+def _digest(compiler: str, flags: Sequence[str], key: Iterable[bytes]) -> str:
+    """Return a digest of everything that shapes the result: key, compiler, flags, processor."""
+    version = subprocess.run([compiler, "--version"], capture_output=True, check=False).stdout
+    parts = [*key, version, " ".join(flags).encode()]
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        parts.append(next((line for line in lines if line.startswith("flags")), "").encode())
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:32]
+
+
+def _run_compiler(
+    compiler: str, flags: Sequence[str], libraries: Sequence[str], folder: Path
+) -> Path:
+    """Compile a folder's files, and return the result's path."""
+    sources = sorted(file.name for file in folder.iterdir() if file.suffix in (".c", ".o"))
+    command = [compiler, *flags, *sources, "-o", "made", *libraries]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise CompilerError(f"{compiler} failed on the generated program:\n{done.stderr[:2000]}")
+    return folder / "made"

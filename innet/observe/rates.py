@@ -1,0 +1,78 @@
+"""The rates of workers, from two of their heartbeats."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from innet.observe.sample import HEARTBEAT_OVERDUE_S, Sample
+from innet.rpc import innet_pb2 as pb
+
+_MIN_GAP_S = 0.05
+"""Heartbeats that were heard less than this apart are the same heartbeat."""
+
+
+@dataclass(frozen=True)
+class Rates:
+    """A worker's rates, per second."""
+
+    exchanges: float = 0.0
+    chunks: float = 0.0
+    packets: float = 0.0
+    retransmissions: float = 0.0
+
+    @classmethod
+    def between(cls, before: pb.Progress, now: pb.Progress, seconds: float) -> Self:
+        """Compute rates from two heartbeats, which are `seconds` apart.
+
+        If the worker has joined again in between, only the second heartbeat counts.
+        """
+        since = before if now.packets_sent >= before.packets_sent else pb.Progress()
+        return cls(
+            max(0, now.exchange - since.exchange) / seconds,
+            max(0, now.chunks_done - since.chunks_done) / seconds,
+            (now.packets_sent - since.packets_sent) / seconds,
+            max(0, now.retransmissions - since.retransmissions) / seconds,
+        )
+
+    def payload(self, lanes: int) -> float:
+        """Return bytes of lanes per second, one way, without headers and repetitions."""
+        return self.chunks * lanes * 4
+
+
+class RateTracker:
+    """The workers' rates, by job and rank, updated with each sample."""
+
+    def __init__(self) -> None:
+        self._heard: dict[tuple[str, int], tuple[float, pb.Progress]] = {}
+        self._rates: dict[tuple[str, int], Rates] = {}
+
+    def update(self, sample: Sample) -> None:
+        """Update the rates from a job's next sample."""
+        for rank, member in sample.members.items():
+            key, heard_at = (sample.job.name, rank), sample.heard_at(rank)
+            before_at, before = self._heard.get(key, (heard_at, member.progress))
+            if heard_at - before_at > _MIN_GAP_S:
+                self._rates[key] = Rates.between(before, member.progress, heard_at - before_at)
+                self._heard[key] = heard_at, member.progress
+            self._heard.setdefault(key, (heard_at, member.progress))
+            if member.silent_s > HEARTBEAT_OVERDUE_S:
+                self._rates.pop(key, None)
+
+    def of_worker(self, job: str, rank: int) -> Rates | None:
+        """Return a worker's rates, if two of its heartbeats have been seen."""
+        return self._rates.get((job, rank))
+
+    def of_job(self, sample: Sample) -> Rates | None:
+        """Return a job's rates: those of its fastest worker, and the packets of all of them."""
+        name = sample.job.name
+        found = [rates for rank in sample.members if (rates := self.of_worker(name, rank))]
+        return _combined(found) if found else None
+
+
+def _combined(rates: Sequence[Rates]) -> Rates:
+    return Rates(
+        max(each.exchanges for each in rates),
+        max(each.chunks for each in rates),
+        sum(each.packets for each in rates),
+        sum(each.retransmissions for each in rates),
+    )

@@ -1,0 +1,385 @@
+"""The subjects of rules: a job as a whole, one of its workers, one of its switches."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from innet.host.stragglers import named
+from innet.observe.sample import Observation
+from innet.observe.stalls import SILENT_S, STALLED_S, Stall
+from innet.rpc import innet_pb2 as pb
+from innet.rpc.words import misplaced
+
+_MIN_PACKETS = 100
+_MIN_LOSS_RATE = 0.01
+
+
+@dataclass(frozen=True)
+class ObservedJob:
+    """A job, sampled twice."""
+
+    observation: Observation
+
+    @property
+    def now(self) -> pb.Job:
+        """Return the job as it is now."""
+        return self.observation.now.job
+
+    @property
+    def before(self) -> pb.Job:
+        """Return the job as it was in the first sample."""
+        return self.observation.before.job
+
+    @property
+    def switch(self) -> pb.Switch:
+        """Return the job's switch as it is now."""
+        return self.observation.now.switch
+
+    @property
+    def label(self) -> str:
+        """Return the job's name for findings."""
+        return f"job {self.now.name}"
+
+    @cached_property
+    def workers(self) -> tuple["ObservedWorker", ...]:
+        """Return a worker for every rank of the job, also for absent ones."""
+        return tuple(ObservedWorker(self, rank) for rank in range(self.now.workers))
+
+    @cached_property
+    def present(self) -> tuple["ObservedWorker", ...]:
+        """Return the workers that have joined."""
+        return tuple(worker for worker in self.workers if worker.joined)
+
+    @cached_property
+    def busy(self) -> tuple["ObservedWorker", ...]:
+        """Return the workers that are in an exchange."""
+        return tuple(worker for worker in self.present if worker.progress.busy)
+
+    @cached_property
+    def unanswered_workers(self) -> tuple["ObservedWorker", ...]:
+        """Return the busy workers that the switch does not answer."""
+        return tuple(worker for worker in self.busy if worker.unanswered)
+
+    @property
+    def switch_silent(self) -> bool:
+        """Return whether the switch answers nobody. For a single worker it could be the link."""
+        return len(self.unanswered_workers) == len(self.busy) >= min(2, self.now.workers)
+
+    @cached_property
+    def switches(self) -> tuple["ObservedSwitch", ...]:
+        """Return every switch of the job's tree but its own."""
+        others = (each.switch for each in self.now.tree if each.switch != self.now.switch)
+        return tuple(ObservedSwitch(self, name) for name in others)
+
+    @property
+    def reachable(self) -> bool:
+        """Return whether the controller reaches all switches of the job."""
+        return all(each.reachable for each in self.observation.now.switches.values())
+
+    @cached_property
+    def ranks_unanswered_above(self) -> frozenset[int]:
+        """Return the ranks below a switch that gets no answer from above. They have contributed."""
+        return frozenset().union(*(each.below for each in self.switches if each.unanswered_above))
+
+    @property
+    def lossy(self) -> tuple["ObservedWorker", ...]:
+        """Return the workers that lose more packets than they should."""
+        return tuple(worker for worker in self.present if worker.lossy)
+
+    @property
+    def loss_everywhere(self) -> bool:
+        """Return whether all workers lose packets, and no counter of damage explains it."""
+        unexplained = [worker for worker in self.lossy if not worker.damaged]
+        return len(unexplained) == len(self.present) > 1
+
+    @property
+    def stuck(self) -> tuple["ObservedWorker", ...]:
+        """Return the workers that are held up."""
+        return tuple(worker for worker in self.busy if worker.progress.stuck_s >= STALLED_S)
+
+    @cached_property
+    def stalls(self) -> tuple[Stall, ...]:
+        """Return a stall for each worker that is held up, with the ranks that it waits for."""
+        return tuple(
+            Stall(worker.rank, worker.progress, self._missing(worker)) for worker in self.stuck
+        )
+
+    @property
+    def departures(self) -> list[str]:
+        """Return the departures from the job and their reasons, in order."""
+        return [
+            f"worker {each.rank} left {each.ago_s:.0f} s ago: {each.reason}"
+            for each in self.now.departures
+        ]
+
+    def _missing(self, stalled: "ObservedWorker") -> frozenset[int]:
+        """Return the ranks that a worker waits for, as far as they are known.
+
+        On the switch path the switch has reported them. On the fallback path they are the workers
+        that have not begun the exchange.
+        """
+        at = stalled.progress
+        if self.now.path == pb.PATH_FALLBACK:
+            return frozenset(
+                other.rank
+                for other in self.workers
+                if not (other.joined and other.progress.busy)
+                or other.progress.exchange < at.exchange
+            )
+        informed = not at.missing >> stalled.rank & 1  # a worker with an answer has contributed
+        if stalled.unanswered or not informed:
+            return frozenset()
+        lacking = {rank for rank in range(self.now.workers) if at.missing >> rank & 1}
+        # From above, a rack's sum is there or not. Workers in the rack know who of them has
+        # contributed.
+        there = {
+            rank for rank in lacking if self.now.tree and self.workers[rank].has_contributed(at)
+        }
+        return frozenset(lacking - there - self.ranks_unanswered_above)
+
+
+@dataclass(frozen=True)
+class ObservedWorker:
+    """One worker of a job, which may be absent."""
+
+    job: ObservedJob
+    rank: int
+
+    @property
+    def label(self) -> str:
+        """Return the worker's name for findings."""
+        return f"worker {self.rank}"
+
+    @cached_property
+    def member(self) -> pb.WorkerStatus:
+        """Return what the controller knows of it, or an empty message if it is absent."""
+        return self.job.observation.now.members.get(self.rank, pb.WorkerStatus())
+
+    @property
+    def progress(self) -> pb.Progress:
+        """Return its last progress report."""
+        return self.member.progress
+
+    @property
+    def invited(self) -> bool:
+        """Return whether the controller has a stream to it."""
+        return self.rank in self.job.observation.now.members
+
+    @property
+    def joined(self) -> bool:
+        """Return whether the controller knows where it is attached, and so has admitted it."""
+        return self.invited and self.member.HasField("address")
+
+    @property
+    def was_present(self) -> bool:
+        """Return whether it was there, and is not now.
+
+        It was there if the first sample has it, or if sums that need all workers have been
+        finished.
+        """
+        now = self.job.now
+        has_summed = any(worker.progress.exchange for worker in self.job.present)
+        return self.rank in self.job.observation.before.members or (
+            now.quorum == now.workers and has_summed
+        )
+
+    @cached_property
+    def stalls(self) -> tuple[Stall, ...]:
+        """Return the stalls of the workers that it holds up."""
+        return tuple(stall for stall in self.job.stalls if self.rank in stall.missing)
+
+    @property
+    def blocks(self) -> bool:
+        """Return whether it keeps others from continuing: a term begins when all have come."""
+        lacking = len(self.job.present) < self.job.now.quorum
+        needed = lacking or self.job.now.path == pb.PATH_NONE
+        return bool(self.stalls) or self.awaited or (not self.joined and needed)
+
+    @property
+    def awaited(self) -> bool:
+        """Return whether the controller reports that others have waited long for it."""
+        now = self.job.now
+        return self.rank in now.waiting_for and now.waiting_s >= STALLED_S
+
+    @property
+    def waiting_evidence(self) -> tuple[str, ...]:
+        """Return the workers that wait for it, in words."""
+        sentence = f"the others have waited {self.job.now.waiting_s:.1f} s for it"
+        return (*map(str, self.stalls), *([sentence] if self.awaited else []))
+
+    @property
+    def waited_for(self) -> int:
+        """Return the number of the exchange in which others wait for it."""
+        return max(stall.progress.exchange for stall in self.stalls)
+
+    @property
+    def unanswered(self) -> bool:
+        """Return whether the switch has owed it an answer for too long."""
+        return self.progress.busy and self.progress.silent_s >= SILENT_S
+
+    @property
+    def unanswered_above(self) -> bool:
+        """Return whether the silence is that of a switch above its own."""
+        return self.rank in self.job.ranks_unanswered_above
+
+    @property
+    def lost_packets(self) -> int:
+        """Return how many packets must have been lost, at least, in either direction.
+
+        The switch answers every packet with one packet: a first contribution with its chunk's
+        result, and a repeated one on the spot. So a repetition that came too soon gets an answer of
+        its own. A packet that never gets an answer was lost on one of the two ways.
+        """
+        at = self.progress
+        under_way = min(at.window, at.remaining) if at.busy else 0
+        unanswered = self.growth("packets_sent") - self.growth("packets_received") - under_way
+        return max(0, min(unanswered, self.growth("retransmissions")))
+
+    @property
+    def lossy(self) -> bool:
+        """Return whether it loses more packets than it should, although it gets results."""
+        sent = self.growth("packets_sent")
+        progressing = self.growth("chunks_done") > 0
+        return progressing and sent >= _MIN_PACKETS and self.lost_packets >= _MIN_LOSS_RATE * sent
+
+    @property
+    def partly_refused(self) -> bool:
+        """Return whether the switch takes some of its packets and refuses others.
+
+        A stranger's packets would be refused without a loss of this worker's.
+        """
+        progressing = self.progress.stuck_s < STALLED_S
+        return self.lossy and progressing and self.port_growth("refused") > 0
+
+    @property
+    def damaged(self) -> bool:
+        """Return whether counters of changed or refused packets explain its losses."""
+        return (
+            self.partly_refused or self.port_growth("corrupted") > 0 or self.growth("corrupted") > 0
+        )
+
+    def growth(self, counter: str) -> int:
+        """Return by how much a counter of the worker's own has grown."""
+        return self.job.observation.worker_growth(self.rank, counter)
+
+    def port_growth(self, counter: str) -> int:
+        """Return by how much one of its port's counters has grown."""
+        if not self.joined:
+            return 0
+        return self.job.observation.port_growth(self.switch, self.member.port, counter)
+
+    @property
+    def port(self) -> str:
+        """Return the port that it is attached to, in words."""
+        return f"port {self.member.port} of {self.switch}"
+
+    @property
+    def switch_unreachable(self) -> bool:
+        """Return whether the controller does not reach the switch that it is attached to."""
+        switch = self.job.observation.now.switches.get(self.switch)
+        return switch is not None and not switch.reachable
+
+    def has_contributed(self, chunk: pb.Progress) -> bool:
+        """Return whether its own switch has confirmed its contribution to this chunk."""
+        mine = self.progress
+        same = (mine.exchange, mine.chunk, mine.sequence) == (
+            chunk.exchange,
+            chunk.chunk,
+            chunk.sequence,
+        )
+        return mine.busy and same and not self.unanswered and not mine.missing >> self.rank & 1
+
+    @property
+    def switch(self) -> str:
+        """Return the name of the switch that it is attached to."""
+        return str(self.member.switch) or str(self.job.now.switch)
+
+    @property
+    def loss_summary(self) -> str:
+        """Return its losses and retransmissions, in words."""
+        again, sent = self.growth("retransmissions"), self.growth("packets_sent")
+        return (
+            f"worker {self.rank} sent {sent} packets, and {self.lost_packets} of them "
+            f"({self.lost_packets / sent:.1%}) were not answered; it sent {again} again"
+        )
+
+
+@dataclass(frozen=True)
+class ObservedSwitch:
+    """A switch of a job's tree beside the job's own, most often below it."""
+
+    job: ObservedJob
+    name: str
+
+    @property
+    def label(self) -> str:
+        """Return the switch's name for findings."""
+        return f"switch {self.name}"
+
+    @cached_property
+    def state(self) -> pb.Switch:
+        """Return what the controller knows of it. An unlisted switch counts as reachable."""
+        return self.job.observation.now.switches.get(self.name, pb.Switch(reachable=True))
+
+    @cached_property
+    def misplaced(self) -> tuple[str, ...]:
+        """Return its uplinks that end in a wrong place, in words."""
+        sentences = (misplaced(self.name, link) for link in self.state.uplinks)
+        return tuple(each for each in sentences if each)
+
+    @property
+    def unanswered_workers(self) -> tuple[ObservedWorker, ...]:
+        """Return the workers attached to it that wait for an answer in vain."""
+        return tuple(each for each in self.job.unanswered_workers if each.switch == self.name)
+
+    @property
+    def parents(self) -> str:
+        """Return the switches that its sums are sent to, in words."""
+        [mine] = [each for each in self.job.now.tree if each.switch == self.name]
+        return " and ".join(mine.parents)
+
+    @cached_property
+    def below(self) -> frozenset[int]:
+        """Return the ranks below it: its own workers, and those at switches below it."""
+        found: set[int] = set()
+        for each in self.job.now.tree:
+            if each.switch == self.name:
+                found |= set(each.workers)
+            elif self.name in each.parents:
+                found |= ObservedSwitch(self.job, each.switch).below
+        return frozenset(found)
+
+    @cached_property
+    def stalls(self) -> tuple[Stall, ...]:
+        """Return the stalls of workers elsewhere for which all ranks below this switch are missing."""
+        return tuple(
+            stall
+            for stall in self.job.stalls
+            if stall.rank not in self.below
+            and stall.informed
+            and self.below
+            and all(stall.progress.missing >> rank & 1 for rank in self.below)
+        )
+
+    @cached_property
+    def held_up(self) -> tuple[Stall, ...]:
+        """Return the stalls of workers below it."""
+        return tuple(stall for stall in self.job.stalls if stall.rank in self.below)
+
+    @cached_property
+    def unanswered_above(self) -> bool:
+        """Return whether its sums go up and get no answer, not even that others are missing."""
+        raised = self.growth("raised")
+        # `pending` also counts its own answers to those below, so only half as many are expected.
+        answers = self.growth("completed") + self.growth("pending") + self.growth("stale")
+        waits = any(worker.rank in self.below for worker in self.job.stuck)
+        return waits and raised > 2 * answers and not self.growth("completed")
+
+    def growth(self, counter: str) -> int:
+        """Return by how much one of the job's counters there has grown."""
+        return self.job.observation.tree_growth(self.name, counter)
+
+
+def ranks(workers: Iterable[ObservedWorker]) -> str:
+    """Return ``worker 1`` or ``workers 0, 2``."""
+    return named(worker.rank for worker in workers)

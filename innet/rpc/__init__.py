@@ -1,0 +1,1 @@
+"""The contract that controller, workers, observers and commands share: messages, client, TLS."""

@@ -1,0 +1,45 @@
+"""The addresses that servers listen at: ``HOST:PORT``, or ``unix:PATH`` for gRPC."""
+
+import ipaddress
+
+from innet.errors import UsageError
+
+_MOST_PORTS = 1 << 16
+
+
+def check_address(address: str, setting: str) -> None:
+    """Raise UsageError unless an address is ``HOST:PORT`` or ``unix:PATH``.
+
+    `setting` is the option or variable that the user gave it in.
+    """
+    _, colon, port = address.rpartition(":")
+    of_host = bool(colon) and port.isdecimal() and port.isascii() and int(port) < _MOST_PORTS
+    if not (address.startswith("unix:") or of_host):
+        raise UsageError(f"{setting} {address!r} is not HOST:PORT, with a port below {_MOST_PORTS}")
+
+
+def check_plain_text(address: str, advice: str) -> None:
+    """Raise UsageError if other machines can reach a server at this address.
+
+    `advice` tells the user how to turn TLS on.
+    """
+    if not _on_this_machine(address):
+        raise UsageError(
+            f"{address} can be reached from other machines: {advice}, "
+            "or say --insecure to serve everybody in plain text"
+        )
+
+
+def served_address(address: str, port: int) -> str:
+    """Return the address of a running server: `address` with the port that it really has."""
+    return address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
+
+
+def _on_this_machine(address: str) -> bool:
+    if address.startswith("unix:"):
+        return True
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,66 @@
+"""The clients' connection to the controller."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+
+from innet.errors import ControllerUnreachable, NotAuthorized
+from innet.rpc import innet_pb2_grpc as rpc
+from innet.rpc import tls
+from innet.rpc.status import error_of
+
+DEFAULT_ADDRESS = "127.0.0.1:9600"
+CONNECT_WITHIN = 5.0
+_CONTROLLER_WITHOUT_TLS = "start it with --tls, or leave --tls and INNET_TLS out here"
+_CLIENT_WITHOUT_TLS = "name the folder with the certificates, with --tls or INNET_TLS"
+
+
+def connect(
+    address: str, timeout: float = CONNECT_WITHIN, identity: tls.Identity | None = None
+) -> tuple[grpc.Channel, rpc.ControllerStub]:
+    """Connect to the controller at ``host:port``, with TLS as `identity` says. Close the channel.
+
+    Raises ControllerUnreachable if nobody answers within `timeout` seconds, and NotAuthorized if
+    the certificates are missing or wrong.
+    """
+    # Ignore a proxy that is configured for the web.
+    channel = tls.channel(address, identity, [("grpc.enable_http_proxy", 0)])
+    advice = _CONTROLLER_WITHOUT_TLS if identity else _CLIENT_WITHOUT_TLS
+    try:
+        tls.await_ready(channel, address, identity, timeout, advice)
+    except NotAuthorized as problem:
+        channel.close()
+        raise NotAuthorized(f"the controller at {address} {problem}") from None
+    except TimeoutError:
+        channel.close()
+        raise ControllerUnreachable(
+            f"no controller answers at {address}: start one with `innet controller`, "
+            "or name another address"
+        ) from None
+    return channel, rpc.ControllerStub(channel)
+
+
+@contextlib.contextmanager
+def connected(address: str, tls_folder: Path | None) -> Iterator[rpc.ControllerStub]:
+    """Connect an administrator's command to the controller, with TLS if a folder is given.
+
+    Raises UsageError if the folder's certificates cannot be used, and the errors of :func:`connect`.
+    """
+    identity = tls.load(tls_folder, tls.ADMIN) if tls_folder else None
+    channel, stub = connect(address, identity=identity)
+    with contextlib.closing(channel):
+        yield stub
+
+
+@contextlib.contextmanager
+def translated(purpose: str) -> Iterator[None]:
+    """Turn gRPC's errors into innet's. `purpose` ends the sentence "cannot ..."."""
+    try:
+        yield
+    except grpc.RpcError as problem:
+        code, details = problem.code(), problem.details() or problem.code().name
+        if code == grpc.StatusCode.UNAVAILABLE:
+            details = f"the controller does not answer ({details})"
+        raise error_of(code, f"cannot {purpose}: {details}") from None

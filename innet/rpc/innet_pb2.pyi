@@ -1,0 +1,493 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+PATH_FALLBACK: Path
+PATH_NONE: Path
+PATH_SWITCH: Path
+
+class AddSwitchRequest(_message.Message):
+    __slots__ = ["artifact", "device_id", "grpc_address", "lanes", "name", "ports", "service", "target", "uplinks"]
+    ARTIFACT_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
+    GRPC_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    LANES_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PORTS_FIELD_NUMBER: _ClassVar[int]
+    SERVICE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    UPLINKS_FIELD_NUMBER: _ClassVar[int]
+    artifact: str
+    device_id: int
+    grpc_address: str
+    lanes: int
+    name: str
+    ports: _containers.RepeatedScalarFieldContainer[int]
+    service: Address
+    target: str
+    uplinks: _containers.RepeatedCompositeFieldContainer[Uplink]
+    def __init__(self, name: _Optional[str] = ..., grpc_address: _Optional[str] = ..., device_id: _Optional[int] = ..., ports: _Optional[_Iterable[int]] = ..., service: _Optional[_Union[Address, _Mapping]] = ..., lanes: _Optional[int] = ..., uplinks: _Optional[_Iterable[_Union[Uplink, _Mapping]]] = ..., target: _Optional[str] = ..., artifact: _Optional[str] = ...) -> None: ...
+
+class Address(_message.Message):
+    __slots__ = ["ip", "mac", "udp_port"]
+    IP_FIELD_NUMBER: _ClassVar[int]
+    MAC_FIELD_NUMBER: _ClassVar[int]
+    UDP_PORT_FIELD_NUMBER: _ClassVar[int]
+    ip: str
+    mac: str
+    udp_port: int
+    def __init__(self, mac: _Optional[str] = ..., ip: _Optional[str] = ..., udp_port: _Optional[int] = ...) -> None: ...
+
+class Admission(_message.Message):
+    __slots__ = ["job_id", "lanes", "min_workers", "rank", "workers"]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    LANES_FIELD_NUMBER: _ClassVar[int]
+    MIN_WORKERS_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    job_id: int
+    lanes: int
+    min_workers: int
+    rank: int
+    workers: int
+    def __init__(self, job_id: _Optional[int] = ..., rank: _Optional[int] = ..., workers: _Optional[int] = ..., min_workers: _Optional[int] = ..., lanes: _Optional[int] = ...) -> None: ...
+
+class CheckJoinRequest(_message.Message):
+    __slots__ = ["job", "rank", "token"]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    rank: int
+    token: str
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., token: _Optional[str] = ...) -> None: ...
+
+class CheckJoinResponse(_message.Message):
+    __slots__ = ["service", "taken"]
+    SERVICE_FIELD_NUMBER: _ClassVar[int]
+    TAKEN_FIELD_NUMBER: _ClassVar[int]
+    service: Address
+    taken: bool
+    def __init__(self, service: _Optional[_Union[Address, _Mapping]] = ..., taken: bool = ...) -> None: ...
+
+class Counters(_message.Message):
+    __slots__ = ["answered", "completed", "ignored", "pending", "raised", "stale", "waiting"]
+    ANSWERED_FIELD_NUMBER: _ClassVar[int]
+    COMPLETED_FIELD_NUMBER: _ClassVar[int]
+    IGNORED_FIELD_NUMBER: _ClassVar[int]
+    PENDING_FIELD_NUMBER: _ClassVar[int]
+    RAISED_FIELD_NUMBER: _ClassVar[int]
+    STALE_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    answered: int
+    completed: int
+    ignored: int
+    pending: int
+    raised: int
+    stale: int
+    waiting: int
+    def __init__(self, waiting: _Optional[int] = ..., completed: _Optional[int] = ..., answered: _Optional[int] = ..., pending: _Optional[int] = ..., stale: _Optional[int] = ..., raised: _Optional[int] = ..., ignored: _Optional[int] = ...) -> None: ...
+
+class CreateJobRequest(_message.Message):
+    __slots__ = ["lease_s", "min_workers", "name", "queue", "quorum", "slots", "switch", "token_digests", "workers"]
+    LEASE_S_FIELD_NUMBER: _ClassVar[int]
+    MIN_WORKERS_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    QUORUM_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    lease_s: int
+    min_workers: int
+    name: str
+    queue: bool
+    quorum: int
+    slots: int
+    switch: str
+    token_digests: _containers.RepeatedScalarFieldContainer[bytes]
+    workers: int
+    def __init__(self, name: _Optional[str] = ..., switch: _Optional[str] = ..., workers: _Optional[int] = ..., slots: _Optional[int] = ..., quorum: _Optional[int] = ..., queue: bool = ..., lease_s: _Optional[int] = ..., min_workers: _Optional[int] = ..., token_digests: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class CreateJobResponse(_message.Message):
+    __slots__ = ["job", "token"]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    job: Job
+    token: str
+    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., token: _Optional[str] = ...) -> None: ...
+
+class DeleteJobRequest(_message.Message):
+    __slots__ = ["name"]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class DeleteJobResponse(_message.Message):
+    __slots__ = []
+    def __init__(self) -> None: ...
+
+class Departed(_message.Message):
+    __slots__ = ["ago_s", "rank", "reason"]
+    AGO_S_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    ago_s: float
+    rank: int
+    reason: str
+    def __init__(self, rank: _Optional[int] = ..., reason: _Optional[str] = ..., ago_s: _Optional[float] = ...) -> None: ...
+
+class Departure(_message.Message):
+    __slots__ = ["rank", "reason"]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    reason: str
+    def __init__(self, rank: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class GetJobRequest(_message.Message):
+    __slots__ = ["name"]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class GetSwitchRequest(_message.Message):
+    __slots__ = ["name"]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class Heartbeat(_message.Message):
+    __slots__ = ["progress"]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    progress: Progress
+    def __init__(self, progress: _Optional[_Union[Progress, _Mapping]] = ...) -> None: ...
+
+class Invitation(_message.Message):
+    __slots__ = ["lanes", "lease_s", "nonce", "service", "unsealed"]
+    LANES_FIELD_NUMBER: _ClassVar[int]
+    LEASE_S_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    SERVICE_FIELD_NUMBER: _ClassVar[int]
+    UNSEALED_FIELD_NUMBER: _ClassVar[int]
+    lanes: int
+    lease_s: float
+    nonce: int
+    service: Address
+    unsealed: bool
+    def __init__(self, nonce: _Optional[int] = ..., service: _Optional[_Union[Address, _Mapping]] = ..., lanes: _Optional[int] = ..., lease_s: _Optional[float] = ..., unsealed: bool = ...) -> None: ...
+
+class Job(_message.Message):
+    __slots__ = ["counters", "departures", "first_slot", "id", "joined", "lanes", "members", "name", "outage", "path", "quorum", "reason", "slots", "switch", "term", "tree", "waiting_for", "waiting_s", "worker_lease_s", "workers"]
+    COUNTERS_FIELD_NUMBER: _ClassVar[int]
+    DEPARTURES_FIELD_NUMBER: _ClassVar[int]
+    FIRST_SLOT_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    JOINED_FIELD_NUMBER: _ClassVar[int]
+    LANES_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    OUTAGE_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    QUORUM_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    TREE_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FOR_FIELD_NUMBER: _ClassVar[int]
+    WAITING_S_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    WORKER_LEASE_S_FIELD_NUMBER: _ClassVar[int]
+    counters: Counters
+    departures: _containers.RepeatedCompositeFieldContainer[Departed]
+    first_slot: int
+    id: int
+    joined: _containers.RepeatedScalarFieldContainer[int]
+    lanes: int
+    members: _containers.RepeatedCompositeFieldContainer[WorkerStatus]
+    name: str
+    outage: bool
+    path: Path
+    quorum: int
+    reason: str
+    slots: int
+    switch: str
+    term: int
+    tree: _containers.RepeatedCompositeFieldContainer[JobSwitch]
+    waiting_for: _containers.RepeatedScalarFieldContainer[int]
+    waiting_s: float
+    worker_lease_s: float
+    workers: int
+    def __init__(self, name: _Optional[str] = ..., switch: _Optional[str] = ..., id: _Optional[int] = ..., term: _Optional[int] = ..., workers: _Optional[int] = ..., lanes: _Optional[int] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., joined: _Optional[_Iterable[int]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., quorum: _Optional[int] = ..., path: _Optional[_Union[Path, str]] = ..., reason: _Optional[str] = ..., members: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., worker_lease_s: _Optional[float] = ..., tree: _Optional[_Iterable[_Union[JobSwitch, _Mapping]]] = ..., waiting_for: _Optional[_Iterable[int]] = ..., waiting_s: _Optional[float] = ..., departures: _Optional[_Iterable[_Union[Departed, _Mapping]]] = ..., outage: bool = ...) -> None: ...
+
+class JobSwitch(_message.Message):
+    __slots__ = ["counters", "parents", "switch", "workers"]
+    COUNTERS_FIELD_NUMBER: _ClassVar[int]
+    PARENTS_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    counters: Counters
+    parents: _containers.RepeatedScalarFieldContainer[str]
+    switch: str
+    workers: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, switch: _Optional[str] = ..., parents: _Optional[_Iterable[str]] = ..., workers: _Optional[_Iterable[int]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ...) -> None: ...
+
+class JoinEvent(_message.Message):
+    __slots__ = ["admission", "departure", "invitation", "recover", "resume", "waiting"]
+    ADMISSION_FIELD_NUMBER: _ClassVar[int]
+    DEPARTURE_FIELD_NUMBER: _ClassVar[int]
+    INVITATION_FIELD_NUMBER: _ClassVar[int]
+    RECOVER_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    admission: Admission
+    departure: Departure
+    invitation: Invitation
+    recover: Recover
+    resume: Resume
+    waiting: Waiting
+    def __init__(self, invitation: _Optional[_Union[Invitation, _Mapping]] = ..., admission: _Optional[_Union[Admission, _Mapping]] = ..., departure: _Optional[_Union[Departure, _Mapping]] = ..., recover: _Optional[_Union[Recover, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ...) -> None: ...
+
+class JoinRequest(_message.Message):
+    __slots__ = ["fallback", "job", "nonce", "rank", "token"]
+    FALLBACK_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    fallback: bool
+    job: str
+    nonce: int
+    rank: int
+    token: str
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., token: _Optional[str] = ..., fallback: bool = ..., nonce: _Optional[int] = ...) -> None: ...
+
+class ListJobsRequest(_message.Message):
+    __slots__ = []
+    def __init__(self) -> None: ...
+
+class ListJobsResponse(_message.Message):
+    __slots__ = ["jobs"]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[Job]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ...) -> None: ...
+
+class ListSwitchesRequest(_message.Message):
+    __slots__ = []
+    def __init__(self) -> None: ...
+
+class ListSwitchesResponse(_message.Message):
+    __slots__ = ["switches"]
+    SWITCHES_FIELD_NUMBER: _ClassVar[int]
+    switches: _containers.RepeatedCompositeFieldContainer[Switch]
+    def __init__(self, switches: _Optional[_Iterable[_Union[Switch, _Mapping]]] = ...) -> None: ...
+
+class PortCounters(_message.Message):
+    __slots__ = ["corrupted", "port", "refused", "spoofed"]
+    CORRUPTED_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    SPOOFED_FIELD_NUMBER: _ClassVar[int]
+    corrupted: int
+    port: int
+    refused: int
+    spoofed: int
+    def __init__(self, port: _Optional[int] = ..., refused: _Optional[int] = ..., corrupted: _Optional[int] = ..., spoofed: _Optional[int] = ...) -> None: ...
+
+class Progress(_message.Message):
+    __slots__ = ["busy", "bytes_received", "bytes_sent", "chunk", "chunks", "chunks_done", "corrupted", "exchange", "fallback_exchanges", "missing", "packets_received", "packets_sent", "remaining", "retransmissions", "round_trip_s", "sequence", "silent_s", "slot", "stuck_s", "timeout_s", "window"]
+    BUSY_FIELD_NUMBER: _ClassVar[int]
+    BYTES_RECEIVED_FIELD_NUMBER: _ClassVar[int]
+    BYTES_SENT_FIELD_NUMBER: _ClassVar[int]
+    CHUNKS_DONE_FIELD_NUMBER: _ClassVar[int]
+    CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    CORRUPTED_FIELD_NUMBER: _ClassVar[int]
+    EXCHANGE_FIELD_NUMBER: _ClassVar[int]
+    FALLBACK_EXCHANGES_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    PACKETS_RECEIVED_FIELD_NUMBER: _ClassVar[int]
+    PACKETS_SENT_FIELD_NUMBER: _ClassVar[int]
+    REMAINING_FIELD_NUMBER: _ClassVar[int]
+    RETRANSMISSIONS_FIELD_NUMBER: _ClassVar[int]
+    ROUND_TRIP_S_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    SILENT_S_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    STUCK_S_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    busy: bool
+    bytes_received: int
+    bytes_sent: int
+    chunk: int
+    chunks: int
+    chunks_done: int
+    corrupted: int
+    exchange: int
+    fallback_exchanges: int
+    missing: int
+    packets_received: int
+    packets_sent: int
+    remaining: int
+    retransmissions: int
+    round_trip_s: float
+    sequence: int
+    silent_s: float
+    slot: int
+    stuck_s: float
+    timeout_s: float
+    window: int
+    def __init__(self, exchange: _Optional[int] = ..., busy: bool = ..., chunks: _Optional[int] = ..., remaining: _Optional[int] = ..., stuck_s: _Optional[float] = ..., silent_s: _Optional[float] = ..., chunk: _Optional[int] = ..., slot: _Optional[int] = ..., sequence: _Optional[int] = ..., missing: _Optional[int] = ..., packets_sent: _Optional[int] = ..., packets_received: _Optional[int] = ..., bytes_sent: _Optional[int] = ..., bytes_received: _Optional[int] = ..., retransmissions: _Optional[int] = ..., chunks_done: _Optional[int] = ..., corrupted: _Optional[int] = ..., round_trip_s: _Optional[float] = ..., timeout_s: _Optional[float] = ..., window: _Optional[int] = ..., fallback_exchanges: _Optional[int] = ...) -> None: ...
+
+class Ready(_message.Message):
+    __slots__ = ["exchange", "term"]
+    EXCHANGE_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    exchange: int
+    term: int
+    def __init__(self, term: _Optional[int] = ..., exchange: _Optional[int] = ...) -> None: ...
+
+class Recover(_message.Message):
+    __slots__ = ["reason", "term"]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    term: int
+    def __init__(self, term: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class RemoveSwitchRequest(_message.Message):
+    __slots__ = ["name"]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class RemoveSwitchResponse(_message.Message):
+    __slots__ = []
+    def __init__(self) -> None: ...
+
+class Resume(_message.Message):
+    __slots__ = ["exchange", "first_slot", "path", "reason", "shared", "slots", "term"]
+    EXCHANGE_FIELD_NUMBER: _ClassVar[int]
+    FIRST_SLOT_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SHARED_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    exchange: int
+    first_slot: int
+    path: Path
+    reason: str
+    shared: bool
+    slots: int
+    term: int
+    def __init__(self, term: _Optional[int] = ..., path: _Optional[_Union[Path, str]] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., exchange: _Optional[int] = ..., shared: bool = ..., reason: _Optional[str] = ...) -> None: ...
+
+class SetSwitchPortsRequest(_message.Message):
+    __slots__ = ["name", "ports"]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PORTS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    ports: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, name: _Optional[str] = ..., ports: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Switch(_message.Message):
+    __slots__ = ["device_id", "free_slots", "grpc_address", "lanes", "name", "port_counters", "ports", "problem", "reachable", "service", "slots", "taken", "target", "uplinks"]
+    DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
+    FREE_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    GRPC_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    LANES_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PORTS_FIELD_NUMBER: _ClassVar[int]
+    PORT_COUNTERS_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    REACHABLE_FIELD_NUMBER: _ClassVar[int]
+    SERVICE_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    TAKEN_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    UPLINKS_FIELD_NUMBER: _ClassVar[int]
+    device_id: int
+    free_slots: int
+    grpc_address: str
+    lanes: int
+    name: str
+    port_counters: _containers.RepeatedCompositeFieldContainer[PortCounters]
+    ports: _containers.RepeatedScalarFieldContainer[int]
+    problem: str
+    reachable: bool
+    service: Address
+    slots: int
+    taken: bool
+    target: str
+    uplinks: _containers.RepeatedCompositeFieldContainer[Uplink]
+    def __init__(self, name: _Optional[str] = ..., grpc_address: _Optional[str] = ..., device_id: _Optional[int] = ..., ports: _Optional[_Iterable[int]] = ..., service: _Optional[_Union[Address, _Mapping]] = ..., lanes: _Optional[int] = ..., slots: _Optional[int] = ..., free_slots: _Optional[int] = ..., reachable: bool = ..., port_counters: _Optional[_Iterable[_Union[PortCounters, _Mapping]]] = ..., uplinks: _Optional[_Iterable[_Union[Uplink, _Mapping]]] = ..., target: _Optional[str] = ..., problem: _Optional[str] = ..., taken: bool = ...) -> None: ...
+
+class Trouble(_message.Message):
+    __slots__ = ["reason", "term"]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    term: int
+    def __init__(self, term: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Uplink(_message.Message):
+    __slots__ = ["found", "parent", "parent_port", "port", "probed"]
+    FOUND_FIELD_NUMBER: _ClassVar[int]
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    PARENT_PORT_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    PROBED_FIELD_NUMBER: _ClassVar[int]
+    found: str
+    parent: str
+    parent_port: int
+    port: int
+    probed: bool
+    def __init__(self, parent: _Optional[str] = ..., port: _Optional[int] = ..., parent_port: _Optional[int] = ..., found: _Optional[str] = ..., probed: bool = ...) -> None: ...
+
+class Waiting(_message.Message):
+    __slots__ = ["ranks"]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    ranks: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, ranks: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class WorkerMessage(_message.Message):
+    __slots__ = ["heartbeat", "join", "ready", "trouble"]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    JOIN_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
+    TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    heartbeat: Heartbeat
+    join: JoinRequest
+    ready: Ready
+    trouble: Trouble
+    def __init__(self, join: _Optional[_Union[JoinRequest, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., trouble: _Optional[_Union[Trouble, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ...) -> None: ...
+
+class WorkerStatus(_message.Message):
+    __slots__ = ["address", "disconnected", "port", "progress", "rank", "silent_s", "switch", "unreachable_s"]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    DISCONNECTED_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    SILENT_S_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_FIELD_NUMBER: _ClassVar[int]
+    UNREACHABLE_S_FIELD_NUMBER: _ClassVar[int]
+    address: Address
+    disconnected: bool
+    port: int
+    progress: Progress
+    rank: int
+    silent_s: float
+    switch: str
+    unreachable_s: float
+    def __init__(self, rank: _Optional[int] = ..., port: _Optional[int] = ..., address: _Optional[_Union[Address, _Mapping]] = ..., silent_s: _Optional[float] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., switch: _Optional[str] = ..., unreachable_s: _Optional[float] = ..., disconnected: bool = ...) -> None: ...
+
+class Path(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = []

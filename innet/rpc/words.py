@@ -1,0 +1,18 @@
+"""What the controller, workers and commands say in the same words, in logs, tables and errors."""
+
+from innet.rpc import innet_pb2 as pb
+
+LONG_WAIT_S = 5.0
+"""Seconds of waiting for other workers after which a log mentions it."""
+
+PATHS = {pb.PATH_NONE: "none", pb.PATH_SWITCH: "switch", pb.PATH_FALLBACK: "fallback"}
+
+
+def misplaced(switch: str, link: pb.Uplink) -> str:
+    """Return the sentence about an uplink that ends in a wrong place, or "" if it does not."""
+    if not link.found:
+        return ""
+    return (
+        f"the uplink at port {link.port} of {switch} was said to lead to port {link.parent_port} of "
+        f"{link.parent}, and leads to {link.found}"
+    )

@@ -1,0 +1,1 @@
+"""Servers that aggregate without a switch, or above the switches of several racks."""

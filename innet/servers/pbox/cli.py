@@ -1,0 +1,108 @@
+"""The command ``innet pbox``."""
+
+import contextlib
+from typing import Annotated
+
+import structlog
+import typer
+from rich.table import Table
+
+from innet.telemetry import logs
+from innet.terminal.console import console, say
+from innet.terminal.options import MetricsAddress, ServedAddress, Verbose
+from innet.terminal.signals import StopRequest
+
+DEFAULT_ADDRESS = "127.0.0.1:19791"
+
+app = typer.Typer(
+    no_args_is_help=True, help="Run parameter servers, which sum gradients without a switch."
+)
+
+
+@app.command()
+def serve(
+    address: ServedAddress = DEFAULT_ADDRESS,
+    cores: Annotated[int, typer.Option(min=1, help="The number of threads that aggregate.")] = 1,
+    data_host: Annotated[
+        list[str],
+        typer.Option(
+            help="An address of an interface for the cores, as often as there are interfaces; "
+            "without one it is --address's."
+        ),
+    ] = [],  # noqa: B006  (typer copies it)
+    memory: Annotated[
+        float, typer.Option(min=0, help="Memory of all jobs in GiB; 0: half of this machine's.")
+    ] = 0,
+    pin: Annotated[
+        bool, typer.Option("--pin", help="Pin every thread to a CPU of its own.")
+    ] = False,
+    metrics_address: MetricsAddress = "",
+    verbose: Verbose = False,
+) -> None:
+    """Run a parameter server until Ctrl-C. Use it in trusted networks only: nothing is encrypted.
+
+    Once it serves, it prints one line to standard output, [b]pbox HOST:PORT[/b]. With
+    --metrics-addr it prints a second line, [b]Metrics HOST:PORT[/b].
+    """
+    from innet.servers.pbox.server import Server
+
+    logs.configure(verbose=verbose)
+    log = structlog.get_logger("innet.servers.pbox")
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(
+            Server(
+                address, cores, data_hosts=data_host, memory_bytes=int(memory * (1 << 30)),
+                pin=pin, report=log.info,
+            )
+        )  # fmt: skip
+        metrics = ""
+        if metrics_address:
+            from innet.servers.pbox.metrics import serve_metrics
+
+            metrics = stack.enter_context(serve_metrics(server.stats, metrics_address))
+        stop = StopRequest()  # before the server announces itself
+        say(f"pbox {server.address}")
+        if metrics:
+            say(f"Metrics {metrics}")
+        stop.wait()
+
+
+@app.command()
+def bench(
+    addresses: Annotated[
+        list[str], typer.Argument(help="The servers' addresses, HOST:PORT.", metavar="ADDRESS...")
+    ],
+    workers: Annotated[
+        int, typer.Option(min=1, max=256, help="Workers, each a thread of this process.")
+    ] = 2,
+    megabytes: Annotated[
+        float, typer.Option(min=0.001, help="Size of the parameters in megabytes.")
+    ] = 16.0,
+    steps: Annotated[
+        int, typer.Option(min=1, help="The number of exchanges of every worker.")
+    ] = 20,
+    optimizer: Annotated[
+        str, typer.Option(help="The optimizer: SGD, Momentum, ..., Adam. None: only sums.")
+    ] = "None",
+    chunk_bytes: Annotated[
+        int, typer.Option(help="Size in bytes of the chunks that a key is cut into.")
+    ] = 32768,
+) -> None:
+    """Measure how fast parameter servers exchange gradients with workers that compute nothing."""
+    from innet.servers.pbox import benchmark
+    from innet.servers.pbox.optimizers import by_name
+
+    rate = benchmark.measure(
+        addresses,
+        workers=workers,
+        floats=max(1, int(megabytes * 1e6 / 4)),
+        steps=steps,
+        optimizer=by_name(optimizer),
+        chunk_bytes=chunk_bytes,
+    )
+    table = Table("workers", "optimizer", "ms per step", "MB/s pushed and pulled, all workers")
+    table.add_row(
+        str(workers), optimizer, f"{rate.seconds / steps * 1e3:.2f}",
+        f"{rate.bytes_per_second / 1e6:.0f}",
+    )  # fmt: skip
+    console().print(table)

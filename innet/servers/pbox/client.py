@@ -1,0 +1,347 @@
+"""The worker's side of a parameter server: push gradients, pull parameters."""
+
+import ctypes
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Self
+
+import numpy as np
+
+from innet.errors import ClientClosed, ParameterServerError, ServerLost, UsageError
+from innet.machine.forks import Owner
+from innet.servers.pbox import native
+from innet.servers.pbox.connections import Connections, CoreConnection, open_connections
+from innet.servers.pbox.messages import Registration
+from innet.servers.pbox.optimizers import Optimizer
+from innet.servers.pbox.placement import CHUNK_BYTES
+from innet.servers.pbox.protocol import VIOLATIONS, Kind, Outcome, Violation
+
+Arrays = Sequence[np.ndarray]
+
+_SLICE_MS = 100
+_SERVERS_SLACK_S = 5.0
+
+
+def connect(
+    addresses: str | Sequence[str],
+    *,
+    job: str,
+    rank: int,
+    workers: int,
+    keys: Sequence[int] | Mapping[str, int],
+    token: str = "",
+    optimizer: Optimizer | None = None,
+    initial: Arrays | None = None,
+    mode: str = "sync",
+    quorum: int = 0,
+    reduction: str = "mean",
+    chunk_bytes: int = CHUNK_BYTES,
+    timeout: float = 60.0,
+) -> "Client":
+    """Join a job on parameter servers, and return when the parameters have their initial values.
+
+    The first worker to come creates the job. All workers must describe it alike, except for `rank`
+    and `initial`.
+
+    - `addresses`: HOST:PORT of every server, in the same order for all workers.
+    - `job`, `token`: the job's name, and a secret that only its workers know.
+    - `rank`, `workers`: this worker's number, 0 to `workers` - 1, and the number of workers, up to
+      256.
+    - `keys`: the number of float32 in each key, in order. A mapping also gives the keys names.
+    - `optimizer`: the update rule that the servers apply to the gradients. Without one, results are
+      the gradients' sums or means.
+    - `initial`: the parameters to begin with, one float32 array per key. Only rank 0's are used;
+      the default is zeros.
+    - `mode`: with ``"sync"`` a step has the gradients of all workers, or of the first `quorum` of
+      them (0: all). A later worker gets the parameters, and its gradient is dropped. With
+      ``"async"`` every gradient is a step of its own.
+    - `reduction`: ``"mean"`` or ``"sum"`` of the gradients of one step. An asynchronous step has
+      one.
+    - `chunk_bytes`: the size of the chunks that keys are cut into.
+    - `timeout`: seconds. Servers wait so long for a worker that keeps others waiting, and this
+      worker waits so long for a server.
+
+    Raises UsageError, NotAuthorized, AlreadyExists (the rank is taken), NoCapacity (no memory for
+    the job), ServerLost (no server answers) and WorkerLost (worker 0 did not send the initial
+    values).
+    """
+    for name, value, allowed in (
+        ("mode", mode, ("sync", "async")),
+        ("reduction", reduction, ("mean", "sum")),
+    ):
+        if value not in allowed:
+            raise UsageError(f"{name} is {value!r}: it has to be {' or '.join(allowed)}")
+    names, sizes = (
+        (tuple(keys), tuple(keys.values()))
+        if isinstance(keys, Mapping)
+        else (tuple(map(str, range(len(keys)))), tuple(keys))
+    )
+    if not sizes:
+        raise UsageError("there are no keys: a job needs at least one")
+    registration = Registration(
+        job=job,
+        token=token,
+        rank=rank,
+        workers=workers,
+        quorum=quorum or workers,
+        asynchronous=mode == "async",
+        mean=reduction == "mean",
+        names=names,
+        sizes=tuple(map(int, sizes)),
+        chunk_bytes=chunk_bytes,
+        cores=(1,),
+        server=0,
+        timeout_s=timeout,
+        optimizer=optimizer.settings() if optimizer else None,
+    )
+    registration.check()
+    if initial is not None:
+        if not optimizer:
+            raise UsageError("initial parameters need an optimizer: give one as well")
+        _check_arrays("initial", initial, names, sizes, range(len(sizes)))
+    connections, cores = open_connections(
+        [addresses] if isinstance(addresses, str) else addresses, registration, timeout
+    )
+    client = Client(connections, cores, registration, optimizer.lr if optimizer else 0.0)
+    try:
+        client._begin(initial)  # noqa: SLF001 - it is not for others
+    except BaseException:
+        client.close()
+        raise
+    return client
+
+
+class Client:
+    """A worker's connection to a job, made by :func:`connect`.
+
+    Arrays are float32, C-contiguous, one per key, in the order of the keys. A gradient array may be
+    its own result array. Threads may share a client: it runs one exchange at a time.
+
+    After any error but UsageError the client cannot be used any more: close it and connect anew.
+    """
+
+    def __init__(
+        self,
+        connections: Connections,
+        cores: Sequence[CoreConnection],
+        registration: Registration,
+        rate: float,
+    ) -> None:
+        self.rank, self.workers = registration.rank, registration.workers
+        self.lr = rate
+        """The learning rate of the pushes that follow. It must be the same for all workers of a step."""
+        self._names, self._sizes = registration.names, registration.sizes
+        self._timeout = registration.timeout_s + _SERVERS_SLACK_S
+        self._optimizes = registration.optimizer is not None
+        self._connections = connections
+        self._library = native.library()
+        self._exchanging = threading.Lock()
+        self._closing = threading.Event()
+        self._owner = Owner(self)
+        self._broken: Exception | None = None
+        self._executor = ThreadPoolExecutor(1, "pbox client")  # starts a thread on first use
+        controls = np.array([each.fileno() for each in connections.controls], np.int32)
+        self._client = self._library.client_new(len(cores), len(controls), native.address(controls))
+        for number, core in enumerate(cores):
+            where, count = native.address(core.pieces), len(core.pieces)
+            self._library.client_set_line(self._client, number, core.sock.fileno(), count, where)
+
+    def push_pull(
+        self, gradients: Arrays, out: Arrays | None = None, *, keys: Sequence[int] | None = None
+    ) -> None:
+        """Push gradients, wait for the step, and put the new parameters into `out` (or `gradients`).
+
+        Without an optimizer the results are the sums or means. With `keys`, both lists are of these
+        keys only, by number, in this order. Raises UsageError for arrays that do not fit,
+        ServerLost, WorkerLost, and ClientClosed.
+        """
+        self._check("gradients", gradients, keys)
+        if out is not None:
+            self._check("out", out, keys, writeable=True)
+        else:
+            self._check("gradients", gradients, keys, writeable=True)
+        self._exchange(Kind.PUSH, gradients, gradients if out is None else out, keys)
+
+    def submit(
+        self, gradients: Arrays, out: Arrays | None = None, *, keys: Sequence[int] | None = None
+    ) -> "Future[None]":
+        """Do the same as :meth:`push_pull` in the background, in the order of the calls.
+
+        Leave the arrays alone until the future is done. With `keys`, all workers of a synchronous
+        job must submit in the same order.
+        """
+        self._check_usable()
+        return self._executor.submit(self.push_pull, gradients, out, keys=keys)
+
+    def pull(self, out: Arrays, *, keys: Sequence[int] | None = None) -> None:
+        """Put the present parameters into `out`, without a step. Raises as :meth:`push_pull`."""
+        self._check("out", out, keys, writeable=True)
+        self._exchange(Kind.PULL, out, out, keys)
+
+    def counts(self) -> dict[str, int]:
+        """Return the servers' counts for the job, over all workers, in chunks.
+
+        ``updates`` counts steps and ``late`` gradients that came after a quorum. ``stale`` sums up
+        by how many updates gradients were behind, and ``most_stale`` is the largest of these
+        numbers. Raises ServerLost, or the error that has ended the job.
+        """
+        with self._exchanging:
+            self._check_usable()
+            connections = self._connections
+            found = [
+                connections.ask(each, {"counts": True}, "counts") for each in connections.servers
+            ]
+        totals = {name: sum(each[name] for each in found) for name in found[0]}
+        return {**totals, "most_stale": max(each["most_stale"] for each in found)}
+
+    @property
+    def bytes_moved(self) -> int:
+        """Return the bytes sent and received so far, including headers."""
+        return int(self._library.client_bytes(self._client)) if self._client else 0
+
+    def close(self) -> None:
+        """Leave the job, and end the exchanges under way here. May be called twice.
+
+        In a forked child this does nothing: the connection belongs to the parent.
+        """
+        if not self._owner.here:
+            return
+        self._closing.set()
+        self._executor.shutdown(cancel_futures=True)
+        with self._exchanging:
+            if not self._client:
+                return
+            self._connections.close(goodbye=self._broken is None)
+            self._library.client_free(self._client)
+            self._client = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _begin(self, initial: Arrays | None) -> None:
+        """Send the initial values if this is rank 0, and wait until all servers have them."""
+        if self.rank == 0 and self._optimizes:
+            if initial is not None:
+                self._exchange(Kind.INIT, initial, initial, None)
+            self._connections.tell_all({"initialised": True})
+        self._connections.await_ready()
+
+    def _exchange(
+        self, kind: int, gradients: Arrays, out: Arrays, keys: Sequence[int] | None
+    ) -> None:
+        with self._exchanging:
+            self._check_usable()
+            count = len(self._sizes)
+            numbers = range(count) if keys is None else keys
+            source, target = (ctypes.c_void_p * count)(), (ctypes.c_void_p * count)()
+            wanted = np.zeros(count, np.bool_)
+            for key, gradient, result in zip(numbers, gradients, out, strict=True):
+                source[key], target[key] = native.address(gradient), native.address(result)
+                wanted[key] = True
+            try:
+                self._library.client_begin(
+                    self._client, kind, source, target, native.address(wanted), float(self.lr)
+                )
+                self._finish()
+            except BaseException as problem:
+                self._broken = (
+                    problem
+                    if isinstance(problem, Exception)
+                    else ParameterServerError("an exchange was interrupted")
+                )
+                raise
+
+    def _finish(self) -> None:
+        moved, since = -1, time.monotonic()
+        while True:
+            outcome = self._library.client_exchange(self._client, _SLICE_MS)
+            if outcome == Outcome.DONE:
+                return
+            if outcome != Outcome.AGAIN:
+                raise self._failure(outcome)
+            if self._closing.is_set():
+                raise ClientClosed("the client was closed while an exchange was under way")
+            if (now := self.bytes_moved) != moved:
+                moved, since = now, time.monotonic()
+            elif time.monotonic() - since > self._timeout:
+                raise ServerLost(
+                    f"the parameter servers at {self._connections.names} have sent nothing for "
+                    f"{self._timeout:g} s: are they running?"
+                )
+
+    def _failure(self, outcome: int) -> Exception:
+        which = int(self._library.client_which(self._client))
+        server = which if outcome == Outcome.TOLD else self._connections.server_of_core[which]
+        if why := self._connections.told(server):
+            return why
+        name = self._connections.addresses[server]
+        if outcome == Outcome.REFUSED:
+            number = int(self._library.client_why(self._client)) % len(VIOLATIONS)
+            rule = VIOLATIONS[Violation(number)]
+            return ParameterServerError(f"the parameter server at {name} refused a frame: {rule}")
+        if outcome == Outcome.CONFUSED:
+            return ParameterServerError(
+                f"the parameter server at {name} has sent an answer to another request: connect again"
+            )
+        return ServerLost(
+            f"the parameter server at {name} has closed the connection: is it still running?"
+        )
+
+    def _check_usable(self) -> None:
+        self._owner.check("the client", ClientClosed)
+        if self._closing.is_set() or not self._client:
+            raise ClientClosed("the client is closed: connect again")
+        if self._broken:
+            raise ParameterServerError(
+                f"the client cannot be used after an error, so close it and connect again: {self._broken}"
+            ) from self._broken
+
+    def _check(
+        self, what: str, arrays: Arrays, keys: Sequence[int] | None, *, writeable: bool = False
+    ) -> None:
+        numbers = range(len(self._sizes)) if keys is None else keys
+        if keys is not None and (
+            len(set(keys)) != len(keys) or not all(0 <= key < len(self._sizes) for key in keys)
+        ):
+            raise UsageError(
+                f"keys {list(keys)}: give numbers from 0 to {len(self._sizes) - 1}, each once"
+            )
+        _check_arrays(what, arrays, self._names, self._sizes, numbers, writeable=writeable)
+
+
+def _check_arrays(
+    what: str,
+    arrays: Arrays,
+    names: Sequence[str],
+    sizes: Sequence[int],
+    numbers: Sequence[int],
+    *,
+    writeable: bool = False,
+) -> None:
+    if len(arrays) != len(numbers):
+        raise UsageError(f"{what}: {len(arrays)} arrays for {len(numbers)} keys: give one for each")
+    for array, key in zip(arrays, numbers, strict=True):
+        fits = (
+            isinstance(array, np.ndarray)
+            and array.dtype == np.float32
+            and array.size == sizes[key]
+            and array.flags.c_contiguous
+            and (array.flags.writeable or not writeable)
+        )
+        if not fits:
+            raise UsageError(
+                f"{what}: key {names[key]} needs a C-contiguous{' writeable' * writeable} float32 array "
+                f"of {sizes[key]} elements, not {_describe(array)}"
+            )
+
+
+def _describe(array: object) -> str:
+    if not isinstance(array, np.ndarray):
+        return type(array).__name__
+    layout = "" if array.flags.c_contiguous else ", not contiguous"
+    return f"{array.dtype} of {array.size}{layout}{'' if array.flags.writeable else ', read-only'}"

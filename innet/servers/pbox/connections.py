@@ -1,0 +1,224 @@
+"""A worker's connections: one to the control side of every server, one to every core."""
+
+import contextlib
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from innet.errors import InnetError, ParameterServerError, ServerLost
+from innet.servers.pbox import messages, native
+from innet.servers.pbox.cores import parse_address
+from innet.servers.pbox.messages import Malformed, Registration
+from innet.servers.pbox.placement import FLOAT_BYTES, Placement, place
+from innet.servers.pbox.protocol import HEADER, MAGIC, Kind
+
+_RETRY_S = 0.1
+_REASON_WITHIN_S = 2.0
+_NOTICED_WITHIN_S = 3.0
+
+
+@dataclass(frozen=True)
+class CoreConnection:
+    """The connection to one core, and the positions of its chunks: an array of ``PIECE``."""
+
+    sock: socket.socket
+    pieces: np.ndarray
+
+
+class Connections:
+    """All connections of a worker."""
+
+    def __init__(self, addresses: Sequence[str], timeout: float) -> None:
+        self.addresses = list(addresses)
+        self.controls: list[socket.socket] = []
+        self.cores: list[socket.socket] = []
+        self.server_of_core: list[int] = []
+        self._timeout = timeout
+
+    @property
+    def servers(self) -> range:
+        """Return the servers' numbers."""
+        return range(len(self.addresses))
+
+    @property
+    def names(self) -> str:
+        """Return all servers' addresses, for a message."""
+        return ", ".join(self.addresses)
+
+    def open_control(self, server: int) -> None:
+        """Connect to a server, which may start within the timeout. Raises ServerLost."""
+        address = self.addresses[server]
+        host, port = parse_address(address, "address")
+        deadline = time.monotonic() + self._timeout
+        while True:
+            try:
+                sock = socket.create_connection((host, port), max(0.1, deadline - time.monotonic()))
+                break
+            except OSError as why:
+                if time.monotonic() + _RETRY_S > deadline:
+                    raise ServerLost(
+                        f"no parameter server answers at {address} within {self._timeout:g} s: {why}"
+                    ) from None
+                time.sleep(_RETRY_S)
+        sock.settimeout(self._timeout)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self.controls.append(sock)
+
+    def open_core(self, server: int, where: Sequence[Any], hello: bytes) -> None:
+        """Connect to a core and send the HELLO. Raises ServerLost."""
+        host = where[0] or self.controls[server].getpeername()[0]
+        try:
+            sock = socket.create_connection((str(host), int(where[1])), self._timeout)
+            self.cores.append(sock)
+            self.server_of_core.append(server)
+            sock.sendall(hello)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setblocking(False)
+        except OSError as why:
+            raise self.told(server) or ServerLost(
+                f"a core of the parameter server at {self.addresses[server]}, at {host}:{where[1]}, "
+                f"does not answer: {why}"
+            ) from None
+
+    def tell(self, server: int, message: Mapping[str, Any]) -> None:
+        """Send a server a message. Raises the error that the server has sent, or ServerLost."""
+        try:
+            self.controls[server].settimeout(self._timeout)
+            messages.send(self.controls[server], message)
+        except OSError as why:
+            raise self.told(server) or ServerLost(
+                f"the connection to the parameter server at {self.addresses[server]} broke: {why}"
+            ) from None
+
+    def tell_all(self, message: Mapping[str, Any]) -> None:
+        """Send all servers a message. Raises the error that a server has sent, or ServerLost."""
+        for server in self.servers:
+            self.tell(server, message)
+
+    def ask(self, server: int, message: Mapping[str, Any], answer: str) -> Any:
+        """Send a server a request. Return the reply's value under the name `answer`.
+
+        Raises the error that the server has sent, or ServerLost.
+        """
+        self.tell(server, message)
+        return self.hear(server)[answer]
+
+    def hear(self, server: int, within: float | None = None) -> dict[str, Any]:
+        """Return a server's next message. Raises the error that it contains, or ServerLost."""
+        address = self.addresses[server]
+        try:
+            self.controls[server].settimeout(within or self._timeout)
+            message = messages.receive(self.controls[server], messages.MOST_ANSWER_BYTES)
+        except TimeoutError:
+            raise ServerLost(
+                f"the parameter server at {address} does not answer: is it overloaded?"
+            ) from None
+        except (OSError, Malformed) as why:
+            raise ServerLost(
+                f"the connection to the parameter server at {address} broke: {why}"
+            ) from None
+        if message is None:
+            raise ServerLost(
+                f"the parameter server at {address} has closed the connection: is it still running?"
+            )
+        if "error" in message:
+            raise messages.raised(message)
+        return message
+
+    def await_ready(self) -> None:
+        """Wait until all servers have the initial parameters."""
+        for server in self.servers:
+            self.hear(server)
+
+    def told(self, server: int) -> InnetError | None:
+        """Return the error with which a server has ended the job, or None if it sends none in time.
+
+        An error that another server has sent counts as well.
+        """
+        for each in [server, *(other for other in self.servers if other != server)]:
+            within = _REASON_WITHIN_S if each == server else 0.01
+            try:
+                self.hear(each, within)
+            except ServerLost:
+                continue
+            except InnetError as why:
+                return why
+        return None
+
+    def close(self, *, goodbye: bool) -> None:
+        """Hang up; with `goodbye`, tell the servers first that it is on purpose.
+
+        Then wait up to 3 s until the servers have closed their side. From then on the rank has left
+        the job, and if it was the last one, the job's name is free.
+        """
+        if goodbye:
+            with contextlib.suppress(InnetError):
+                self.tell_all({"goodbye": True})
+        for sock in self.cores:
+            sock.close()
+        for sock in self.controls:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_WR)
+        deadline = time.monotonic() + _NOTICED_WITHIN_S
+        for sock in self.controls:
+            with contextlib.suppress(OSError):
+                while (left := deadline - time.monotonic()) > 0:
+                    sock.settimeout(left)
+                    if not sock.recv(1 << 12):
+                        break
+            sock.close()
+
+
+def open_connections(
+    addresses: Sequence[str], registration: Registration, timeout: float
+) -> tuple[Connections, list[CoreConnection]]:
+    """Register with all servers and connect to all their cores.
+
+    Raises the error that a server answers with, and ServerLost.
+    """
+    connections = Connections(addresses, timeout)
+    try:
+        endpoints = [_greet(connections, server) for server in connections.servers]
+        complete = replace(registration, cores=tuple(map(len, endpoints)))
+        complete.check()
+        placement = place(complete.sizes, complete.cores, complete.chunk_bytes)
+        for server in connections.servers:
+            connections.tell(server, replace(complete, server=server).message())
+            answer = connections.hear(server)
+            for key, where in zip(answer["keys"], endpoints[server], strict=True):
+                content = bytes.fromhex(key)
+                hello = HEADER.pack(
+                    MAGIC, Kind.HELLO, complete.rank, len(content), int(answer["job"]), 0.0
+                )
+                connections.open_core(server, where, hello + content)
+    except BaseException as why:
+        connections.close(goodbye=False)
+        if isinstance(why, (KeyError, TypeError, ValueError)):
+            raise ParameterServerError(
+                f"an answer of {connections.names} is not PBox's: are these addresses "
+                "of `innet pbox serve`?"
+            ) from why
+        raise
+    return connections, [
+        CoreConnection(sock, _pieces(placement, core))
+        for core, sock in enumerate(connections.cores)
+    ]
+
+
+def _greet(connections: Connections, server: int) -> list[Any]:
+    connections.open_control(server)
+    cores = connections.ask(server, {"pbox": messages.VERSION}, "cores")
+    return [[str(host), int(port)] for host, port in cores]
+
+
+def _pieces(placement: Placement, core: int) -> np.ndarray:
+    chunks = placement.of_core(core)
+    pieces = np.empty(len(chunks), native.PIECE)
+    pieces["key"] = placement.key[chunks]
+    pieces["offset"] = placement.offset[chunks] * FLOAT_BYTES
+    pieces["bytes"] = placement.length[chunks] * FLOAT_BYTES
+    return pieces

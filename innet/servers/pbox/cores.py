@@ -1,0 +1,102 @@
+"""The cores of a server: threads that run the C code, and the events that they report."""
+
+import ctypes
+import os
+import socket
+import threading
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from innet.errors import NoCapacity, UsageError
+from innet.servers.pbox import native
+
+
+class Core:
+    """A core of the server: a thread, a port, and its chunks of all jobs."""
+
+    def __init__(self, listener: socket.socket, events: int, cpu: int | None) -> None:
+        self._library = native.library()
+        self._listener = listener
+        self._cpu = cpu
+        self.port: int = listener.getsockname()[1]
+        self._core = self._library.core_new(listener.fileno(), events)
+        if not self._core:
+            raise NoCapacity("too many open files for another core: raise the limit (`ulimit -n`)")
+        self._counts = np.ctypeslib.as_array(
+            ctypes.cast(self._library.core_counts(self._core), ctypes.POINTER(ctypes.c_uint64)),
+            (native.CORE_COUNTS.itemsize // 8,),
+        )
+        self._thread = threading.Thread(target=self._run, name=f"pbox core {self.port}")
+        self._thread.start()
+
+    def counts(self) -> np.void:
+        """Return a snapshot of the ``CORE_COUNTS``."""
+        moment: np.void = self._counts.copy().view(native.CORE_COUNTS)[0]
+        return moment
+
+    def add(self, job: int) -> None:
+        """Hand over a job that ``job_new`` has made; the core frees it."""
+        self._library.core_add(self._core, job)
+
+    def remove(self, number: int) -> None:
+        """End a job. The core reports REMOVED once it has freed the job."""
+        self._library.core_remove(self._core, number)
+
+    def close(self) -> None:
+        """End all jobs and the thread."""
+        self._library.core_stop(self._core)
+        self._thread.join()
+        self._counts = self._counts.copy()
+        self._library.core_free(self._core)
+        self._listener.close()
+
+    def _run(self) -> None:
+        if self._cpu is not None:
+            os.sched_setaffinity(0, {self._cpu})  # of this thread only
+        self._library.core_run(self._core)
+
+
+class Events(threading.Thread):
+    """A thread that reads the cores' events and calls `heard` with one ``EVENT`` after the other."""
+
+    def __init__(self, heard: Callable[[np.void], None]) -> None:
+        super().__init__(name="pbox events")
+        self._heard = heard
+        self._from, self.into = os.pipe()
+        os.set_blocking(self.into, False)
+        self.start()
+
+    def run(self) -> None:
+        """Read events until the cores' end of the pipe is closed."""
+        while data := os.read(self._from, native.EVENT.itemsize):
+            self._heard(np.frombuffer(data, native.EVENT)[0])
+        os.close(self._from)
+
+    def close(self) -> None:
+        """Close the pipe and end the thread. Call it after the last core was closed."""
+        os.close(self.into)
+        self.join()
+
+
+def listen(host: str, port: int, setting: str) -> socket.socket:
+    """Return a listening TCP socket. Raises UsageError that names `setting`, the caller's option."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=512)
+    except OSError as why:
+        raise UsageError(f"{setting}: cannot listen at {host}:{port}: {why.strerror}") from None
+
+
+def parse_address(address: str, setting: str) -> tuple[str, int]:
+    """Return the host and the port of ``HOST:PORT``. Raises UsageError."""
+    host, _, port = address.rpartition(":")
+    if not (host and port.isdecimal() and int(port) < 1 << 16):
+        raise UsageError(f"{setting} {address!r} is not HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+def usable_cpus(count: int) -> Sequence[int]:
+    """Return a CPU for each of `count` cores, in turn."""
+    cpus = sorted(os.sched_getaffinity(0))
+    return [cpus[core % len(cpus)] for core in range(count)]

@@ -1,0 +1,250 @@
+/* The event loop of a core. */
+
+#include "core.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { TICK_MS = 200, READS = 2 * BATCH };
+
+static u64 clock_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (u64)now.tv_sec * 1000000000 + (u64)now.tv_nsec;
+}
+
+static void hang_up(struct core *core, struct connection *c)
+{
+    close(c->socket);
+    core->connection[c->slot] = core->connection[--core->connections];
+    core->connection[c->slot]->slot = c->slot;
+    core->counts.connections = core->connections;
+    if (c->job)
+        give_up_on(core, c->job, c->rank);
+    free(c->replies);
+    free(c);
+}
+
+/* Listens, but not while the process can open no more sockets. */
+static void hear(struct core *core)
+{
+    struct epoll_event event = {.events = core->full ? 0 : EPOLLIN, .data.ptr = &core->listener};
+    epoll_ctl(core->epoll, EPOLL_CTL_MOD, core->listener, &event);
+}
+
+static void welcome(struct core *core)
+{
+    int socket = accept4(core->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (socket < 0) {
+        core->full = errno == EMFILE || errno == ENFILE;
+        hear(core);
+        return;
+    }
+    struct connection *c = core->connections < MOST_CONNECTIONS ? calloc(1, sizeof *c) : NULL;
+    if (!c) {
+        core->counts.refused++;
+        close(socket);
+        return;
+    }
+    int on = 1, dead_after_ms = 30000;
+    setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &dead_after_ms, sizeof dead_after_ms);
+    c->socket = socket;
+    c->slot = core->connections;
+    c->since = core->now;
+    core->connection[core->connections++] = c;
+    core->counts.connections = core->connections;
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
+    epoll_ctl(core->epoll, EPOLL_CTL_ADD, socket, &event);
+}
+
+static void remove_job(struct core *core, u64 id)
+{
+    struct job **at = &core->jobs;
+    while (*at && (*at)->id != id)
+        at = &(*at)->next;
+    struct job *job = *at;
+    if (!job)
+        return;
+    *at = job->next;
+    job->failed = true;
+    for (u32 rank = 0; rank < job->workers; rank++)
+        if (job->seat[rank]) {
+            job->seat[rank]->job = NULL;
+            doom(core, job->seat[rank]);
+        }
+    tell(core, job, EVENT_REMOVED, 0, 0);
+    job_free(job);
+}
+
+static void carry_out_orders(struct core *core)
+{
+    struct order *taken = atomic_exchange(&core->orders, NULL), *in_order = NULL;
+    while (taken) {
+        struct order *next = taken->next;
+        taken->next = in_order;
+        in_order = taken;
+        taken = next;
+    }
+    while (in_order) {
+        struct order *order = in_order;
+        in_order = order->next;
+        core->counts.orders++;
+        if (order->stop)
+            core->stopped = true;
+        else if (order->job) {
+            order->job->next = core->jobs;
+            core->jobs = order->job;
+        } else
+            remove_job(core, order->id);
+        free(order);
+    }
+}
+
+/* Reads a bounded number of times, so that the other connections are served as well. */
+static void serve(struct core *core, struct connection *c)
+{
+    for (u32 i = 0; i < READS && !c->dead; i++) {
+        enum moved moved = take(c->socket, &c->in, &core->counts.bytes_in);
+        if (moved == CLOSED)
+            doom(core, c);
+        if (moved != MOVED)
+            break;
+        while (!c->dead && c->in.left == 0) {
+            if (c->in.busy) {
+                c->in.busy = false;
+                if (!end_frame(core, c))
+                    break;
+            }
+            if (c->in.have < sizeof c->in.next)
+                break;
+            c->in.now = c->in.next;
+            c->in.have = 0;
+            if (c->in.now.kind == KIND_HELLO)
+                carry_out_orders(core); /* the job was ordered before its worker knew of it */
+            c->in.busy = begin_frame(core, c);
+        }
+    }
+    if (c->owed && !c->dead)
+        flush(core, c);
+}
+
+static void tick(struct core *core)
+{
+    core->ticked = core->now;
+    for (u32 i = core->connections; i-- > 0;) {
+        struct connection *c = core->connection[i];
+        if (!c->job && core->now - c->since > HELLO_WITHIN_S * 1000000000ULL)
+            refuse(core, c, BAD_SLOW);
+    }
+    if (core->full) {
+        core->full = false;
+        hear(core);
+    }
+    for (struct job *job = core->jobs; job; job = job->next)
+        look_for_silent(core, job);
+}
+
+struct core *core_new(int listener, int events)
+{
+    struct core *core = calloc(1, sizeof *core);
+    if (!core)
+        return NULL;
+    core->listener = listener;
+    core->events = events;
+    core->epoll = epoll_create1(EPOLL_CLOEXEC);
+    core->waker = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    struct epoll_event listen = {.events = EPOLLIN, .data.ptr = &core->listener};
+    struct epoll_event waker = {.events = EPOLLIN, .data.ptr = &core->waker};
+    if (core->epoll < 0 || core->waker < 0
+        || epoll_ctl(core->epoll, EPOLL_CTL_ADD, listener, &listen)
+        || epoll_ctl(core->epoll, EPOLL_CTL_ADD, core->waker, &waker)) {
+        free(core);
+        return NULL;
+    }
+    return core;
+}
+
+/* Queues an order. Any thread may call this. The core carries orders out in their order. */
+static bool order(struct core *core, struct order content)
+{
+    struct order *order = malloc(sizeof *order);
+    if (!order)
+        return false;
+    *order = content;
+    order->next = atomic_load(&core->orders);
+    while (!atomic_compare_exchange_weak(&core->orders, &order->next, order))
+        ;
+    u64 one = 1;
+    ssize_t written = write(core->waker, &one, sizeof one);
+    (void)written;
+    return true;
+}
+
+bool core_add(struct core *core, struct job *job)
+{
+    return order(core, (struct order){.job = job});
+}
+
+bool core_remove(struct core *core, u64 job) { return order(core, (struct order){.id = job}); }
+
+bool core_stop(struct core *core) { return order(core, (struct order){.stop = true}); }
+
+const struct core_counts *core_counts(const struct core *core) { return &core->counts; }
+
+/* Runs until it is told to stop, and then frees all jobs. */
+void core_run(struct core *core)
+{
+    struct epoll_event ready[64];
+    while (!core->stopped) {
+        int count = epoll_wait(core->epoll, ready, 64, TICK_MS);
+        core->now = clock_ns();
+        for (int i = 0; i < count; i++) {
+            void *what = ready[i].data.ptr;
+            if (what == &core->listener) {
+                welcome(core);
+            } else if (what == &core->waker) {
+                u64 count;
+                ssize_t got = read(core->waker, &count, sizeof count);
+                (void)got;
+            } else {
+                struct connection *c = what;
+                if (ready[i].events & EPOLLOUT && !c->dead)
+                    flush(core, c);
+                if (ready[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR) && !c->dead)
+                    serve(core, c);
+            }
+        }
+        carry_out_orders(core);
+        if (core->now - core->ticked > TICK_MS * 1000000ULL)
+            tick(core);
+        if (core->doomed) { /* last: `ready` may name a connection that an earlier one has doomed */
+            core->doomed = false;
+            for (u32 i = core->connections; i-- > 0;)
+                if (core->connection[i]->dead)
+                    hang_up(core, core->connection[i]);
+        }
+        core->counts.busy_ns += clock_ns() - core->now;
+    }
+    while (core->connections)
+        hang_up(core, core->connection[core->connections - 1]);
+    while (core->jobs)
+        remove_job(core, core->jobs->id);
+}
+
+/* Call it after core_run() has returned. The listener belongs to the caller. */
+void core_free(struct core *core)
+{
+    close(core->epoll);
+    close(core->waker);
+    free(core);
+}

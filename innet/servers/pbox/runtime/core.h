@@ -1,0 +1,80 @@
+/* One core of the server: a thread with an epoll loop, a listening socket, and jobs of its own. Other
+ * threads send it orders. It reports events through a pipe.
+ *
+ * The files call each other in this order: core.c (the event loop), pushes.c (frames), reports.c, job.c,
+ * optimizers.c. */
+
+#ifndef INNET_PBOX_CORE_H
+#define INNET_PBOX_CORE_H
+
+#include "job.h"
+#include "stream.h"
+
+enum { MOST_CONNECTIONS = 4096, HELLO_WITHIN_S = 5 };
+
+/* An event about a job, and a worker if it is about one. `kind` is an enum core_event. `rule` is the enum
+ * violation of a worker that has broken a rule. */
+struct event {
+    u64 job;
+    u32 kind, rank, rule, zero;
+};
+
+/* A chunk that is to be sent to a worker. It is bare, without its values, if it only confirms that the
+ * chunk was stored. */
+struct reply {
+    u64 step;
+    u32 chunk;
+    bool bare;
+};
+
+struct connection {
+    int socket;
+    u32 slot;        /* its index in the core's list */
+    struct job *job; /* NULL before the HELLO */
+    u32 rank;
+    u8 key[KEY_BYTES];
+    struct inlet in;
+    struct reply *replies; /* a ring buffer */
+    u32 first, owed, room, sent;
+    bool blocked, dead;
+    u64 since;
+};
+
+/* The core writes these while Python reads them. */
+struct core_counts {
+    u64 connections, bytes_in, bytes_out, chunks, updates, refused, orders, busy_ns;
+};
+
+struct order {
+    u64 id; /* of the job to remove, if `job` is NULL */
+    struct job *job;
+    bool stop;
+    struct order *next;
+};
+
+struct core {
+    int listener, epoll, waker, events;
+    _Atomic(struct order *) orders;
+    struct job *jobs;
+    struct connection *connection[MOST_CONNECTIONS];
+    u32 connections;
+    u64 now, ticked;
+    bool stopped, doomed, full; /* a connection must go; no more can be accepted for now */
+    struct core_counts counts;
+};
+
+/* Marks a connection. It is closed when nothing can refer to it any more. */
+static inline void doom(struct core *core, struct connection *c) { c->dead = core->doomed = true; }
+
+/* reports.c */
+void tell(struct core *core, const struct job *job, enum core_event kind, u32 rank, u32 rule);
+void refuse(struct core *core, struct connection *c, enum violation rule);
+
+/* pushes.c: the handling of frames. The first two return false if the connection was refused. */
+bool begin_frame(struct core *core, struct connection *c);
+bool end_frame(struct core *core, struct connection *c);
+void flush(struct core *core, struct connection *c);
+void give_up_on(struct core *core, struct job *job, u32 rank);
+void look_for_silent(struct core *core, struct job *job);
+
+#endif

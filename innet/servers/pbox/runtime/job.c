@@ -1,0 +1,77 @@
+#include "core.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { ALIGNED = 16 }; /* floats, one cache line */
+
+static u64 padded(u32 length) { return ((u64)length + ALIGNED - 1) / ALIGNED * ALIGNED; }
+
+static u64 arrays(u32 workers, u32 rule) { return 1 + state_count(rule) + workers; }
+
+u64 job_bytes(u32 workers, u32 rule, u32 chunks, const u32 *lengths)
+{
+    u64 floats = 0;
+    for (u32 i = 0; i < chunks; i++)
+        floats += padded(lengths[i]);
+    u64 table = sizeof(struct chunk) + workers * 2 * sizeof(struct reply);
+    return floats * arrays(workers, rule) * sizeof(float) + chunks * table;
+}
+
+/* The pages are mapped here, but the core that owns them touches them first. So they lie in its NUMA
+ * domain. Returns NULL if there is no memory. */
+struct job *job_new(u64 id, u32 workers, u32 quorum, bool asynchronous, bool mean,
+                    const struct optimizer *optimizer, double patience_s, u32 chunks,
+                    const u32 *lengths, const u8 *keys, struct job_counts *counts)
+{
+    struct job *job = calloc(1, sizeof *job);
+    if (!job)
+        return NULL;
+    *job = (struct job){
+        .id = id,
+        .workers = workers,
+        .quorum = quorum,
+        .asynchronous = asynchronous,
+        .mean = mean,
+        .optimizer = *optimizer,
+        .patience = (u64)(patience_s * 1e9),
+        .chunks = chunks,
+        .counts = counts,
+    };
+    job->chunk = calloc(chunks + 1, sizeof *job->chunk);
+    job->keys = malloc(workers * sizeof *job->keys);
+    job->gone = calloc(workers, sizeof *job->gone);
+    job->seat = calloc(workers, sizeof *job->seat);
+    if (job->chunk)
+        for (u32 i = 0; i < chunks; i++) {
+            job->chunk[i].offset = job->floats;
+            job->chunk[i].length = lengths[i];
+            job->floats += padded(lengths[i]);
+        }
+    job->mapped_bytes = job->floats * arrays(workers, optimizer->rule) * sizeof(float) + 1;
+    void *memory =
+        mmap(NULL, job->mapped_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    job->memory = memory == MAP_FAILED ? NULL : memory;
+    if (!job->chunk || !job->keys || !job->gone || !job->seat || !job->memory) {
+        job_free(job);
+        return NULL;
+    }
+    memcpy(job->keys, keys, workers * sizeof *job->keys);
+    job->parameters = job->memory;
+    for (u32 i = 0; i < state_count(optimizer->rule); i++)
+        job->state[i] = job->memory + (1 + i) * job->floats;
+    job->pushed = job->memory + (1 + state_count(optimizer->rule)) * job->floats;
+    return job;
+}
+
+void job_free(struct job *job)
+{
+    if (job->memory)
+        munmap(job->memory, job->mapped_bytes);
+    free(job->chunk);
+    free(job->keys);
+    free(job->gone);
+    free(job->seat);
+    free(job);
+}

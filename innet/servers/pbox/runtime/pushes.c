@@ -1,0 +1,287 @@
+/* The handling of frames. A job collects gradients and updates a chunk with the last one of a step. */
+
+#include "core.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+static void owe(struct connection *c, u32 chunk, bool bare)
+{
+    c->replies[(c->first + c->owed++) % c->room] =
+        (struct reply){.step = c->job->chunk[chunk].step, .chunk = chunk, .bare = bare};
+}
+
+/* Returns where a reply is sent from. In an asynchronous job or one with a quorum, the chunk may change
+ * before the reply is out. Then it is sent from the worker's own landing place, whose gradient has been
+ * used. */
+static const float *source(const struct job *job, u32 rank, const struct chunk *chunk)
+{
+    bool steady = !job->asynchronous && job->quorum == job->workers;
+    return steady ? job->parameters + chunk->offset : landing(job, rank, chunk);
+}
+
+static void answer(struct connection *c, u32 number)
+{
+    struct job *job = c->job;
+    const struct chunk *chunk = job->chunk + number;
+    const float *from = source(job, c->rank, chunk);
+    if (from != job->parameters + chunk->offset)
+        memcpy((void *)from, job->parameters + chunk->offset, chunk->length * sizeof *from);
+    owe(c, number, false);
+}
+
+static void apply(struct core *core, struct job *job, struct chunk *chunk,
+                  const float *const *pushed, u32 count, double rate)
+{
+    float *state[2];
+    for (u32 i = 0; i < 2; i++)
+        state[i] = job->state[i] ? job->state[i] + chunk->offset : NULL;
+    update(&job->optimizer, job->parameters + chunk->offset, state[0], state[1], pushed, count,
+           job->mean ? count : 1, chunk->length, chunk->step + 1, rate);
+    chunk->step++;
+    core->counts.updates++;
+    job->counts->updates++;
+}
+
+static void push_at_once(struct core *core, struct connection *c)
+{
+    struct job *job = c->job;
+    struct chunk *chunk = job->chunk + c->in.now.chunk;
+    u64 staleness = chunk->step - c->in.now.step;
+    job->counts->stale += staleness;
+    if (staleness > job->counts->most_stale)
+        job->counts->most_stale = staleness;
+    const float *mine = landing(job, c->rank, chunk);
+    apply(core, job, chunk, &mine, 1, c->in.now.rate);
+    answer(c, c->in.now.chunk);
+}
+
+/* Returns whether the quorum can still be reached: workers that are present and have not pushed may still
+ * do so. */
+static bool can_be_complete(const struct job *job, const struct chunk *chunk)
+{
+    u32 lost = 0;
+    for (u32 rank = 0; rank < job->workers; rank++)
+        lost += job->gone[rank] && !has_pushed(chunk, rank);
+    return job->workers - lost >= job->quorum;
+}
+
+static u32 first_lost(const struct job *job, const struct chunk *chunk)
+{
+    u32 rank = 0;
+    while (rank + 1 < job->workers && !(job->gone[rank] && !has_pushed(chunk, rank)))
+        rank++;
+    return rank;
+}
+
+static void miss(struct core *core, struct job *job, const struct chunk *chunk)
+{
+    job->failed = true;
+    tell(core, job, EVENT_MISSED, first_lost(job, chunk), 0);
+}
+
+static void push_and_wait(struct core *core, struct connection *c)
+{
+    struct job *job = c->job;
+    struct chunk *chunk = job->chunk + c->in.now.chunk;
+    if (c->in.now.step < chunk->step) { /* the quorum was faster; begin_frame allows it */
+        job->counts->late++;
+        answer(c, c->in.now.chunk);
+        return;
+    }
+    if (chunk->arrived == 0) {
+        chunk->since = core->now;
+        chunk->rate = c->in.now.rate;
+        job->waiting++;
+    } else if (chunk->rate != c->in.now.rate) {
+        refuse(core, c, BAD_RATES);
+        return;
+    }
+    chunk->arrived++;
+    chunk->pushed[c->rank / 64] |= 1ULL << c->rank % 64;
+    if (chunk->arrived < job->quorum) {
+        if (job->gone_count && !can_be_complete(job, chunk))
+            miss(core, job, chunk);
+        return;
+    }
+    const float *pushed[MOST_WORKERS];
+    u32 count = 0;
+    for (u32 rank = 0; rank < job->workers; rank++)
+        if (has_pushed(chunk, rank))
+            pushed[count++] = landing(job, rank, chunk);
+    apply(core, job, chunk, pushed, count, c->in.now.rate);
+    for (u32 rank = 0; rank < job->workers; rank++)
+        if (has_pushed(chunk, rank) && job->seat[rank]) {
+            answer(job->seat[rank], c->in.now.chunk);
+            if (job->seat[rank] != c)
+                flush(core, job->seat[rank]);
+        }
+    memset(chunk->pushed, 0, sizeof chunk->pushed);
+    chunk->arrived = 0;
+    job->waiting--;
+}
+
+static struct job *find(struct core *core, u64 id)
+{
+    struct job *job = core->jobs;
+    while (job && job->id != id)
+        job = job->next;
+    return job;
+}
+
+static bool equal(const u8 *a, const u8 *b) /* takes the same time wherever they differ */
+{
+    u8 differs = 0;
+    for (u32 i = 0; i < KEY_BYTES; i++)
+        differs |= a[i] ^ b[i];
+    return !differs;
+}
+
+static bool reject(struct core *core, struct connection *c, enum violation rule)
+{
+    refuse(core, c, rule);
+    return false;
+}
+
+static bool sit_down(struct core *core, struct connection *c)
+{
+    u32 rank = c->in.now.chunk;
+    struct job *job = find(core, c->in.now.step);
+    if (!job || rank >= job->workers || !equal(c->key, job->keys[rank]))
+        return reject(core, c, BAD_KEY);
+    if (job->seat[rank] || job->gone[rank])
+        return reject(core, c, BAD_RANK);
+    c->room = 2 * job->chunks + 1; /* the replies it may be owed, and as many it waits for */
+    c->replies = calloc(c->room, sizeof *c->replies);
+    if (!c->replies)
+        return reject(core, c, BAD_CROWD);
+    c->job = job;
+    c->rank = rank;
+    job->seat[rank] = c;
+    return true;
+}
+
+/* Handles a complete header: chooses where the payload goes, or refuses the frame. */
+bool begin_frame(struct core *core, struct connection *c)
+{
+    const struct header *h = &c->in.now;
+    if (h->magic != MAGIC || h->zero[0] || h->zero[1] || h->zero[2])
+        return reject(core, c, BAD_MAGIC);
+    if ((h->kind == KIND_HELLO) != !c->job)
+        return reject(core, c, BAD_TIME);
+    if (h->kind == KIND_HELLO) {
+        if (h->bytes != KEY_BYTES)
+            return reject(core, c, BAD_SIZE);
+        c->in.into = c->key;
+        c->in.left = KEY_BYTES;
+        return true;
+    }
+    if (h->kind != KIND_PUSH && h->kind != KIND_PULL && h->kind != KIND_INIT)
+        return reject(core, c, BAD_KIND);
+    if (h->chunk >= c->job->chunks)
+        return reject(core, c, BAD_CHUNK);
+    struct chunk *chunk = c->job->chunk + h->chunk;
+    if (h->bytes != (h->kind == KIND_PULL ? 0 : chunk->length * sizeof(float)))
+        return reject(core, c, BAD_SIZE);
+    if (c->owed > c->job->chunks || has_pushed(chunk, c->rank))
+        return reject(core, c, BAD_TWICE);
+    bool behind = c->job->asynchronous || c->job->quorum < c->job->workers;
+    if (h->kind != KIND_PULL && (behind ? h->step > chunk->step : h->step != chunk->step))
+        return reject(core, c, BAD_STEP);
+    if (h->kind == KIND_PUSH && !(isfinite(h->rate) && h->rate >= 0))
+        return reject(core, c, BAD_RATE);
+    if (h->kind == KIND_INIT && (c->rank || chunk->step || c->job->optimizer.rule == RULE_NONE))
+        return reject(core, c, BAD_TIME);
+    float *into =
+        h->kind == KIND_INIT ? c->job->parameters + chunk->offset : landing(c->job, c->rank, chunk);
+    c->in.into = (u8 *)into;
+    c->in.left = h->bytes;
+    return true;
+}
+
+/* Handles a complete payload. */
+bool end_frame(struct core *core, struct connection *c)
+{
+    if (c->in.now.kind == KIND_HELLO)
+        return sit_down(core, c);
+    if (c->job->failed)
+        return true; /* the server tells its workers on the control connection */
+    core->counts.chunks++;
+    if (c->in.now.kind == KIND_PULL)
+        answer(c, c->in.now.chunk);
+    else if (c->in.now.kind == KIND_INIT)
+        owe(c, c->in.now.chunk, true);
+    else if (c->job->asynchronous)
+        push_at_once(core, c);
+    else
+        push_and_wait(core, c);
+    return true;
+}
+
+/* Sends the replies that are due to a worker, as far as the kernel takes them. */
+void flush(struct core *core, struct connection *c)
+{
+    bool was_blocked = c->blocked;
+    c->blocked = false;
+    while (c->owed && !c->blocked && !c->dead) {
+        struct frame frames[BATCH];
+        u32 count = c->owed < BATCH ? c->owed : BATCH, complete;
+        for (u32 i = 0; i < count; i++) {
+            const struct reply *reply = c->replies + (c->first + i) % c->room;
+            const struct chunk *chunk = c->job->chunk + reply->chunk;
+            frames[i].header = (struct header){
+                .magic = MAGIC,
+                .kind = KIND_RESULT,
+                .chunk = reply->chunk,
+                .bytes = reply->bare ? 0 : chunk->length * (u32)sizeof(float),
+                .step = reply->step,
+            };
+            frames[i].payload = source(c->job, c->rank, chunk);
+        }
+        enum moved moved =
+            give(c->socket, frames, count, &c->sent, &complete, &core->counts.bytes_out);
+        c->first = (c->first + complete) % c->room;
+        c->owed -= complete;
+        c->blocked = moved == BLOCKED;
+        if (moved == CLOSED)
+            doom(core, c);
+    }
+    if (c->blocked != was_blocked && !c->dead) {
+        struct epoll_event event = {.events = EPOLLIN | (c->blocked ? EPOLLOUT : 0), .data.ptr = c};
+        epoll_ctl(core->epoll, EPOLL_CTL_MOD, c->socket, &event);
+    }
+}
+
+/* Handles a worker's departure: a step that cannot be complete without it fails the job. */
+void give_up_on(struct core *core, struct job *job, u32 rank)
+{
+    job->gone[rank] = true;
+    job->gone_count++;
+    job->seat[rank] = NULL;
+    tell(core, job, EVENT_LEFT, rank, 0);
+    if (job->asynchronous || job->failed || !job->waiting)
+        return;
+    for (u32 i = 0; i < job->chunks && !job->failed; i++)
+        if (job->chunk[i].arrived && !can_be_complete(job, job->chunk + i))
+            miss(core, job, job->chunk + i);
+}
+
+/* Runs at every tick. Fails the job if a worker has kept the others waiting for too long. */
+void look_for_silent(struct core *core, struct job *job)
+{
+    if (!job->waiting || job->failed)
+        return;
+    for (u32 i = 0; i < job->chunks; i++) {
+        const struct chunk *chunk = job->chunk + i;
+        if (!chunk->arrived || core->now - chunk->since < job->patience)
+            continue;
+        u32 rank = 0;
+        while (rank + 1 < job->workers && (has_pushed(chunk, rank) || job->gone[rank]))
+            rank++;
+        job->failed = true;
+        tell(core, job, EVENT_SILENT, rank, 0);
+        return;
+    }
+}

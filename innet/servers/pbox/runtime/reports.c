@@ -1,0 +1,29 @@
+/* The reports of a core: events to Python, and refusals to a client. */
+
+#include "core.h"
+
+#include <unistd.h>
+
+void tell(struct core *core, const struct job *job, enum core_event kind, u32 rank, u32 rule)
+{
+    struct event event = {.job = job ? job->id : 0, .kind = kind, .rank = rank, .rule = rule};
+    /* The pipe has room: its reader is a thread that does nothing else, and a job has few events. */
+    ssize_t written = write(core->events, &event, sizeof event);
+    (void)written;
+}
+
+/* Sends the reason, as far as the kernel takes it at once, and hangs up. */
+void refuse(struct core *core, struct connection *c, enum violation rule)
+{
+    core->counts.refused++;
+    struct header reply = {.magic = MAGIC, .kind = KIND_REFUSAL, .chunk = rule};
+    if (!c->sent) { /* not in the middle of a frame */
+        ssize_t written = send(c->socket, &reply, sizeof reply, MSG_NOSIGNAL | MSG_DONTWAIT);
+        (void)written;
+    }
+    if (c->job && !c->job->failed) {
+        c->job->failed = !c->job->asynchronous;
+        tell(core, c->job, EVENT_BROKE, c->rank, rule);
+    }
+    doom(core, c);
+}

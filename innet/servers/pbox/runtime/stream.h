@@ -1,0 +1,80 @@
+/* Frames over a non-blocking TCP socket. Payloads are received and sent in place, without copies. The
+ * same system call reads the end of one payload and the next header. */
+
+#ifndef INNET_PBOX_STREAM_H
+#define INNET_PBOX_STREAM_H
+
+#include "pbox.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+enum moved { MOVED, BLOCKED, CLOSED };
+
+/* The receiving side. While `busy`, `now` is the frame whose payload is being received. `next` is the
+ * header being received. */
+struct inlet {
+    struct header now, next;
+    u32 have; /* bytes of `next` */
+    u32 left; /* bytes still to come at `into` */
+    u8 *into;
+    bool busy;
+};
+
+static inline enum moved take(int socket, struct inlet *in, u64 *bytes)
+{
+    struct iovec parts[2] = {{in->into, in->left},
+                             {(u8 *)&in->next + in->have, sizeof in->next - in->have}};
+    bool body = in->left > 0;
+    ssize_t got = readv(socket, parts + !body, 1 + body);
+    if (got <= 0)
+        return got < 0 && (errno == EAGAIN || errno == EINTR) ? BLOCKED : CLOSED;
+    *bytes += (u64)got;
+    u32 of_body = (u64)got < in->left ? (u32)got : in->left;
+    in->into += of_body;
+    in->left -= of_body;
+    in->have += (u32)got - of_body;
+    return MOVED;
+}
+
+struct frame {
+    struct header header;
+    const void *payload;
+};
+
+/* Sends as much of these frames as the kernel takes. `sent` bytes of the first one are already out. Sets
+ * `complete` to the number of frames that are now out, and updates `sent` for the next one. */
+static inline enum moved give(int socket, const struct frame *frames, u32 count, u32 *sent,
+                              u32 *complete, u64 *bytes)
+{
+    struct iovec parts[2 * BATCH];
+    struct msghdr message = {.msg_iov = parts};
+    u32 skip = *sent;
+    size_t total = 0;
+    for (u32 i = 0; i < count; i++) {
+        struct iovec pair[2] = {{(void *)&frames[i].header, sizeof frames[i].header},
+                                {(void *)frames[i].payload, frames[i].header.bytes}};
+        for (u32 j = 0; j < 2; j++) {
+            size_t past = skip < pair[j].iov_len ? skip : pair[j].iov_len;
+            skip -= (u32)past;
+            if (pair[j].iov_len == past)
+                continue;
+            parts[message.msg_iovlen++] =
+                (struct iovec){(u8 *)pair[j].iov_base + past, pair[j].iov_len - past};
+            total += pair[j].iov_len - past;
+        }
+    }
+    *complete = 0;
+    ssize_t gone = sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (gone < 0)
+        return errno == EAGAIN || errno == EINTR ? BLOCKED : CLOSED;
+    *bytes += (u64)gone;
+    u64 at = *sent + (u64)gone;
+    while (*complete < count && at >= sizeof(struct header) + frames[*complete].header.bytes)
+        at -= sizeof(struct header) + frames[(*complete)++].header.bytes;
+    *sent = (u32)at;
+    return (size_t)gone == total ? MOVED : BLOCKED;
+}
+
+#endif

@@ -1,0 +1,35 @@
+"""The switch of a rack server. It passes the switch's service address on to the parameters."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from p4.v1 import p4runtime_pb2 as p4rt
+
+from innet.rpc.status import Refusal
+from innet.servers.rack.native import Parameters
+from innet.switch.p4runtime.device import Device
+
+_SERVICE = "service"
+"""The aggregation program's table with the switch's own address, its only key."""
+
+
+class ServerDevice(Device):
+    """A :class:`Device` whose outgoing results pass through the parameters."""
+
+    def __init__(self, parameters: Parameters, *device: Any) -> None:
+        super().__init__(*device, egress_hook=parameters.egress_hook)
+        self._parameters = parameters
+
+    def write(
+        self, updates: Sequence[p4rt.Update], atomicity: p4rt.WriteRequest.Atomicity = 0
+    ) -> list[Refusal | None]:
+        """Write as :meth:`Device.write`, and pass on a new service address."""
+        results = super().write(updates, atomicity)
+        tables = self.config.p4info.tables if self.config else ()
+        service = {each.preamble.id for each in tables if each.preamble.alias == _SERVICE}
+        for update, refusal in zip(updates, results, strict=True):
+            entry = update.entity.table_entry
+            if not refusal and entry.table_id in service:
+                address = int.from_bytes(entry.match[0].exact.value, "big")
+                self._parameters.serve(0 if update.type == p4rt.Update.DELETE else address)
+        return results

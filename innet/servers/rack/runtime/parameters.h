@@ -1,0 +1,24 @@
+/* The interface of parameters above racks, for Python and for the switch's packet loop. */
+
+#ifndef INNET_PARAMETERS_H
+#define INNET_PARAMETERS_H
+
+#include "optimizers.h"
+
+struct parameters;
+
+/* The switch's thread writes these while Python reads them. */
+struct parameter_counts { u64 jobs, bytes, steps, repeated, refused; };
+
+/* A job that was silent for `silent_ns` is forgotten when another one needs its memory. */
+struct parameters *parameters_new(u64 most_bytes, u64 silent_ns);
+
+/* Sets the source address of results; other frames are left alone. Any thread may call this. */
+void parameters_serve(struct parameters *parameters, u32 address);
+void parameters_free(struct parameters *parameters);
+const struct parameter_counts *parameters_counts(const struct parameters *parameters);
+
+/* Call this for every frame that leaves the switch. */
+void parameters_outward(void *context, u8 *frame, u32 bytes);
+
+#endif

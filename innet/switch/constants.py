@@ -1,0 +1,62 @@
+"""The numbers that the C runtime and Python share (:mod:`innet.native.constants`)."""
+
+import enum
+
+from innet.machine.sockets import MOST_SEGMENTS, MOST_SENT_BYTES, UDP_GRO, UDP_SEGMENT
+from innet.native.constants import Constants
+
+MISS = 0xFFFFFFFF
+"""The id of a table's default action, in place of an entry's id."""
+
+NO_ACTION = 0xFFFFFFFF
+"""The action of an entry whose table has an action profile, or of a table without a default action."""
+
+NO_BUNDLE = 0xFFFFFFFF
+"""The bundle of entries in tables without an action profile."""
+
+MAX_FRAME = 1 << 16
+"""The most bytes of a frame."""
+
+MAX_GROUPS, MAX_SESSIONS = 1 << 16, 1 << 15
+"""The multicast groups and the clone sessions that a program can name."""
+
+COUNTER_BYTES, METER_BYTES = 16, 80
+"""The memory of one cell, at most."""
+
+
+class PortKind(enum.IntEnum):
+    """The way in which frames cross a port's socket."""
+
+    FRAMES = 1  # one frame in a message
+    SEGMENTS = 2  # UDP, with segmentation offload
+
+
+PIPELINES = ("ingress", "egress")
+"""The pipelines in which a program drops packets on purpose, perhaps because it has answered them."""
+
+DROPS = (
+    *PIPELINES,
+    "no_multicast_group",
+    "no_such_port",
+    "too_long",
+    "queue_full",
+    "priority",
+)
+"""The reasons for dropping packets, by their numbers."""
+
+CONSTANTS: Constants = {
+    "RT_MISS": MISS,
+    "RT_NO_BUNDLE": NO_BUNDLE,
+    "RT_MAX_FRAME": MAX_FRAME,
+    "RT_MAX_GROUPS": MAX_GROUPS,
+    "RT_MAX_SESSIONS": MAX_SESSIONS,
+    "COUNTER_BYTES": COUNTER_BYTES,
+    "METER_BYTES": METER_BYTES,
+    "PORT": PortKind,
+    "DROPS": len(DROPS),
+    **{f"DROP_{reason.upper()}": number for number, reason in enumerate(DROPS)},
+    "MOST_SEGMENTS": MOST_SEGMENTS,
+    "MOST_SENT_BYTES": MOST_SENT_BYTES,
+    "UDP_SEGMENT": UDP_SEGMENT,
+    "UDP_GRO": UDP_GRO,
+}

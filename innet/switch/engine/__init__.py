@@ -1,0 +1,174 @@
+"""A compiled program with its tables and ports: the Python interface to the C library.
+
+Every method that changes or reads state takes the packet loop's lock in C for some microseconds.
+Packets never pass through Python.
+
+`library` declares the C functions. `entries` has the program's tables, `arrays` its registers,
+counters and meters, and `counts` the numbers that they return. The engine itself runs packets and
+copies them.
+"""
+
+import contextlib
+import ctypes
+import hashlib
+import secrets
+import struct
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from innet.switch.bmv2json import load
+from innet.switch.build import compile_program
+from innet.switch.codegen import generate
+from innet.switch.constants import DROPS
+from innet.switch.engine.arrays import Arrays
+from innet.switch.engine.counts import PortCounts
+from innet.switch.engine.entries import Entries
+from innet.switch.engine.library import Library, PortCountsStruct, ReplicaStruct
+from innet.switch.ports import Port
+
+_WORD = (1 << 64) - 1
+_STDOUT = 1
+_SAMPLE = struct.Struct("=HH")
+_SAMPLES_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class EgressHook:
+    """A C function that sees every frame before it leaves. It may change the frame, but not its size.
+
+    The fields are the addresses of a ``void (*)(void *context, uint8_t *frame, uint32_t bytes)``,
+    which the packet loop calls, and of its context. Both belong to the caller and must outlive the
+    engine.
+    """
+
+    function: int
+    context: int
+
+
+class Engine:
+    """A program that is loaded and runs on a set of ports until :meth:`close`.
+
+    The sockets of the ports belong to the caller, so that the next program can use them.
+    """
+
+    def __init__(
+        self,
+        json: str | bytes,
+        drop_port: int = 511,
+        keep: Path | None = None,
+        *,
+        priority_queues: int = 1,
+        tracing: bool = False,
+        seed: int | None = None,
+        egress_hook: EgressHook | None = None,
+    ) -> None:
+        self.program = load(json)
+        content = json.encode() if isinstance(json, str) else json
+        self.digest = hashlib.sha256(content).hexdigest()
+        self.priority_queues = priority_queues
+        path = compile_program(
+            content + bytes([tracing]), partial(generate, self.program, tracing=tracing), keep
+        )
+        self._library = library = Library(path, drop_port)
+        self._thread: threading.Thread | None = None
+        library.set_priority_queues(priority_queues)
+        if egress_hook:
+            library.set_egress_hook(egress_hook.function, egress_hook.context)
+        library.seed((secrets.randbits(64) if seed is None else seed) & _WORD)
+        if tracing:
+            self.log_to(_STDOUT)  # the trace goes there too
+        self.entries = Entries(library, self.program)
+        self.arrays = Arrays(library, self.program)
+
+    def start(self, ports: Iterable[Port]) -> None:
+        """Start forwarding packets."""
+        for port in ports:
+            self._library.add_port(port.number, port.fileno(), port.kind)
+            if port.captures:
+                self._library.capture(port.number, *(file.fileno() for file in port.captures))
+        self._thread = threading.Thread(target=self._library.run, name="innet-switch", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop forwarding. Packets that arrive wait in the ports."""
+        if self._thread:
+            self._library.stop()
+            self._thread.join()
+            self._thread = None
+
+    def close(self) -> None:
+        """Stop forwarding and release everything except the ports."""
+        self.stop()
+        self._library.destroy()
+
+    def held(self) -> contextlib.AbstractContextManager[None]:
+        """Hold all packets back, so that they see this thread's changes as a single change."""
+        return self._library.held()
+
+    def log_to(self, file: int) -> None:
+        """Write the program's log to this file descriptor, or nowhere for -1."""
+        self._library.set_log(file)
+
+    def set_group(self, group: int, replicas: Sequence[tuple[int, int]]) -> None:
+        """Set the (port, instance) copies of a multicast group. No copies remove the group."""
+        self._library.set_group(group, _replica_array(replicas), len(replicas))
+
+    def set_session(
+        self,
+        session: int,
+        replicas: Sequence[tuple[int, int]],
+        max_bytes: int = 0,
+        class_of_service: int = 0,
+    ) -> None:
+        """Set the (port, instance) copies of a clone session. No copies remove the session.
+
+        A clone is cut to `max_bytes`, unless they are 0. A class of service other than 0 becomes
+        its priority.
+        """
+        self._library.set_session(
+            session, _replica_array(replicas), len(replicas), max_bytes, class_of_service
+        )
+
+    def set_learning(self, number: int, *, on: bool) -> None:
+        """Switch the samples for one kind of digest on or off."""
+        self._library.set_learning(number, on)
+
+    def set_wakeup(self, eventfd: int) -> None:
+        """Set the eventfd that is written to when there are new samples."""
+        self._library.set_wakeup(eventfd)
+
+    def learned(self) -> list[tuple[int, bytes]]:
+        """Take the samples since the last call, each as the kind of digest and its bytes."""
+        found: list[tuple[int, bytes]] = []
+        room = ctypes.create_string_buffer(_SAMPLES_BYTES)
+        while size := self._library.learned(room, len(room)):
+            data, at = room.raw[:size], 0
+            while at < size:
+                number, count = _SAMPLE.unpack_from(data, at)
+                at += _SAMPLE.size
+                found.append((number, data[at : at + count]))
+                at += count
+        return found
+
+    def drops(self) -> dict[str, int]:
+        """Return the number of packets dropped so far for each reason in :data:`DROPS`."""
+        raw = (ctypes.c_uint64 * len(DROPS))()
+        self._library.drops(raw, len(DROPS))
+        return dict(zip(DROPS, raw, strict=True))
+
+    def port_counts(self, number: int) -> PortCounts:
+        """Return the counts of a port so far."""
+        raw = PortCountsStruct()
+        self._library.port_counts(number, ctypes.byref(raw))
+        return PortCounts(raw.received.value(), raw.sent.value(), raw.send_failures)
+
+    def exercise(self, port: int, frame: bytes, times: int) -> None:
+        """Run a frame through the program `times` times for a measurement, with the lock held."""
+        self._library.exercise(port, frame, len(frame), times)
+
+
+def _replica_array(replicas: Sequence[tuple[int, int]]) -> ctypes.Array[ReplicaStruct]:
+    return (ReplicaStruct * max(1, len(replicas)))(*(ReplicaStruct(*each) for each in replicas))

@@ -1,0 +1,61 @@
+"""Actions and their steps, which parser states have too."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from innet.switch.ir.expressions import Element, Expr
+
+
+@dataclass(frozen=True)
+class Source:
+    """A place in the P4 source."""
+
+    file: str = ""
+    line: int = 0
+    fragment: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.fragment}" if self.file else "(no source)"
+
+
+@dataclass(frozen=True)
+class Name:
+    """A reference to a header, an array of state, or a calculation."""
+
+    kind: Literal[
+        "header",
+        "header_stack",
+        "header_union",
+        "header_union_stack",
+        "register_array",
+        "counter_array",
+        "meter_array",
+        "calculation",
+    ]
+    name: str
+
+
+@dataclass(frozen=True)
+class Format:
+    """The text that log_msg prints: the parts around its arguments, one more than there are arguments."""
+
+    parts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Primitive:
+    """One step of an action or a parser state."""
+
+    op: str
+    args: tuple[Expr | Name | Element | Format, ...]
+    source: Source
+
+
+@dataclass(frozen=True)
+class Action:
+    """An action: the names and widths of its parameters, and its steps."""
+
+    id: int
+    name: str
+    params: tuple[tuple[str, int], ...]
+    body: tuple[Primitive, ...]

@@ -1,0 +1,74 @@
+"""Pipelines of tables and conditions."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from innet.switch.ir.actions import Source
+from innet.switch.ir.expressions import Expr, FieldRef
+
+
+@dataclass(frozen=True)
+class MatchKey:
+    """One component of a table's key."""
+
+    name: str
+    match: Literal["exact", "lpm", "ternary", "optional", "range"]
+    expr: FieldRef
+    bits: int
+    mask: int | None = None
+
+
+@dataclass(frozen=True)
+class ConstEntry:
+    """An entry that is part of the program, with one value and one mask per key.
+
+    For a range, value and mask are its bounds, both inclusive.
+    """
+
+    values: tuple[int, ...]
+    masks: tuple[int, ...]
+    priority: int
+    action: int
+    args: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A match-action table, with the nodes that control goes to from it."""
+
+    name: str
+    keys: tuple[MatchKey, ...]
+    actions: tuple[int, ...]
+    size: int
+    default_action: int | None
+    default_args: tuple[int, ...]
+    default_is_const: bool
+    entries: tuple[ConstEntry, ...]
+    direct_counter: str | None
+    direct_meter: str | None
+    profile: str | None
+    next_by_action: dict[int, str | None] = field(hash=False, compare=False)
+    next_on_hit: str | None = None
+    next_on_miss: str | None = None
+    by_hit: bool = False
+
+
+@dataclass(frozen=True)
+class Conditional:
+    """A condition with its two branches."""
+
+    name: str
+    condition: Expr
+    if_true: str | None
+    if_false: str | None
+    source: Source
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A control: tables and conditionals as nodes, from `start` on."""
+
+    name: str
+    start: str | None
+    tables: tuple[Table, ...]
+    conditionals: tuple[Conditional, ...]

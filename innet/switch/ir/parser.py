@@ -1,0 +1,36 @@
+"""The states of the parser, and the transitions between them."""
+
+from dataclasses import dataclass
+
+from innet.switch.ir.actions import Primitive
+from innet.switch.ir.expressions import Expr
+
+
+@dataclass(frozen=True)
+class Transition:
+    """A parser state's transition for one value of the masked select key. A value of None always matches.
+
+    The value can also be the name of a value set, which must contain the key.
+    """
+
+    value: int | str | None
+    mask: int | None
+    next_state: str | None
+
+
+@dataclass(frozen=True)
+class ParserState:
+    """Steps, followed by a select over the concatenated keys."""
+
+    name: str
+    body: tuple[Primitive, ...]
+    keys: tuple[tuple[Expr, int], ...]
+    transitions: tuple[Transition, ...]
+
+
+@dataclass(frozen=True)
+class ValueSet:
+    """Select keys of `bits` bits that are known only when the program runs."""
+
+    name: str
+    bits: int

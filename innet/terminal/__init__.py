@@ -1,0 +1,1 @@
+"""Everything that commands share: consoles, tables, options, signals and exit codes."""

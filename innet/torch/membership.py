@@ -1,0 +1,292 @@
+"""Membership: a group of processes gets a job, and each process becomes one of its workers.
+
+They do this together, because a group goes through the switch as a whole or not at all. All read
+their settings, rank 0 finds or creates the job, and all join it. After each of these steps they
+exchange the outcome over Gloo. Errors that the user has to fix are raised on every rank. If the
+controller refuses, Gloo carries the group.
+
+Gloo is not encrypted, and no token crosses it. For a job created for the group, every rank makes a
+token of its own and sends the others its digest. Rank 0 gives the digests to the controller. For an
+existing job every rank has the token in its environment.
+"""
+
+import contextlib
+import json
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
+from functools import partial
+from typing import Any, TypeVar
+
+import torch
+from torch.distributed import PrefixStore, ProcessGroupGloo, Store  # type: ignore[attr-defined]
+
+from innet import errors
+from innet.errors import (
+    ControllerError,
+    ControllerUnreachable,
+    InnetError,
+    NoCapacity,
+    NotAuthorized,
+    UsageError,
+)
+from innet.host.agent import Agent
+from innet.host.fallback import NO_TIMEOUT, GlooFallback
+from innet.host.job import Timeouts
+from innet.host.join import join
+from innet.rpc import innet_pb2 as pb
+from innet.rpc import tls
+from innet.rpc.client import connect, translated
+from innet.rpc.tokens import new_token, token_digest
+from innet.torch.settings import Settings
+
+MOST_WORKERS = 32
+_SILENT_SWITCH = 30.0  # seconds
+_JOB_LEASE = 20  # seconds without a worker, after which the controller deletes a group's job
+_MESSAGE_BYTES = 4096
+_log = logging.getLogger("innet")
+Result = TypeVar("Result")
+Environment = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class GroupContext:
+    """A process's rank in a group, and its connections to the others."""
+
+    store: Store
+    gloo: ProcessGroupGloo
+    rank: int
+    size: int
+    timeout: timedelta
+    first: bool  # whether this is the process's first group, which gets the environment's job
+
+
+@dataclass(frozen=True)
+class _Message:
+    """A message from one process to all others, over Gloo in plain text.
+
+    `error` is the class of the error, or empty. `token_digest` is the SHA-256, in hexadecimal, of
+    the process's token for a job of the group's own. `own` tells that the job was created for the
+    group, and is deleted after it.
+    """
+
+    error: str = ""
+    text: str = ""
+    token_digest: str = ""
+    job: str = ""
+    own: bool = False
+
+
+class GroupMembership:
+    """A group's membership: its `agent`, or None and the `reason` why Gloo carries everything.
+
+    `reason` is a word for a metric; :func:`join_job` logs the explanation.
+    """
+
+    def __init__(self, agent: Agent | None, reason: str, leave: contextlib.ExitStack) -> None:
+        self.agent = agent
+        self.reason = reason
+        self._leave = leave
+
+    def leave(self) -> None:
+        """Leave the job and give back the cable; as the last process of the group, delete the job."""
+        self._leave.close()
+
+
+def join_job(group: GroupContext, environment: Environment) -> GroupMembership:
+    """Make this process a worker of the group's job; all processes of the group have to call it.
+
+    Raises the InnetErrors that the user has to fix, on every rank.
+    """
+    if group.size == 1:
+        Settings.read(environment)
+        return GroupMembership(None, "one_worker", contextlib.ExitStack())
+    with contextlib.ExitStack() as stack:
+        token = new_token()
+        settings, message = _attempted(partial(_prepare, group, environment, token))
+        messages = _all_gathered(group, message)
+        refusal = _refusal(messages)
+        if settings is None or refusal:
+            return _refused(group, refusal)
+        digests = [bytes.fromhex(each.token_digest) for each in messages]
+        _, message = _attempted(partial(_find_job, group, settings, digests))
+        job, *_ = messages = _all_gathered(group, message)
+        if refusal := _refusal(messages):
+            return _refused(group, refusal)
+        if job.own:
+            stack.callback(_leave, group, settings, job.job)
+            settings = replace(settings, token=token)
+        agent, message = _attempted(partial(_join, group, settings, job.job, stack))
+        refusal = _refusal(_all_gathered(group, message))
+        if agent is None or refusal:
+            return _refused(group, refusal)
+        return GroupMembership(agent, "", stack.pop_all())
+
+
+def _prepare(
+    group: GroupContext, environment: Environment, token: str
+) -> tuple[Settings, _Message]:
+    """Take the first step, in all processes: read the settings."""
+    settings = Settings.read(environment)
+    if group.size > MOST_WORKERS:
+        raise NoCapacity(f"a job can have {MOST_WORKERS} workers, and the group has {group.size}")
+    return settings, _Message(token_digest=token_digest(token).hex())
+
+
+def _find_job(
+    group: GroupContext, settings: Settings, digests: Sequence[bytes]
+) -> tuple[None, _Message]:
+    """Take the second step, in rank 0: find the job, or create it with all ranks' token digests."""
+    if group.rank:
+        return None, _Message()
+    if settings.job and group.first:
+        return None, _Message(job=settings.job)
+    name = f"torch-{uuid.uuid4().hex[:12]}"
+    with _controller(settings) as stub, translated("create a job for the group"):
+        request = pb.CreateJobRequest(
+            name=name,
+            switch=settings.switch or _only_switch(stub),
+            workers=group.size,
+            slots=settings.slots,
+            lease_s=_JOB_LEASE,
+            queue=True,  # until there are slots, the group sums over the fallback
+            token_digests=digests,
+        )
+        stub.CreateJob(request)
+    return None, _Message(job=name, own=True)
+
+
+def _join(
+    group: GroupContext, settings: Settings, job: str, stack: contextlib.ExitStack
+) -> tuple[Agent, _Message]:
+    """Take the third step, in all processes: join the job, with the token of the settings."""
+    seconds = group.timeout.total_seconds()
+    link = stack.enter_context(_links.one_of(settings.links))
+    # A separate group, so that an exchange's remnant does not meet the group's collectives.
+    exchanges = ProcessGroupGloo(
+        PrefixStore("fallback", group.store), group.rank, group.size, NO_TIMEOUT
+    )
+    fallback = GlooFallback(group.size, exchanges, exchanges)
+    stack.callback(fallback.close)
+    agent = join(
+        settings.controller,
+        job,
+        group.rank,
+        link,
+        token=settings.token,
+        tls=settings.tls,
+        fallback=fallback,
+        timeouts=Timeouts(switch=min(_SILENT_SWITCH, seconds), workers=seconds),
+    )
+    stack.callback(agent.close, abandon=True)
+    return agent, _Message()
+
+
+def _leave(group: GroupContext, settings: Settings, job: str) -> None:
+    """Delete the job, if this is the group's last process; if that fails, the job's lease expires."""
+    with contextlib.suppress(Exception):
+        if group.store.add("left", 1) == group.size:
+            group.store.delete_key("left")
+            _delete(settings, job)
+
+
+def _delete(settings: Settings, name: str) -> None:
+    with _controller(settings) as stub, translated("delete the group's job"):
+        stub.DeleteJob(pb.DeleteJobRequest(name=name))
+
+
+@contextlib.contextmanager
+def _controller(settings: Settings) -> Iterator[Any]:
+    identity = tls.load(settings.tls, tls.ADMIN) if settings.tls else None
+    channel, stub = connect(settings.controller, identity=identity)
+    with contextlib.closing(channel):
+        yield stub
+
+
+def _only_switch(stub: Any) -> str:
+    names = [switch.name for switch in stub.ListSwitches(pb.ListSwitchesRequest()).switches]
+    if len(names) == 1:
+        return str(names[0])
+    if names:
+        raise UsageError(
+            f"the controller has several switches: INNET_SWITCH has to be one of {names}"
+        )
+    raise UsageError("the controller has no switch: add one with `innet switch add`")
+
+
+class _Links:
+    """The links of this process: a cable belongs to one group at a time."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def one_of(self, links: Sequence[str]) -> Iterator[str]:
+        """Reserve a free link until the block is left. Raises NoCapacity."""
+        with self._lock:
+            free = [link for link in links if link not in self._taken]
+            if not free:
+                raise NoCapacity(
+                    f"the {len(links)} cables of this worker carry other groups: give it more, "
+                    "joined with + in INNET_LINK"
+                )
+            if free[0] != "host":
+                self._taken.add(free[0])
+        try:
+            yield free[0]
+        finally:
+            with self._lock:
+                self._taken.discard(free[0])
+
+
+_links = _Links()
+
+
+# The outcome of a step, exchanged between all processes.
+
+
+def _attempted(step: Callable[[], tuple[Result, _Message]]) -> tuple[Result | None, _Message]:
+    """Run a step. Return its outcome, and the message for the others."""
+    try:
+        return step()
+    except InnetError as problem:
+        return None, _Message(type(problem).__name__, str(problem))
+
+
+def _all_gathered(group: GroupContext, mine: _Message) -> list[_Message]:
+    """Return the messages of all processes, by rank."""
+    content = json.dumps(asdict(replace(mine, text=mine.text[: _MESSAGE_BYTES // 8]))).encode()
+    own = torch.zeros(_MESSAGE_BYTES, dtype=torch.uint8)
+    own[: len(content)] = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+    found = [torch.empty_like(own) for _ in range(group.size)]
+    group.gloo.allgather([found], [own]).wait()  # type: ignore[attr-defined]
+    return [_Message(**json.loads(bytes(each.tolist()).rstrip(b"\0"))) for each in found]
+
+
+def _refusal(messages: Sequence[_Message]) -> str:
+    """Return why Gloo has to carry the group, or "". Raises the errors that the user has to fix."""
+    refusals = []
+    for rank, message in enumerate(messages):
+        if message.error:
+            kind = vars(errors)[message.error]
+            if not _refuses(kind):
+                raise kind(f"{message.text} (reported by rank {rank} of the group)")
+            refusals.append(message.text)
+    return refusals[0] if refusals else ""
+
+
+def _refuses(kind: type[InnetError]) -> bool:
+    """Return whether an error is the controller's refusal, rather than a failure to reach it."""
+    return issubclass(kind, ControllerError) and not issubclass(
+        kind, ControllerUnreachable | NotAuthorized
+    )
+
+
+def _refused(group: GroupContext, refusal: str) -> GroupMembership:
+    if group.rank == 0:
+        _log.warning("Gloo carries this process group instead of the switch: %s", refusal)
+    return GroupMembership(None, "refused", contextlib.ExitStack())

@@ -1,0 +1,18 @@
+"""The constants of the packet format for C (:mod:`innet.native.constants`)."""
+
+from itertools import accumulate
+
+from innet.native.constants import Constants
+from innet.wire.layout import HEADER, HEADER_BYTES, VERSION, Flag, Kind, Operation
+
+_OFFSETS = accumulate((field.bits // 8 for field in HEADER), initial=0)
+
+CONSTANTS: Constants = {
+    **{f"AT_{field.name.upper()}": at for field, at in zip(HEADER, _OFFSETS, strict=False)},
+    "HEADER_BYTES": HEADER_BYTES,
+    "VERSION": VERSION,
+    "KIND": Kind,
+    "OPERATION": Operation,
+    "FLAG": Flag,
+}
+"""``AT_JOB`` and so on are the positions of the header's fields, in bytes."""

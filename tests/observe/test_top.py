@@ -1,0 +1,144 @@
+"""The tables of `innet top` for made-up samples."""
+
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+from innet.observe.rates import Rates, RateTracker
+from innet.observe.sample import Sample
+from innet.observe.top import Overview, Screen
+from innet.rpc import innet_pb2 as pb
+
+
+def sample(at: float, silent: float = 0.0, workers: int = 2, **progress: float) -> Sample:
+    """Return a sample of a job whose workers all report the same."""
+    fields = {"busy": True, "chunks": 391, "remaining": 100, "round_trip_s": 0.0002, "window": 32}
+    members = [
+        pb.WorkerStatus(
+            rank=rank, port=rank + 1, silent_s=silent,
+            address=pb.Address(ip=f"10.0.0.{rank + 1}", udp_port=20_000),
+            progress=pb.Progress(**{**fields, **progress}),
+        )
+        for rank in range(workers)
+    ]  # fmt: skip
+    job = pb.Job(
+        name="train", switch="tor", term=7, workers=2, quorum=2, lanes=256, slots=32,
+        joined=range(workers), path=pb.PATH_SWITCH, members=members,
+        worker_lease_s=3.0,
+    )  # fmt: skip
+    return Sample(at, job, pb.Switch(name="tor"))
+
+
+def switch(refused: int) -> pb.Switch:
+    counters = [pb.PortCounters(port=1), pb.PortCounters(port=2, refused=refused, spoofed=3)]
+    return pb.Switch(name="tor", slots=1024, free_slots=992, reachable=True, port_counters=counters)
+
+
+def lines(screen: Screen, overview: Overview) -> list[list[str]]:
+    """Return the cells of each line on the screen, without lines that have no cells."""
+    paper = io.StringIO()
+    Console(file=paper, width=300).print(screen.show(overview))
+    rows = [re.split("[│┃]", line) for line in paper.getvalue().splitlines()]
+    return [[cell.strip() for cell in row[1:-1]] for row in rows if len(row) > 2]
+
+
+def test_a_rate_is_what_grew_between_two_heartbeats():
+    tracker = RateTracker()
+    tracker.update(sample(10.0, silent=0.9, exchange=40, chunks_done=1000, packets_sent=1100))
+    assert tracker.of_worker("train", 0) is None
+    tracker.update(
+        sample(12.0, 0.4, exchange=45, chunks_done=6000, packets_sent=6350, retransmissions=250)
+    )
+    assert tracker.of_worker("train", 0) == Rates(2.0, 2000.0, 2100.0, 100.0)
+    assert tracker.of_worker("train", 0).payload(lanes=256) == 2000 * 1024
+
+
+def test_a_heartbeat_that_is_seen_again_changes_no_rate():
+    tracker = RateTracker()
+    tracker.update(sample(10.0, silent=0.5, chunks_done=1000))
+    tracker.update(sample(11.0, silent=0.5, chunks_done=3000))
+    tracker.update(sample(11.3, silent=0.801, chunks_done=3000))
+    assert tracker.of_worker("train", 1) == Rates(chunks=2000.0)
+
+
+def test_a_worker_that_joined_again_counts_from_zero():
+    tracker = RateTracker()
+    tracker.update(sample(10.0, exchange=100, packets_sent=9000, chunks_done=9000))
+    tracker.update(sample(12.0, exchange=4, packets_sent=800, chunks_done=600, retransmissions=2))
+    assert tracker.of_worker("train", 0) == Rates(2.0, 300.0, 400.0, 1.0)
+
+
+def test_of_a_worker_that_is_silent_no_rate_is_known():
+    tracker = RateTracker()
+    for at in (10.0, 11.0):
+        tracker.update(sample(at, chunks_done=int(1000 * at)))
+    tracker.update(sample(30.0, silent=19.0, chunks_done=11_000))
+    assert tracker.of_worker("train", 0) is None
+    assert tracker.of_job(sample(30.0)) is None
+
+
+def test_a_job_is_as_fast_as_its_workers_and_repeats_what_all_of_them_do():
+    tracker = RateTracker()
+    for at in (10.0, 11.0):
+        each = int(at - 10) * 100
+        tracker.update(sample(at, chunks_done=each, retransmissions=each, packets_sent=2 * each))
+    assert tracker.of_job(sample(11.0)) == Rates(0.0, 100.0, 400.0, 200.0)
+
+
+def test_rates_are_shown_from_the_second_moment_on():
+    screen = Screen()
+    first = Overview(10.0, (sample(10.0),), (switch(800),))
+    [_, job, _, tor] = lines(screen, first)
+    assert job[:7] == ["train", "tor", "switch", "7", "2 of 2", "2 of 2", "32"]
+    assert job[7:] == ["-", "-", "-", "-", "0.20 ms", "0.0 s"]
+    assert tor == ["tor", "yes", "32 of 1024", "2", "800", "0", "3"]
+    later = sample(
+        12.0, exchange=9, chunks_done=5000, packets_sent=6000, retransmissions=60, stuck_s=1.25
+    )
+    [_, job, _, tor] = lines(screen, Overview(12.0, (later,), (switch(820),)))
+    assert job[7:] == ["4.5", "2,500", "2.6", "60 (1.0%)", "0.20 ms", "1.2 s"]
+    assert tor == ["tor", "yes", "32 of 1024", "2", "820 (+10/s)", "0", "3"]
+
+
+def test_one_job_is_shown_with_its_workers():
+    shown = lines(Screen(), Overview(10.0, (sample(10.0, 0.3),), (switch(0),), detailed=True))
+    worker = ["1", "2", "10.0.0.2:20000", "0", "100 of 391", "-", "-", "-", "-", "32"]
+    assert [*worker, "0.20 ms", "0.0 s", "0.3 s ago"] in shown
+
+
+def test_a_job_over_several_switches_is_shown_with_what_each_does_and_where_sums_wait():
+    screen = Screen()
+    for at, raised in (10.0, 1000), (12.0, 1009):
+        shown = sample(at, stuck_s=5.0, missing=0b11, silent_s=4.0)
+        shown.job.tree.add(switch="pbox")
+        counters = pb.Counters(completed=998, raised=raised)
+        shown.job.tree.add(switch="left", parents=["pbox"], workers=[0, 1], counters=counters)
+        overview = Overview(at, (shown,), (), detailed=True)
+        rows = lines(screen, overview)
+    assert ["left", "pbox", "0, 1", "998", "0", "1,009", "0",
+            "left sends its sums up to pbox, and gets no answer"] in rows  # fmt: skip
+    assert ["pbox", "-", "-", "0", "0", "0", "0", ""] in rows
+
+
+def test_a_worker_between_two_all_reduces_is_not_stuck_however_long_it_takes():
+    idle = sample(10.0, busy=False, stuck_s=60)
+    [_, job, *_] = lines(Screen(), Overview(10.0, (idle,), (switch(0),)))
+    assert job[-1] == "0.0 s"
+
+
+def test_a_job_that_waits_shows_for_whom_and_that_is_no_fault_of_the_switch():
+    one = sample(10.0)
+    one.job.waiting_for.extend([1])
+    one.job.waiting_s = 7.4
+    [_, job, *_] = lines(Screen(), Overview(10.0, (one,), ()))
+    assert job[2] == "switch; waits 7 s for worker 1"
+
+
+@pytest.mark.parametrize("path", pb.Path.values())
+def test_every_path_has_a_name_and_a_reason_is_shown_with_it(path: int):
+    one = sample(10.0)
+    one.job.path, one.job.reason = path, "no slots are free"
+    [_, job, *_] = lines(Screen(), Overview(10.0, (one,), ()))
+    assert re.fullmatch(r"(none|switch|fallback): no slots are free", job[2])

@@ -1,0 +1,324 @@
+"""The P4 program follows its model below a parent and above other switches."""
+
+import random
+import re
+from functools import partial
+from itertools import count
+
+import numpy as np
+import pytest
+from aggregation_rack import (
+    FIRST_SLOT,
+    LANES,
+    NAMES,
+    SERVICE,
+    SLOT_PREFIX,
+    TERM,
+    Job,
+    aggregation_rack,
+    number,
+    station,
+)
+from chip_rack import chip_rack
+from p4runtime_client import group
+from tree_model import Reply, Shape, Tree, first_state
+
+from innet.wire.check import intact, seal
+from innet.wire.frames import ENCAPSULATION_BYTES, Address, encapsulation
+from innet.wire.layout import Kind, Operation
+from innet.wire.records import blank, packet_bytes, packet_dtype
+
+SHAPE = Shape(((0, 1), (2, 3, 4)), 2, 7)
+"""The tree. The tested switch is that of the first rack."""
+
+BELOW, TOP, MIDDLE = 21, 22, 23
+"""A job below a parent, one above child switches, and one with both a parent and children."""
+
+UPLINK, TOTAL, ELSEWHERE = 3, 5, 0b11100
+OTHER_UPLINK = 4
+"""Another link to the parent, which no job uses."""
+
+FURTHER = 0b10000
+"""The workers elsewhere, for the third job."""
+
+HERE = Address("02:00:00:01:00:07", "10.255.252.7")
+"""The address under which the parent knows this switch."""
+
+WALKS, LONGEST = 8, 250
+
+
+SWITCHES = {
+    "innet-switch": aggregation_rack,
+    **{chip: partial(chip_rack, chip=chip) for chip in ("tofino", "tofino2")},
+}
+DAMAGED = {"innet-switch": -1, "tofino": 22, "tofino2": 22}
+"""The position of a damaged byte: in the last lane, or in the time to live on chips without checks."""
+
+
+@pytest.fixture(scope="module", params=SWITCHES)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def rack(kind):
+    with SWITCHES[kind](OTHER_UPLINK) as running:
+        slots = {"epoch": TERM, "slot": (FIRST_SLOT, SLOT_PREFIX)}
+        link = {"parent": number(SERVICE.ip_bytes), "address": number(HERE.ip_bytes)}
+        up = {"mac": number(HERE.mac_bytes), "address": number(HERE.ip_bytes), "port": UPLINK}
+        place = {"group": BELOW, "job_index": BELOW}
+        running.controller.insert(
+            *(group(job, (1, 1), (2, 2)) for job in (BELOW, TOP, MIDDLE)),
+            *(
+                NAMES.entry("uplinks", {"port": port, **link}, "descend")
+                for port in (UPLINK, OTHER_UPLINK)
+            ),
+            NAMES.entry("trees", {"job": BELOW, **slots}, "below",
+                        total=TOTAL, elsewhere=ELSEWHERE, **up, **place),
+            NAMES.entry("trees", {"job": TOP, **slots}, "top", total=TOTAL),
+            NAMES.entry("trees", {"job": MIDDLE, **slots}, "below",
+                        total=TOTAL, elsewhere=FURTHER, group=MIDDLE, job_index=MIDDLE, **up),
+        )  # fmt: skip
+        for rank in (0, 1):
+            running.admit(BELOW, rank, 3)
+            running.admit(TOP, rank, 2, bits=(0b00011, ELSEWHERE)[rank])
+            running.admit(MIDDLE, rank, 3, bits=(0b00011, 0b01100)[rank])
+        yield running
+
+
+def answer(for_job: Job, kind: Kind, sequence: int, workers: int, value, **changes) -> bytes:
+    """Return an answer of the parent to this switch."""
+    source, target = changes.pop("source", SERVICE), changes.pop("target", HERE)
+    packet = blank(1, LANES, kind, encapsulation(source, target, packet_bytes(LANES)))
+    fields = {"job": for_job.job, "term": TERM, "slot": for_job.slot, "sequence": sequence}
+    fields |= {"operation": Operation.SUM, "count": TOTAL, "workers": workers}
+    for name, content in {**fields, **changes}.items():
+        packet[name] = content
+    packet["lanes"] = value
+    seal(packet, source.ip_number, source.udp_port)
+    return packet.tobytes()
+
+
+def raised(job: Job) -> np.void:
+    """Receive the next sum at the uplink."""
+    frame = job.rack.receive(UPLINK)
+    assert frame[26:34] == HERE.ip_bytes + SERVICE.ip_bytes
+    packet = np.frombuffer(frame, packet_dtype(LANES, ENCAPSULATION_BYTES))
+    assert intact(packet, HERE.ip_number, HERE.udp_port)
+    assert (packet["kind"], packet["job"], packet["term"]) == (Kind.CONTRIBUTION, job.job, TERM)
+    return packet[0]
+
+
+# -- side by side with the model -----------------------------------------------------------------
+
+
+def test_the_switch_of_a_rack_and_the_model_agree(rack):
+    said = set()
+    for walk in range(WALKS):
+        said |= walk_together(rack, random.Random(walk), FIRST_SLOT + 2 * walk)
+    assert said == {"UP", Kind.RESULT, Kind.PENDING, Kind.STALE}
+
+
+def walk_together(rack, choice: random.Random, first_slot: int) -> set:
+    """Walk through the model at random, and have the switch follow. Returns the kinds of its answers."""
+    tree, state, said = Tree(SHAPE), first_state(SHAPE), set()
+    jobs = [Job(rack, BELOW, TOTAL, first_slot + slot) for slot in range(SHAPE.slots)]
+    for _ in range(LONGEST):
+        what = choice.random()
+        answers = sorted((each for each in state.answers if each.rack == 0), key=repr)
+        if what < 0.35:
+            worker, slot = choice.choice(SHAPE.racks[0]), choice.randrange(SHAPE.slots)
+            use = choice.randrange(state.progress[worker][slot] + 1)
+            if use < SHAPE.size.uses(slot):
+                state, reply = tree.contribute(state, worker, slot, use)
+                jobs[slot].send(worker, use + 1, value(worker, SHAPE.size.chunk(slot, use)))
+                said |= check(jobs[slot], use + 1, worker, reply)
+        elif what < 0.45 and answers:
+            packet = choice.choice(answers)
+            job = jobs[packet.slot]
+            state, reply = tree.answer(state, packet)
+            contents = bitmap(packet.members), total(packet.total)
+            rack.send(UPLINK, answer(job, Kind.RESULT, packet.sequence, *contents))
+            said |= check(job, packet.sequence, None, reply)
+        elif what < 0.5:  # the parent waits for others, or sends a STALE that it never should
+            slot, sequence = choice.randrange(SHAPE.slots), choice.randint(1, 4)
+            kind = choice.choice((Kind.PENDING, Kind.PENDING, Kind.STALE))
+            cell = state.below[0][slot][sequence % 2]
+            _, reply = tree.child(0).hear(cell, kind, sequence, frozenset({0, 1, 3}), ())
+            rack.send(UPLINK, answer(jobs[slot], kind, sequence, 0b1011, 0))
+            said |= check(jobs[slot], sequence, None, reply)
+        else:
+            others = [
+                after
+                for what, after in tree.steps(state)
+                if after != state and not re.search("worker [01]'s|rack=0.* below", what)
+            ]
+            state = choice.choice(others) if others else state
+    assert max(map(max, state.progress)) > 1, "the walk did not get anywhere"
+    return said
+
+
+def check(job: Job, sequence: int, worker: int | None, reply: Reply | None) -> set:
+    """Assert that the switch sends exactly the model's reply. Returns its kind."""
+    if reply and reply.kind is None:
+        packet = raised(job)
+        assert (packet["slot"], packet["sequence"]) == (job.slot, sequence)
+        np.testing.assert_array_equal(packet["lanes"], total(reply.total))
+    for each in sorted(reply.to) if reply else []:
+        members = bitmap(reply.members)
+        match reply.kind:
+            case Kind.RESULT:
+                job.assert_result(each, sequence, total(reply.total), members)
+            case Kind.PENDING:
+                below = worker is not None
+                job.assert_pending(each, sequence, members | (ELSEWHERE if below else 0))
+            case Kind.STALE:
+                job.assert_stale(each, sequence)
+    job.rack.assert_quiet(*((UPLINK, 1, 2) if worker is None else (worker + 1, UPLINK)))
+    return {reply.kind or "UP"} if reply else set()
+
+
+def value(worker: int, chunk: int) -> int:
+    """Return a worker's contribution to a chunk: numbers whose sums are hardly ever equal."""
+    return random.Random(worker * 100 + chunk).randrange(1 << 27)
+
+
+def total(contributions) -> int:
+    return sum(value(*each) for each in contributions)
+
+
+def bitmap(workers) -> int:
+    return sum(1 << worker for worker in workers)
+
+
+# -- accepted answers ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def job(rack):
+    """Return a job whose sum of chunk 1 has gone up."""
+    made = Job(rack, BELOW, TOTAL, next(_single))
+    made.send(0, 1, 7)
+    made.send(1, 1, 8, flags=1 << 14)
+    packet = raised(made)
+    assert packet["flags"] == 1 << 14
+    np.testing.assert_array_equal(packet["lanes"], 15)
+    return made
+
+
+_single = count(FIRST_SLOT + 3000)
+
+
+@pytest.mark.parametrize("port", [1, 2])
+def test_a_result_is_heard_at_the_uplink_only(job, port):
+    drops = job.rack.dropped(port)
+    job.rack.send(port, answer(job, Kind.RESULT, 1, 0b11111, 99))
+    job.rack.assert_quiet(port, 1, 2)
+    job.rack.assert_dropped(port, drops, spoofed=1)
+
+
+@pytest.mark.parametrize(
+    ("change", "drop"),
+    [
+        ({"source": station(3)}, {}),  # not from the parent: bridged like any frame
+        ({"target": SERVICE}, {"spoofed": 1}),
+        ({"term": TERM + 1}, {"refused": 1}),
+        ({"job": TOP}, {"refused": 1}),
+        ({"slot": 5}, {"refused": 1}),
+        ({"kind": Kind.CONTRIBUTION}, {"refused": 1}),
+        ({"kind": Kind.HELLO}, {"refused": 1}),
+    ],
+    ids=str,
+)
+def test_other_answers_change_nothing(job, change, drop):
+    drops = job.rack.dropped(UPLINK)
+    before = job.counts()
+    frame = answer(job, **{"kind": Kind.RESULT, **change}, sequence=1, workers=0b11111, value=99)
+    job.rack.send(UPLINK, frame)
+    if change.get("source"):
+        assert len({job.rack.receive(port) for port in (1, 2, OTHER_UPLINK)}) == 1
+    job.rack.assert_quiet(UPLINK, 1, 2)
+    job.rack.assert_dropped(UPLINK, drops, **drop)
+    job.assert_counted(before)
+
+
+def test_a_result_that_nobody_waits_for_yet_changes_nothing(rack):
+    job = Job(rack, BELOW, TOTAL, next(_single))
+    job.send(0, 1, 7)
+    before = job.counts()
+    for kind in (Kind.RESULT, Kind.PENDING, Kind.STALE):
+        rack.send(UPLINK, answer(job, kind, 1, 0b11111, 99, flags=2))
+    rack.assert_quiet(UPLINK, 1, 2)
+    job.assert_counted(before, ignored=3)
+    job.send(1, 1, 8)
+    packet = raised(job)
+    assert packet["flags"] == 0
+    np.testing.assert_array_equal(packet["lanes"], 15)
+
+
+def test_a_result_is_heard_at_no_other_uplink(job):
+    drops, before = job.rack.dropped(OTHER_UPLINK), job.counts()
+    job.rack.send(OTHER_UPLINK, answer(job, Kind.RESULT, 1, 0b11111, 99))
+    job.rack.assert_quiet(OTHER_UPLINK, 1, 2, UPLINK)
+    job.rack.assert_dropped(OTHER_UPLINK, drops, refused=1)
+    job.assert_counted(before)
+    job.rack.send(UPLINK, answer(job, Kind.RESULT, 1, 0b11111, 98))
+    for worker in (0, 1):
+        job.assert_result(worker, 1, 98, 0b11111)
+
+
+def test_what_else_the_parent_sends_to_this_switch_is_dropped(kind, job):
+    drops, frame = job.rack.dropped(UPLINK), bytearray(answer(job, Kind.RESULT, 1, 0b11111, 99))
+    frame[36:38] = (9).to_bytes(2, "big")  # of another protocol
+    job.rack.send(UPLINK, bytes(frame))
+    job.rack.assert_quiet(UPLINK, 1, 2)
+    counted = {"innet-switch": "spoofed"}.get(kind, "refused")
+    job.rack.assert_dropped(UPLINK, drops, **{counted: 1})
+
+
+def test_a_damaged_answer_is_dropped_and_the_right_one_counts(kind, job):
+    frame = bytearray(answer(job, Kind.RESULT, 1, 0b11111, 99, flags=1))
+    frame[DAMAGED[kind]] ^= 1
+    drops = job.rack.dropped(UPLINK)
+    job.rack.send(UPLINK, bytes(frame))
+    job.rack.assert_quiet(UPLINK, 1, 2)
+    job.rack.assert_dropped(UPLINK, drops, corrupted=1)
+    job.rack.send(UPLINK, answer(job, Kind.RESULT, 1, 0b11111, 99, flags=1))
+    for worker in (0, 1):
+        job.assert_result(worker, 1, 99, 0b11111, flags=1)
+    job.rack.send(UPLINK, answer(job, Kind.RESULT, 1, 0b11111, 98))  # late, and another
+    job.rack.assert_quiet(UPLINK, 1, 2)
+    job.send(0, 1, 7)
+    job.assert_result(0, 1, 99, 0b11111, flags=1)
+
+
+# -- above other switches ------------------------------------------------------------------------
+
+
+def test_a_switch_below_stands_for_all_its_workers(rack):
+    job = Job(rack, TOP, TOTAL, next(_single))
+    job.send(0, 1, 10)
+    job.send(0, 1, 10)
+    job.assert_pending(0, 1, 0b00011)
+    job.send(1, 1, 5)
+    for below in (0, 1):
+        job.assert_result(below, 1, 15, 0b11111)
+
+
+def test_a_switch_between_others_does_both(rack):
+    job = Job(rack, MIDDLE, TOTAL, next(_single))
+    job.send(0, 1, 10)
+    job.send(0, 1, 10)
+    job.assert_pending(0, 1, 0b00011 | FURTHER)
+    job.send(1, 1, 5, flags=1)
+    for _ in range(2):  # the first is lost
+        packet = raised(job)
+        np.testing.assert_array_equal(packet["lanes"], 15)
+        assert packet["flags"] == 1
+        job.send(0, 1, 10, flags=4)  # the cell's lanes and flags count, not those of the repetition
+    assert raised(job)["sequence"] == 1
+    rack.send(UPLINK, answer(job, Kind.RESULT, 1, 0b11111, 22, flags=3))
+    for below in (0, 1):
+        job.assert_result(below, 1, 22, 0b11111, flags=3)
+    job.send(1, 1, 5)
+    job.assert_result(1, 1, 22, 0b11111, flags=3)

@@ -1,0 +1,69 @@
+"""``innet pbox``, run as a user runs it."""
+
+import contextlib
+import re
+import signal
+import subprocess
+import urllib.request
+
+import numpy as np
+import pytest
+from commands import BIN, refuse, run
+
+from innet.local.processes import announced
+from innet.servers import pbox
+
+
+@contextlib.contextmanager
+def serving(*options):
+    """Run ``innet pbox serve`` in a process group of its own, and yield the process."""
+    command = [str(BIN / "innet"), "pbox", "serve", "--address", "127.0.0.1:0", *options]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_serves_until_it_is_stopped(number):
+    with serving("--cores", "2", "--pin", "--metrics-addr", "127.0.0.1:0") as process:
+        address, metrics = announced(process, "pbox"), announced(process, "Metrics")
+        with pbox.connect(address, job="digits", rank=0, workers=1, keys=[50_000]) as client:
+            client.push_pull([np.ones(50_000, np.float32)])
+            with urllib.request.urlopen(f"http://{metrics}/metrics") as answer:
+                text = answer.read().decode()
+        process.send_signal(number)
+        stdout, stderr = process.communicate(timeout=30)
+    assert (process.returncode, stdout) == (128 + number, "")
+    assert re.search(r"job +.*job=digits workers=1", stderr)
+    assert re.search(r"job ended +job=digits.* updates=7", stderr)
+    values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    assert values['innet_pbox_job_updates_total{job="digits"}'] == "7.0"
+    assert values['innet_pbox_job_joined{job="digits"}'] == "1.0"
+    assert float(values["innet_pbox_reserved_bytes"]) >= 2 * 50_000 * 4
+    chunks = [float(values[f'innet_pbox_chunks_total{{core="{core}"}}']) for core in range(2)]
+    assert sorted(chunks) == [3, 4]
+
+
+def test_bench_measures_servers():
+    with serving() as one, serving("--cores", "2") as other:
+        addresses = [announced(each, "pbox") for each in (one, other)]
+        done = run(
+            "innet", "pbox", "bench", *addresses, "--workers", "3", "--megabytes", "0.5",
+            "--steps", "2", "--optimizer", "Adam",
+        )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(r"3 +│ Adam +│ +\d+\.\d\d", done.stdout)
+
+
+def test_what_is_wrong_is_said():
+    refuse("--address 'nowhere' is not HOST:PORT", "innet", "pbox", "serve", "--address", "nowhere")
+    refuse("cannot listen at 192.0.2.1:7", "innet", "pbox", "serve", "--address", "192.0.2.1:7")
+    refuse(
+        "--data-host: cannot listen", "innet", "pbox", "serve", "--address", "127.0.0.1:0",
+        "--data-host", "192.0.2.1",
+    )  # fmt: skip
+    refuse("optimizer 'Lion'", "innet", "pbox", "bench", "127.0.0.1:9", "--optimizer", "Lion")

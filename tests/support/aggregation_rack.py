@@ -1,0 +1,179 @@
+"""A rack for tests: a switch that runs the aggregation program, and a station at each of its ports."""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from p4runtime_client import Controller, Names, group
+from scapy.layers.l2 import ARP, Ether
+from switches import Switch, receive, running_switch
+
+from innet.p4.artifacts import artifact
+from innet.wire.check import intact, seal
+from innet.wire.frames import ENCAPSULATION_BYTES, Address, encapsulation
+from innet.wire.layout import Kind, Operation
+from innet.wire.records import blank, packet_bytes, packet_dtype
+
+LANES = 64
+PROGRAM = artifact(LANES)
+NAMES = Names(PROGRAM.p4info)
+SERVICE = Address("02:00:00:00:00:fe", "10.0.0.254")
+FLOOD_GROUP = 1
+TERM, FIRST_SLOT, SLOT_PREFIX = 5, 4096, 4
+"""The limits of every job's workers: 4096 slots, in this term."""
+
+OUTCOMES = ("waiting", "completed", "answered", "pending", "stale", "raised", "ignored")
+"""The counters of a job."""
+
+DROPS = ("refused", "corrupted", "spoofed")
+"""The counters of a port."""
+
+
+def station(port: int) -> Address:
+    """Return the address of the station at a port."""
+    return Address(f"02:00:00:00:00:{port:02x}", f"10.0.0.{port}", 20_000 + port)
+
+
+@dataclass(frozen=True)
+class AggregationRack:
+    """The switch and the controller in charge of it."""
+
+    switch: Switch
+    controller: Controller
+
+    def send(self, port: int, frame: bytes) -> None:
+        """Put a frame on the wire at a port."""
+        self.switch.hosts[port - 1].send(frame)
+
+    def receive(self, port: int) -> bytes:
+        """Return the next frame that comes out of a port."""
+        return receive(self.switch.hosts[port - 1])
+
+    def ask(self, port: int) -> bytes:
+        """Ask for the service's address, and return the next frame out of the port."""
+        self.send(port, bytes(arp_request(port, SERVICE.ip)))
+        return self.receive(port)
+
+    def assert_quiet(self, *ports: int) -> None:
+        """Assert that nothing has come out of these ports for the first port's frames.
+
+        The switch handles a port's frames in order, and frames that arrive later at other ports
+        after them. So an answer to the first port's frames would come before the answers to this
+        method's requests.
+        """
+        for port in ports:
+            answer = Ether(self.ask(port))
+            assert ARP in answer, answer.summary()
+            assert answer[ARP].psrc == SERVICE.ip
+
+    def dropped(self, port: int) -> dict[str, int]:
+        """Return the counters of a port."""
+        cells = [NAMES.counter(name, port) for name in DROPS]
+        return dict(zip(DROPS, self.controller.count(*cells), strict=True))
+
+    def assert_dropped(self, port: int, before: Mapping[str, int], **more: int) -> None:
+        """Assert that the port's counters have grown by these numbers and no more."""
+        assert self.dropped(port) == {name: before[name] + more.get(name, 0) for name in DROPS}
+
+    def admit(self, job: int, rank: int, quorum: int, bits: int = 0) -> None:
+        """Let the station at port rank + 1 contribute to a job, as worker `rank`, or as all of `bits`."""
+        at = station(rank + 1)
+        where = {"address": number(at.ip_bytes), "udp_port": at.udp_port}
+        slots = {"job": job, "epoch": TERM, "slot": (FIRST_SLOT, SLOT_PREFIX)}
+        params = {"quorum": quorum, "group": job, "job_index": job}
+        copy, mac = {"job": job, "instance": rank + 1}, number(at.mac_bytes)
+        self.controller.insert(
+            NAMES.entry("workers", {"port": rank + 1, **where, **slots}, "admit",
+                        worker=bits or 1 << rank, **params),
+            NAMES.entry("replicas", copy, "address_to", mac=mac, **where),
+        )  # fmt: skip
+
+
+class Job:
+    """A job of the switch, with a slot for each test."""
+
+    def __init__(self, rack: AggregationRack, job: int, quorum: int, slot: int) -> None:
+        self.rack, self.job, self.quorum, self.slot = rack, job, quorum, slot
+
+    def send(self, worker: int, sequence: int, value, operation=Operation.SUM, **changes) -> None:
+        """Send a worker's contribution: `value` is one number or one for every lane."""
+        self.rack.send(worker + 1, self.contribution(worker, sequence, value, operation, **changes))
+
+    def contribution(
+        self, worker: int, sequence: int, value, operation=Operation.SUM, **changes
+    ) -> bytes:
+        """Return the frame that :meth:`send` sends."""
+        source = changes.pop("source", station(worker + 1))
+        prefix = encapsulation(source, SERVICE, packet_bytes(LANES))
+        packet = blank(1, LANES, Kind.CONTRIBUTION, prefix)
+        fields = {"job": self.job, "term": TERM, "slot": self.slot, "sequence": sequence}
+        for name, content in {**fields, "operation": operation, **changes}.items():
+            packet[name] = content
+        packet["lanes"] = value
+        seal(packet, source.ip_number, source.udp_port)
+        return packet.tobytes()
+
+    def receive(self, worker: int) -> np.void:
+        """Return the next packet from the switch to the worker."""
+        frame = self.rack.receive(worker + 1)
+        answer = np.frombuffer(frame, packet_dtype(LANES, ENCAPSULATION_BYTES))
+        assert intact(answer, SERVICE.ip_number, SERVICE.udp_port)
+        return answer[0]
+
+    def assert_result(
+        self, worker: int, sequence: int, value, workers: int, flags: int = 0
+    ) -> None:
+        """Assert that the worker's next packet is the result; `workers` is the contributors' bitmap."""
+        answer = self.receive(worker)
+        assert answer["kind"] == Kind.RESULT
+        assert (answer["slot"], answer["sequence"]) == (self.slot, sequence)
+        assert (answer["workers"], answer["count"]) == (workers, self.quorum)
+        assert answer["flags"] == flags
+        np.testing.assert_array_equal(answer["lanes"], np.broadcast_to(value, LANES))
+
+    def assert_pending(self, worker: int, sequence: int, workers: int) -> None:
+        """Assert that the worker's next packet says PENDING with this bitmap of contributors."""
+        answer = self.receive(worker)
+        assert (answer["kind"], answer["sequence"]) == (Kind.PENDING, sequence)
+        assert answer["workers"] == workers
+
+    def assert_stale(self, worker: int, sequence: int) -> None:
+        """Assert that the worker's next packet says that the slot has moved on."""
+        answer = self.receive(worker)
+        assert (answer["kind"], answer["sequence"]) == (Kind.STALE, sequence)
+        assert answer["slot"] == self.slot
+
+    def assert_counted(self, before: Mapping[str, int], **more: int) -> None:
+        """Assert that the job's counters have grown by these numbers and no more."""
+        assert self.counts() == {name: before[name] + more.get(name, 0) for name in OUTCOMES}
+
+    def counts(self) -> dict[str, int]:
+        cells = [NAMES.counter(name, self.job) for name in OUTCOMES]
+        return dict(zip(OUTCOMES, self.rack.controller.count(*cells), strict=True))
+
+
+def arp_request(port: int, target: str) -> Ether:
+    """Return a broadcast ARP request for an IP address, from a port's station."""
+    asking = station(port)
+    arp = ARP(op="who-has", hwsrc=asking.mac, psrc=asking.ip, pdst=target)
+    return Ether(src=asking.mac, dst="ff:ff:ff:ff:ff:ff") / arp
+
+
+@contextlib.contextmanager
+def aggregation_rack(ports: int) -> Iterator[AggregationRack]:
+    """Start the switch, with its service address and all of its ports in the flood group."""
+    with running_switch(ports) as switch, Controller(switch.address, 1) as controller:
+        controller.configure(PROGRAM)
+        controller.insert(
+            group(FLOOD_GROUP, *((port, 1) for port in range(1, ports + 1))),
+            NAMES.entry("service", {"address": number(SERVICE.ip_bytes)}, "serve",
+                        mac=number(SERVICE.mac_bytes)),
+            NAMES.entry("own_addresses", {"address": number(SERVICE.ip_bytes)}, "expose"),
+        )  # fmt: skip
+        yield AggregationRack(switch, controller)
+
+
+def number(raw: bytes) -> int:
+    """Return the number in these bytes, most significant first."""
+    return int.from_bytes(raw, "big")

@@ -1,0 +1,267 @@
+"""A switch around the model of Tofino's pipeline: parser, deparser, tables' entries and replication."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from compilers import assembly
+from tofino_parser import Parser, TooShortError
+from tofino_pipeline import Pipe
+
+from innet.p4.artifacts import Artifact
+
+CPU_PORTS = {"tofino": 192, "tofino2": 0}
+
+FORMATS = {
+    "bridge": "purpose:8 padding:7 port:9 group:16",
+    "packet_out": "egress_port:9 padding:7",
+    "packet_in": "ingress_port:9 padding:7",
+    "ethernet": "destination:48 source:48 ether_type:16",
+    "arp": "hardware_type:16 protocol_type:16 hardware_length:8 protocol_length:8 operation:16 "
+    "sender_mac:48 sender_ip:32 target_mac:48 target_ip:32",
+    "ipv4": "version:4 header_length:4 type_of_service:8 total_length:16 identification:16 flags:3 "
+    "fragment_offset:13 time_to_live:8 protocol:8 checksum:16 source:32 destination:32",
+    "udp": "source:16 destination:16 length:16 checksum:16",
+    "innet": "version:8 kind:8 operation:8 count:8 job:16 term:16 slot:16 flags:16 sequence:32 "
+    "workers:32 check:32",
+    "front": "version:8 kind:8 operation:8 count:8 job:16",
+    "lanes": " ".join(f"lane_{n:02x}:32" for n in range(64)),
+}
+NONE, CONTRIBUTION, HELLO, CLEAR, AGAIN, QUESTION = range(6)
+RESULT, PENDING, STALE = 8, 9, 10
+FULL = {1: CONTRIBUTION, 2: RESULT, 3: PENDING, 6: STALE}
+"""The forms of packets with lanes, by kind."""
+
+REPLY, COPY = 2, 3
+INGRESS = "bridge packet_out packet_in ethernet arp ipv4 udp innet lanes".split()
+EGRESS = "bridge ethernet ipv4 udp innet".split()
+RECIRCULATION = 68
+
+
+@dataclass
+class Vector:
+    """A packet on its way through one direction of the pipeline."""
+
+    pipe: Pipe
+    payload: bytes
+    phv: dict[str, int] = field(default_factory=dict)
+    asides: dict[str, int] = field(default_factory=dict)
+    """Fields as they came. The compiler keeps fields that never change outside of the containers."""
+
+    def extract(self, header: str, name: str = "") -> dict[str, int]:
+        """Move a header from the payload into the containers."""
+        widths = [each.split(":") for each in FORMATS[header].split()]
+        length = sum(int(width) for _, width in widths) // 8
+        if len(self.payload) < length:
+            raise TooShortError
+        left = int.from_bytes(self.payload[:length], "big")
+        values = {}
+        for each, width in reversed(widths):
+            values[each] = left & (1 << int(width)) - 1
+            left >>= int(width)
+        for each, value in values.items():
+            self[f"hdr.{name or header}.{each}"] = value
+        self[f"hdr.{name or header}.$valid"] = 1
+        self.payload = self.payload[length:]
+        return values
+
+    def emit(self, header: str, name: str, stage: int) -> bytes:
+        """Return a header's bytes, from the containers as the deparser finds them."""
+        number = length = 0
+        for each in FORMATS[header].split():
+            field_name, width = each.split(":")
+            full = f"hdr.{name}.{field_name}"
+            value = self.asides.get(full, 0)
+            for low, (_, first, last) in self.pipe.pieces(full, stage):
+                value &= ~((2 << last - first) - 1 << low)
+            value |= self.pipe.get(self.phv, full, stage)
+            number, length = number << int(width) | value, length + int(width)
+        return number.to_bytes(length // 8, "big")
+
+    def __setitem__(self, name: str, value: int) -> None:
+        self.pipe.put(self.phv, name, value)
+        self.asides[name] = value
+
+
+class TofinoSwitch:
+    """The running program: `insert` entries in P4Runtime's form, and `send` frames."""
+
+    def __init__(self, chip: str) -> None:
+        text = assembly(chip)
+        self._ingress, self._egress = Pipe(text, "ingress"), Pipe(text, "egress")
+        self._parser = Parser(text, "ingress")
+        self._end, self._metadata = (12, 16) if chip == "tofino" else (20, 32)
+        self.cpu_port = CPU_PORTS[chip]
+        self._groups: dict[int, list[tuple[int, int]]] = {}
+
+    def insert(self, entity: Any, program: Artifact) -> None:
+        """Insert an entry of a table, or a multicast group. `program` defines the ids in it."""
+        if entity.HasField("packet_replication_engine_entry"):
+            group = entity.packet_replication_engine_entry.multicast_group_entry
+            self._groups[group.multicast_group_id] = [
+                (each.egress_port, each.instance) for each in group.replicas
+            ]
+            return
+        entry = entity.table_entry
+        described = next(t for t in program.p4info.tables if t.preamble.id == entry.table_id)
+        action = entry.action.action
+        called = next(a for a in program.p4info.actions if a.preamble.id == action.action_id)
+        names = {each.id: each for each in described.match_fields}
+        wanted = {}
+        for match in entry.match:
+            named = names[match.field_id]
+            if match.HasField("lpm"):
+                free = named.bitwidth - match.lpm.prefix_len
+                mask = (1 << named.bitwidth) - (1 << free)
+                wanted[named.name] = (int.from_bytes(match.lpm.value, "big"), mask)
+            else:
+                wanted[named.name] = (int.from_bytes(match.exact.value, "big"), -1)
+        parameters = {each.id: each.name for each in called.params}
+        values = {
+            parameters[each.param_id]: int.from_bytes(each.value, "big") for each in action.params
+        }
+        last = described.preamble.alias
+        table = next(
+            each
+            for pipe in (self._ingress, self._egress)
+            for each in pipe.tables.values()
+            if each.p4_name.rpartition(".")[2] == last
+        )
+        name = next(n for n in table.actions if n.rpartition(".")[2] == called.preamble.alias)
+        table.entries.append((wanted, table.actions[name].handle, values))
+
+    def count(self, counter: str, index: int) -> int:
+        """Return the count of a counter's cell."""
+        return self._ingress.counters[counter][index]
+
+    def send(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        """Send a frame in at a port. Returns the frames that come out, as (port, frame), sorted."""
+        packet = Vector(self._ingress, frame)
+        self._parse(packet, port)
+        # The chip's own header is in front of a frame and begins with the port. The rest is unused.
+        front = port.to_bytes(2, "big").ljust(self._metadata, b"\0")
+        packet.phv, parsed = self._parser.run(front + frame)
+        assert parsed - len(front) == len(frame) - len(packet.payload)
+        before = dict(packet.phv)
+        self._ingress.run(packet.phv)
+        if self._told(packet, before, "ig_intr_md_for_dprsr.drop_ctl"):
+            return []
+        inside = b"".join(
+            packet.emit(header, header, self._end)
+            for header in INGRESS
+            if self._ingress.get(packet.phv, f"hdr.{header}.$valid", self._end)
+        )
+        copies = self._groups.get(
+            self._told(packet, before, "ig_intr_md_for_tm.mcast_grp_a") or 0, []
+        )
+        unicast = self._told(packet, before, "ig_intr_md_for_tm.ucast_egress_port")
+        if unicast is not None:
+            copies = [*copies, (unicast, 0)]
+        outputs: list[tuple[int, bytes]] = []
+        for to, instance in copies:
+            outputs += self._leave(to, instance, inside + packet.payload)
+        return sorted(outputs)
+
+    def _leave(self, port: int, instance: int, frame: bytes) -> list[tuple[int, bytes]]:
+        packet = Vector(self._egress, frame)
+        packet["eg_intr_md.egress_port"] = port
+        packet["eg_intr_md.egress_rid"] = instance
+        purpose = packet.extract("bridge")["purpose"]
+        parsed = purpose in {REPLY, COPY}
+        if parsed:
+            for header in EGRESS[1:-1]:
+                packet.extract(header)
+            packet.extract("front", "innet")
+        before = dict(packet.phv)
+        self._egress.run(packet.phv)
+        if self._told(packet, before, "eg_intr_md_for_dprsr.drop_ctl"):
+            return []
+        made = b""
+        if self._egress.get(packet.phv, "hdr.bridge.$valid", self._end):
+            made = packet.emit("bridge", "bridge", self._end)
+        if parsed:
+            parts = [packet.emit(header, header, self._end) for header in EGRESS[1:-1]]
+            parts[1] = _with_checksum(parts[1])
+            made += b"".join(parts) + packet.emit("front", "innet", self._end)
+        made += packet.payload
+        return self.send(port, made) if port & 127 == RECIRCULATION else [(port, made)]
+
+    @staticmethod
+    def _told(packet: Vector, before: dict[str, int], name: str) -> int | None:
+        """Return the pipeline's value for the traffic manager, or None without one.
+
+        On Tofino 2 a bit marks a value as valid. On Tofino 1 a container is valid once it is
+        written.
+        """
+        container, low, high = packet.pipe.place(name, 99)
+        if f"{name}.$valid" in packet.pipe.places:
+            if not packet.pipe.get(packet.phv, f"{name}.$valid", 99):
+                return None
+        elif container in before or container not in packet.phv:
+            return None
+        return packet.phv[container] >> low & (1 << high - low + 1) - 1
+
+    def _parse(self, packet: Vector, port: int) -> None:
+        """Parse the fields that are in no container, as parser.p4 does."""
+        if port & 127 == RECIRCULATION:
+            for header in "bridge ethernet ipv4 udp innet lanes".split():
+                packet.extract(header)
+            packet["meta.form"] = AGAIN
+            return
+        if port == self.cpu_port:
+            packet.extract("packet_out")
+        kind = packet.extract("ethernet")["ether_type"]
+        if kind == 0x0806:
+            ask = packet.payload[:4] == bytes.fromhex("00010800")
+            if ask and packet.payload[6:8] == b"\0\1":
+                packet["meta.form"] = QUESTION
+            arp = packet.extract("arp")
+            packet["meta.sender"], packet["meta.target"] = arp["sender_ip"], arp["target_ip"]
+        elif kind == 0x0800:
+            self._parse_ipv4(packet)
+        elif kind in {0x8100, 0x88A8}:
+            self._parse_tags(packet)
+
+    @staticmethod
+    def _parse_tags(packet: Vector) -> None:
+        for tags in (1, 2):
+            kind, inner = packet.payload[4 * tags - 2 : 4 * tags], packet.payload[4 * tags :]
+            if kind in {b"\x08\x00", b"\x08\x06"}:
+                at = 12 if kind == b"\x08\x00" else 14
+                if len(inner) < at + 4:
+                    raise TooShortError
+                packet["meta.sender"] = int.from_bytes(inner[at : at + 4], "big")
+                return
+            if kind not in {b"\x81\x00", b"\x88\xa8"}:
+                return
+        raise TooShortError
+
+    @staticmethod
+    def _parse_ipv4(packet: Vector) -> None:
+        header = packet.payload[:20]
+        ipv4 = packet.extract("ipv4")
+        packet["meta.damaged"] = _with_checksum(header) != header
+        packet["meta.sender"], packet["meta.target"] = ipv4["source"], ipv4["destination"]
+        shape = [ipv4[each] for each in ("version", "header_length", "fragment_offset", "protocol")]
+        if shape != [4, 5, 0, 17] or ipv4["flags"] & 1:
+            return
+        udp = packet.extract("udp")
+        if udp["destination"] != 19790:
+            return
+        innet = packet.extract("innet")
+        version, kind, operation = innet["version"], innet["kind"], innet["operation"]
+        lengths = ipv4["total_length"], udp["length"]
+        if version != 2:
+            return
+        if lengths == (308, 288) and (kind in {3, 6} or (kind in {1, 2} and operation in {1, 2})):
+            packet.extract("lanes")
+            packet["meta.form"] = FULL[kind]
+        elif lengths == (52, 32) and kind in {4, 5} and not operation:
+            packet["meta.form"] = HELLO if kind == 4 else CLEAR
+
+
+def _with_checksum(header: bytes) -> bytes:
+    words = header[:10] + b"\0\0" + header[12:]
+    total = sum(int.from_bytes(words[at : at + 2], "big") for at in range(0, 20, 2))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return header[:10] + (total ^ 0xFFFF).to_bytes(2, "big") + header[12:]
