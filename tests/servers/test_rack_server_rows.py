@@ -1,6 +1,5 @@
 """A server above racks turns results into parameters on their way out, frame by frame."""
 
-
 import numpy as np
 import parameter_rows
 import pytest
