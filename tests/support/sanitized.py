@@ -12,11 +12,9 @@ import damage
 import differential
 from compared_switches import embedded
 from random_values import PORTS
+from sanitizers import FLAGS, preload_no_further
 
 from innet.switch import build
-
-FLAGS = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-"""Additional compiler flags."""
 
 
 def run(name: str, seed: int, packets: int) -> None:
@@ -37,6 +35,7 @@ def run(name: str, seed: int, packets: int) -> None:
 
 def main(seed: str, packets: str, *names: str) -> None:
     """Run the programs one after the other."""
+    preload_no_further()
     build.FLAGS = (*build.FLAGS, *FLAGS)
     for name in names:
         run(name, int(seed), int(packets))
