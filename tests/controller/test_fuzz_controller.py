@@ -27,7 +27,7 @@ MESSAGES = int(os.environ.get("INNET_FUZZ_MESSAGES", "2000"))
 GROWTH = 32 << 20
 """Bytes by which the controller's memory may grow, however many messages it gets."""
 
-WITHIN = 20.0
+WITHIN = 250.0
 
 Code = grpc.StatusCode
 EXPECTED = {

@@ -48,7 +48,7 @@ def test_where_every_rank_has_its_own_token_it_joins_with_that_and_no_other(tor:
             tor.join(job, 1, token=TOKENS[1]) as second,
         ):
             running = [agent.submit(torch.ones(3)) for agent in (first, second)]
-            assert [each.result(30).tolist() for each in running] == [[1.0] * 3] * SIZE
+            assert [each.result(WITHIN).tolist() for each in running] == [[1.0] * 3] * SIZE
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 from racks import Rack, means, problem, rack, random_vectors
+from waiting import WITHIN
 
 from innet.controller.registry import Policy
 from innet.errors import SumOverflow, UnsupportedTensor, UsageError, WorkersDisagree
@@ -26,7 +27,7 @@ SPECIAL = (np.nan, np.inf, -np.inf)
 def tor() -> Iterator[Rack]:
     # As many ports as are in use at once. 32 workers in one process on a busy machine are often
     # silent, so leases are long.
-    with rack(37, LANES, policy=Policy(lease_s=30.0)) as running:
+    with rack(37, LANES, policy=Policy(lease_s=WITHIN)) as running:
         yield running
 
 
@@ -152,7 +153,7 @@ def test_what_cannot_be_summed_is_refused_before_anything_is_sent(pair, tensor, 
 def sums(agents: list[Agent], vectors: np.ndarray) -> list[np.ndarray]:
     """Return the results of all workers, which sum at the same time."""
     running = [agent.submit(mine, "sum") for agent, mine in zip(agents, vectors, strict=True)]
-    return [future.result(60) for future in running]
+    return [future.result(WITHIN) for future in running]
 
 
 @st.composite
@@ -250,7 +251,7 @@ def test_all_reduces_in_flight_are_served_in_order(pair: list[Agent]):
     ]
     for number, (size, futures) in enumerate(zip(sizes, running, strict=True)):
         for future in futures:
-            np.testing.assert_allclose(future.result(60), np.full(size, number), rtol=1e-6)
+            np.testing.assert_allclose(future.result(WITHIN), np.full(size, number), rtol=1e-6)
 
 
 @pytest.mark.parametrize("sizes", [(100, 100, 101), (10, 50_000, 10), (0, 1, 0), (64, 65, 6400)])

@@ -325,7 +325,6 @@ def test_without_a_compiler_there_are_no_compiled_steps(monkeypatch):
         fastpath.compiled.cache_clear()
 
 
-@pytest.mark.timeout(300)
 def test_sanitizers_find_nothing():
     done = run_sanitized("sanitized_worker.py")
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]

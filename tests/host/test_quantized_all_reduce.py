@@ -9,6 +9,7 @@ from processes import process_group
 from quantized_worker import LANES, prepared, ready, sum_packed, train_replica
 from quantizing import all_reduce
 from racks import Rack, means, problem, rack, random_vectors
+from waiting import WITHIN
 
 from innet.errors import UsageError, WorkersDisagree
 from innet.host.agent import Agent
@@ -36,7 +37,7 @@ def reduce_all(agents: list[Agent], vectors, quantizer: str, key=None, op="mean"
         agent.submit(vector, op, quantizer=quantizer, key=key)
         for agent, vector in zip(agents, vectors, strict=True)
     ]
-    return [future.result(60) for future in running]
+    return [future.result(WITHIN) for future in running]
 
 
 @pytest.mark.parametrize(("name", "budget"), BUDGETS.items())
@@ -109,12 +110,12 @@ def test_integers_are_exact_whatever_the_quantizer(tor: Rack):
         ]
         for dtype in (np.int32, np.int64):
             running = [agent.submit(values.astype(dtype), "sum") for agent in agents]
-            assert all((future.result(60) == 2 * values).all() for future in running)
+            assert all((future.result(WITHIN) == 2 * values).all() for future in running)
         with pytest.raises(UsageError, match="give it a key"):
             agents[0].submit(np.ones(3, np.float32))
         halves = [torch.full((3,), 0.5), torch.full((3,), 1.5)]
         for mean in [a.submit(h, key=0) for a, h in zip(agents, halves, strict=True)]:
-            assert torch.allclose(mean.result(60), torch.ones(3), atol=0.02)
+            assert torch.allclose(mean.result(WITHIN), torch.ones(3), atol=0.02)
         for agent in agents:
             agent.close()
 

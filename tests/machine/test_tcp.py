@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import grpc
 import pytest
+from waiting import WITHIN
 from working_job import eventually
 
 from innet.machine.tcp import PROBE_EVERY, Connection, break_when_silent
@@ -73,7 +74,7 @@ def test_the_connection_goes_on_when_nobody_watches_it_any_more():
         connection.close()
         assert (connection.silence(), connection.broken) == (0.0, False)
         here.send(b"x")
-        assert process.wait(20) == 0
+        assert process.wait(WITHIN) == 0
 
 
 @pytest.mark.parametrize(
@@ -113,7 +114,7 @@ def test_connections_of_grpc_are_found_by_the_peers_name(address: str):
     server.start()
     try:
         with grpc.insecure_channel(f"{address}:{port}") as channel:
-            channel.unary_unary("/x/y")(b"", timeout=20)
+            channel.unary_unary("/x/y")(b"", timeout=WITHIN)
     finally:
         server.stop(None)
     assert found == [True]

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from commands import BIN, run, serving
 from racks import rack
+from waiting import WITHIN
 
 from innet.observe import interfaces
 from innet.observe.checklist import CHECKS, check
@@ -119,7 +120,7 @@ def test_a_seat_that_is_taken_is_worth_knowing(job: dict[str, str]):
 
     def messages() -> Iterator[pb.WorkerMessage]:
         yield pb.WorkerMessage(join=request)
-        leave.wait(60)
+        leave.wait(WITHIN)
 
     with channel:
         stay = stub.Join(messages())

@@ -57,7 +57,7 @@ class Scene:
 @pytest.fixture(scope="module")
 def tor() -> Iterator[Rack]:
     # On a busy machine a heartbeat may be late; these tests are not about that.
-    with rack(WORKERS + 1, LANES, policy=Policy(lease_s=6.0)) as running:
+    with rack(WORKERS + 1, LANES, policy=Policy(lease_s=WITHIN)) as running:
         yield running
 
 

@@ -43,7 +43,7 @@ def samples(text: str) -> Samples:
 
 
 def scrape(address: str) -> Samples:
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=WITHIN) as answer:
         return samples(answer.read().decode())
 
 

@@ -211,7 +211,7 @@ from scapy.layers import l2
 from scapy.sendrecv import sniff
 listening = lambda: print("listening", flush=True)
 wanted = lambda frame: frame.dst == sys.argv[1]
-[frame] = sniff(iface="eth0", count=1, timeout=20, started_callback=listening, lfilter=wanted)
+[frame] = sniff(iface="eth0", count=1, timeout=250, started_callback=listening, lfilter=wanted)
 print(bytes(frame).hex())
 """
 THROW = """

@@ -34,7 +34,6 @@ from innet.wire.records import blank, packet_bytes, packet_dtype
 PORTS = {"tofino": (128, 132), "tofino2": (8, 12)}
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("kind", PORTS)
 def test_agents_sum_through_the_compiled_program(kind: str, tmp_path: Path):
     folder = make(tmp_path / "built", kind)
@@ -46,7 +45,7 @@ def test_agents_sum_through_the_compiled_program(kind: str, tmp_path: Path):
             whole = np.arange(-150, 150, dtype=np.int32)
             futures = [agent.submit(whole, "sum") for agent in (one, other)]
             for future in futures:
-                np.testing.assert_array_equal(future.result(60), 2 * whole)
+                np.testing.assert_array_equal(future.result(WITHIN), 2 * whole)
             assert one.traffic.corrupted == other.traffic.corrupted == 0
             assert one.fallbacks == {}
             counted = rack.show(job).counters
@@ -55,7 +54,6 @@ def test_agents_sum_through_the_compiled_program(kind: str, tmp_path: Path):
         assert chip.errors == []
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "kinds", [("tofino", "tofino"), ("tofino2", "tofino2"), ("tofino2", "tofino")]
 )
@@ -87,7 +85,6 @@ def test_two_racks_below_a_chip_sum_as_one(kinds: tuple[str, str], tmp_path: Pat
             assert [each.found for each in forest.switch(name).uplinks] == [""]
 
 
-@pytest.mark.timeout(240)
 def test_who_expects_seals_takes_nothing_from_a_tofino(tmp_path: Path, monkeypatch):
     opened = membership.open_link
 
@@ -114,7 +111,6 @@ def test_who_expects_seals_takes_nothing_from_a_tofino(tmp_path: Path, monkeypat
         assert not future.done()
 
 
-@pytest.mark.timeout(240)
 def test_the_commands_of_the_document_lead_to_a_sum(tmp_path: Path):
     folder = make(tmp_path / "built")
     with (
@@ -146,7 +142,7 @@ def test_the_commands_of_the_document_lead_to_a_sum(tmp_path: Path):
             for rank, link in enumerate(links)
         ]  # fmt: skip
         try:
-            said = [worker.communicate(timeout=60)[0] for worker in workers]
+            said = [worker.communicate(timeout=WITHIN)[0] for worker in workers]
         finally:
             for worker in workers:
                 worker.kill()

@@ -9,6 +9,7 @@ import urllib.request
 import numpy as np
 import pytest
 from commands import BIN, refuse, run
+from waiting import WITHIN
 
 from innet.local.processes import announced
 from innet.servers import pbox
@@ -36,7 +37,7 @@ def test_it_serves_until_it_is_stopped(number):
             with urllib.request.urlopen(f"http://{metrics}/metrics") as answer:
                 text = answer.read().decode()
         process.send_signal(number)
-        stdout, stderr = process.communicate(timeout=30)
+        stdout, stderr = process.communicate(timeout=WITHIN)
     assert (process.returncode, stdout) == (128 + number, "")
     assert re.search(r"job +.*job=digits workers=1", stderr)
     assert re.search(r"job ended +job=digits.* updates=7", stderr)

@@ -102,7 +102,7 @@ def test_a_process_that_is_killed_ends_the_job(server):
     process = context.Process(target=_push_for_ever, args=(server.address,))
     process.start()
     try:
-        with joined(server, timeout=60) as first:
+        with joined(server, timeout=WITHIN) as first:
             first.push_pull(ones())
             process.kill()
             with pytest.raises(WorkerLost, match="worker 1"):  # noqa: PT012 - whenever it is
@@ -231,7 +231,7 @@ def test_a_server_that_hangs_is_noticed():
         try:
             address = process.stdout.readline().split()[1]
             with pbox.connect(
-                address, job="test", rank=0, workers=1, keys=[20_000], timeout=5
+                address, job="test", rank=0, workers=1, keys=[20_000], timeout=WITHIN
             ) as client:
                 client._timeout = 0.5
                 process.send_signal(signal.SIGSTOP)
@@ -259,7 +259,7 @@ def test_another_service_at_the_address():
         speaking.start()
         address = f"127.0.0.1:{other.getsockname()[1]}"
         with pytest.raises(InnetError, match=address):
-            pbox.connect(address, job="test", rank=0, workers=1, keys=[1], timeout=5)
+            pbox.connect(address, job="test", rank=0, workers=1, keys=[1], timeout=WITHIN)
         speaking.join()
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import grpc
 import numpy as np
+from waiting import WITHIN
 
 from innet.host.quantizers.fixed_point import block_exponents, blocks, dequantize, quantize
 
@@ -24,7 +25,7 @@ def running_switch(
     target = ["--grpc-server-addr", address, "--cpu-port", "510", "--drop-port", "511"]
     with running([*at, *command, "--no-p4", "--device-id", "0", *interfaces, "--", *target]):
         with grpc.insecure_channel(address) as channel:
-            grpc.channel_ready_future(channel).result(30)
+            grpc.channel_ready_future(channel).result(WITHIN)
         yield address
 
 

@@ -16,15 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from mortal import Mortal
+from waiting import WITHIN
 
 from innet.local.ports import free_cables, free_tcp_port, port_options
 from innet.local.processes import command
 from innet.local.workers import rank_environment
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import connect, translated
-
-WITHIN = 60.0
-"""Seconds after which a test stops waiting."""
 
 STEPS = Path(__file__).with_name("steps.py")
 

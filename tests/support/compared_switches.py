@@ -19,6 +19,7 @@ from p4.v1 import p4runtime_pb2 as p4rt
 from p4runtime_client import Controller
 from random_values import DROP_PORT, PORTS
 from tiny_programs import Program
+from waiting import WITHIN
 
 from innet.machine.sockets import enlarge_buffers
 from innet.switch.constants import PortKind
@@ -144,7 +145,7 @@ class _Bmv2(_P4Runtime):
 
     def send(self, port: int, frame: bytes) -> list[Output]:
         # The switch ends the stream when it has no more packets.
-        answers = self._stream(iter([_Packet(port=port, packet=frame)]), timeout=20)
+        answers = self._stream(iter([_Packet(port=port, packet=frame)]), timeout=WITHIN)
         outputs = [(answer.port, answer.packet) for answer in answers]
         return sorted(output for output in outputs if output[0] in PORTS)
 
@@ -163,7 +164,7 @@ def bmv2(given: Program) -> Iterator[Target]:
         stack.callback(process.kill)
         for address in (control, data):
             with grpc.insecure_channel(address, _SOON) as channel:
-                grpc.channel_ready_future(channel).result(30)
+                grpc.channel_ready_future(channel).result(WITHIN)
         controller = stack.enter_context(Controller(control, 1))
         controller.configure(given)
         yield _Bmv2(controller, stack.enter_context(grpc.insecure_channel(data)))

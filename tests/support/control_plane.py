@@ -5,6 +5,7 @@ import itertools
 from p4.v1 import p4runtime_pb2 as p4rt
 from p4runtime_client import Controller, Names, group, uint128
 from tiny_programs import program
+from waiting import WITHIN
 
 PROGRAM = program("control_plane")
 NAMES = Names(PROGRAM.p4info)
@@ -27,7 +28,7 @@ def update(kind: int, entity: p4rt.Entity) -> p4rt.Update:
 def write(controller: Controller, atomicity: int, *updates: p4rt.Update, role: str = "") -> None:
     request = p4rt.WriteRequest(updates=updates, atomicity=atomicity, role=role)
     request.election_id.CopyFrom(uint128(controller.election))
-    controller.stub.Write(request, timeout=30)
+    controller.stub.Write(request, timeout=WITHIN)
 
 
 def state(controller: Controller) -> set[str]:

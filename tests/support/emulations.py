@@ -17,7 +17,7 @@ from innet.emulation.run import RUN_FOLDER
 INNET = Path(sys.executable).with_name("innet")
 WORKER = SUPPORT / "emulated_worker.py"
 ENDLESS = SUPPORT / "emulated_sums.py"
-WITHIN = 250
+WITHIN = 600
 
 
 def one_rack(folder: Path, hosts: int = 2, kind: str = "embedded", link: str = "{}") -> Path:

@@ -4,7 +4,7 @@ import os
 import select
 import signal
 
-WITHIN = 30.0
+from waiting import WITHIN
 
 
 def exit_code(child: int) -> int | str:

@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from topologies import namespaces
+from waiting import WITHIN
 
-WITHIN = 250.0
-"""Seconds after which a test stops waiting for a machine."""
+from topologies import namespaces
 
 _BIN = str(Path(sys.executable).parent)
 

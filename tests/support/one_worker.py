@@ -17,7 +17,7 @@ from innet.wire.frames import ENCAPSULATION_BYTES, SOURCE_IP, SOURCE_PORT, Addre
 from innet.wire.layout import Kind
 from innet.wire.records import Records, packet_dtype
 
-LANES, WITHIN = 64, 30.0
+LANES, WITHIN = 64, 250.0
 FRAME = packet_dtype(LANES, ENCAPSULATION_BYTES)
 SERVICE = Address("02:00:00:00:00:fe", "10.255.255.254")
 SERVICE_IP = int.from_bytes(SERVICE.ip_bytes)

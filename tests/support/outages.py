@@ -18,8 +18,8 @@ import pytest
 from commands import BIN
 from mortal import Mortal
 from switches import COMMAND
+from waiting import WITHIN
 
-WITHIN = 120.0
 CONTROLLER, SWITCH = "10.88.0.1:9600", "10.88.0.254:9559"
 _numbers = itertools.count()
 

@@ -12,9 +12,7 @@ from google.rpc import status_pb2
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 from p4.v1 import p4runtime_pb2_grpc
-
-WITHIN = 90.0
-"""The most seconds that an answer may take. Some include the compilation of a program."""
+from waiting import WITHIN
 
 COMMIT = p4rt.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT
 

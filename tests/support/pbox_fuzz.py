@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 from sanitizers import FLAGS, preload_no_further
+from waiting import WITHIN
 
 from innet.errors import InnetError
 from innet.servers import pbox
@@ -25,7 +26,6 @@ from innet.servers.pbox.protocol import MAGIC
 
 HEADER = struct.Struct("<IB3sIIQd")
 FLOATS = 40_000
-WITHIN = 30.0
 
 
 class Healthy(threading.Thread):

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from innet.servers import pbox
+from waiting import WITHIN
 
-WITHIN = 30.0
+from innet.servers import pbox
 
 
 def together(

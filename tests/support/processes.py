@@ -8,9 +8,9 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from innet.local.ports import free_tcp_port
+from waiting import WITHIN
 
-WITHIN = 250.0
+from innet.local.ports import free_tcp_port
 
 
 class Group:

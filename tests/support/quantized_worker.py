@@ -30,9 +30,9 @@ def sum_packed(rank: int, name: str, vectors: np.ndarray) -> np.ndarray:
     rows = quantizer.rows(vectors[rank], LANES)
     own = quantizer.scales(rows).reshape(1, -1)
     none = np.zeros(1, np.uint16)
-    agreed = fallback.all_reduce((1, 0), own, Operation.MAX, none).result(60).lanes[0]
+    agreed = fallback.all_reduce((1, 0), own, Operation.MAX, none).result(250).lanes[0]
     integers, flags = quantizer.quantize(rows, own[0], agreed, nearest)
-    done = fallback.all_reduce((1, 1), integers, Operation.SUM, flags).result(60)
+    done = fallback.all_reduce((1, 1), integers, Operation.SUM, flags).result(250)
     counts = done.counts[:, None]
     return quantizer.dequantize(done.lanes, counts, agreed, done.flags, mean=True).reshape(-1)
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from switches import Switch, running_switch
+from waiting import WITHIN
 
+from innet.controller.registry import Policy
 from innet.controller.server import ControllerServer
 from innet.host.agent import Agent
 from innet.host.join import join
@@ -19,8 +21,6 @@ from innet.rpc.client import connect, translated
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-WITHIN = 60.0
-"""Seconds after which a test stops waiting."""
 
 TIMEOUTS = Timeouts(switch=20.0, workers=WITHIN)
 
@@ -100,11 +100,11 @@ class Rack:
 def rack(ports: int, lanes: int = 64, **more: Any) -> Iterator[Rack]:
     """Start a switch, ``tor``, and a controller that is in charge of it.
 
-    `more` are arguments of :class:`ControllerServer`.
+    `more` are arguments of :class:`ControllerServer`. The default lease outlasts a busy machine.
     """
     with contextlib.ExitStack() as stack:
         switch = stack.enter_context(running_switch(ports))
-        server = ControllerServer("127.0.0.1:0", **more)
+        server = ControllerServer("127.0.0.1:0", **{"policy": Policy(lease_s=WITHIN), **more})
         stack.callback(server.close)
         address = f"127.0.0.1:{server.port}"
         channel, stub = connect(address)

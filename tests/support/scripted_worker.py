@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 from racks import Rack
+from waiting import WITHIN
 
 from innet.errors import InnetError
 from innet.rpc import innet_pb2 as pb
@@ -17,9 +18,6 @@ from innet.wire.check import seal
 from innet.wire.frames import ENCAPSULATION_BYTES, Address, encapsulation
 from innet.wire.layout import HEADER_BYTES, Kind, Operation
 from innet.wire.records import blank, packet_bytes, packet_dtype
-
-WITHIN = 20.0
-"""Seconds after which a test stops waiting."""
 
 LANES = 64
 _HELLO_EVERY = 0.05

@@ -14,6 +14,7 @@ from p4runtime_sh.context import P4Type
 from p4runtime_sh.p4runtime import P4RuntimeWriteException
 from switches import Switch, receive, running_switch
 from tiny_programs import FOLDER
+from waiting import WITHIN
 
 DEVICE = 3
 STEPS: list[Callable[[Switch], None]] = []
@@ -223,7 +224,7 @@ def it_sends_and_receives_packets(switch: Switch) -> None:
     route.match["destination"] = HOSTS[1] + "/48"
     route.insert()
     switch.hosts[1].send(frame())
-    packet = packets.packet_in_queue.get(timeout=10).packet
+    packet = packets.packet_in_queue.get(timeout=WITHIN).packet
     assert packet.payload == frame()
     assert packet.metadata[0].value == b"\2"
     route.delete()
@@ -239,10 +240,10 @@ def it_hears_digests_and_idle_entries(switch: Switch) -> None:
     learning.match["source"] = HOSTS[0]
     learning.insert()
     switch.hosts[0].send(frame())
-    [heard] = digests.digest_list_queue.get(timeout=10).digest.data
+    [heard] = digests.digest_list_queue.get(timeout=WITHIN).digest.data
     members = [each.bitstring for each in heard.struct.members]
     assert members == [frame()[6:12], b"\1"]
-    told = idle.notification_queue.get(timeout=10).idle_timeout_notification
+    told = idle.notification_queue.get(timeout=WITHIN).idle_timeout_notification
     assert told.table_entry[0].match[0].exact.value == frame()[6:12]
     learning.delete()
     wanted.delete()

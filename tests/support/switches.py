@@ -13,9 +13,9 @@ from innet.local.ports import Cable, free_udp_ports, port_options
 from innet.local.processes import announced
 
 COMMAND = str(Path(sys.executable).with_name("innet-switch"))
-STOPS_WITHIN = 10.0
+STOPS_WITHIN = 60.0
 STOPPED = {128 + signal.SIGINT, 128 + signal.SIGTERM}
-ANSWERS_WITHIN = 10.0
+ANSWERS_WITHIN = 120.0
 
 
 @dataclass(frozen=True)

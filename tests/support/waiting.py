@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 WITHIN = 250.0
+"""Seconds after which a test stops waiting: many, because the machine may be busy."""
 
 
 def marked(variable: str) -> list[str]:

@@ -32,6 +32,7 @@ from scenarios import scenario
 from switch_commands import memory
 from switches import ANSWERS_WITHIN, Switch, receive, running_switch
 from tiny_programs import program
+from waiting import WITHIN
 
 from innet.machine.sockets import enlarge_buffers
 
@@ -154,7 +155,7 @@ class Pest:
             request.updates.add().CopyFrom(self.update())
         if self._chance.random() < 0.2:
             self._messages.spoil(request)
-        self._controller.stub.Write(request, timeout=60)
+        self._controller.stub.Write(request, timeout=WITHIN)
 
     def update(self) -> p4rt.Update:
         if self._chance.random() < 0.3:
@@ -170,7 +171,7 @@ class Pest:
             request.entities.add().CopyFrom(self.update().entity)
         if self._chance.random() < 0.2:
             self._messages.spoil(request)
-        list(self._controller.stub.Read(request, timeout=60))
+        list(self._controller.stub.Read(request, timeout=WITHIN))
 
     def configure(self) -> None:
         kinds = p4rt.SetForwardingPipelineConfigRequest
@@ -182,7 +183,7 @@ class Pest:
         elif self._chance.random() < 0.3:
             request.action = self._chance.randrange(7)
             request.config.p4_device_config = self._chance.randbytes(100)
-        self._controller.stub.SetForwardingPipelineConfig(request, timeout=60)
+        self._controller.stub.SetForwardingPipelineConfig(request, timeout=WITHIN)
 
     def spoilt_json(self) -> bytes:
         """Return the program with a part left out or moved."""
@@ -197,8 +198,8 @@ class Pest:
 
     def ask(self) -> None:
         request = self._messages.fill(p4rt.GetForwardingPipelineConfigRequest())
-        self._controller.stub.Capabilities(p4rt.CapabilitiesRequest(), timeout=60)
-        self._controller.stub.GetForwardingPipelineConfig(request, timeout=60)
+        self._controller.stub.Capabilities(p4rt.CapabilitiesRequest(), timeout=WITHIN)
+        self._controller.stub.GetForwardingPipelineConfig(request, timeout=WITHIN)
 
     def say(self) -> None:
         """Send nonsense on a new stream, which the switch may end."""

@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from switch_commands import frame, run
 from switches import Switch, receive, running_switch
 from tiny_programs import FOLDER, program
+from waiting import WITHIN
 
 PROGRAM = program("control_plane")
 NAMES = Names(PROGRAM.p4info)
@@ -30,7 +31,7 @@ def scrape(switch: Switch) -> Callable[[], dict]:
     url = f"http://{said.split()[1]}/metrics"
 
     def get() -> dict:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=WITHIN) as answer:
             text = answer.read().decode()
         return {
             (sample.name, *sorted(sample.labels.values())): sample.value

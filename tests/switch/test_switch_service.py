@@ -24,6 +24,7 @@ from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 from p4runtime_client import Controller, group, refusal, uint128, update_errors
 from switches import Switch, receive, running_switch
+from waiting import WITHIN
 
 
 @pytest.fixture(scope="module")
@@ -187,5 +188,5 @@ def test_what_is_no_message_is_refused_however_often_it_comes(switch: Switch, me
         call = channel.stream_stream(f"/p4.v1.P4Runtime/{method}")
         for _ in range(300):
             with pytest.raises(grpc.RpcError, match="no message of this service") as refused:
-                list(call(iter([b"\xff"]), timeout=20))
+                list(call(iter([b"\xff"]), timeout=WITHIN))
             assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT

@@ -13,7 +13,7 @@ import pytest
 from p4.v1 import p4runtime_pb2 as p4rt
 from p4.v1 import p4runtime_pb2_grpc
 from p4runtime_client import WITHIN
-from switches import COMMAND, STOPS_WITHIN, running_switch
+from switches import COMMAND, running_switch
 
 from innet.errors import UsageError
 from innet.rpc.certificates import make
@@ -138,7 +138,7 @@ def test_a_file_that_is_needed_and_not_given_is_asked_for(missing, words, pems):
     given += ["--grpc-server-with-client-auth", "--grpc-server-addr", "127.0.0.1:0"]
     done = subprocess.run(
         [COMMAND, "--no-p4", *given],
-        capture_output=True, text=True, timeout=STOPS_WITHIN, check=False,
+        capture_output=True, text=True, timeout=WITHIN, check=False,
     )  # fmt: skip
     assert done.returncode == 2
     assert words in done.stderr

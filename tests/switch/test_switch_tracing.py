@@ -15,6 +15,7 @@ from p4runtime_client import Controller, Names, group
 from scapy.utils import RawPcapReader
 from switches import COMMAND, Switch, receive, running_switch
 from tiny_programs import FOLDER, program
+from waiting import WITHIN
 
 from innet.switch import bmv2json
 from innet.switch.codegen import generate
@@ -221,7 +222,7 @@ def test_captures_of_interfaces_are_named_as_bmv2_names_them(command, tmp_path):
         ) as process:
             try:
                 with grpc.insecure_channel(address) as channel:
-                    grpc.channel_ready_future(channel).result(30)
+                    grpc.channel_ready_future(channel).result(WITHIN)
                 throw = [*namespaces.inside(rack.workers[0]), sys.executable, "-c", THROW]
                 subprocess.run(throw, check=True)
                 while command == COMMAND and not captured(tmp_path, "eth2_out"):

@@ -34,9 +34,6 @@ from innet.host.fallback import GlooFallback
 innet.join(fallback=GlooFallback(2, None, None)).close(abandon=True)
 """
 
-# On a busy machine PyTorch's start alone takes long.
-pytestmark = pytest.mark.timeout(400)
-
 
 @pytest.fixture(autouse=True)
 def able() -> None:

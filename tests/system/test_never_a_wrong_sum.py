@@ -53,7 +53,7 @@ LONG = 4 * 3600
 @pytest.fixture(scope="module")
 def tor() -> Iterator[Rack]:
     # As many ports as are in use at once, and leases that last on a busy machine.
-    with rack(5, LANES, policy=Policy(lease_s=60.0)) as running:
+    with rack(5, LANES, policy=Policy(lease_s=WITHIN)) as running:
         yield running
 
 

@@ -38,7 +38,7 @@ else:
         )
         for rank, more in ranks.items()
     ]
-    sys.exit(max(worker.wait(60) for worker in workers))
+    sys.exit(max(worker.wait(250) for worker in workers))
 """
 
 

@@ -6,11 +6,12 @@ from datetime import timedelta
 
 import pytest
 from torch.distributed import DistStoreError, PrefixStore, Store, TCPStore
+from waiting import WITHIN
 
 from innet.torch.rendezvous import rendezvous
 
 SIZE = 3
-TIMEOUT = timedelta(seconds=30)
+TIMEOUT = timedelta(seconds=WITHIN)
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def met(stores: list[Store], order: list[int]) -> list[Store]:
 
     def begin(rank: int) -> Store:
         if place := order.index(rank):
-            started[place - 1].wait(30)
+            started[place - 1].wait(WITHIN)
         started[order.index(rank)].set()
         return rendezvous(stores[rank], rank, SIZE, TIMEOUT)
 

@@ -124,7 +124,6 @@ def again_and_again(rank: int, times: int) -> tuple[Any, Any]:
     return before, possessions()
 
 
-@pytest.mark.timeout(400)
 def test_a_group_leaves_nothing_behind(group: Group, tor: Rack):
     free, times = tor.free_slots, int(os.environ.get("INNET_TEST_GROUPS", "8"))
     for before, after in group.run(again_and_again, times, within=60 + 2 * times):

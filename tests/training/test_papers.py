@@ -110,7 +110,6 @@ def test_quick_measures_draws_and_says_what_that_is_worth(tmp_path, capsys):
     assert "figures mean nothing" in capsys.readouterr().out
 
 
-@pytest.mark.timeout(600)
 def test_both_kinds_of_servers_train_the_same_and_codes_cost_little():
     """Two workers and a server, each on a host of its own."""
     if why := requirements.missing():

@@ -15,6 +15,7 @@ from training_problem import (
     train,
     weights,
 )
+from waiting import WITHIN
 
 from innet.errors import PeerFailed, UsageError
 from innet.training.gradient_servers import (
@@ -82,7 +83,7 @@ def test_a_master_that_hears_one_at_a_time_hears_nobody_else_meanwhile():
         with pytest.raises(TimeoutError):
             waiting.result(timeout=0.1)
         assert server.updates == 0
-    assert torch.equal(waiting.result(timeout=10), torch.tensor([-1.0]))
+    assert torch.equal(waiting.result(timeout=WITHIN), torch.tensor([-1.0]))
     assert torch.equal(first.push_pull(torch.ones(1), 1.0), torch.tensor([-2.0]))
     with pytest.raises(UsageError, match="one_at_a_time"):
         server.rule()
@@ -120,7 +121,7 @@ def test_softsync_ends_when_fewer_are_left_than_a_batch_takes():
     late.start()
     server.leave(0)
     server.leave(1)
-    late.join(10)
+    late.join(WITHIN)
     assert not late.is_alive()
     assert torch.equal(server.centre, torch.tensor([-1.0]))
 
@@ -188,5 +189,5 @@ def at_once(server, gradients: dict[int, float]) -> dict[int, float]:
     for thread in running:
         thread.start()
     for thread in running:
-        thread.join(10)
+        thread.join(WITHIN)
     return answers

@@ -16,6 +16,7 @@ from training_problem import (
     train,
     weights,
 )
+from waiting import WITHIN
 
 from innet.errors import UsageError
 from innet.servers import pbox
@@ -41,7 +42,7 @@ def over(addresses, request):
     def wrap(transport) -> PBoxTransport:
         name = request.node.name
         return PBoxTransport(
-            addresses, job=name, rank=transport.rank, workers=transport.workers, timeout=60
+            addresses, job=name, rank=transport.rank, workers=transport.workers, timeout=WITHIN
         )
 
     return wrap

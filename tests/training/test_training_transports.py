@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from paths import SUPPORT
 from racks import rack
+from waiting import WITHIN
 
 from innet.errors import PeerFailed, UsageError
 from innet.local.workers import spawned_workers
@@ -184,7 +185,7 @@ def test_a_transport_that_is_abandoned_waits_for_nobody():
     assert not future.done()
     first.hub.fail()
     with pytest.raises(PeerFailed):
-        future.result(10)
+        future.result(WITHIN)
 
 
 def test_workers_that_reduce_different_sizes_are_told():
@@ -226,11 +227,10 @@ def in_processes(script: Path, count: int, folder: Path) -> None:
     """Run a script as `count` ranks of a process group."""
     with spawned_workers([sys.executable, str(script), str(folder)], count) as running:
         for worker in running:
-            _, errors = worker.communicate(timeout=150)
+            _, errors = worker.communicate(timeout=WITHIN)
             assert worker.returncode == 0, errors
 
 
-@pytest.mark.timeout(200)  # imports torch four times, on a machine that may be busy
 def test_processes_train_every_algorithm_as_threads_do(tmp_path: Path):
     """Three processes over Gloo train with one algorithm after the other, as threads do."""
     in_processes(WORKER, 3, tmp_path)
@@ -247,7 +247,6 @@ def test_processes_train_every_algorithm_as_threads_do(tmp_path: Path):
             assert (mine - other).abs().max() < (1e-1 if "ring" in options else 1e-5), name
 
 
-@pytest.mark.timeout(200)  # imports torch four times, on a machine that may be busy
 def test_with_a_node_for_the_servers_it_is_the_same(tmp_path: Path):
     """Three workers and a process that only serves, against three threads."""
     in_processes(WORKER.with_name("training_node_worker.py"), 4, tmp_path)
