@@ -42,7 +42,7 @@ from innet.wire.records import Records
 
 Floats = npt.NDArray[np.float32]
 
-FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fPIC", "-shared", "-Wall")
+FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fPIC", "-Wall")
 _SOURCES = {
     **dict.fromkeys(("fastpath.h", "fastpath.c", "round.c", "udp.c"), "innet.host"),
     "words.h": "innet.wire",

@@ -78,7 +78,7 @@ def _own_ports(_: int) -> Iterator[int]:
     low, high = (int(end) for end in _EPHEMERAL.read_text().split())
     ports = [*range(_LOWEST_PORT, low), *range(high + 1, 1 << 16)]
     shares = [ports[start : start + _SHARE] for start in range(0, len(ports), _SHARE)]
-    owned: dict[int, socket.socket] = {}
+    owned: dict[int, int] = {}
     while True:
         for share in random.SystemRandom().sample(shares, len(shares)):
             if share[0] in owned or _claim(share[0], owned):
@@ -87,7 +87,7 @@ def _own_ports(_: int) -> Iterator[int]:
             raise InnetError("other processes of innet have taken all ports of this machine")
 
 
-def _claim(share: int, owned: dict[int, socket.socket]) -> bool:
+def _claim(share: int, owned: dict[int, int]) -> bool:
     """Claim a share of the ports, unless it is another process's. The claim ends with the process."""
     claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
@@ -95,5 +95,5 @@ def _claim(share: int, owned: dict[int, socket.socket]) -> bool:
     except OSError:
         claim.close()
         return False
-    owned[share] = claim
+    owned[share] = claim.detach()  # the descriptor stays open until the process ends
     return True

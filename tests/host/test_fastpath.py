@@ -2,16 +2,11 @@
 
 import ctypes
 import errno
-import os
-import subprocess
-import sys
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
-import sanitized_worker
-from sanitizers import sanitizer
+from sanitizers import run_sanitized
 
 from innet.errors import CompilerError
 from innet.host import fastpath, transport
@@ -332,14 +327,5 @@ def test_without_a_compiler_there_are_no_compiled_steps(monkeypatch):
 
 @pytest.mark.timeout(300)
 def test_sanitizers_find_nothing():
-    environment = {
-        **os.environ,
-        "LD_PRELOAD": sanitizer(sanitized_worker.FLAGS),
-        "ASAN_OPTIONS": "detect_leaks=0",
-        "PYTHONMALLOC": "malloc",
-    }
-    done = subprocess.run(
-        [sys.executable, str(Path(sanitized_worker.__file__))],
-        env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = run_sanitized("sanitized_worker.py")
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]

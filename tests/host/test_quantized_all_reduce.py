@@ -110,7 +110,7 @@ def test_integers_are_exact_whatever_the_quantizer(tor: Rack):
         for dtype in (np.int32, np.int64):
             running = [agent.submit(values.astype(dtype), "sum") for agent in agents]
             assert all((future.result(60) == 2 * values).all() for future in running)
-        with pytest.raises(UsageError, match="give the tensor a key"):
+        with pytest.raises(UsageError, match="give it a key"):
             agents[0].submit(np.ones(3, np.float32))
         halves = [torch.full((3,), 0.5), torch.full((3,), 1.5)]
         for mean in [a.submit(h, key=0) for a, h in zip(agents, halves, strict=True)]:

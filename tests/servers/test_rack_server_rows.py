@@ -1,16 +1,10 @@
 """A server above racks turns results into parameters on their way out, frame by frame."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import parameter_rows
-import parameters_fuzz
 import pytest
 from parameter_rows import SERVICE_NUMBER, WIDTH, begin, describe, floats, lanes, read, result, step
-from sanitizers import sanitizer
+from sanitizers import run_sanitized
 
 from innet.servers.rack.native import Parameters
 from innet.wire.check import intact
@@ -146,12 +140,6 @@ def test_who_is_silent_makes_room():
 
 
 def test_whatever_leaves_nothing_is_done_that_c_leaves_undefined():
-    command = [sys.executable, str(Path(parameters_fuzz.__file__)), "1", "3000"]
-    environment = {
-        **os.environ,
-        "LD_PRELOAD": sanitizer(parameters_fuzz.FLAGS),
-        "ASAN_OPTIONS": "detect_leaks=0",  # Python leaks much itself
-    }
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = run_sanitized("parameters_fuzz.py", 1, 3000)
     assert done.returncode == 0, done.stderr[-5000:]
     assert done.stdout.startswith("clean: ")

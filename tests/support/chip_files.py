@@ -15,3 +15,10 @@ def make(folder: Path, chip: str = "tofino") -> Path:
     (folder / "pipe/context.json").write_text(json.dumps({"program_name": "aggregate"}))
     (folder / f"pipe/{chip}.bin").write_bytes(random.Random(1).randbytes(50_000))
     return folder
+
+
+def make_for_both(folder: Path) -> Path:
+    """Write the folder with a second binary, for Tofino 2. Returns the folder."""
+    make(folder)
+    (folder / "pipe/tofino2.bin").write_bytes(b"another chip's")
+    return folder

@@ -22,7 +22,8 @@ from aggregation_rack import (
 )
 from p4.v1 import p4runtime_pb2 as p4rt
 from p4runtime_client import Names, group
-from scenarios import PORTS, Scenario, scenario
+from random_values import PORTS
+from scenarios import Scenario, scenario
 
 from innet.p4.artifacts import Artifact, artifact
 from innet.wire.check import seal

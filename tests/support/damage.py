@@ -1,7 +1,8 @@
-"""Frames and messages that are random, or almost right."""
+"""Frames, messages and programs that are random, or almost right."""
 
+import json
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -30,6 +31,55 @@ def frame(chance: random.Random, good: Sequence[bytes]) -> bytes:
         at = chance.randrange(len(damaged))
         damaged[at] = chance.choice((0, 0xFF, 0x80, damaged[at] ^ 1, chance.getrandbits(8)))
     return bytes(damaged)
+
+
+_STRANGE = (
+    None, -1, 0, 1, 2, 10**9, 1 << 70, 1.5, True, False, "", "x", "\ud800", "0x0", "-0x1",
+    "0x" + "f" * 5000, [], ["a"], [[]], {},
+    "field", "expression", "hexstr", "header", "stack", "lookahead", "standard_metadata", "$valid$",
+)  # fmt: skip
+_HARMLESS = frozenset({"source_info", "program", "__meta__", "enums", "field_aliases"})
+
+
+def document(chance: random.Random, program: Any) -> str:
+    """Return a program's JSON with a few parts left out, repeated, moved, or replaced."""
+    found = list(places(program))
+    for _ in range(chance.choice((1, 1, 1, 2, 3))):
+        holder, key = chance.choice(found)
+        if key not in holder if isinstance(holder, dict) else key >= len(holder):
+            continue  # an earlier change has taken it away
+        alike = [place for place in found if place[1] == key]
+        match chance.randrange(6):
+            case 0:
+                del holder[key]
+            case 1:
+                holder[key] = chance.choice(_STRANGE)
+            case 2:
+                _copy(chance.choice(found), holder, key)
+            case 3:
+                _copy(chance.choice(alike), holder, key)
+            case 4 if isinstance(holder, list):
+                holder.insert(
+                    chance.randrange(len(holder) + 1), json.loads(json.dumps(holder[key]))
+                )
+            case _:
+                holder[key] = [holder[key]]
+    return json.dumps(program)
+
+
+def _copy(place: tuple[Any, Any], holder: Any, key: Any) -> None:
+    other, source = place
+    if source in other if isinstance(other, dict) else source < len(other):
+        holder[key] = json.loads(json.dumps(other[source]))
+
+
+def places(node: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield every place in a JSON document that matters: its container and its key."""
+    for key in [*node] if isinstance(node, dict) else range(len(node)):
+        if key not in _HARMLESS:
+            yield node, key
+            if isinstance(node[key], dict | list):
+                yield from places(node[key])
 
 
 class Messages:

@@ -12,11 +12,9 @@ from pathlib import Path
 import damage
 import numpy as np
 from parameter_rows import SERVICE_NUMBER, WIDTH, begin, describe, step
+from sanitizers import FLAGS, preload_no_further
 
 from innet.servers.rack import native
-
-FLAGS = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-"""The flags added to the compiler's flags."""
 
 
 def frame(chance: random.Random, numbers: np.random.Generator) -> bytes:
@@ -64,6 +62,7 @@ def run(seed: int, frames: int) -> dict[str, int]:
 
 def main(seed: str, frames: str) -> None:
     """Run the fuzzer with sanitizers."""
+    preload_no_further()
     native.FLAGS = (*native.FLAGS, *FLAGS)
     Path("/dev/stdout").write_text(f"clean: {run(int(seed), int(frames))}\n")
 

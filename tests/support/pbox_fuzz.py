@@ -14,6 +14,7 @@ import threading
 from pathlib import Path
 
 import numpy as np
+from sanitizers import FLAGS, preload_no_further
 
 from innet.errors import InnetError
 from innet.servers import pbox
@@ -22,7 +23,6 @@ from innet.servers.pbox.connections import open_connections
 from innet.servers.pbox.messages import Registration
 from innet.servers.pbox.protocol import MAGIC
 
-FLAGS = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 HEADER = struct.Struct("<IB3sIIQd")
 FLOATS = 40_000
 WITHIN = 30.0
@@ -167,6 +167,7 @@ def run(seed: int, rounds: int) -> int:
 
 
 if __name__ == "__main__":
+    preload_no_further()
     native.FLAGS = (*native.FLAGS, *FLAGS)
     refused = run(int(sys.argv[1]), int(sys.argv[2]))
     Path("/dev/stdout").write_text(f"clean: {refused} refused\n")

@@ -10,7 +10,7 @@ from typing import Any
 
 from innet.local.ports import free_tcp_port
 
-WITHIN = 60.0
+WITHIN = 250.0
 
 
 class Group:
@@ -57,7 +57,9 @@ def process_group(
     Without a backend they get each other's addresses, and form no group. `environments` are
     additional variables for each process.
     """
-    context = multiprocessing.get_context("spawn")
+    # The server imports once what all processes need, and forks them.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch.distributed", "innet.torch"])
     port = free_tcp_port()
     with contextlib.ExitStack() as stack:
         processes, ends = [], []

@@ -7,18 +7,17 @@ import sys
 from pathlib import Path
 
 import pytest
+from sanitizers import FLAGS, preload_no_further
 
 from innet.host import fastpath
 from innet.wire import batch
-
-FLAGS = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-"""Additional compiler flags."""
 
 _TESTS = ("wire/test_batch.py", "host/test_fastpath.py", "host/test_link.py")
 
 
 def main() -> int:
     """Run the tests that use C."""
+    preload_no_further()
     fastpath.FLAGS = (*fastpath.FLAGS, *FLAGS)
     batch.FLAGS = (*batch.FLAGS, *FLAGS)
     tests = Path(__file__).parents[1]

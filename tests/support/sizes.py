@@ -13,7 +13,7 @@ from typing import Any
 
 import damage
 import differential
-import sanitized
+from sanitizers import FLAGS, preload_no_further
 
 from innet.errors import CompilerError, UnsupportedProgram
 from innet.switch import bmv2json, build
@@ -66,7 +66,8 @@ def run(text: str, chance: random.Random) -> None:
 
 def main(seed: str, rounds: str, runs: str, *names: str) -> None:
     """Spoil the programs in turn."""
-    build.FLAGS = (*build.FLAGS, *sanitized.FLAGS)
+    preload_no_further()
+    build.FLAGS = (*build.FLAGS, *FLAGS)
     left = int(runs)
     for number in range(int(rounds)):
         name = names[number % len(names)]

@@ -60,6 +60,15 @@ def receive(sock: socket.socket) -> bytes:
     return sock.recv(1 << 16)
 
 
+def ask(switch: Switch, *frames: bytes) -> list[bytes]:
+    """Send frames to port 1, one by one. Returns the next frame out of the port after each."""
+    answers = []
+    for frame in frames:
+        switch.hosts[0].send(frame)
+        answers.append(receive(switch.hosts[0]))
+    return answers
+
+
 @contextlib.contextmanager
 def _process(command: list[str]) -> Iterator[subprocess.Popen[str]]:
     # The process group of its own lets a test see that nothing of the switch remains.

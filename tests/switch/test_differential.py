@@ -2,6 +2,7 @@
 
 import os
 
+import compared_switches
 import differential
 import pytest
 from p4.v1 import p4runtime_pb2 as p4rt
@@ -14,7 +15,8 @@ SEEDS = int(os.environ.get("INNET_DIFFERENTIAL_SEEDS", "1"))
 PACKETS = 100
 
 WITH_BMV2 = pytest.mark.skipif(
-    not differential.available(), reason=f"there is no {differential.BMV2} (BMv2) on the PATH"
+    not compared_switches.available(),
+    reason=f"there is no {compared_switches.BMV2} (BMv2) on the PATH",
 )
 
 
@@ -37,7 +39,7 @@ def test_a_count_that_p4runtime_has_no_room_for_reads_as_bmv2s():
     cell.counter_entry.data.packet_count = cell.counter_entry.data.byte_count = (1 << 63) - 1
     update = p4rt.Update(type=p4rt.Update.MODIFY, entity=cell)
     given = Scenario([update], [(1, bytes([0, 0, 0, 2]) + bytes(8))])
-    with differential.bmv2(running) as left, differential.embedded(running) as right:
+    with compared_switches.bmv2(running) as left, compared_switches.embedded(running) as right:
         wanted = differential.carry_out(left, given, running.p4info)
         got = differential.carry_out(right, given, running.p4info)
     assert differential.differences(given, wanted, got) == []

@@ -1,10 +1,13 @@
 """Requests that a switch refuses without much work, and P4Infos that do not quite match their program."""
 
 import contextlib
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import grpc
 import pytest
+from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 from p4runtime_client import WITHIN, Controller, Names, refusal, uint128, update_errors
 from switch_commands import frame, memory
@@ -77,6 +80,23 @@ def test_what_is_no_message_is_refused_as_that(switch, method):
     assert message == "what was sent is no message of this service"
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x30\xff\xff\xff\xff\x0f",  # the role's name as a large number
+        b"\x1a\x03\x0a\x01\x01",  # a part of the election id as bytes
+        b"\x32\x01\xff",  # the role's name in no Unicode
+        b"\x08" + b"\xff" * 20,  # a number of too many bytes
+        b"\x08\xff",  # half a number
+    ],
+)
+def test_the_fields_that_name_the_primary_have_their_types(switch, content):
+    with calling(switch, "Write") as write:
+        code, message = refusal(lambda: write(content, timeout=WITHIN))
+    assert code == grpc.StatusCode.INVALID_ARGUMENT
+    assert message == "what was sent is no message of this service"
+
+
 def with_tables(count: int, name: str = "other{}") -> Program:
     made = program("router")
     for number in range(count):
@@ -106,6 +126,45 @@ def test_a_p4info_with_other_widths_than_the_program_is_refused(bits):
     made = program("router")
     next(each for each in made.p4info.actions if each.params).params[0].bitwidth = bits
     with pytest.raises(UnsupportedProgram):
+        Schema(made.p4info, bmv2json.load(made.json))
+
+
+def rules(made: Program) -> Any:
+    return next(each for each in made.p4info.tables if each.preamble.alias == "rules")
+
+
+MISFITS: dict[str, Callable[[Program], object]] = {
+    "the keys of RouterIngress.rules differ": lambda made: setattr(
+        rules(made).match_fields[0], "match_type", p4info_pb2.MatchField.EXACT
+    ),
+    "the action profiles of RouterIngress.rules differ": lambda made: setattr(
+        rules(made), "implementation_id", 7
+    ),
+    "an action with id 0x7, which is not there": lambda made: setattr(
+        rules(made).action_refs[0], "id", 7
+    ),
+    "does not have the action": lambda made: setattr(
+        next(each for each in made.p4info.actions if each.preamble.alias == "forward").preamble,
+        "name",
+        "other",
+    ),
+    "parts of RouterIngress.rules with the same id": lambda made: rules(made).match_fields.append(
+        rules(made).match_fields[0]
+    ),
+    "a match of kind 77 is unknown": lambda made: setattr(
+        rules(made).match_fields[0], "match_type", 77
+    ),
+    "packet_in is not of whole bytes": lambda made: made.p4info.controller_packet_metadata.add(
+        preamble={"id": 1, "name": "packet_in"}, metadata=[{"id": 1, "bitwidth": 9}]
+    ),
+}
+
+
+@pytest.mark.parametrize(("words", "change"), MISFITS.items())
+def test_a_p4info_that_does_not_fit_its_program_is_refused_by_what_differs(words, change):
+    made = program("router")
+    change(made)
+    with pytest.raises(UnsupportedProgram, match=re.escape(words)):
         Schema(made.p4info, bmv2json.load(made.json))
 
 

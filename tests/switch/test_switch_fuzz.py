@@ -8,18 +8,14 @@ import json
 import os
 import random
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import damage
 import differential
 import grpc
 import pytest
-import sanitized
 from aggregation_rack import (
     SERVICE,
     AggregationRack,
@@ -30,7 +26,7 @@ from aggregation_rack import (
 from contributions import WORKERS, rack_scenario
 from p4.v1 import p4runtime_pb2 as p4rt
 from p4runtime_client import Controller, group, uint128
-from sanitizers import sanitizer
+from sanitizers import run_sanitized
 from scapy.layers.l2 import Ether
 from scenarios import scenario
 from switch_commands import memory
@@ -279,15 +275,7 @@ SANITIZED = (
 @pytest.mark.timeout(LONG)
 def test_no_packet_makes_a_program_do_what_c_leaves_undefined():
     names = differential.names() if PROGRAMS == "all" else SANITIZED
-    packets = str(max(100, PACKETS // 100))
-    command = [sys.executable, str(Path(sanitized.__file__)), "7", packets, *names]
-    environment = {
-        **os.environ,
-        "LD_PRELOAD": sanitizer(sanitized.FLAGS),
-        "ASAN_OPTIONS": "detect_leaks=0",  # Python itself leaks a lot
-        "PYTHONMALLOC": "malloc",  # so that every frame is a separate piece of memory
-    }
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = run_sanitized("sanitized.py", 7, max(100, PACKETS // 100), *names)
     assert done.returncode == 0, done.stderr[-5000:]
     assert [line for line in done.stdout.splitlines() if line.endswith(": clean")] == [
         f"{name}: clean" for name in names

@@ -8,15 +8,13 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import grpc
 import pytest
-import sanitized
 import sizes
 from commands import refuse
 from p4runtime_client import Controller, refusal
-from sanitizers import sanitizer
+from sanitizers import run_sanitized
 from switch_commands import frame
 from switches import receive, running_switch
 from tiny_programs import Program, program
@@ -176,12 +174,5 @@ SPOILT = (
 @pytest.mark.timeout(4 * 3600)
 def test_no_number_in_a_program_makes_it_do_what_c_leaves_undefined():
     runs = max(2, ROUNDS // 100)
-    command = [sys.executable, str(Path(sizes.__file__)), "5", str(ROUNDS), str(runs), *SPOILT]
-    environment = {
-        **os.environ,
-        "LD_PRELOAD": sanitizer(sanitized.FLAGS),
-        "ASAN_OPTIONS": "detect_leaks=0",
-        "PYTHONMALLOC": "malloc",
-    }
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = run_sanitized("sizes.py", 5, ROUNDS, runs, *SPOILT)
     assert (done.stdout, done.returncode) == ("clean\n", 0), done.stderr[-5000:]

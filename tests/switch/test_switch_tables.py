@@ -93,9 +93,9 @@ def malformed() -> dict[str, tuple[p4rt.Entity, str]]:
     case("needless priority", "takes no priority", route(1, 32)).priority = 1
     case("no action", "has no action", rule(1, "", source=(1, 1)))
     case("another table's action", "there is no action with id", rule(1, "unreachable", protocol=1))
-    entry = case("parameter missing", "parameters are next_hop, port", route(1, 32))
+    entry = case("parameter missing", "parameters once: next_hop, port", route(1, 32))
     del entry.action.action.params[0]
-    entry = case("parameter twice", "parameters are next_hop, port", route(1, 32))
+    entry = case("parameter twice", "parameters once: next_hop, port", route(1, 32))
     entry.action.action.params.append(entry.action.action.params[0])
     case("parameter too wide", "port: 0x200 does not fit 9 bits", route(1, 32, port=512))
     entry = case("value empty", "the value is empty", route(1, 32))

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import differential
+import compared_switches
 import grpc
 import pytest
 from p4.v1 import p4runtime_pb2 as p4rt
@@ -46,10 +46,10 @@ def innet_switch(*arguments: str) -> Iterator[str]:
 @contextlib.contextmanager
 def bmv2(*arguments: str) -> Iterator[str]:
     """Run BMv2 at a given address, because it does not print its own."""
-    if not differential.available():
-        pytest.skip(f"there is no {differential.BMV2} on the PATH")
+    if not compared_switches.available():
+        pytest.skip(f"there is no {compared_switches.BMV2} on the PATH")
     port = free_port()
-    command = [differential.BMV2, "--no-p4", "--", "--grpc-server-addr", f"127.0.0.1:{port}"]
+    command = [compared_switches.BMV2, "--no-p4", "--", "--grpc-server-addr", f"127.0.0.1:{port}"]
     with subprocess.Popen([*command, *arguments], stdout=subprocess.DEVNULL) as process:
         try:
             yield f"127.0.0.1:{port}"

@@ -153,6 +153,11 @@ class Job:
         found = {name: int(self._counts[name].sum()) for name in names}
         return {**found, "most_stale": int(self._counts["most_stale"].max())}
 
+    def stats(self) -> dict[str, int]:
+        """Return the numbers of workers and of those that have joined, the bytes, and `counts`."""
+        there = {"workers": self.registration.workers, "joined": len(self.members)}
+        return {**there, "bytes": self.bytes, **self.counts()}
+
     def _goes_on(self) -> bool:
         """Return whether the job can go on without the workers that have left."""
         there = self.registration.workers - (len(self.joined) - len(self.members))

@@ -21,7 +21,7 @@ from innet.servers.pbox.protocol import (
 )
 
 FLAGS = (
-    *("-std=gnu11", "-D_GNU_SOURCE", "-O3", "-march=native", "-fPIC", "-shared", "-pthread"),
+    *("-std=gnu11", "-D_GNU_SOURCE", "-O3", "-march=native", "-fPIC", "-pthread"),
     # These options let square roots be vectorized. They change no rounding; only -ffast-math would,
     # and it is not used.
     *("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"),

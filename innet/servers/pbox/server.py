@@ -97,15 +97,7 @@ class Server:
     def stats(self) -> Stats:
         """Return a snapshot of the server."""
         with self._lock:
-            jobs = {
-                name: {
-                    "workers": job.registration.workers,
-                    "joined": len(job.members),
-                    "bytes": job.bytes,
-                    **job.counts(),
-                }
-                for name, job in self._jobs.items()
-            }
+            jobs = {name: job.stats() for name, job in self._jobs.items()}
             reserved = self._reserved()
         cores = np.array([core.counts() for core in self._cores], native.CORE_COUNTS)
         return Stats(cores, jobs, reserved)

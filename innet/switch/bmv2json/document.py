@@ -75,7 +75,8 @@ class Node:
 
     def number(self, key: str, maximum: int, *, minimum: int = 0, name: str = "") -> int:
         """Return a whole number from `minimum` to `maximum`. Messages call it `name`."""
-        return limits.number(name or self.place(key), self._content.get(key), maximum, minimum)
+        name = name or self.place(key)
+        return limits.number(name, self._present(key, name), maximum, minimum)
 
     def numbers(self, key: str, maximum: int) -> list[int]:
         """Return a list of whole numbers from 0 to `maximum`."""
@@ -83,7 +84,7 @@ class Node:
 
     def width(self, key: str, name: str) -> int:
         """Return the width in bits of something that messages call `name`."""
-        return limits.width(name, self._content.get(key))
+        return limits.width(name, self._present(key, f"{name}: the width in bits"))
 
     def hexadecimal(self, key: str) -> int:
         """Return a number that is written as a hexadecimal string. It may be negative."""
@@ -147,6 +148,11 @@ class Node:
     def error(self, problem: str) -> UnsupportedProgram:
         """Return an error of this object."""
         return malformed(f"{self.place()}: {problem}")
+
+    def _present(self, key: str, name: str) -> Any:
+        if key not in self._content:
+            raise malformed(f"{name} is missing")
+        return self._content[key]
 
     def _wrong(self, key: str, wanted: str) -> UnsupportedProgram:
         if key not in self._content:

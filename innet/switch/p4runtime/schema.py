@@ -137,7 +137,8 @@ class _Tables:
         declared = [(field.bits, _COMPILED.get(field.match, field.match)) for field in fields]
         if declared != [(key.bits, _COMPILED.get(key.match, key.match)) for key in layout.keys]:
             raise mismatch(f"the keys of {layout.name} differ")
-        if self._profiles.get(node.implementation_id) != layout.profile:
+        profile = self._profiles.get(node.implementation_id)
+        if profile != layout.profile or (node.implementation_id and not profile):
             raise mismatch(f"the action profiles of {layout.name} differ")
         by_name = {self._program_actions[each].name: each for each in layout.actions}
         actions = {each.id: self._action(each, layout, by_name) for each in node.action_refs}
