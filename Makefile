@@ -3,6 +3,8 @@
 # Needed beforehand: Python 3.11 with venv, make, and a C compiler (gcc or clang).
 
 PYTHON ?= python3
+# Tests wait more than they compute: two processes for each core.
+PROCESSES ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -25,18 +27,18 @@ demo: $(VENV)/.demo
 	$(BIN)/innet demo
 
 test: $(VENV)/.dev system lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist worksteal
 
 soak: $(VENV)/.dev
 	INNET_SOAK_ELEMENTS=100000000 INNET_FUZZ_PACKETS=1000000 INNET_FUZZ_MESSAGES=1000000 \
 		INNET_FUZZ_STATES=2000000 INNET_FUZZ_TOPOLOGIES=200000 INNET_FUZZ_PROGRAMS=all \
 		INNET_FUZZ_NAMES=20 INNET_FUZZ_SIZES=20000 \
 		INNET_KILLS=20 INNET_KILL_WITHIN=1 INNET_PAUSE=60 \
-		$(BIN)/python -m pytest --capture=no --verbose tests/test_never_a_wrong_sum.py \
-		tests/test_overwriting_while_parts_die.py tests/test_kill.py tests/test_pauses.py \
-		tests/test_fuzz_agent.py tests/test_fuzz_controller.py tests/test_fuzz_state.py \
-		tests/test_fuzz_topology.py tests/test_switch_fuzz.py tests/test_switch_names.py \
-		tests/test_switch_sizes.py
+		$(BIN)/python -m pytest --capture=no --verbose tests/system/test_never_a_wrong_sum.py \
+		tests/system/test_overwriting_while_parts_die.py tests/system/test_kill.py tests/system/test_pauses.py \
+		tests/system/test_fuzz_agent.py tests/controller/test_fuzz_controller.py tests/controller/test_fuzz_state.py \
+		tests/emulation/test_fuzz_topology.py tests/switch/test_switch_fuzz.py tests/switch/test_switch_names.py \
+		tests/switch/test_switch_sizes.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -51,7 +53,7 @@ format: $(VENV)/.dev
 
 # The variable silences a notice of the theme about the next MkDocs.
 docs: $(VENV)/.docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # Some tests build network namespaces: they need root and a few system packages. Without them the tests
 # are skipped, and pytest's summary says why.

@@ -26,7 +26,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from innet.host.agent import Agent, join
+from innet.host.agent import Agent
+from innet.host.join import join
 from innet.host.link import Link, open_link
 from innet.local.rack import Rack, local_rack
 from innet.rpc import innet_pb2 as pb

@@ -25,9 +25,10 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from innet.host.agent import Agent, join
+from innet.host.agent import Agent
+from innet.host.join import join
+from innet.local.faults import Faults, Line, Wiring, faulty
 from innet.local.rack import local_rack
-from tests.faults import Faults, Line, Wiring, faulty
 
 LOSSES = (0.0, 0.001, 0.01, 0.05)
 

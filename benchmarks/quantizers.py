@@ -31,10 +31,11 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from innet.host.agent import Agent, join
+from innet.host.agent import Agent
 from innet.host.exchanges import Inspect
 from innet.host.integers import Flags, Integers, Reduction
 from innet.host.job import WorkerInfo
+from innet.host.join import join
 from innet.host.quantizers.interface import Floats
 from innet.host.quantizers.scaling import Scaling
 from innet.host.quantizers.spec import QuantizerSpec

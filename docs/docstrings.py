@@ -7,6 +7,7 @@ colons. On the site a role becomes a link to the name's reference.
 import contextlib
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import griffe
@@ -20,22 +21,23 @@ class MarkdownDocstrings(griffe.Extension):
 
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
         """Rewrite the docstrings of a package that griffe has read."""
-        for each in documented(pkg):
-            text = SECOND_COLON.sub("", each.docstring.value)
-            each.docstring.value = ROLE.sub(lambda role, each=each: link(each, role[1]), text)
+        for scope, docstring in docstrings(pkg):
+            text = SECOND_COLON.sub("", docstring.value)
+            docstring.value = ROLE.sub(partial(link, scope), text)
 
 
-def documented(scope: griffe.Object) -> Iterator[griffe.Object]:
-    """Yield an object and those inside it that have docstrings."""
+def docstrings(scope: griffe.Object) -> Iterator[tuple[griffe.Object, griffe.Docstring]]:
+    """Yield the docstrings of an object and of those inside it, behind their objects."""
     if scope.docstring:
-        yield scope
+        yield scope, scope.docstring
     for member in scope.members.values():
-        if not member.is_alias:
-            yield from documented(member)
+        if isinstance(member, griffe.Object):  # and no name that is imported
+            yield from docstrings(member)
 
 
-def link(scope: griffe.Object, name: str) -> str:
-    """Return a link to a name as a docstring means it, or code if the reference does not have it."""
+def link(scope: griffe.Object, role: re.Match[str]) -> str:
+    """Return a link to a role's name as the docstring means it, or code if it has no reference."""
+    name = role[1]
     for path in (name, absolute(scope, name)):
         if shown(scope.modules_collection, path):
             return f"[`{name}`][{path}]"
@@ -53,6 +55,6 @@ def absolute(scope: griffe.Object, name: str) -> str:
 def shown(package: griffe.ModulesCollection, path: str) -> bool:
     """Return whether the reference has an entry for a path."""
     try:
-        return "._" not in path and bool(package[path])
+        return "._" not in path and package[path].has_docstrings
     except (KeyError, griffe.AliasResolutionError):
         return False

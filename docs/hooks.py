@@ -4,6 +4,7 @@ On a code host, a page links to ``../innet/host/timer.py`` or ``../SECURITY.md``
 link leads to the module's API reference, to the page, or to a page that shows the file.
 """
 
+import logging
 import posixpath
 import re
 import subprocess
@@ -38,6 +39,9 @@ LANGUAGES = {
 }
 LINK = re.compile(r"(?<=\]\()[^)\s#:]+(?=[)#])")
 BOLD = re.compile(r'<span style="font-weight: bold">(.*?)</span>', re.DOTALL)
+
+# It names every module that it documents.
+logging.getLogger("mkdocs.plugins.api-autonav").setLevel(logging.WARNING)
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> None:

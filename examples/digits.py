@@ -25,7 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import innet  # innet's first line
 
-EPOCHS = 8
+EPOCHS = 3
 BATCH = 32
 SEED = 1
 

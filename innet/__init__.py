@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from innet.errors import AllReduceError, InnetError
 
 if TYPE_CHECKING:
-    from innet.host.agent import Agent, join
+    from innet.host.agent import Agent
     from innet.host.ddp import ddp_hook
     from innet.host.job import Timeouts
+    from innet.host.join import join
 
 __all__ = ["Agent", "AllReduceError", "InnetError", "Timeouts", "ddp_hook", "join"]
 __version__ = "0.1.0"
@@ -23,7 +24,7 @@ _HOME = {
     "Agent": "innet.host.agent",
     "Timeouts": "innet.host.job",
     "ddp_hook": "innet.host.ddp",
-    "join": "innet.host.agent",
+    "join": "innet.host.join",
 }
 
 

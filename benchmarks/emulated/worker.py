@@ -21,10 +21,10 @@ import numpy as np
 import innet
 from benchmarks.emulated.network import Case, Network
 from benchmarks.emulated.peers import PORT, Host, Vector, largest_error, prepare_ring, reducing
+from innet.machine import environment
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import connect, translated
 from innet.servers import pbox
-from innet.system import environment
 
 SEED = 7
 JOB = "vectors"

@@ -2,8 +2,8 @@
 
 The modules, from the top down:
 
-* `server` serves gRPC, and `service` turns calls into calls of the `controller`, which puts the
-  parts together.
+* `server` serves gRPC, and `service` passes requests to the `controller`, which puts the parts
+  together.
 * `switch_requests`, `job_requests`, `worker_events`, `switch_events` and `clock` take everything
   that happens. They pass it on to the `registry`, which holds all state under one lock. The
   `registry` stores a change, then notifies the workers and wakes the switches.

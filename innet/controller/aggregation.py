@@ -5,16 +5,14 @@ packets with the switch and reads counters.
 """
 
 import hashlib
-import secrets
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import structlog
-from p4.v1 import p4runtime_pb2 as p4rt
 
 from innet.controller import entries
+from innet.controller.clearing import CellClearing
 from innet.controller.defaults import uplink_address
 from innet.controller.names import all_groups
 from innet.controller.p4runtime import SwitchConnection
@@ -22,7 +20,7 @@ from innet.controller.reconcile import Difference, Held, by_key, difference, key
 from innet.controller.records import Assignment, Attachment, SlotRange, SwitchRecord, Uplink
 from innet.controller.targets.choice import find
 from innet.controller.targets.interface import Program
-from innet.controller.transcript import Heard
+from innet.controller.transcript import OnRequest
 from innet.errors import SwitchError, UsageError
 from innet.rpc import tls
 from innet.wire.check import intact, seal
@@ -40,10 +38,6 @@ PORT_COUNTERS = ("refused", "corrupted", "spoofed")
 
 _FRAME = packet_dtype(0, ENCAPSULATION_BYTES)
 _FRAME_BYTES = _FRAME.itemsize
-_CLEAR_ATTEMPTS, _CLEAR_WAIT, _LONGEST_CLEAR_WAIT = 20, 0.25, 4.0
-
-Cell = tuple[int, int]
-"""One copy of a slot: (slot, copy)."""
 
 
 class AggregationSwitch:
@@ -67,7 +61,7 @@ class AggregationSwitch:
         patient: bool = True,
         ports: Callable[[], Sequence[int]] | None = None,
         silent: Callable[[], frozenset[int]] = frozenset,
-        heard: Heard | None = None,
+        on_request: OnRequest | None = None,
     ) -> None:
         self.service, self._program, self._hello = record.service, program, hello
         self._record, self._silent = record, silent
@@ -75,8 +69,9 @@ class AggregationSwitch:
         self._ports = ports or (lambda: record.ports)
         self._held: Held = {}
         self._entities: dict[int, _Entities] = {}
-        self._rounds: dict[int, set[Cell]] = {}  # cells to be acknowledged, by token
-        self._acknowledged = threading.Condition()
+        self._clearing = CellClearing(
+            record.service, self._target.clears_at_once, self._send, lambda: self.broken
+        )
         self._ended = ended
         self._connection = SwitchConnection(
             record.grpc_address,
@@ -87,7 +82,7 @@ class AggregationSwitch:
             ended=self._connection_ended,
             election=election,
             patient=patient,
-            heard=heard,
+            on_request=on_request,
         )
         self._own = self._own_entities()
 
@@ -147,11 +142,11 @@ class AggregationSwitch:
         Returns as well whether the controller's own entries are all gone. In that case the switch
         has been restarted.
         """
-        found = self._read()
+        found, describe = self._read(), self._connection.names.describe
         drift = difference(self._held, found)
-        missing = [f"{self._describe(each)} is missing" for each in drift.delete]
-        changed = [f"{self._describe(each)} was changed" for each in drift.modify]
-        strange = [f"{self._describe(each)} is not the controller's" for each in drift.insert]
+        missing = [f"{describe(each)} is missing" for each in drift.delete]
+        changed = [f"{describe(each)} was changed" for each in drift.modify]
+        strange = [f"{describe(each)} is not the controller's" for each in drift.insert]
         if drift:
             self._held = found
         return missing + changed + strange, self._own.keys().isdisjoint(found)
@@ -177,70 +172,20 @@ class AggregationSwitch:
         self._connection.modify(*cells)
 
     def clear(self, slot_range: SlotRange) -> Iterator[None]:
-        """Clear both copies of all of a job's slots, some in every step.
-
-        P4Runtime cannot write BMv2's registers. Packets clear the cells instead, and come back as
-        acknowledgements.
-        """
-        slots = range(slot_range.first_slot, slot_range.first_slot + slot_range.slots)
-        cells = [(slot, copy) for slot in slots for copy in (0, 1)]
-        burst = self._target.clears_at_once
-        for start in range(0, len(cells), burst):
-            due = set(cells[start : start + burst])
-            wait = _CLEAR_WAIT
-            for _ in range(_CLEAR_ATTEMPTS):
-                left = due and self._clear_once(due, wait)
-                if left == due:
-                    # The switch may be slow: requests queue behind those of earlier rounds.
-                    wait *= 2
-                due = left
-                if not due or wait > _LONGEST_CLEAR_WAIT:
-                    break
-            if due:
-                raise SwitchError(
-                    f"the switch did not clear {len(due)} cells: has it lost its program?"
-                )
-            yield
+        """Clear all of a job's cells, some in every step."""
+        return self._clearing.clear(slot_range)
 
     def probe(self, link: Uplink, nonce: int) -> None:
         """Send a hello out of an uplink. It comes in where the link ends."""
         source = uplink_address(link.parent_port)
-        prefix = encapsulation(source, self.service, HEADER_BYTES)
-        packet = blank(1, 0, Kind.HELLO, prefix)
+        packet = blank(1, 0, Kind.HELLO, encapsulation(source, self.service, HEADER_BYTES))
         packet["sequence"] = nonce
         seal(packet, source.ip_number, source.udp_port)
+        self._send([packet.tobytes()], egress_port=link.port)
+
+    def _send(self, packets: list[bytes], **metadata: int) -> None:
         names = self._connection.names
-        self._connection.send([names.packet_out(packet.tobytes(), egress_port=link.port)])
-
-    def _clear_once(self, cells: set[Cell], wait: float) -> set[Cell]:
-        """Send one round of requests; return the cells not acknowledged after `wait` seconds of silence.
-
-        Only acknowledgements of this very round count. Packets keep their order on the way through
-        the switch. So when the last acknowledgement is in, no request of an earlier round is still
-        in flight. Such a request might clear a cell that is in use again.
-        """
-        if self.broken:
-            raise SwitchError(self.broken)
-        token, left = secrets.randbits(32), set(cells)
-        with self._acknowledged:
-            self._rounds[token] = left
-        self._connection.send(self._clear_packets(token, list(cells)))
-        with self._acknowledged:
-            before = 0
-            while left and len(left) != before:
-                before = len(left)
-                self._acknowledged.wait_for(lambda: not left or self.broken, wait)
-            del self._rounds[token]
-        return left
-
-    def _clear_packets(self, token: int, cells: list[Cell]) -> list[p4rt.StreamMessageRequest]:
-        # The parity of the sequence number picks the copy.
-        prefix = encapsulation(self.service, self.service, HEADER_BYTES)
-        packets = blank(len(cells), 0, Kind.CLEAR, prefix)
-        packets["slot"], packets["sequence"] = np.array(cells).T
-        packets["workers"] = token
-        seal(packets, int.from_bytes(self.service.ip_bytes), self.service.udp_port)
-        return [self._connection.names.packet_out(packet.tobytes()) for packet in packets]
+        self._connection.send([names.packet_out(each, **metadata) for each in packets])
 
     def _packet_in(self, metadata: dict[str, int], frame: bytes) -> None:
         if len(frame) < _FRAME_BYTES:
@@ -251,18 +196,14 @@ class AggregationSwitch:
         if packet["version"] != VERSION or not fits[0]:
             return
         if packet["kind"] == Kind.CLEAR:
-            with self._acknowledged:
-                left = self._rounds.get(int(packet["workers"]), set())
-                left.discard((int(packet["slot"]), int(packet["sequence"])))
-                if not left:
-                    self._acknowledged.notify_all()
+            cell = int(packet["slot"]), int(packet["sequence"])
+            self._clearing.acknowledge(int(packet["workers"]), cell)
         elif packet["kind"] == Kind.HELLO:
             where = Attachment(metadata["ingress_port"], source, self._record.name)
             self._hello(int(packet["sequence"]), where)
 
     def _connection_ended(self) -> None:
-        with self._acknowledged:
-            self._acknowledged.notify_all()
+        self._clearing.wake()
         self._ended()
 
     def _read(self) -> Held:
@@ -315,11 +256,10 @@ class AggregationSwitch:
 
     def _remove_all_but(self, wanted: Held) -> None:
         # Entries that let workers contribute go first, before anything else changes.
-        stale: dict[bool, list[p4rt.Entity]] = {True: [], False: []}
-        for entity in difference(self._held, wanted).delete:
-            stale[entries.is_inward(self._connection.names, entity)].append(entity)
-        for each in stale.values():
-            self._apply(Difference(each, [], []))
+        names, gone = self._connection.names, difference(self._held, wanted).delete
+        for inward in (True, False):
+            some = [each for each in gone if entries.is_inward(names, each) == inward]
+            self._apply(Difference(some, [], []))
 
     def _missing(self, wanted: Held) -> Difference:
         """Return the changes after which the switch holds at least these entities."""
@@ -349,9 +289,6 @@ class AggregationSwitch:
         except SwitchError as problem:
             self._recollect()
             _log.warning("some hosts' frames go to all ports", why=str(problem))
-
-    def _describe(self, entity: p4rt.Entity) -> str:
-        return self._connection.names.describe(entity)
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,8 @@ def first_exchange(exchanges: Iterable[int], *, in_step: bool, sharable: bool) -
     first, last = order[0], order[-1]
     if in_step and last - first > 1:
         raise ControllerError(
-            f"the workers are at exchanges {first} to {last}, which cannot be: they are out of step"
+            f"the workers are at exchanges {first} to {last}, more than one apart: they have not made "
+            "the same calls; start them all again"
         )
     if first == last or not sharable:
         return last, False

@@ -14,7 +14,7 @@ from innet.controller.entries import whole_inward
 from innet.controller.names import Names
 from innet.controller.p4runtime import open_channel
 from innet.controller.records import SwitchRecord
-from innet.controller.transcript import Heard, watched
+from innet.controller.transcript import OnRequest, watched
 from innet.errors import SwitchError
 from innet.rpc import tls
 
@@ -24,17 +24,19 @@ _NO_BACKUPS = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED)
 _CONSEQUENCE = "its jobs then leave the switch until the controller has put its entries back"
 
 
-def check_unclaimed(record: SwitchRecord, identity: tls.Identity | None, heard: Heard) -> None:
+def check_unclaimed(
+    record: SwitchRecord, identity: tls.Identity | None, on_request: OnRequest
+) -> None:
     """Raise SwitchTaken if a controller manages the switch, or has left entries of jobs in it.
 
-    `heard` is called with every request before it is sent. Raises SwitchError if the switch does
+    `on_request` is called with every request before it is sent. Raises SwitchError if the switch does
     not answer or refuses.
     """
     address = record.grpc_address
     if address.startswith(tls.INSECURE):
         address, identity = address.removeprefix(tls.INSECURE), None
     with contextlib.closing(open_channel(address, identity, patient=True)) as channel:
-        stub = p4runtime_pb2_grpc.P4RuntimeStub(watched(channel, heard))
+        stub = p4runtime_pb2_grpc.P4RuntimeStub(watched(channel, on_request))
         try:
             managed = _has_primary(stub, record.device_id)
             workers = 0 if managed else _count_workers(stub, record.device_id)
@@ -43,13 +45,13 @@ def check_unclaimed(record: SwitchRecord, identity: tls.Identity | None, heard: 
             raise SwitchError(f"the switch at {address} refused: {said}") from None
     if managed:
         raise SwitchTaken(
-            f"a controller is in charge of the switch at {address}, and gives it all that it needs: "
-            f"remove the switch there with `innet switch remove`, or say --force ({_CONSEQUENCE})"
+            f"a controller is in charge of the switch at {address}: remove the switch there with "
+            f"`innet switch remove`, or use --force ({_CONSEQUENCE})"
         )
     if workers:
         raise SwitchTaken(
             f"the switch at {address} holds entries of {workers} workers, and no controller is "
-            "connected: start their controller again and delete its jobs, or say --force to remove them"
+            "connected: start their controller again and delete its jobs, or use --force to remove them"
         )
 
 

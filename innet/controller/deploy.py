@@ -48,7 +48,7 @@ def deploy(
 
         def connect(election: Id) -> AggregationSwitch:
             return AggregationSwitch(
-                record, program, lambda *_: None, identity, election=election, heard=transcript
+                record, program, lambda *_: None, identity, election=election, on_request=transcript
             )
 
         candidate = Candidate(time.time_ns(), forceful=force)

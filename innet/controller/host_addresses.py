@@ -50,7 +50,7 @@ class HostAddresses:
         self._latest.pop(nonce, None)
 
 
-def check_host_address(address: Address, reserved: Iterable[Address] = ()) -> None:
+def check_host_address(address: Address, reserved: Iterable[Address]) -> None:
     """Raise UsageError unless the address is one of a single host and not one of a switch."""
     if not is_host_mac(address.mac):
         raise UsageError(f"the MAC address {address.mac} is not that of a single host: {_OWN}")

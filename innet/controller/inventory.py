@@ -116,7 +116,9 @@ def check_links(record: SwitchRecord, switches: Switches) -> None:
     mine: set[int] = set()
     for link in record.uplinks:
         if link.parent == record.name:
-            raise UsageError(f"the switch {record.name!r} cannot be its own parent: links go up")
+            raise UsageError(
+                f"the switch {record.name!r} cannot be its own parent: name another switch"
+            )
         if link.parent not in switches:
             raise NotFound(f"there is no switch {link.parent!r}: add parents first")
         parent = switches[link.parent].record
@@ -128,18 +130,20 @@ def check_links(record: SwitchRecord, switches: Switches) -> None:
                     f"{', '.join(map(str, owner.ports))}"
                 )
         if link.port in mine:
-            raise UsageError(f"port {link.port} has two uplinks: a cable has one other end")
+            raise UsageError(
+                f"port {link.port} has two uplinks: give each uplink a port of its own"
+            )
         mine.add(link.port)
         _check_free(link, record, switches)
         if parent.lanes != record.lanes:
             raise UsageError(
                 f"{record.name!r} has {record.lanes} lanes and its parent {parent.name!r} "
-                f"{parent.lanes}: all switches of a tree have the same"
+                f"{parent.lanes}: give all switches of a tree the same number"
             )
         if parent.service != record.service:
             raise UsageError(
                 f"{record.name!r} serves {record.service.ip} and its parent {parent.name!r} "
-                f"{parent.service.ip}: all switches of a tree serve one address"
+                f"{parent.service.ip}: give all switches of a tree the same address"
             )
 
 
@@ -147,7 +151,7 @@ def _check_seals(record: SwitchRecord, parent: SwitchRecord) -> None:
     if find(record.target).seals != find(parent.target).seals:
         raise UsageError(
             f"{record.name!r} is a {record.target} and its parent {parent.name!r} a {parent.target}: "
-            "one of them seals what it sends, and takes nothing from the other, which does not"
+            "one of them adds a check to its packets, and the other cannot; connect switches of one kind"
         )
 
 
@@ -159,7 +163,8 @@ def _check_free(link: Uplink, record: SwitchRecord, switches: Switches) -> None:
             taken += [each for each in other.record.uplinks if each.port == link.parent_port]
     if taken:
         raise AlreadyExists(
-            f"the uplink {_words(link)}: port {link.parent_port} of {link.parent!r} is another link's"
+            f"the uplink {_words(link)}: port {link.parent_port} of {link.parent!r} has a link already: "
+            "use another port"
         )
 
 

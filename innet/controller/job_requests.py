@@ -41,7 +41,9 @@ class JobRequests:
         with registry.lock:
             registry.check_open()
             if request.name in registry.jobs:
-                raise AlreadyExists(f"there is a job {request.name!r}")
+                raise AlreadyExists(
+                    f"a job named {request.name!r} exists already: choose another name"
+                )
             registry.switch(request.switch)
             fabric = Fabric.below(request.switch, uplinks(registry.switches))
             _check_tree(request, fabric)
@@ -99,7 +101,9 @@ class JobRequests:
         slots = request.slots or min(defaults.SLOTS, quota or have.slots, have.slots)
         have.check(slots)
         if quota and slots > quota:
-            raise NoCapacity(f"{slots} slots: a job may have {quota} at most")
+            raise NoCapacity(
+                f"{slots} slots are more than the {quota} that a job may have: ask for fewer"
+            )
         return slots
 
     def _check_quota(self) -> None:
@@ -117,7 +121,7 @@ class JobRequests:
             if waiting:
                 raise NoCapacity(
                     f"{len(waiting)} jobs whose workers are all there wait for slots of this switch "
-                    "already: stand in line with --queue"
+                    "already: use --queue to wait behind them"
                 )
             return allocate(self._registry.allocators(names), slots, request.workers)
         except NoCapacity:
@@ -147,7 +151,9 @@ class JobRequests:
         """Return an id that no job has. A used id comes again as late as possible."""
         taken = {job.spec.id for job in self._registry.jobs.values()}
         if len(taken) == _LAST_ID:
-            raise NoCapacity(f"there are {len(taken)} jobs, as many as can be told apart")
+            raise NoCapacity(
+                f"there are {len(taken)} jobs, as many as there are numbers for: delete one"
+            )
         later = itertools.chain(range(self._last_id + 1, _LAST_ID + 1), range(1, _LAST_ID + 1))
         return next(each for each in later if each not in taken)
 
@@ -164,7 +170,9 @@ class JobRequests:
             registry.commit(job, job.switch_changed(each, problem, registry.clock()))
         if not registry.is_saved(job):
             registry.end(job, "its state cannot be kept")
-            raise ControllerError("the job was not created: its state cannot be kept")
+            raise ControllerError(
+                "the job was not created, because its state cannot be written: see the controller's log"
+            )
         return job
 
     def _overview(self, job: Job) -> pb.Job:
@@ -189,8 +197,8 @@ def _check_tree(request: pb.CreateJobRequest, fabric: Fabric) -> None:
     """
     if len(fabric.uplinks) > 1 and _min_workers(request) < request.workers:
         raise UsageError(
-            f"{request.switch!r} has switches below it, and such a job needs all of its workers: "
-            "leave the quorum and --min-workers away, or create the job on one of the lowest switches"
+            f"{request.switch!r} has switches below it, so the job needs all of its workers: leave out "
+            "--quorum and --min-workers, or create the job on one of the lowest switches"
         )
 
 

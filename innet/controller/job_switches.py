@@ -79,8 +79,8 @@ class JobSwitches:
         if self.fabric.trees({where.switch, *others}):
             return None
         return UsageError(
-            f"worker {worker.rank} is at the switch {where.switch!r}, and no switch of the job is above "
-            f"that and above {', '.join(sorted(map(repr, others)))}"
+            f"no switch of the job is above both {where.switch!r}, where worker {worker.rank} is, and "
+            f"{', '.join(sorted(map(repr, others)))}: attach all workers below one switch"
         )
 
     def assignment(

@@ -122,9 +122,7 @@ class Job:
         """Take a worker back after its stream broke. Raises NotFound if it has left meanwhile."""
         worker = self.roster.find(nonce)
         if not worker:
-            raise NotFound(
-                f"this worker's stay in the job {self.spec.name!r} is over: it has to join anew"
-            )
+            raise NotFound(f"this worker has left the job {self.spec.name!r} meanwhile: join again")
         worker.heard, worker.fallback, worker.notified = now, fallback, False
         actions = self.roster.add(worker)
         if worker.where:
@@ -273,9 +271,10 @@ class Job:
         if problem := self.switches.unreachable(worker, where):
             return problem
         if other := self.roster.at(where):
-            return AlreadyExists(f"worker {other.rank} has this very address, {where.address}")
+            return AlreadyExists(
+                f"worker {other.rank} has the same address, {where.address}: every worker needs its own"
+            )
         return None
 
     def _expel(self, worker: Worker, problem: InnetError, now: float) -> Actions:
-        actions = self.leave(worker.nonce, str(problem), now)
-        return [*actions, EndStream(worker.nonce, problem)]
+        return [*self.leave(worker.nonce, str(problem), now), EndStream(worker.nonce, problem)]

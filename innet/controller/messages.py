@@ -77,15 +77,13 @@ def job_view(job: Job, lanes: int, lease_s: float, now: float) -> pb.Job:
         slots=slots.slots if slots else 0,
         joined=[each.rank for each in job.roster.admitted],
         quorum=job.roster.quorum,
-        path=pb.Path.Name(job.path),
+        path=f"PATH_{job.path.name}",
         reason=job.terms.reason(now),
         worker_lease_s=lease_s,
     )
 
 
-def worker_view(
-    worker: Worker, job: Job, now: float, silence: float | None = 0.0
-) -> pb.WorkerStatus:
+def worker_view(worker: Worker, job: Job, now: float, silence: float | None) -> pb.WorkerStatus:
     """Return a worker, without port and address while they are unknown.
 
     `silence` is that of its machine, in seconds, or None if the worker is not connected.

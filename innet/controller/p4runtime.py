@@ -22,7 +22,7 @@ from p4runtime_sh import p4runtime as shell
 
 from innet.controller.election import Id, SwitchTaken
 from innet.controller.names import Names
-from innet.controller.transcript import Heard, watched
+from innet.controller.transcript import OnRequest, watched
 from innet.errors import NotAuthorized, SwitchError, SwitchOffline
 from innet.rpc import tls
 
@@ -57,7 +57,7 @@ class SwitchConnection:
     `packet_in` is called with metadata by name and the frame, in a thread of the connection.
     `ended` is called once from some thread when the connection ends, except by :meth:`close`.
     `election` is the election id, higher for every new connection of a controller; by default it is
-    the time. A `patient` connection waits for a switch that does not listen yet. `heard` is called
+    the time. A `patient` connection waits for a switch that does not listen yet. `on_request` is called
     with every request before it is sent. Raises SwitchTaken if another controller is in charge, and
     SwitchError if the switch cannot be reached.
     """
@@ -73,7 +73,7 @@ class SwitchConnection:
         ended: Callable[[], None] = lambda: None,
         election: Id | None = None,
         patient: bool = True,
-        heard: Heard | None = None,
+        on_request: OnRequest | None = None,
     ) -> None:
         self.names = Names(info)
         self._info, self._packet_in, self._ended = info, packet_in, ended
@@ -83,8 +83,8 @@ class SwitchConnection:
         if address.startswith(tls.INSECURE):
             address, identity = address.removeprefix(tls.INSECURE), None
         channel = open_channel(address, identity, patient=patient)
-        if heard:
-            channel = watched(channel, heard)
+        if on_request:
+            channel = watched(channel, on_request)
         try:
             # Of two controllers the one that started later is in charge.
             self._client = _Client(channel, device_id, election or (time.time_ns(), 0))

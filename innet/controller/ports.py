@@ -22,9 +22,7 @@ def with_ports(
     check_ports(find(record.target), ports)
     for port, user in _users(record, switches, jobs):
         if port not in ports:
-            raise ControllerError(
-                f"port {port} of {record.name!r} is in use, by {user}: name it, too"
-            )
+            raise ControllerError(f"port {port} of {record.name!r} is in use by {user}: include it")
     return replace(record, ports=tuple(ports))
 
 

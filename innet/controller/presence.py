@@ -29,10 +29,10 @@ class Presence:
         """
         return self._liveness.outage
 
-    def given_up(self, stays: Iterable[int], now: float) -> dict[int, str]:
+    def given_up(self, nonces: Iterable[int], now: float) -> dict[int, str]:
         """Look at all workers. Return those to be given up, and why."""
         before = self.outage
-        gone = self._liveness.look(now, {nonce: self._sign(nonce) for nonce in stays})
+        gone = self._liveness.look(now, {nonce: self._sign(nonce) for nonce in nonces})
         if self.outage and not before:
             _log.warning(
                 "no worker is heard any more: is the controller's own network down? Nobody is expelled",

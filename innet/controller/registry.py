@@ -9,7 +9,7 @@ entries. Requests wait for a switch only without the lock, so a slow switch dela
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -50,10 +50,8 @@ class Registry:
     were sent out of.
     """
 
-    def __init__(
-        self, store: Store, policy: Policy, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self.store, self.policy, self.clock = store, policy, clock
+    def __init__(self, store: Store, policy: Policy) -> None:
+        self.store, self.policy, self.clock = store, policy, time.monotonic
         self.lock, self.closed = threading.RLock(), threading.Event()
         self.switches: dict[str, Switch] = {}
         self.jobs: dict[str, Job] = {}
@@ -171,7 +169,9 @@ def listed(names: Iterable[str]) -> str:
 def _find(things: dict[str, Thing], name: str, what: str) -> Thing:
     if name not in things:
         check_name(what, name)
-        raise NotFound(f"there is no {what} {name!r}; there is: {listed(things) or 'none'}")
+        raise NotFound(
+            f"there is no {what} {name!r}; the controller has: {listed(things) or 'none'}"
+        )
     return things[name]
 
 

@@ -136,7 +136,9 @@ class Roster:
     def check_rank(self, rank: int) -> None:
         """Raise UsageError unless the job has a worker with this rank."""
         if rank >= self._spec.workers:
-            raise UsageError(f"rank {rank}: the job has {self._spec.workers} workers, from 0 on")
+            raise UsageError(
+                f"there is no rank {rank}: the job has {self._spec.workers} workers, with ranks from 0 on"
+            )
 
     # Changes.
 

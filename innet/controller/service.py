@@ -12,10 +12,10 @@ from innet.controller.controller import Controller
 from innet.controller.stream_limit import OpenStreams
 from innet.controller.streams import Stream
 from innet.errors import InnetError
+from innet.machine.tcp import Connection
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import innet_pb2_grpc as rpc
 from innet.rpc.status import code_of
-from innet.system.tcp import Connection
 
 _JOIN_WITHIN, _FAREWELL = 10.0, 0.05
 _log = structlog.get_logger("innet.controller")

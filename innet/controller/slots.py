@@ -24,9 +24,11 @@ class SlotAllocator:
     def check(self, size: int) -> None:
         """Raise UsageError if there could never be so many."""
         if size < 1 or size & (size - 1):
-            raise UsageError(f"{size} slots: the number has to be a power of two")
+            raise UsageError(f"{size} slots: give a power of two")
         if size > self.slots:
-            raise UsageError(f"{size} slots are more than the {self.slots} that the switch has")
+            raise UsageError(
+                f"{size} slots are more than the {self.slots} that the switch has: ask for fewer"
+            )
 
     def is_free(self, first: int, size: int) -> bool:
         """Return whether all of these slots are free."""
@@ -91,7 +93,7 @@ def _index(switches: Sequence[SwitchAllocator], workers: int) -> int:
     for index in range(MOST_JOBS):
         if all(each.has_index(index) for each in switches):
             return index
-    raise NoCapacity(f"the switch has {MOST_JOBS} jobs, no more can be counted: delete one")
+    raise NoCapacity(f"the switch has {MOST_JOBS} jobs, as many as it can count: delete one")
 
 
 def _first(allocators: Sequence[SlotAllocator], size: int) -> int:

@@ -13,7 +13,7 @@ from innet.errors import NoCapacity
 from innet.wire.layout import MAX_WORKERS
 
 MOST_PER_JOB = 3 * MAX_WORKERS
-"""Open streams of one job: for its workers, for those that wait for a seat, and for as many that end."""
+"""Open streams of one job: for its workers, for those that wait, and for as many that end."""
 
 
 class OpenStreams:
@@ -49,8 +49,8 @@ class OpenStreams:
             self._heard[stream] = stream.job
             if sum(job == stream.job for job in self._heard.values()) > MOST_PER_JOB:
                 raise NoCapacity(
-                    f"the job {stream.job!r} has {MOST_PER_JOB} open streams, no more are served: end "
-                    "workers that are not needed"
+                    f"the job {stream.job!r} has {MOST_PER_JOB} open streams, as many as the controller "
+                    "serves: end workers that are not needed"
                 )
 
     def close(self, stream: Stream) -> None:
@@ -61,8 +61,10 @@ class OpenStreams:
 
     def _make_room(self) -> None:
         if not self._silent:
-            raise NoCapacity(f"{self._most} workers have joined, no more are served")
+            raise NoCapacity(
+                f"{self._most} workers have joined, as many as the controller serves: end some first"
+            )
         [(host, _)] = Counter(self._silent.values()).most_common(1)
         oldest = next(stream for stream, at in self._silent.items() if at == host)
         del self._silent[oldest]
-        oldest.end(NoCapacity("no JoinRequest has come, and others want to join"))
+        oldest.end(NoCapacity("no JoinRequest has come, and others want to join: send it first"))

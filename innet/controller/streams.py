@@ -4,8 +4,8 @@ import queue
 from collections.abc import Iterator
 
 from innet.errors import InnetError, UsageError
+from innet.machine.tcp import Connection
 from innet.rpc import innet_pb2 as pb
-from innet.system.tcp import Connection
 
 
 class Stream:
@@ -40,6 +40,6 @@ class Stream:
         try:
             return self._outbox.get(timeout=within)
         except queue.Empty:
-            if self.job:  # it waits for a seat
+            if self.job:  # it waits for the next generation
                 return self._outbox.get()
-            return UsageError(f"no JoinRequest has come within {within:g} s")
+            return UsageError(f"no JoinRequest has come within {within:g} s: send it first")

@@ -131,9 +131,13 @@ class SwitchRequests:
         others = [switch.record for switch in self._registry.switches.values()]
         for other in [*others, *self._adding.values()]:
             if other.name == record.name:
-                raise AlreadyExists(f"there is a switch {record.name!r}")
+                raise AlreadyExists(
+                    f"a switch named {record.name!r} exists already: choose another name"
+                )
             if _same_device(other, record):
-                raise AlreadyExists(f"{record.grpc_address} is the switch {other.name!r} already")
+                raise AlreadyExists(
+                    f"the switch at {record.grpc_address} has been added already, as {other.name!r}"
+                )
 
 
 def _same_device(one: SwitchRecord, other: SwitchRecord) -> bool:

@@ -75,7 +75,7 @@ class Supervisor:
         self._problem: str | None = f"the controller has not reached the switch {name!r} yet"
         self._waker = threading.Event()
         self._closed = self._finishing = False
-        self._told: dict[int, tuple[int, frozenset[int]]] = {}
+        self._reported: dict[int, tuple[int, frozenset[int]]] = {}
         self._clearing: dict[int, tuple[int, Iterator[None]]] = {}
         self._thread = threading.Thread(target=self._run, name=f"innet-switch-{name}", daemon=True)
 
@@ -173,7 +173,7 @@ class Supervisor:
         if problem != self._problem:
             _log.warning("switch lost", switch=self._name, problem=problem)
             self._problem = problem
-            self._told.clear()
+            self._reported.clear()
             self._clearing.clear()
             self._listener.down(self._name, problem)
 
@@ -220,14 +220,16 @@ class Supervisor:
             self._problem, self.taken = None, False
             _log.info("switch ready", switch=self._name)
             self._listener.up(self._name)
-        self._told = {job.job: self._told[job.job] for job in jobs if job.job in self._told}
+        self._reported = {
+            job.job: self._reported[job.job] for job in jobs if job.job in self._reported
+        }
         for job in jobs:
             if why := refused.get(job.job):
                 self._refuse(job, why)
                 continue
             ranks = job.ranks
-            if self._told.get(job.job) != (job.term, ranks):
-                self._told[job.job] = (job.term, ranks)
+            if self._reported.get(job.job) != (job.term, ranks):
+                self._reported[job.job] = (job.term, ranks)
                 self._listener.held(self._name, job.job, job.term, ranks)
         return self._clear_some(switch, [job for job in jobs if job.clear])
 

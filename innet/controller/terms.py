@@ -112,14 +112,12 @@ class Terms:
             if not self.agreement:
                 return []
             self._began = now
-        if self.path == Path.SWITCH and not self._switches.admit_all:
+        due = [each for each in self._roster.admitted if not each.notified]
+        if due and self.path == Path.SWITCH and not self._switches.admit_all:
             return []
-        actions: Actions = []
-        for worker in self._roster.admitted:
-            if not worker.notified:
-                worker.notified, worker.ready = True, None
-                actions.append(Notify(worker.nonce, self.agreement))
-        return actions
+        for worker in due:
+            worker.notified, worker.ready = True, None
+        return [Notify(worker.nonce, self.agreement) for worker in due]
 
     @property
     def _everybody_counts(self) -> bool:

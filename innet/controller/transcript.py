@@ -13,13 +13,13 @@ from p4.v1 import p4runtime_pb2 as p4rt
 from innet.p4.artifacts import digest
 
 Write = Callable[[str], object]
-Heard = Callable[[str, Any], None]
+OnRequest = Callable[[str, Any], None]
 """A function that is given the name of a method and each request to it."""
 
 
-def watched(channel: grpc.Channel, heard: Heard) -> grpc.Channel:
-    """Return a channel that passes every request to `heard` before it goes out."""
-    return grpc.intercept_channel(channel, _Ear(heard))
+def watched(channel: grpc.Channel, on_request: OnRequest) -> grpc.Channel:
+    """Return a channel that passes every request to `on_request` before it goes out."""
+    return grpc.intercept_channel(channel, _Interceptor(on_request))
 
 
 class Transcript:
@@ -108,24 +108,24 @@ class Transcript:
         return f" -> {action.preamble.alias}({', '.join(values)})"
 
 
-class _Ear(
+class _Interceptor(
     grpc.UnaryUnaryClientInterceptor,  # type: ignore[misc]
     grpc.UnaryStreamClientInterceptor,  # type: ignore[misc]
     grpc.StreamStreamClientInterceptor,  # type: ignore[misc]
 ):
     """An interceptor of all P4Runtime requests."""
 
-    def __init__(self, heard: Heard) -> None:
-        self._heard = heard
+    def __init__(self, on_request: OnRequest) -> None:
+        self._on_request = on_request
 
     def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
         """Pass on a call with one request."""
-        self._heard(_method(details), request)
+        self._on_request(_method(details), request)
         return continuation(details, request)
 
     def intercept_unary_stream(self, continuation: Any, details: Any, request: Any) -> Any:
         """Pass on a call with one request and many answers."""
-        self._heard(_method(details), request)
+        self._on_request(_method(details), request)
         return continuation(details, request)
 
     def intercept_stream_stream(self, continuation: Any, details: Any, requests: Any) -> Any:
@@ -134,7 +134,7 @@ class _Ear(
 
     def _each(self, method: str, requests: Iterator[Any]) -> Iterator[Any]:
         for request in requests:
-            self._heard(method, request)
+            self._on_request(method, request)
             yield request
 
 

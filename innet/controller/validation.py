@@ -30,7 +30,7 @@ def check_name(what: str, name: str) -> None:
     if not _NAME.fullmatch(name):
         shown = name if len(name) <= _LONGEST_NAME else name[:_LONGEST_NAME] + "..."
         raise UsageError(
-            f"{shown!a} is no name for a {what}: write 1 to {_LONGEST_NAME} letters, digits, '.', '_' "
+            f"{shown!a} is not a name for a {what}: use 1 to {_LONGEST_NAME} letters, digits, '.', '_' "
             "and '-', the first of them a letter, a digit or '_'"
         )
 
@@ -40,25 +40,27 @@ def check_switch(request: pb.AddSwitchRequest) -> None:
     check_name("switch", request.name)
     address = request.grpc_address
     if not address or len(address) > _LONGEST_ADDRESS or not address.isprintable():
-        raise UsageError(f"{address[:_LONGEST_ADDRESS]!r} is no address: write HOST:PORT")
+        raise UsageError(f"{address[:_LONGEST_ADDRESS]!r} is not an address: write HOST:PORT")
     if request.device_id > _LARGEST_COUNT:
-        raise UsageError(f"device id {request.device_id}: at most {_LARGEST_COUNT}")
+        raise UsageError(
+            f"device id {request.device_id} is too large: the largest is {_LARGEST_COUNT}"
+        )
     target = find(request.target)
     check_ports(target, request.ports)
     if request.device_id < target.first_device:
         raise UsageError(
-            f"device id {request.device_id}: a {target.name}'s server counts devices from "
-            f"{target.first_device}; say --device-id {target.first_device}"
+            f"device id {request.device_id} does not exist: a {target.name}'s server counts devices from "
+            f"{target.first_device}; use --device-id {target.first_device}"
         )
     folder = request.artifact
     if len(folder) > _LONGEST_PATH or not folder.isprintable():
-        raise UsageError(f"{folder[:_LONGEST_NAME]!r} is no folder's name")
+        raise UsageError(f"{folder[:_LONGEST_NAME]!r} is not a folder's name")
 
 
 def check_ports(target: Target, ports: Sequence[int]) -> None:
     """Check the ports of a switch: at least one, each once, with numbers that its kind has."""
     if not ports:
-        raise UsageError("which ports does the switch have? Name those that workers are at")
+        raise UsageError("a switch needs ports: name those that workers are attached to")
     if len(set(ports)) < len(ports) or not all(map(target.is_port, ports)):
         few = [*ports][:8]
         raise UsageError(
@@ -94,11 +96,13 @@ def service_address(request: pb.AddSwitchRequest) -> Address:
         complete = False
     if not complete:
         raise UsageError(
-            f"{message.mac[:_LONGEST_NAME]!r} and {message.ip[:_LONGEST_NAME]!r} are no MAC and IPv4 "
-            f"address: write them as in {defaults.SERVICE.mac} and {defaults.SERVICE.ip}"
+            f"{message.mac[:_LONGEST_NAME]!r} and {message.ip[:_LONGEST_NAME]!r} are not a MAC and an "
+            f"IPv4 address: write them as in {defaults.SERVICE.mac} and {defaults.SERVICE.ip}"
         )
     if address.udp_port != UDP_PORT:
-        raise UsageError(f"UDP port {address.udp_port}: the program serves {UDP_PORT} only")
+        raise UsageError(
+            f"UDP port {address.udp_port} cannot be used: the program serves {UDP_PORT} only"
+        )
     return address
 
 
@@ -107,45 +111,51 @@ def check_job(request: pb.CreateJobRequest) -> None:
     check_name("job", request.name)
     if not 1 <= request.workers <= MAX_WORKERS:
         raise UsageError(
-            f"{request.workers} workers: a job on one switch has 1 to {MAX_WORKERS}, "
-            "as many as the bitmap has bits"
+            f"{request.workers} workers: a job has 1 to {MAX_WORKERS}, because the packet's bitmap has "
+            "as many bits"
         )
     if request.quorum > request.workers:
         raise UsageError(
-            f"a quorum of {request.quorum}: the job has {request.workers} workers; 0 is all of them"
+            f"a quorum of {request.quorum} is more than the job's {request.workers} workers: give fewer, "
+            "or 0 for all of them"
         )
     quorum = request.quorum or request.workers
     if request.min_workers > quorum:
         raise UsageError(
-            f"to go on with {request.min_workers} workers or more: the quorum is {quorum}"
+            f"a minimum of {request.min_workers} workers is more than the quorum of {quorum}: give a "
+            "smaller --min-workers"
         )
     if request.token_digests:
         _check_digests(request.token_digests, request.workers)
     if request.lease_s > _LONGEST_LEASE_S:
-        raise UsageError(f"a lease of {request.lease_s} s: at most {_LONGEST_LEASE_S}, a year")
+        raise UsageError(
+            f"a lease of {request.lease_s} s is too long: the longest is {_LONGEST_LEASE_S} s, a year"
+        )
 
 
 def _check_digests(digests: Sequence[bytes], workers: int) -> None:
     if len(digests) != workers or {len(each) for each in digests} != {DIGEST_BYTES}:
         raise UsageError(
-            f"{len(digests)} digests of tokens for {workers} workers: "
-            f"each has one, of {DIGEST_BYTES} bytes"
+            f"{len(digests)} token digests do not fit {workers} workers: "
+            f"send one of {DIGEST_BYTES} bytes for each rank"
         )
     if len(set(digests)) != workers:
-        raise UsageError("two ranks have the same token: each has to make its own")
+        raise UsageError("two ranks have the same token: make a token for each rank")
 
 
 def check_join(request: pb.JoinRequest | pb.CheckJoinRequest) -> None:
     """Check the fields of a worker that joins, or asks whether it could."""
     check_name("job", request.job)
     if len(request.token) > _LONGEST_TOKEN:
-        raise UsageError(f"a token of {len(request.token)} characters: at most {_LONGEST_TOKEN}")
+        raise UsageError(
+            f"a token of {len(request.token)} characters is too long: the longest is {_LONGEST_TOKEN}"
+        )
 
 
 def check_ready(ready: pb.Ready) -> None:
     """Check the answer of a worker that has stopped."""
     if ready.exchange > _LARGEST_COUNT:
-        raise UsageError(f"exchange {ready.exchange}: at most {_LARGEST_COUNT}")
+        raise UsageError(f"exchange {ready.exchange} is too large: the largest is {_LARGEST_COUNT}")
 
 
 def check_trouble(trouble: pb.Trouble) -> None:
@@ -159,4 +169,4 @@ def check_progress(progress: pb.Progress) -> None:
     for field in progress.DESCRIPTOR.fields:
         value = getattr(progress, field.name)
         if isinstance(value, float) and not (math.isfinite(value) and value >= 0):
-            raise UsageError(f"progress: {field.name} is {value}")
+            raise UsageError(f"progress: {field.name} is {value}, and has to be 0 or more")

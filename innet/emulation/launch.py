@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from innet.emulation.plan import Plan
-from innet.system import environment as names
+from innet.machine import environment as names
 from innet.terminal.signals import INTERRUPTS
 
 MASTER_PORT = 29_500

@@ -22,7 +22,7 @@ from innet.emulation.report import EmulationReport, LinkTraffic
 from innet.emulation.topology import load
 from innet.emulation.traffic import TrafficReader, TrafficSampler
 from innet.errors import InnetError, UsageError
-from innet.system.private import make_folder
+from innet.machine.private import make_folder
 from innet.terminal.app import print_error
 from innet.terminal.console import PlainConsole
 from innet.terminal.signals import INTERRUPTS, Stopped

@@ -8,31 +8,26 @@ from collections import deque
 from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
 from innet.errors import AgentClosed, InnetError, LeftBehind, LinkFailed, UsageError
 from innet.host.exchanges import Exchanges
-from innet.host.fallback import Fallback, ProcessGroupFallback
+from innet.host.fallback import Fallback
 from innet.host.fallback_network import warn_of_shared_network
 from innet.host.job import Term, Timeouts
-from innet.host.links import own_links
 from innet.host.membership import Membership
 from innet.host.quantizers.spec import QuantizerSpec
 from innet.host.reducer import Reducer
 from innet.host.tensors import ReduceOp, quantized_on_device, summed_by_switch, written
 from innet.host.transport import Traffic
 from innet.host.waker import Waker
+from innet.machine.forks import Owner
 from innet.rpc import innet_pb2 as pb
-from innet.rpc import tls as certificates
-from innet.system import environment as names
-from innet.system.forks import Owner
 
 if TYPE_CHECKING:
     import torch
-    from torch.distributed import ProcessGroup
 
 _log = logging.getLogger("innet")
 Tensor = TypeVar("Tensor", "torch.Tensor", "np.ndarray[Any, Any]")
@@ -61,7 +56,7 @@ class _Work:
 
 
 class Agent:
-    """A worker of a job. Use :func:`join` to get one, and close it or use it in a ``with``.
+    """A worker of a job. Use :func:`innet.join` to get one, and close it or use it in a ``with``.
 
     One thread of the agent serves the calls in the order in which they were made. Every worker of
     the job must make the same calls in the same order.
@@ -73,8 +68,8 @@ class Agent:
         link_spec: str,
         waker: Waker,
         timeouts: Timeouts,
-        fallback: Fallback | None = None,
-        quantizer: QuantizerSpec | None = None,
+        fallback: Fallback | None,
+        spec: QuantizerSpec,
     ) -> None:
         self._membership = membership
         self._waker = waker
@@ -83,14 +78,14 @@ class Agent:
         if fallback and fallback.workers != self.info.workers:
             self._link.close()
             raise UsageError(
-                f"the fallback has {fallback.workers} workers, the job {self.info.workers}: "
-                "they have to be the same"
+                f"the fallback has {fallback.workers} workers, and the job has {self.info.workers}: "
+                "use a process group of exactly the job's workers"
             )
         if fallback and link_spec == "host" and not self.info.rank:  # one log line is enough
             warn_of_shared_network(self._link.ip, os.environ)
         self._exchanges = Exchanges(self._link, self.info, membership, waker, timeouts, fallback)
         try:
-            self._reducer = Reducer(self._exchanges, self.info, quantizer)
+            self._reducer = Reducer(self._exchanges, self.info, spec)
         except UsageError:
             self._link.close()
             raise
@@ -295,106 +290,3 @@ class Agent:
         if isinstance(tensor, np.ndarray):
             return self._exchanges.combine(torch.tensor(tensor), mean=mean).numpy()
         return self._exchanges.combine(tensor.detach(), mean=mean)
-
-
-def join(
-    controller: str | None = None,
-    job: str | None = None,
-    rank: int | None = None,
-    link: str | None = None,
-    *,
-    token: str | None = None,
-    tls: str | Path | None = None,
-    fallback: "ProcessGroup | Fallback | None" = None,
-    timeout: float = 30.0,
-    timeouts: Timeouts | None = None,
-    quantizer: str | None = None,
-) -> Agent:
-    """Become a worker of a job.
-
-    Arguments that you leave out come from the environment:
-
-    * `controller` (``host:port``) from ``INNET_CONTROLLER``
-    * `job` from ``INNET_JOB``, and its `token` from ``INNET_TOKEN``
-    * `rank` from ``RANK``, as torchrun sets it
-    * `link` from ``INNET_LINK``, by default ``host``; see :func:`innet.host.links.own_links`
-    * `tls`, the folder with this worker's certificates, from ``INNET_TLS``
-    * `quantizer` from ``INNET_QUANTIZER``, by default ``int32``
-
-    `fallback` is a process group of the job's workers, such as ``torch.distributed.group.WORLD``.
-    They sum over it while the switch cannot. With a fallback this call returns only when all
-    workers have made it.
-
-    `timeout` bounds each step of joining, in seconds. `timeouts` bounds the duration of an
-    all-reduce.
-
-    `quantizer` is the format in which float32 travels, unless a call names another: ``int32``,
-    ``int16``, ``int8`` or ``strom:TAU``, with ``+stochastic`` or ``+feedback``. All workers have to
-    choose the same (docs/quantization.md).
-
-    With ``INNET_METRICS`` set to ``host:port`` the process serves Prometheus at that port plus
-    ``LOCAL_RANK``.
-
-    Raises UsageError if an argument is missing or wrong, ControllerUnreachable, NotAuthorized, or
-    another ControllerError.
-    """
-    controller = controller or _from_environment(names.CONTROLLER, "controller")
-    job = job or _from_environment(names.JOB, "job")
-    rank = _integer_from_environment("RANK", "rank") if rank is None else rank
-    if rank < 0:
-        raise UsageError(f"rank {rank}: ranks count from 0 on")
-    link = link or own_links(os.environ)[0]
-    token = os.environ.get(names.TOKEN, "") if token is None else token
-    tls = tls or os.environ.get(names.TLS)
-    identity = certificates.load(Path(tls), certificates.WORKER) if tls else None
-    if fallback is not None and not isinstance(fallback, Fallback):
-        fallback = ProcessGroupFallback(fallback)
-    spec = QuantizerSpec.read(quantizer or os.environ.get("INNET_QUANTIZER") or "int32")
-    metrics = metrics_address(os.environ)
-    request = pb.JoinRequest(job=job, rank=rank, token=token, fallback=fallback is not None)
-    waker = Waker()
-    try:
-        membership = Membership(controller, request, timeout, waker, identity)
-        try:
-            agent = Agent(membership, link, waker, timeouts or Timeouts(), fallback, spec)
-        except BaseException:
-            membership.close()
-            raise
-    except BaseException:
-        waker.close()
-        raise
-    if metrics:
-        try:
-            agent.show_metrics(job, metrics)
-        except BaseException:
-            agent.close(abandon=True)
-            raise
-    return agent
-
-
-def _from_environment(name: str, what: str) -> str:
-    if value := os.environ.get(name):
-        return value
-    raise UsageError(f"no {what}: give it to join(), or set {name}")
-
-
-def _integer_from_environment(name: str, what: str) -> int:
-    value = _from_environment(name, what)
-    if not value.isdecimal():
-        raise UsageError(f"{name} is {value!r}: it has to be a number")
-    return int(value)
-
-
-def metrics_address(environment: Mapping[str, str]) -> str:
-    """Return the address at which this process serves metrics, or "". Raises UsageError."""
-    setting = environment.get("INNET_METRICS", "")
-    if not setting:
-        return ""
-    host, _, port = setting.rpartition(":")
-    local_rank = _integer_from_environment("LOCAL_RANK", "") if environment.get("LOCAL_RANK") else 0
-    if not (host and port.isdecimal() and int(port) + local_rank < 1 << 16):
-        raise UsageError(
-            f"INNET_METRICS is {setting!r}: it has to be HOST:PORT, to which LOCAL_RANK is added"
-        )
-    # Port 0 stands for any free port, in every process.
-    return f"{host}:{int(port) and int(port) + local_rank}"

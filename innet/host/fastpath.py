@@ -9,7 +9,7 @@
 
 The numpy code defines the correct behaviour. It also handles the rare cases: replies other than
 results, timed retransmissions, probes. Without a compiler it does everything. Both work on the same
-arrays, so that they can alternate (tests/test_fastpath.py compares them).
+arrays, so that they can alternate (tests/host/test_fastpath.py compares them).
 
 C trusts its arguments. So every address that it gets comes from :func:`at`, which checks dtype,
 order and size. The holder of the address keeps the array alive.
@@ -31,10 +31,10 @@ from innet.host.integers import Bitmaps, Flags, Integers, Reduction
 from innet.host.numpy_socket import DATAGRAM_BYTES, MESSAGES
 from innet.host.rounds import BATCHES, RoundLimits, RoundOutcome
 from innet.host.window import SlotState, Window
+from innet.machine.packaged import read
+from innet.machine.sockets import MOST_SEGMENTS, MOST_SENT_BYTES, UDP_GRO, UDP_SEGMENT
 from innet.native.compiler import compile_library
 from innet.native.constants import Constants
-from innet.system.packaged import read
-from innet.system.sockets import MOST_SEGMENTS, MOST_SENT_BYTES, UDP_GRO, UDP_SEGMENT
 from innet.wire.check import bases, weights
 from innet.wire.constants import CONSTANTS
 from innet.wire.layout import HEADER_BYTES
@@ -42,7 +42,7 @@ from innet.wire.records import Records
 
 Floats = npt.NDArray[np.float32]
 
-FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fPIC", "-shared", "-Wall")
+FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fPIC", "-Wall")
 _SOURCES = {
     **dict.fromkeys(("fastpath.h", "fastpath.c", "round.c", "udp.c"), "innet.host"),
     "words.h": "innet.wire",

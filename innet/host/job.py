@@ -1,7 +1,11 @@
 """A worker's knowledge of its job: its rank, the present term, and its timeouts."""
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
+
+from innet.rpc import innet_pb2 as pb
 
 
 @dataclass(frozen=True)
@@ -55,3 +59,25 @@ class Timeouts:
 
     switch: float = 30.0
     workers: float = 1800.0
+
+
+class ControllerMessages(Protocol):
+    """The messages from and to a worker's controller; each message wakes the agent's thread.
+
+    See :class:`innet.host.membership.Membership`.
+    """
+
+    ended: str
+    recover: pb.Recover | None
+    term: Term | None
+    waiting_for: frozenset[int]
+    connected: bool
+
+    def departed(self) -> Mapping[int, str]:
+        """Return the ranks that have left the job, with the reasons."""
+
+    def ready(self, term: int, exchange: int) -> None:
+        """Tell the controller that this worker has stopped and `exchange` is unfinished."""
+
+    def trouble(self, term: int, reason: str) -> None:
+        """Ask for another term."""

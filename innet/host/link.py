@@ -18,7 +18,7 @@ from innet.errors import UsageError
 from innet.host import fastpath
 from innet.host.numpy_socket import NumpySocket
 from innet.host.waker import Waker
-from innet.system.sockets import enlarge_buffers, join_datagrams
+from innet.machine.sockets import enlarge_buffers, join_datagrams
 from innet.wire.check import seal
 from innet.wire.frames import SOURCE_IP, SOURCE_PORT, Address, encapsulation
 from innet.wire.records import Records, packet_bytes, packet_dtype

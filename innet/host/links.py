@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 from innet.errors import UsageError
-from innet.system import environment as names
+from innet.machine import environment as names
 
 
 def own_links(environment: Mapping[str, str]) -> list[str]:

@@ -20,10 +20,10 @@ from innet.errors import ControllerError, InnetError
 from innet.host.job import Path, Term, WorkerInfo
 from innet.host.link import Link, open_link
 from innet.host.waker import Waker
+from innet.machine.tcp import break_when_silent
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import tls
 from innet.rpc.client import CONNECT_WITHIN, connect, translated
-from innet.system.tcp import break_when_silent
 from innet.wire.frames import Address
 from innet.wire.layout import Kind
 from innet.wire.records import blank
@@ -92,7 +92,7 @@ class Membership:
         except queue.Empty:
             raise ControllerError(
                 f"no invitation has come in {self._timeout:.0f} s: a job takes new workers only "
-                "when all those of its last run have left"
+                "when all workers of its last run have left"
             ) from None
         self._request.nonce, self._lease = invitation.nonce, invitation.lease_s
         service = Address(

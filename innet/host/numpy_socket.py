@@ -15,7 +15,7 @@ import struct
 import numpy as np
 import numpy.typing as npt
 
-from innet.system.sockets import MOST_SEGMENTS, MOST_SENT_BYTES, UDP_GRO, UDP_SEGMENT
+from innet.machine.sockets import MOST_SEGMENTS, MOST_SENT_BYTES, UDP_GRO, UDP_SEGMENT
 from innet.wire.check import intact
 from innet.wire.records import Records
 

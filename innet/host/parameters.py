@@ -88,7 +88,9 @@ class RackedParameters:
             )
         shapes = [each.shape for each in gradients]
         if shapes != [each.shape for each in self._values]:
-            raise UsageError(f"the gradients have shapes {shapes}, which are not the parameters'")
+            raise UsageError(
+                f"the gradients have shapes {shapes}: they need the shapes of the parameters"
+            )
         gradient = _flat(gradients)
 
         def push_pull(exchanges: Exchanges, reducer: Reducer) -> Floats:
@@ -166,7 +168,8 @@ def _checked(values: list[Floats], info: WorkerInfo) -> list[int]:
     rows = -(-sum(sizes) // (info.lanes - wire.HEADER_LANES))
     if not 0 < rows <= wire.MOST:
         raise UsageError(
-            f"{sum(sizes)} parameters: there have to be some, and not over {wire.MOST} rows"
+            f"{sum(sizes)} parameters: a rack server keeps 1 to "
+            f"{wire.MOST * (info.lanes - wire.HEADER_LANES)} of them"
         )
     return sizes
 
@@ -200,7 +203,7 @@ def _ask(exchanges: Exchanges, ask: Ask, chunks: Integers) -> Reduction:
         raise _refusal(int(done.lanes[refused[0], 0]))
     if not (done.flags & Ask.DONE).all():
         raise ParameterServerError(
-            "nobody keeps parameters: the job's sums are made by switches or by the fallback alone; "
+            "no rack server keeps the parameters: switches or the fallback make this job's sums; "
             "let its topmost switch be an `innet pbox rack-server`, and join without a fallback"
         )
     return done

@@ -58,7 +58,7 @@ class Reducer:
         self._quantizer(spec)
         if spec.feedback and key is None:
             raise UsageError(
-                f"quantizer {spec} keeps what is left of a tensor for its next sum: give the tensor "
+                f"quantizer {spec} uses error feedback, which has to know the tensor: give it "
                 "a key, as in all_reduce(tensor, key=...), the same every time"
             )
         return spec
@@ -218,7 +218,8 @@ class Reducer:
         sums, lost = limbs.join(done.lanes, values.size)
         if lost.any():
             raise SumOverflow(
-                f"{lost.sum()} sums are beyond int64, the first at element {lost.argmax()}"
+                f"{lost.sum()} sums do not fit int64, the first at element {lost.argmax()}: "
+                "sum smaller numbers"
             )
         return sums, np.repeat(done.counts, self._info.lanes // limbs.count)[: values.size]
 
@@ -236,7 +237,7 @@ def _as_int32(sums: Integers | Wide) -> Integers:
     if beyond.any():
         at = beyond.argmax()
         raise SumOverflow(
-            f"{beyond.sum()} sums are beyond int32, the first {sums[at]} at element {at}: "
+            f"{beyond.sum()} sums do not fit int32, the first {sums[at]} at element {at}: "
             "convert the tensors to int64"
         )
     return memory.copy(sums, np.int32)

@@ -97,13 +97,13 @@ class SwitchTransport:
         info: WorkerInfo,
         clock: Callable[[], float],
         job: JobView,
-        timeouts: Timeouts | None = None,
+        timeouts: Timeouts,
     ) -> None:
         self._link = link
         self._info = info
         self._clock = clock
         self._job = job
-        self._timeouts = timeouts or Timeouts()
+        self._timeouts = timeouts
         self._timer = RetransmissionTimer()
         self._probes = ProbeTimer(self._timer)
         self._missing = MissingWorkers(info)

@@ -1,14 +1,21 @@
 """Free ports of the loopback interface, and cables made of UDP between them."""
 
 import contextlib
+import os
 import random
 import socket
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from innet.errors import InnetError
+
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _LOWEST_PORT = 10_000
+_SHARE = 256
+_CHOOSING = threading.Lock()
 
 
 def free_udp_ports(count: int) -> list[int]:
@@ -50,15 +57,43 @@ def port_options(interfaces: Iterable[str]) -> list[str]:
 
 
 def _free_ports(kind: socket.SocketKind, count: int) -> list[int]:
-    # Avoid the range from which the kernel assigns ports to sockets that name none. Otherwise
-    # another socket could get the port before our caller binds it.
-    low, high = (int(end) for end in _EPHEMERAL.read_text().split())
-    candidates = [*range(_LOWEST_PORT, low), *range(high + 1, 1 << 16)]
     free: list[int] = []
-    for port in random.SystemRandom().sample(candidates, len(candidates)):
-        if len(free) == count:
-            break
-        with socket.socket(socket.AF_INET, kind) as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            free.append(port)
+    with _CHOOSING:
+        while len(free) < count:
+            port = next(_own_ports(os.getpid()))
+            with socket.socket(socket.AF_INET, kind) as probe, contextlib.suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                free.append(port)
     return free
+
+
+@cache
+def _own_ports(_: int) -> Iterator[int]:
+    """Yield ports of this process, each of them once before any comes again.
+
+    As long as the process runs, no other process gets its ports from here. So nobody takes a port
+    between our choice and the moment when our caller binds it. Raises InnetError.
+    """
+    # The kernel assigns ports of this range to sockets that name none.
+    low, high = (int(end) for end in _EPHEMERAL.read_text().split())
+    ports = [*range(_LOWEST_PORT, low), *range(high + 1, 1 << 16)]
+    shares = [ports[start : start + _SHARE] for start in range(0, len(ports), _SHARE)]
+    owned: dict[int, int] = {}
+    while True:
+        for share in random.SystemRandom().sample(shares, len(shares)):
+            if share[0] in owned or _claim(share[0], owned):
+                yield from share
+        if not owned:
+            raise InnetError("other processes of innet have taken all ports of this machine")
+
+
+def _claim(share: int, owned: dict[int, int]) -> bool:
+    """Claim a share of the ports, unless it is another process's. The claim ends with the process."""
+    claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        claim.bind(f"\0innet-ports-{share}")  # a name without a file, which one socket can have
+    except OSError:
+        claim.close()
+        return False
+    owned[share] = claim.detach()  # the descriptor stays open until the process ends
+    return True

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from innet.local.ports import free_cables, port_options
 from innet.local.processes import command, serving
+from innet.machine import environment as names
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import connect, translated
-from innet.system import environment as names
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import itertools
 import os
 import shutil
 import subprocess
@@ -11,8 +12,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from innet.errors import CompilerError, UsageError
+from innet.machine.private import check_file, make_folder
 from innet.native.constants import HEADER, Constants, header
-from innet.system.private import check_file, make_folder
 
 
 def compile_library(
@@ -24,20 +25,42 @@ def compile_library(
 ) -> Path:
     """Compile C files to a shared object, or find it in the cache.
 
-    `sources` generates the files by name. It is called only if the cache has no result for `key`, which
-    must determine the files completely. The files find the `constants` in ``constants.h``. Raises
-    CompilerError, also if another user may have changed the cache, and any error of `sources`.
+    `sources` generates the files by name, which may include compiled objects. It is called only if the
+    cache has no result for `key`, which must determine the files completely. The files find the
+    `constants` in ``constants.h``. Raises CompilerError, also if another user may have changed the cache,
+    and any error of `sources`.
     """
+    return _compile(".so", ["-shared", *flags], key, sources, constants, libraries)
+
+
+def compile_object(
+    flags: Sequence[str], sources: Mapping[str, bytes], constants: Constants
+) -> Path:
+    """Compile C files to one object for :func:`compile_library`, or find it in the cache.
+
+    Raises CompilerError, also if another user may have changed the cache.
+    """
+    return _compile(".o", ["-r", *flags], sources.values(), lambda: sources, constants)
+
+
+def _compile(
+    suffix: str,
+    flags: Sequence[str],
+    key: Iterable[bytes],
+    sources: Callable[[], Mapping[str, bytes]],
+    constants: Constants,
+    libraries: Sequence[str] = (),
+) -> Path:
     compiler = find_compiler()
     defined = header(constants)
-    target = open_cache() / f"{_digest(compiler, [*flags, *libraries], [*key, defined])}.so"
+    digest = _digest(compiler, [*flags, *libraries], [*key, defined])
+    target = open_cache() / f"{digest}{suffix}"
     if not os.path.lexists(target):
         files = {**sources(), HEADER: defined}
         with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
             folder = Path(scratch)
             write_files(folder, files)
-            _run_compiler(compiler, flags, libraries, folder)
-            made = folder / "program.so"
+            made = _run_compiler(compiler, flags, libraries, folder)
             made.chmod(0o600)  # whatever the umask is
             # Renaming is atomic: another process finds a whole file or none.
             made.replace(target)
@@ -58,7 +81,7 @@ def open_cache() -> Path:
 
 def check_libraries(folder: Path) -> None:
     """Raise CompilerError if another user may have written a library of the cache."""
-    for library in folder.glob("*.so"):
+    for library in itertools.chain(folder.glob("*.so"), folder.glob("*.o")):
         _check_library(library)
 
 
@@ -113,9 +136,11 @@ def _digest(compiler: str, flags: Sequence[str], key: Iterable[bytes]) -> str:
 
 def _run_compiler(
     compiler: str, flags: Sequence[str], libraries: Sequence[str], folder: Path
-) -> None:
-    sources = sorted(file.name for file in folder.glob("*.c"))
-    command = [compiler, *flags, *sources, "-o", "program.so", *libraries]
+) -> Path:
+    """Compile a folder's files, and return the result's path."""
+    sources = sorted(file.name for file in folder.iterdir() if file.suffix in (".c", ".o"))
+    command = [compiler, *flags, *sources, "-o", "made", *libraries]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         raise CompilerError(f"{compiler} failed on the generated program:\n{done.stderr[:2000]}")
+    return folder / "made"

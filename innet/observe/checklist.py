@@ -15,6 +15,8 @@ from innet.errors import InnetError
 from innet.host.link import parse_endpoints
 from innet.host.links import links_of_all
 from innet.host.quantizers.spec import QuantizerSpec
+from innet.machine import environment as names
+from innet.machine.sockets import SOCKET_BUFFER_BYTES, UDP_GRO, UDP_SEGMENT, enlarge_buffers
 from innet.native.compiler import check_libraries, find_compiler, open_cache
 from innet.observe import joining
 from innet.observe.findings import Finding, good, note, problem, warning
@@ -22,8 +24,6 @@ from innet.observe.joining import WorkerEnvironment
 from innet.observe.roles import Role
 from innet.rpc import tls
 from innet.rpc.client import connect
-from innet.system import environment as names
-from innet.system.sockets import SOCKET_BUFFER_BYTES, UDP_GRO, UDP_SEGMENT, enlarge_buffers
 
 Environment = Mapping[str, str]
 Check = Callable[[WorkerEnvironment], Finding]

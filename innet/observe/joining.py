@@ -10,12 +10,12 @@ from innet.errors import ControllerUnreachable, InnetError, NotAuthorized, NotFo
 from innet.host.fallback_network import through_switch
 from innet.host.link import connect_to_service
 from innet.host.links import links_of_all
+from innet.machine import environment as names
 from innet.observe import interfaces
 from innet.observe.findings import Finding, good, note, problem, warning
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import tls
 from innet.rpc.client import connect, translated
-from innet.system import environment as names
 
 _RANKS = 1 << 32
 _CABLE = "the link to the switch is a cable made of UDP"

@@ -9,7 +9,7 @@ from google.protobuf import text_format
 from p4.config.v1 import p4info_pb2
 
 from innet.errors import UsageError
-from innet.system.packaged import read
+from innet.machine.packaged import read
 
 SLOTS = {64: 8192, 256: 1024}
 """Lanes per packet of the committed programs, and the slots of each."""

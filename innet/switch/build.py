@@ -4,13 +4,12 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from innet.native.compiler import compile_library, write_files
+from innet.machine.packaged import read_folder
+from innet.native.compiler import compile_library, compile_object, write_files
 from innet.native.constants import HEADER, header
 from innet.switch.constants import CONSTANTS
-from innet.system.packaged import read_folder
 
-FLAGS = ("-std=gnu11", "-O2", "-ftree-vectorize", "-march=native", "-fPIC", "-shared", "-pthread",
-         "-Wl,-Bsymbolic")  # fmt: skip
+FLAGS = ("-std=gnu11", "-O2", "-ftree-vectorize", "-march=native", "-fPIC", "-pthread")
 
 
 def compile_program(key: bytes, generate: Callable[[], str], keep: Path | None = None) -> Path:
@@ -20,18 +19,19 @@ def compile_program(key: bytes, generate: Callable[[], str], keep: Path | None =
     cached library `generate` is not called. With `keep`, the compiled sources are also written to
     that folder. Raises CompilerError, IncompleteInstallation, and the exceptions of `generate`.
     """
+    runtime = read_folder("innet.switch", "runtime", (".h", ".c"))
 
     def sources() -> dict[str, bytes]:
-        return {"program.c": generate().encode(), **_runtime_files()}
+        # All programs share the runtime, which is most of the code.
+        shared = compile_object(FLAGS, runtime, CONSTANTS).read_bytes()
+        headers = {name: text for name, text in runtime.items() if name.endswith(".h")}
+        return {"program.c": generate().encode(), **headers, "runtime.o": shared}
 
     if keep:
-        write_files(keep, {**sources(), HEADER: header(CONSTANTS)})
-    key_parts = [key, *_generator_files(), *_runtime_files().values()]
-    return compile_library(FLAGS, key_parts, sources, CONSTANTS)
-
-
-def _runtime_files() -> dict[str, bytes]:
-    return read_folder("innet.switch", "runtime", (".h", ".c"))
+        files = {"program.c": generate().encode(), **runtime, HEADER: header(CONSTANTS)}
+        write_files(keep, files)
+    key_parts = [key, *_generator_files(), *runtime.values()]
+    return compile_library([*FLAGS, "-Wl,-Bsymbolic"], key_parts, sources, CONSTANTS)
 
 
 @cache

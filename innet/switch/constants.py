@@ -2,8 +2,8 @@
 
 import enum
 
+from innet.machine.sockets import MOST_SEGMENTS, MOST_SENT_BYTES, UDP_GRO, UDP_SEGMENT
 from innet.native.constants import Constants
-from innet.system.sockets import MOST_SEGMENTS, MOST_SENT_BYTES, UDP_GRO, UDP_SEGMENT
 
 MISS = 0xFFFFFFFF
 """The id of a table's default action, in place of an entry's id."""

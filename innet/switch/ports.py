@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from innet.errors import UsageError
+from innet.machine.sockets import enlarge_buffers, join_datagrams
 from innet.switch.constants import PortKind
-from innet.system.sockets import enlarge_buffers, join_datagrams
 
 _ETH_P_ALL = 3
 _PACKET_ADD_MEMBERSHIP = 1

@@ -1,5 +1,6 @@
 """The run of a command line: errors become a message and an exit code."""
 
+import gc
 import os
 import signal
 import sys
@@ -48,6 +49,10 @@ def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> None:
         sys.exit(UsageError.exit_code)
     except KeyboardInterrupt:
         raise Stopped(signal.SIGINT) from None
+    finally:
+        # Otherwise the interpreter searches all modules for garbage at its end, which takes as long
+        # as importing them.
+        gc.freeze()
 
 
 def print_error(problem: object) -> None:

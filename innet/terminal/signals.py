@@ -30,8 +30,7 @@ class StopRequest:
     def wait(self) -> NoReturn:
         """Wait for a signal, then raise Stopped. Later signals are ignored."""
         [number] = self._receiver.recv(1)
-        for each in STOP_SIGNALS:
-            signal.signal(each, signal.SIG_IGN)
+        # The handlers stay: replacing one for which a signal has just come makes Python complain.
         signal.set_wakeup_fd(-1)
         raise Stopped(number)
 

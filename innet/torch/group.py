@@ -19,10 +19,10 @@ from torch.distributed import (  # type: ignore[attr-defined]
 )
 
 from innet.errors import AgentClosed
-from innet.host.agent import metrics_address
 from innet.host.ddp import submit
+from innet.host.join import metrics_address
 from innet.host.tensors import ReduceOp
-from innet.system.forks import Owner
+from innet.machine.forks import Owner
 from innet.torch.counts import GLOO, SWITCH, count
 from innet.torch.membership import GroupContext, join_job
 from innet.torch.rendezvous import rendezvous

@@ -33,9 +33,10 @@ from innet.errors import (
     NotAuthorized,
     UsageError,
 )
-from innet.host.agent import Agent, join
+from innet.host.agent import Agent
 from innet.host.fallback import NO_TIMEOUT, GlooFallback
 from innet.host.job import Timeouts
+from innet.host.join import join
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import tls
 from innet.rpc.client import connect, translated
@@ -131,7 +132,7 @@ def _prepare(
     """Take the first step, in all processes: read the settings."""
     settings = Settings.read(environment)
     if group.size > MOST_WORKERS:
-        raise NoCapacity(f"a job has up to {MOST_WORKERS} workers, the group {group.size}")
+        raise NoCapacity(f"a job can have {MOST_WORKERS} workers, and the group has {group.size}")
     return settings, _Message(token_digest=token_digest(token).hex())
 
 
@@ -213,7 +214,7 @@ def _only_switch(stub: Any) -> str:
         raise UsageError(
             f"the controller has several switches: INNET_SWITCH has to be one of {names}"
         )
-    raise UsageError("the controller has no switch: tell it of one with `innet switch add`")
+    raise UsageError("the controller has no switch: add one with `innet switch add`")
 
 
 class _Links:
@@ -273,7 +274,7 @@ def _refusal(messages: Sequence[_Message]) -> str:
         if message.error:
             kind = vars(errors)[message.error]
             if not _refuses(kind):
-                raise kind(f"{message.text} (said by rank {rank} of the group)")
+                raise kind(f"{message.text} (reported by rank {rank} of the group)")
             refusals.append(message.text)
     return refusals[0] if refusals else ""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from innet.errors import UsageError
 from innet.host.links import own_links
 from innet.host.quantizers.spec import QuantizerSpec
-from innet.system import environment as names
+from innet.machine import environment as names
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class Settings:
         quantizer = environment.get("INNET_QUANTIZER") or "int32"
         if QuantizerSpec.read(quantizer).feedback:
             raise UsageError(
-                f"INNET_QUANTIZER is {quantizer}, which keeps what is left of a tensor for its next "
-                "sum, and a process group is not told which is which: choose one without feedback, or "
+                f"INNET_QUANTIZER is {quantizer}: error feedback has to know the tensor, and a process "
+                "group does not: choose a quantizer without feedback, or "
                 'register the hook, model.register_comm_hook((agent, "int8+feedback"), innet.ddp_hook)'
             )
         tls = environment.get(names.TLS, "")

@@ -64,7 +64,7 @@ def make(
     with.
     """
     if name not in ALGORITHMS:
-        raise UsageError(f"no algorithm {name!r}: there are {', '.join(ALGORITHMS)}")
+        raise UsageError(f"no algorithm {name!r}: it has to be one of {', '.join(ALGORITHMS)}")
     module, kind = ALGORITHMS[name]
     found = getattr(importlib.import_module(f"innet.training.{module}"), kind)
     known = list(inspect.signature(found).parameters)[3:]

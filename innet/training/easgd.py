@@ -47,9 +47,7 @@ class Elastic(Algorithm):
         step = rate(optimizer)
         self.rho = _COMMON_PULL / (step * transport.workers) if rho is None else rho
         if self.rho <= 0:
-            raise UsageError(
-                f"rho={self.rho}: the centre and the workers have to attract each other"
-            )
+            raise UsageError(f"rho is {self.rho}: it has to be positive")
         super().__init__(model, optimizer, transport, packing)
         self.seen = [segment.values() for segment in self.segments]
         """The centre of every segment, as this worker saw it last."""

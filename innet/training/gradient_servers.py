@@ -125,7 +125,7 @@ class SoftsyncServer(BatchServer):
 
     def __init__(self, initial: Tensor, workers: int, like: Optimizer, batch: int) -> None:
         if not 1 <= batch <= workers:
-            raise UsageError(f"n={batch}: batches are of 1 to {workers} gradients, the workers")
+            raise UsageError(f"n is {batch}: it has to be 1 to {workers}, the number of workers")
         super().__init__(initial, workers, like, batch)
 
     def rule(self) -> Rule:
@@ -153,7 +153,9 @@ class BackupServer(BatchServer):
 
     def __init__(self, initial: Tensor, workers: int, like: Optimizer, backups: int) -> None:
         if not 0 <= backups < workers:
-            raise UsageError(f"{backups} backups: of {workers} workers, one has to be none")
+            raise UsageError(
+                f"{backups} backups of {workers} workers: at least one worker must not be a backup"
+            )
         super().__init__(initial, workers, like, workers - backups)
         self._pulled_at = [0] * workers
         self.dropped = 0

@@ -26,7 +26,7 @@ class LocalSGD(Algorithm):
         packing: Packing = "packed",
     ) -> None:
         if k < 1:
-            raise UsageError(f"k={k}: there has to be a step before the workers synchronize")
+            raise UsageError(f"k is {k}: it has to be at least 1")
         super().__init__(model, optimizer, transport, packing)
         self.k = k
         self._before = [segment.values() for segment in self.segments]

@@ -106,5 +106,5 @@ def mirrored(codec: MessageCodec, known: Tensor) -> MessageCodec | Mirror:
 def message_codec(name: str) -> MessageCodec:
     """Return the codec ``plain``, ``T`` or ``Q``. Raises UsageError."""
     if name not in _CODECS:
-        raise UsageError(f"codec {name!r}: there are {', '.join(_CODECS)}")
+        raise UsageError(f"codec {name!r}: it has to be one of {', '.join(_CODECS)}")
     return _CODECS[name]

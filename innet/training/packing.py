@@ -88,7 +88,7 @@ def segments(model: nn.Module, packing: Packing) -> list[Segment]:
     if packing == "layers":
         return [Segment(layer) for layer in layers]
     if not isinstance(packing, int) or packing < 1:
-        raise UsageError(f"packing {packing!r}: use 'packed', 'layers', or a number from 1 on")
+        raise UsageError(f"packing {packing!r}: use 'packed', 'layers', or a number of at least 1")
     return [Segment(part) for part in _cut(parameters, packing)]
 
 

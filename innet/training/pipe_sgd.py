@@ -47,9 +47,9 @@ class PipeSGD(Algorithm):
         overlap: bool = False,
     ) -> None:
         if K < 1:
-            raise UsageError(f"K={K}: an update depends on the last gradient, K=1, or on an older")
+            raise UsageError(f"K is {K}: it has to be at least 1")
         if warmup < 0:
-            raise UsageError(f"warmup={warmup}: it counts steps")
+            raise UsageError(f"warmup is {warmup}: it has to be a number of steps")
         super().__init__(model, optimizer, transport, packing)
         self.K, self.warmup = K, warmup
         self._exchange = GradientExchange(self.segments, transport, overlap=overlap)

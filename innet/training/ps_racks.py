@@ -34,7 +34,7 @@ class PSRacks(Algorithm):
     def __init__(self, model: nn.Module, optimizer: Optimizer, transport: Transport) -> None:
         if not isinstance(transport, SwitchTransport):
             raise UsageError(
-                "the server is above switches: use SwitchTransport(agent), or ps-sync elsewhere"
+                "ps-racks needs switches: use SwitchTransport(agent), or the algorithm ps-sync"
             )
         rule = served(optimizer)
         super().__init__(model, optimizer, transport, "packed")
@@ -55,19 +55,17 @@ class PSRacks(Algorithm):
 def served(optimizer: Optimizer) -> pbox.Optimizer:
     """Return the server's rule for a torch optimizer. Raises UsageError if there is none."""
     if len(optimizer.param_groups) != 1:
-        raise UsageError(
-            "the server has one rule for all parameters: the optimizer has several groups"
-        )
+        raise UsageError("the optimizer has several groups of parameters: a rack server takes one")
     [group] = optimizer.param_groups
     if beyond := [name for name in _WITHOUT if group.get(name)]:
-        raise UsageError(f"the server's optimizers have no {', '.join(beyond)}")
+        raise UsageError(f"the rack server's optimizers have no {', '.join(beyond)}")
     kind = type(optimizer).__name__
     if kind == "SGD":
         kind = "Nesterov" if group["nesterov"] else "Momentum" if group["momentum"] else "SGD"
     name = {"RMSprop": "RMSProp"}.get(kind, kind)
     if name not in pbox.optimizers.BY_NAME or (name == "RMSProp" and group["momentum"]):
         raise UsageError(
-            f"the server has {', '.join(pbox.optimizers.BY_NAME)}, and not this {kind}"
+            f"the rack server has {', '.join(pbox.optimizers.BY_NAME)}, and not this {kind}"
         )
     rule = pbox.optimizers.BY_NAME[name]
     names = [field.name for field in fields(rule)]

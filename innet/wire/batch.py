@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from innet.errors import CompilerError
+from innet.machine.packaged import read
 from innet.native.compiler import compile_library
-from innet.system.packaged import read
 from innet.wire.records import Records
 
-FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fPIC", "-shared")
+FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fPIC")
 _SOURCES = ("batch.c", "words.h")
 
 Chunks = npt.NDArray[np.int32]

@@ -1,6 +1,6 @@
 """The innet header and its constants: Python's copy of ``innet/p4/shared``.
 
-P4 cannot import Python, so the format is written down twice. ``tests/test_wire.py`` compares the
+P4 cannot import Python, so the format is written down twice. ``tests/wire/test_wire.py`` compares the
 compiled P4 program, this table, the numpy view and the Scapy layer, field by field.
 """
 

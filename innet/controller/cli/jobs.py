@@ -9,10 +9,10 @@ import typer
 from rich.table import Table
 
 from innet.controller import defaults
+from innet.machine.private_file import private_file
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import DEFAULT_ADDRESS, connected, translated
 from innet.rpc.words import PATHS
-from innet.system.private_file import private_file
 from innet.terminal.console import console
 from innet.terminal.options import ControllerAddress, TlsFolder
 from innet.terminal.tables import folding_table

@@ -37,7 +37,7 @@ class Bmv2:
         """Return the program that comes with innet. Raises UsageError."""
         if artifact:
             raise UsageError(
-                "a software switch runs the program that comes with innet: no --artifact"
+                "a software switch runs the program that comes with innet: leave out --artifact"
             )
         return artifacts.artifact(lanes)
 

@@ -83,7 +83,9 @@ class Tofino:
     def program(self, lanes: int, artifact: str) -> TofinoProgram:
         """Return the program, made of the files in the folder `artifact`. Raises UsageError."""
         if lanes != tofino.LANES:
-            raise UsageError(f"{lanes} lanes: the program for {self.chip} has {tofino.LANES}")
+            raise UsageError(
+                f"{lanes} lanes are not possible: the program for {self.chip} has {tofino.LANES}"
+            )
         info = tofino.p4info(self.chip)
         made = binaries.load(self.chip, artifact, [each.preamble.name for each in info.tables])
         slots = tofino.CHIPS[self.chip].slots

@@ -10,13 +10,13 @@ from typing import Self
 import numpy as np
 
 from innet.errors import ClientClosed, ParameterServerError, ServerLost, UsageError
+from innet.machine.forks import Owner
 from innet.servers.pbox import native
 from innet.servers.pbox.connections import Connections, CoreConnection, open_connections
 from innet.servers.pbox.messages import Registration
 from innet.servers.pbox.optimizers import Optimizer
 from innet.servers.pbox.placement import CHUNK_BYTES
 from innet.servers.pbox.protocol import VIOLATIONS, Kind, Outcome, Violation
-from innet.system.forks import Owner
 
 Arrays = Sequence[np.ndarray]
 
@@ -72,14 +72,14 @@ def connect(
         ("reduction", reduction, ("mean", "sum")),
     ):
         if value not in allowed:
-            raise UsageError(f"{name} {value!r}: {' or '.join(allowed)}")
+            raise UsageError(f"{name} is {value!r}: it has to be {' or '.join(allowed)}")
     names, sizes = (
         (tuple(keys), tuple(keys.values()))
         if isinstance(keys, Mapping)
         else (tuple(map(str, range(len(keys)))), tuple(keys))
     )
     if not sizes:
-        raise UsageError("a job has at least one key")
+        raise UsageError("there are no keys: a job needs at least one")
     registration = Registration(
         job=job,
         token=token,
@@ -99,7 +99,7 @@ def connect(
     registration.check()
     if initial is not None:
         if not optimizer:
-            raise UsageError("initial parameters are an optimizer's: name one")
+            raise UsageError("initial parameters need an optimizer: give one as well")
         _check_arrays("initial", initial, names, sizes, range(len(sizes)))
     connections, cores = open_connections(
         [addresses] if isinstance(addresses, str) else addresses, registration, timeout
@@ -270,7 +270,8 @@ class Client:
                 moved, since = now, time.monotonic()
             elif time.monotonic() - since > self._timeout:
                 raise ServerLost(
-                    f"nothing has come for {self._timeout:g} s from {self._connections.names}"
+                    f"the parameter servers at {self._connections.names} have sent nothing for "
+                    f"{self._timeout:g} s: are they running?"
                 )
 
     def _failure(self, outcome: int) -> Exception:
@@ -284,16 +285,20 @@ class Client:
             rule = VIOLATIONS[Violation(number)]
             return ParameterServerError(f"the parameter server at {name} refused a frame: {rule}")
         if outcome == Outcome.CONFUSED:
-            return ParameterServerError(f"what {name} sends is no answer to what it was sent")
-        return ServerLost(f"the parameter server at {name} has closed the connection: has it died?")
+            return ParameterServerError(
+                f"the parameter server at {name} has sent an answer to another request: connect again"
+            )
+        return ServerLost(
+            f"the parameter server at {name} has closed the connection: is it still running?"
+        )
 
     def _check_usable(self) -> None:
         self._owner.check("the client", ClientClosed)
         if self._closing.is_set() or not self._client:
-            raise ClientClosed("the client was closed")
+            raise ClientClosed("the client is closed: connect again")
         if self._broken:
             raise ParameterServerError(
-                f"the client cannot be used after an error: {self._broken}"
+                f"the client cannot be used after an error, so close it and connect again: {self._broken}"
             ) from self._broken
 
     def _check(
@@ -303,7 +308,9 @@ class Client:
         if keys is not None and (
             len(set(keys)) != len(keys) or not all(0 <= key < len(self._sizes) for key in keys)
         ):
-            raise UsageError(f"keys {list(keys)}: each once, 0 to {len(self._sizes) - 1}")
+            raise UsageError(
+                f"keys {list(keys)}: give numbers from 0 to {len(self._sizes) - 1}, each once"
+            )
         _check_arrays(what, arrays, self._names, self._sizes, numbers, writeable=writeable)
 
 
@@ -317,7 +324,7 @@ def _check_arrays(
     writeable: bool = False,
 ) -> None:
     if len(arrays) != len(numbers):
-        raise UsageError(f"{what}: {len(arrays)} arrays for {len(numbers)} keys")
+        raise UsageError(f"{what}: {len(arrays)} arrays for {len(numbers)} keys: give one for each")
     for array, key in zip(arrays, numbers, strict=True):
         fits = (
             isinstance(array, np.ndarray)

@@ -91,7 +91,7 @@ class Connections:
             messages.send(self.controls[server], message)
         except OSError as why:
             raise self.told(server) or ServerLost(
-                f"lost the parameter server at {self.addresses[server]}: {why}"
+                f"the connection to the parameter server at {self.addresses[server]} broke: {why}"
             ) from None
 
     def tell_all(self, message: Mapping[str, Any]) -> None:
@@ -114,11 +114,17 @@ class Connections:
             self.controls[server].settimeout(within or self._timeout)
             message = messages.receive(self.controls[server], messages.MOST_ANSWER_BYTES)
         except TimeoutError:
-            raise ServerLost(f"the parameter server at {address} does not answer") from None
+            raise ServerLost(
+                f"the parameter server at {address} does not answer: is it overloaded?"
+            ) from None
         except (OSError, Malformed) as why:
-            raise ServerLost(f"lost the parameter server at {address}: {why}") from None
+            raise ServerLost(
+                f"the connection to the parameter server at {address} broke: {why}"
+            ) from None
         if message is None:
-            raise ServerLost(f"the parameter server at {address} has hung up: has it died?")
+            raise ServerLost(
+                f"the parameter server at {address} has closed the connection: is it still running?"
+            )
         if "error" in message:
             raise messages.raised(message)
         return message
@@ -192,7 +198,10 @@ def open_connections(
     except BaseException as why:
         connections.close(goodbye=False)
         if isinstance(why, (KeyError, TypeError, ValueError)):
-            raise ParameterServerError(f"{connections.names}: an answer is not PBox's") from why
+            raise ParameterServerError(
+                f"an answer of {connections.names} is not PBox's: are these addresses "
+                "of `innet pbox serve`?"
+            ) from why
         raise
     return connections, [
         CoreConnection(sock, _pieces(placement, core))

@@ -22,7 +22,7 @@ class Core:
         self.port: int = listener.getsockname()[1]
         self._core = self._library.core_new(listener.fileno(), events)
         if not self._core:
-            raise NoCapacity("the system allows no more file descriptors for another core")
+            raise NoCapacity("too many open files for another core: raise the limit (`ulimit -n`)")
         self._counts = np.ctypeslib.as_array(
             ctypes.cast(self._library.core_counts(self._core), ctypes.POINTER(ctypes.c_uint64)),
             (native.CORE_COUNTS.itemsize // 8,),

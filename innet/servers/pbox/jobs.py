@@ -93,11 +93,13 @@ class Job:
         Raises NotAuthorized, UsageError and AlreadyExists.
         """
         if not hmac.compare_digest(_digest(who.token), self._token):
-            raise NotAuthorized(f"the token is not the job {who.job!r}'s")
+            raise NotAuthorized(
+                f"the token is not that of the job {who.job!r}: use the same as its first worker"
+            )
         self.registration.check_same_job(who)
         if who.rank in self.joined:
             raise AlreadyExists(
-                f"worker {who.rank} of the job {who.job!r} is there already, or was: give every worker "
+                f"worker {who.rank} of the job {who.job!r} has joined already: give every worker "
                 "a rank of its own"
             )
         self.joined.add(who.rank)
@@ -131,7 +133,7 @@ class Job:
             case CoreEvent.SILENT:
                 self.end(self._silent(rank))
             case CoreEvent.BROKE:
-                self._broke(rank, VIOLATIONS[event["rule"]])
+                self._broke(rank, VIOLATIONS[int(event["rule"])])
 
     def end(self, why: InnetError | None) -> None:
         """Tell all workers why, if there is a reason, and free the job's memory."""
@@ -151,6 +153,11 @@ class Job:
         found = {name: int(self._counts[name].sum()) for name in names}
         return {**found, "most_stale": int(self._counts["most_stale"].max())}
 
+    def stats(self) -> dict[str, int]:
+        """Return the numbers of workers and of those that have joined, the bytes, and `counts`."""
+        there = {"workers": self.registration.workers, "joined": len(self.members)}
+        return {**there, "bytes": self.bytes, **self.counts()}
+
     def _goes_on(self) -> bool:
         """Return whether the job can go on without the workers that have left."""
         there = self.registration.workers - (len(self.joined) - len(self.members))
@@ -166,7 +173,7 @@ class Job:
         return WorkerLost(f"worker {rank} has kept the others waiting for {timeout:g} s")
 
     def _broke(self, rank: int, rule: str) -> None:
-        error = ParameterServerError(f"worker {rank} was put out of the job: {rule}")
+        error = ParameterServerError(f"worker {rank} was removed from the job: {rule}")
         if not self.registration.asynchronous:
             self.end(error)
         elif rank in self.members:
@@ -200,7 +207,10 @@ class Job:
             if not job:
                 for other in made:
                     library.job_free(other)
-                raise NoCapacity(f"this server has no {needed:,} bytes for the job {mine.job!r}")
+                raise NoCapacity(
+                    f"this server cannot allocate {needed:,} bytes for the job "
+                    f"{mine.job!r}: use more servers"
+                )
             made.append(job)
         for its, job in zip(self._cores, made, strict=True):
             its.add(job)

@@ -27,7 +27,7 @@ MOST_CORES = 1024
 MOST_KEYS = 1 << 18
 MOST_TEXT = 200
 MOST_FLOATS = 1 << 40
-LONGEST_PATIENCE_S = 86_400.0
+LONGEST_TIMEOUT_S = 86_400.0
 _LENGTH = struct.Struct(">I")
 _TELLABLE = ("UsageError", "NotAuthorized", "AlreadyExists", "NoCapacity", "WorkerLost")
 
@@ -161,13 +161,19 @@ class Registration:
     def check(self) -> None:
         """Raise UsageError for numbers out of their range."""
         rules = {
-            f"job {self.job!r}: a job has a name": bool(self.job),
+            "the job has no name: give it one": bool(self.job),
             "names and tokens are text that can be written as UTF-8": _is_encodable(
                 "".join((self.job, self.token, *self.names))
             ),
-            f"{self.workers} workers: 1 to {MOST_WORKERS}": 1 <= self.workers <= MOST_WORKERS,
-            f"rank {self.rank}: 0 to {self.workers - 1}": 0 <= self.rank < self.workers,
-            f"quorum {self.quorum}: 1 to {self.workers}": 1 <= self.quorum <= self.workers,
+            f"{self.workers} workers: a job can have 1 to {MOST_WORKERS}": 1
+            <= self.workers
+            <= MOST_WORKERS,
+            f"rank {self.rank}: it has to be 0 to {self.workers - 1}": 0
+            <= self.rank
+            < self.workers,
+            f"quorum {self.quorum}: it has to be 1 to {self.workers}": 1
+            <= self.quorum
+            <= self.workers,
             "an asynchronous job needs an optimizer": self.optimizer is not None
             or not self.asynchronous,
             "an asynchronous job has no quorum": not self.asynchronous
@@ -175,15 +181,15 @@ class Registration:
             "every key has a name of its own": len(set(self.names))
             == len(self.names)
             == len(self.sizes),
-            f"keys have 1 to {MOST_FLOATS} floats": all(
+            f"a key can have 1 to {MOST_FLOATS} floats": all(
                 1 <= each <= MOST_FLOATS for each in self.sizes
             ),
-            f"all servers have 1 to {MOST_CORES} cores": min(self.cores) >= 1
+            f"a server can have 1 to {MOST_CORES} cores": min(self.cores) >= 1
             and sum(self.cores) <= MOST_CORES,
             f"server {self.server} of {len(self.cores)}": 0 <= self.server < len(self.cores),
-            f"a timeout of {self.timeout_s} s: up to a day": 0
+            f"a timeout of {self.timeout_s} s: it has to be positive, and at most a day": 0
             < self.timeout_s
-            <= LONGEST_PATIENCE_S,
+            <= LONGEST_TIMEOUT_S,
         }
         for rule, holds in rules.items():
             if not holds:

@@ -1,11 +1,11 @@
 """The C code of the cores, the client and the optimizers, compiled and declared for ctypes."""
 
 import ctypes
-from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
 
+from innet.machine.packaged import read_folder
 from innet.native.compiler import compile_library
 from innet.native.constants import Constants
 from innet.servers.pbox.protocol import (
@@ -19,10 +19,9 @@ from innet.servers.pbox.protocol import (
     UpdateRule,
     Violation,
 )
-from innet.system.packaged import read_folder
 
 FLAGS = (
-    *("-std=gnu11", "-D_GNU_SOURCE", "-O3", "-march=native", "-fPIC", "-shared", "-pthread"),
+    *("-std=gnu11", "-D_GNU_SOURCE", "-O3", "-march=native", "-fPIC", "-pthread"),
     # These options let square roots be vectorized. They change no rounding; only -ffast-math would,
     # and it is not used.
     *("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"),
@@ -82,11 +81,6 @@ def library() -> ctypes.CDLL:
 def address(array: np.ndarray) -> int:
     """Return the address of an array's data."""
     return array.ctypes.data
-
-
-def pointers(arrays: Sequence[np.ndarray]) -> "ctypes.Array[ctypes.c_void_p]":
-    """Return a C array of pointers to the arrays' data, in order."""
-    return (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
 
 
 def _declare(loaded: ctypes.CDLL) -> ctypes.CDLL:

@@ -36,7 +36,7 @@ class Optimizer:
             value = getattr(self, field.name)
             if not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
                 raise UsageError(
-                    f"{self.name}: {field.name}={value!r} has to be a number from 0 on"
+                    f"{self.name}: {field.name}={value!r} has to be a number of at least 0"
                 )
             if field.name in self.below_one and value >= 1:
                 raise UsageError(f"{self.name}: {field.name}={value!r} has to be below 1")
@@ -66,14 +66,16 @@ class Optimizer:
         if settings is None:
             return None
         if not isinstance(settings, Mapping):
-            raise UsageError("an optimizer is described by an object with its name")
+            raise UsageError("an optimizer has to be an object with a name")
         values = dict(settings)
         kind = BY_NAME.get(str(values.pop("name", "")))
         if kind is None:
-            raise UsageError(f"the optimizers are {', '.join(BY_NAME)}")
+            raise UsageError(f"unknown optimizer: it has to be one of {', '.join(BY_NAME)}")
         known = {field.name for field in fields(kind)}
         if values.keys() != known:
-            raise UsageError(f"{kind.__name__} has {', '.join(sorted(known))}, and no less or more")
+            raise UsageError(
+                f"{kind.__name__}: its settings have to be exactly {', '.join(sorted(known))}"
+            )
         return kind(**values)
 
 
@@ -148,5 +150,5 @@ BY_NAME: dict[str, type[Optimizer]] = {
 def by_name(name: str) -> Optimizer | None:
     """Return the optimizer of that name with defaults, None for ``"None"``. Raises UsageError."""
     if name not in ("None", *BY_NAME):
-        raise UsageError(f"optimizer {name!r}: None, or {', '.join(BY_NAME)}")
+        raise UsageError(f"optimizer {name!r}: it has to be None or one of {', '.join(BY_NAME)}")
     return BY_NAME[name]() if name != "None" else None

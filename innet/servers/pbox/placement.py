@@ -45,10 +45,11 @@ def place(sizes: Sequence[int], cores: Sequence[int], chunk_bytes: int = CHUNK_B
     length = _chunk_floats(chunk_bytes)
     counts = [-(-size // length) for size in sizes]
     if min(sizes, default=0) < 1:
-        raise UsageError("a key has at least one float, and a job at least one key")
+        raise UsageError("a job needs at least one key, and a key at least one float")
     if sum(counts) > MOST_CHUNKS:
         raise UsageError(
-            f"{sum(counts)} chunks of {chunk_bytes} bytes: there can be {MOST_CHUNKS}, choose larger ones"
+            f"{sum(counts)} chunks of {chunk_bytes} bytes are more than "
+            f"{MOST_CHUNKS}: choose larger chunks"
         )
     key = np.repeat(np.arange(len(sizes)), counts)
     within = np.arange(len(key)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -60,7 +61,8 @@ def place(sizes: Sequence[int], cores: Sequence[int], chunk_bytes: int = CHUNK_B
 def _chunk_floats(chunk_bytes: int) -> int:
     if not FEWEST_CHUNK_BYTES <= chunk_bytes <= MOST_CHUNK_BYTES or chunk_bytes % FLOAT_BYTES:
         raise UsageError(
-            f"chunks of {chunk_bytes} bytes: {FEWEST_CHUNK_BYTES} to {MOST_CHUNK_BYTES}, in float32"
+            f"chunks of {chunk_bytes} bytes: they have to be of {FEWEST_CHUNK_BYTES} to "
+            f"{MOST_CHUNK_BYTES} bytes, a multiple of {FLOAT_BYTES}"
         )
     return chunk_bytes // FLOAT_BYTES
 

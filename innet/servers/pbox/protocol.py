@@ -2,6 +2,7 @@
 
 import enum
 import struct
+from collections.abc import Mapping
 
 MAGIC = int.from_bytes(b"PBX1", "little")
 """The first word of every frame."""
@@ -45,7 +46,7 @@ class Violation(enum.IntEnum):
     CROWD = 12
 
 
-VIOLATIONS = {
+VIOLATIONS: Mapping[int, str] = {
     Violation.MAGIC: "the frame does not begin with PBX1",
     Violation.KIND: "the kind of frame is unknown",
     Violation.KEY: "the job, the rank or the key is not right",

@@ -57,7 +57,7 @@ class Server:
         report: Callable[..., None] = _ignore,
     ) -> None:
         if not 1 <= cores <= messages.MOST_CORES:
-            raise UsageError(f"{cores} cores: 1 to {messages.MOST_CORES}")
+            raise UsageError(f"{cores} cores: a server can have 1 to {messages.MOST_CORES}")
         host, port = parse_address(address, "--address")
         native.library()
         self._host, self._data_hosts = host, tuple(data_hosts)
@@ -97,15 +97,7 @@ class Server:
     def stats(self) -> Stats:
         """Return a snapshot of the server."""
         with self._lock:
-            jobs = {
-                name: {
-                    "workers": job.registration.workers,
-                    "joined": len(job.members),
-                    "bytes": job.bytes,
-                    **job.counts(),
-                }
-                for name, job in self._jobs.items()
-            }
+            jobs = {name: job.stats() for name, job in self._jobs.items()}
             reserved = self._reserved()
         cores = np.array([core.counts() for core in self._cores], native.CORE_COUNTS)
         return Stats(cores, jobs, reserved)
@@ -225,7 +217,7 @@ class Server:
             if self._closed.is_set():
                 raise UsageError("the parameter server is being closed")
             if sum(len(each.members) for each in self._jobs.values()) >= MOST_MEMBERS:
-                raise NoCapacity(f"this server has {MOST_MEMBERS} workers, which is the most")
+                raise NoCapacity(f"this server is full, with {MOST_MEMBERS} workers: use another")
             job = self._jobs.get(who.job) or new
             if not job:
                 return None
@@ -259,7 +251,7 @@ class Server:
             case {"counts": True}:
                 member.tell({"counts": job.counts()})
             case _:
-                raise NotAuthorized(f"this is no request of worker {rank}'s: {str(message)[:80]}")
+                raise NotAuthorized(f"worker {rank} may not send this request: {str(message)[:80]}")
 
     def _heard(self, event: np.void) -> None:
         number = int(event["job"])

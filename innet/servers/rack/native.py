@@ -6,11 +6,11 @@ from functools import cache
 from pathlib import PurePath
 from typing import Self
 
+from innet.machine.packaged import read
 from innet.native.compiler import compile_library
 from innet.native.constants import Constants
 from innet.servers.pbox.native import FLAGS, OPTIMIZER_CONSTANTS
 from innet.switch.engine import EgressHook
-from innet.system.packaged import read
 from innet.wire import parameters
 from innet.wire.check import weight, weights
 from innet.wire.constants import CONSTANTS

@@ -7,11 +7,11 @@
 /* A packet's state beside its headers and metadata. The session and list numbers are 0 if the program
  * did not ask for the effect. A session number has RT_ASKED set, because session 0 exists. */
 struct path {
-    u64 number;     /* of the frame, counted from 0: for the trace */
-    u32 copy;       /* the number of this copy of the frame */
-    u32 bytes;      /* its present size, as headers come and go */
+    u64 number;    /* of the frame, counted from 0: for the trace */
+    u32 copy;      /* the number of this copy of the frame */
+    u32 bytes;     /* its present size, as headers come and go */
     u32 max_bytes; /* the most to send, if it is `truncated` */
-    u16 port;       /* the port that it came in at */
+    u16 port;      /* the port that it came in at */
     u16 clone, clone_list;
     u16 resubmit, recirculate, digest;
     bool truncated;
@@ -24,7 +24,7 @@ struct replica { u32 port, instance; };
 /* A multicast group, or a clone session. */
 struct copies {
     u32 count;
-    u32 max_bytes;       /* of a clone; 0 for all */
+    u32 max_bytes;        /* of a clone; 0 for all */
     u32 class_of_service; /* of a clone */
     struct replica replicas[];
 };

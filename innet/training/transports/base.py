@@ -57,12 +57,18 @@ class Transport(ABC):
     def send(self, to: int, message: Tensor) -> None:
         """Send bytes, uint8 (n,), to a worker, in the background. Do not change them afterwards."""
         del to, message
-        raise UsageError(f"{type(self).__name__} carries no messages between two workers")
+        raise UsageError(
+            f"{type(self).__name__} carries no messages between two workers: use "
+            "ProcessGroupTransport, or threads"
+        )
 
     def receive(self, source: int, size: int) -> Tensor:
         """Wait for the next message of a worker, uint8 (size,), and return it."""
         del source, size
-        raise UsageError(f"{type(self).__name__} carries no messages between two workers")
+        raise UsageError(
+            f"{type(self).__name__} carries no messages between two workers: use "
+            "ProcessGroupTransport, or threads"
+        )
 
     def expect(self, source: int, size: int) -> Callable[[], Tensor]:
         """Allow a worker to send its next message, uint8 (size,). Return a function that waits for it.

@@ -182,6 +182,6 @@ def _check_plain(like: Optimizer, given: dict[str, Any]) -> None:
     if isinstance(like, torch.optim.RMSprop) and given["momentum"]:
         unknown.append("momentum")
     if unknown:
-        raise UsageError(f"the parameter servers know no {', '.join(unknown)}: leave it out")
+        raise UsageError(f"the parameter servers do not support {', '.join(unknown)}: leave it out")
     if not math.isfinite(float(given["lr"])):
-        raise UsageError(f"the step size is {given['lr']}")
+        raise UsageError(f"the step size is {given['lr']}: it has to be finite")

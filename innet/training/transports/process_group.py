@@ -170,7 +170,9 @@ class ServerNodeTransport(ProcessGroupTransport):
     def __init__(self, timeout: float = 600.0, codec: MessageCodec = PLAIN) -> None:
         super().__init__(timeout, codec)
         if self.workers < 2:
-            raise UsageError("a process group of one: there is no worker beside the servers' node")
+            raise UsageError(
+                "the process group has one process: the servers' node needs workers beside it"
+            )
         self.rank, self.workers = self.rank - 1, self.workers - 1
 
     @property

@@ -29,7 +29,7 @@ class Ring(Transport):
 
     def __init__(self, over: Transport, codec: MessageCodec = PLAIN, parts: int = 1) -> None:
         if parts < 1:
-            raise UsageError(f"{parts} parts of a block: 1 is native, more are pipelined")
+            raise UsageError(f"{parts} parts of a block: there has to be at least 1")
         self._over, self._codec, self._parts = over, codec, parts
         self.rank, self.workers = over.rank, over.workers
         self._background = Background(f"innet-ring-{over.rank}")

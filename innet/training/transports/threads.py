@@ -22,7 +22,7 @@ class Hub:
 
     def __init__(self, workers: int) -> None:
         if workers < 1:
-            raise UsageError(f"{workers} workers: there has to be one at least")
+            raise UsageError(f"{workers} workers: there has to be at least one")
         self.workers = workers
         self.changed = threading.Condition()
         self.failed = False

@@ -24,7 +24,7 @@ typedef int32_t i32;
 /* A packet has room for a row's header, and for more than the four float64 of an optimizer. */
 enum { LEAST_LANES = HEADER_LANES + 4 * 2 + 1 };
 enum { ASKS = ASK_DESCRIBE | ASK_BEGIN | ASK_STEP };
-enum { ACCEPTED = 0 }; /* in place of an enum refusal */
+static const enum refusal ACCEPTED = 0; /* in place of a reason */
 
 /* The parameters of one packet, and behind them the optimizer's state for them. */
 struct chunk {

@@ -1,0 +1,92 @@
+"""The term in which a worker is: how it comes, and what ends it early."""
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from innet.host.job import ControllerMessages, Term
+from innet.host.wait_limits import WaitLimits
+
+if TYPE_CHECKING:
+    from innet.rpc import innet_pb2 as pb
+
+
+class TermOver(Exception):
+    """The exchange under way has to be broken off."""
+
+
+class CurrentTerm:
+    """A worker's present term, and the transport's view of the job (:class:`transport.JobView`).
+
+    `term` is None before the first. A term is spoilt if nothing more can be summed in it.
+    """
+
+    def __init__(self, controller: ControllerMessages, limits: WaitLimits) -> None:
+        self._controller, self._limits = controller, limits
+        self.term: Term | None = None
+        self._answered: pb.Recover | None = None
+        self._spoilt = ""  # why the term is spoilt
+        self._asked = False  # whether another term was requested because of that
+
+    def latest(self, exchange: int) -> Term | None:
+        """Return the controller's latest term, None if there is none or the next is under way.
+
+        Answers the controller if it begins a new term: `exchange` is the unfinished one.
+        """
+        if (recover := self._controller.recover) is not None:
+            if recover is not self._answered:
+                self._answered = recover
+                self._controller.ready(recover.term, exchange)
+            return None
+        return self._controller.term
+
+    def enter(self, term: Term) -> None:
+        """Begin a new term."""
+        self.term, self._spoilt, self._asked = term, "", False
+
+    def spoil(self, reason: str) -> None:
+        """Mark the term as spoilt."""
+        self._spoilt = reason
+
+    @contextlib.contextmanager
+    def spoilt_if_over(self) -> Iterator[None]:
+        """Mark the term as spoilt if the exchange in the block is broken off: it can have no other."""
+        try:
+            yield
+        except TermOver:
+            self.spoil("an exchange was broken off")
+
+    def replace_if_spoilt(self) -> bool:
+        """Return whether the term is spoilt, and ask for another one if so, once."""
+        if self._spoilt and not self._asked:
+            self._asked = True
+            self.trouble(self._spoilt)
+        return bool(self._spoilt)
+
+    @property
+    def end(self) -> str:
+        """Return why the term before is over."""
+        return self._answered.reason if self._answered else self._spoilt
+
+    def check(self) -> None:
+        """Raise if something outside ends the exchange."""
+        self._limits.check_membership()
+        if self._controller.recover is not None or self._controller.term is not self.term:
+            raise TermOver
+
+    def departed(self) -> Mapping[int, str]:
+        """Return the ranks that have left the job, with the reasons."""
+        return self._controller.departed()
+
+    def trouble(self, reason: str) -> None:
+        """Ask for another term."""
+        if self.term:
+            self._controller.trouble(self.term.number, reason)
+
+    def in_touch(self) -> bool:
+        """Return whether the controller can be reached."""
+        return self._controller.connected
+
+    def waits(self, seconds: float, ranks: Iterable[int]) -> None:
+        """Note how long the exchange has waited, and for which ranks as far as known."""
+        self._limits.note(seconds, ranks)

@@ -1,0 +1,99 @@
+"""The fallback as a path of exchanges: this worker waits for it, and breaks off if it has to."""
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from innet.errors import AllReduceError, LinkFailed
+from innet.host.fallback import Fallback
+from innet.host.integers import Flags, Integers, Reduction
+from innet.host.job import Term, Timeouts
+from innet.host.stopwatch import Stopwatch
+from innet.host.wait_limits import WaitLimits
+from innet.host.waker import Waker
+from innet.wire.layout import Operation
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    import torch
+
+Result = TypeVar("Result")
+_log = logging.getLogger("innet")
+
+
+class FallbackPath:
+    """A worker's use of its fallback. `counts` are of the sums made there, by reason.
+
+    Every call takes a function `meanwhile`, which raises to break off.
+    """
+
+    def __init__(
+        self,
+        fallback: Fallback | None,
+        waker: Waker,
+        limits: WaitLimits,
+        timeouts: Timeouts,
+        clock: Callable[[], float],
+    ) -> None:
+        self._fallback, self._waker, self._limits = fallback, waker, limits
+        self._timeouts, self._clock = timeouts, clock
+        self.counts: Counter[str] = Counter()
+
+    def all_reduce(
+        self,
+        term: Term,
+        number: int,
+        contribution: tuple[Integers, Flags],
+        operation: Operation,
+        meanwhile: Callable[[], None],
+    ) -> Reduction:
+        """Carry out exchange `number` in a term whose path is the fallback."""
+        if not self._fallback:
+            raise AllReduceError(
+                "the controller has this job sum over a fallback, and this worker has none: join "
+                "the job again, with a fallback"
+            )
+        self._count("switch" if term.slots else "no_slots", term.reason)
+        chunks, flags = contribution
+        future = self._fallback.all_reduce((term.number, number), chunks, operation, flags)
+        return self._await(future, meanwhile)
+
+    def combine(
+        self, tensor: "torch.Tensor", meanwhile: Callable[[], None], *, mean: bool
+    ) -> "torch.Tensor":
+        """Return the sum or mean of a tensor, in its own dtype."""
+        if not self._fallback:
+            raise AssertionError
+        self._count("dtype", f"the switch cannot sum {tensor.dtype}, {tensor.layout}")
+        return self._await(self._fallback.combine(tensor, mean=mean), meanwhile)
+
+    def _count(self, kind: str, reason: str) -> None:
+        """Count a sum, and log the first of its kind with the reason."""
+        if kind not in self.counts:
+            _log.warning("summing over the fallback instead of the switch: %s", reason)
+        self.counts[kind] += 1
+
+    def _await(self, future: "Future[Result]", meanwhile: Callable[[], None]) -> Result:
+        waited = Stopwatch(self._clock)
+        future.add_done_callback(lambda _: self._waker.wake())
+        try:
+            while not future.done():
+                meanwhile()
+                self._limits.check_fallback(waited.look())
+                self._waker.wait(1.0)
+            if (problem := future.exception()) and not isinstance(problem, AllReduceError):
+                self._explain(problem, meanwhile)
+        except BaseException:
+            future.cancel()
+            raise
+        return future.result()
+
+    def _explain(self, problem: BaseException, meanwhile: Callable[[], None]) -> None:
+        """Raise the cause of the fallback's failure: a worker's death takes a moment to be known."""
+        waited = Stopwatch(self._clock)
+        while waited.look() < self._timeouts.switch:
+            meanwhile()
+            self._waker.wait(1.0)
+        raise LinkFailed(f"the fallback failed ({problem}): join the job again") from problem

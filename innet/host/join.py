@@ -1,0 +1,124 @@
+"""Joining a job: arguments and environment variables become an agent."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from innet.errors import UsageError
+from innet.host.agent import Agent
+from innet.host.fallback import Fallback, ProcessGroupFallback
+from innet.host.job import Timeouts
+from innet.host.links import own_links
+from innet.host.membership import Membership
+from innet.host.quantizers.spec import QuantizerSpec
+from innet.host.waker import Waker
+from innet.machine import environment as names
+from innet.rpc import innet_pb2 as pb
+from innet.rpc import tls as certificates
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+
+def join(
+    controller: str | None = None,
+    job: str | None = None,
+    rank: int | None = None,
+    link: str | None = None,
+    *,
+    token: str | None = None,
+    tls: str | Path | None = None,
+    fallback: "ProcessGroup | Fallback | None" = None,
+    timeout: float = 30.0,
+    timeouts: Timeouts | None = None,
+    quantizer: str | None = None,
+) -> Agent:
+    """Become a worker of a job.
+
+    Arguments that you leave out come from the environment:
+
+    * `controller` (``host:port``) from ``INNET_CONTROLLER``
+    * `job` from ``INNET_JOB``, and its `token` from ``INNET_TOKEN``
+    * `rank` from ``RANK``, as torchrun sets it
+    * `link` from ``INNET_LINK``, by default ``host``; see :func:`innet.host.links.own_links`
+    * `tls`, the folder with this worker's certificates, from ``INNET_TLS``
+    * `quantizer` from ``INNET_QUANTIZER``, by default ``int32``
+
+    `fallback` is a process group of the job's workers, such as ``torch.distributed.group.WORLD``.
+    They sum over it while the switch cannot. With a fallback this call returns only when all
+    workers have made it.
+
+    `timeout` bounds each step of joining, in seconds. `timeouts` bounds the duration of an
+    all-reduce.
+
+    `quantizer` is the format in which float32 travels, unless a call names another: ``int32``,
+    ``int16``, ``int8`` or ``strom:TAU``, with ``+stochastic`` or ``+feedback``. All workers have to
+    choose the same (docs/quantization.md).
+
+    With ``INNET_METRICS`` set to ``host:port`` the process serves Prometheus at that port plus
+    ``LOCAL_RANK``.
+
+    Raises UsageError if an argument is missing or wrong, ControllerUnreachable, NotAuthorized, or
+    another ControllerError.
+    """
+    controller = controller or _from_environment(names.CONTROLLER, "controller")
+    job = job or _from_environment(names.JOB, "job")
+    rank = _integer_from_environment("RANK", "rank") if rank is None else rank
+    if rank < 0:
+        raise UsageError(f"rank {rank} is negative: ranks count from 0")
+    link = link or own_links(os.environ)[0]
+    token = os.environ.get(names.TOKEN, "") if token is None else token
+    tls = tls or os.environ.get(names.TLS)
+    identity = certificates.load(Path(tls), certificates.WORKER) if tls else None
+    if fallback is not None and not isinstance(fallback, Fallback):
+        fallback = ProcessGroupFallback(fallback)
+    spec = QuantizerSpec.read(quantizer or os.environ.get("INNET_QUANTIZER") or "int32")
+    metrics = metrics_address(os.environ)
+    request = pb.JoinRequest(job=job, rank=rank, token=token, fallback=fallback is not None)
+    waker = Waker()
+    try:
+        membership = Membership(controller, request, timeout, waker, identity)
+        try:
+            agent = Agent(membership, link, waker, timeouts or Timeouts(), fallback, spec)
+        except BaseException:
+            membership.close()
+            raise
+    except BaseException:
+        waker.close()
+        raise
+    if metrics:
+        try:
+            agent.show_metrics(job, metrics)
+        except BaseException:
+            agent.close(abandon=True)
+            raise
+    return agent
+
+
+def _from_environment(name: str, what: str) -> str:
+    if value := os.environ.get(name):
+        return value
+    raise UsageError(f"no {what} is given: pass it to join(), or set {name}")
+
+
+def _integer_from_environment(name: str, what: str) -> int:
+    value = _from_environment(name, what)
+    if not value.isdecimal():
+        raise UsageError(f"{name} is {value!r}: it has to be a number")
+    return int(value)
+
+
+def metrics_address(environment: Mapping[str, str]) -> str:
+    """Return the address at which this process serves metrics, or "". Raises UsageError."""
+    setting = environment.get("INNET_METRICS", "")
+    if not setting:
+        return ""
+    host, _, port = setting.rpartition(":")
+    local_rank = _integer_from_environment("LOCAL_RANK", "") if environment.get("LOCAL_RANK") else 0
+    if not (host and port.isdecimal() and int(port) + local_rank < 1 << 16):
+        raise UsageError(
+            f"INNET_METRICS is {setting!r}: it has to be HOST:PORT, to which LOCAL_RANK is added"
+        )
+    # Port 0 stands for any free port, in every process.
+    return f"{host}:{int(port) and int(port) + local_rank}"

@@ -1,0 +1,43 @@
+"""Shared exchanges: workers that have a result give it to those that lack it, as a maximum.
+
+A worker with the result contributes its lanes, and behind them the members and counts of every
+chunk. A worker without it contributes the smallest integers.
+"""
+
+import numpy as np
+
+from innet.host.integers import Flags, Integers, Reduction
+
+_SMALLEST = np.iinfo(np.int32).min
+
+
+def with_result(result: Reduction) -> tuple[Integers, Flags]:
+    """Return the contribution of a worker that has the result."""
+    chunks, lanes = result.lanes.shape
+    members = np.zeros((_further_chunks(chunks, lanes), lanes), np.int32)
+    members.reshape(-1)[:chunks] = result.members.view(np.int32)
+    members.reshape(-1)[chunks : 2 * chunks] = result.counts
+    flags = np.concatenate([result.flags, np.zeros(len(members), np.uint16)])
+    return np.concatenate([result.lanes, members]), flags
+
+
+def without_result(chunks: int, lanes: int) -> tuple[Integers, Flags]:
+    """Return the contribution of a worker that lacks the result of so many chunks."""
+    rows = chunks + _further_chunks(chunks, lanes)
+    return np.full((rows, lanes), _SMALLEST, np.int32), np.zeros(rows, np.uint16)
+
+
+def result_in(shared: Reduction, chunks: int) -> Reduction:
+    """Return the result that other workers have shared."""
+    members = shared.lanes[chunks:].reshape(-1)
+    return Reduction(
+        shared.lanes[:chunks],
+        shared.flags[:chunks],
+        members[chunks : 2 * chunks].astype(np.uint8),
+        members[:chunks].view(np.uint32),
+    )
+
+
+def _further_chunks(chunks: int, lanes: int) -> int:
+    """Return the number of further chunks that carry the members and counts of `chunks` chunks."""
+    return -(-2 * chunks // lanes)

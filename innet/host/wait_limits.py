@@ -1,0 +1,88 @@
+"""The limits of a worker's waits: for the other workers, for the controller, for a new term."""
+
+import threading
+from collections.abc import Iterable
+
+from innet.errors import AgentClosed, JobEnded, SwitchUnreachable, WorkersMissing
+from innet.host.job import ControllerMessages, Timeouts, WorkerInfo
+from innet.host.stragglers import StragglerLog, named
+
+_ADVICE = ": are they stuck, or do they call all-reduce less often?"
+
+
+class WaitLimits:
+    """The reasons to give up a wait. A check raises the error if its reason holds."""
+
+    def __init__(
+        self, info: WorkerInfo, controller: ControllerMessages, timeouts: Timeouts
+    ) -> None:
+        self._info, self._controller, self._timeouts = info, controller, timeouts
+        self._stragglers = StragglerLog(info.rank)
+        self._stopped = threading.Event()
+
+    def stop(self) -> None:
+        """End all waits. Safe from any thread."""
+        self._stopped.set()
+
+    def note(self, seconds: float, ranks: Iterable[int]) -> None:
+        """Note how long the worker has waited, and for which ranks as far as known."""
+        self._stragglers.note(seconds, ranks)
+
+    def over(self) -> None:
+        """Note that a wait is over."""
+        self._stragglers.over()
+
+    def check_membership(self) -> None:
+        """Raise AgentClosed or JobEnded."""
+        if self._stopped.is_set():
+            raise AgentClosed("the agent was closed before the all-reduce was done")
+        if self._controller.ended:
+            raise JobEnded(self._controller.ended)
+
+    def check_departures(self, needed: int | None = None) -> None:
+        """Raise WorkersMissing if too few workers are left, or fewer than `needed`."""
+        departed = self._controller.departed()
+        if self._info.workers - len(departed) < (needed or self._info.min_workers):
+            reasons = "; ".join(f"worker {rank}: {why}" for rank, why in departed.items())
+            raise WorkersMissing(f"the all-reduce cannot finish: {reasons}")
+
+    def check_first_term(self, seconds: float) -> None:
+        """Raise WorkersMissing if the worker has waited too long for the job to begin."""
+        others = self._note_others(seconds)
+        if seconds > self._timeouts.workers:
+            raise WorkersMissing(
+                f"the job has not begun for {seconds:.0f} s: it waits for "
+                f"{named(others) if others else 'workers, or for slots of the switch'} "
+                "(`innet job show` tells)"
+            )
+
+    def check_next_term(self, seconds: float, switch_missing: float, reason: str) -> None:
+        """Raise WorkersMissing or SwitchUnreachable if the worker has waited too long for a term.
+
+        For `switch_missing` seconds only the switch has been missing. `reason` is why the term
+        before is over.
+        """
+        others = self._note_others(seconds)
+        late = seconds > self._timeouts.workers
+        if others and late:
+            raise WorkersMissing(f"the job has waited {seconds:.0f} s for {named(others)}{_ADVICE}")
+        if switch_missing > self._timeouts.switch or late:
+            raise SwitchUnreachable(
+                f"the job has not gone on for {seconds:.1f} s after a term was over ({reason}): "
+                "is the switch running, and is every worker?"
+            )
+
+    def check_fallback(self, seconds: float) -> None:
+        """Raise WorkersMissing if the worker has waited too long for others at the fallback."""
+        others = self._note_others(seconds)
+        if seconds > self._timeouts.workers:
+            late = f"; {named(others)} did not" if others else ""
+            raise WorkersMissing(
+                f"not all workers have begun this all-reduce for {seconds:.0f} s{late}{_ADVICE}"
+            )
+
+    def _note_others(self, seconds: float) -> frozenset[int]:
+        """Note the wait. Return the other ranks that the job waits for."""
+        others = self._controller.waiting_for - {self._info.rank}
+        self.note(seconds, others)
+        return others

@@ -1,0 +1,277 @@
+"""Stored state comes back unchanged. A file that is not a controller's is refused, and left alone."""
+
+import contextlib
+import pathlib
+import sqlite3
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from stored_records import ADDRESS, CHIP, JOB, RACK, SPEC, SWITCH
+
+from innet.controller.events import Path, Resume
+from innet.controller.records import (
+    Attachment,
+    JobRecord,
+    JobSpec,
+    SlotRange,
+    WorkerRecord,
+)
+from innet.controller.store import SCHEMA_VERSION, Store
+from innet.errors import ControllerError, UsageError
+from innet.wire.frames import Address
+
+names = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=64)
+numbers = st.integers(0, (1 << 32) - 1)
+places = st.none() | st.builds(SlotRange, st.integers(0, 255), numbers, numbers)
+attachments = st.none() | st.builds(
+    Attachment,
+    st.integers(0, 509),
+    st.just(ADDRESS) | st.builds(Address, names, names, numbers),
+    st.sampled_from(["tor", "rack"]),
+)
+workers = st.lists(
+    st.builds(WorkerRecord, st.integers(0, 31), numbers, st.booleans(), attachments),
+    unique_by=lambda each: each.rank,
+    max_size=4,
+)
+agreement = st.none() | st.builds(
+    Resume,
+    numbers,
+    st.sampled_from([Path.SWITCH, Path.FALLBACK]),
+    shared=st.booleans(),
+    reason=names,
+)
+records = st.builds(
+    JobRecord,
+    st.builds(
+        JobSpec,
+        names,
+        st.just("tor"),
+        numbers,
+        st.integers(1, 32),
+        st.integers(1, 32),
+        st.integers(1, 32),
+        numbers,
+        st.floats(0, 1e9),
+        st.binary(max_size=32),
+        numbers,
+        st.lists(names, max_size=2).map(tuple),
+    ),
+    st.integers(1, 0xFFFF),
+    places,
+    st.booleans(),
+    agreement,
+    st.lists(st.tuples(st.integers(0, 31), names), max_size=3).map(tuple),
+    workers.map(lambda some: tuple(sorted(some, key=lambda each: each.rank))),
+)
+
+
+@given(
+    st.lists(
+        records,
+        unique_by=(lambda r: r.spec.name, lambda r: r.spec.id, lambda r: r.spec.number),
+        max_size=4,
+    )
+)
+def test_jobs_come_back_as_they_were_in_the_order_of_their_creation(jobs: list[JobRecord]):
+    store = Store()
+    store.add_switch(SWITCH)
+    store.add_switch(RACK)
+    for job in jobs:
+        store.save_job(replace(job, term=1, workers=()))
+        store.save_job(job)
+    state = store.load()
+    assert state.jobs == sorted(jobs, key=lambda job: job.spec.number)
+    assert state.switches == [SWITCH, RACK]
+    for job in jobs[1:]:
+        store.remove_job(job.spec.name)
+    assert store.load().jobs == jobs[:1]
+    store.close()
+
+
+def test_a_file_keeps_what_a_store_was_told_though_it_was_not_closed(tmp_path: pathlib.Path):
+    path = tmp_path / "state"
+    store = Store(path)
+    store.add_switch(SWITCH)
+    store.save_job(JOB)
+    for name in (path.name, f"{path.name}-wal"):  # as a killed process leaves them
+        (tmp_path / f"killed{name.removeprefix(path.name)}").write_bytes(
+            (tmp_path / name).read_bytes()
+        )
+    store.close()
+    for each in (path, tmp_path / "killed"):
+        again = Store(each)
+        state = again.load()
+        assert (state.switches, state.jobs) == ([SWITCH], [JOB])
+        assert (state.last_id, state.last_number) == (1, 1)
+        again.close()
+
+
+def test_a_file_from_before_there_were_trees_goes_on(tmp_path: pathlib.Path):
+    path, where = tmp_path / "state", Attachment(3, ADDRESS, "tor")
+    job = replace(JOB, workers=(WorkerRecord(0, 5, True, where), WorkerRecord(1, 6, True, None)))
+    store = Store(path)
+    store.add_switch(SWITCH)
+    store.save_job(job)
+    store.close()
+    with contextlib.closing(sqlite3.connect(path)) as older:
+        trees = (("switches", "uplinks"), ("jobs", "others"), ("workers", "switch"))
+        for table, column in (*trees, ("switches", "target"), ("switches", "artifact")):
+            older.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+        older.execute("DROP TABLE checksum")
+        older.execute("PRAGMA user_version = 1")
+        older.commit()
+    for _ in range(2):
+        store = Store(path)
+        state = store.load()
+        assert (state.switches, state.jobs) == ([SWITCH], [job])
+        store.close()
+
+
+def test_a_file_from_before_there_were_other_switches_than_bmv2_goes_on(tmp_path: pathlib.Path):
+    path = tmp_path / "state"
+    store = Store(path)
+    store.add_switch(SWITCH)
+    store.add_switch(RACK)
+    store.close()
+    with contextlib.closing(sqlite3.connect(path)) as older:
+        older.execute("CREATE TABLE before AS SELECT * FROM switches")
+        for column in ("target", "artifact"):
+            older.execute(f"ALTER TABLE before DROP COLUMN {column}")
+        older.execute("DROP TABLE switches")
+        older.execute("ALTER TABLE before RENAME TO switches")
+        older.execute("DROP TABLE checksum")
+        older.execute("PRAGMA user_version = 2")
+        older.commit()
+    store = Store(path)
+    assert store.load().switches == [SWITCH, RACK]
+    store.add_switch(CHIP)
+    assert store.load().switches[-1] == CHIP
+    store.close()
+
+
+def test_a_file_from_before_there_was_a_checksum_gets_one(tmp_path: pathlib.Path):
+    path = tmp_path / "state"
+    stored(path)
+    with contextlib.closing(sqlite3.connect(path)) as older:
+        older.execute("DROP TABLE checksum")
+        older.execute("PRAGMA user_version = 3")
+        older.commit()
+    store = Store(path)
+    before = store.load()
+    store.close()
+    with contextlib.closing(sqlite3.connect(path)) as damaged:
+        damaged.execute("UPDATE jobs SET term = term + 1 WHERE name = 'job 7'")
+        damaged.commit()
+    refused(
+        path, "its content does not fit its checksum; restore it from a copy, or name another file"
+    )
+    with contextlib.closing(sqlite3.connect(path)) as damaged:
+        damaged.execute("UPDATE jobs SET term = term - 1 WHERE name = 'job 7'")
+        damaged.commit()
+    store = Store(path)
+    assert store.load() == before
+    store.close()
+
+
+def test_the_last_number_is_known_when_the_job_is_gone():
+    store = Store()
+    store.add_switch(SWITCH)
+    store.save_job(replace(JOB, spec=replace(SPEC, id=9, number=5)))
+    store.remove_job("job")
+    state = store.load()
+    assert (state.last_id, state.last_number) == (9, 5)
+    store.close()
+
+
+def test_a_switch_is_forgotten_but_not_under_its_jobs():
+    store = Store()
+    store.add_switch(SWITCH)
+    store.save_job(JOB)
+    with pytest.raises(ControllerError, match="cannot write to :memory:: FOREIGN KEY"):
+        store.remove_switch("tor")
+    store.remove_job("job")
+    store.remove_switch("tor")
+    assert store.load().switches == []
+    store.close()
+
+
+def test_a_change_that_fails_changes_nothing():
+    store = Store()
+    store.add_switch(SWITCH)
+    store.save_job(JOB)
+    twice = (WorkerRecord(1, 2, True, None), WorkerRecord(1, 3, True, None))
+    with pytest.raises(ControllerError, match="cannot write to :memory:: UNIQUE"):
+        store.save_job(replace(JOB, term=78, workers=twice))
+    assert store.load().jobs == [JOB]
+    store.close()
+
+
+def stored(path: pathlib.Path) -> bytes:
+    """Make a file with some state, and return its bytes."""
+    store = Store(path)
+    store.add_switch(SWITCH)
+    for number in range(1, 100):
+        spec = replace(SPEC, name=f"job {number}", id=number, number=number)
+        store.save_job(replace(JOB, spec=spec, agreement=Resume(7, Path.SWITCH, reason="x")))
+    store.close()
+    return path.read_bytes()
+
+
+def refused(path: pathlib.Path, why: str) -> None:
+    """Check that the file is refused, and unchanged."""
+    before = path.read_bytes()
+    with pytest.raises(UsageError, match=why):
+        Store(path).load()
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("content", [b"x", b"SQLite format 3\0", b"{}" * 100])
+def test_a_file_that_is_no_database_is_refused(tmp_path: pathlib.Path, content: bytes):
+    path = tmp_path / "state"
+    path.write_bytes(content)
+    refused(path, "cannot be used as the controller's state: it is no SQLite file")
+
+
+def test_a_database_of_something_else_is_refused(tmp_path: pathlib.Path):
+    path = tmp_path / "state"
+    database = sqlite3.connect(path)
+    database.execute("CREATE TABLE cookies (host)")
+    database.close()
+    refused(path, "it is something else's")
+
+
+def test_a_state_of_a_newer_version_is_refused(tmp_path: pathlib.Path):
+    path = tmp_path / "state"
+    stored(path)
+    database = sqlite3.connect(path)
+    database.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    database.close()
+    refused(path, f"newer version of innet .format {SCHEMA_VERSION + 1}; this one knows")
+
+
+def test_an_empty_file_is_a_new_state(tmp_path: pathlib.Path):
+    path = tmp_path / "state"
+    path.touch()
+    store = Store(path)
+    assert store.load().jobs == []
+    store.close()
+
+
+@pytest.mark.parametrize("name", ["nowhere/state", "."])
+def test_a_file_that_cannot_be_is_refused(tmp_path: pathlib.Path, name: str):
+    with pytest.raises(UsageError, match="cannot keep the state in"):
+        Store(tmp_path / name)
+
+
+def test_a_second_controller_is_refused(tmp_path: pathlib.Path):
+    first = Store(tmp_path / "state")
+    with pytest.raises(
+        UsageError, match="another controller that runs: stop that one, or name"
+    ) as caught:
+        Store(tmp_path / "state")
+    assert "remove" not in str(caught.value)
+    first.close()
+    Store(tmp_path / "state").close()

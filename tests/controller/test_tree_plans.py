@@ -1,0 +1,107 @@
+"""The plan of a job's switches: with any links, every slot's sum has all workers."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from innet.controller.records import Attachment, SlotRange, Uplink
+from innet.controller.trees import Fabric, shares
+from innet.wire.frames import Address
+
+
+def links(**parents: str) -> dict[str, tuple[Uplink, ...]]:
+    """Return uplinks, as in ``low="one two"``, at separate ports."""
+    ports = iter(range(1, 500))
+    return {
+        name: tuple(Uplink(parent, next(ports), next(ports)) for parent in above.split())
+        for name, above in parents.items()
+    }
+
+
+RACKS = links(top="", a="top", b="top", a1="a", a2="a", b1="b", other="")
+SHARED = links(one="", two="", three="", x="one two three", y="one two three")
+
+
+def at(*switches: str) -> dict[int, Attachment]:
+    """Return a place for one worker at each of the switches."""
+    return {
+        rank: Attachment(400, Address("02:00:00:00:00:01", "10.0.0.1", 4000 + rank), switch)
+        for rank, switch in enumerate(switches)
+    }
+
+
+def test_a_fabric_is_what_is_below_and_who_shares_slots_with_it():
+    assert [*Fabric.below("a", RACKS).uplinks] == ["a", "a1", "a2"]
+    assert [*Fabric.below("top", RACKS).uplinks] == ["top", "a", "a1", "a2", "b", "b1"]
+    assert [*Fabric.below("two", SHARED).uplinks] == ["two", "one", "three", "x", "y"]
+    assert [*Fabric.below("x", SHARED).uplinks] == ["x"]
+    assert [*Fabric.below("other", RACKS).uplinks] == ["other"]
+
+
+@pytest.mark.parametrize(
+    ("workers", "top", "switches"),
+    [
+        (["a1", "a2"], "a", {"a", "a1", "a2"}),
+        (["a1", "b1"], "top", {"top", "a", "a1", "b", "b1"}),
+        (["a1", "a"], "a", {"a", "a1"}),
+        (["b1"], "b1", {"b1"}),
+        (["top", "top"], "top", {"top"}),
+    ],
+)
+def test_sums_go_up_to_the_lowest_switch_that_is_above_all(workers, top, switches):
+    [tree] = Fabric.below("top", RACKS).trees(workers)
+    assert tree.top == top
+    assert {*tree.switches} == switches
+
+
+def test_there_is_no_way_between_switches_with_nothing_above_both():
+    fabric = Fabric.below("two", SHARED)
+    assert not fabric.trees(["one", "two"])
+    assert len(fabric.trees(["x", "y"])) == 3
+    [only] = fabric.trees(["x", "two"])  # the others have no worker at `two`
+    assert only.top == "two"
+
+
+@given(
+    st.lists(st.sampled_from(["x", "y"]), min_size=1, max_size=32)
+    | st.lists(st.sampled_from(["top", "a", "b", "a1", "a2", "b1"]), min_size=1, max_size=32),
+    st.integers(0, 5),
+)
+def test_every_slot_has_one_top_where_all_workers_are(workers, size):
+    shared = {*workers} <= {"x", "y"}
+    fabric = Fabric.below("one", SHARED) if shared else Fabric.below("top", RACKS)
+    slot_range, places = SlotRange(0, 1 << 6, 1 << size), at(*workers)
+    does = shares(fabric.trees(workers), slot_range, places, len(workers))
+    everybody = (1 << len(workers)) - 1
+    for slot in range(slot_range.first_slot, slot_range.first_slot + slot_range.slots):
+        here = {
+            switch: share
+            for switch, each in does.items()
+            for share in each
+            if share.first_slot <= slot < share.first_slot + share.slots
+        }
+        assert all(share.first_slot % share.slots == 0 for share in here.values())
+        [top] = [switch for switch, share in here.items() if not share.uplink]
+        assert here[top].members == everybody
+        for switch, share in here.items():
+            bits = [each.members for each in share.contributors]
+            assert sum(bits) == share.members > 0
+            assert share.awaited == len(bits) + bool(share.uplink)
+            assert len({each.instance for each in share.contributors}) == len(bits)
+            if share.uplink:
+                above = here[share.uplink.parent].contributors
+                [mine] = [each for each in above if each.where.port == share.uplink.parent_port]
+                assert mine.members == share.members, switch
+
+
+@given(st.integers(0, 32), st.integers(1, 32))
+def test_one_switch_is_a_tree_of_one_node_whoever_has_come(here, quorum):
+    fabric, slot_range = Fabric.below("other", RACKS), SlotRange(0, 32, 32)
+    workers = at(*["other"] * here)
+    found = shares(
+        fabric.trees({each.switch for each in workers.values()}), slot_range, workers, quorum
+    )
+    [(switch, [share])] = found.items()
+    assert (switch, share.first_slot, share.slots, share.uplink) == ("other", 32, 32, None)
+    assert share.ranks == {*range(here)}
+    assert share.awaited == share.total == quorum

@@ -1,0 +1,331 @@
+"""The compiled I/O rounds do the same as numpy's: they send the same packets at the same times."""
+
+import ctypes
+import errno
+from functools import partial
+
+import numpy as np
+import pytest
+from sanitizers import run_sanitized
+
+from innet.errors import CompilerError
+from innet.host import fastpath, transport
+from innet.host.fastpath import Format
+from innet.host.integers import Reduction
+from innet.host.job import Path as Way
+from innet.host.job import Term, Timeouts, WorkerInfo
+from innet.host.quantizers import fixed_point
+from innet.host.quantizers.scaling import Scaling
+from innet.host.rounds import RoundLimits
+from innet.host.transport import SwitchTransport
+from innet.host.window import Window
+from innet.wire.check import intact, seal
+from innet.wire.layout import Flag, Kind, Operation
+from innet.wire.records import Records, blank, packet_dtype
+
+FRONT = bytes(range(42))
+OWN, SERVICE = (0x0A000001, 5000), (0x0AFFFFFE, 19790)
+LANES = 8
+FOREIGN = {"version": 1, "job": 3, "term": 1, "slot": 64, "sequence": 1000}
+"""Changes that make a reply one of another job, term or time."""
+
+needs_compiler = pytest.mark.skipif(not fastpath.compiled(), reason="there is no C compiler")
+
+
+class Clock:
+    """A time that passes only during waits."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Network:
+    """A link to a simulated switch with all other workers: it loses, repeats, delays, and probes.
+
+    Everything that happens depends on the packets sent and on the seed alone.
+    """
+
+    def __init__(
+        self, info: WorkerInfo, term: Term, seed: int, trouble: float, clock: Clock
+    ) -> None:
+        self.info, self.term, self.trouble, self.clock = info, term, trouble, clock
+        self.encapsulation = FRONT
+        self.dtype = packet_dtype(info.lanes, len(FRONT))
+        self.leaving, self.arriving = Format(self.dtype, *OWN), Format(self.dtype, *SERVICE)
+        self.corrupted = 0
+        self.sent: list[tuple[float, bytes]] = []
+        self.chance = np.random.default_rng(seed)
+        self.under_way: list[tuple[float, int, bytes]] = []
+        self.native = Native(self)
+
+    def send(self, records: Records) -> None:
+        seal(records, *OWN)
+        self.pass_on(records)
+
+    def pass_on(self, records: Records) -> None:
+        assert intact(records, *OWN).all()
+        self.sent.append((self.clock.now, records.tobytes()))
+        for record in records:
+            for _ in range(1 + (self.chance.random() < self.trouble / 2)):
+                if self.chance.random() >= self.trouble:
+                    self.answer(record.copy())
+
+    def answer(self, record: np.void) -> None:
+        waits = self.chance.random() < self.trouble
+        record["kind"] = Kind.PENDING if waits else Kind.RESULT
+        record["workers"] = 0b101 if waits else 0b111
+        record["count"] = 0 if waits else 3
+        record["lanes"] *= 3
+        if self.chance.random() < self.trouble / 4:  # of another job
+            field = self.chance.choice(list(FOREIGN))
+            record[field] += FOREIGN[field]
+        delay = 0.001 + 0.004 * self.trouble * self.chance.random()
+        self.under_way.append((self.clock.now + delay, len(self.under_way), record.tobytes()))
+
+    def pause(self, seconds: float) -> None:
+        self.clock.now += seconds
+
+    def wait(self, seconds: float) -> None:
+        at = min((each[0] for each in self.under_way), default=float("inf"))
+        self.clock.now = max(self.clock.now, min(at, self.clock.now + max(seconds, 1e-6)))
+
+    def receive(self) -> Records:
+        here = sorted(each for each in self.under_way if each[0] <= self.clock.now)[:16]
+        self.under_way = [each for each in self.under_way if each not in here]
+        return np.frombuffer(b"".join(content for *_, content in here), self.dtype).copy()
+
+
+class Native:
+    """The same network for C."""
+
+    def __init__(self, network: Network) -> None:
+        self.over = network
+        self.buffer = np.zeros((16, network.dtype.itemsize), np.uint8)
+        number, real, place = ctypes.c_int, ctypes.c_double, ctypes.c_void_p
+        self.functions = (
+            ctypes.CFUNCTYPE(real, place)(lambda _: network.clock.now),
+            ctypes.CFUNCTYPE(None, place, real)(lambda _, seconds: network.pause(seconds)),
+            ctypes.CFUNCTYPE(number, place, real)(self.wait),
+            ctypes.CFUNCTYPE(number, place, place, ctypes.c_size_t, ctypes.c_size_t)(self.send),
+            ctypes.CFUNCTYPE(
+                number, place, place, ctypes.c_size_t, place, ctypes.POINTER(fastpath.Arrivals)
+            )(self.receive),
+        )
+        self.network = fastpath.Network(None, *(ctypes.cast(f, place) for f in self.functions))
+
+    def wait(self, _: int, seconds: float) -> int:
+        self.over.wait(seconds)
+        return 0
+
+    def send(self, _: int, packets: int, count: int, size: int) -> int:
+        records = np.frombuffer(ctypes.string_at(packets, count * size), self.over.dtype)
+        self.over.pass_on(records.copy())
+        return 0
+
+    def receive(self, _: int, buffer: int, __: int, ___: int, arrivals) -> int:
+        batch = self.over.receive()
+        ctypes.memmove(buffer, batch.ctypes.data, batch.nbytes)
+        arrivals.contents.packets = len(batch)
+        return 0 if len(batch) else errno.EAGAIN
+
+
+class JobView:
+    """A membership in which nobody leaves and nothing ends."""
+
+    def check(self) -> None:
+        pass
+
+    def departed(self) -> dict[int, str]:
+        return {}
+
+    def trouble(self, reason: str) -> None:
+        pass
+
+    def in_touch(self) -> bool:
+        return True
+
+    def waits(self, seconds: float, ranks) -> None:
+        pass
+
+
+def played(seed: int, trouble: float, slots: int) -> tuple[object, ...]:
+    """Run two exchanges of a worker; return all packets, with their times, and the results."""
+    info = WorkerInfo(job=0x1234, rank=0, workers=3, min_workers=3, lanes=LANES)
+    term = Term(0xFEDC, Way.SWITCH, first_slot=0x0180, slots=slots)
+    clock = Clock()
+    network = Network(info, term, seed, trouble, clock)
+    worker = SwitchTransport(network, info, clock, JobView(), Timeouts(1e9, 1e9))  # type: ignore[arg-type]
+    worker.begin(term)
+    results: list[bytes] = []
+    for chunks, order in ((5 * slots + 3, "<i4"), (1, ">i4")):  # on GPUs words come swapped
+        own = np.random.default_rng(seed).integers(-(2**28), 2**28, (chunks, LANES), np.int32)
+        flags = np.arange(chunks, dtype=np.uint16) % 3
+        done = worker.all_reduce(
+            own.astype(order), flags, Operation.SUM, lambda first: results.append(first.tobytes())
+        )
+        assert (done.lanes == 3 * own).all()
+        assert (done.flags == flags).all()
+        assert (done.counts == 3).all()
+        assert (done.members == 0b111).all()
+        results.append(done.lanes.tobytes())
+    arrays = {name: each.tolist() for name, each in worker._window.arrays.items()}
+    return network.sent, results, worker.traffic, worker._timer, arrays, clock.now
+
+
+@needs_compiler
+@pytest.mark.parametrize("slots", [1, 4, 64])
+@pytest.mark.parametrize("trouble", [0.0, 0.02, 0.3])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_with_and_without_a_compiler_a_worker_does_the_same(seed, trouble, slots, monkeypatch):
+    """Compare batch by batch. Longer rounds use older knowledge, so only their sums are checked."""
+    played(seed, trouble, slots)
+    monkeypatch.setattr(transport, "RoundLimits", partial(RoundLimits, batches=1))
+    compiled = played(seed, trouble, slots)
+    monkeypatch.setattr(fastpath, "compiled", lambda: None)
+    plain = played(seed, trouble, slots)
+    for ours, theirs in zip(compiled, plain, strict=True):
+        assert ours == theirs
+
+
+@needs_compiler
+@pytest.mark.parametrize("lanes", [1, 7, 64, 256])
+def test_vectors_are_scaled_to_the_same_bits(lanes, monkeypatch):
+    chance = np.random.default_rng(lanes)
+    values = chance.standard_normal((200, lanes), np.float32)
+    values *= np.float32(2) ** chance.integers(-140, 120, (200, 1)).astype(np.float32)
+    values[3, 0], values[5, -1], values[7, 0], values[9] = np.nan, np.inf, -np.inf, -0.0
+    counts = chance.integers(1, 5, (200, 1)).astype(np.uint8)
+    sums = chance.integers(-(2**31), 2**31, (200, lanes)).astype(np.int32)
+    flags = np.where(chance.random(200) < 0.1, Flag.NOT_FINITE, 0).astype(np.uint16)
+    found = []
+    for _ in range(2):
+        own = fixed_point.block_exponents(values)
+        clamped = own - 2  # as for a worker that came too late
+        found.append(
+            [
+                own.tobytes(),
+                *(fixed_point.quantize(values, own, each, 4).tobytes() for each in (own, clamped)),
+                fixed_point.dequantize(sums, own, 4, None, flags).tobytes(),
+                fixed_point.dequantize(sums, own, 4, counts, flags).tobytes(),
+                fixed_point.dequantize(sums.astype(np.int64), own, 4, counts, flags).tobytes(),
+            ]
+        )
+        monkeypatch.setattr(fastpath, "compiled", lambda: None)
+    assert found[0] == found[1]
+
+
+def travelling(values: np.ndarray, agreed: np.ndarray) -> tuple[Scaling, np.ndarray]:
+    """Return floats to be scaled during an exchange, and their exponents."""
+    own = fixed_point.block_exponents(values)
+    scaling = fixed_point.on_the_way(values, own, agreed, 3, mean=True)
+    assert scaling
+    return scaling, own
+
+
+@needs_compiler
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("trouble", [0.0, 0.3])
+def test_what_is_scaled_on_its_way_has_the_bits_of_what_is_not(trouble, compiled, monkeypatch):
+    chance = np.random.default_rng(7)
+    values = chance.standard_normal((300, LANES), np.float32)
+    values *= np.float32(2) ** chance.integers(-30, 30, (300, 1)).astype(np.float32)
+    values[3, 0], values[5, -1], values[9] = np.nan, np.inf, -0.0
+    agreed = fixed_point.block_exponents(values)
+    agreed[20:40] += 2
+    agreed[50] = fixed_point.NOT_FINITE
+    scaling, own = travelling(values, agreed)
+    if not compiled:
+        monkeypatch.setattr(fastpath, "compiled", lambda: None)
+    info = WorkerInfo(job=1, rank=0, workers=3, min_workers=3, lanes=LANES)
+    term = Term(2, Way.SWITCH, first_slot=0, slots=16)
+    clock = Clock()
+    network = Network(info, term, 1, trouble, clock)
+    worker = SwitchTransport(network, info, clock, JobView(), Timeouts(1e9, 1e9))  # type: ignore[arg-type]
+    worker.begin(term)
+    none = np.zeros(len(values), np.uint16)
+    done = worker.all_reduce(scaling.integers, none, Operation.SUM, lambda _: None, scaling=scaling)
+    wanted = fixed_point.quantize(values, own, agreed, 3)
+    assert scaling.integers.tobytes() == wanted.tobytes()
+    assert (done.lanes == 3 * wanted).all()
+    means = fixed_point.dequantize(done.lanes, agreed, 3, done.counts[:, None])
+    finite = agreed < fixed_point.NOT_FINITE
+    assert scaling.results(done)[finite].tobytes() == means[finite].tobytes()
+
+
+@needs_compiler
+def test_of_an_exchange_that_was_broken_off_nothing_is_left():
+    def give_up(_: np.ndarray) -> None:
+        raise ZeroDivisionError
+
+    values = np.random.default_rng(8).standard_normal((40, LANES), np.float32)
+    scaling, own = travelling(values, fixed_point.block_exponents(values))
+    info = WorkerInfo(job=1, rank=0, workers=3, min_workers=3, lanes=LANES)
+    term = Term(2, Way.SWITCH, first_slot=0, slots=16)
+    clock = Clock()
+    network = Network(info, term, 1, 0.0, clock)
+    worker = SwitchTransport(network, info, clock, JobView(), Timeouts(1e9, 1e9))  # type: ignore[arg-type]
+    worker.begin(term)
+    none = np.zeros(len(values), np.uint16)
+    with pytest.raises(ZeroDivisionError):
+        worker.all_reduce(scaling.integers, none, Operation.SUM, give_up, scaling=scaling)
+    scaling.make_ready()
+    other = Reduction.empty(*values.shape)  # a result over the fallback, of other workers
+    other.lanes[:], other.counts[:] = 2 * scaling.integers, 2
+    means = fixed_point.dequantize(other.lanes, own, 3, other.counts[:, None])
+    assert scaling.results(other).tobytes() == means.tobytes()
+
+
+@needs_compiler
+def test_c_is_given_nothing_that_it_would_take_for_something_else():
+    info = WorkerInfo(job=1, rank=0, workers=3, min_workers=3, lanes=LANES)
+    term = Term(2, Way.SWITCH, first_slot=0, slots=4)
+    network = Network(info, term, 1, 0.0, Clock())
+    packets = blank(4, LANES, Kind.CONTRIBUTION, FRONT)
+    window, absent = Window(4), np.zeros(4, np.uint32)
+    window.start(2)
+    library = fastpath.compiled()
+    assert library
+    rounds = fastpath.CompiledRounds(library, network, window, (1, 2, 0), packets, absent)
+    chunks, flags = np.zeros((2, LANES), np.int32), np.zeros(2, np.uint16)
+    result = Reduction.empty(2, LANES)
+    rounds.start(chunks, flags, result)
+    for wrong in (
+        (chunks.astype(np.int64), flags, result),
+        (np.zeros((2, 2 * LANES), np.int32)[:, ::2], flags, result),
+        (np.zeros((2, LANES + 1), np.int32), flags, result),
+        (np.zeros((3, LANES), np.int32), flags, result),
+        (chunks, flags[:1], result),
+        (chunks, flags.astype(np.uint8), result),
+        (chunks, flags, Reduction.empty(1, LANES)),
+    ):
+        with pytest.raises(AssertionError):
+            rounds.start(*wrong)
+    for place, some, lacks in (
+        ((1, 2, 0), packets[:3], absent),
+        ((1, 2, 0), packets, absent[:3]),
+        ((1, 2, (1 << 16) - 3), packets, absent),
+    ):
+        with pytest.raises(AssertionError):
+            fastpath.CompiledRounds(library, network, window, place, some, lacks)
+
+
+def test_without_a_compiler_there_are_no_compiled_steps(monkeypatch):
+    def missing(*_):
+        raise CompilerError("no C compiler found")
+
+    monkeypatch.setattr(fastpath, "compile_library", missing)
+    fastpath.compiled.cache_clear()
+    try:
+        assert fastpath.compiled() is None
+    finally:
+        monkeypatch.undo()
+        fastpath.compiled.cache_clear()
+
+
+@pytest.mark.timeout(300)
+def test_sanitizers_find_nothing():
+    done = run_sanitized("sanitized_worker.py")
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]

@@ -1,0 +1,46 @@
+"""The doctor tells offloads left on at a veth from an overloaded switch."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from paths import ROOT, SUPPORT
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not (shutil.which("ip") and shutil.which("ethtool")),
+    reason="makes a veth: root, ip, ethtool",
+)
+def test_offloads_left_at_a_veth_and_a_fallback_through_the_switch_are_found():
+    done = subprocess.run(
+        ["unshare", "--net", sys.executable, str(SUPPORT / "veth_rack.py")],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": f"{ROOT}:{SUPPORT}"},
+        capture_output=True, text=True, timeout=250, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    # The controller, in the same process, logs to the same place.
+    said = dict(json.loads(each) for each in done.stdout.splitlines() if each.startswith("["))
+    severity, what, remedy = said["route/before"]
+    assert severity == "PROBLEM"
+    assert "service address 10.77.0.254: Network is unreachable" in what
+    assert "ip address add" in remedy
+    assert said["route"] == ["GOOD", "10.77.0.254, from 10.77.0.1", ""]
+    assert said["fallback"][0] == "GOOD"
+    severity, what, remedy = said["fallback/shared"]
+    assert severity == "WARNING"
+    assert "through the switch (GLOO_SOCKET_IFNAME=h1)" in what
+    assert "name another network" in remedy
+    severity, what, remedy = said["machine/on"]
+    assert (severity, remedy) == ("WARNING", "as root: ethtool -K h1 tx off")
+    assert "h1 is a veth" in what
+    assert said["machine/off"][0] == "GOOD"
+    [(what, remedy)] = [
+        (what, remedy) for rule, what, remedy in said["job/on"] if rule == "offload"
+    ]
+    assert "port 1 of tor" in what
+    assert "ethtool -K IFACE tx off" in remedy
+    assert "loss" not in [rule for rule, *_ in said["job/on"]]
+    assert not {"offload", "refused"} & {rule for rule, *_ in said["job/off"]}

@@ -1,0 +1,306 @@
+"""Every failure is reported in time, with the worker's or the server's name."""
+
+import _thread
+import multiprocessing
+import os
+import re
+import signal
+import socket
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import BIN
+from pbox_workers import WITHIN
+
+from innet.errors import (
+    AlreadyExists,
+    ClientClosed,
+    InnetError,
+    NoCapacity,
+    NotAuthorized,
+    ParameterServerError,
+    ServerLost,
+    UsageError,
+    WorkerLost,
+)
+from innet.local.ports import free_tcp_port
+from innet.servers import pbox
+
+F = np.float32
+TOKEN = "of the job"  # noqa: S105
+
+
+@pytest.fixture(scope="module")
+def server():
+    with pbox.Server(cores=2, memory_bytes=1 << 24) as one:
+        yield one
+
+
+def joined(server, rank=0, workers=2, **options):
+    given = {"job": "test", "keys": [20_000], "timeout": WITHIN, **options}
+    return pbox.connect(server.address, rank=rank, workers=workers, **given)
+
+
+def ones():
+    return [np.ones(20_000, F)]
+
+
+def die(client):
+    """Break the connections as the death of a client's process does."""
+    for sock in (*client._connections.cores, *client._connections.controls):
+        sock.shutdown(socket.SHUT_RDWR)
+
+
+class Pushing:
+    """A push in a thread of its own."""
+
+    def __init__(self, client):
+        self.future = client.submit(ones())
+
+    def fails_with(self, kind, why):
+        problem = self.future.exception(WITHIN)
+        assert type(problem) is kind, problem
+        assert re.search(why, str(problem)), problem
+
+
+def test_a_worker_that_leaves_is_missed_by_name(server):
+    with joined(server) as first, joined(server, 1) as second:
+        pushing = Pushing(first)
+        second.close()
+        pushing.fails_with(WorkerLost, "worker 1 has left the job, and others wait")
+        with pytest.raises(
+            ParameterServerError, match=r"cannot be used after an error, .*: worker 1"
+        ):
+            first.push_pull(ones())
+
+
+def test_a_worker_that_left_before_is_missed_as_well(server):
+    with joined(server) as first, joined(server, 1) as second:
+        second.close()
+        Pushing(first).fails_with(WorkerLost, "worker 1 has left")
+
+
+def test_a_worker_that_dies_ends_the_job(server):
+    with joined(server) as first, joined(server, 1) as second:
+        pushing = Pushing(first)
+        die(second)
+        pushing.fails_with(WorkerLost, "worker 1('s connection broke| has left)")
+
+
+def _push_for_ever(address):
+    with pbox.connect(address, job="test", rank=1, workers=2, keys=[20_000]) as client:
+        while True:
+            client.push_pull(ones())
+
+
+def test_a_process_that_is_killed_ends_the_job(server):
+    context = multiprocessing.get_context("spawn")
+    process = context.Process(target=_push_for_ever, args=(server.address,))
+    process.start()
+    try:
+        with joined(server, timeout=60) as first:
+            first.push_pull(ones())
+            process.kill()
+            with pytest.raises(WorkerLost, match="worker 1"):  # noqa: PT012 - whenever it is
+                while True:
+                    first.push_pull(ones())
+    finally:
+        process.kill()
+        process.join()
+        process.close()
+
+
+def test_the_workers_of_an_asynchronous_job_go_on_without_one_that_died(server):
+    options = {"optimizer": pbox.SGD(lr=1.0), "mode": "async"}
+    with joined(server, **options) as first, joined(server, 1, **options) as second:
+        second.push_pull(ones())
+        die(second)
+        mine = ones()
+        first.push_pull(mine)
+        assert (mine[0] == -2).all()
+
+
+def test_a_quorum_goes_on_without_one_that_died(server):
+    options = {"workers": 3, "quorum": 2}
+    with (
+        joined(server, 0, **options) as first,
+        joined(server, 1, **options) as second,
+        joined(server, 2, **options) as third,
+    ):
+        die(third)
+        pushing = Pushing(first)
+        second.push_pull(ones())
+        assert pushing.future.exception(WITHIN) is None
+        pushing = Pushing(first)
+        second.close()  # too few workers now
+        pushing.fails_with(WorkerLost, "worker [12] has left")
+
+
+def test_a_worker_that_keeps_others_waiting_is_named(server):
+    with joined(server, timeout=0.4) as first, joined(server, 1, timeout=0.4):
+        Pushing(first).fails_with(WorkerLost, r"worker 1 has kept the others waiting for 0\.4 s")
+
+
+def test_a_worker_that_never_comes_is_named(server):
+    with joined(server, timeout=0.4) as first:
+        Pushing(first).fails_with(WorkerLost, r"worker 1 has not joined, .* waited 0\.4 s")
+
+
+def test_workers_that_disagree_on_the_learning_rate_are_told(server):
+    options = {"optimizer": pbox.SGD(lr=0.5)}
+    with joined(server, **options) as first, joined(server, 1, **options) as second:
+        pushing = Pushing(first)
+        second.lr = 0.25
+        with pytest.raises(ParameterServerError, match="learning rate is not the other workers'"):
+            second.push_pull(ones())
+        pushing.fails_with(ParameterServerError, "worker [01] was removed from the job")
+
+
+@pytest.mark.parametrize("rate", [-1.0, float("nan")])
+def test_a_learning_rate_that_is_none_is_refused(server, rate):
+    with joined(server, workers=1, optimizer=pbox.SGD(lr=1.0)) as client:
+        client.lr = rate
+        with pytest.raises(ParameterServerError, match="learning rate is not a number from 0 on"):
+            client.push_pull(ones())
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "why"),
+    [
+        ({"rank": 0}, AlreadyExists, "worker 0 of the job 'test' has joined already"),
+        ({"token": "guess"}, NotAuthorized, "the token is not that of the job 'test'"),
+        ({"keys": [20_001]}, UsageError, r"sizes is \(20001,\) and \(20000,\)"),
+        ({"workers": 3}, UsageError, "different ways: workers is 3 and 2"),
+        ({"optimizer": pbox.SGD(lr=1)}, UsageError, "different ways: optimizer"),
+        ({"reduction": "sum"}, UsageError, "different ways: mean"),
+        ({"job": "large", "keys": [1 << 22]}, NoCapacity, "needs 50,3.*,... bytes of this server"),
+        ({"job": ""}, UsageError, "the job has no name"),
+        ({"rank": 2}, UsageError, "rank 2: it has to be 0 to 1"),
+        ({"workers": 257}, UsageError, "257 workers: a job can have 1 to 256"),
+        ({"mode": "both"}, UsageError, "mode is 'both'"),
+        ({"mode": "async"}, UsageError, "asynchronous job needs an optimizer"),
+        ({"keys": []}, UsageError, "a job needs at least one"),
+        ({"initial": [np.zeros(3, F)]}, UsageError, "initial parameters need an optimizer"),
+    ],
+)
+def test_who_does_not_fit_is_refused_and_the_job_goes_on(server, options, kind, why):
+    with joined(server, token=TOKEN) as first:
+        with pytest.raises(kind, match=why):
+            joined(server, **{"rank": 1, "token": TOKEN, **options})
+        with joined(server, 1, token=TOKEN) as second:
+            pushing = Pushing(first)
+            second.push_pull(ones())
+            assert pushing.future.exception(WITHIN) is None
+
+
+def test_the_initial_values_are_waited_for(server):
+    with pytest.raises(ServerLost, match="does not answer"):
+        joined(server, 1, optimizer=pbox.SGD(), timeout=0.3)
+
+
+def test_a_server_that_is_closed_says_so():
+    server = pbox.Server()
+    with joined(server) as client:
+        pushing = Pushing(client)
+        server.close()
+        pushing.fails_with(ParameterServerError, "was closed")
+    server.close()  # again
+
+
+def test_a_server_that_is_killed_is_noticed():
+    command = [str(BIN / "innet"), "pbox", "serve", "--address", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:  # fmt: skip  # noqa: E501
+        try:
+            name, address = process.stdout.readline().split()
+            assert name == "pbox"
+            with pbox.connect(address, job="test", rank=0, workers=2, keys=[20_000]) as client:
+                pushing = Pushing(client)
+                process.kill()
+                pushing.fails_with(ServerLost, "closed the connection: is it still running")
+        finally:
+            process.kill()
+
+
+def test_a_server_that_hangs_is_noticed():
+    command = [str(BIN / "innet"), "pbox", "serve", "--address", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:  # fmt: skip  # noqa: E501
+        try:
+            address = process.stdout.readline().split()[1]
+            with pbox.connect(
+                address, job="test", rank=0, workers=1, keys=[20_000], timeout=5
+            ) as client:
+                client._timeout = 0.5
+                process.send_signal(signal.SIGSTOP)
+                os.waitid(os.P_PID, process.pid, os.WSTOPPED)  # all threads have stopped
+                Pushing(client).fails_with(ServerLost, "have sent nothing for 0.5 s")
+        finally:
+            process.kill()
+
+
+def test_nobody_at_the_address():
+    with pytest.raises(ServerLost, match="no parameter server answers at 127"):
+        pbox.connect(
+            f"127.0.0.1:{free_tcp_port()}", job="test", rank=0, workers=1, keys=[1], timeout=0.3
+        )
+
+
+def test_another_service_at_the_address():
+    with socket.create_server(("127.0.0.1", 0)) as other:
+
+        def speak():
+            with other.accept()[0] as sock:
+                sock.sendall(b"SSH-2.0-x\r\n")
+
+        speaking = threading.Thread(target=speak)
+        speaking.start()
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        with pytest.raises(InnetError, match=address):
+            pbox.connect(address, job="test", rank=0, workers=1, keys=[1], timeout=5)
+        speaking.join()
+
+
+def test_a_client_can_be_closed_while_it_waits(server):
+    before = server.stats().cores["chunks"].sum()
+    client = joined(server)
+    pushing = Pushing(client)
+    while server.stats().cores["chunks"].sum() == before:
+        time.sleep(0.001)
+    client.close()
+    pushing.fails_with(ClientClosed, "closed while")
+    with pytest.raises(ClientClosed):
+        client.push_pull(ones())
+
+
+def test_ctrl_c_interrupts_an_exchange(server):
+    with joined(server) as client:
+        timer = threading.Timer(0.2, _thread.interrupt_main)
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            client.push_pull(ones())
+        timer.join()
+
+
+def test_nothing_is_left_of_a_server(server):
+    def held():
+        return set(threading.enumerate()), len([*Path("/proc/self/fd").iterdir()])
+
+    def busy():  # includes the rest of earlier tests
+        return server.stats().cores["connections"].any() or any(
+            each.name == "pbox worker" for each in threading.enumerate()
+        )
+
+    while busy():
+        time.sleep(0.001)
+    before = held()
+    with pbox.Server(cores=3) as other:
+        with joined(other) as client, joined(other, 1) as second:
+            pushing = Pushing(client)
+            second.push_pull(ones())
+            pushing.future.result(WITHIN)
+        left_open = joined(other, job="left open", workers=1)
+    left_open.close()
+    assert held() == before

@@ -1,0 +1,202 @@
+"""Packets of workers to the switch that runs the aggregation program, drawn at random.
+
+Three jobs share three slots. Their packets come in any order, repeated, late and damaged. Some have
+lanes that overflow, and some have another worker's addresses.
+"""
+
+import random
+from collections.abc import Sequence
+
+import damage
+import numpy as np
+from aggregation_rack import (
+    FIRST_SLOT,
+    FLOOD_GROUP,
+    LANES,
+    SERVICE,
+    SLOT_PREFIX,
+    TERM,
+    arp_request,
+    number,
+    station,
+)
+from p4.v1 import p4runtime_pb2 as p4rt
+from p4runtime_client import Names, group
+from random_values import PORTS
+from scenarios import Scenario, scenario
+
+from innet.p4.artifacts import Artifact, artifact
+from innet.wire.check import seal
+from innet.wire.frames import ENCAPSULATION_BYTES, Address, encapsulation
+from innet.wire.layout import Flag, Kind, Operation
+from innet.wire.records import Records, blank, packet_bytes, packet_dtype
+
+WORKERS = {2: PORTS[:3], 3: PORTS[2:], 4: PORTS}
+"""The jobs, and the ports of their workers."""
+
+QUORUM = {2: 3, 3: 2, 4: 2}
+"""The number of contributions in a job's results."""
+
+UPLINK, UPLINK_JOB, TOP_JOB = PORTS[-1], 5, 6
+"""The parent's port, a job with a parent, and a job in which two ports stand for many workers."""
+
+BELOW = Address("02:00:00:01:00:07", "10.255.252.7")
+"""The address under which the parent knows this switch."""
+
+EXTREMES = (0, 1, -1, (1 << 31) - 1, -(1 << 31))
+
+
+def rack_scenario(seed: int, packets: int, lanes: int = LANES) -> Scenario:
+    """Return a scenario of the jobs, with ordinary, forged and damaged traffic in between."""
+    chance, program = random.Random(seed), artifact(lanes)
+    updates = [p4rt.Update(type=p4rt.Update.INSERT, entity=each) for each in _entities(program)]
+    others = scenario(program, seed, 50).packets
+    made = Scenario(updates)
+    for sent in range(packets):
+        about = 1 + sent // 40  # the workers' present sequence number
+        port = chance.choice(PORTS)
+        kind = chance.random()
+        if kind < 0.75:
+            frame = contribution(chance, port, about, lanes)
+        elif kind < 0.8:
+            frame = bytes(arp_request(port, SERVICE.ip))
+        elif kind < 0.83:
+            frame = _forged(chance, port, about, lanes)
+        elif kind < 0.9:
+            frame = damage.frame(chance, [contribution(chance, port, about, lanes)]) or b"\0"
+        else:
+            port, frame = chance.choice(others)
+        made.packets.append((port, frame))
+    return made
+
+
+def tree_scenario(seed: int, packets: int, lanes: int = LANES) -> Scenario:
+    """Return a scenario of a job below a parent, with right and wrong answers, and of a parent's job."""
+    chance, program = random.Random(seed), artifact(lanes)
+    entities = [*_entities(program), *_tree_entities(program)]
+    updates = [p4rt.Update(type=p4rt.Update.INSERT, entity=each) for each in entities]
+    made = Scenario(updates)
+    for sent in range(packets):
+        about = 1 + sent // 25
+        kind, port = chance.random(), chance.choice(PORTS)
+        if kind < 0.6:
+            frame = contribution(chance, port, about, lanes, jobs=(UPLINK_JOB, UPLINK_JOB, TOP_JOB))
+        elif kind < 0.95:
+            frame = _answer(chance, about, lanes)
+            port = UPLINK if chance.random() < 0.95 else port
+        else:
+            frame = damage.frame(chance, [_answer(chance, about, lanes)]) or b"\0"
+        made.packets.append((port, frame))
+    return made
+
+
+def _answer(chance: random.Random, about: int, lanes: int) -> bytes:
+    """Return an answer of the parent."""
+    frame = contribution(chance, UPLINK, about, lanes, jobs=(UPLINK_JOB,))
+    target = BELOW if chance.random() < 0.95 else SERVICE
+    size = packet_bytes(lanes)
+    packet = np.frombuffer(frame, packet_dtype(lanes, ENCAPSULATION_BYTES)).copy()
+    packet["encapsulation"] = np.frombuffer(encapsulation(SERVICE, target, size), "V42")
+    packet["kind"] = chance.choice((*(Kind.RESULT,) * 5, Kind.PENDING, Kind.STALE, Kind.HELLO))
+    packet["count"], packet["workers"] = 7, chance.getrandbits(32)
+    seal(packet, SERVICE.ip_number, SERVICE.udp_port)
+    if chance.random() < 0.05:
+        _change(chance, packet)
+    return bytes(packet.tobytes())
+
+
+def contribution(
+    chance: random.Random, port: int, about: int, lanes: int = LANES, jobs: Sequence[int] = ()
+) -> bytes:
+    """Return a packet of the worker at a port, with about this sequence number.
+
+    Its job may be another worker's.
+    """
+    jobs = jobs or [*WORKERS, *(job for job in WORKERS if port in WORKERS[job])]
+    source = station(port)
+    packet = blank(1, lanes, Kind.CONTRIBUTION, encapsulation(source, SERVICE, packet_bytes(lanes)))
+    packet["job"] = chance.choice(jobs)
+    packet["term"] = TERM
+    packet["slot"] = FIRST_SLOT + chance.randrange(3)
+    packet["flags"] = chance.choice((0, 0, 0, Flag.OVERFLOW, 1 << 15))
+    packet["sequence"] = chance.choice((about,) * 6 + (about - 1, about + 1))
+    packet["operation"] = chance.choice((Operation.SUM, Operation.SUM, Operation.MAX))
+    values = np.array([chance.getrandbits(32) for _ in range(lanes)], np.uint32).view(np.int32)
+    extreme = chance.choice((0, 0.3))
+    packet["lanes"] = np.where(
+        [chance.random() < extreme for _ in range(lanes)],
+        chance.choices(EXTREMES, k=lanes),
+        values >> chance.choice((0, 2)),
+    )
+    if chance.random() < 0.05:
+        _change(chance, packet)
+    seal(packet, source.ip_number, source.udp_port)
+    if chance.random() < 0.05:
+        _change(chance, packet)
+    return bytes(packet.tobytes())
+
+
+def _change(chance: random.Random, packet: Records) -> None:
+    field = chance.choice(("version", "kind", "operation", "job", "term", "slot", "check"))
+    packet[field] = chance.randrange(256)
+
+
+def _forged(chance: random.Random, port: int, about: int, lanes: int) -> bytes:
+    """Return a packet in another worker's name or the switch's, sometimes in one or two VLANs."""
+    source = chance.choice((SERVICE, SERVICE, *map(station, PORTS)))
+    frame = bytearray(contribution(chance, port, about, lanes))
+    frame[26:30] = source.ip_bytes
+    for _ in range(chance.choice((0, 0, 1, 2, 3))):
+        frame[12:12] = chance.choice((b"\x81\x00", b"\x88\xa8")) + bytes([0, chance.choice((0, 5))])
+    return bytes(frame)
+
+
+def _entities(program: Artifact) -> list[p4rt.Entity]:
+    """Return the entries that the controller would write for the jobs."""
+    names = Names(program.p4info)
+    service = {"address": number(SERVICE.ip_bytes)}
+    made = [
+        group(FLOOD_GROUP, *((port, 1) for port in PORTS)),
+        names.entry("service", service, "serve", mac=number(SERVICE.mac_bytes)),
+        names.entry("own_addresses", service, "expose"),
+        names.entry("bridge", {"destination": number(station(2).mac_bytes)}, "forward", port=2),
+    ]
+    for job, ports in WORKERS.items():
+        made.append(group(job, *((port, port) for port in ports)))
+        for rank, port in enumerate(ports):
+            at = station(port)
+            where = {"address": number(at.ip_bytes), "udp_port": at.udp_port}
+            slots = {"job": job, "epoch": TERM, "slot": (FIRST_SLOT, SLOT_PREFIX)}
+            params = {"worker": 1 << rank, "quorum": QUORUM[job], "group": job, "job_index": job}
+            copy, mac = {"job": job, "instance": port}, number(at.mac_bytes)
+            made.append(names.entry("workers", {"port": port, **where, **slots}, "admit", **params))
+            made.append(names.entry("replicas", copy, "address_to", mac=mac, **where))
+    return made
+
+
+def _tree_entities(program: Artifact) -> list[p4rt.Entity]:
+    """Return the entries that the controller would write for the two jobs of several switches."""
+    names = Names(program.p4info)
+    link = {"port": UPLINK, "parent": number(SERVICE.ip_bytes), "address": number(BELOW.ip_bytes)}
+    made = [names.entry("uplinks", link, "descend")]
+    for job, quorum in (UPLINK_JOB, 3), (TOP_JOB, 2):
+        slots = {"job": job, "epoch": TERM, "slot": (FIRST_SLOT, SLOT_PREFIX)}
+        made.append(group(job, *((port, port) for port in PORTS[:2])))
+        for port in PORTS[:2]:
+            at = station(port)
+            where = {"address": number(at.ip_bytes), "udp_port": at.udp_port}
+            bits = 1 << port if job == UPLINK_JOB else 0b101 << 2 * port
+            params = {"worker": bits, "quorum": quorum, "group": job, "job_index": job}
+            copy, mac = {"job": job, "instance": port}, number(at.mac_bytes)
+            made.append(names.entry("workers", {"port": port, **where, **slots}, "admit", **params))
+            made.append(names.entry("replicas", copy, "address_to", mac=mac, **where))
+        below = {
+            "port": UPLINK, "mac": number(BELOW.mac_bytes), "address": number(BELOW.ip_bytes),
+            "total": 7, "elsewhere": 0xF0, "group": job, "job_index": job,
+        }  # fmt: skip
+        made.append(
+            names.entry("trees", slots, "below", **below)
+            if job == UPLINK_JOB
+            else names.entry("trees", slots, "top", total=4)
+        )
+    return made

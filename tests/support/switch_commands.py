@@ -1,0 +1,33 @@
+"""The command innet-switch as a process, and frames for its ports."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from switches import (
+    COMMAND,
+    Switch,
+)
+
+
+def memory(switch: Switch) -> int:
+    """Return the resident bytes of the switch's memory."""
+    status = Path(f"/proc/{switch.process.pid}/status")
+    if not status.exists():
+        pytest.skip("the memory of a process is read from Linux's /proc")
+    line = next(line for line in status.read_text().splitlines() if line.startswith("VmRSS"))
+    return int(line.split()[1]) << 10
+
+
+def frame(kind: int) -> bytes:
+    return bytes(12) + kind.to_bytes(2, "big")
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    """Return the exit code and the standard error of a switch that does not start."""
+    done = subprocess.run(
+        [COMMAND, *arguments], capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stderr

@@ -1,0 +1,271 @@
+"""A small model of Tofino's pipeline. It executes the assembly that p4c-barefoot made of a program.
+
+It executes the match-action stages: tables with their constant entries, gateways, actions, hashes
+to an index, and the programs of the stateful ALUs, on the containers that the compiler chose. All
+tables of a stage read the values from the stage's beginning. The caller provides parser and
+deparser, and gets fields by name. `tofino_parser` is the parser.
+"""
+
+import re
+from collections import defaultdict
+from functools import cache
+
+from tofino_alu import execute
+from tofino_assembly import SLICE, Action, Bits, Register, Table, bits_of, read_places, read_tables
+
+_OPERAND = re.compile(rf"^(.*?){SLICE}$")
+_CONTAINER = re.compile(r"^[TMD]?[WHB]\d+$")
+
+
+class Pipe:
+    """One direction of the pipeline, ingress or egress."""
+
+    def __init__(self, assembly: str, gress: str) -> None:
+        self.places = read_places(assembly, gress)
+        self.tables, self.registers, self.order = read_tables(assembly, gress)
+        self.first = self.order[0].name
+        self.counters: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+
+    # -- fields and containers -------------------------------------------------------------------
+
+    @cache  # noqa: B019 - a test's pipe does not outlive it by much
+    def pieces(self, name: str, stage: int) -> list[tuple[int, Bits]]:
+        """Return the places of a field's parts, each with the lowest bit of the part."""
+        found = []
+        for each, places in self.places.items():
+            part = re.fullmatch(re.escape(name) + r"(?:\.(\d+)-\d+)?", each)
+            if part:
+                last = max(alive.stop for alive, _ in places) - 1
+                at = min(stage, last)
+                found += [(int(part[1] or 0), bits) for alive, bits in places if at in alive]
+        return found
+
+    def get(self, phv: dict[str, int], name: str, stage: int) -> int:
+        return sum(_get(phv, bits) << low for low, bits in self.pieces(name, stage))
+
+    def put(self, phv: dict[str, int], name: str, value: int, stage: int = 0) -> None:
+        for low, bits in self.pieces(name, stage):
+            _put(phv, bits, value >> low)
+
+    @cache  # noqa: B019
+    def place(self, operand: str, stage: int) -> Bits:
+        """Return the place of an operand: a container, a field or a slice of either."""
+        name, low, high = _OPERAND.match(operand).groups()
+        if _CONTAINER.match(name):
+            return bits_of(name, low or "", high or "")
+        last = max(alive.stop for alive, _ in self.places[name]) - 1
+        container, base, top = next(
+            bits for alive, bits in self.places[name] if min(stage, last) in alive
+        )
+        if low is None:
+            return container, base, top
+        return container, base + int(low), base + int(high or low)
+
+    # -- execution -------------------------------------------------------------------------------
+
+    def run(self, phv: dict[str, int]) -> None:
+        """Pass one packet through all stages. `phv` is its header vector, by container."""
+        due, stage, before = {self.first}, 0, dict(phv)
+        for table in self.order:
+            if table.stage != stage:
+                stage, before = table.stage, dict(phv)
+            if table.always or table.name in due:
+                due.update(re.findall(r"[\w.$-]+", self._apply(table, before, phv)))
+
+    def _apply(self, table: Table, before: dict[str, int], phv: dict[str, int]) -> str:
+        """Apply one table. Returns the names of the next tables to run."""
+        verdict = self._gateway(table, before)
+        if action := verdict.get("action"):
+            self._act(
+                table,
+                next(each for each in table.actions if each.replace(".", "_").endswith(action)),
+                {},
+                before,
+                phv,
+            )
+        if table.counts:
+            if "next" in verdict:
+                self._act(table, table.default, {}, before, phv)
+            return verdict.get("next", table.miss)
+        if "next" in verdict:
+            return verdict["next"]
+        entry = self._match(table, before)
+        name, values = entry or (table.default, {})
+        self._act(table, name, values, before, phv)
+        if entry or not table.keys:
+            return table.hit[table.actions[name].next_table] if table.hit else table.miss
+        return table.miss
+
+    def _gateway(self, table: Table, phv: dict[str, int]) -> dict[str, str]:
+        if not table.gate:
+            return {}
+        text = "\n".join(table.gate)
+        where = re.search(r"^ *match: \{(.*)\}", text, re.MULTILINE)
+        key, parts = 0, re.findall(r"(\d+): ([^,]+?)(?:,| *$)", where[1]) if where else []
+        least = min((int(at) for at, _ in parts), default=0)
+        for at, operand in parts:
+            key |= _get(phv, self.place(operand.strip(), table.stage)) << int(at) - least
+        rows = re.findall(
+            r"^ *(0[xbo][\da-f*]+|miss):\n((?: +(?:next|run_table|action) ?:.*\n?)+)",
+            text,
+            re.MULTILINE,
+        )
+        for pattern, what in rows:
+            if pattern == "miss" or _fits(key, pattern):
+                found = dict(re.findall(r"(next|run_table|action) ?: *(\S+)", what))
+                return {} if "run_table" in found and "action" not in found else found
+        return {"next": "END"}
+
+    def _match(self, table: Table, phv: dict[str, int]) -> tuple[str, dict[str, int]] | None:
+        values = {name: self.get(phv, each, table.stage) for each, name in table.keys}
+        for wanted, handle, parameters in table.entries:
+            if all(values[name] & mask == value & mask for name, (value, mask) in wanted.items()):
+                return table.action(handle), parameters
+        return None
+
+    def _act(
+        self,
+        table: Table,
+        name: str,
+        values: dict[str, int],
+        before: dict[str, int],
+        phv: dict[str, int],
+    ) -> None:
+        action, returned = table.actions[name], {}
+        for line in action.instructions:
+            if call := re.match(r"(\S+)\((\w+), \$hash_dist\)$", line):
+                returned[call[1]] = self._stateful(table, self.registers[call[1]], call[2], before)
+            elif call := re.match(r"(\S+\$stats\S+?)\((?:\$hash_dist|.*)\)$", line):
+                self.counters[call[1].rpartition(".")[2]][self._index(table, before)] += 1
+        for line in action.instructions:
+            operation, _, rest = line.partition(" ")
+            if operation not in {
+                "set",
+                "or",
+                "xor",
+                "and",
+                "add",
+                "deposit-field",
+                "bitmasked-set",
+            }:
+                assert "$hash_dist" in line, line
+                continue
+            target, *sources = [each.strip() for each in rest.split(",")]
+            to = self.place(target, table.stage + 1)
+            got = [self._value(each, table, action, values, returned, before) for each in sources]
+            if operation == "deposit-field":  # bits of the first, rotated; the rest of the second
+                whole = bits_of(to[0], "", "")
+                first = got[0]
+                if _CONTAINER.match(sources[0].partition("(")[0]):
+                    source = self.place(sources[0], table.stage)
+                    first = _rotated(before, source[0], source[1] - to[1]) >> to[1]
+                _put(phv, whole, _get(before, bits_of(sources[1].partition("(")[0], "", "")))
+                _put(phv, to, first)
+            elif operation == "bitmasked-set":
+                data, mask = self._masked(action, to[2] + 1)
+                _put(phv, to, got[1] & ~mask | data & mask)
+            else:
+                _put(
+                    phv,
+                    to,
+                    {
+                        "set": lambda a: a,
+                        "or": lambda a, b: a | b,
+                        "xor": lambda a, b: a ^ b,
+                        "and": lambda a, b: a & b,
+                        "add": lambda a, b: a + b,
+                    }[operation](*got),
+                )
+
+    @staticmethod
+    def _masked(action: Action, width: int) -> tuple[int, int]:
+        """Return data and mask: bits of the action bus, at the container's own bit positions."""
+        constants = action.aliases["$constants"]
+        found = {"data": 0, "mask": 0}
+        first = {
+            kind: int(low) % width
+            for kind, low in re.findall(r"\$(data|mask)0: immediate\((\d+)\.\.", constants)
+        }
+        for kind, low, value in re.findall(
+            r"\$(data|mask)0\((\d+)\.\.\d+\), \$constant\d+: (\d+)", constants
+        ):
+            found[kind] |= int(value) << int(low) + first[kind]
+        return found["data"], found["mask"]
+
+    def _value(
+        self,
+        operand: str,
+        table: Table,
+        action: Action,
+        values: dict[str, int],
+        returned: dict[str, int],
+        phv: dict[str, int],
+    ) -> int:
+        if re.fullmatch(r"-?\d+|0x[\da-f]+", operand):
+            return int(operand, 0)
+        name, low, _ = _OPERAND.match(operand).groups()
+        if name in returned:
+            return returned[name] >> int(low or 0)
+        part = re.fullmatch(r"([\w$]+?)(?:_\d)?(?:\.(\d+)-\d+)?", name)
+        if part and part[1] in values:
+            return values[part[1]] >> int(part[2] or 0) >> int(low or 0)
+        if name.startswith("$data"):
+            constants = action.aliases["$constants"]
+            fields, number = rf"{re.escape(name)}\((\d+)\.\.\d+\)", r"\$constant\d+: (\d+)"
+            packed = [
+                (values[each], at)
+                for each, at in re.findall(rf"(\w+?)_\d: {fields}", constants)
+                if each in values
+            ]
+            packed += [
+                (int(value), at) for at, value in re.findall(f"{fields}, {number}", constants)
+            ]
+            return sum(value << int(at) for value, at in packed)
+        if name.startswith("$constant"):
+            [value] = re.findall(re.escape(name) + r": (\d+)", action.aliases["$constants"])
+            return int(value)
+        return _get(phv, self.place(operand, table.stage))
+
+    def _index(self, table: Table, phv: dict[str, int]) -> int:
+        """Return the hash of the fields. In this program it is always their bits, in another order."""
+        [bits] = [each for name, each in table.hashes.items() if name == "index"]
+        return sum(_get(phv, self.place(each, table.stage)) << low for low, each in bits.items())
+
+    def _stateful(self, table: Table, register: Register, program: str, phv: dict[str, int]) -> int:
+        cell = register.cells[self._index(table, phv)]
+        base = min(register.inputs, default=0) // 64 * 64
+        words = [0, 0]
+        for at, operand in register.inputs.items():
+            offset = at - base
+            words[offset // register.width] |= (
+                _get(phv, self.place(operand, table.stage)) << offset % register.width
+            )
+        return execute(register.programs[program], cell, words, register.width)
+
+
+def _get(phv: dict[str, int], bits: Bits) -> int:
+    container, low, high = bits
+    return phv.get(container, 0) >> low & (1 << high - low + 1) - 1
+
+
+def _rotated(phv: dict[str, int], container: str, right: int) -> int:
+    bits = bits_of(container, "", "")
+    width, value = bits[2] + 1, _get(phv, bits)
+    right %= width
+    return (value >> right | value << width - right) & (1 << width) - 1
+
+
+def _put(phv: dict[str, int], bits: Bits, value: int) -> None:
+    container, low, high = bits
+    mask = (1 << high - low + 1) - 1 << low
+    phv[container] = phv.get(container, 0) & ~mask | value << low & mask
+
+
+def _fits(key: int, pattern: str) -> bool:
+    """Return whether a number matches a gateway's constant. Its digit ``*`` matches anything."""
+    width = {"0x": 4, "0o": 3, "0b": 1}[pattern[:2]]
+    digits = pattern[2:][::-1]
+    return all(
+        digit == "*" or key >> width * n & (1 << width) - 1 == int(digit, 1 << width)
+        for n, digit in enumerate(digits)
+    ) and not key >> width * len(digits)

@@ -1,0 +1,157 @@
+"""Batches of updates: carried out as a whole or not at all, also while packets flow."""
+
+import itertools
+import threading
+from collections.abc import Iterator
+
+import grpc
+import pytest
+from control_plane import NAMES, PROGRAM, Batch, Type, entry, frame, register, state, update, write
+from google.rpc import code_pb2
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from p4.v1 import p4runtime_pb2 as p4rt
+from p4runtime_client import Controller, group, update_errors
+from switches import Switch, receive, running_switch
+
+# -- batches -------------------------------------------------------------------------------------
+
+ALL_OR_NONE = [Batch.ROLLBACK_ON_ERROR, Batch.DATAPLANE_ATOMIC]
+
+
+@pytest.fixture(scope="module")
+def switch() -> Iterator[Switch]:
+    with running_switch(2) as running:
+        yield running
+
+
+@pytest.mark.parametrize("atomicity", ALL_OR_NONE)
+def test_a_batch_is_carried_out_as_a_whole(primary, atomicity):
+    primary.insert(entry("destinations", 1, "set_destination", address=1), group(1, (1, 1)))
+    write(
+        primary, atomicity,
+        update(Type.DELETE, entry("destinations", 1)),
+        update(Type.INSERT, entry("sources", 1, "set_source", address=2)),
+        update(Type.MODIFY, group(1, (2, 2))),
+    )  # fmt: skip
+    assert primary.read(NAMES.entry("destinations")) == []
+    assert len(primary.read(NAMES.entry("sources"))) == 1
+    assert primary.read(group(1)) == [group(1, (2, 2))]
+
+
+@pytest.mark.parametrize("atomicity", ALL_OR_NONE)
+def test_a_batch_with_a_bad_update_changes_nothing_and_says_which_it_was(primary, atomicity):
+    old = entry("destinations", 1, "set_destination", address=1)
+    old.table_entry.metadata = b"mine"
+    primary.insert(old, entry("sources", 1, "set_source", address=2), group(1, (1, 1)))
+    before = state(primary)
+    answers = update_errors(
+        write, primary, atomicity,
+        update(Type.MODIFY, entry("destinations", 1, "set_both", destination=5, source=5)),
+        update(Type.DELETE, entry("sources", 1)),
+        update(Type.INSERT, entry("sources", 7, "set_source", address=2)),
+        update(Type.MODIFY, NAMES.default("destinations", "set_destination", address=7)),
+        update(Type.MODIFY, group(1)),
+        update(Type.MODIFY, register("wide", None, b"\7")),
+        update(Type.DELETE, group(2)),
+        update(Type.INSERT, group(3)),
+    )  # fmt: skip
+    codes = [code for code, _ in answers]
+    assert codes == [code_pb2.ABORTED] * 6 + [code_pb2.NOT_FOUND, code_pb2.ABORTED]
+    assert answers[0][1] == "not carried out: update 6 is refused"
+    assert state(primary) == before
+
+
+UPDATES = st.builds(
+    lambda table, kind, value, type_: update(
+        type_, entry(table, kind, f"set_{table[:-1]}", address=value)
+    ),
+    st.sampled_from(["destinations", "sources"]),
+    st.integers(1, 3),
+    st.integers(0, (1 << 48) - 1),
+    st.sampled_from([Type.INSERT, Type.MODIFY, Type.DELETE]),
+)
+
+
+@pytest.fixture(scope="module")
+def twin() -> Iterator[Controller]:
+    with running_switch(0) as other, Controller(other.address, 1) as controller:
+        controller.configure(PROGRAM)
+        yield controller
+
+
+@settings(max_examples=50)
+@given(first=st.lists(UPDATES, max_size=8), batch=st.lists(UPDATES, max_size=8))
+@pytest.mark.parametrize("atomicity", ALL_OR_NONE)
+def test_whatever_a_batch_has_all_of_it_happens_or_none(twin, atomicity, first, batch):
+    before, succeeded, after = outcome(twin, first, Batch.CONTINUE_ON_ERROR, batch)
+    if not succeeded:
+        after = before
+    assert outcome(twin, first, atomicity, batch) == (before, succeeded, after)
+
+
+def outcome(
+    controller: Controller, first: list, atomicity: int, batch: list
+) -> tuple[set[str], bool, set[str]]:
+    """Return the state before a batch, whether all of it was carried out, and the state after it."""
+    for table in ("destinations", "sources"):
+        controller.delete(*controller.read(NAMES.entry(table)))
+    attempt(controller, Batch.CONTINUE_ON_ERROR, first)
+    before = state(controller)
+    succeeded = attempt(controller, atomicity, batch)
+    return before, succeeded, state(controller)
+
+
+def attempt(controller: Controller, atomicity: int, batch: list) -> bool:
+    try:
+        write(controller, atomicity, *batch)
+    except grpc.RpcError:
+        return False
+    return True
+
+
+# -- changes while packets flow ------------------------------------------------------------------
+
+BURST, BURSTS = 32, 100
+
+
+def changes(controller: Controller, stop: threading.Event, *batches: list) -> None:
+    for batch in itertools.cycle(batches):
+        if stop.is_set():
+            return
+        write(controller, Batch.DATAPLANE_ATOMIC, *batch)
+
+
+@pytest.mark.parametrize("tables", ["one table", "two tables"])
+def test_packets_see_all_of_a_change_or_nothing_and_none_is_lost(switch, primary, tables):
+    """Destination and source always get the same value, whichever entry matches."""
+
+    def batch(value: int) -> list[p4rt.Update]:
+        other = update(Type.INSERT if value % 2 else Type.DELETE, entry("aging", 9, "drop"))
+        if tables == "one table":
+            both = entry("destinations", 1, "set_both", destination=value, source=value)
+            return [update(Type.MODIFY, both), other]
+        return [
+            update(Type.MODIFY, entry("destinations", 1, "set_destination", address=value)),
+            update(Type.MODIFY, entry("sources", 1, "set_source", address=value)),
+            other,
+        ]
+
+    primary.insert(*(each.entity for each in batch(2)[:-1]))
+    stop = threading.Event()
+    batches = [batch(value << 24 | value) for value in range(1, 33)]
+    changing = threading.Thread(target=changes, args=(primary, stop, *batches))
+    changing.start()
+    try:
+        host, seen = switch.hosts[0], set()
+        for _ in range(BURSTS):
+            for _ in range(BURST):
+                host.send(frame(1))
+            for _ in range(BURST):
+                answer = receive(host)
+                assert answer[:6] == answer[6:12]
+                seen.add(answer[:6])
+    finally:
+        stop.set()
+        changing.join()
+    assert len(seen) > 1

@@ -1,0 +1,191 @@
+"""P4Runtime's service: roles, and configurations that are saved or reconciled."""
+
+import contextlib
+from collections.abc import Iterator
+
+import grpc
+import pytest
+from control_plane import (
+    NAMES,
+    PROGRAM,
+    ROUTER,
+    ROUTES,
+    Action,
+    Batch,
+    Type,
+    entry,
+    frame,
+    register,
+    state,
+    update,
+    write,
+)
+from google.rpc import code_pb2
+from p4.v1 import p4runtime_pb2 as p4rt
+from p4runtime_client import Controller, group, refusal, uint128, update_errors
+from switches import Switch, receive, running_switch
+
+
+@pytest.fixture(scope="module")
+def switch() -> Iterator[Switch]:
+    with running_switch(2) as running:
+        yield running
+
+
+# -- roles ---------------------------------------------------------------------------------------
+
+
+def bid(controller: Controller, role: str, election: int) -> p4rt.MasterArbitrationUpdate:
+    message = p4rt.StreamMessageRequest()
+    message.arbitration.role.name = role
+    message.arbitration.election_id.CopyFrom(uint128(election))
+    controller.election = election
+    controller.send(message)
+    return controller.hear().arbitration
+
+
+@pytest.fixture
+def stream(switch: Switch) -> Iterator[Controller]:
+    """Open a stream without arbitration."""
+    with Controller(switch.address) as controller:
+        yield controller
+
+
+def test_every_role_has_a_primary_of_its_own(switch, primary, stream):
+    answer = bid(stream, "telemetry", primary.election)  # the same id, but in another role
+    assert answer.status.code == code_pb2.OK
+    assert answer.role.name == "telemetry"
+    write(stream, Batch.CONTINUE_ON_ERROR, update(Type.INSERT, group(8, (1, 1))), role="telemetry")
+    primary.insert(group(9, (1, 1)))
+    assert primary.read(group(0)) == [group(8, (1, 1)), group(9, (1, 1))]
+
+
+def test_a_role_that_nobody_has_had_is_not_found(primary):
+    with pytest.raises(grpc.RpcError, match="no controller has had the role 'nobody'") as problem:
+        write(primary, Batch.CONTINUE_ON_ERROR, role="nobody")
+    assert problem.value.code() == grpc.StatusCode.NOT_FOUND
+
+
+def test_a_role_takes_no_configuration(stream):
+    message = p4rt.StreamMessageRequest()
+    message.arbitration.role.name = "telemetry"
+    message.arbitration.role.config.SetInParent()
+    stream.send(message)
+    assert refusal(stream.hear)[0] == grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_a_stream_keeps_its_role_and_its_device(switch):
+    for spoil in (
+        lambda message: setattr(message.arbitration.role, "name", "other"),
+        lambda message: setattr(message.arbitration, "device_id", 5),
+    ):
+        with Controller(switch.address) as controller:
+            bid(controller, "steady", 1)
+            message = p4rt.StreamMessageRequest()
+            message.arbitration.role.name = "steady"
+            spoil(message)
+            controller.send(message)
+            code, words = refusal(controller.hear)
+            assert code == grpc.StatusCode.FAILED_PRECONDITION
+            assert "open another one" in words
+
+
+def test_a_primary_that_bids_lower_is_a_backup_and_nobody_is_primary(switch, primary):
+    high = primary.election
+    assert primary.arbitrate(0).status.code == code_pb2.NOT_FOUND
+    assert refusal(primary.modify)[0] == grpc.StatusCode.PERMISSION_DENIED
+    assert primary.arbitrate(high).status.code == code_pb2.OK
+    primary.modify()
+
+
+def test_a_controller_without_election_id_hears_who_is_primary(primary, stream):
+    message = p4rt.StreamMessageRequest()
+    message.arbitration.SetInParent()
+    stream.send(message)
+    heard = stream.hear().arbitration
+    assert heard.status.code == code_pb2.ALREADY_EXISTS
+    assert heard.election_id == uint128(primary.election)
+
+
+def test_a_message_that_the_switch_does_not_know_comes_back_as_an_error(primary):
+    message = p4rt.StreamMessageRequest()
+    message.other.type_url = "example.org/anything"
+    primary.send(message)
+    error = primary.hear().error
+    assert error.canonical_code == code_pb2.UNIMPLEMENTED
+    assert error.other.other.type_url == "example.org/anything"
+
+
+def test_a_switch_serves_only_so_many_streams():
+    asking = p4rt.StreamMessageRequest()
+    asking.arbitration.SetInParent()
+    with running_switch(0) as busy, contextlib.ExitStack() as stack:
+        for _ in range(64):
+            stream = stack.enter_context(Controller(busy.address))
+            stream.send(asking)
+            assert stream.hear().arbitration.status.code == code_pb2.NOT_FOUND
+        stream = stack.enter_context(Controller(busy.address))
+        code, words = refusal(stream.hear)
+        assert (code, "no more are served" in words) == (grpc.StatusCode.RESOURCE_EXHAUSTED, True)
+
+
+# -- configurations ------------------------------------------------------------------------------
+
+
+def test_from_saving_on_writes_are_for_the_saved_program(switch, bare):
+    bare.configure(ROUTER)
+    bare.configure(PROGRAM, Action.VERIFY_AND_SAVE, cookie=5)
+    written = entry("sources", 1, "set_source", address=9)
+    bare.insert(written)
+    assert update_errors(bare.read, ROUTES.entry("routes"))[0][0] == code_pb2.NOT_FOUND
+    request = p4rt.SetForwardingPipelineConfigRequest(action=Action.COMMIT)
+    request.election_id.CopyFrom(uint128(bare.election))
+    bare.stub.SetForwardingPipelineConfig(request)
+    switch.hosts[0].send(frame(1))
+    assert receive(switch.hosts[0]) == frame(1, source=9)
+    assert bare.read(NAMES.entry("sources")) == [written]
+    request = p4rt.GetForwardingPipelineConfigRequest()
+    assert bare.stub.GetForwardingPipelineConfig(request).config.cookie.cookie == 5
+
+
+def test_reconciling_keeps_entries_groups_counts_and_registers(switch, primary):
+    written = [entry("sources", 1, "set_source", address=9), group(5, (1, 1))]
+    primary.insert(*written)
+    primary.delete(entry("initial", 0xBEEF))
+    default = NAMES.default("destinations", "set_destination", address=4)
+    primary.modify(default, register("wide", 1, b"\7"))
+    switch.hosts[0].send(frame(0xDEAD, source=5))
+    receive(switch.hosts[0])
+    wanted = NAMES.entry("fixed", {"type": (0xDEAD, 0xFFFF), "source": 5}, priority=2)
+    wanted.table_entry.counter_data.SetInParent()
+    before = state(primary), primary.read(wanted)
+    primary.configure(PROGRAM, Action.RECONCILE_AND_COMMIT, cookie=8)
+    assert (state(primary), primary.read(wanted)) == before
+    switch.hosts[0].send(frame(1))
+    assert receive(switch.hosts[0]) == frame(1, source=9, destination=4)
+
+
+def test_reconciling_with_a_program_that_entries_do_not_fit_changes_nothing(primary):
+    written = entry("sources", 1, "set_source", address=9)
+    primary.insert(written)
+    code, message = refusal(primary.configure, ROUTER, Action.RECONCILE_AND_COMMIT)
+    assert code == grpc.StatusCode.INVALID_ARGUMENT
+    assert "the forwarding state does not fit the new program: the program has no table" in message
+    assert primary.read(NAMES.entry("sources")) == [written]
+
+
+METHODS = (
+    "Capabilities", "GetForwardingPipelineConfig", "SetForwardingPipelineConfig", "Write", "Read",
+    "StreamChannel",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_is_no_message_is_refused_however_often_it_comes(switch: Switch, method: str):
+    # gRPC allows about a hundred calls on one connection, so none of them may stay open.
+    with grpc.insecure_channel(switch.address) as channel:
+        call = channel.stream_stream(f"/p4.v1.P4Runtime/{method}")
+        for _ in range(300):
+            with pytest.raises(grpc.RpcError, match="no message of this service") as refused:
+                list(call(iter([b"\xff"]), timeout=20))
+            assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT

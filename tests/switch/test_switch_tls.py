@@ -1,0 +1,165 @@
+"""P4Runtime over TLS, with the options and meanings of simple_switch_grpc."""
+
+import contextlib
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import compared_switches
+import grpc
+import pytest
+from p4.v1 import p4runtime_pb2 as p4rt
+from p4.v1 import p4runtime_pb2_grpc
+from p4runtime_client import WITHIN
+from switches import COMMAND, STOPS_WITHIN, running_switch
+
+from innet.errors import UsageError
+from innet.rpc.certificates import make
+from innet.switch.p4runtime.credentials import TlsFiles
+
+
+@pytest.fixture(scope="module")
+def pems(tmp_path_factory) -> Path:
+    """Make certificates: for a switch, for a client, and for a client of another authority."""
+    folder = tmp_path_factory.mktemp("tls")
+    make(folder, [])
+    return folder
+
+
+def options(pems: Path) -> list[str]:
+    return [
+        "--grpc-server-ssl",
+        "--grpc-server-cert", str(pems / "switch.pem"),
+        "--grpc-server-key", str(pems / "switch-key.pem"),
+        "--grpc-server-cacert", str(pems / "ca.pem"),
+    ]  # fmt: skip
+
+
+@contextlib.contextmanager
+def innet_switch(*arguments: str) -> Iterator[str]:
+    with running_switch(0, *arguments) as switch:
+        yield switch.address
+
+
+@contextlib.contextmanager
+def bmv2(*arguments: str) -> Iterator[str]:
+    """Run BMv2 at a given address, because it does not print its own."""
+    if not compared_switches.available():
+        pytest.skip(f"there is no {compared_switches.BMV2} on the PATH")
+    port = free_port()
+    command = [compared_switches.BMV2, "--no-p4", "--", "--grpc-server-addr", f"127.0.0.1:{port}"]
+    with subprocess.Popen([*command, *arguments], stdout=subprocess.DEVNULL) as process:
+        try:
+            yield f"127.0.0.1:{port}"
+        finally:
+            process.kill()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
+SWITCHES = {"innet-switch": innet_switch, "BMv2": bmv2}
+
+
+def client(pems: Path, role: str | None = None) -> grpc.ChannelCredentials:
+    """Return a client that trusts the switch's authority, with a certificate if it has a role."""
+    pair = (pems / f"{role}-key.pem", pems / f"{role}.pem") if role else ()
+    return grpc.ssl_channel_credentials(
+        (pems / "ca.pem").read_bytes(), *(path.read_bytes() for path in pair)
+    )
+
+
+def ask(address: str, credentials: grpc.ChannelCredentials | None, *, wait: bool) -> None:
+    """Call the switch, and with `wait` wait until it is ready."""
+    retry = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 100)]
+    with (
+        grpc.secure_channel(address, credentials, retry)
+        if credentials
+        else grpc.insecure_channel(address, retry)
+    ) as channel:
+        stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
+        stub.Capabilities(p4rt.CapabilitiesRequest(), timeout=WITHIN, wait_for_ready=wait)
+
+
+def assert_served(address: str, credentials: grpc.ChannelCredentials | None) -> None:
+    ask(address, credentials, wait=True)
+
+
+def assert_refused(address: str, credentials: grpc.ChannelCredentials | None) -> None:
+    """Check that the switch is there, and refuses this client."""
+    with pytest.raises(grpc.RpcError) as problem:
+        ask(address, credentials, wait=False)
+    assert problem.value.code() == grpc.StatusCode.UNAVAILABLE
+
+
+@pytest.mark.parametrize("switch", SWITCHES)
+def test_over_tls_only_clients_that_speak_it_are_served(switch, pems, tmp_path):
+    make(tmp_path, [])
+    with SWITCHES[switch](*options(pems)) as address:
+        assert_served(address, client(pems))
+        assert_served(address, client(pems, "admin"))
+        assert_refused(address, None)
+        assert_refused(address, client(tmp_path))  # the client does not trust the switch
+
+
+@pytest.mark.parametrize("switch", SWITCHES)
+def test_if_clients_are_asked_only_those_of_the_authority_are_served(switch, pems):
+    arguments = [*options(pems), "--grpc-server-with-client-auth"]
+    with SWITCHES[switch](*arguments) as address:
+        assert_served(address, client(pems, "admin"))
+        assert_refused(address, client(pems))
+        assert_refused(address, client(pems, "worker"))  # of another authority
+        assert_refused(address, None)
+
+
+@pytest.mark.parametrize("switch", SWITCHES)
+def test_without_ssl_the_files_are_not_used(switch, pems):
+    with SWITCHES[switch](*options(pems)[1:]) as address:
+        assert_served(address, None)
+        assert_refused(address, client(pems))
+
+
+@pytest.mark.parametrize(
+    ("missing", "words"),
+    [
+        ("--grpc-server-cert", "--grpc-server-ssl needs --grpc-server-cert and --grpc-server-key"),
+        ("--grpc-server-key", "--grpc-server-ssl needs --grpc-server-cert and --grpc-server-key"),
+        ("--grpc-server-cacert", "--grpc-server-with-client-auth needs --grpc-server-cacert"),
+    ],
+)
+def test_a_file_that_is_needed_and_not_given_is_asked_for(missing, words, pems):
+    given = options(pems)
+    at = given.index(missing)
+    del given[at : at + 2]
+    given += ["--grpc-server-with-client-auth", "--grpc-server-addr", "127.0.0.1:0"]
+    done = subprocess.run(
+        [COMMAND, "--no-p4", *given],
+        capture_output=True, text=True, timeout=STOPS_WITHIN, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_files_that_are_not_what_they_should_be_are_named(pems, tmp_path):
+    make(tmp_path, [])
+    good = TlsFiles(pems / "switch.pem", pems / "switch-key.pem", pems / "ca.pem", True)
+    assert good.credentials()
+    nowhere, nonsense = tmp_path / "nowhere.pem", tmp_path / "nonsense.pem"
+    nonsense.write_text("not a certificate")
+    shutil.copy(tmp_path / "switch-key.pem", other_key := tmp_path / "other-key.pem")
+    cases = {
+        TlsFiles(nowhere, good.key): f"cannot read {nowhere}: No such file",
+        TlsFiles(
+            good.certificate, nonsense
+        ): f"and {nonsense} are not a certificate in PEM and its",
+        TlsFiles(good.certificate, other_key): f"and {other_key} are not a certificate in PEM and",
+        TlsFiles(good.certificate, good.key, nonsense): f"{nonsense} is not a certificate in PEM",
+    }
+    for files, words in cases.items():
+        with pytest.raises(UsageError, match=words):
+            files.credentials()

@@ -1,0 +1,295 @@
+"""The command ``innet``, run as a user runs it: its output, and its exit code."""
+
+import os
+import re
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from commands import refuse, run, serving
+from racks import TIMEOUTS, WITHIN, free_cables
+from switches import Switch, running_switch
+
+from innet import errors
+from innet.controller import validation
+from innet.controller.cli.options import parse_ports
+from innet.errors import UsageError
+from innet.host.join import join
+from innet.machine.private_file import private_file
+from innet.rpc import innet_pb2 as pb
+from innet.rpc.status import code_of, error_of
+from innet.terminal.app import run as run_app
+from innet.terminal.signals import Stopped
+
+
+@pytest.fixture(scope="module")
+def switch() -> Iterator[Switch]:
+    with running_switch(2) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def controller(switch: Switch) -> Iterator[str]:
+    with serving() as (_, address):
+        add = ["switch", "add", "tor", switch.address, "--ports", "1-2", "--controller", address]
+        done = run("innet", *add)
+        assert done.stdout == "switch tor: 8192 slots of 64 lanes, at 10.255.255.254\n", done.stderr
+        yield address
+
+
+def test_switches_and_jobs_are_added_shown_and_deleted(switch: Switch, controller: str):
+    def innet(*arguments: str) -> str:
+        done = run("innet", *arguments, INNET_CONTROLLER=controller)
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    created = innet("job", "create", "mnist", "--switch", "tor", "--workers", "2", "--slots", "64")
+    about, found = created.splitlines()
+    assert about == "job mnist: 2 workers, slots 0 to 63 of tor, 64 lanes"
+    where = f"workers find it with INNET_CONTROLLER={controller} INNET_JOB=mnist INNET_TOKEN="
+    assert found.startswith(where)
+    token = found.removeprefix(where)
+    listed = innet("switch", "list")
+    for word in ("tor", switch.address, "1,2", "10.255.255.254", "8128 of 8192", "yes"):
+        assert word in listed
+    of_switch = innet("switch", "show", "tor")
+    assert re.search(r"slots\W+8128 of 8192 are free", of_switch)
+    assert re.search(r"\b2\W+0\W+0\W+0\b", of_switch)  # port 2 has refused nothing
+    assert re.search(r"mnist\W+tor\W+2\W+0\W+64\W+64\W+none\b", innet("job", "list"))
+    shown = innet("job", "show", "mnist")
+    for name in ("waiting", "completed", "answered", "pending", "stale"):
+        assert re.search(rf"{name}\W+0\b", shown)
+    assert re.search(r"workers\W+2; joined: none", shown)
+    assert re.search(r"quorum\W+2\b", shown)
+    assert re.search(r"path\W+none\b", shown)
+    assert token not in shown
+    assert innet("job", "delete", "mnist") == "job mnist deleted\n"
+    assert "mnist" not in innet("job", "list")
+    assert "8192 of 8192" in innet("switch", "list")
+
+
+def test_a_token_is_written_to_a_file_for_its_owner_only(controller: str, tmp_path: Path):
+    path = tmp_path / "a token"
+    create = ["job", "create", "secret", "--switch", "tor", "--workers", "1", "--quorum", "1"]
+    done = run("innet", *create, "--token-file", str(path), "--controller", controller)
+    assert done.returncode == 0, done.stderr
+    assert path.stat().st_mode & 0o777 == 0o600
+    token = path.read_text().strip()
+    assert len(token) >= 32
+    assert token not in done.stdout
+    assert f"INNET_TOKEN=\"$(cat '{path}')\"" in done.stdout
+    assert run("innet", "job", "delete", "secret", "--controller", controller).returncode == 0
+
+
+def test_no_job_is_created_whose_token_cannot_be_written(controller: str, tmp_path: Path):
+    create = ["job", "create", "secret", "--switch", "tor", "--workers", "1"]
+    path = tmp_path / "nowhere" / "token"
+    why = f"cannot write to {path}: No such file or directory"
+    refuse(why, "innet", *create, "--token-file", str(path), "--controller", controller)
+    refuse("no job 'secret'", "innet", "job", "show", "secret", "--controller", controller)
+
+
+def test_nothing_is_left_of_a_token_file_when_no_job_is_created(controller: str, tmp_path: Path):
+    path = tmp_path / "token"
+    create = ["job", "create", "secret", "--switch", "nowhere", "--workers", "1"]
+    options = ["--token-file", str(path), "--controller", controller]
+    refuse("no switch 'nowhere'", "innet", *create, *options)
+    assert not os.path.lexists(path)
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_no_token_is_written_to_what_is_there_already(tmp_path: Path, link: bool):
+    """Anybody may have made it: a file would stay theirs, and a link leads where they want."""
+    other, path = tmp_path / "other", tmp_path / "token"
+    other.write_text("of somebody else")
+    (path.symlink_to if link else path.hardlink_to)(other)
+    with pytest.raises(UsageError, match="is there already"), private_file(path):
+        pass
+    assert other.read_text() == "of somebody else"
+    assert path.exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["$(touch pwn)", "a b", "[/x]", "-rf", "..", "x;y", "größe", "", "a" * 65]
+)
+def test_a_name_that_means_something_to_a_shell_is_refused(name: str):
+    for request, check in (
+        (pb.CreateJobRequest(name=name, switch="tor", workers=1), validation.check_job),
+        (pb.AddSwitchRequest(name=name, grpc_address="a:1", ports=[1]), validation.check_switch),
+        (pb.JoinRequest(job=name), validation.check_join),
+    ):
+        with pytest.raises(
+            UsageError, match=r"is not a name for a (job|switch): use 1 to 64 letters"
+        ):
+            check(request)
+
+
+@pytest.mark.parametrize("name", ["a", "job-1", "resnet50_v1.5", "_", "7", "a" * 64])
+def test_usual_names_are_taken(name: str):
+    validation.check_job(pb.CreateJobRequest(name=name, switch="tor", workers=1))
+
+
+def test_a_switch_is_removed_and_can_be_added_again(switch: Switch):
+    with serving("--most-jobs", "1", "--most-slots-per-job", "16") as (_, address):
+
+        def innet(command: str, code: int = 0) -> str:
+            done = run("innet", *command.split(), INNET_CONTROLLER=address)
+            assert done.returncode == code, done.stderr
+            return done.stdout + done.stderr
+
+        with running_switch(1) as own:
+            add = f"switch add tor {own.address} --ports 1"
+            create = "job create j --switch tor --workers 1"
+            innet(add)
+            assert "32 slots are more than the 16 that a job may have" in innet(
+                f"{create} --slots 32", code=2
+            )
+            assert "slots 0 to 15 of tor" in innet(create)
+            more = "job create more --switch tor --workers 1"
+            assert "there are 1 jobs, and no more are allowed" in innet(more, code=2)
+            assert "the switch 'tor' is in use: delete 'j' first" in innet("switch remove tor", 2)
+            innet("job delete j")
+            assert innet("switch remove tor") == "switch tor removed\n"
+            assert "tor" not in innet("switch list")
+            innet(add)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (
+            "job create j --switch tor --workers 2 --quorum 3",
+            "a quorum of 3 is more than the job's 2 workers",
+        ),
+        ("switch show nowhere", "no switch 'nowhere'; the controller has: tor"),
+        ("switch remove nowhere", "no switch 'nowhere'; the controller has: tor"),
+        ("job create j --switch tor --workers 33", "33 workers: a job has 1 to 32"),
+        ("job create j --switch tor --workers 0", "0 workers"),
+        ("job create j --switch spine --workers 2", "no switch 'spine'; the controller has: tor"),
+        ("job create j --switch tor --workers 2 --slots 100", "100 slots: .* a power of two"),
+        ("job show nowhere", "no job 'nowhere'; the controller has: "),
+        ("job delete nowhere", "no job 'nowhere'"),
+        ("switch add tor 127.0.0.1:1 --ports 1", "a switch named 'tor' exists already"),
+        ("switch add new 127.0.0.1:1 --ports 1 --lanes 65", "no program for 65 lanes"),
+        (
+            "switch add new 127.0.0.1:1 --ports 1 --service-ip ten",
+            "'ten' are not a MAC and an IPv4",
+        ),
+        ("switch add new 127.0.0.1:1 --ports one", "ports 'one': write them as in 1-4,7"),
+    ],
+)
+def test_what_the_controller_cannot_do_ends_with_code_2(controller: str, arguments: str, why: str):
+    refuse(why, "innet", *arguments.split(), "--controller", controller)
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        (
+            "innet switch list --controller 127.0.0.1:1",
+            "no controller answers at 127.0.0.1:1: start",
+        ),
+        (
+            "innet doctor job --controller 127.0.0.1:1",
+            "no controller answers at 127.0.0.1:1: start",
+        ),
+        ("innet deploy 127.0.0.1:1 --ports 1", "no switch answers at 127.0.0.1:1"),
+        ("innet switch add new 127.0.0.1:1 --ports 1 --controller CONTROLLER", "no switch answers"),
+    ],
+)
+def test_whatever_cannot_be_reached_ends_with_code_3(controller: str, command: str, why: str):
+    refuse(why, *command.replace("CONTROLLER", controller).split(), code=3)
+
+
+@pytest.mark.parametrize(
+    ("code", "problems"),
+    [
+        (2, [UsageError, errors.ControllerError, errors.NotAuthorized, errors.SwitchError]),
+        (2, [errors.NotFound, errors.NoCapacity, errors.UnsupportedProgram]),
+        (3, [errors.ControllerUnreachable, errors.SwitchOffline, errors.SwitchUnreachable]),
+        (3, [errors.ServerLost]),
+        (1, [errors.InnetError, errors.CompilerError, errors.JobEnded]),
+    ],
+)
+def test_the_same_cause_gives_the_same_exit_code_wherever_the_error_comes_from(
+    code: int, problems: list[type[errors.InnetError]]
+):
+    for kind in problems:
+        # A client raises the error that the controller raised.
+        for problem in (kind("why"), error_of(code_of(kind("why")), "why")):
+            if type(problem) is kind:
+                assert problem.exit_code == code
+        with pytest.raises(SystemExit) as end:
+            run_app(raising(kind("why")), [])
+        assert end.value.code == code
+
+
+def raising(problem: BaseException) -> typer.Typer:
+    """Return an app whose command ends with this error."""
+    app = typer.Typer()
+
+    @app.command()
+    def fail() -> None:
+        raise problem
+
+    return app
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_gives_128_and_its_number(number: signal.Signals):
+    for problem in (Stopped(number), KeyboardInterrupt()):
+        with pytest.raises(SystemExit) as end:
+            run_app(raising(problem), [])
+        assert end.value.code == (128 + number if isinstance(problem, SystemExit) else 130)
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("innet controller --address", "cannot serve at {}: is the port in use"),
+        ("innet-switch --no-p4 --grpc-server-addr", "cannot serve P4Runtime at {}: is the port"),
+    ],
+)
+def test_an_address_in_use_ends_with_code_2(command: str, why: str):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        refuse(why.format(address), *command.split(), address)
+
+
+@pytest.mark.parametrize("text", ["", "P4", "{}", "[1]", '{"pipelines": 3}', "\xff", "null"])
+def test_a_program_that_is_not_bmv2s_ends_with_code_2(tmp_path: Path, text: str):
+    program = tmp_path / "program.json"
+    program.write_bytes(text.encode("latin-1"))
+    refuse("not a BMv2 JSON", "innet-switch", str(program), "--grpc-server-addr", "127.0.0.1:0")
+
+
+@pytest.mark.parametrize("text", ["", "1-", "-1", "a", "1-x", "1,,2", "1-2-3", "4-1", "²", "1;2"])
+def test_ports_are_numbers_and_ranges(text: str):
+    with pytest.raises(UsageError, match="write them as in 1-4,7"):
+        parse_ports(text)
+
+
+def test_ranges_of_ports_include_both_ends():
+    assert parse_ports("1-4,7,9-9") == [1, 2, 3, 4, 7, 9]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_controller_stops_when_told_even_with_workers(number: signal.Signals):
+    with running_switch(1) as switch, serving() as (process, address):
+        create = ["job", "create", "job", "--switch", "tor", "--workers", "1"]
+        add = ["switch", "add", "tor", switch.address, "--ports", "1"]
+        assert run("innet", *add, "--controller", address).returncode == 0
+        token = run("innet", *create, "--controller", address).stdout.strip().partition("TOKEN=")[2]
+        [link] = free_cables(switch)
+        with join(address, "job", 0, link, token=token, timeouts=TIMEOUTS) as agent:
+            assert agent.all_reduce(np.ones(100, np.float32)).tolist() == [1.0] * 100
+            process.send_signal(number)
+            assert process.wait(WITHIN) == 128 + number
+            assert "Traceback" not in process.stderr.read()
+            with pytest.raises(ProcessLookupError):
+                os.killpg(process.pid, 0)
+            assert agent.all_reduce(np.ones(100, np.float32)).tolist() == [1.0] * 100

@@ -1,0 +1,204 @@
+"""Process groups of the backend `innet`: their jobs, what they leave behind, and what goes wrong."""
+
+import contextlib
+import gc
+import os
+import threading
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from processes import Group, process_group
+from racks import Rack, rack
+
+import innet.torch
+from innet.errors import UsageError, WorkersMissing
+from innet.local.ports import free_tcp_port
+from innet.rpc import innet_pb2 as pb
+
+SIZE = 2
+CABLES = 3
+ReduceOp = dist.ReduceOp
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+
+
+@pytest.fixture(scope="module")
+def tor() -> Iterator[Rack]:
+    with rack(SIZE * CABLES) as running:
+        yield running
+
+
+def environments(tor: Rack, **more: str) -> list[dict[str, str]]:
+    links = ["+".join(tor.links[rank::SIZE]) for rank in range(SIZE)]
+    common = {"INNET_CONTROLLER": tor.controller, "INNET_LINK": ",".join(links), **more}
+    return [{**common, "LOCAL_RANK": str(rank)} for rank in range(SIZE)]
+
+
+@pytest.fixture(scope="module")
+def group(tor: Rack) -> Iterator[Group]:
+    own = environments(tor, INNET_METRICS="127.0.0.1:0")
+    with process_group(SIZE, prepare, "innet", own) as running:
+        running.run(initialized)
+        yield running
+
+
+def prepare() -> None:
+    pass
+
+
+def initialized(rank: int) -> bool:
+    return dist.is_initialized()
+
+
+def jobs(tor: Rack) -> list[pb.Job]:
+    return list(tor.stub.ListJobs(pb.ListJobsRequest()).jobs)
+
+
+def ways(before: Any) -> dict[str, int]:
+    """Return the number of collectives since then, by carrier."""
+    after = innet.torch.carried()
+    return {
+        "/".join(way): n - before.get(way, 0) for way, n in after.items() if n != before.get(way)
+    }
+
+
+# -- groups ------------------------------------------------------------------------------------
+
+
+def several(rank: int, count: int) -> tuple[dict[str, int], list[float]]:
+    """Form several groups at once, and use them alternately."""
+    before = innet.torch.carried()
+    groups = [dist.new_group() for _ in range(count)]
+    tensors = [torch.full((70,), number + rank + 0.0) for number in range(count)]
+    for _ in range(2):
+        works = [
+            dist.all_reduce(tensor, group=group, async_op=True)
+            for group, tensor in zip(groups, tensors, strict=True)
+        ]
+        for work in works:
+            work.wait()
+    for group in groups:
+        dist.destroy_process_group(group)
+    alone = dist.new_group([rank], use_local_synchronization=True)
+    dist.all_reduce(tensors[0], group=alone)
+    return ways(before), [tensor[0].item() for tensor in tensors]
+
+
+def test_several_groups_at_once_have_jobs_of_their_own_while_there_are_cables(
+    group: Group, tor: Rack
+):
+    assert len(jobs(tor)) == 1
+    for carried, sums in group.run(several, CABLES):
+        assert carried == {
+            "allreduce/switch/": 2 * (CABLES - 1),
+            "allreduce/gloo/refused": 2,
+            "allreduce/gloo/one_worker": 1,
+        }
+        assert sums == [4.0 * number + 2 for number in range(CABLES)]
+    assert len(jobs(tor)) == 1
+
+
+def possessions() -> tuple[int, int, int]:
+    """Return the numbers of Python threads, of the kernel's tasks, and of open files."""
+    gc.collect()
+    own = Path("/proc/self")
+    tasks, files = (len(list((own / each).iterdir())) for each in ("task", "fd"))
+    return threading.active_count(), tasks, files
+
+
+def again_and_again(rank: int, times: int) -> tuple[Any, Any]:
+    for number in range(times):
+        group = dist.new_group()
+        tensor = torch.ones(3)
+        dist.all_reduce(tensor, group=group)
+        assert tensor.tolist() == [SIZE] * 3
+        dist.destroy_process_group(group)
+        del group
+        if number == 1:
+            before = possessions()
+    return before, possessions()
+
+
+@pytest.mark.timeout(400)
+def test_a_group_leaves_nothing_behind(group: Group, tor: Rack):
+    free, times = tor.free_slots, int(os.environ.get("INNET_TEST_GROUPS", "8"))
+    for before, after in group.run(again_and_again, times, within=60 + 2 * times):
+        assert after == before
+    assert (tor.free_slots, len(jobs(tor))) == (free, 1)
+
+
+def idle(rank: int, seconds: float) -> float:
+    before = time.process_time()
+    time.sleep(seconds)  # during this nothing should happen
+    return (time.process_time() - before) / seconds
+
+
+def test_an_idle_worker_costs_next_to_nothing(group: Group):
+    # Earlier work may still be cleaned up in the first seconds. A busy wait never ends.
+    assert any(max(group.run(idle, 3.0)) < 0.01 for _ in range(4))
+
+
+def slotless(rank: int) -> tuple[list[float], str]:
+    group = dist.new_group()
+    tensor = torch.full((100,), rank + 1.0)
+    dist.all_reduce(tensor, group=group)
+    fallbacks = group._membership.agent.fallbacks
+    dist.destroy_process_group(group)
+    return tensor[:2].tolist(), str(dict(fallbacks))
+
+
+def test_a_group_for_which_there_are_no_slots_sums_over_the_fallback(group: Group, tor: Rack):
+    with contextlib.ExitStack() as stack:
+        while free := tor.free_slots:
+            stack.enter_context(tor.job(1, slots=1 << free.bit_length() - 1))
+        assert group.run(slotless) == [([3.0, 3.0], "{'no_slots': 2}")] * SIZE
+
+
+# -- what goes wrong ---------------------------------------------------------------------------
+
+
+def initialize(rank: int, port: int, changed: dict[str, str]) -> None:
+    import innet.torch
+
+    assert innet.torch
+    os.environ.update(changed)
+    where = f"tcp://127.0.0.1:{port}"
+    timeout = timedelta(seconds=30)
+    dist.init_process_group("innet", where, timeout, rank=rank, world_size=SIZE)
+
+
+def failing(rank: int) -> list[float]:
+    if rank == 1:
+        os._exit(9)
+    tensor = torch.ones(1000)
+    dist.all_reduce(tensor)
+    return tensor.tolist()
+
+
+def test_what_the_environment_has_wrong_and_a_worker_that_dies_are_named_to_all(tor: Rack):
+    with tor.cables(SIZE) as links:
+        common = {"INNET_CONTROLLER": tor.controller, "INNET_LINK": ",".join(links)}
+        own = [{**common, "LOCAL_RANK": str(rank)} for rank in range(SIZE)]
+        del own[1]["INNET_CONTROLLER"]
+        with process_group(SIZE, prepare, "", own) as group:
+            group.start(initialize, free_tcp_port(), {})
+            for problem in group.results():
+                assert isinstance(problem, UsageError)
+                assert "set INNET_CONTROLLER=HOST:PORT" in str(problem)
+                assert "rank 1" in str(problem)
+            common["INNET_QUANTIZER"] = "int8+feedback"
+            group.start(initialize, free_tcp_port(), common)
+            for problem in group.results():
+                assert isinstance(problem, UsageError)
+                assert "choose a quantizer without feedback, or register the hook" in str(problem)
+            common["INNET_QUANTIZER"] = "int8"
+            group.run(initialize, free_tcp_port(), common)
+            group.start(failing)
+            [problem] = group.results([0])
+            assert isinstance(problem, WorkersMissing)
+            assert "worker 1: " in str(problem)
