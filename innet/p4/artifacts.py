@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 
@@ -30,8 +31,9 @@ class Artifact:
         return self.json
 
 
+@cache
 def artifact(lanes: int) -> Artifact:
-    """Return the program for this many lanes per packet.
+    """Return the program for this many lanes per packet. Callers share it.
 
     Raises UsageError if there is none, or IncompleteInstallation if its files are missing.
     """

@@ -3,6 +3,7 @@
 import contextlib
 import re
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from typing import Any
 
 import grpc
@@ -98,7 +99,7 @@ def test_the_fields_that_name_the_primary_have_their_types(switch, content):
 
 
 def with_tables(count: int, name: str = "other{}") -> Program:
-    made = program("router")
+    made = deepcopy(ROUTER)
     for number in range(count):
         made.p4info.tables.add(
             preamble={"id": 0x02000000 + number + 1, "name": name.format(number)}
@@ -123,7 +124,7 @@ def test_a_p4info_of_too_many_bytes_is_refused(controller):
 
 @pytest.mark.parametrize("bits", [-1, 1 << 30, 33])
 def test_a_p4info_with_other_widths_than_the_program_is_refused(bits):
-    made = program("router")
+    made = deepcopy(ROUTER)
     next(each for each in made.p4info.actions if each.params).params[0].bitwidth = bits
     with pytest.raises(UnsupportedProgram):
         Schema(made.p4info, bmv2json.load(made.json))
@@ -162,14 +163,14 @@ MISFITS: dict[str, Callable[[Program], object]] = {
 
 @pytest.mark.parametrize(("words", "change"), MISFITS.items())
 def test_a_p4info_that_does_not_fit_its_program_is_refused_by_what_differs(words, change):
-    made = program("router")
+    made = deepcopy(ROUTER)
     change(made)
     with pytest.raises(UnsupportedProgram, match=re.escape(words)):
         Schema(made.p4info, bmv2json.load(made.json))
 
 
 def test_a_p4info_that_has_a_table_twice_is_refused():
-    made = program("router")
+    made = deepcopy(ROUTER)
     made.p4info.tables.add().CopyFrom(made.p4info.tables[0])
     with pytest.raises(UnsupportedProgram, match="tables with the same name"):
         Schema(made.p4info, bmv2json.load(made.json))
@@ -187,7 +188,7 @@ def test_a_program_that_is_nested_too_deeply_is_refused(switch, controller, open
 
 
 def test_a_table_that_p4c_has_removed_may_be_in_the_p4info_and_cannot_be_written(controller):
-    made = program("router")
+    made = deepcopy(ROUTER)
     dead = made.p4info.tables.add()
     dead.CopyFrom(next(each for each in made.p4info.tables if each.preamble.alias == "routes"))
     dead.preamble.id, dead.preamble.name, dead.preamble.alias = 0x0200BEEF, "I.dead", "dead"
