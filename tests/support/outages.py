@@ -180,7 +180,7 @@ class Cluster:
 
 _ADMIN = """
 from google.protobuf.json_format import MessageToDict
-from innet.controller import innet_pb2 as pb
+from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import connect
 _, stub = connect("{controller}")
 stub.AddSwitch(pb.AddSwitchRequest(name="tor", grpc_address="{switch}", ports=range(1, {ports} + 1)))

@@ -116,7 +116,10 @@ def test_constant_entries_are_read_and_only_their_counters_written(primary):
     primary.configure(PROGRAM)
     entry.table_entry.is_const = True
     [(code, message)] = update_errors(primary.modify, entry)
-    assert (code, "is constant" in message) == (code_pb2.INVALID_ARGUMENT, True)
+    assert (code, "only the program can make an entry constant" in message) == (
+        code_pb2.INVALID_ARGUMENT,
+        True,
+    )
     first.table_entry.is_const = False
     for call in (primary.insert, primary.modify, primary.delete):
         assert update_errors(call, first)[0][0] == code_pb2.PERMISSION_DENIED

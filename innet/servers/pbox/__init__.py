@@ -4,7 +4,7 @@ It follows PHub and PBox (Luo et al., "Parameter Box", 2018). A server can run i
 own (``innet pbox serve``) or beside a worker, in the worker's process. Several servers can share a
 job's parameters::
 
-    from innet import pbox
+    from innet.servers import pbox
 
     with pbox.Server(cores=2) as server:
         client = pbox.connect(

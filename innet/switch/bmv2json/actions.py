@@ -73,7 +73,9 @@ class Actions:
     def parser_step(self, node: Node) -> ir.Primitive:
         """Return a primitive of a parser state. Raises UnsupportedProgram."""
         if (op := node.text("op")) in _ONLY_IN_ACTIONS:
-            raise UnsupportedProgram(f"{source(node)}: {op} in a parser state is not supported")
+            raise UnsupportedProgram(
+                f"{source(node).prefix}{op} in a parser state is not supported"
+            )
         return _Steps(self._packet, self._named, 0, 0).read(node)
 
 
@@ -104,7 +106,7 @@ class _Steps:
         try:
             return ir.Primitive(node.text("op"), self._arguments(node, place), place)
         except UnsupportedProgram as problem:
-            raise UnsupportedProgram(f"{place}: {problem}") from None
+            raise UnsupportedProgram(f"{place.prefix}{problem}") from None
 
     def _arguments(self, node: Node, place: ir.Source) -> tuple[Argument, ...]:
         op = node.text("op")

@@ -64,7 +64,7 @@ class Parser:
         try:
             return self._read(node, place)
         except UnsupportedProgram as problem:
-            raise UnsupportedProgram(f"{place}: {problem}") from None
+            raise UnsupportedProgram(f"{place.prefix}{problem}") from None
 
     def _read(self, node: Node, place: ir.Source) -> ir.Primitive:
         match op := node.text("op"):
@@ -88,7 +88,8 @@ class Parser:
         raise UnsupportedProgram(f"parser operation {op!r} is not supported")
 
     def _extracted(self, target: Node) -> ir.Name:
-        match kind := target.get("type"), target.get("value"):
+        kind = target.text("type")
+        match kind, target.get("value"):
             case "regular", name:
                 header = self._packet.header(target, name)
                 if self._packet.headers[header].metadata:

@@ -108,7 +108,7 @@ class Steps:
         try:
             self._primitives[step.op](*step.args)
         except UnsupportedProgram as problem:
-            raise UnsupportedProgram(f"{step.source}: {problem}") from None
+            raise UnsupportedProgram(f"{step.source.prefix}{problem}") from None
 
     def _loop(self, loop: Loop, targets: set[int]) -> None:
         scope = self._scope

@@ -14,6 +14,11 @@ class Source:
     line: int = 0
     fragment: str = ""
 
+    @property
+    def prefix(self) -> str:
+        """Return the beginning of a message about this place."""
+        return f"{self}: " if self.file else ""
+
     def __str__(self) -> str:
         return f"{self.file}:{self.line}: {self.fragment}" if self.file else "(no source)"
 
