@@ -8,13 +8,16 @@ PROCESSES ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Tests start hundreds of Python processes: all of them read what one has compiled.
+export PYTHONDONTWRITEBYTECODE =
 C_SOURCES = $(shell find innet -name '*.[ch]')
 
-.PHONY: help demo test soak lint format docs proto artifacts system clean
+.PHONY: help demo test test-fast soak lint format docs proto artifacts system clean
 
 help:
 	@echo 'make demo       set up, then train a rack through a P4 switch; no root needed'
 	@echo 'make test       set up, then lint, type-check and test everything'
+	@echo 'make test-fast  lint without mypy, and the tests that start no process; under a minute, no root needed'
 	@echo 'make soak       hours of it: 1e8 elements over links with faults, twenty kills, a million packets'
 	@echo 'make lint       ruff, mypy, import-linter and clang-format only'
 	@echo 'make format     let ruff and clang-format format the sources'
@@ -29,16 +32,23 @@ demo: $(VENV)/.demo
 test: $(VENV)/.dev system lint
 	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist worksteal
 
+test-fast: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal @tests/fast.txt
+
 soak: $(VENV)/.dev
 	INNET_SOAK_ELEMENTS=100000000 INNET_FUZZ_PACKETS=1000000 INNET_FUZZ_MESSAGES=1000000 \
 		INNET_FUZZ_STATES=2000000 INNET_FUZZ_TOPOLOGIES=200000 INNET_FUZZ_PROGRAMS=all \
-		INNET_FUZZ_NAMES=20 INNET_FUZZ_SIZES=20000 \
+		INNET_FUZZ_NAMES=20 INNET_FUZZ_SIZES=20000 INNET_WALKS=20 \
 		INNET_KILLS=20 INNET_KILL_WITHIN=1 INNET_PAUSE=60 \
 		$(BIN)/python -m pytest --capture=no --verbose tests/system/test_never_a_wrong_sum.py \
 		tests/system/test_overwriting_while_parts_die.py tests/system/test_kill.py tests/system/test_pauses.py \
 		tests/system/test_fuzz_agent.py tests/controller/test_fuzz_controller.py tests/controller/test_fuzz_state.py \
 		tests/emulation/test_fuzz_topology.py tests/switch/test_switch_fuzz.py tests/switch/test_switch_names.py \
-		tests/switch/test_switch_sizes.py
+		tests/switch/test_switch_sizes.py tests/controller/test_restart.py \
+		tests/p4/test_slot_conformance.py tests/p4/test_tree_conformance.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

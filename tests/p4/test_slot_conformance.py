@@ -1,5 +1,9 @@
-"""The P4 program follows its model: random walks through both, side by side."""
+"""The P4 program follows its model: random walks through both, side by side.
 
+``INNET_WALKS=20`` is the long mode.
+"""
+
+import os
 import random
 from itertools import count
 
@@ -20,7 +24,7 @@ SAID = {
     23: {Kind.RESULT, Kind.STALE},
 }
 
-WALKS, LONGEST = 20, 250
+WALKS, LONGEST = int(os.environ.get("INNET_WALKS", "8")), 250
 
 
 @pytest.fixture(scope="module")
