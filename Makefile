@@ -41,7 +41,7 @@ test-fast: $(VENV)/.dev
 soak: $(VENV)/.dev
 	INNET_SOAK_ELEMENTS=100000000 INNET_FUZZ_PACKETS=1000000 INNET_FUZZ_MESSAGES=1000000 \
 		INNET_FUZZ_STATES=2000000 INNET_FUZZ_TOPOLOGIES=200000 INNET_FUZZ_PROGRAMS=all \
-		INNET_FUZZ_NAMES=20 INNET_FUZZ_SIZES=20000 INNET_WALKS=20 \
+		INNET_FUZZ_NAMES=20 INNET_FUZZ_SIZES=20000 INNET_WALKS=200 \
 		INNET_KILLS=20 INNET_KILL_WITHIN=1 INNET_PAUSE=60 \
 		$(BIN)/python -m pytest --capture=no --verbose tests/system/test_never_a_wrong_sum.py \
 		tests/system/test_overwriting_while_parts_die.py tests/system/test_kill.py tests/system/test_pauses.py \

@@ -23,7 +23,7 @@ from working_job import assert_sums, eventually, reachable, renew
 from innet.errors import ControllerUnreachable, InnetError, NotFound
 from innet.rpc import innet_pb2 as pb
 
-KILLS = int(os.environ.get("INNET_KILLS", "4"))
+KILLS = int(os.environ.get("INNET_KILLS", "10"))
 LEASE = "5"
 
 

@@ -1,6 +1,6 @@
 """The P4 program follows its model: random walks through both, side by side.
 
-``INNET_WALKS=20`` is the long mode.
+``INNET_WALKS=200`` is the long mode.
 """
 
 import os
@@ -24,7 +24,7 @@ SAID = {
     23: {Kind.RESULT, Kind.STALE},
 }
 
-WALKS, LONGEST = int(os.environ.get("INNET_WALKS", "8")), 250
+WALKS, LONGEST = int(os.environ.get("INNET_WALKS", "20")), 250
 
 
 @pytest.fixture(scope="module")

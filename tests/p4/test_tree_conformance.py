@@ -1,6 +1,6 @@
 """The P4 program follows its model below a parent and above other switches.
 
-``INNET_WALKS=20`` is the long mode.
+``INNET_WALKS=200`` is the long mode.
 """
 
 import os
@@ -48,7 +48,7 @@ FURTHER = 0b10000
 HERE = Address("02:00:00:01:00:07", "10.255.252.7")
 """The address under which the parent knows this switch."""
 
-WALKS, LONGEST = int(os.environ.get("INNET_WALKS", "3")), 250
+WALKS, LONGEST = int(os.environ.get("INNET_WALKS", "8")), 250
 
 
 SWITCHES = {
