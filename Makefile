@@ -3,8 +3,8 @@
 # Needed beforehand: Python 3.11 with venv, make, and a C compiler (gcc or clang).
 
 PYTHON ?= python3
-# Tests wait more than they compute: two processes for each core.
-PROCESSES ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')
+# The number of processes that run tests side by side; 0 runs them one after the other.
+PROCESSES ?= 0
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check

@@ -2,7 +2,6 @@
 
 import hashlib
 from dataclasses import dataclass
-from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 
@@ -31,9 +30,8 @@ class Artifact:
         return self.json
 
 
-@cache
 def artifact(lanes: int) -> Artifact:
-    """Return the program for this many lanes per packet. Callers share it.
+    """Return the program for this many lanes per packet.
 
     Raises UsageError if there is none, or IncompleteInstallation if its files are missing.
     """

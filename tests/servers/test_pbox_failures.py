@@ -92,7 +92,9 @@ def test_a_worker_that_dies_ends_the_job(server):
 
 
 def _push_for_ever(address):
-    with pbox.connect(address, job="test", rank=1, workers=2, keys=[20_000]) as client:
+    with pbox.connect(
+        address, job="test", rank=1, workers=2, keys=[20_000], timeout=WITHIN
+    ) as client:
         while True:
             client.push_pull(ones())
 

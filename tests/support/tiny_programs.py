@@ -8,7 +8,6 @@ import hashlib
 import json
 import subprocess
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from google.protobuf import text_format
@@ -29,9 +28,8 @@ class Program:
     p4info: p4info_pb2.P4Info
 
 
-@cache
 def program(name: str, folder: Path = FOLDER) -> Program:
-    """Return a compiled program of `folder`. Callers share it."""
+    """Return a compiled program of `folder`."""
     text = (folder / f"{name}.p4info.txtpb").read_text()
     info = text_format.Parse(text, p4info_pb2.P4Info())
     return Program((folder / f"{name}.json").read_bytes(), info)
