@@ -19,7 +19,7 @@ def marked(variable: str) -> list[str]:
     return found
 
 
-def until(condition: Callable[[], bool]) -> None:
+def until(condition: Callable[[], object]) -> None:
     """Return when the condition holds; fail if it takes too long."""
     deadline = time.monotonic() + WITHIN
     while not condition():

@@ -97,12 +97,11 @@ def test_what_the_page_shows_of_a_training_can_be_seen(folder: Path):
     change_two_lines()
     with shell(COMMANDS["this machine: rack"]) as rack:
         rack.type(COMMANDS["the rack: train"])
-        until(lambda: "loss" in Path("train.log").read_text())
-        assert re.search(
-            r"demo │ tor +│ switch │ \d+ +│ 2 of 2", rack.type(COMMANDS["the rack: top"])
-        )
-        assert re.search(r"completed │ \d{3,}", rack.type(COMMANDS["the rack: show"]))
-        assert "no problem found\nexit code 0" in rack.type(COMMANDS["the rack: doctor"])
+        until(lambda: Path("train.log").exists() and "loss" in Path("train.log").read_text())
+        shown = r"demo │ tor +│ switch │ \d+ +│ 2 of 2"
+        until(lambda: re.search(shown, rack.type(COMMANDS["the rack: top"])))
+        until(lambda: re.search(r"completed │ \d{3,}", rack.type(COMMANDS["the rack: show"])))
+        until(lambda: "no problem found\nexit code 0" in rack.type(COMMANDS["the rack: doctor"]))
         rack.type(COMMANDS["the rack: stop"])
         until(lambda: "problem worker 1 has sent no" in rack.type(COMMANDS["the rack: doctor"]))
         rack.type(COMMANDS["the rack: continue"])
