@@ -15,13 +15,13 @@ from typing import Any, Protocol
 
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from p4.v1 import p4runtime_pb2 as p4rt
 from p4runtime_client import Controller
 from random_values import DROP_PORT, PORTS
 from tiny_programs import Program
 from waiting import WITHIN
 
 from innet.machine.sockets import enlarge_buffers
+from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.switch.constants import PortKind
 from innet.switch.p4runtime.device import Device
 from innet.switch.p4runtime.service import P4RuntimeService, serve

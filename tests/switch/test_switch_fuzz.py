@@ -24,7 +24,6 @@ from aggregation_rack import (
     station,
 )
 from contributions import WORKERS, rack_scenario
-from p4.v1 import p4runtime_pb2 as p4rt
 from p4runtime_client import Controller, group, uint128
 from sanitizers import run_sanitized
 from scapy.layers.l2 import Ether
@@ -35,6 +34,7 @@ from tiny_programs import program
 from waiting import WITHIN
 
 from innet.machine.sockets import enlarge_buffers
+from innet.p4runtime import p4runtime_pb2 as p4rt
 
 PACKETS = int(os.environ.get("INNET_FUZZ_PACKETS", "30000"))
 MESSAGES = int(os.environ.get("INNET_FUZZ_MESSAGES", "2400"))
