@@ -7,7 +7,7 @@ PYTHON ?= python3
 PROCESSES ?= 0
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 # Tests start hundreds of Python processes: all of them read what one has compiled.
 export PYTHONDONTWRITEBYTECODE =
 C_SOURCES = $(shell find innet -name '*.[ch]')
@@ -80,28 +80,33 @@ system:
 		fi; \
 	fi
 
-# The generated code has to import with protobuf 3.20, which p4runtime-shell pins; this generator's
-# does, but wants a newer protobuf for itself, so it lives in an environment of its own.
+# The generated code has to import with protobuf 3.20 and all that came later. That of an old generator
+# does. The generator itself needs an old protobuf, so it has an environment of its own.
+PROTOC = .venv-proto/bin/python -m grpc_tools.protoc
+P4RUNTIME = innet/p4runtime
+
 proto: .venv-proto/.done
-	.venv-proto/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. \
-		innet/rpc/innet.proto
-	.venv-proto/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \
-		innet/controller/targets/pipeline.proto
+	$(PROTOC) -I. --python_out=. --pyi_out=. --grpc_python_out=. innet/rpc/innet.proto
+	$(PROTOC) -I. --python_out=. --pyi_out=. innet/controller/targets/pipeline.proto
+	$(PROTOC) -I$(P4RUNTIME)/protos --include_imports --descriptor_set_out=$(P4RUNTIME)/p4runtime.binpb \
+		p4/v1/p4runtime.proto google/rpc/code.proto
+	$(PROTOC) -I$(P4RUNTIME)=$(P4RUNTIME)/protos/p4/v1 -I$(P4RUNTIME)/protos --grpc_python_out=. \
+		$(P4RUNTIME)/protos/p4/v1/p4runtime.proto
 
 artifacts: $(VENV)/.demo
 	$(BIN)/innet p4 compile
 
-$(VENV)/.demo: pyproject.toml
+$(VENV)/.demo: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --editable '.[demo]'
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml
+$(VENV)/.dev: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --editable '.[dev]'
 	@touch $@ $(VENV)/.demo $(VENV)/.docs
 
-$(VENV)/.docs: pyproject.toml
+$(VENV)/.docs: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --editable '.[docs]'
 	@touch $@

@@ -22,7 +22,7 @@ def members(proto: str) -> dict[str, Any]:
 
 def _load() -> dict[str, dict[str, Any]]:
     """Return the members of every file. The files are in the order of their imports."""
-    pool = DescriptorPool()
+    pool: Any = DescriptorPool()
     files = FileDescriptorSet.FromString(read(__package__, "p4runtime.binpb")).file
     for file in files:
         pool.AddSerializedFile(file.SerializeToString())
@@ -40,12 +40,11 @@ def _define(file: Any) -> dict[str, Any]:
     return defined
 
 
-def _message(descriptor: Any, module: str) -> type[Message]:
+def _message(descriptor: Any, module: str) -> Any:
     """Return a message's class, made as protobuf's `builder` makes it for generated code."""
     nested = {each.name: _message(each, module) for each in descriptor.nested_types}
     members = {**nested, "DESCRIPTOR": descriptor, "__module__": module}
-    made: type[Message] = GeneratedProtocolMessageType(descriptor.name, (Message,), members)
-    return made
+    return GeneratedProtocolMessageType(descriptor.name, (Message,), members)
 
 
 _MEMBERS = _load()

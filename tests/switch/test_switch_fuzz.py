@@ -8,7 +8,7 @@ import json
 import os
 import random
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableSequence
 from itertools import count
 from typing import Any
 
@@ -221,10 +221,10 @@ class Pest:
 def _ids(info: Any) -> Iterator[int]:
     for field, value in info.ListFields():
         if field.message_type:
-            for each in value if field.label == field.LABEL_REPEATED else [value]:
+            for each in value if isinstance(value, MutableSequence) else [value]:
                 yield from _ids(each)
         elif field.name in ("id", "table_ids", "direct_resource_ids", "size"):
-            yield from value if field.label == field.LABEL_REPEATED else [value]
+            yield from value if isinstance(value, MutableSequence) else [value]
 
 
 def _places(node: Any) -> Iterator[tuple[Any, Any]]:
