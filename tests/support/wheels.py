@@ -8,7 +8,8 @@ import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from paths import ROOT
+import pytest
+from paths import ROOT, SUPPORT
 
 NOT_SOURCE = shutil.ignore_patterns("__pycache__", "*.so", "*.orig")
 _WITHIN = 800.0
@@ -39,23 +40,42 @@ def build(folder: Path) -> Built:
 
 
 def fresh_environment(place: Path, python: str = sys.executable) -> Path:
-    """Make an environment without packages, and return its Python."""
-    succeed([python, "-m", "venv", "--without-pip", str(place)])
+    """Make an environment with pip only, and return its Python."""
+    succeed([python, "-m", "venv", str(place)])
     return place / "bin" / "python"
 
 
 def pip(python: Path, *arguments: str) -> str:
-    """Run the tests' pip for an environment, and return its output."""
-    return succeed(pip_command(python, *arguments))
+    """Run an environment's pip, and return its output."""
+    return succeed([str(python), "-m", "pip", "--disable-pip-version-check", *arguments])
 
 
-def pip_command(python: Path, *arguments: str) -> list[str]:
-    """Return a command of the tests' pip for an environment."""
-    options = ["--python", str(python), "--disable-pip-version-check"]
-    return [sys.executable, "-m", "pip", *options, *arguments]
+def install_or_skip(python: Path, *wanted: str) -> None:
+    """Install packages that are not innet's own choice. Skip the test if the registry lacks them."""
+    command = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--no-compile"]
+    done = _run([*command, *wanted])
+    if done.returncode:
+        pytest.skip(f"the registry does not serve {', '.join(wanted)}: {done.stderr[-500:]}")
 
 
-def plain_environment() -> dict[str, str]:
+@dataclass(frozen=True)
+class Said:
+    """The output of a command, and what it wrote to standard error."""
+
+    lines: list[str]
+    errors: str
+
+
+def sum_in_a_rack(commands: Path, folder: Path) -> Said:
+    """Run two_workers.py in a rack, with innet's commands from a folder."""
+    rack = [str(commands / "innet"), "rack", "--workers", "2", "--lanes", "64", "--"]
+    workers = [str(commands / "python"), "-P", str(SUPPORT / "two_workers.py"), str(folder)]
+    done = _run([*rack, *workers], folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return Said(done.stdout.splitlines(), done.stderr)
+
+
+def _plain_environment() -> dict[str, str]:
     """Return this process's environment variables without innet's and Python's."""
     return {
         name: value
@@ -66,12 +86,16 @@ def plain_environment() -> dict[str, str]:
 
 def succeed(command: list[str], folder: Path | None = None) -> str:
     """Run a command to its end, and return what it prints."""
-    done = subprocess.run(
-        command, cwd=folder, env=plain_environment(), capture_output=True, text=True,
-        timeout=_WITHIN, check=False,
-    )  # fmt: skip
+    done = _run(command, folder)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def _run(command: list[str], folder: Path | None = None) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        command, cwd=folder, env=_plain_environment(), capture_output=True, text=True,
+        timeout=_WITHIN, check=False,
+    )  # fmt: skip
 
 
 def _build(kind: str, source: Path, target: Path) -> Path:

@@ -5,7 +5,6 @@ download of PyTorch takes gigabytes. Everything else is the registry's newest.
 """
 
 import json
-import subprocess
 import sysconfig
 from importlib.metadata import distribution, metadata, requires
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from paths import ROOT
-from wheels import Built, fresh_environment, pip, pip_command, plain_environment, succeed
+from wheels import Built, fresh_environment, install_or_skip, pip, succeed
 
 _SHARED = ("matplotlib", "scikit-learn", "torch")
 _OTHERS = ("accelerate", "lightning", "tensorboard", "transformers")
@@ -36,12 +35,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [target] = made.parent.parent.glob("lib/python*/site-packages")
     for name in sorted(closure(*_SHARED)):
         share(name, target)
-    done = subprocess.run(
-        pip_command(made, "install", "--no-compile", *_OTHERS),
-        env=plain_environment(), capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if done.returncode:
-        pytest.skip(f"the registry does not serve the other packages: {done.stderr[-500:]}")
+    install_or_skip(made, *_OTHERS)
     return made
 
 

@@ -10,32 +10,7 @@ from pathlib import Path
 
 import pytest
 from paths import ROOT
-from wheels import NOT_SOURCE, Built, fresh_environment, pip, plain_environment, succeed
-
-_SUMS = """
-import os, subprocess, sys
-import numpy as np
-import innet
-from innet.host import fastpath
-
-WITHOUT_COMPILER = "1"
-if rank := os.environ.get("RANK"):
-    assert (fastpath.compiled() is None) == (rank == WITHOUT_COMPILER), "the fast path of " + rank
-    with innet.join() as agent:
-        mean = agent.all_reduce(np.full(1000, 2 * int(rank) + 1, np.float32))
-        print(innet.__file__, mean.min(), mean.max())
-else:
-    ranks = {"0": {}, WITHOUT_COMPILER: {"PATH": "", "CC": ""}}
-    workers = [
-        subprocess.Popen(
-            [sys.executable, __file__],
-            env={**os.environ, **more, "RANK": rank, "LOCAL_RANK": rank,
-                 "INNET_CACHE_DIR": os.path.join(sys.argv[1], rank)},
-        )
-        for rank, more in ranks.items()
-    ]
-    sys.exit(max(worker.wait(250) for worker in workers))
-"""
+from wheels import NOT_SOURCE, Built, fresh_environment, pip, succeed, sum_in_a_rack
 
 
 @pytest.fixture(scope="module")
@@ -68,22 +43,13 @@ def test_sdist_and_wheel_have_every_file_of_the_source_tree(built: Built):
 def test_an_installed_wheel_sums_through_a_switch_with_and_without_a_compiler(
     installed: Path, tmp_path: Path
 ):
-    script = tmp_path / "sums.py"
-    script.write_text(_SUMS)
-    done = subprocess.run(
-        [
-            str(installed / "innet"), "rack", "--workers", "2", "--lanes", "64", "--",
-            str(installed / "python"), str(script), str(tmp_path),
-        ],
-        cwd=tmp_path, env=plain_environment(), capture_output=True, text=True, timeout=250, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    [first, second] = done.stdout.splitlines()
-    assert first == second
-    assert first.endswith(" 2.0 2.0")
-    assert done.stderr.count("numpy makes the packets") == 1
-    assert "no C compiler found: install gcc or clang" in done.stderr
-    assert Path(first.split()[0]).is_relative_to(installed.parent)
+    said = sum_in_a_rack(installed, tmp_path)
+    assert said.lines[0] == said.lines[1]
+    _, innet, *extremes = said.lines[0].split()
+    assert extremes == ["2.0", "2.0"]
+    assert Path(innet).is_relative_to(installed.parent)
+    assert said.errors.count("numpy makes the packets") == 1
+    assert "no C compiler found: install gcc or clang" in said.errors
 
 
 def test_the_commands_are_installed(installed: Path, tmp_path: Path):
