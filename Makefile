@@ -12,12 +12,13 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 export PYTHONDONTWRITEBYTECODE =
 C_SOURCES = $(shell find innet -name '*.[ch]')
 
-.PHONY: help demo test test-fast soak lint format docs proto artifacts system clean
+.PHONY: help demo test test-fast matrix soak lint format docs proto artifacts system clean
 
 help:
 	@echo 'make demo       set up, then train a rack through a P4 switch; no root needed'
 	@echo 'make test       set up, then lint, type-check and test everything'
 	@echo 'make test-fast  lint without mypy, and the tests that start no process; under a minute, no root needed'
+	@echo 'make matrix     install innet with several versions of Python, protobuf and PyTorch, and sum'
 	@echo 'make soak       hours of it: 1e8 elements over links with faults, twenty kills, a million packets'
 	@echo 'make lint       ruff, mypy, import-linter and clang-format only'
 	@echo 'make format     let ruff and clang-format format the sources'
@@ -37,6 +38,14 @@ test-fast: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal @tests/fast.txt
+
+# A download of PyTorch takes gigabytes: name versions as in `make matrix TORCHES="2.1 2.15"`.
+PYTHONS ?= $(foreach minor,11 12 13 14,$(shell command -v python3.$(minor)))
+TORCHES ?=
+
+matrix: $(VENV)/.dev
+	INNET_PYTHONS="$(PYTHONS)" INNET_TORCHES="$(TORCHES)" \
+		$(BIN)/python -m pytest --verbose tests/system/test_versions.py
 
 soak: $(VENV)/.dev
 	INNET_SOAK_ELEMENTS=100000000 INNET_FUZZ_PACKETS=1000000 INNET_FUZZ_MESSAGES=1000000 \
