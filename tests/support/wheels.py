@@ -75,6 +75,18 @@ def sum_in_a_rack(commands: Path, folder: Path) -> Said:
     return Said(done.stdout.splitlines(), done.stderr)
 
 
+def skip_without(python: Path, module: str) -> None:
+    """Skip the test if a module of another package does not load on this Python."""
+    done = _run([str(python), "-c", f"import {module}"])
+    if done.returncode:
+        pytest.skip(f"{module} does not load: {done.stderr[-500:]}")
+
+
+def run_demo(commands: Path, folder: Path) -> str:
+    """Run the demo with innet's commands from a folder, and return its output."""
+    return succeed([str(commands / "innet"), "demo", "--epochs", "10", "--workers", "2"], folder)
+
+
 def _plain_environment() -> dict[str, str]:
     """Return this process's environment variables without innet's and Python's."""
     return {

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from paths import ROOT
-from wheels import Built, fresh_environment, install_or_skip, pip, succeed
+from wheels import Built, fresh_environment, install_or_skip, pip, run_demo, succeed
 
 _SHARED = ("matplotlib", "scikit-learn", "torch")
 _OTHERS = ("accelerate", "lightning", "tensorboard", "transformers")
@@ -68,9 +68,7 @@ def test_all_work_in_one_process(installed: Path, tmp_path: Path):
 
 
 def test_the_demo_runs(installed: Path, tmp_path: Path):
-    options = ["--epochs", "1", "--workers", "2", "--lanes", "64"]
-    said = succeed([str(installed / "innet"), "demo", *options], tmp_path)
-    assert "All 2 workers hold the same parameters" in said
+    assert "All 2 workers hold the same parameters" in run_demo(installed, tmp_path)
 
 
 def test_an_example_runs(installed: Path, tmp_path: Path):
