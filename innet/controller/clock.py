@@ -1,4 +1,4 @@
-"""The passing of time: it ends leases, and moves on what waits."""
+"""The clock of the controller: as time passes, leases end and waiting jobs go on."""
 
 import threading
 

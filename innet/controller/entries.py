@@ -97,7 +97,7 @@ def is_inward(names: Names, entity: p4rt.Entity) -> bool:
 
 
 def whole_inward(names: Names) -> list[p4rt.Entity]:
-    """Return entities that, when read, match all inward entries, or none for another program."""
+    """Return the entities that read all inward entries, or [] if the program has no such table."""
     return [names.whole("workers")] if names.knows("workers") else []
 
 

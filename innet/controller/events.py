@@ -1,4 +1,4 @@
-"""What a job tells its workers and hears from them, as plain values.
+"""The messages between a job and its workers, as plain values.
 
 :mod:`innet.controller.messages` turns them into the messages of innet.proto, which have the same
 names and fields.

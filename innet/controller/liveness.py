@@ -70,7 +70,10 @@ class Liveness:
         pulse.connected, pulse.missed = False, 0.0
 
     def healthy(self, nonce: int, now: float) -> bool:
-        """Return whether a worker's machine was there just now: the end of its stream is then its own."""
+        """Return whether a worker's machine was heard just now.
+
+        If it was, the worker itself has ended its stream, and not the network.
+        """
         pulse = self._pulses.get(nonce)
         return pulse is None or (_heard(pulse) and now - self._looked < _FRESH)
 

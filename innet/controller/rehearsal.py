@@ -22,7 +22,7 @@ _THREADS = 4
 
 @contextlib.contextmanager
 def rehearsal() -> Iterator[str]:
-    """Serve one to this process. Yield its address."""
+    """Serve an imitation of a switch to this process, and yield its address."""
     server = grpc.server(
         futures.ThreadPoolExecutor(_THREADS, thread_name_prefix="innet-rehearsal"),
         options=[("grpc.max_receive_message_length", _MOST_BYTES)],

@@ -130,7 +130,7 @@ class Roster:
         return next((each for each in self.workers.values() if each.nonce == nonce), None)
 
     def at(self, where: Attachment) -> Worker | None:
-        """Return the worker with this very attachment, which the switch could not tell apart."""
+        """Return the worker that has this attachment already, or None. They need different ones."""
         return next((each for each in self.admitted if each.where == where), None)
 
     def check_rank(self, rank: int) -> None:
@@ -181,7 +181,7 @@ class Roster:
         return [Notify(worker.nonce, event) for event in events]
 
     def remove(self, nonce: int, reason: str, now: float) -> Worker | None:
-        """Remove a worker, and return it if it was more than one that waits."""
+        """Remove a worker. Return it, or None if it only waited for the next generation."""
         self.waiting = [each for each in self.waiting if each.nonce != nonce]
         worker = self.find(nonce)
         if worker:

@@ -15,7 +15,7 @@ _log = structlog.get_logger("innet.controller")
 
 
 class WorkerEvents:
-    """The receiver of what workers say, and of the ends of their streams."""
+    """The receiver of messages from workers, and of the ends of their streams."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry

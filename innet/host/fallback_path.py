@@ -24,7 +24,7 @@ _log = logging.getLogger("innet")
 
 
 class FallbackPath:
-    """A worker's use of its fallback. `counts` are of the sums made there, by reason.
+    """A worker's use of its fallback. `counts` has the number of sums made there, by reason.
 
     Every call takes a function `meanwhile`, which raises to break off.
     """
