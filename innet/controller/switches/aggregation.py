@@ -301,7 +301,7 @@ class _Entities:
 
 
 def _cookie(program: Program) -> int:
-    """Return a number that tells this program from any other. It is never 0, as without a cookie."""
+    """Return a number that identifies the program. It is not 0, which stands for no cookie."""
     content = program.device_config + program.p4info.SerializeToString(deterministic=True)
     return int.from_bytes(hashlib.sha256(content).digest()[:8]) | 1
 
