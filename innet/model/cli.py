@@ -27,7 +27,7 @@ LinkName = Annotated[
     str,
     typer.Option(
         "--link",
-        help="Link rate in bits per second, as in 10G, or a link by name: fdr, qdr, ne020.",
+        help="Link rate in bits per second, as in 10G, or a link of EASGD's Table 2: fdr, qdr, ne020.",
     ),
 ]
 Latency = Annotated[

@@ -130,7 +130,7 @@ class Roster:
         return next((each for each in self.workers.values() if each.nonce == nonce), None)
 
     def at(self, where: Attachment) -> Worker | None:
-        """Return the worker that has this attachment already, or None. They need different ones."""
+        """Return the worker that already has this attachment, or None. Workers need different ones."""
         return next((each for each in self.admitted if each.where == where), None)
 
     def check_rank(self, rank: int) -> None:

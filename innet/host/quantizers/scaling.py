@@ -69,7 +69,7 @@ class Scaling:
 
 
 def largest(library: ctypes.CDLL, values: Floats) -> Floats:
-    """Return the largest magnitude of each row of (rows, lanes) float32, (rows,), or NaN."""
+    """Return the largest magnitude of each row of (rows, lanes) float32, (rows,); a NaN is largest."""
     found = np.empty(len(values), np.float32)
     values = np.ascontiguousarray(values)
     library.innet_largest(at(values, np.float32), *values.shape, at(found, np.float32))
