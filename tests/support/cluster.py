@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from forked import Script, scripts
+from forked import Script, ranks
 from mortal import Mortal
 from waiting import WITHIN
 
 from innet.local.ports import free_cables, free_tcp_port, port_options
 from innet.local.processes import command
-from innet.local.workers import rank_environment
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import connect, translated
 
@@ -78,7 +77,6 @@ class Worker:
     def kill(self) -> None:
         """Kill it as ``kill -9`` does."""
         self._process.kill()
-        self._process.wait()
         for reader in self._readers:
             reader.join()
 
@@ -125,12 +123,8 @@ class Cluster:
             "INNET_CONTROLLER": self.address, "INNET_JOB": name, "INNET_TOKEN": token,
             "INNET_LINK": " ".join(self.links), "INNET_TLS": "",
         }  # fmt: skip
-        port = free_tcp_port()
         arguments = [str(steps), *(["group"] if group else [])]
-        environments = [
-            {**environment, **rank_environment(rank, count, port)} for rank in range(count)
-        ]
-        with scripts(STEPS, arguments, environments) as running:
+        with ranks(STEPS, arguments, count, environment) as running:
             workers = [Worker(rank, script) for rank, script in enumerate(running)]
             try:
                 yield workers

@@ -10,9 +10,13 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO
 
-# The server imports once what all processes need, and forks them.
+from innet.local.ports import free_tcp_port
+from innet.local.workers import rank_environment
+
+# The server imports once what all processes need, and forks them. PyTorch's optimizers and
+# DistributedDataParallel import its compiler.
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["torch.distributed", "innet.torch"])
+CONTEXT.set_forkserver_preload(["torch._dynamo", "sklearn.datasets", "innet.torch"])
 
 
 class Script:
@@ -28,27 +32,37 @@ class Script:
         out.close()
         err.close()
 
-    def wait(self) -> int:
-        """Wait for its end, and return the exit code as `subprocess` does."""
+    def finish(self) -> tuple[str, str]:
+        """Return its output and its error output, when it has ended without a failure."""
+        said, errors = self.stdout.read(), self.stderr.read()
         self._process.join()
-        return self._process.exitcode
+        assert self._process.exitcode == 0, errors
+        return said, errors
 
     def kill(self) -> None:
-        """Kill it as ``kill -9`` does."""
+        """Kill it as ``kill -9`` does, and wait for its end."""
         self._process.kill()
+        self._process.join()
+
+    def close(self) -> None:
+        """Kill it if it still runs, and close its pipes."""
+        self.kill()
+        self.stdout.close()
+        self.stderr.close()
 
 
 @contextlib.contextmanager
-def scripts(
-    script: Path, arguments: Sequence[str], environments: Sequence[Mapping[str, str]]
+def ranks(
+    script: Path, arguments: Sequence[str], count: int, environment: Mapping[str, str] | None = None
 ) -> Iterator[list[Script]]:
-    """Run a script once in each environment, and yield the processes. They end with the block."""
+    """Run a script once for every rank, as torchrun would. The processes end with the block."""
+    port = free_tcp_port()
     with contextlib.ExitStack() as stack:
         running = []
-        for environment in environments:
-            running.append(Script(script, arguments, environment))
-            stack.callback(running[-1].wait)
-            stack.callback(running[-1].kill)
+        for rank in range(count):
+            own = {**(environment or {}), **rank_environment(rank, count, port)}
+            running.append(Script(script, arguments, own))
+            stack.callback(running[-1].close)
         yield running
 
 
@@ -66,10 +80,15 @@ def _run(
     out: Connection,
     err: Connection,
 ) -> None:
+    import torch
+
     os.environ.clear()
     os.environ.update(environment)
     for end, descriptor in ((out, 1), (err, 2)):
         with end:
             os.dup2(end.fileno(), descriptor)
+    # PyTorch has read the variable already, when the server imported it.
+    torch.set_num_threads(int(environment["OMP_NUM_THREADS"]))
+    sys.path.insert(0, str(script.parent))
     sys.argv = [str(script), *arguments]
     runpy.run_path(str(script), run_name="__main__")
