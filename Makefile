@@ -3,7 +3,8 @@
 # Needed beforehand: Python 3.11 with venv, make, and a C compiler (gcc or clang).
 
 PYTHON ?= python3
-# The number of processes that run tests side by side; 0 runs them one after the other.
+# The number of processes that run tests side by side; 0 runs them one after the other. A file's tests
+# stay in one process, since they share racks.
 PROCESSES ?= 0
 VENV := .venv
 BIN := $(VENV)/bin
@@ -30,7 +31,7 @@ demo: $(VENV)/.demo
 	$(BIN)/innet demo
 
 test: $(VENV)/.dev system lint
-	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist worksteal
+	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadfile
 
 test-fast: $(VENV)/.dev
 	$(BIN)/ruff check .
