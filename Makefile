@@ -70,7 +70,7 @@ docs: $(VENV)/.docs
 # are skipped, and pytest's summary says why.
 system:
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
-		for tool in ip:iproute2 ethtool:ethtool ping:iputils-ping mn:mininet; do \
+		for tool in ip:iproute2 ethtool:ethtool ping:iputils-ping mn:mininet tshark:tshark; do \
 			command -v "$${tool%%:*}" > /dev/null || missing="$$missing $${tool##*:}"; \
 		done; \
 		if [ -n "$$missing" ]; then \
