@@ -3,7 +3,8 @@
 # Needed beforehand: Python 3.11 with venv, make, and a C compiler (gcc or clang).
 
 PYTHON ?= python3
-# The number of processes that run tests side by side; 0 runs them one after the other.
+# The number of processes that run tests side by side; 0 runs them one after the other. A file's tests
+# stay in one process, since they share racks.
 PROCESSES ?= 0
 VENV := .venv
 BIN := $(VENV)/bin
@@ -31,7 +32,7 @@ demo: $(VENV)/.demo
 	$(BIN)/innet demo
 
 test: $(VENV)/.dev system lint
-	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist worksteal
+	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadfile
 
 test-fast: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -78,7 +79,7 @@ docs: $(VENV)/.docs
 # are skipped, and pytest's summary says why.
 system:
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
-		for tool in ip:iproute2 ethtool:ethtool ping:iputils-ping mn:mininet; do \
+		for tool in ip:iproute2 ethtool:ethtool ping:iputils-ping mn:mininet tshark:tshark; do \
 			command -v "$${tool%%:*}" > /dev/null || missing="$$missing $${tool##*:}"; \
 		done; \
 		if [ -n "$$missing" ]; then \
@@ -96,7 +97,7 @@ P4RUNTIME = innet/p4runtime
 
 proto: .venv-proto/.done
 	$(PROTOC) -I. --python_out=. --pyi_out=. --grpc_python_out=. innet/rpc/innet.proto
-	$(PROTOC) -I. --python_out=. --pyi_out=. innet/controller/targets/pipeline.proto
+	$(PROTOC) -I. --python_out=. --pyi_out=. innet/controller/switches/targets/pipeline.proto
 	$(PROTOC) -I$(P4RUNTIME)/protos --include_imports --descriptor_set_out=$(P4RUNTIME)/p4runtime.binpb \
 		p4/v1/p4runtime.proto google/rpc/code.proto
 	$(PROTOC) -I$(P4RUNTIME)=$(P4RUNTIME)/protos/p4/v1 -I$(P4RUNTIME)/protos --grpc_python_out=. \

@@ -21,7 +21,7 @@ from working_job import (
     renew,
 )
 
-from innet.controller.registry import Policy
+from innet.controller.state.registry import Policy
 from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.rpc import innet_pb2 as pb
 

@@ -8,9 +8,7 @@ from assignments import alone
 from chip_files import make_for_both
 from chip_server import Chip, Invalid, number, require, serving
 
-from innet.controller.aggregation import COUNTERS, AggregationSwitch
-from innet.controller.names import Names
-from innet.controller.records import (
+from innet.controller.jobs.records import (
     Assignment,
     Attachment,
     Contributor,
@@ -19,7 +17,9 @@ from innet.controller.records import (
     SwitchRecord,
     Uplink,
 )
-from innet.controller.targets.choice import find
+from innet.controller.switches.aggregation import COUNTERS, AggregationSwitch
+from innet.controller.switches.names import Names
+from innet.controller.switches.targets.choice import find
 from innet.errors import SwitchError
 from innet.p4 import tofino
 from innet.p4runtime import p4runtime_pb2 as p4rt

@@ -19,7 +19,7 @@ from commands import run, serving
 from racks import free_cables, means
 from switches import running_switch
 
-from innet.controller.p4runtime import SwitchConnection
+from innet.controller.switches.p4runtime import SwitchConnection
 from innet.errors import NotAuthorized, SwitchError
 from innet.host.join import join
 from innet.local.ports import free_tcp_port

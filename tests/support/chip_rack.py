@@ -10,8 +10,8 @@ from aggregation_rack import FLOOD_GROUP, NAMES, PROGRAM, SERVICE, AggregationRa
 from p4runtime_client import group
 from tofino_switch import TofinoSwitch
 
-from innet.controller.names import Names
-from innet.controller.targets.choice import find
+from innet.controller.switches.names import Names
+from innet.controller.switches.targets.choice import find
 from innet.p4 import tofino
 from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.wire.check import seal
