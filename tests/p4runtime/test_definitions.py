@@ -24,8 +24,8 @@ other.message_type.add(name="Entity")
 descriptor_pool.Default().AddSerializedFile(other.SerializeToString())
 """
 _THEIRS = """
-from innet.p4runtime import p4runtime_pb2 as theirs
-from innet.p4runtime import status_pb2
+from p4.v1 import p4runtime_pb2 as theirs
+from google.rpc import status_pb2
 """
 _CHECK = """
 assert ours.Entity(table_entry=ours.TableEntry(table_id=7)).table_entry.table_id == 7
