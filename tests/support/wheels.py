@@ -87,6 +87,13 @@ def run_demo(commands: Path, folder: Path) -> str:
     return succeed([str(commands / "innet"), "demo", "--epochs", "10", "--workers", "2"], folder)
 
 
+def run_example(commands: Path, folder: Path) -> str:
+    """Run an example with torchrun in a rack, with the commands from a folder. Return its output."""
+    rack = [str(commands / "innet"), "rack", "--workers", "2", "--lanes", "64", "--"]
+    torchrun = [str(commands / "torchrun"), "--nproc-per-node", "2"]
+    return succeed([*rack, *torchrun, str(ROOT / "examples" / "ddp.py")], folder)
+
+
 def _plain_environment() -> dict[str, str]:
     """Return this process's environment variables without innet's and Python's."""
     return {

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
-from paths import ROOT
-from wheels import Built, fresh_environment, install_or_skip, pip, run_demo, succeed
+from wheels import Built, fresh_environment, install_or_skip, pip, run_demo, run_example, succeed
 
 _SHARED = ("matplotlib", "scikit-learn", "torch")
 _OTHERS = ("accelerate", "lightning", "tensorboard", "transformers")
@@ -72,9 +71,7 @@ def test_the_demo_runs(installed: Path, tmp_path: Path):
 
 
 def test_an_example_runs(installed: Path, tmp_path: Path):
-    torchrun = [str(installed / "torchrun"), "--nproc-per-node", "2"]
-    rack = [str(installed / "innet"), "rack", "--workers", "2", "--lanes", "64", "--"]
-    assert "loss" in succeed([*rack, *torchrun, str(ROOT / "examples" / "ddp.py")], tmp_path)
+    assert "loss" in run_example(installed, tmp_path)
 
 
 def extras() -> set[str]:

@@ -14,6 +14,7 @@ from wheels import (
     install_or_skip,
     pip,
     run_demo,
+    run_example,
     skip_without,
     sum_in_a_rack,
 )
@@ -51,3 +52,4 @@ def test_the_demo_trains_with_any_pytorch(python: Path, built: Built, torch: str
     pip(python, "install", "--no-compile", f"{built.wheel}[demo]", numpy)
     assert pip(python, "check") == "No broken requirements found.\n"
     assert "All 2 workers hold the same parameters" in run_demo(python.parent, tmp_path)
+    assert "loss" in run_example(python.parent, tmp_path)
