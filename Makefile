@@ -70,7 +70,7 @@ docs: $(VENV)/.docs
 # are skipped, and pytest's summary says why.
 system:
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
-		for tool in ip:iproute2 ethtool:ethtool ping:iputils-ping mn:mininet; do \
+		for tool in ip:iproute2 ethtool:ethtool ping:iputils-ping mn:mininet tshark:tshark; do \
 			command -v "$${tool%%:*}" > /dev/null || missing="$$missing $${tool##*:}"; \
 		done; \
 		if [ -n "$$missing" ]; then \
@@ -87,7 +87,7 @@ proto: .venv-proto/.done
 	.venv-proto/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. \
 		innet/rpc/innet.proto
 	.venv-proto/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \
-		innet/controller/targets/pipeline.proto
+		innet/controller/switches/targets/pipeline.proto
 
 artifacts: $(VENV)/.demo
 	$(BIN)/innet p4 compile

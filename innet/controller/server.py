@@ -1,17 +1,19 @@
 """The controller's gRPC server."""
 
 from concurrent import futures
+from datetime import UTC, datetime
 from pathlib import Path
 
 import grpc
 import structlog
 
+from innet.controller.audit import AuditInterceptor, Refusals
 from innet.controller.controller import Controller
-from innet.controller.registry import Policy
 from innet.controller.roles import RoleInterceptor
 from innet.controller.service import ControllerService
-from innet.controller.store import Store
-from innet.controller.validation import MOST_BYTES
+from innet.controller.state.registry import Policy
+from innet.controller.state.store import Store
+from innet.controller.state.validation import MOST_BYTES
 from innet.errors import UsageError
 from innet.rpc import innet_pb2_grpc as rpc
 from innet.rpc import tls
@@ -60,7 +62,11 @@ class ControllerServer:
                 ("grpc.max_concurrent_streams", _CALLS_PER_CONNECTION),
             ],
             maximum_concurrent_rpcs=_MOST_WORKERS + _CALLS,
-            interceptors=[ParsingInterceptor(), *([RoleInterceptor()] if identity else [])],
+            interceptors=[
+                ParsingInterceptor(),
+                AuditInterceptor(Refusals()),
+                *([RoleInterceptor()] if identity else []),
+            ],
         )
         try:
             self.port = _add_port(self._server, address, identity)
@@ -85,7 +91,9 @@ def _add_port(server: grpc.Server, address: str, identity: tls.Identity | None) 
     port: int
     if identity:
         port = server.add_secure_port(address, identity.server_credentials())
-        _log.info("links are encrypted", certificate_expires=identity.expires.isoformat())
+        soon = identity.expires - datetime.now(UTC) < tls.RENEWAL_PERIOD
+        log = _log.warning if soon else _log.info
+        log("links are encrypted", certificate_expires=identity.expires.isoformat())
     else:
         port = server.add_insecure_port(address)
         _log.warning("links are not encrypted, and whoever reaches the controller may do anything")
