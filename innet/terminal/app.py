@@ -19,11 +19,11 @@ _EXTRAS = {
     "cryptography": "certificates",
     "matplotlib": "emulate",
     "prometheus_client": "metrics",
-    "pydantic": "emulate",
+    "pydantic": "apply",
     "scapy": "capture",
     "sklearn": "demo",
     "torch": "demo",
-    "yaml": "emulate",
+    "yaml": "apply",
 }
 """The extra of innet that installs a package."""
 

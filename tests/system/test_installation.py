@@ -6,11 +6,13 @@ download of PyTorch takes gigabytes. Everything else is the registry's newest.
 
 import json
 import sysconfig
-from importlib.metadata import distribution, metadata, requires
+import tomllib
+from importlib.metadata import distribution, requires
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from paths import ROOT
 from wheels import Built, fresh_environment, install_or_skip, pip, run_demo, run_example, succeed
 
 _SHARED = ("matplotlib", "scikit-learn", "torch")
@@ -76,7 +78,8 @@ def test_an_example_runs(installed: Path, tmp_path: Path):
 
 def extras() -> set[str]:
     """Return innet's extras, except for those of its developers and those that pin a version."""
-    return set(metadata("innet").get_all("Provides-Extra") or ()) - _OF_DEVELOPERS - _PINNING
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return set(project["optional-dependencies"]) - _OF_DEVELOPERS - _PINNING
 
 
 def versions(python: Path) -> dict[str, str]:
