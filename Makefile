@@ -6,13 +6,14 @@ PYTHON ?= python3
 # The number of processes that run tests side by side; 0 runs them one after the other.
 PROCESSES ?= 0
 VENV := .venv
+LIBRARIES := .venv-libs
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Tests start hundreds of Python processes: all of them read what one has compiled.
 export PYTHONDONTWRITEBYTECODE =
 C_SOURCES = $(shell find innet -name '*.[ch]')
 
-.PHONY: help demo test test-fast soak lint format docs proto artifacts system clean
+.PHONY: help demo test test-fast soak lint format docs proto artifacts system libraries clean
 
 help:
 	@echo 'make demo       set up, then train a rack through a P4 switch; no root needed'
@@ -24,12 +25,13 @@ help:
 	@echo 'make docs       set up, then build the site into site/; open site/index.html'
 	@echo 'make proto      remake the gRPC code from the .proto files'
 	@echo 'make artifacts  recompile the P4 programs (p4c-bm2-ss has to be on the PATH)'
+	@echo 'make libraries  install what the examples for other libraries need'
 	@echo 'make clean      remove what set-up and tests have made'
 
 demo: $(VENV)/.demo
 	$(BIN)/innet demo
 
-test: $(VENV)/.dev system lint
+test: $(VENV)/.dev system libraries lint
 	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist worksteal
 
 test-fast: $(VENV)/.dev
@@ -80,6 +82,16 @@ system:
 		fi; \
 	fi
 
+# The libraries that some examples use. Their environment sees the packages of $(VENV), so that PyTorch is
+# installed once. Without a library, its examples are skipped, and pytest's summary says why.
+libraries: $(VENV)/.dev
+	@if [ ! $(LIBRARIES)/.done -nt tests/libraries.txt ]; then \
+		$(PYTHON) -m venv $(LIBRARIES) && $(BIN)/python tests/support/shared_packages.py $(LIBRARIES) && \
+		timeout 600 $(LIBRARIES)/bin/python -m pip install --quiet --disable-pip-version-check --timeout 15 \
+			--requirement tests/libraries.txt && touch $(LIBRARIES)/.done \
+			|| echo 'could not install tests/libraries.txt: what needs it is skipped'; \
+	fi
+
 # The generated code has to import with protobuf 3.20, which p4runtime-shell pins; this generator's
 # does, but wants a newer protobuf for itself, so it lives in an environment of its own.
 proto: .venv-proto/.done
@@ -112,4 +124,4 @@ $(VENV)/.docs: pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-proto .pytest_cache .mypy_cache .ruff_cache .hypothesis site *.egg-info
+	rm -rf $(VENV) .venv-proto $(LIBRARIES) .pytest_cache .mypy_cache .ruff_cache .hypothesis site *.egg-info

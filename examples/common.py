@@ -18,8 +18,9 @@ import torch
 import torch.distributed as dist
 from sklearn.datasets import load_digits
 from torch import nn
+from torch.utils.data import TensorDataset
 
-import innet.torch  # noqa: F401 - makes the backend known
+from innet.torch import carried
 
 BATCH = 32
 SEED = 1
@@ -37,11 +38,18 @@ def run(train: Train) -> None:
     dist.init_process_group(arguments.backend)
     try:
         losses = train(arguments.steps)
-        if dist.get_rank() == 0:
-            for step, loss in enumerate(losses, start=1):
-                print(f"step {step}: loss {loss:.6f}", flush=True)
+        report(losses)
     finally:
         dist.destroy_process_group()
+
+
+def report(losses: list[float]) -> None:
+    """Print the losses of all steps, and how many all-reduces the switch has carried; on rank 0."""
+    if dist.get_rank() == 0:
+        for step, loss in enumerate(losses, start=1):
+            print(f"step {step}: loss {loss:.6f}", flush=True)
+        number = sum(number for way, number in carried().items() if way.by == "switch")
+        print(f"all-reduces through the switch: {number}", flush=True)
 
 
 def digits() -> tuple[torch.Tensor, torch.Tensor]:
@@ -52,12 +60,20 @@ def digits() -> tuple[torch.Tensor, torch.Tensor]:
 
 def batches(steps: int, size: int = BATCH) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Yield this worker's part of each of `steps` batches of digits."""
+    for images, labels in zip(
+        *(each.split(size) for each in dataset(steps, size).tensors), strict=True
+    ):
+        mine = slice(dist.get_rank(), None, dist.get_world_size())
+        yield images[mine], labels[mine]
+
+
+def dataset(steps: int, size: int = BATCH) -> TensorDataset:
+    """Return the digits of `steps` batches of all workers, one batch after the other."""
     images, labels = digits()
     shuffled = torch.Generator().manual_seed(SEED)
-    for _ in range(steps):
-        batch = torch.randint(len(images), (size,), generator=shuffled)
-        mine = batch[dist.get_rank() :: dist.get_world_size()]
-        yield images[mine], labels[mine]
+    drawn = [torch.randint(len(images), (size,), generator=shuffled) for _ in range(steps)]
+    chosen = torch.cat(drawn)
+    return TensorDataset(images[chosen], labels[chosen])
 
 
 def classifier() -> nn.Sequential:

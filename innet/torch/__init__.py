@@ -17,9 +17,25 @@ A collective passes through these modules, top down:
 `innet.host`. Only this package needs PyTorch for its import.
 """
 
+from typing import TYPE_CHECKING, Any
+
+from innet.torch import accelerate
+from innet.torch.backend import register
 from innet.torch.counts import carried
-from innet.torch.group import InnetGroup, register
+
+if TYPE_CHECKING:
+    from innet.torch.group import InnetGroup
 
 __all__ = ["InnetGroup", "carried"]
 
 register()
+accelerate.admit()
+
+
+def __getattr__(name: str) -> Any:
+    # Import on first use: PyTorch imports this package, in every process (pyproject.toml).
+    if name == "InnetGroup":
+        from innet.torch.group import InnetGroup
+
+        return InnetGroup
+    raise AttributeError(f"module 'innet.torch' has no attribute {name!r}")

@@ -23,16 +23,16 @@ from innet.host.ddp import submit
 from innet.host.join import metrics_address
 from innet.host.tensors import ReduceOp
 from innet.machine.forks import Owner
+from innet.torch.backend import NAME
 from innet.torch.counts import GLOO, SWITCH, count
 from innet.torch.membership import GroupContext, join_job
 from innet.torch.rendezvous import rendezvous
 from innet.torch.routes import switch_op
+from innet.torch.settings import with_local_rank
 from innet.torch.work import SwitchWork
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
-
-NAME = "innet"
 
 # The collectives that the switch does not carry. Names differ between versions of PyTorch.
 _OVER_GLOO = """
@@ -69,14 +69,15 @@ class InnetGroup(ProcessGroup):
         self._gloo._set_sequence_number_for_group()  # noqa: SLF001
         self._last: Future[None] | None = None
         self._open = contextlib.ExitStack()
+        environment = with_local_rank(os.environ, rank if first else dist.get_rank())
         with contextlib.ExitStack() as stack:
-            if address := metrics_address(os.environ):
+            if address := metrics_address(environment):
                 from innet.host.metrics import exposed_too
                 from innet.torch.metrics import COLLECTOR
 
                 stack.enter_context(exposed_too(COLLECTOR, address))
             context = GroupContext(store, self._gloo, rank, size, timeout, first)
-            self._membership = join_job(context, os.environ)
+            self._membership = join_job(context, environment)
             stack.callback(self._membership.leave)
             self._open = stack.pop_all()
         _groups.add(self)
@@ -164,22 +165,6 @@ for _name in _OVER_GLOO:
 def _operation(opts: Any) -> Any:
     """Return the operation from an all-reduce's options, or the argument itself if it is one."""
     return dist.ReduceOp.SUM if opts is None else getattr(opts, "reduceOp", opts)
-
-
-def register() -> None:
-    """Make the backend known to PyTorch."""
-    dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
-
-
-def _create(options: Any, _: Any) -> InnetGroup:
-    """Create a group; PyTorch calls this for every group."""
-    return InnetGroup(
-        options.store,
-        options.group_rank,
-        options.group_size,
-        options.timeout,
-        first=not dist.is_initialized(),
-    )
 
 
 _groups: "weakref.WeakSet[InnetGroup]" = weakref.WeakSet()
