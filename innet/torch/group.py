@@ -18,14 +18,14 @@ from torch.distributed import (  # type: ignore[attr-defined]
     Store,
 )
 
-from innet.errors import AgentClosed
+from innet.errors import AgentClosed, UsageError
 from innet.host.ddp import submit
 from innet.host.join import metrics_address
 from innet.host.tensors import ReduceOp
 from innet.machine.forks import Owner
 from innet.torch.backend import NAME
 from innet.torch.counts import GLOO, SWITCH, count
-from innet.torch.membership import GroupContext, join_job
+from innet.torch.membership import GroupContext, debugging, join_job, limit
 from innet.torch.rendezvous import rendezvous
 from innet.torch.routes import switch_op
 from innet.torch.settings import with_local_rank
@@ -58,13 +58,14 @@ class InnetGroup(ProcessGroup):
         self._owner = Owner(self)
         store = rendezvous(store, rank, size, timeout)
         self._gloo = ProcessGroupGloo(PrefixStore("gloo", store), rank, size, timeout)
+        carrier = _checked(self._gloo, store, timeout) if debugging() else self._gloo
         # A plain group with Gloo as its backend, set up like PyTorch's own.
         self._below = ProcessGroup(store, rank, size)
         for group in (self, self._below):
             group._set_default_backend(ProcessGroup.BackendType.GLOO)  # noqa: SLF001
             for device in ("cpu", "cuda"):
                 group._register_backend(  # noqa: SLF001 - as PyTorch does it
-                    torch.device(device), ProcessGroup.BackendType.GLOO, self._gloo
+                    torch.device(device), ProcessGroup.BackendType.GLOO, carrier
                 )
         self._gloo._set_sequence_number_for_group()  # noqa: SLF001
         self._last: Future[None] | None = None
@@ -105,6 +106,12 @@ class InnetGroup(ProcessGroup):
         count("barrier", GLOO, "collective")
         return self._below.barrier(*arguments, **more)
 
+    def split_group(self, *_: Any, **__: Any) -> ProcessGroup:
+        """Refuse: a part of the group needs a job of its own. Raises UsageError."""
+        raise UsageError(
+            "the backend innet cannot split a group: create one with torch.distributed.new_group(ranks)"
+        )
+
     def shutdown(self) -> None:
         """Give everything back. Unfinished work is abandoned and fails with AgentClosed.
 
@@ -134,8 +141,10 @@ class InnetGroup(ProcessGroup):
         return self._reduce_by_switch(listed, op)
 
     def _reduce_by_switch(self, tensors: list[torch.Tensor], op: ReduceOp) -> dist.Work:
-        if self._membership.agent is None:
+        agent = self._membership.agent
+        if agent is None:
             raise AgentClosed("the process group is destroyed: create another")
+        limit(agent, self._gloo.options._timeout)  # noqa: SLF001 - PyTorch changes it there only
 
         def fill(result: torch.Tensor) -> None:
             parts = result.reshape(-1).split([tensor.numel() for tensor in tensors])
@@ -143,8 +152,14 @@ class InnetGroup(ProcessGroup):
                 # Bypass autograd's book-keeping, as all backends do for their results.
                 tensor.data.copy_(part.view(tensor.shape))
 
-        self._last = submit(self._membership.agent, tensors, op, fill)
+        self._last = submit(agent, tensors, op, fill)
         return SwitchWork(self._last, tensors)
+
+
+def _checked(gloo: ProcessGroupGloo, store: Store, timeout: timedelta) -> Any:
+    """Return Gloo with PyTorch's checks that all ranks call the same collective on the same shapes."""
+    wrap = dist.distributed_c10d._create_process_group_wrapper  # noqa: SLF001 - no public function
+    return wrap(gloo, "checks", store, gloo.rank(), gloo.size(), timeout)
 
 
 def _over_gloo(name: str) -> Callable[..., Any]:
