@@ -1,6 +1,9 @@
-"""innet in PyTorch's list of backends."""
+"""innet in PyTorch's lists of backends and of rendezvous."""
 
+import contextlib
 from typing import TYPE_CHECKING, Any
+
+from innet.torch import slurm
 
 if TYPE_CHECKING:
     from innet.torch.group import InnetGroup
@@ -13,6 +16,8 @@ def register() -> None:
     import torch.distributed as dist
 
     dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
+    with contextlib.suppress(RuntimeError):  # another package has registered the same scheme
+        dist.register_rendezvous_handler(slurm.SCHEME, slurm.rendezvous)
 
 
 def _create(options: Any, _: Any) -> "InnetGroup":

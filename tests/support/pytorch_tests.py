@@ -1,6 +1,6 @@
 """PyTorch's own tests of a backend, which come with PyTorch, run with innet.
 
-``innet rack --workers 3 -- python pytorch_tests.py NAME...`` runs the tests of these names, or all of
+``innet rack --workers 3 -- python -m pytorch_tests NAME...`` runs the tests of these names, or all of
 them. It prints a line of JSON for each: its name, what became of it, and why. Where a test is for
 Gloo only, ``BACKEND=gloo`` lets it run: groups of Gloo are groups of innet then.
 """
@@ -26,8 +26,11 @@ from torch.testing._internal.common_distributed import DistTestCases
 for _features in ("ddp", "plugin", "subgroup"):
     DistTestCases.backend_feature[_features].add("innet")
 
-from torch.testing._internal.distributed import distributed_test
-from torch.testing._internal.distributed.distributed_test import DistributedTest, TestDistBackend
+from torch.testing._internal.distributed import distributed_test  # noqa: E402
+from torch.testing._internal.distributed.distributed_test import (  # noqa: E402
+    DistributedTest,
+    TestDistBackend,
+)
 
 
 def forked(*, target: Any, args: Any, **more: Any) -> Any:
@@ -41,7 +44,7 @@ def _call(environment: dict[str, str], target: Any, arguments: Any, **more: Any)
     target(*arguments, **more)
 
 
-class BackendTest(TestDistBackend, DistributedTest._DistTestBase):  # noqa: SLF001
+class BackendTest(TestDistBackend, DistributedTest._DistTestBase):
     """PyTorch's tests. A server that has imported PyTorch forks the processes of each."""
 
     def setUp(self) -> None:
@@ -65,7 +68,8 @@ class Outcomes(unittest.TestResult):
 
     def say(self, test: unittest.TestCase, what: str, why: str = "") -> None:
         name = test.id().split(".")[-1]
-        print(json.dumps({"name": name, "what": what, "why": why[-6000:]}), flush=True)
+        sys.stdout.write(json.dumps({"name": name, "what": what, "why": why[-6000:]}) + "\n")
+        sys.stdout.flush()
 
     def addSuccess(self, test: unittest.TestCase) -> None:  # noqa: N802
         self.say(test, "passed")
@@ -92,4 +96,6 @@ def main(*names: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    import pytorch_tests  # under its name, by which the server of the processes knows it
+
+    pytorch_tests.main(*sys.argv[1:])
