@@ -1,9 +1,10 @@
-"""innet as a backend of torch.distributed: two lines in any script that torchrun starts.
+"""innet as a backend of torch.distributed: one line in any script that torchrun starts.
 
 ::
 
-    import innet.torch
     dist.init_process_group("innet")
+
+PyTorch imports this package by itself, from 2.5 on.
 
 All-reduces of the usual dtypes go through the switch, everything else over Gloo (docs/pytorch.md).
 A collective passes through these modules, top down:
