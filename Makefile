@@ -3,7 +3,8 @@
 # Needed beforehand: Python 3.11 with venv, make, and a C compiler (gcc or clang).
 
 PYTHON ?= python3
-# The number of processes that run tests side by side; 0 runs them one after the other.
+# The number of processes that run tests side by side; 0 runs them one after the other. A file's tests
+# stay in one process, since they share racks.
 PROCESSES ?= 0
 VENV := .venv
 LIBRARIES := .venv-libs
@@ -32,7 +33,7 @@ demo: $(VENV)/.demo
 	$(BIN)/innet demo
 
 test: $(VENV)/.dev system libraries lint
-	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist worksteal
+	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadfile
 
 test-fast: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -71,7 +72,7 @@ docs: $(VENV)/.docs
 # are skipped, and pytest's summary says why.
 system:
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
-		for tool in ip:iproute2 ethtool:ethtool ping:iputils-ping mn:mininet \
+		for tool in ip:iproute2 ethtool:ethtool ping:iputils-ping mn:mininet tshark:tshark \
 				srun:slurm-client slurmctld:slurmctld slurmd:slurmd; do \
 			command -v "$${tool%%:*}" > /dev/null || missing="$$missing $${tool##*:}"; \
 		done; \
@@ -99,7 +100,7 @@ proto: .venv-proto/.done
 	.venv-proto/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. \
 		innet/rpc/innet.proto
 	.venv-proto/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \
-		innet/controller/targets/pipeline.proto
+		innet/controller/switches/targets/pipeline.proto
 
 artifacts: $(VENV)/.demo
 	$(BIN)/innet p4 compile

@@ -6,12 +6,13 @@ from pathlib import Path
 import grpc
 import structlog
 
+from innet.controller.audit import AuditInterceptor, Refusals
 from innet.controller.controller import Controller
-from innet.controller.registry import Policy
 from innet.controller.roles import RoleInterceptor
 from innet.controller.service import ControllerService
-from innet.controller.store import Store
-from innet.controller.validation import MOST_BYTES
+from innet.controller.state.registry import Policy
+from innet.controller.state.store import Store
+from innet.controller.state.validation import MOST_BYTES
 from innet.errors import UsageError
 from innet.rpc import innet_pb2_grpc as rpc
 from innet.rpc import tls
@@ -60,7 +61,11 @@ class ControllerServer:
                 ("grpc.max_concurrent_streams", _CALLS_PER_CONNECTION),
             ],
             maximum_concurrent_rpcs=_MOST_WORKERS + _CALLS,
-            interceptors=[ParsingInterceptor(), *([RoleInterceptor()] if identity else [])],
+            interceptors=[
+                ParsingInterceptor(),
+                AuditInterceptor(Refusals()),
+                *([RoleInterceptor()] if identity else []),
+            ],
         )
         try:
             self.port = _add_port(self._server, address, identity)

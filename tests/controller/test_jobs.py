@@ -1,10 +1,10 @@
-"""Who takes part in a job: seats, hello packets, generations, leases. Without switch, stream or clock."""
+"""The workers of a job: ranks, hello packets, generations, leases. Without switch, stream or clock."""
 
 import pytest
 from told import FABRIC, INVITATION, SLOT_RANGE, SWITCH, Told, spec, where, working
 
-from innet.controller.events import Resume
-from innet.controller.jobs import Job
+from innet.controller.jobs.events import Resume
+from innet.controller.jobs.job import Job
 from innet.errors import AlreadyExists, NotFound, UsageError
 
 

@@ -1,0 +1,57 @@
+"""Counts of events in a job since this controller has managed it."""
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+_DEPARTURES = 64
+
+
+class Cause(StrEnum):
+    """The reason why a term ended and another began."""
+
+    NEW_WORKERS = "new_workers"  # all workers of the generation have left, and others come
+    WORKER_TROUBLE = "worker_trouble"  # a worker cannot go on
+    WORKER_MOVED = "worker_moved"  # its attachment has changed
+    WORKER_LEFT = "worker_left"
+    SWITCH_LOST = "switch_lost"
+    SWITCH_REFUSED = "switch_refused"  # it refused the job's entries
+    SWITCH_USABLE = "switch_usable"  # again, or for the first time
+    CONTROLLER_RESTARTED = "controller_restarted"
+
+
+@dataclass(frozen=True)
+class Departed:
+    """A worker that has left, and the time on the controller's clock."""
+
+    rank: int
+    reason: str
+    at: float
+
+
+@dataclass
+class History:
+    """Terms begun, by cause, lost leases, and the last departures in their order.
+
+    `unrecorded` are the departures that are not in the log and in the store yet.
+    """
+
+    terms: Counter[Cause] = field(default_factory=Counter)
+    leases_lost: int = 0
+    departures: deque[Departed] = field(default_factory=lambda: deque(maxlen=_DEPARTURES))
+
+    unrecorded: list[Departed] = field(default_factory=list)
+
+    def note_departure(self, departed: Departed) -> None:
+        """Note that a worker has left."""
+        self.departures.append(departed)
+        self.unrecorded.append(departed)
+
+    def take_unrecorded(self) -> list[Departed]:
+        """Return the departures since the last call."""
+        taken, self.unrecorded = self.unrecorded, []
+        return taken
+
+    def copy(self) -> "History":
+        """Return a copy that does not change any more."""
+        return History(Counter(self.terms), self.leases_lost, self.departures.copy())
