@@ -88,10 +88,14 @@ system:
 # installed once. Without a library, its examples are skipped, and pytest's summary says why.
 libraries: $(VENV)/.dev
 	@if [ ! $(LIBRARIES)/.done -nt tests/libraries.txt ]; then \
-		$(PYTHON) -m venv $(LIBRARIES) && $(BIN)/python tests/support/shared_packages.py $(LIBRARIES) && \
-		timeout 600 $(LIBRARIES)/bin/python -m pip install --quiet --disable-pip-version-check --timeout 15 \
-			--requirement tests/libraries.txt && touch $(LIBRARIES)/.done \
-			|| echo 'could not install tests/libraries.txt: what needs it is skipped'; \
+		$(PYTHON) -m venv $(LIBRARIES); \
+		$(BIN)/python tests/support/shared_packages.py $(LIBRARIES); \
+		for library in $$(grep -v '^#' tests/libraries.txt); do \
+			timeout 600 $(LIBRARIES)/bin/python -m pip install --quiet --disable-pip-version-check \
+				--retries 1 --timeout 15 --no-build-isolation "$$library" \
+				|| { missing=1; echo "could not install $$library: what needs it is skipped"; }; \
+		done; \
+		[ "$$missing" ] || touch $(LIBRARIES)/.done; \
 	fi
 
 # The generated code has to import with protobuf 3.20, which p4runtime-shell pins; this generator's

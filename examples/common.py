@@ -16,11 +16,10 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from losses import report
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import TensorDataset
-
-from innet.torch import carried
 
 BATCH = 32
 SEED = 1
@@ -37,19 +36,9 @@ def run(train: Train) -> None:
     arguments = parser.parse_args()
     dist.init_process_group(arguments.backend)
     try:
-        losses = train(arguments.steps)
-        report(losses)
+        report(train(arguments.steps))
     finally:
         dist.destroy_process_group()
-
-
-def report(losses: list[float]) -> None:
-    """Print the losses of all steps, and how many all-reduces the switch has carried; on rank 0."""
-    if dist.get_rank() == 0:
-        for step, loss in enumerate(losses, start=1):
-            print(f"step {step}: loss {loss:.6f}", flush=True)
-        number = sum(number for way, number in carried().items() if way.by == "switch")
-        print(f"all-reduces through the switch: {number}", flush=True)
 
 
 def digits() -> tuple[torch.Tensor, torch.Tensor]:
@@ -60,10 +49,9 @@ def digits() -> tuple[torch.Tensor, torch.Tensor]:
 
 def batches(steps: int, size: int = BATCH) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Yield this worker's part of each of `steps` batches of digits."""
-    for images, labels in zip(
-        *(each.split(size) for each in dataset(steps, size).tensors), strict=True
-    ):
-        mine = slice(dist.get_rank(), None, dist.get_world_size())
+    mine = slice(dist.get_rank(), None, dist.get_world_size())
+    parts = [each.split(size) for each in dataset(steps, size).tensors]
+    for images, labels in zip(*parts, strict=True):
         yield images[mine], labels[mine]
 
 

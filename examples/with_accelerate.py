@@ -6,12 +6,11 @@
 `--multi_gpu` starts the processes on CPUs as well. With `--cpu` Accelerate leaves that to MPI.
 """
 
-import argparse
-
 import torch
 from accelerate import Accelerator
 from accelerate.utils import InitProcessGroupKwargs
-from common import BATCH, classifier, dataset, mean, report
+from common import BATCH, classifier, dataset, mean
+from losses import report, steps
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
@@ -38,6 +37,4 @@ def train(steps: int) -> list[float]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=100)
-    train(parser.parse_args().steps)
+    train(steps())

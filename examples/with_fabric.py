@@ -3,12 +3,11 @@
 innet rack --workers 2 -- python examples/with_fabric.py
 """
 
-import argparse
-
 import torch
-from common import BATCH, classifier, dataset, mean, report
+from common import BATCH, classifier, dataset, mean
 from lightning.fabric import Fabric
 from lightning.fabric.strategies import DDPStrategy
+from losses import report, steps
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
@@ -34,6 +33,4 @@ def train(steps: int) -> list[float]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=100)
-    train(parser.parse_args().steps)
+    train(steps())

@@ -3,12 +3,11 @@
 innet rack --workers 2 -- python examples/with_lightning.py
 """
 
-import argparse
-
 import lightning
 import torch
-from common import BATCH, classifier, dataset, mean, report
+from common import BATCH, classifier, dataset, mean
 from lightning.pytorch.strategies import DDPStrategy
+from losses import report, steps
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
@@ -59,6 +58,4 @@ def train(steps: int) -> list[float]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=100)
-    train(parser.parse_args().steps)
+    train(steps())

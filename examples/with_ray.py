@@ -5,13 +5,13 @@
 The workers get the environment of the script, and so find the controller.
 """
 
-import argparse
 import os
 from typing import Any
 
 import ray
 import torch
-from common import BATCH, classifier, dataset, mean, report
+from common import BATCH, classifier, dataset, mean
+from losses import report, steps
 from ray.train import ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer, prepare_model
 from torch.nn.functional import cross_entropy
@@ -37,13 +37,11 @@ def train(settings: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=100)
     innet = {name: value for name, value in os.environ.items() if name.startswith("INNET_")}
     ray.init(runtime_env={"env_vars": innet}, include_dashboard=False)
     trainer = TorchTrainer(
         train,
-        train_loop_config={"steps": parser.parse_args().steps},
+        train_loop_config={"steps": steps()},
         scaling_config=ScalingConfig(num_workers=WORKERS),
         torch_config=TorchConfig(backend="innet"),
     )

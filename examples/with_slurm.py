@@ -1,17 +1,15 @@
 """Slurm: srun starts the workers, on one machine or on many.
 
     srun --ntasks 2 python examples/with_slurm.py
-"""
 
-import argparse
+INNET_CONTROLLER has to be set, or srun has to run within `innet rack`.
+"""
 
 import ddp
 import torch.distributed as dist
-from common import report
+from losses import report, steps
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=100)
     dist.init_process_group("innet", "slurm://")
-    report(ddp.train(parser.parse_args().steps))
+    report(ddp.train(steps()))
     dist.destroy_process_group()

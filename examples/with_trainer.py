@@ -3,12 +3,12 @@
 innet rack --workers 2 -- torchrun --nproc-per-node 2 examples/with_trainer.py
 """
 
-import argparse
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from common import BATCH, SEED, digest, report, text
+from common import BATCH, SEED, digest, text
+from losses import report, steps
 from torch.utils.data import Dataset
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
@@ -56,7 +56,5 @@ def train(steps: int, folder: str) -> list[float]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=100)
     with TemporaryDirectory() as folder:
-        train(parser.parse_args().steps, folder)
+        train(steps(), folder)

@@ -14,10 +14,11 @@ NAME = "innet"
 def register() -> None:
     """Make the backend known to PyTorch. The process group itself is imported when one is created."""
     import torch.distributed as dist
+    from torch.distributed.rendezvous import register_rendezvous_handler
 
     dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
     with contextlib.suppress(RuntimeError):  # another package has registered the same scheme
-        dist.register_rendezvous_handler(slurm.SCHEME, slurm.rendezvous)
+        register_rendezvous_handler(slurm.SCHEME, slurm.rendezvous)
 
 
 def _create(options: Any, _: Any) -> "InnetGroup":

@@ -22,8 +22,13 @@ from functools import partial
 from typing import Any, TypeVar
 
 import torch
-import torch.distributed as dist
-from torch.distributed import PrefixStore, ProcessGroupGloo, Store  # type: ignore[attr-defined]
+from torch.distributed import (  # type: ignore[attr-defined]
+    DebugLevel,
+    PrefixStore,
+    ProcessGroupGloo,
+    Store,
+    get_debug_level,
+)
 
 from innet import errors
 from innet.errors import (
@@ -130,7 +135,7 @@ def join_job(group: GroupContext, environment: Environment) -> GroupMembership:
 
 def debugging() -> bool:
     """Return whether PyTorch should check every collective, which it can only do over Gloo."""
-    return dist.get_debug_level() == dist.DebugLevel.DETAIL
+    return get_debug_level() == DebugLevel.DETAIL
 
 
 def _prepare(

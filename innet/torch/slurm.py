@@ -22,11 +22,13 @@ def rendezvous(_: str, timeout: timedelta, **__: Any) -> Iterator[tuple[Any, int
 
     Raises UsageError outside of a Slurm step.
     """
-    from torch.distributed import TCPStore
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     task = with_ranks(os.environ)
     if not (task.get("RANK") and task.get("WORLD_SIZE")):
-        raise UsageError("slurm:// finds no SLURM_PROCID and SLURM_NTASKS: start the script with srun")
+        raise UsageError(
+            "slurm:// finds no SLURM_PROCID and SLURM_NTASKS: start the script with srun"
+        )
     rank, size = int(task["RANK"]), int(task["WORLD_SIZE"])
     host, port = store_address(task)
     yield TCPStore(host, port, size, is_master=rank == 0, timeout=timeout), rank, size

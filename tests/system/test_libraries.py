@@ -26,6 +26,14 @@ ACCELERATE = [
 ]  # fmt: skip
 
 
+QUIET = {
+    "OMP_NUM_THREADS": "1",
+    "DS_ACCELERATOR": "cpu",
+    "HF_HUB_OFFLINE": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+
+
 def needs(*packages: str) -> None:
     """Skip the test, unless `make libraries` has installed these packages."""
     there = {path.name for path in LIBRARIES.glob("lib/python*/site-packages/*")}
@@ -37,7 +45,7 @@ def in_a_rack(*command: str) -> str:
     """Run a command with `innet rack`, as a user does, and return its output."""
     done = subprocess.run(
         [str(BIN / "innet"), "rack", "--workers", str(WORKERS), "--", *command],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "RAY_USAGE_STATS_ENABLED": "0"},
+        env={**os.environ, **QUIET},
         capture_output=True, text=True, timeout=WITHIN, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -81,6 +89,7 @@ def script(name: str) -> list[str]:
         ("accelerate", ACCELERATE, "with_accelerate"),
         ("lightning", [PYTHON], "with_lightning"),
         ("lightning", [PYTHON], "with_fabric"),
+        ("deepspeed", TORCHRUN, "with_deepspeed"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
