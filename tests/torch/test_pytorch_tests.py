@@ -17,10 +17,8 @@ SOME = """
 # `make soak` runs all of them. These want a backend with the name of Gloo.
 GLOOS_NAME = {
     "test_get_backend",
-    "test_monitored_barrier_failure_order",
     "test_monitored_barrier_gloo",
     "test_monitored_barrier_gloo_subgroup",
-    "test_monitored_barrier_wait_all_ranks",
 }
 
 
