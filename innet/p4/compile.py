@@ -59,7 +59,7 @@ def options(lanes: int, slots: int) -> list[str]:
 
 def source_digests(folder: str = "v1model") -> dict[str, str]:
     """Return the SHA-256 of every P4 source file that the program in this folder may include."""
-    files = sorted((*SOURCES.glob("shared/*.p4"), *SOURCES.glob(f"{folder}/**/*.p4")))
+    files = sorted((*SOURCES.glob("shared/**/*.p4"), *SOURCES.glob(f"{folder}/*.p4")))
     return {file.relative_to(SOURCES).as_posix(): digest(file.read_bytes()) for file in files}
 
 

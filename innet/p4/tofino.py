@@ -47,14 +47,14 @@ def compile_program(chip: str, slots: int, target: Path) -> list[Path]:
             COMPILER, "--target", chip, "--arch", CHIPS[chip].architecture,
             "--p4runtime-force-std-externs", *options(LANES, slots),
             "-o", scratch, "--p4runtime-files", f"{scratch}/p4info.txtpb",
-            "tna/aggregate.p4",
+            "tna/innet.p4",
         )  # fmt: skip
         return _keep(chip, Path(scratch), target)
 
 
 def _keep(chip: str, made: Path, target: Path) -> list[Path]:
     """Write the files worth keeping of the compiler's output. Returns their paths."""
-    text = _RUN_ID.sub(r'\1""', (made / "pipe/aggregate.bfa").read_text())
+    text = _RUN_ID.sub(r'\1""', (made / "pipe/innet.bfa").read_text())
     if not selects(text):
         raise CompilerError(
             f"this {COMPILER} loses the select keys of parsers: use one with pull request 5753 of "
@@ -71,7 +71,7 @@ def _keep(chip: str, made: Path, target: Path) -> list[Path]:
         "report.json": taken.to_json().encode(),
     }
     target.mkdir(parents=True, exist_ok=True)
-    paths = [target / f"aggregate-{LANES}.{chip}.{kind}" for kind in files]
+    paths = [target / f"innet-{LANES}.{chip}.{kind}" for kind in files]
     for path, content in zip(paths, files.values(), strict=True):
         path.write_bytes(content)
     return paths
@@ -116,7 +116,7 @@ def artifacts() -> Traversable:
 
 
 def _artifact(kind: str) -> Traversable:
-    return artifacts() / f"aggregate-{LANES}.{kind}"
+    return artifacts() / f"innet-{LANES}.{kind}"
 
 
 def _run(compiler: str, *arguments: str) -> None:

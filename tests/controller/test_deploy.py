@@ -146,7 +146,7 @@ def test_a_tofino_is_sent_what_its_program_takes(chip: str, folder: Path):
 def test_stratums_message_has_the_numbers_that_stratum_gives_its_fields(folder: Path):
     # stratum/hal/lib/barefoot/bf.proto: p4_name 1, bfruntime_info 2, profiles 3.
     config = find("tofino").program(64, str(folder)).device_config
-    name = b"aggregate"
+    name = b"innet"
     info = (folder / "bfrt.json").read_bytes()
     assert config.startswith(
         b"\x0a" + bytes([len(name)]) + name + b"\x12" + varint(len(info)) + info
@@ -172,9 +172,9 @@ def test_the_sdes_server_takes_parts_behind_their_lengths(folder: Path):
     config = target.program(64, str(folder)).device_config
     binary = (folder / "pipe/tofino.bin").read_bytes()
     context = (folder / "pipe/context.json").read_bytes()
-    parts = [b"aggregate", binary, context]
+    parts = [b"innet", binary, context]
     assert config == b"".join(struct.pack("<i", len(part)) + part for part in parts)
-    assert target.describe(config)[0] == "lengths and parts, p4_name aggregate"
+    assert target.describe(config)[0] == "lengths and parts, p4_name innet"
     with pytest.raises(UsageError, match="each behind its length"):
         target.describe(config[:-1])
 

@@ -72,7 +72,7 @@ def test_a_new_source_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_the_controller_has_the_programs_numbers_of_outcomes():
-    text = (p4c.SOURCES / "v1model/fragments/outcomes.p4").read_text()
+    text = (p4c.SOURCES / "shared/outcomes.p4").read_text()
     numbers = re.findall(r"OUTCOME_(\w+) += (\d+);", text)
     assert {name.lower(): int(number) for name, number in numbers if int(number)} == OUTCOMES
 

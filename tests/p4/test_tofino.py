@@ -171,7 +171,7 @@ def test_every_lane_has_a_cell_in_each_copy_of_each_slot(chip: str):
 
 @pytest.mark.parametrize("chip", tofino.CHIPS)
 def test_the_controller_finds_the_tables_of_the_other_target(chip: str):
-    text = (tofino.artifacts() / f"aggregate-{tofino.LANES}.{chip}.p4info.txtpb").read_text()
+    text = (tofino.artifacts() / f"innet-{tofino.LANES}.{chip}.p4info.txtpb").read_text()
     ours = _described(text_format.Parse(text, p4info_pb2.P4Info()))
     for name, wanted in _described(artifact(64).p4info).items():
         assert ours[name] == wanted, name

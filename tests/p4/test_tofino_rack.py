@@ -177,7 +177,7 @@ def two_workers(names: Names) -> list[p4rt.Entity]:
     for rank in (0, 1):
         at = station(rank + 1)
         where = {"address": at.ip_number, "udp_port": at.udp_port}
-        slots = {"job": 7, "epoch": TERM, "slot": (FIRST_SLOT, SLOT_PREFIX)}
+        slots = {"job": 7, "term": TERM, "slot": (FIRST_SLOT, SLOT_PREFIX)}
         params = {"worker": 1 << rank, "quorum": 2, "group": 7, "job_index": 7}
         found += [
             names.entry("workers", {"port": rank + 1, **where, **slots}, "admit", params),

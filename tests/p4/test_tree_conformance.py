@@ -67,7 +67,7 @@ def kind(request):
 @pytest.fixture(scope="module")
 def rack(kind):
     with SWITCHES[kind](OTHER_UPLINK) as running:
-        slots = {"epoch": TERM, "slot": (FIRST_SLOT, SLOT_PREFIX)}
+        slots = {"term": TERM, "slot": (FIRST_SLOT, SLOT_PREFIX)}
         link = {"parent": number(SERVICE.ip_bytes), "address": number(HERE.ip_bytes)}
         up = {"mac": number(HERE.mac_bytes), "address": number(HERE.ip_bytes), "port": UPLINK}
         place = {"group": BELOW, "job_index": BELOW}

@@ -78,7 +78,7 @@ class AggregationRack:
         """Let the station at port rank + 1 contribute to a job, as worker `rank`, or as all of `bits`."""
         at = station(rank + 1)
         where = {"address": number(at.ip_bytes), "udp_port": at.udp_port}
-        slots = {"job": job, "epoch": TERM, "slot": (FIRST_SLOT, SLOT_PREFIX)}
+        slots = {"job": job, "term": TERM, "slot": (FIRST_SLOT, SLOT_PREFIX)}
         params = {"quorum": quorum, "group": job, "job_index": job}
         copy, mac = {"job": job, "instance": rank + 1}, number(at.mac_bytes)
         self.controller.insert(

@@ -12,7 +12,7 @@ def make(folder: Path, chip: str = "tofino") -> Path:
     (folder / "pipe").mkdir(parents=True)
     tables = [{"name": f"pipe.{each.preamble.name}"} for each in tofino.p4info(chip).tables]
     (folder / "bfrt.json").write_text(json.dumps({"tables": tables}))
-    (folder / "pipe/context.json").write_text(json.dumps({"program_name": "aggregate"}))
+    (folder / "pipe/context.json").write_text(json.dumps({"program_name": "innet"}))
     (folder / f"pipe/{chip}.bin").write_bytes(random.Random(1).randbytes(50_000))
     return folder
 

@@ -28,7 +28,7 @@ def tofino_manifest() -> dict[str, Any]:
 
 def assembly(chip: str) -> str:
     """Return a chip's program in the form that p4c-barefoot wrote for the assembler."""
-    name = f"aggregate-{tofino.LANES}.{chip}.bfa.gz"
+    name = f"innet-{tofino.LANES}.{chip}.bfa.gz"
     return gzip.decompress((tofino.artifacts() / name).read_bytes()).decode()
 
 

@@ -166,7 +166,7 @@ def _entities(program: Artifact) -> list[p4rt.Entity]:
         for rank, port in enumerate(ports):
             at = station(port)
             where = {"address": number(at.ip_bytes), "udp_port": at.udp_port}
-            slots = {"job": job, "epoch": TERM, "slot": (FIRST_SLOT, SLOT_PREFIX)}
+            slots = {"job": job, "term": TERM, "slot": (FIRST_SLOT, SLOT_PREFIX)}
             params = {"worker": 1 << rank, "quorum": QUORUM[job], "group": job, "job_index": job}
             copy, mac = {"job": job, "instance": port}, number(at.mac_bytes)
             made.append(names.entry("workers", {"port": port, **where, **slots}, "admit", **params))
@@ -180,7 +180,7 @@ def _tree_entities(program: Artifact) -> list[p4rt.Entity]:
     link = {"port": UPLINK, "parent": number(SERVICE.ip_bytes), "address": number(BELOW.ip_bytes)}
     made = [names.entry("uplinks", link, "descend")]
     for job, quorum in (UPLINK_JOB, 3), (TOP_JOB, 2):
-        slots = {"job": job, "epoch": TERM, "slot": (FIRST_SLOT, SLOT_PREFIX)}
+        slots = {"job": job, "term": TERM, "slot": (FIRST_SLOT, SLOT_PREFIX)}
         made.append(group(job, *((port, port) for port in PORTS[:2])))
         for port in PORTS[:2]:
             at = station(port)

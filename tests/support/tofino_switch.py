@@ -246,7 +246,7 @@ class TofinoSwitch:
     def _parse_ipv4(packet: Vector) -> None:
         header = packet.payload[:20]
         ipv4 = packet.extract("ipv4")
-        packet["meta.damaged"] = _with_checksum(header) != header
+        packet["meta.corrupted"] = _with_checksum(header) != header
         packet["meta.sender"], packet["meta.target"] = ipv4["source"], ipv4["destination"]
         shape = [ipv4[each] for each in ("version", "header_length", "fragment_offset", "protocol")]
         if shape != [4, 5, 0, 17] or ipv4["flags"] & 1:

@@ -56,10 +56,7 @@ def p4_header(name: str, lanes: int = 64) -> list[tuple[str, int]]:
     """Return (name, bits) of a P4 header's fields, in order."""
     body = re.search(rf"header\s+{name}\s*\{{(.*?)\}}", p4_text(lanes), re.DOTALL)
     assert body, f"no header {name} in {HEADERS_P4}"
-    return [
-        (field.replace("epoch", "term"), int(bits))
-        for bits, field in re.findall(r"bit<(\d+)>\s+(\w+)\s*;", body[1])
-    ]
+    return [(field, int(bits)) for bits, field in re.findall(r"bit<(\d+)>\s+(\w+)\s*;", body[1])]
 
 
 def p4_constants(prefix: str) -> dict[str, int]:

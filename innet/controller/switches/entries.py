@@ -160,7 +160,7 @@ def _source(where: Attachment) -> dict[str, int]:
 
 def _slots(job: Assignment, share: Share) -> dict[str, int | tuple[int, int]]:
     prefix = _SLOT_BITS - (share.slots.bit_length() - 1)
-    return {"job": job.job, "epoch": job.term, "slot": (share.first_slot, prefix)}
+    return {"job": job.job, "term": job.term, "slot": (share.first_slot, prefix)}
 
 
 def _number(raw: bytes) -> int:

@@ -1,7 +1,8 @@
 // Every number that the data plane and its users agree on, named once.
 //
-// LANES and SLOTS are compile-time parameters (-DLANES=256 -DSLOTS=1024): lanes are the 32-bit
-// integers that one packet carries, slots the aggregation slots of the switch.
+// LANES, SLOTS and WORKERS are compile-time parameters (-DLANES=256 -DSLOTS=1024): lanes are the 32-bit
+// integers that one packet carries, slots the aggregation slots of the switch, workers the entries of
+// the table that admits them.
 
 #ifndef INNET_CONSTANTS_P4
 #define INNET_CONSTANTS_P4
@@ -11,6 +12,9 @@
 #endif
 #ifndef SLOTS
 #define SLOTS 8192
+#endif
+#ifndef WORKERS
+#define WORKERS 4096
 #endif
 
 // Every slot has two copies, picked by the parity of the sequence number: while one collects the
@@ -32,6 +36,12 @@ const bit<16> ARP_REPLY      = 2;
 // The UDP port on which a switch takes contributions, and the version of the format behind it.
 const bit<16> INNET_UDP_PORT = 19790;
 const bit<8>  INNET_VERSION  = 2;
+
+// What IPv4 and UDP say of an innet packet's length, without lanes and with them.
+const bit<16> BARE_UDP_LENGTH  = 8 + 24;
+const bit<16> BARE_IPV4_LENGTH = 20 + BARE_UDP_LENGTH;
+const bit<16> FULL_UDP_LENGTH  = BARE_UDP_LENGTH + 4 * LANES;
+const bit<16> FULL_IPV4_LENGTH = 20 + FULL_UDP_LENGTH;
 
 // What an innet packet is.
 const bit<8> KIND_CONTRIBUTION = 1;  // worker -> switch: one chunk of a worker's vector

@@ -59,7 +59,7 @@ header innet_t {
     bit<8>  operation;  // OPERATION_*
     bit<8>  count;      // in a result: how many contributions are in it
     bit<16> job;        // given by the controller
-    bit<16> epoch;      // changes whenever the job's workers or slots do
+    bit<16> term;       // changes whenever the job's workers or slots do
     bit<16> slot;       // index into the switch's slots
     bit<16> flags;      // FLAG_*
     bit<32> sequence;   // of the chunk within its slot, from 1 on; in a hello: the join's nonce
@@ -86,16 +86,11 @@ header packet_in_t {
     bit<7> padding;
 }
 
-struct headers_t {
-    packet_out_t packet_out;
-    packet_in_t  packet_in;
-    ethernet_t   ethernet;
-    vlan_t[2]    vlans;
-    arp_t        arp;
-    ipv4_t       ipv4;
-    udp_t        udp;
-    innet_t      innet;
-    lanes_t      lanes;
-}
+// What the checksum of an IPv4 header is of.
+#define IPV4_FIELDS                                                                     \
+    { hdr.ipv4.version, hdr.ipv4.header_length, hdr.ipv4.type_of_service,               \
+      hdr.ipv4.total_length, hdr.ipv4.identification, hdr.ipv4.flags,                   \
+      hdr.ipv4.fragment_offset, hdr.ipv4.time_to_live, hdr.ipv4.protocol,               \
+      hdr.ipv4.source, hdr.ipv4.destination }
 
 #endif

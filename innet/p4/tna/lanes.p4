@@ -120,7 +120,7 @@ struct pair_t {
 
 #define APPLY_PAIR(low_n, high_n) lanes_##low_n.apply();
 
-control Lanes(inout ingress_headers_t hdr, in ingress_metadata_t meta) {
+control Lanes(inout headers_t hdr, in metadata_t meta) {
     FOR_EACH_PAIR(PAIR)
 
     apply {

@@ -9,16 +9,10 @@
 
 #include "metadata.p4"
 
-// What IPv4 and UDP say of an innet packet's length.
-const bit<16> BARE_UDP_LENGTH  = 8 + 24;
-const bit<16> BARE_IPV4_LENGTH = 20 + BARE_UDP_LENGTH;
-const bit<16> FULL_UDP_LENGTH  = BARE_UDP_LENGTH + 4 * LANES;
-const bit<16> FULL_IPV4_LENGTH = 20 + FULL_UDP_LENGTH;
-
 #define EXTRACT_IPV4                                     \
     packet.extract(hdr.ipv4);                            \
     ipv4_checksum.add(hdr.ipv4);                         \
-    meta.damaged = ipv4_checksum.verify();               \
+    meta.corrupted = ipv4_checksum.verify();               \
     meta.sender = hdr.ipv4.source;                       \
     meta.target = hdr.ipv4.destination;
 
@@ -28,7 +22,7 @@ const bit<16> FULL_IPV4_LENGTH = 20 + FULL_UDP_LENGTH;
 
 #define PLAIN_UDP (4, 5, 0 &&& 1, 0, PROTOCOL_UDP)
 
-parser IngressParser(packet_in packet, out ingress_headers_t hdr, out ingress_metadata_t meta,
+parser IngressParser(packet_in packet, out headers_t hdr, out metadata_t meta,
                      out ingress_intrinsic_metadata_t standard) {
     Checksum() ipv4_checksum;
 
@@ -36,7 +30,7 @@ parser IngressParser(packet_in packet, out ingress_headers_t hdr, out ingress_me
         packet.extract(standard);
         packet.advance(PORT_METADATA_SIZE);
         meta.form = FORM_NONE;
-        meta.damaged = false;
+        meta.corrupted = false;
         meta.refused = 0;
         meta.mine = 0;
         meta.above = 0;
@@ -54,11 +48,6 @@ parser IngressParser(packet_in packet, out ingress_headers_t hdr, out ingress_me
 #endif
             default: parse_ethernet;
         }
-    }
-
-    state parse_packet_out {
-        packet.extract(hdr.packet_out);
-        transition parse_ethernet;
     }
 
 #if __TARGET_TOFINO__ == 1
@@ -147,13 +136,6 @@ parser IngressParser(packet_in packet, out ingress_headers_t hdr, out ingress_me
         transition parse_arp;
     }
 
-    state parse_arp {
-        packet.extract(hdr.arp);
-        meta.sender = hdr.arp.sender_ip;
-        meta.target = hdr.arp.target_ip;
-        transition accept;
-    }
-
     state measure {
         transition select(packet.lookahead<bit<32>>()[15:0]) {
             FULL_IPV4_LENGTH: full_ipv4;
@@ -239,43 +221,10 @@ parser IngressParser(packet_in packet, out ingress_headers_t hdr, out ingress_me
         transition accept;
     }
 
-    state contribution {
-        meta.form = FORM_CONTRIBUTION;
-        transition parse_lanes;
-    }
-
-    state result {
-        meta.form = FORM_RESULT;
-        transition parse_lanes;
-    }
-
-    state pending {
-        meta.form = FORM_PENDING;
-        transition parse_lanes;
-    }
-
-    state stale {
-        meta.form = FORM_STALE;
-        transition parse_lanes;
-    }
-
-    state parse_lanes {
-        packet.extract(hdr.lanes);
-        transition accept;
-    }
-
-    state hello {
-        meta.form = FORM_HELLO;
-        transition accept;
-    }
-
-    state clear {
-        meta.form = FORM_CLEAR;
-        transition accept;
-    }
+    #include "../shared/fragments/states.p4"
 }
 
-control IngressDeparser(packet_out packet, inout ingress_headers_t hdr, in ingress_metadata_t meta,
+control IngressDeparser(packet_out packet, inout headers_t hdr, in metadata_t meta,
                         in ingress_intrinsic_metadata_for_deparser_t deparser) {
     apply {
         packet.emit(hdr);
@@ -310,11 +259,7 @@ control EgressDeparser(packet_out packet, inout egress_headers_t hdr, in egress_
     apply {
         // Only a frame that the switch itself addressed is parsed so far, and needs a new checksum.
         if (hdr.ipv4.isValid()) {
-            hdr.ipv4.checksum = ipv4_checksum.update({
-                hdr.ipv4.version, hdr.ipv4.header_length, hdr.ipv4.type_of_service,
-                hdr.ipv4.total_length, hdr.ipv4.identification, hdr.ipv4.flags,
-                hdr.ipv4.fragment_offset, hdr.ipv4.time_to_live, hdr.ipv4.protocol,
-                hdr.ipv4.source, hdr.ipv4.destination });
+            hdr.ipv4.checksum = ipv4_checksum.update(IPV4_FIELDS);
         }
         packet.emit(hdr);
     }

@@ -6,8 +6,8 @@
 #include "metadata.p4"
 
 control Admission(in headers_t hdr, inout metadata_t meta, in standard_metadata_t standard) {
-    #include "fragments/workers.p4"
-    #include "fragments/trees.p4"
+    #include "../shared/fragments/workers.p4"
+    #include "../shared/fragments/trees.p4"
 
     apply {
         if (meta.form == FORM_CONTRIBUTION && meta.above == 0) {

@@ -6,7 +6,7 @@
 #include "metadata.p4"
 
 control Decision(inout headers_t hdr, inout metadata_t meta) {
-    #include "fragments/decision.p4"
+    #include "../shared/fragments/decision.p4"
 
     apply {
         if (meta.below == 1) {
@@ -18,7 +18,7 @@ control Decision(inout headers_t hdr, inout metadata_t meta) {
 }
 
 control Counters(in metadata_t meta, in standard_metadata_t standard) {
-    #include "fragments/counters.p4"
+    #include "../shared/fragments/counters.p4"
 }
 
 #endif

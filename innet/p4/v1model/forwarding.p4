@@ -8,7 +8,7 @@
 // Answers "who has the switch's address?", so that hosts need no static ARP entry.
 control ArpResponder(inout headers_t hdr, in metadata_t meta,
                      inout standard_metadata_t standard) {
-    #include "fragments/arp_answer.p4"
+    #include "../shared/fragments/arp_answer.p4"
 
     apply {
         if (hdr.arp.operation == ARP_REQUEST && hdr.arp.hardware_type == ARP_ETHERNET
@@ -22,7 +22,7 @@ control ArpResponder(inout headers_t hdr, in metadata_t meta,
 
 // Everything that is not for the switch: to the port of its destination, or to all ports.
 control Bridge(in headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
-    #include "fragments/stations.p4"
+    #include "../shared/fragments/stations.p4"
 
     apply {
         stations.apply();

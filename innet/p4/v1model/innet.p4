@@ -9,8 +9,8 @@
 //              └─ anything else ────────────────────────────────▶ bridge
 //
 // It keeps to what a Tofino can do: one access to a register per packet, two words in and one out
-// of it, no loops, integers only, all state in the ingress. Only integrity.p4 multiplies. What ../tna
-// does alike is in fragments, which stand inside of the controls.
+// of it, no loops, integers only, all state in the ingress. Only integrity.p4 multiplies. What it has in
+// common with ../tna is in ../shared, as fragments that stand inside of the controls.
 
 #include "parser.p4"
 #include "forwarding.p4"
@@ -24,9 +24,9 @@ control IngressPipeline(inout headers_t hdr, inout metadata_t meta, inout standa
     Aggregation() aggregation;
     Bridge() bridge;
 
-    #include "fragments/uplinks.p4"
-    #include "fragments/service.p4"
-    #include "fragments/own_addresses.p4"
+    #include "../shared/fragments/uplinks.p4"
+    #include "../shared/fragments/service.p4"
+    #include "../shared/fragments/own_addresses.p4"
 
     apply {
         bool in_our_name = false;

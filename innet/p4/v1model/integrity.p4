@@ -34,7 +34,7 @@ control Check(in headers_t hdr, out bit<32> check) {
         ADD_WORD(1, hdr.ipv4.source)
         ADD_WORD(2, hdr.udp.source)
         ADD_WORD(3, hdr.innet.version ++ hdr.innet.kind ++ hdr.innet.operation ++ hdr.innet.count)
-        ADD_WORD(4, hdr.innet.job ++ hdr.innet.epoch)
+        ADD_WORD(4, hdr.innet.job ++ hdr.innet.term)
         ADD_WORD(5, hdr.innet.slot ++ hdr.innet.flags)
         ADD_WORD(6, hdr.innet.sequence)
         ADD_WORD(7, hdr.innet.workers)

@@ -1,14 +1,26 @@
-// What the controls tell each other about the packet at hand.
+// What accompanies a packet: its headers, and what the controls tell each other about it.
 
 #ifndef INNET_METADATA_P4
 #define INNET_METADATA_P4
 
 #include "target.p4"
 #include "../shared/headers.p4"
-#include "fragments/outcomes.p4"
+#include "../shared/outcomes.p4"
+
+struct headers_t {
+    packet_out_t packet_out;
+    packet_in_t  packet_in;
+    ethernet_t   ethernet;
+    vlan_t[2]    vlans;
+    arp_t        arp;
+    ipv4_t       ipv4;
+    udp_t        udp;
+    innet_t      innet;
+    lanes_t      lanes;
+}
 
 struct metadata_t {
-    #include "fragments/fields.p4"
+    #include "../shared/fragments/fields.p4"
 
     bit<32> cell;            // slot and copy: the index into every register
     bit<8>  missing;         // contributions that the chunk still lacked before this packet

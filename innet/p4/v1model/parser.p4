@@ -10,12 +10,6 @@
 
 #include "metadata.p4"
 
-// What IPv4 and UDP say of an innet packet's length.
-const bit<16> BARE_UDP_LENGTH  = 8 + 24;
-const bit<16> BARE_IPV4_LENGTH = 20 + BARE_UDP_LENGTH;
-const bit<16> FULL_UDP_LENGTH  = BARE_UDP_LENGTH + 4 * LANES;
-const bit<16> FULL_IPV4_LENGTH = 20 + FULL_UDP_LENGTH;
-
 parser IngressParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
                      inout standard_metadata_t standard) {
     state start {
@@ -96,14 +90,8 @@ parser IngressParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         }
     }
 
-    #include "fragments/states.p4"
+    #include "../shared/fragments/states.p4"
 }
-
-#define IPV4_FIELDS                                                                     \
-    { hdr.ipv4.version, hdr.ipv4.header_length, hdr.ipv4.type_of_service,               \
-      hdr.ipv4.total_length, hdr.ipv4.identification, hdr.ipv4.flags,                   \
-      hdr.ipv4.fragment_offset, hdr.ipv4.time_to_live, hdr.ipv4.protocol,               \
-      hdr.ipv4.source, hdr.ipv4.destination }
 
 // What is only forwarded is its receiver's to judge.
 control ChecksumVerification(inout headers_t hdr, inout metadata_t meta) {

@@ -30,7 +30,7 @@ control Reply(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         result_to_all();
     }
 
-    #include "fragments/answers.p4"
+    #include "../shared/fragments/answers.p4"
 
     apply {
         if (meta.outcome == OUTCOME_NONE || meta.outcome == OUTCOME_WAITING
@@ -54,7 +54,7 @@ control Reply(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
 
 // On every copy of a result: the address of the worker, or of the switch below, that it is for.
 control Readdress(inout headers_t hdr, in standard_metadata_t standard) {
-    #include "fragments/replicas.p4"
+    #include "../shared/fragments/replicas.p4"
 
     apply {
         replicas.apply();

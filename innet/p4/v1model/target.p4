@@ -1,4 +1,4 @@
-// What the fragments leave to the target: on v1model, how packets are counted and sent.
+// What ../shared leaves to the target: on v1model, how packets are counted and sent.
 
 #ifndef INNET_TARGET_P4
 #define INNET_TARGET_P4
@@ -8,8 +8,6 @@
 
 // BMv2's and innet-switch's --cpu-port.
 const bit<9> CPU_PORT = 510;
-
-#define WORKERS 4096
 
 #define COUNTER(size, index_t, name) counter(size, CounterType.packets) name
 #define COUNT(name, index) name.count((bit<32>) (index))

@@ -15,10 +15,10 @@ from innet.errors import UsageError
 from innet.p4.artifacts import digest
 from innet.p4.binaries import Binaries
 
-PROGRAM = "aggregate"
+PROGRAM = "innet"
 """The program's name for the compiler, which takes it from the source file."""
 
-_PROFILE = "pipe"  # the name of the Pipeline in aggregate.p4
+_PROFILE = "pipe"  # the name of the Pipeline in innet.p4
 _PIPES = (0, 1, 2, 3)
 _LENGTH = struct.Struct("<I")
 

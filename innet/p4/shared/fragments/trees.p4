@@ -24,7 +24,7 @@
     table trees {
         key = {
             hdr.innet.job: exact @name("job");
-            hdr.innet.epoch: exact @name("epoch");
+            hdr.innet.term: exact @name("term");
             hdr.innet.slot: lpm @name("slot");
         }
         actions = { below; top; NoAction; }

@@ -1,4 +1,4 @@
-// Who may contribute. A worker is a (port, IP address, UDP port). What it may touch is one epoch of one
+// Who may contribute. A worker is a (port, IP address, UDP port). What it may touch is one term of one
 // job and an aligned power-of-two range of slots, which is why the slot matches by prefix.
 
     action admit(bit<32> worker, bit<8> quorum, bit<16> group, bit<8> job_index) {
@@ -21,7 +21,7 @@
             hdr.ipv4.source: exact @name("address");
             hdr.udp.source: exact @name("udp_port");
             hdr.innet.job: exact @name("job");
-            hdr.innet.epoch: exact @name("epoch");
+            hdr.innet.term: exact @name("term");
             hdr.innet.slot: lpm @name("slot");
         }
         actions = { admit; refuse; }

@@ -1,18 +1,13 @@
 // innet's data plane for Tofino: the program of ../v1model, for tna and t2na.
 //
-// Each control is v1model's of the same name; docs/tofino.md lists what differs and why.
+// Each control is v1model's of the same name, and what they have in common is in ../shared. docs/tofino.md
+// lists what differs and why.
 
-#ifndef WORKERS
-#define WORKERS 4096
-#endif
-
-#include "chip.p4"
-#include "metadata.p4"
 #include "parser.p4"
 #include "forwarding.p4"
 #include "aggregation.p4"
 
-control IngressPipeline(inout ingress_headers_t hdr, inout ingress_metadata_t meta,
+control IngressPipeline(inout headers_t hdr, inout metadata_t meta,
                         in ingress_intrinsic_metadata_t standard,
                         in ingress_intrinsic_metadata_from_parser_t parsed,
                         inout ingress_intrinsic_metadata_for_deparser_t deparser,
@@ -22,54 +17,12 @@ control IngressPipeline(inout ingress_headers_t hdr, inout ingress_metadata_t me
     Aggregation() aggregation;
     Bridge() bridge;
 
-    // By ingress port: frames in the switch's name; innet packets whose IPv4 header is damaged.
-    @name("spoofed")   Counter<bit<32>, bit<9>>(512, CounterType_t.PACKETS) spoofed;
-    @name("corrupted") Counter<bit<32>, bit<9>>(512, CounterType_t.PACKETS) corrupted;
+    #include "../shared/fragments/uplinks.p4"
+    #include "../shared/fragments/service.p4"
+    #include "../shared/fragments/own_addresses.p4"
 
-    action descend() {
-        meta.above = 1;
-        meta.worker = hdr.innet.workers;
-    }
-
-    // The links to parents: at which port, from whom, and under which address this switch is known there.
-    @name("uplinks")
-    table uplinks {
-        key = {
-            standard.ingress_port: exact @name("port");
-            meta.sender: exact @name("parent");
-            meta.target: exact @name("address");
-        }
-        actions = { descend; NoAction; }
-        const default_action = NoAction;
-        size = 16;
-    }
-
-    action serve(bit<48> mac) {
-        meta.mine = 1;
-        meta.my_mac = mac;
-    }
-
-    // The address under which workers reach this switch, one entry.
-    @name("service")
-    table service {
-        key = { meta.target: exact @name("address"); }
-        actions = { serve; NoAction; }
-        const default_action = NoAction;
-        size = 4;
-    }
-
-    action expose() {
-        spoofed.count(standard.ingress_port);
-    }
-
-    // The addresses of the table `service`, again: does somebody else send in the switch's name?
-    @name("own_addresses")
-    table own_addresses {
-        key = { meta.sender: exact @name("address"); }
-        actions = { expose; NoAction; }
-        const default_action = NoAction;
-        size = 4;
-    }
+    @name("corrupted")  // by ingress port: innet packets whose IPv4 header's checksum does not fit
+    COUNTER(512, bit<9>, corrupted);
 
     action leave_bridged() {
         hdr.bridge.setValid();
@@ -83,7 +36,7 @@ control IngressPipeline(inout ingress_headers_t hdr, inout ingress_metadata_t me
         hdr.packet_in.setValid();
         hdr.packet_in.ingress_port = standard.ingress_port;
         hdr.packet_out.setInvalid();
-        traffic.ucast_egress_port = CPU_PORT;
+        SEND(CPU_PORT);
     }
 
     apply {
@@ -94,18 +47,17 @@ control IngressPipeline(inout ingress_headers_t hdr, inout ingress_metadata_t me
             if (meta.form == FORM_CLEAR) {
                 to_controller();
             } else {
-                traffic.ucast_egress_port = hdr.packet_out.egress_port;
+                SEND(hdr.packet_out.egress_port);
                 hdr.packet_out.setInvalid();
             }
         } else if (meta.form != FORM_AGAIN) {
-            // What is given no port is dropped. All switches of a tree have one address, so a parent's
-            // answers are found before anybody is accused of sending in this switch's name.
+            // What is given no port is dropped.
             if (!uplinks.apply().hit) {
                 if (!own_addresses.apply().hit) {
                     if (service.apply().hit) {
                         if (hdr.arp.isValid()) {
                             arp_responder.apply(hdr, meta, standard, traffic);
-                        } else if (hdr.innet.isValid() && !meta.damaged) {
+                        } else if (hdr.innet.isValid() && !meta.corrupted) {
                             if (meta.form == FORM_HELLO) {
                                 to_controller();
                             } else {
@@ -118,8 +70,8 @@ control IngressPipeline(inout ingress_headers_t hdr, inout ingress_metadata_t me
                 }
             }
         }
-        if (hdr.innet.isValid() && meta.damaged && (meta.mine == 1 || meta.above == 1)) {
-            corrupted.count(standard.ingress_port);
+        if (hdr.innet.isValid() && meta.corrupted && (meta.mine == 1 || meta.above == 1)) {
+            COUNT(corrupted, standard.ingress_port);
         }
         meta.cell = hdr.innet.slot[14:0] ++ hdr.innet.sequence[0:0];
         aggregation.apply(hdr, meta, standard, deparser, traffic);

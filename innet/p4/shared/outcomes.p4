@@ -1,6 +1,6 @@
 // What the controls find out about a packet, and decide: the words in which they tell each other.
 //
-// Numbers from 4 to 7 that are missing here belong to ../../tna, which needs more.
+// Numbers from 4 to 7 that are missing here belong to the targets that need more.
 
 #ifndef INNET_OUTCOMES_P4
 #define INNET_OUTCOMES_P4

@@ -1,0 +1,302 @@
+// What a packet does to its cell, but for the lanes. A control for each register, which touches it once.
+//
+// A register returns one word. So what several registers have to know of a cell, each keeps for itself:
+// `sequence` and `arrived` the sequence number, `missing`, `members` and `flags` how many contributions
+// are missing. All packets pass them in the same order.
+
+#ifndef INNET_CELLS_P4
+#define INNET_CELLS_P4
+
+#include "metadata.p4"
+
+control Sequence(in headers_t hdr, inout metadata_t meta) {
+    Register<bit<32>, bit<16>>(CELLS) sequence;
+
+    RegisterAction<bit<32>, bit<16>, bit<4>>(sequence) compare_program = {
+        void apply(inout bit<32> held, out bit<4> age) {
+            age = this.predicate(held < hdr.innet.sequence, held == hdr.innet.sequence);
+            if (held < hdr.innet.sequence) {
+                held = hdr.innet.sequence;
+            }
+        }
+    };
+    RegisterAction<bit<32>, bit<16>, bit<4>>(sequence) look_program = {
+        void apply(inout bit<32> held, out bit<4> age) {
+            age = this.predicate(held < hdr.innet.sequence, held == hdr.innet.sequence);
+        }
+    };
+    RegisterAction<bit<32>, bit<16>, bit<4>>(sequence) clear_program = {
+        void apply(inout bit<32> held) {
+            held = 0;
+        }
+    };
+
+    action compare() { meta.age = compare_program.execute(meta.cell); }
+    action look() { meta.age = look_program.execute(meta.cell); }
+    action clear() { clear_program.execute(meta.cell); }
+
+    // Sequence numbers start at 1: whatever comes after a clear is newer. Clears are heard that the
+    // switch acknowledges: the controller's, from the CPU port. A parent's answer begins nothing: only
+    // to what is waited for it is of use.
+    table compared {
+        key = {
+            meta.form: ternary;
+            meta.admitted: ternary;
+            meta.above: ternary;
+            hdr.packet_in.isValid(): ternary @name("acknowledged");
+        }
+        actions = { compare; look; clear; NoAction; }
+        const default_action = NoAction;
+        const entries = {
+            (FORM_CLEAR,        _, _, true): clear();
+            (FORM_CONTRIBUTION, 1, _, _):    compare();
+            (FORM_AGAIN,        _, _, _):    look();
+            (FORM_RESULT,       _, 1, _):    look();
+            (FORM_PENDING,      _, 1, _):    look();
+            (FORM_STALE,        _, 1, _):    look();
+        }
+        size = 16;
+    }
+
+    apply {
+        compared.apply();
+    }
+}
+
+struct arrivals_t {
+    bit<32> sequence;
+    bit<32> workers;
+}
+
+control Arrivals(in headers_t hdr, inout metadata_t meta) {
+    Register<arrivals_t, bit<16>>(CELLS) arrived;
+
+    RegisterAction<arrivals_t, bit<16>, bit<32>>(arrived) join_program = {
+        void apply(inout arrivals_t held, out bit<32> before) {
+            before = held.workers;
+            if (held.sequence < hdr.innet.sequence) {
+                held.workers = meta.worker;
+            } else if (held.sequence == hdr.innet.sequence) {
+                held.workers = held.workers | meta.worker;
+            }
+            if (held.sequence < hdr.innet.sequence) {
+                held.sequence = hdr.innet.sequence;
+            }
+        }
+    };
+    RegisterAction<arrivals_t, bit<16>, bit<32>>(arrived) clear_program = {
+        void apply(inout arrivals_t held) {
+            held.sequence = 0;
+        }
+    };
+
+    action join() { meta.arrived = join_program.execute(meta.cell); }
+    action clear() { clear_program.execute(meta.cell); }
+
+    table joined {
+        key = {
+            meta.form: ternary;
+            meta.admitted: ternary;
+            hdr.packet_in.isValid(): ternary @name("acknowledged");
+        }
+        actions = { join; clear; NoAction; }
+        const default_action = NoAction;
+        const entries = {
+            (FORM_CLEAR,        _, true): clear();
+            (FORM_CONTRIBUTION, 1, _):    join();
+        }
+        size = 16;
+    }
+
+    apply {
+        joined.apply();
+    }
+}
+
+// The rows of a table that asks whether one of a worker's own bits is in a bitmap.
+#define BIT_ROW(n, action) \
+    (FORM_CONTRIBUTION, AGE_CURRENT, 32w1 << n &&& 32w1 << n, 32w1 << n &&& 32w1 << n, _, _): action;
+#define FOR_EACH_BIT(M, action)                                                          \
+    M(0, action) M(1, action) M(2, action) M(3, action) M(4, action) M(5, action)        \
+    M(6, action) M(7, action) M(8, action) M(9, action) M(10, action) M(11, action)      \
+    M(12, action) M(13, action) M(14, action) M(15, action) M(16, action) M(17, action)  \
+    M(18, action) M(19, action) M(20, action) M(21, action) M(22, action) M(23, action)  \
+    M(24, action) M(25, action) M(26, action) M(27, action) M(28, action) M(29, action)  \
+    M(30, action) M(31, action)
+
+// A parent's answer is heard at the uplink that the slot's sum goes to, and nowhere else.
+#define BY_REPETITION                                                                    \
+        key = {                                                                          \
+            meta.form: ternary;                                                          \
+            meta.age: ternary;                                                           \
+            meta.arrived: ternary;                                                       \
+            meta.worker: ternary;                                                        \
+            meta.below: ternary;                                                         \
+            meta.astray: ternary;                                                        \
+        }                                                                                \
+        actions = { restart; count; look; finish; NoAction; }                            \
+        const default_action = NoAction;                                                 \
+        const entries = {                                                                \
+            (FORM_CONTRIBUTION, AGE_NEWER,   _, _, _, _): restart();                     \
+            FOR_EACH_BIT(BIT_ROW, look())                                                \
+            (FORM_CONTRIBUTION, AGE_CURRENT, _, _, _, _): count();                       \
+            (FORM_RESULT,       AGE_CURRENT, _, _, 1, 0): finish();                      \
+            (FORM_PENDING,      AGE_CURRENT, _, _, 1, 0): look();                        \
+            (FORM_STALE,        AGE_CURRENT, _, _, 1, 0): look();                        \
+        }                                                                                \
+        size = 64;
+
+control Countdown(inout metadata_t meta) {
+    Register<bit<16>, bit<16>>(CELLS) missing;
+
+    RegisterAction<bit<16>, bit<16>, bit<16>>(missing) restart_program = {
+        void apply(inout bit<16> held) {
+            held = (bit<16>) meta.quorum - 1;
+        }
+    };
+    // Saturating, so that a contribution after the quorum leaves the chunk complete.
+    RegisterAction<bit<16>, bit<16>, bit<16>>(missing) count_program = {
+        void apply(inout bit<16> held, out bit<16> before) {
+            before = held;
+            held = held |-| 1;
+        }
+    };
+    RegisterAction<bit<16>, bit<16>, bit<16>>(missing) look_program = {
+        void apply(inout bit<16> held, out bit<16> before) {
+            before = held;
+        }
+    };
+    // The parent's answer is the last contribution, and counts only as that.
+    RegisterAction<bit<16>, bit<16>, bit<16>>(missing) finish_program = {
+        void apply(inout bit<16> held, out bit<16> before) {
+            before = held;
+            if (held == 1) {
+                held = 0;
+            }
+        }
+    };
+
+    action restart() { restart_program.execute(meta.cell); }
+    action count() {
+        meta.missing = count_program.execute(meta.cell);
+        meta.repeated = 0;
+    }
+    action look() {
+        meta.missing = look_program.execute(meta.cell);
+        meta.repeated = 1;
+    }
+    action finish() { meta.missing = finish_program.execute(meta.cell); }
+
+    table counted { BY_REPETITION }
+
+    apply {
+        counted.apply();
+    }
+}
+
+struct members_t {
+    bit<32> missing;
+    bit<32> workers;
+}
+
+// Who is in the sum. `arrived` goes on collecting those who come after the quorum.
+control Members(inout metadata_t meta) {
+    Register<members_t, bit<16>>(CELLS) members;
+
+    RegisterAction<members_t, bit<16>, bit<32>>(members) restart_program = {
+        void apply(inout members_t held) {
+            held.missing = (bit<32>) meta.quorum - 1;
+            held.workers = meta.worker;
+        }
+    };
+    RegisterAction<members_t, bit<16>, bit<32>>(members) count_program = {
+        void apply(inout members_t held, out bit<32> before) {
+            before = held.workers;
+            if (held.missing != 0) {
+                held.workers = held.workers | meta.worker;
+            }
+            held.missing = held.missing |-| 1;
+        }
+    };
+    RegisterAction<members_t, bit<16>, bit<32>>(members) look_program = {
+        void apply(inout members_t held, out bit<32> before) {
+            before = held.workers;
+        }
+    };
+    RegisterAction<members_t, bit<16>, bit<32>>(members) finish_program = {
+        void apply(inout members_t held) {
+            if (held.missing == 1) {
+                held.workers = meta.worker;
+                held.missing = 0;
+            }
+        }
+    };
+
+    action restart() {
+        restart_program.execute(meta.cell);
+        meta.members = 0;
+    }
+    action count() { meta.members = count_program.execute(meta.cell); }
+    action look() { meta.members = look_program.execute(meta.cell); }
+    action finish() { finish_program.execute(meta.cell); }
+
+    table collected { BY_REPETITION }
+
+    apply {
+        collected.apply();
+    }
+}
+
+struct flags_t {
+    bit<16> missing;
+    bit<16> flags;
+}
+
+control Flags(in headers_t hdr, inout metadata_t meta) {
+    Register<flags_t, bit<16>>(CELLS) flags;
+
+    RegisterAction<flags_t, bit<16>, bit<16>>(flags) restart_program = {
+        void apply(inout flags_t held) {
+            held.missing = (bit<16>) meta.quorum - 1;
+            held.flags = hdr.innet.flags;
+        }
+    };
+    RegisterAction<flags_t, bit<16>, bit<16>>(flags) count_program = {
+        void apply(inout flags_t held, out bit<16> before) {
+            before = held.flags;
+            if (held.missing != 0) {
+                held.flags = held.flags | hdr.innet.flags;
+            }
+            held.missing = held.missing |-| 1;
+        }
+    };
+    RegisterAction<flags_t, bit<16>, bit<16>>(flags) look_program = {
+        void apply(inout flags_t held, out bit<16> before) {
+            before = held.flags;
+        }
+    };
+    RegisterAction<flags_t, bit<16>, bit<16>>(flags) finish_program = {
+        void apply(inout flags_t held) {
+            if (held.missing == 1) {
+                held.flags = hdr.innet.flags;
+                held.missing = 0;
+            }
+        }
+    };
+
+    action restart() {
+        restart_program.execute(meta.cell);
+        meta.flags = 0;
+    }
+    action count() { meta.flags = count_program.execute(meta.cell); }
+    action look() { meta.flags = look_program.execute(meta.cell); }
+    action finish() { finish_program.execute(meta.cell); }
+
+    table flagged { BY_REPETITION }
+
+    apply {
+        flagged.apply();
+    }
+}
+
+#endif

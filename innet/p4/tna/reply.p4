@@ -1,0 +1,147 @@
+// What goes back to the workers, or on to the parent.
+
+#ifndef INNET_REPLY_P4
+#define INNET_REPLY_P4
+
+#include "metadata.p4"
+
+control Reply(inout headers_t hdr, in metadata_t meta,
+              in ingress_intrinsic_metadata_t standard,
+              inout ingress_intrinsic_metadata_for_deparser_t deparser,
+              inout ingress_intrinsic_metadata_for_tm_t traffic) {
+    action result_to_all() {
+#if __TARGET_TOFINO__ == 1
+        hdr.bridge.purpose = PURPOSE_AGAIN_ALL;
+        hdr.bridge.group = meta.group;
+#else
+        hdr.bridge.purpose = PURPOSE_COPY;
+        SEND_COPIES(meta.group);
+#endif
+    }
+
+    action reply_to_one() {
+        hdr.bridge.purpose = PURPOSE_REPLY;
+        SEND(standard.ingress_port);
+    }
+
+    action result_to_one() {
+#if __TARGET_TOFINO__ == 1
+        hdr.bridge.purpose = PURPOSE_AGAIN;
+#else
+        reply_to_one();
+#endif
+    }
+
+    action sum_to_parent() {
+#if __TARGET_TOFINO__ == 1
+        hdr.bridge.purpose = PURPOSE_AGAIN;
+        hdr.bridge.port = meta.uplink;
+#else
+        hdr.bridge.purpose = PURPOSE_REPLY;
+        SEND(meta.uplink);
+#endif
+    }
+
+    action answer_to_all() {
+        hdr.bridge.purpose = PURPOSE_COPY;
+        SEND_COPIES(meta.group);
+    }
+
+    #include "../shared/fragments/answers.p4"
+
+    action drop() {
+        deparser.drop_ctl = 1;
+    }
+
+    // The second pass: the result, or the sum, goes where the first one meant it to.
+    action deliver_to_one() {
+        hdr.bridge.purpose = PURPOSE_REPLY;
+        SEND(hdr.bridge.port);
+    }
+
+    action deliver_to_all() {
+        hdr.bridge.purpose = PURPOSE_COPY;
+        SEND_COPIES(hdr.bridge.group);
+    }
+
+    table replies {
+        key = {
+            meta.outcome: exact;
+            meta.above: exact;
+            hdr.bridge.purpose: exact;
+        }
+        actions = {
+            complete; answer; remind; reject; go_up; go_down; drop; deliver_to_one; deliver_to_all;
+            NoAction;
+        }
+        const default_action = NoAction;
+        const entries = {
+            (OUTCOME_WAITING,   0, PURPOSE_FORWARD):   drop();
+            (OUTCOME_COMPLETED, 0, PURPOSE_FORWARD):   complete();
+            (OUTCOME_ANSWERED,  0, PURPOSE_FORWARD):   answer();
+            (OUTCOME_PENDING,   0, PURPOSE_FORWARD):   remind();
+            (OUTCOME_STALE,     0, PURPOSE_FORWARD):   reject();
+            (OUTCOME_RAISED,    0, PURPOSE_FORWARD):   go_up();
+            (OUTCOME_COMPLETED, 1, PURPOSE_FORWARD):   go_down();
+            (OUTCOME_PENDING,   1, PURPOSE_FORWARD):   go_down();
+            (OUTCOME_STALE,     1, PURPOSE_FORWARD):   go_down();
+            (OUTCOME_IGNORED,   1, PURPOSE_FORWARD):   drop();
+            (OUTCOME_DELIVERED, 0, PURPOSE_AGAIN):     deliver_to_one();
+            (OUTCOME_DELIVERED, 0, PURPOSE_AGAIN_ALL): deliver_to_all();
+            (OUTCOME_OVERTAKEN, 0, PURPOSE_AGAIN):     drop();
+            (OUTCOME_OVERTAKEN, 0, PURPOSE_AGAIN_ALL): drop();
+        }
+        size = 16;
+    }
+
+#if __TARGET_TOFINO__ == 1
+    action again(bit<9> port) {
+        SEND(port);
+    }
+
+    // What goes out with the cell's lanes passes the ingress twice, in the pipe that has the cell. What a
+    // parent sends has all lanes.
+    table recirculation {
+        key = {
+            meta.outcome: ternary;
+            meta.above: ternary;
+            standard.ingress_port: ternary;
+        }
+        actions = { again; NoAction; }
+        const default_action = NoAction;
+        const entries = {
+            (OUTCOME_COMPLETED, 0, PIPE(0)): again(RECIRCULATION_PORT(0));
+            (OUTCOME_COMPLETED, 0, PIPE(1)): again(RECIRCULATION_PORT(1));
+            (OUTCOME_COMPLETED, 0, PIPE(2)): again(RECIRCULATION_PORT(2));
+            (OUTCOME_COMPLETED, 0, PIPE(3)): again(RECIRCULATION_PORT(3));
+            (OUTCOME_ANSWERED,  _, PIPE(0)): again(RECIRCULATION_PORT(0));
+            (OUTCOME_ANSWERED,  _, PIPE(1)): again(RECIRCULATION_PORT(1));
+            (OUTCOME_ANSWERED,  _, PIPE(2)): again(RECIRCULATION_PORT(2));
+            (OUTCOME_ANSWERED,  _, PIPE(3)): again(RECIRCULATION_PORT(3));
+            (OUTCOME_RAISED,    _, PIPE(0)): again(RECIRCULATION_PORT(0));
+            (OUTCOME_RAISED,    _, PIPE(1)): again(RECIRCULATION_PORT(1));
+            (OUTCOME_RAISED,    _, PIPE(2)): again(RECIRCULATION_PORT(2));
+            (OUTCOME_RAISED,    _, PIPE(3)): again(RECIRCULATION_PORT(3));
+        }
+        size = 16;
+    }
+#endif
+
+    apply {
+        replies.apply();
+#if __TARGET_TOFINO__ == 1
+        recirculation.apply();
+#endif
+    }
+}
+
+// On every copy of a result: the address of the worker, or of the switch below, that it is for.
+control Readdress(inout egress_headers_t hdr, in egress_intrinsic_metadata_t standard) {
+    #include "../shared/fragments/replicas.p4"
+
+    apply {
+        replicas.apply();
+    }
+}
+
+#endif
