@@ -52,7 +52,14 @@ class InnetGroup(ProcessGroup):
     """
 
     def __init__(
-        self, store: Store, rank: int, size: int, timeout: timedelta, *, first: bool = False
+        self,
+        store: Store,
+        rank: int,
+        size: int,
+        timeout: timedelta,
+        *,
+        first: bool = False,
+        prefix: str = "torch",
     ) -> None:
         super().__init__(rank, size)  # type: ignore[call-arg]
         self._owner = Owner(self)
@@ -75,7 +82,7 @@ class InnetGroup(ProcessGroup):
                 from innet.torch.metrics import COLLECTOR
 
                 stack.enter_context(exposed_too(COLLECTOR, address))
-            context = GroupContext(store, self._gloo, rank, size, timeout, first)
+            context = GroupContext(store, self._gloo, rank, size, timeout, first, prefix)
             self._membership = join_job(context, os.environ)
             stack.callback(self._membership.leave)
             self._open = stack.pop_all()
@@ -113,8 +120,12 @@ class InnetGroup(ProcessGroup):
             self._open.close()
 
     def abort(self) -> None:
-        """Do the same, and let collectives over Gloo fail as well."""
+        """Do the same for all processes of the group, and let collectives over Gloo fail as well.
+
+        If the job was created for the group, it is deleted at once.
+        """
         if self._owner.here:
+            self._membership.abandon()
             self._open.close()
             self._gloo.abort()
 
