@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 export PYTHONDONTWRITEBYTECODE =
 C_SOURCES = $(shell find innet -name '*.[ch]')
 
-.PHONY: help demo test test-fast soak lint format docs proto artifacts system clean
+.PHONY: help demo test test-fast soak lint format docs proto artifacts system torchft clean
 
 help:
 	@echo 'make demo       set up, then train a rack through a P4 switch; no root needed'
@@ -22,6 +22,7 @@ help:
 	@echo 'make lint       ruff, mypy, import-linter and clang-format only'
 	@echo 'make format     let ruff and clang-format format the sources'
 	@echo 'make docs       set up, then build the site into site/; open site/index.html'
+	@echo 'make torchft    set up an environment with torchft, for its tests and benchmarks'
 	@echo 'make proto      remake the gRPC code from the .proto files'
 	@echo 'make artifacts  recompile the P4 programs (p4c-bm2-ss has to be on the PATH)'
 	@echo 'make clean      remove what set-up and tests have made'
@@ -29,7 +30,7 @@ help:
 demo: $(VENV)/.demo
 	$(BIN)/innet demo
 
-test: $(VENV)/.dev system lint
+test: $(VENV)/.dev system torchft lint
 	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist worksteal
 
 test-fast: $(VENV)/.dev
@@ -38,17 +39,17 @@ test-fast: $(VENV)/.dev
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal @tests/fast.txt
 
-soak: $(VENV)/.dev
+soak: $(VENV)/.dev torchft
 	INNET_SOAK_ELEMENTS=100000000 INNET_FUZZ_PACKETS=1000000 INNET_FUZZ_MESSAGES=1000000 \
 		INNET_FUZZ_STATES=2000000 INNET_FUZZ_TOPOLOGIES=200000 INNET_FUZZ_PROGRAMS=all \
 		INNET_FUZZ_NAMES=20 INNET_FUZZ_SIZES=20000 INNET_WALKS=200 \
-		INNET_KILLS=20 INNET_KILL_WITHIN=1 INNET_PAUSE=60 \
+		INNET_KILLS=20 INNET_KILL_WITHIN=1 INNET_PAUSE=60 INNET_REPLICA_KILLS=20 \
 		$(BIN)/python -m pytest --capture=no --verbose tests/system/test_never_a_wrong_sum.py \
 		tests/system/test_overwriting_while_parts_die.py tests/system/test_kill.py tests/system/test_pauses.py \
 		tests/system/test_fuzz_agent.py tests/controller/test_fuzz_controller.py tests/controller/test_fuzz_state.py \
 		tests/emulation/test_fuzz_topology.py tests/switch/test_switch_fuzz.py tests/switch/test_switch_names.py \
 		tests/switch/test_switch_sizes.py tests/controller/test_restart.py \
-		tests/p4/test_slot_conformance.py tests/p4/test_tree_conformance.py
+		tests/p4/test_slot_conformance.py tests/p4/test_tree_conformance.py tests/torch/test_torchft.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -79,6 +80,16 @@ system:
 				|| echo "could not install$$missing: what needs them is skipped"; \
 		fi; \
 	fi
+
+# torchft needs a newer protobuf than p4runtime-shell. Its own environment borrows all other packages.
+# Where torchft cannot be installed, its tests are skipped, and pytest's summary says why.
+torchft: $(VENV)/.dev
+	@test -e .venv-torchft/.done || { $(PYTHON) -m venv .venv-torchft && \
+		$(BIN)/python -c "import site; print(f'import site; site.addsitedir({site.getsitepackages()[0]!r})')" \
+			> "$$(.venv-torchft/bin/python -c 'import site; print(site.getsitepackages()[0])')/innet.pth" && \
+		.venv-torchft/bin/python -m pip install --quiet --disable-pip-version-check --no-warn-conflicts \
+			'torchft~=0.2.0' && touch .venv-torchft/.done; } || \
+		echo 'could not install torchft: its tests are skipped'
 
 # The generated code has to import with protobuf 3.20, which p4runtime-shell pins; this generator's
 # does, but wants a newer protobuf for itself, so it lives in an environment of its own.
@@ -112,4 +123,4 @@ $(VENV)/.docs: pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-proto .pytest_cache .mypy_cache .ruff_cache .hypothesis site *.egg-info
+	rm -rf $(VENV) .venv-proto .venv-torchft .pytest_cache .mypy_cache .ruff_cache .hypothesis site *.egg-info
