@@ -25,25 +25,25 @@ class Result:
     quantizer: str
     digests: tuple[str, ...]
     loss: float
-    seconds: float
     lost: int
 
 
 def trained(
-    rack: Rack, quantizer: str, lost: float, steps: int, learnings: Sequence[Learning] = ALGORITHMS
+    rack: Rack, quantizer: str, lost: float, steps: int, overs: Sequence[str] = ("Gloo", "innet")
 ) -> list[Result]:
     """Train each algorithm over Gloo, and over the switch behind cables that lose packets."""
     found = []
     with contextlib.ExitStack() as stack:
-        wiring = stack.enter_context(faulty(rack.links, 1, up=Faults(lost), down=Faults(lost)))
+        faults = Faults(drop=lost)
+        wiring = stack.enter_context(faulty(rack.links[:REPLICAS], 1, up=faults, down=faults))
         replicas = [
             stack.enter_context(
                 replica({**rack.environment, "INNET_LINK": link, "INNET_QUANTIZER": quantizer})
             )
-            for link in wiring.links[:REPLICAS]
+            for link in wiring.links
         ]
         digits = stack.enter_context(digits_file())
-        ways = [(learning, over) for learning in learnings for over in ("Gloo", "innet")]
+        ways = [(learning, over) for learning in ALGORITHMS for over in overs]
         addresses = stack.enter_context(lighthouses(len(ways), REPLICAS))
         for (learning, over), address in zip(ways, addresses, strict=True):
             before = wiring.total().dropped
@@ -58,12 +58,11 @@ def trained(
                 each.leave()
             for each in replicas:
                 each.until("left")
-            began = min(each.all("begun")[0]["at"] for each in replicas)
             found.append(
                 Result(
                     learning.algorithm, over, quantizer if over == "innet" else "",
                     tuple(end["digest"] for end in ends), ends[0]["loss"],
-                    max(end["at"] for end in ends) - began, wiring.total().dropped - before,
+                    wiring.total().dropped - before,
                 )
             )  # fmt: skip
     return found

@@ -119,28 +119,24 @@ class Crew:
     def _effects(self, at: float, victims: int) -> Kill:
         """Return the effects of a kill before which `victims` victims were left."""
         without = SURVIVORS + victims - 1
-        noticed, recovered, configured, left_at = [], [], [], [0]
+        noticed, configured, recovered, left_at = [], [], [], [0]
         for each in self._survivors:
-            after = [event for event in each.events if event["at"] > at]
             steps = each.all("committed")
             left_at += [step["step"] for step in steps if step["participants"] > without]
-            recovered.append(
-                min(
-                    step["at"]
-                    for step in steps
-                    if step["at"] > at and step["participants"] <= without
-                )
-            )
-            noticed += [event["at"] for event in after if event["event"] == "discarded"][:1]
-            configured += [event["seconds"] for event in after if event["event"] == "configured"][
-                :1
-            ]
+            later = [step["at"] for step in steps if step["participants"] <= without]
+            recovered.append(next(when for when in later if when > at))
+            noticed += _between(each.all("discarded"), at, recovered[-1])[:1]
+            configured += _between(each.all("configured"), at, recovered[-1])[:1]
         return Kill(
-            max(noticed) - at if noticed else None,
-            max(configured),
+            max(each["at"] for each in noticed) - at if noticed else None,
+            max((each["seconds"] for each in configured), default=0.0),
             max(recovered) - at,
             max(left_at),
         )
+
+
+def _between(events: Sequence[dict[str, Any]], begin: float, end: float) -> list[dict[str, Any]]:
+    return [event for event in events if begin < event["at"] <= end]
 
 
 @contextlib.contextmanager

@@ -207,7 +207,7 @@ def _join(
         PrefixStore("fallback", group.store), group.rank, group.size, group.timeout
     )
     # The timeout above was for connecting: a process may have died meanwhile.
-    exchanges._set_default_timeout(NO_TIMEOUT)  # type: ignore[attr-defined] # noqa: SLF001
+    exchanges._set_default_timeout(NO_TIMEOUT)  # noqa: SLF001
     fallback = GlooFallback(group.size, exchanges, exchanges)
     stack.callback(fallback.close)
     agent = join(

@@ -28,6 +28,8 @@ _log = logging.getLogger("innet")
 class _QuorumGroup(ProcessGroupWrapper):
     """The group of the present quorum."""
 
+    _pg: InnetGroup | None
+
     def getBackendName(self) -> str:  # noqa: N802 - PyTorch's
         """Return the name of the kind of group."""
         return NAME
