@@ -97,7 +97,7 @@ proto: .venv-proto/.done
 	.venv-proto/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. \
 		innet/rpc/innet.proto
 	.venv-proto/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \
-		innet/controller/targets/pipeline.proto
+		innet/controller/switches/targets/pipeline.proto
 
 artifacts: $(VENV)/.demo
 	$(BIN)/innet p4 compile

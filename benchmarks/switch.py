@@ -35,9 +35,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from innet.controller.aggregation import AggregationSwitch
-from innet.controller.records import Assignment, Attachment, SlotRange, SwitchRecord
-from innet.controller.trees import Tree, shares
+from innet.controller.jobs.records import Assignment, Attachment, SlotRange, SwitchRecord
+from innet.controller.jobs.trees import Tree, shares
+from innet.controller.switches.aggregation import AggregationSwitch
 from innet.errors import InnetError, UsageError
 from innet.p4.artifacts import artifact
 from innet.switch.engine import Engine

@@ -14,13 +14,12 @@ from innet.rpc.cli import certificates
 from innet.servers.pbox.cli import app as pbox
 from innet.servers.rack.cli import rack_server
 from innet.terminal.app import run
-from innet.terminal.options import PASS_OPTIONS_ON
+from innet.terminal.options import HELP_ON, PASS_OPTIONS_ON, Version
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
+    context_settings=HELP_ON,
     pretty_exceptions_enable=False,
-    help="Sum gradients in the switch. Start with [b]innet demo[/b].",
 )
 app.command()(demo)
 app.command(context_settings=PASS_OPTIONS_ON)(rack)
@@ -37,6 +36,11 @@ app.add_typer(p4, name="p4")
 app.add_typer(model, name="model")
 app.add_typer(pbox, name="pbox")
 pbox.command()(rack_server)
+
+
+@app.callback()
+def innet(version: Version = False) -> None:
+    """Sum gradients in the switch. Start with [b]innet demo[/b]."""
 
 
 def main() -> None:

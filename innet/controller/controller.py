@@ -4,19 +4,19 @@ from collections.abc import Iterable
 
 import structlog
 
-from innet.controller.clock import Clock
-from innet.controller.inventory import uplinks
-from innet.controller.job_requests import JobRequests
-from innet.controller.jobs import Job
-from innet.controller.probes import Probes
-from innet.controller.records import JobRecord, SwitchRecord
-from innet.controller.registry import Policy, Registry
-from innet.controller.store import Store
-from innet.controller.switch_events import SwitchEvents
-from innet.controller.switch_factory import SwitchFactory
-from innet.controller.switch_requests import SwitchRequests
-from innet.controller.trees import Fabric
-from innet.controller.worker_events import WorkerEvents
+from innet.controller.handlers.clock import Clock
+from innet.controller.handlers.job_requests import JobRequests
+from innet.controller.handlers.probes import Probes
+from innet.controller.handlers.switch_events import SwitchEvents
+from innet.controller.handlers.switch_factory import SwitchFactory
+from innet.controller.handlers.switch_requests import SwitchRequests
+from innet.controller.handlers.worker_events import WorkerEvents
+from innet.controller.jobs.job import Job
+from innet.controller.jobs.records import JobRecord, SwitchRecord
+from innet.controller.jobs.trees import Fabric
+from innet.controller.state.inventory import uplinks
+from innet.controller.state.registry import Policy, Registry
+from innet.controller.state.store import Store
 from innet.errors import UsageError
 from innet.rpc import tls
 

@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from innet.controller import validation
-from innet.controller.aggregation import AggregationSwitch
-from innet.controller.claims import check_unclaimed
-from innet.controller.election import Candidate, Id
-from innet.controller.rehearsal import rehearsal
-from innet.controller.targets.choice import find
-from innet.controller.transcript import Transcript
+from innet.controller.state import validation
+from innet.controller.switches.aggregation import AggregationSwitch
+from innet.controller.switches.claims import check_unclaimed
+from innet.controller.switches.election import Candidate, Id
+from innet.controller.switches.rehearsal import rehearsal
+from innet.controller.switches.targets.choice import find
+from innet.controller.switches.transcript import Transcript
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import tls
 

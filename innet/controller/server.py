@@ -7,11 +7,11 @@ import grpc
 import structlog
 
 from innet.controller.controller import Controller
-from innet.controller.registry import Policy
 from innet.controller.roles import RoleInterceptor
 from innet.controller.service import ControllerService
-from innet.controller.store import Store
-from innet.controller.validation import MOST_BYTES
+from innet.controller.state.registry import Policy
+from innet.controller.state.store import Store
+from innet.controller.state.validation import MOST_BYTES
 from innet.errors import UsageError
 from innet.rpc import innet_pb2_grpc as rpc
 from innet.rpc import tls

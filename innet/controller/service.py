@@ -9,8 +9,8 @@ import grpc
 import structlog
 
 from innet.controller.controller import Controller
+from innet.controller.state.streams import Stream
 from innet.controller.stream_limit import OpenStreams
-from innet.controller.streams import Stream
 from innet.errors import InnetError
 from innet.machine.tcp import Connection
 from innet.rpc import innet_pb2 as pb

@@ -8,7 +8,7 @@ workers of other jobs can join.
 import threading
 from collections import Counter
 
-from innet.controller.streams import Stream
+from innet.controller.state.streams import Stream
 from innet.errors import NoCapacity
 from innet.wire.layout import MAX_WORKERS
 

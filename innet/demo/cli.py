@@ -15,7 +15,7 @@ def demo(
         str,
         typer.Option(
             help="The format of gradients on the wire: int32, int16, int8 or strom:TAU, "
-            "with +stochastic and +feedback behind it if wanted."
+            "optionally followed by +stochastic and +feedback."
         ),
     ] = "int32",
 ) -> None:

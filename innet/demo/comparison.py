@@ -53,7 +53,7 @@ class TrainingResult:
 
 
 def run(workers: int, epochs: int, lanes: int, quantizer: str = "int32") -> None:
-    """Train twice, print the table, and raise InnetError if a promise was not kept."""
+    """Train twice, print the table, and raise InnetError if :func:`check` finds a difference."""
     QuantizerSpec.read(quantizer).bind(workers)  # refuse a bad quantizer before anything starts
     INTERRUPTS.catch()
     console = PlainConsole()

@@ -151,7 +151,7 @@ class Agent:
           time. With error feedback, `key` identifies the tensor.
         * int32 and int64, sum: exact. Raises SumOverflow if the dtype cannot hold a sum; the agent
           remains usable.
-        * float32 and int32, max or min: exact; a NaN wins.
+        * float32 and int32, max or min: exact; NaN if any value is.
         * Other floating-point and complex dtypes, and sparse tensors: by the fallback, in their own
           dtype.
 

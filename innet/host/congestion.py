@@ -53,7 +53,7 @@ class CongestionWindow:
 
     @property
     def round_trip_began(self) -> float:
-        """Return the start of the round trip, which ends with a result of a chunk sent since."""
+        """Return when the present round trip began. The result of a chunk sent since then ends it."""
         return self._round_trip.began
 
     @property

@@ -1,4 +1,4 @@
-"""The term in which a worker is: how it comes, and what ends it early."""
+"""The term in which a worker is: how it begins, and the reasons to end it early."""
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -50,7 +50,7 @@ class CurrentTerm:
 
     @contextlib.contextmanager
     def spoilt_if_over(self) -> Iterator[None]:
-        """Mark the term as spoilt if the exchange in the block is broken off: it can have no other."""
+        """Mark the term as spoilt if the exchange in the block is broken off."""
         try:
             yield
         except TermOver:
@@ -65,7 +65,7 @@ class CurrentTerm:
 
     @property
     def end(self) -> str:
-        """Return why the term before is over."""
+        """Return why the last term has ended."""
         return self._answered.reason if self._answered else self._spoilt
 
     def check(self) -> None:

@@ -122,7 +122,7 @@ class Exchanges:
         return result
 
     def combine(self, tensor: "torch.Tensor", *, mean: bool) -> "torch.Tensor":
-        """Return the sum or mean of a tensor over the fallback, whatever the path. It has no number."""
+        """Return the sum or mean of a tensor over the fallback, on any path. No exchange is counted."""
         if self._failure:
             raise self._failure
         with self._giving_up():

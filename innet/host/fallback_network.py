@@ -1,4 +1,4 @@
-"""The network of the fallback: of little use if it fails together with the switch."""
+"""The network of the fallback, which should not fail together with the switch."""
 
 import fcntl
 import logging

@@ -24,7 +24,7 @@ _log = logging.getLogger("innet")
 
 
 class FallbackPath:
-    """A worker's use of its fallback. `counts` are of the sums made there, by reason.
+    """A worker's use of its fallback. `counts` has the number of sums made there, by reason.
 
     Every call takes a function `meanwhile`, which raises to break off.
     """
@@ -91,7 +91,7 @@ class FallbackPath:
         return future.result()
 
     def _explain(self, problem: BaseException, meanwhile: Callable[[], None]) -> None:
-        """Raise the cause of the fallback's failure: a worker's death takes a moment to be known."""
+        """Wait for the cause of the fallback's failure, such as a worker's death, and raise it."""
         waited = Stopwatch(self._clock)
         while waited.look() < self._timeouts.switch:
             meanwhile()

@@ -146,7 +146,7 @@ def exposed(agent: Source, job: str, address: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def exposed_too(collector: Collector, address: str) -> Iterator[str]:
-    """Show metrics of another collector there too, once however often it is added.
+    """Show another collector at ``/metrics`` too. If it is added twice, it appears once.
 
     Yields HOST:PORT. Raises UsageError.
     """

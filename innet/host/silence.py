@@ -86,7 +86,7 @@ class SwitchSilence:
         self._reported = True
 
     def report_at(self, unanswered: int, timeout: float) -> float:
-        """Return the time at which to request another term; infinity before, and once it was.
+        """Return when to request another term; infinity if that is not due yet, or was done.
 
         `unanswered` is the number of probes in a row, `timeout` the retransmission timeout.
         """

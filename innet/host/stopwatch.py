@@ -27,7 +27,7 @@ class Stopwatch:
 
 
 class Lateness:
-    """The delay of a thread that runs later than it was to, because its process was stopped."""
+    """The delay of a thread that runs too late because its process was stopped."""
 
     def __init__(self) -> None:
         self._due = self._looked_at = 0.0

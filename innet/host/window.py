@@ -140,12 +140,12 @@ class Window:
         return float(now - clear.min()) if clear.size else None
 
     def deliver(self, slots: Indices, now: float, too_soon: float) -> int:
-        """Note which sendings the results of accepted `slots` prove to have arrived.
+        """Note the sent packets that have arrived, as the results of accepted `slots` show.
 
-        Updates `newest`, the latest of these sendings. Returns the number of lost chunks. A chunk
-        that counted as lost and was sent again may have been only late, for example because another
-        worker's contribution was lost. It was late if the result comes within `too_soon` seconds
-        after the retransmission. Such chunks are not in the returned number.
+        Updates `newest`, the latest time at which one of them was sent. Returns the number of lost
+        chunks. A chunk that counted as lost and was sent again may have been only late, for example
+        because another worker's contribution was lost. It was late if the result comes within
+        `too_soon` seconds after the retransmission. Such chunks are not in the returned number.
         """
         sent_at = self._sent_at[slots]
         suspect = self._suspect[slots]
@@ -168,13 +168,13 @@ class Window:
         return float(now - asked.max()) if asked.size else None
 
     def lose(self, reordering: float) -> None:
-        """Mark chunks as due that were sent `reordering` before one that has arrived."""
+        """Mark chunks as due if a packet sent `reordering` seconds later has already arrived."""
         lost = np.flatnonzero((self._state == _FLYING) & (self._sent_at + reordering < self.newest))
         self._state[lost] = _DUE
         self._suspect[lost] = True
 
     def remind(self, now: float, timeout: float, longest: float) -> bool:
-        """Mark chunks as due that the switch has had for long; every attempt waits longer.
+        """Mark chunks as due if the switch has had them for long; every attempt waits longer.
 
         Returns whether there were any.
         """

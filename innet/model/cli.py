@@ -26,7 +26,8 @@ Size = Annotated[
 LinkName = Annotated[
     str,
     typer.Option(
-        "--link", help="Link rate in bits per second, as in 10G, or fdr, qdr or ne020 (SC17)."
+        "--link",
+        help="Link rate in bits per second, as in 10G, or a link of EASGD's Table 2: fdr, qdr, ne020.",
     ),
 ]
 Latency = Annotated[
@@ -63,7 +64,7 @@ def predict(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the fastest algorithm and transport, and how far communication hides."""
+    """Print the fastest algorithm and transport, and how much communication is hidden."""
     counts = parse_range(workers)
     workload = Workload(
         parse_amount(size, "--model-size"),

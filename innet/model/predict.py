@@ -1,4 +1,4 @@
-"""The fastest algorithm and transport, and the range in which communication hides."""
+"""The fastest algorithm and transport, and the range in which communication is hidden."""
 
 from dataclasses import dataclass
 

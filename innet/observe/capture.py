@@ -1,6 +1,9 @@
 """The capture of innet packets from an interface or a file, through Scapy, for `innet capture`."""
 
+import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
@@ -11,8 +14,10 @@ from scapy.error import Scapy_Exception
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Raw
+from scapy.utils import PcapNgWriter
 
-from innet.errors import UsageError
+from innet.errors import NotFound, UsageError
+from innet.rpc import innet_pb2 as pb
 from innet.wire.capture import Innet
 from innet.wire.check import intact
 from innet.wire.frames import ENCAPSULATION_BYTES
@@ -25,34 +30,77 @@ _PACKET_IGNORE_OUTGOING = 23
 _FROM_SWITCHES = (Kind.RESULT, Kind.PENDING, Kind.STALE)
 
 
+@dataclass(frozen=True)
+class Selection:
+    """The frames to show: those of a job, of a worker, or all."""
+
+    job: int | None = None
+    """The job's id in the packets."""
+    worker: tuple[str, int] | None = None
+    """The worker's IP address and UDP port."""
+
+    def matches(self, frame: Any) -> bool:
+        """Return whether a frame with an innet header is selected."""
+        if self.job is not None and frame[Innet].job != self.job:
+            return False
+        ends = ((frame[IP].src, frame[UDP].sport), (frame[IP].dst, frame[UDP].dport))
+        return self.worker is None or self.worker in ends
+
+
+def select(job: pb.Job, rank: int | None) -> Selection:
+    """Return the selection of a job's packets, or of the packets of one of its workers.
+
+    Raises NotFound if the job has no worker of this rank, or its address is not known yet.
+    """
+    if rank is None:
+        return Selection(job.id)
+    for member in job.members:
+        if member.rank == rank and member.HasField("address"):
+            return Selection(job.id, (member.address.ip, member.address.udp_port))
+    raise NotFound(f"the job {job.name!r} has no admitted worker of rank {rank}")
+
+
 def show(
     interface: str | None,
     file: Path | None,
     count: int,
-    *,
-    full: bool,
-    write: Callable[[str], object],
+    take: Callable[[Any], object],
+    selection: Selection = Selection(),
 ) -> None:
-    """Write every innet packet as text, until `count` packets (0: without limit) or Ctrl-C.
+    """Pass every selected innet frame to `take`, until `count` of them (0: without limit) or Ctrl-C.
 
     Raises UsageError if the source cannot be opened.
     """
     shown = 0
 
-    def take(packet: Any) -> None:
+    def look(packet: Any) -> None:
         nonlocal shown
         for frame in innet_frames(packet):
-            if not count or shown < count:
+            if selection.matches(frame) and (not count or shown < count):
                 shown += 1
-                write(frame.show(dump=True) if full else describe(frame))
+                take(frame)
 
     try:
         source = {"offline": str(file)} if file else {"opened_socket": _listen(str(interface))}
-        sniff(**source, prn=take, store=False, stop_filter=lambda _: bool(count) and shown >= count)
+        sniff(**source, prn=look, store=False, stop_filter=lambda _: bool(count) and shown >= count)
     except PermissionError:
         raise UsageError(f"capturing on {interface} needs root: run it with sudo") from None
     except (OSError, ValueError, Scapy_Exception) as problem:
         raise UsageError(f"cannot capture from {interface or file}: {problem}") from None
+
+
+@contextlib.contextmanager
+def written(file: Path) -> Iterator[Callable[[Any], object]]:
+    """Return a function that adds frames to a new pcapng file.
+
+    Raises UsageError if the file exists or cannot be written.
+    """
+    try:
+        file.touch(exist_ok=False)
+        with PcapNgWriter(str(file)) as writer:
+            yield writer.write
+    except OSError as problem:
+        raise UsageError(f"cannot write {file}: {problem.strerror}") from None
 
 
 def _listen(interface: str) -> Any:
@@ -76,15 +124,18 @@ def innet_frames(packet: Any) -> Iterator[Any]:
             if Innet not in frame:
                 return
             size = _ETHERNET_BYTES + frame[IP].len
-            yield Ether(rest[:size])
+            inner = Ether(rest[:size])
+            inner.time = packet.time
+            yield inner
             rest = rest[max(size, ENCAPSULATION_BYTES) :]
 
 
 def describe(frame: Any) -> str:
-    """Return a frame as one line of text."""
+    """Return a frame as one line of text, with the time at which it was captured (UTC)."""
     ip, udp = frame[IP], frame[UDP]
-    verdict = _verdict(frame)
-    return f"{ip.src}:{udp.sport} > {ip.dst}:{udp.dport}  {frame[Innet].mysummary()}{verdict}"
+    at = datetime.fromtimestamp(float(frame.time), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    ends = f"{ip.src}:{udp.sport} > {ip.dst}:{udp.dport}"
+    return f"{at}  {ends}  {frame[Innet].mysummary()}{_verdict(frame)}"
 
 
 def _verdict(frame: Any) -> str:

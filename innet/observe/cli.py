@@ -1,16 +1,18 @@
 """The commands ``innet capture``, ``innet doctor`` and ``innet top``."""
 
 import os
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from innet.errors import UsageError
 from innet.observe.roles import Role
-from innet.rpc.client import DEFAULT_ADDRESS, connected
-from innet.terminal.console import console, say
-from innet.terminal.options import ControllerAddress, TlsFolder
+from innet.rpc import innet_pb2 as pb
+from innet.rpc.client import DEFAULT_ADDRESS, connected, translated
+from innet.terminal.console import console, say, say_json
+from innet.terminal.options import AsJson, ControllerAddress, TlsFolder
 
 
 def capture(
@@ -26,13 +28,42 @@ def capture(
     full: Annotated[
         bool, typer.Option("--full", help="Show all fields of each packet instead of one line.")
     ] = False,
+    job: Annotated[
+        str, typer.Option(help="Show only the packets of this job, which the controller knows.")
+    ] = "",
+    rank: Annotated[
+        int | None, typer.Option(min=0, help="With --job: only those of this worker.")
+    ] = None,
+    write: Annotated[
+        Path | None,
+        typer.Option(
+            help="Also write the packets to this new file, as pcapng. Frames in UDP cables are "
+            "written without the cable's headers."
+        ),
+    ] = None,
+    address: ControllerAddress = DEFAULT_ADDRESS,
+    tls_folder: TlsFolder = None,
 ) -> None:
     """Show innet packets, one line each. Needs root, except with --read."""
     from innet.observe import capture
 
     if bool(interface) == bool(read):
         raise UsageError("name an interface, or a file with --read")
-    capture.show(interface or None, read, count, full=full, write=say)
+    if rank is not None and not job:
+        raise UsageError("--rank needs --job: a rank belongs to a job")
+    selection = capture.Selection()
+    if job:
+        with connected(address, tls_folder) as stub, translated("read the job"):
+            selection = capture.select(stub.GetJob(pb.GetJobRequest(name=job)), rank)
+    with ExitStack() as stack:
+        store = stack.enter_context(capture.written(write)) if write else None
+
+        def take(frame: Any) -> None:
+            say(frame.show(dump=True) if full else capture.describe(frame))
+            if store:
+                store(frame)
+
+        capture.show(interface or None, read, count, take, selection)
 
 
 def doctor(
@@ -43,6 +74,7 @@ def doctor(
     interval: Annotated[
         float, typer.Option(min=0.1, help="Seconds between the two samples of the job.")
     ] = 1.0,
+    as_json: AsJson = False,
     address: ControllerAddress = DEFAULT_ADDRESS,
     tls_folder: TlsFolder = None,
 ) -> None:
@@ -56,12 +88,16 @@ def doctor(
         with connected(address, tls_folder) as stub:
             observation = sample.sample_twice(lambda: sample.sample_job(stub, job), interval)
         found = diagnosis.diagnose(observation)
-        report.show_diagnosis(console(soft_wrap=True), observation, found)
+        if not as_json:
+            report.show_diagnosis(console(soft_wrap=True), observation, found)
     else:
         folder = {"INNET_TLS": str(tls_folder)} if tls_folder else {}
         environment = {**os.environ, "INNET_CONTROLLER": address, **folder}
         found = checklist.check(role, environment)
-        report.show_checklist(console(soft_wrap=True), found)
+        if not as_json:
+            report.show_checklist(console(soft_wrap=True), found)
+    if as_json:
+        say_json([report.plain(finding) for finding in found])
     raise typer.Exit(report.exit_code(found))
 
 
@@ -71,11 +107,16 @@ def top(
     ] = "",
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between updates.")] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Print one update and end.")] = False,
+    as_json: AsJson = False,
     address: ControllerAddress = DEFAULT_ADDRESS,
     tls_folder: TlsFolder = None,
 ) -> None:
     """Watch jobs, their workers, and switches, until Ctrl-C."""
     from innet.observe import top as live
+    from innet.observe.overview import read_overview
 
     with connected(address, tls_folder) as stub:
-        live.run(lambda: live.read_overview(stub, job), console(), interval, once=once)
+        if as_json:
+            live.run_as_json(lambda: read_overview(stub, job), interval, once=once)
+        else:
+            live.run(lambda: read_overview(stub, job), console(), interval, once=once)

@@ -1,6 +1,7 @@
 """Findings on the screen."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 
 from rich.table import Column, Table
 from rich.text import Text
@@ -20,6 +21,11 @@ _WIDTH = max(len(severity.name) for severity in Severity)
 def exit_code(findings: Iterable[Finding]) -> int:
     """Return 0 if nothing has to be done, 1 otherwise."""
     return 0 if all(finding.healthy for finding in findings) else 1
+
+
+def plain(finding: Finding) -> dict[str, object]:
+    """Return a finding as plain values."""
+    return {**asdict(finding), "severity": finding.severity.name.lower()}
 
 
 def show_diagnosis(

@@ -21,7 +21,7 @@ class Stall:
 
     @property
     def informed(self) -> bool:
-        """Return whether the switch has told this worker who is missing, so that itself is not."""
+        """Return whether the switch has told this worker that others are missing, but not itself."""
         heard = self.progress.silent_s < SILENT_S
         return heard and not self.progress.missing >> self.rank & 1
 

@@ -62,7 +62,7 @@ class ObservedJob:
 
     @property
     def switch_silent(self) -> bool:
-        """Return whether the switch answers nobody. For a single worker it could be the link."""
+        """Return whether the switch answers nobody. One worker is not enough: its link may be down."""
         return len(self.unanswered_workers) == len(self.busy) >= min(2, self.now.workers)
 
     @cached_property

@@ -1,172 +1,34 @@
-"""``innet top``: tables of jobs, workers and switches that are updated regularly."""
+"""The regular updates of ``innet top``, on the screen or as JSON."""
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.live import Live
-from rich.table import Table
+from rich.text import Text
 
-from innet.errors import NotFound
-from innet.host.stragglers import named
-from innet.observe.diagnosis import held_up
+from innet.errors import ControllerUnreachable
+from innet.observe.overview import Overview
 from innet.observe.rates import Rates, RateTracker
-from innet.observe.sample import PORT_COUNTERS, Observation, Sample
-from innet.observe.stalls import STALLED_S
-from innet.rpc import innet_pb2 as pb
-from innet.rpc import innet_pb2_grpc as rpc
-from innet.rpc.client import translated
-from innet.rpc.words import PATHS
-from innet.terminal.console import PlainConsole
-from innet.terminal.tables import folding_table
+from innet.observe.screen import Screen
+from innet.rpc.plain import as_plain
+from innet.terminal.console import PlainConsole, say_json
 
-_TREE_COUNTERS = ("completed", "waiting", "raised", "pending")
+Take = Callable[[], Overview]
 
 
-@dataclass(frozen=True)
-class Overview:
-    """All jobs, or one job in detail, and the switches, at one moment."""
+def run(take: Take, console: PlainConsole, interval: float, *, once: bool) -> None:
+    """Update the tables until Ctrl-C. With `once`, take two samples and show the second.
 
-    at: float
-    samples: tuple[Sample, ...]
-    switches: tuple[pb.Switch, ...]
-    detailed: bool = False
-
-
-def read_overview(stub: rpc.ControllerStub, job: str = "") -> Overview:
-    """Read all that the tables show from the controller.
-
-    Raises NotFound if there is no such job, or another ControllerError.
+    If the controller does not answer after the first sample, the last tables stay until it does.
     """
-    at = time.monotonic()
-    switches = dict(_switches(stub))
-    jobs = [_job(stub, job)] if job else list(_jobs(stub))
-    samples = tuple(_sample(at, each, switches) for each in jobs)
-    return Overview(at, samples, tuple(switches.values()), bool(job))
-
-
-class Screen:
-    """The tables on the screen, with the earlier samples that rates need."""
-
-    def __init__(self) -> None:
-        self._rates = RateTracker()
-        self._before: Overview | None = None
-
-    def show(self, now: Overview) -> RenderableType:
-        """Return the tables of a moment. Rates appear from the second moment on."""
-        for sample in now.samples:
-            self._rates.update(sample)
-        tables = [self._jobs(now.samples), self._switches(now)]
-        if now.detailed:
-            tables[1:1] = [self._members(sample) for sample in now.samples]
-            tables[2:2] = [self._tree(sample) for sample in now.samples if sample.job.tree]
-        self._before = now
-        return Group(*tables)
-
-    def _jobs(self, samples: Iterable[Sample]) -> Table:
-        table = folding_table(
-            "job", "switch", "path", "term", "workers", "quorum", "slots", "exchanges/s",
-            "chunks/s", "MB/s", "repeated/s", "round trip", "stuck",
-        )  # fmt: skip
-        for sample in samples:
-            job, progress = sample.job, [each.progress for each in sample.members.values()]
-            table.add_row(
-                job.name, job.switch, _path(job), str(job.term),
-                f"{len(job.joined)} of {job.workers}", f"{job.quorum} of {job.workers}",
-                str(job.slots), *_rates(self._rates.of_job(sample), job.lanes),
-                _milliseconds(max((each.round_trip_s for each in progress), default=0.0)),
-                _seconds(max((_stuck(each) for each in progress), default=0.0)),
-            )  # fmt: skip
-        return table
-
-    def _members(self, sample: Sample) -> Table:
-        table = folding_table(
-            "worker", "port", "address", "exchange", "chunks left", "exchanges/s", "chunks/s",
-            "MB/s", "repeated/s", "window", "round trip", "stuck", "heard",
-        )  # fmt: skip
-        for rank, member in sorted(sample.members.items()):
-            progress, address = member.progress, member.address
-            left = f"{progress.remaining} of {progress.chunks}" if progress.busy else "-"
-            where = f"{address.ip}:{address.udp_port}" if member.HasField("address") else "-"
-            table.add_row(
-                str(rank), str(member.port), where, str(progress.exchange), left,
-                *_rates(self._rates.of_worker(sample.job.name, rank), sample.job.lanes),
-                str(progress.window), _milliseconds(progress.round_trip_s),
-                _seconds(_stuck(progress)), f"{member.silent_s:.1f} s ago",
-            )  # fmt: skip
-        return table
-
-    def _tree(self, sample: Sample) -> Table:
-        """Return the table of a job's switches, with what holds sums up there."""
-        table = folding_table(
-            "switch of the job", "sums go to", "workers", *_TREE_COUNTERS, "held up"
-        )
-        before = next((each for each in self._samples if each.job.name == sample.job.name), sample)
-        for each, cause in zip(sample.job.tree, held_up(Observation(before, sample)), strict=True):
-            counters = [f"{getattr(each.counters, name):,}" for name in _TREE_COUNTERS]
-            table.add_row(
-                each.switch, ", ".join(each.parents) or "-",
-                ", ".join(map(str, each.workers)) or "-", *counters, cause,
-            )  # fmt: skip
-        return table
-
-    @property
-    def _samples(self) -> tuple[Sample, ...]:
-        return self._before.samples if self._before else ()
-
-    def _switches(self, now: Overview) -> Table:
-        table = folding_table("switch", "controlled", "slots in use", "port", *PORT_COUNTERS)
-        for switch in now.switches:
-            taken = f"{switch.slots - switch.free_slots} of {switch.slots}"
-            reachable = "yes" if switch.reachable else "no"
-            ports = list(self._ports(switch, now.at)) or [["-"] * (1 + len(PORT_COUNTERS))]
-            for number, cells in enumerate(ports):
-                first = (switch.name, reachable, taken) if not number else ("", "", "")
-                table.add_row(*first, *cells)
-        return table
-
-    def _ports(self, switch: pb.Switch, at: float) -> Iterator[list[str]]:
-        """Yield the ports with a count above 0."""
-        before = self._counters_before(switch.name)
-        for port in switch.port_counters:
-            counts = [int(getattr(port, name)) for name in PORT_COUNTERS]
-            if any(counts):
-                earlier = before.get(port.port, pb.PortCounters())
-                yield [
-                    str(port.port),
-                    *(
-                        _count(count, count - int(getattr(earlier, name)), self._seconds_to(at))
-                        for name, count in zip(PORT_COUNTERS, counts, strict=True)
-                    ),
-                ]
-
-    def _counters_before(self, name: str) -> dict[int, pb.PortCounters]:
-        switches = self._before.switches if self._before else ()
-        return {
-            port.port: port
-            for switch in switches
-            if switch.name == name
-            for port in switch.port_counters
-        }
-
-    def _seconds_to(self, at: float) -> float | None:
-        return at - self._before.at if self._before else None
-
-
-def run(
-    take: Callable[[], Overview],
-    console: PlainConsole,
-    interval: float,
-    *,
-    once: bool,
-) -> None:
-    """Update the tables until Ctrl-C. With `once`, take two samples and show the second."""
     screen = Screen()
+    shown: RenderableType = screen.show(take())
     if once:
-        screen.show(take())
         time.sleep(interval)
         console.print(screen.show(take()))
         return
@@ -175,76 +37,57 @@ def run(
         if console.is_terminal:
             live = stack.enter_context(Live(console=console, screen=True, auto_refresh=False))
             show = partial(live.update, refresh=True)
+        show(shown)
         while True:
-            show(screen.show(take()))
             time.sleep(interval)
+            try:
+                shown = screen.show(take())
+                show(shown)
+            except ControllerUnreachable as problem:
+                show(Group(Text(f"{problem}; these tables are old", "bold red"), shown))
 
 
-def _sample(at: float, job: pb.Job, switches: Mapping[str, pb.Switch]) -> Sample:
-    names = {each.switch for each in job.tree} - {job.switch}
-    others = (switches[name] for name in sorted(names & switches.keys()))
-    return Sample(at, job, switches.get(job.switch, pb.Switch()), tuple(others))
+def run_as_json(take: Take, interval: float, *, once: bool) -> None:
+    """Print a line of JSON for each update, until Ctrl-C. With `once`, print one line.
 
-
-def _switches(stub: rpc.ControllerStub) -> Iterator[tuple[str, pb.Switch]]:
-    with translated("read the switches"):
-        for listed in stub.ListSwitches(pb.ListSwitchesRequest()).switches:
-            yield listed.name, stub.GetSwitch(pb.GetSwitchRequest(name=listed.name))
-
-
-def _jobs(stub: rpc.ControllerStub) -> Iterator[pb.Job]:
-    with translated("read the jobs"):
-        listed = stub.ListJobs(pb.ListJobsRequest()).jobs
-    for job in listed:
+    A job's rates need two samples, so the first line comes after `interval`.
+    """
+    rates = RateTracker()
+    plain(take(), rates)
+    while True:
+        time.sleep(interval)
+        now = {"time": datetime.now(UTC).isoformat(timespec="milliseconds")}
         try:
-            yield _job(stub, job.name)
-        except NotFound:
-            continue  # deleted since it was listed
+            say_json({**now, **plain(take(), rates)})
+        except ControllerUnreachable as problem:
+            if once:
+                raise
+            say_json({**now, "problem": str(problem)})
+        if once:
+            return
 
 
-def _job(stub: rpc.ControllerStub, name: str) -> pb.Job:
-    with translated(f"read the job {name!r}"):
-        found: pb.Job = stub.GetJob(pb.GetJobRequest(name=name))
-    return found
+def plain(overview: Overview, rates: RateTracker) -> dict[str, Any]:
+    """Return all jobs with their rates, and all switches, as plain values."""
+    jobs = []
+    for sample in overview.samples:
+        rates.update(sample)
+        members = {
+            str(rank): _per_second(rates.of_worker(sample.job.name, rank), sample.job.lanes)
+            for rank in sample.members
+        }
+        total = _per_second(rates.of_job(sample), sample.job.lanes)
+        jobs.append({**as_plain(sample.job), "rates": total, "member_rates": members})
+    return {"jobs": jobs, "switches": [as_plain(switch) for switch in overview.switches]}
 
 
-def _path(job: pb.Job) -> str:
-    path = PATHS[job.path]
-    parts = [f"{path}: {job.reason}" if job.reason else path]
-    if job.waiting_s >= STALLED_S:
-        parts.append(f"waits {job.waiting_s:.0f} s for {named(job.waiting_for)}")
-    if job.outage:
-        parts.append("the controller hears no worker")
-    return "; ".join(parts)
-
-
-def _rates(rates: Rates | None, lanes: int) -> list[str]:
+def _per_second(rates: Rates | None, lanes: int) -> dict[str, float] | None:
     if rates is None:
-        return ["-"] * 4
-    again = f"{rates.retransmissions:.0f}"
-    if rates.packets and rates.retransmissions:
-        again += f" ({rates.retransmissions / rates.packets:.1%})"
-    return [
-        f"{rates.exchanges:.1f}",
-        f"{rates.chunks:,.0f}",
-        f"{rates.payload(lanes) / 1e6:.1f}",
-        again,
-    ]
-
-
-def _stuck(progress: pb.Progress) -> float:
-    return float(progress.stuck_s) if progress.busy else 0.0
-
-
-def _count(total: int, grown: int, seconds: float | None) -> str:
-    if not seconds or grown <= 0:
-        return f"{total:,}"
-    return f"{total:,} (+{grown / seconds:,.0f}/s)"
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{seconds * 1e3:.2f} ms"
-
-
-def _seconds(seconds: float) -> str:
-    return f"{seconds:.1f} s"
+        return None
+    return {
+        "exchanges_per_s": rates.exchanges,
+        "chunks_per_s": rates.chunks,
+        "bytes_per_s": rates.payload(lanes),
+        "packets_per_s": rates.packets,
+        "retransmissions_per_s": rates.retransmissions,
+    }

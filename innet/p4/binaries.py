@@ -1,4 +1,4 @@
-"""The files that a Tofino runs: a compiler and its assembler make them of the program.
+"""The files that a Tofino runs. A compiler and its assembler make them from the program.
 
 innet does not include them, because p4c-barefoot alone makes only the assembly. The user names
 their folder. The file names are those of p4lang/p4c's driver

@@ -28,7 +28,8 @@ def compile_program(
 ) -> None:
     """Compile the P4 program with p4c-bm2-ss, or p4c-barefoot, which must be on the PATH.
 
-    Without --output, compile the programs that are installed with innet again, and their manifest.
+    Without --output, compile again the programs that are installed with innet, and write their
+    manifest.
     """
     from innet.p4 import compile as bmv2
     from innet.p4 import tofino
@@ -64,7 +65,7 @@ def show_report(
         Path | None, typer.Option("--from", help="An assembly file (.bfa) from p4c-barefoot.")
     ] = None,
 ) -> None:
-    """Show the resources that the program uses on Tofino 1 and 2, as p4c-barefoot placed it."""
+    """Show the resources that the program compiled by p4c-barefoot uses on Tofino 1 and 2."""
     from innet.p4 import report, tofino
 
     if source:

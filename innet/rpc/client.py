@@ -13,6 +13,10 @@ from innet.rpc.status import error_of
 
 DEFAULT_ADDRESS = "127.0.0.1:9600"
 CONNECT_WITHIN = 5.0
+_CHANNEL_OPTIONS = (
+    ("grpc.enable_http_proxy", 0),  # ignore a proxy that is configured for the web
+    ("grpc.max_reconnect_backoff_ms", 1000),  # find a restarted controller soon
+)
 _CONTROLLER_WITHOUT_TLS = "start it with --tls, or leave --tls and INNET_TLS out here"
 _CLIENT_WITHOUT_TLS = "name the folder with the certificates, with --tls or INNET_TLS"
 
@@ -25,8 +29,7 @@ def connect(
     Raises ControllerUnreachable if nobody answers within `timeout` seconds, and NotAuthorized if
     the certificates are missing or wrong.
     """
-    # Ignore a proxy that is configured for the web.
-    channel = tls.channel(address, identity, [("grpc.enable_http_proxy", 0)])
+    channel = tls.channel(address, identity, _CHANNEL_OPTIONS)
     advice = _CONTROLLER_WITHOUT_TLS if identity else _CLIENT_WITHOUT_TLS
     try:
         tls.await_ready(channel, address, identity, timeout, advice)

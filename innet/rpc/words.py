@@ -1,4 +1,4 @@
-"""What the controller, workers and commands say in the same words, in logs, tables and errors."""
+"""Texts that the controller, workers and commands share, for logs, tables and errors."""
 
 from innet.rpc import innet_pb2 as pb
 

@@ -15,7 +15,7 @@ from innet.switch.pcap import capture
 from innet.switch.ports import MAX_PORTS, Port, open_port
 from innet.telemetry import logs
 from innet.terminal.app import run
-from innet.terminal.options import MetricsAddress, Verbose
+from innet.terminal.options import HELP_ON, MetricsAddress, Verbose, Version
 from innet.terminal.signals import StopRequest
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from innet.switch.p4runtime.device import Device
     from innet.switch.p4runtime.service import P4RuntimeService
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(context_settings=HELP_ON, pretty_exceptions_enable=False)
 _log = structlog.get_logger("innet.switch")
 
 # The options of every command that serves P4Runtime: the switch, and the server above the racks.
@@ -126,6 +126,7 @@ def switch(
         ),
     ] = None,
     verbose: Verbose = False,
+    version: Version = False,  # noqa: ARG001 - its callback does it
 ) -> None:
     """Run a P4 program (v1model) on network interfaces, programmed through P4Runtime.
 

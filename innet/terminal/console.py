@@ -5,6 +5,7 @@ control characters become visible escapes. Styles come only from :class:`rich.te
 argument ``style``.
 """
 
+import json
 import sys
 from typing import Any
 
@@ -48,6 +49,15 @@ def console(*, stderr: bool = False, **options: Any) -> PlainConsole:
 def say(text: str = "") -> None:
     """Write a line to standard output at once, without any layout."""
     sys.stdout.write(printable(text) + "\n")
+    sys.stdout.flush()
+
+
+def say_json(value: object) -> None:
+    """Write a value as one line of JSON to standard output at once.
+
+    Characters outside ASCII are escaped, so text from other machines cannot control the terminal.
+    """
+    sys.stdout.write(json.dumps(value) + "\n")
     sys.stdout.flush()
 
 

@@ -1,9 +1,19 @@
 """The options that several commands share."""
 
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from innet.terminal.console import say
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        say(f"innet {version('innet')}")
+        raise typer.Exit
+
 
 ControllerAddress = Annotated[
     str,
@@ -31,7 +41,17 @@ MetricsAddress = Annotated[
     ),
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log more details.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 Lanes = Annotated[int, typer.Option(help="Integers per packet: 64 or 256.")]
 
+Version = Annotated[
+    bool,
+    typer.Option(
+        "--version", callback=_show_version, is_eager=True, help="Print the version and end."
+    ),
+]
+
+HELP_ON = {"help_option_names": ["-h", "--help"]}
+"""The settings of a command line whose commands all take ``-h`` for ``--help``."""
 PASS_OPTIONS_ON = {"ignore_unknown_options": True}
 """The settings of a command that runs another command, which has options of its own."""

@@ -74,7 +74,7 @@ class Elastic(Algorithm):
             segment.set_values(centre)
 
     def move(self, weights: list[Tensor], centres: list[Tensor]) -> None:
-        """Apply (1), or (5) and (6), with the optimizer's step and the W and C of before the step."""
+        """Apply equation (1), or (5) and (6), with W and C from before the optimizer's step."""
         pulls = [
             pull_of(weight, centre, self.strength)
             for weight, centre in zip(weights, centres, strict=True)

@@ -25,7 +25,7 @@ def pull_of(weight: Tensor, centre: Tensor, strength: float) -> Tensor:
 
 
 class ElasticServer(Server):
-    """(2) for one worker at a time, in the order of arrival (Async EASGD, section 5.1).
+    """Equation (2) for one worker at a time, in the order of arrival (Async EASGD, section 5.1).
 
     Workers push their weights, and ηρ as the rate. The answer is the centre before the update.
     """
@@ -98,7 +98,7 @@ class RoundRobinServer(Server):
 
 
 class SyncElasticServer(Server):
-    """(2) with the weights of all workers at once (Sync EASGD1, Algorithm 2)."""
+    """Equation (2) with the weights of all workers at once (Sync EASGD1, Algorithm 2)."""
 
     def __init__(self, initial: Tensor, workers: int) -> None:
         super().__init__(initial, workers)

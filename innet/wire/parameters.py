@@ -36,7 +36,7 @@ SCALE_NOT_FINITE = 1000
 
 
 class Ask(enum.IntFlag):
-    """The request of a contribution, and its outcome, next to :class:`innet.wire.layout.Flag`."""
+    """Flags that ask a rack server for something, and its answer, beside those of Flag."""
 
     DESCRIBE = 0x100  # maximum: a new start, with these chunks and this optimizer
     BEGIN = 0x200  # maximum: a row of the initial parameters

@@ -7,8 +7,8 @@ import pytest
 from racks import Rack, rack
 from scripted_worker import scripted
 
-from innet.controller.registry import Policy
-from innet.controller.store import Store
+from innet.controller.state.registry import Policy
+from innet.controller.state.store import Store
 from innet.errors import (
     AlreadyExists,
     ControllerError,

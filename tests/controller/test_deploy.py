@@ -13,12 +13,12 @@ from commands import refuse, run
 from commands import serving as started
 from switches import running_switch
 
-from innet.controller import rehearsal as rehearsals
 from innet.controller.deploy import deploy
-from innet.controller.records import SwitchRecord
-from innet.controller.store import Store
-from innet.controller.targets import pipeline_pb2
-from innet.controller.targets.choice import TARGETS, find
+from innet.controller.jobs.records import SwitchRecord
+from innet.controller.state.store import Store
+from innet.controller.switches import rehearsal as rehearsals
+from innet.controller.switches.targets import pipeline_pb2
+from innet.controller.switches.targets.choice import TARGETS, find
 from innet.errors import UsageError
 from innet.p4 import tofino
 from innet.p4.artifacts import artifact

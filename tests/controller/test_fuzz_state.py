@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from stored_records import ADDRESS, CHIP, JOB, RACK, SPEC, SWITCH
 
-from innet.controller import events
-from innet.controller.events import Resume
-from innet.controller.records import Attachment, SlotRange, WorkerRecord
-from innet.controller.store import State, Store
+from innet.controller.jobs import events
+from innet.controller.jobs.events import Resume
+from innet.controller.jobs.records import Attachment, SlotRange, WorkerRecord
+from innet.controller.state.store import State, Store
 from innet.errors import UsageError
 
 STATES = int(os.environ.get("INNET_FUZZ_STATES", "400"))

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from told import FABRIC, INVITATION, SLOT_RANGE, SWITCH, spec, where
 
-from innet.controller.events import Actions, Departure, EndStream, Progress, Recover, Resume
-from innet.controller.jobs import Job
+from innet.controller.jobs.events import Actions, Departure, EndStream, Progress, Recover, Resume
+from innet.controller.jobs.job import Job
 from innet.errors import NotFound
 
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 from told import FALLBACK, INVITATION, SLOT_RANGE, SWITCH, Told, spec, where, working
 
-from innet.controller.agreement import Detour, first_exchange
-from innet.controller.events import Path, Progress, Resume
-from innet.controller.jobs import Job
-from innet.controller.records import Uplink
-from innet.controller.trees import Fabric
+from innet.controller.jobs.agreement import Detour, first_exchange
+from innet.controller.jobs.events import Path, Progress, Resume
+from innet.controller.jobs.job import Job
+from innet.controller.jobs.records import Uplink
+from innet.controller.jobs.trees import Fabric
 from innet.errors import ControllerError
 
 

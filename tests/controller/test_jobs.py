@@ -3,8 +3,8 @@
 import pytest
 from told import FABRIC, INVITATION, SLOT_RANGE, SWITCH, Told, spec, where, working
 
-from innet.controller.events import Resume
-from innet.controller.jobs import Job
+from innet.controller.jobs.events import Resume
+from innet.controller.jobs.job import Job
 from innet.errors import AlreadyExists, NotFound, UsageError
 
 

@@ -1,6 +1,6 @@
 """The rules for giving workers up, without connections or a clock."""
 
-from innet.controller.liveness import LONGEST_OUTAGE_S, Liveness, Sign
+from innet.controller.state.liveness import LONGEST_OUTAGE_S, Liveness, Sign
 
 LEASE, TICK = 8.0, 0.5
 HEARD, LOCAL = Sign(0.2, remote=True), Sign(0.2)

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from p4.v1 import p4runtime_pb2 as p4rt
 from switches import Switch, running_switch
 
-from innet.controller import entries
-from innet.controller.aggregation import AggregationSwitch
-from innet.controller.names import Names, group
-from innet.controller.reconcile import by_key, difference, key
-from innet.controller.records import Assignment, Attachment, SlotRange, SwitchRecord
+from innet.controller.jobs.records import Assignment, Attachment, SlotRange, SwitchRecord
+from innet.controller.switches import entries
+from innet.controller.switches.aggregation import AggregationSwitch
+from innet.controller.switches.names import Names, group
+from innet.controller.switches.reconcile import by_key, difference, key
 from innet.p4.artifacts import artifact
 from innet.wire.frames import Address
 

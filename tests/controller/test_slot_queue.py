@@ -8,7 +8,7 @@ from racks import Rack
 from scripted_worker import WITHIN, scripted
 from working_job import eventually
 
-from innet.controller.registry import Policy
+from innet.controller.state.registry import Policy
 from innet.errors import NoCapacity
 from innet.p4.artifacts import SLOTS as SLOTS_OF
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from innet.controller.records import SlotRange
-from innet.controller.slots import SwitchAllocator, allocate
+from innet.controller.jobs.records import SlotRange
+from innet.controller.jobs.slots import SwitchAllocator, allocate
 from innet.errors import ControllerError, UsageError
 
 WORKERS = 4096

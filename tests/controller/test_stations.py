@@ -10,12 +10,12 @@ from racks import Rack
 from scripted_worker import WITHIN, ScriptedWorker, scripted
 from working_job import assert_sums, at_work, renew
 
-from innet.controller.entries import forwarding_entities
-from innet.controller.host_addresses import HostAddresses, check_host_address
-from innet.controller.inventory import broadcast_domain
-from innet.controller.names import Names
-from innet.controller.records import Assignment, Attachment, SlotRange, Uplink
-from innet.controller.registry import Policy
+from innet.controller.jobs.host_addresses import HostAddresses, check_host_address
+from innet.controller.jobs.records import Assignment, Attachment, SlotRange, Uplink
+from innet.controller.state.inventory import broadcast_domain
+from innet.controller.state.registry import Policy
+from innet.controller.switches.entries import forwarding_entities
+from innet.controller.switches.names import Names
 from innet.errors import AlreadyExists, InnetError, UsageError
 from innet.p4.artifacts import artifact
 from innet.wire.frames import Address

@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stored_records import ADDRESS, CHIP, JOB, RACK, SPEC, SWITCH
 
-from innet.controller.events import Path, Resume
-from innet.controller.records import (
+from innet.controller.jobs.events import Path, Resume
+from innet.controller.jobs.records import (
     Attachment,
     JobRecord,
     JobSpec,
     SlotRange,
     WorkerRecord,
 )
-from innet.controller.store import SCHEMA_VERSION, Store
+from innet.controller.state.store import SCHEMA_VERSION, Store
 from innet.errors import ControllerError, UsageError
 from innet.wire.frames import Address
 

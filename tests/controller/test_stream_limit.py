@@ -15,9 +15,9 @@ from working_job import at_work, eventually
 
 from innet.controller import server
 from innet.controller import stream_limit as openings
-from innet.controller.registry import Policy
+from innet.controller.state.registry import Policy
+from innet.controller.state.streams import Stream
 from innet.controller.stream_limit import OpenStreams
-from innet.controller.streams import Stream
 from innet.errors import NoCapacity
 from innet.machine.tcp import Connection
 from innet.rpc import innet_pb2 as pb

@@ -13,8 +13,8 @@ from scripted_worker import WITHIN, scripted
 from working_job import Intruder, assert_sums, at_work, eventually
 
 from innet.controller.deploy import deploy
-from innet.controller.names import all_groups
-from innet.controller.registry import Policy
+from innet.controller.state.registry import Policy
+from innet.controller.switches.names import all_groups
 from innet.errors import ControllerError, NotFound, UsageError
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import translated

@@ -15,10 +15,10 @@ from scripted_worker import scripted
 from working_job import assert_sums, at_work, eventually, renew
 
 from innet.controller.deploy import deploy
-from innet.controller.election import Candidate, SwitchTaken
-from innet.controller.p4runtime import SwitchConnection
-from innet.controller.registry import Policy
 from innet.controller.server import ControllerServer
+from innet.controller.state.registry import Policy
+from innet.controller.switches.election import Candidate, SwitchTaken
+from innet.controller.switches.p4runtime import SwitchConnection
 from innet.p4.artifacts import artifact
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import connect

@@ -13,7 +13,7 @@ from racks import Rack
 from scripted_worker import WITHIN, scripted
 from working_job import FALLBACK, LONG, SHORT, SWITCH, assert_sums, at_work, eventually, renew
 
-from innet.controller.registry import Policy
+from innet.controller.state.registry import Policy
 from innet.errors import AlreadyExists, NotAuthorized, NotFound, UsageError
 from innet.rpc import innet_pb2 as pb
 

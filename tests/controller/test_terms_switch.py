@@ -22,7 +22,7 @@ from working_job import (
     renew,
 )
 
-from innet.controller.registry import Policy
+from innet.controller.state.registry import Policy
 from innet.rpc import innet_pb2 as pb
 
 

@@ -9,9 +9,7 @@ from chip_files import make_for_both
 from chip_server import Chip, Invalid, number, require, serving
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from innet.controller.aggregation import COUNTERS, AggregationSwitch
-from innet.controller.names import Names
-from innet.controller.records import (
+from innet.controller.jobs.records import (
     Assignment,
     Attachment,
     Contributor,
@@ -20,7 +18,9 @@ from innet.controller.records import (
     SwitchRecord,
     Uplink,
 )
-from innet.controller.targets.choice import find
+from innet.controller.switches.aggregation import COUNTERS, AggregationSwitch
+from innet.controller.switches.names import Names
+from innet.controller.switches.targets.choice import find
 from innet.errors import SwitchError
 from innet.p4 import tofino
 from innet.wire.frames import Address

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from innet.controller.records import Attachment, SlotRange, Uplink
-from innet.controller.trees import Fabric, shares
+from innet.controller.jobs.records import Attachment, SlotRange, Uplink
+from innet.controller.jobs.trees import Fabric, shares
 from innet.wire.frames import Address
 
 

@@ -5,8 +5,8 @@ import logging
 import pytest
 from told import Told, where, working
 
-from innet.controller.events import Progress
-from innet.controller.waits import Waits, waited_for
+from innet.controller.jobs.events import Progress
+from innet.controller.state.waits import Waits, waited_for
 from innet.host.stopwatch import Stopwatch
 from innet.host.stragglers import StragglerLog
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from racks import Rack, means, problem, rack, random_vectors
 from waiting import WITHIN
 
-from innet.controller.registry import Policy
+from innet.controller.state.registry import Policy
 from innet.errors import SumOverflow, UnsupportedTensor, UsageError, WorkersDisagree
 from innet.host.agent import Agent
 from innet.local.faults import DOWN, UP, Faults, faulty

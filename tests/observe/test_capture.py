@@ -4,12 +4,16 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pytest
 from commands import refuse, run
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Packet, Raw
 from scapy.utils import wrpcap
 
+from innet.errors import NotFound
+from innet.observe.capture import select
+from innet.rpc import innet_pb2 as pb
 from innet.wire.capture import Innet, Lanes
 from innet.wire.check import seal
 from innet.wire.frames import Address
@@ -30,19 +34,19 @@ def write_capture(file: Path) -> None:
     lanes = Lanes(lanes=[-7, 8])
     for packet in (contribution, result):
         seal_for(packet, lanes)
-    wrpcap(
-        str(file),
-        [
-            contribution / lanes,
-            Ether() / ARP(pdst="10.0.0.1"),
-            cable / Raw(bytes(contribution / lanes)),
-            cable / Raw(b"something else"),
-            Ether() / IP() / UDP(dport=53) / Raw(bytes(80)),
-            cable / Raw(bytes(result / lanes)),
-            stale / lanes,
-            result / Lanes(lanes=[-7, 9]),
-        ],
-    )
+    packets = [
+        contribution / lanes,
+        Ether() / ARP(pdst="10.0.0.1"),
+        cable / Raw(bytes(contribution / lanes)),
+        cable / Raw(b"something else"),
+        Ether() / IP() / UDP(dport=53) / Raw(bytes(80)),
+        cable / Raw(bytes(result / lanes)),
+        stale / lanes,
+        result / Lanes(lanes=[-7, 9]),
+    ]
+    for second, packet in enumerate(packets):
+        packet.time = 1_000_000_000 + second
+    wrpcap(str(file), packets)
 
 
 def seal_for(packet: Packet, lanes: Lanes) -> None:
@@ -64,7 +68,9 @@ def test_a_capture_is_shown_a_line_for_every_innet_packet(tmp_path: Path):
     stale = back.replace("RESULT", "STALE")
     lines, starts = shown.stdout.splitlines(), [there, there, back, stale, back]
     for line, start in zip(lines, starts, strict=True):
-        assert line.startswith(f"{start} workers 0x0 OVERFLOW")
+        at, _, rest = line.partition("  ")
+        assert re.fullmatch(r"2001-09-09T01:46:4\d\.\d{6}Z", at)
+        assert rest.startswith(f"{start} workers 0x0 OVERFLOW")
     verdicts = [line.partition("OVERFLOW")[2] for line in lines]
     assert verdicts == ["", "", "", "  CORRUPTED, if the switch seals", "  CORRUPTED"]
 
@@ -83,3 +89,34 @@ def test_what_cannot_be_captured_from_ends_with_code_2(tmp_path: Path):
     refuse("cannot capture from", "innet", "capture", "--read", str(tmp_path / "text"))
     refuse("cannot capture from", "innet", "capture", "--read", str(tmp_path / "none"))
     refuse("name an interface, or a file", "innet", "capture")
+
+
+def test_shown_packets_can_be_written_to_a_new_file(tmp_path: Path):
+    read, written = tmp_path / "rack.pcap", tmp_path / "innet.pcapng"
+    write_capture(read)
+    shown = run("innet", "capture", "--read", str(read), "--write", str(written))
+    again = run("innet", "capture", "--read", str(written))
+    assert (again.returncode, again.stdout) == (0, shown.stdout)
+    assert written.read_bytes()[:4] == bytes.fromhex("0a0d0d0a")  # pcapng's first block
+    refuse(
+        "cannot write .*exists", "innet", "capture", "--read", str(read), "--write", str(written)
+    )
+
+
+def test_only_a_jobs_packets_are_shown_or_those_of_one_of_its_workers():
+    job = pb.Job(name="train", id=3)
+    job.members.add(rank=0, address=pb.Address(ip="10.0.0.1", udp_port=50_000))
+    job.members.add(rank=1)
+    ours, other = frame("10.0.0.1", 3), frame("10.0.0.1", 4)
+    assert [select(job, None).matches(each) for each in (ours, other)] == [True, False]
+    second = frame("10.0.0.2", 3)
+    assert [select(job, 0).matches(each) for each in (ours, second)] == [True, False]
+    for rank in (1, 2):
+        with pytest.raises(NotFound, match=f"no admitted worker of rank {rank}"):
+            select(job, rank)
+
+
+def frame(source: str, job: int) -> Packet:
+    """Return a contribution of a job."""
+    udp = UDP(sport=50_000, dport=UDP_PORT)
+    return Ether(bytes(Ether() / IP(src=source, dst="10.255.255.254") / udp / Innet(job=job)))

@@ -12,7 +12,7 @@ import pytest
 from commands import BIN, refuse, run
 from racks import WITHIN, Rack, means, rack
 
-from innet.controller.registry import Policy
+from innet.controller.state.registry import Policy
 from innet.host.agent import Agent
 from innet.host.job import Timeouts
 from innet.host.join import join

@@ -17,10 +17,10 @@ from racks import WITHIN, Rack, free_cables, means, rack
 from switches import running_switch
 
 from innet.controller.controller import Controller
-from innet.controller.history import Cause, History
+from innet.controller.jobs.history import Cause, History
 from innet.controller.metrics import ControllerCollector
-from innet.controller.registry import Policy
-from innet.controller.store import Store
+from innet.controller.state.registry import Policy
+from innet.controller.state.store import Store
 from innet.errors import UsageError
 from innet.host.agent import Agent
 from innet.rpc import innet_pb2 as pb

@@ -6,10 +6,10 @@ import pytest
 from paths import ROOT
 
 from innet.controller.controller import Controller
-from innet.controller.history import Cause
+from innet.controller.jobs.history import Cause
 from innet.controller.metrics import ControllerCollector
-from innet.controller.registry import Policy
-from innet.controller.store import Store
+from innet.controller.state.registry import Policy
+from innet.controller.state.store import Store
 from innet.host.metrics import AgentCollector
 from innet.observe.job_rules import JOB_RULES, UNEXPLAINED
 from innet.observe.port_rules import PORT_RULES

@@ -6,9 +6,10 @@ import re
 import pytest
 from rich.console import Console
 
+from innet.observe.overview import Overview
 from innet.observe.rates import Rates, RateTracker
 from innet.observe.sample import Sample
-from innet.observe.top import Overview, Screen
+from innet.observe.screen import Screen
 from innet.rpc import innet_pb2 as pb
 
 
@@ -142,3 +143,21 @@ def test_every_path_has_a_name_and_a_reason_is_shown_with_it(path: int):
     one.job.path, one.job.reason = path, "no slots are free"
     [_, job, *_] = lines(Screen(), Overview(10.0, (one,), ()))
     assert re.fullmatch(r"(none|switch|fallback): no slots are free", job[2])
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_a_narrow_terminal_shows_the_columns_that_matter_most(width: int):
+    screen = Screen()
+    for at in (10.0, 12.0):
+        done = int(at - 10) * 2500
+        one = sample(at, chunks_done=done, packets_sent=done + 60, retransmissions=done // 50)
+        overview = Overview(at, (one,), (switch(800),), detailed=True)
+        paper = io.StringIO()
+        Console(file=paper, width=width).print(screen.show(overview))
+    shown = paper.getvalue().splitlines()
+    assert max(map(len, shown)) <= width
+    for column in ("worker", "path", "MB/s", "stuck", "heard"):
+        assert any(column in line for line in shown), column
+    assert any(re.search(r"train .* 2 of 2 .* 2\.6 .* 0\.0 s", line) for line in shown)
+    hidden = [line for line in shown if line.startswith("on a wider terminal: quorum")]
+    assert len(hidden) == 1

@@ -20,7 +20,7 @@ from tofino_rack import free_cables, model_chip, tofino_rack, tofino_tree
 from tofino_switch import TofinoSwitch
 from trees import integers, sums
 
-from innet.controller.names import Names, group
+from innet.controller.switches.names import Names, group
 from innet.host import membership
 from innet.host.transport import Timeouts
 from innet.p4 import tofino

@@ -21,7 +21,7 @@ from p4.v1 import p4runtime_pb2_grpc
 from racks import free_cables, means
 from switches import running_switch
 
-from innet.controller.p4runtime import SwitchConnection
+from innet.controller.switches.p4runtime import SwitchConnection
 from innet.errors import NotAuthorized, SwitchError
 from innet.host.join import join
 from innet.local.ports import free_tcp_port

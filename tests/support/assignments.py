@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from innet.controller.records import Assignment, Attachment, SlotRange
-from innet.controller.trees import Tree, shares
+from innet.controller.jobs.records import Assignment, Attachment, SlotRange
+from innet.controller.jobs.trees import Tree, shares
 
 
 def alone(

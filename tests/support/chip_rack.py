@@ -11,8 +11,8 @@ from p4.v1 import p4runtime_pb2 as p4rt
 from p4runtime_client import group
 from tofino_switch import TofinoSwitch
 
-from innet.controller.names import Names
-from innet.controller.targets.choice import find
+from innet.controller.switches.names import Names
+from innet.controller.switches.targets.choice import find
 from innet.p4 import tofino
 from innet.wire.check import seal
 from innet.wire.frames import ENCAPSULATION_BYTES

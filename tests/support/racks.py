@@ -10,8 +10,8 @@ import numpy as np
 from switches import Switch, running_switch
 from waiting import WITHIN
 
-from innet.controller.registry import Policy
 from innet.controller.server import ControllerServer
+from innet.controller.state.registry import Policy
 from innet.host.agent import Agent
 from innet.host.join import join
 from innet.host.transport import Timeouts

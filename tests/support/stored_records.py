@@ -1,6 +1,6 @@
 """Records of switches and jobs, as a store keeps them."""
 
-from innet.controller.records import (
+from innet.controller.jobs.records import (
     JobRecord,
     JobSpec,
     SlotRange,

@@ -1,15 +1,15 @@
 """A job whose events a test gives, and what its workers are told."""
 
-from innet.controller.events import (
+from innet.controller.jobs.events import (
     Actions,
     Invitation,
     Notify,
     Path,
     Resume,
 )
-from innet.controller.jobs import Job
-from innet.controller.records import Assignment, Attachment, JobSpec, SlotRange
-from innet.controller.trees import Fabric
+from innet.controller.jobs.job import Job
+from innet.controller.jobs.records import Assignment, Attachment, JobSpec, SlotRange
+from innet.controller.jobs.trees import Fabric
 from innet.wire.frames import Address
 
 LEASE = 3.0

@@ -6,7 +6,7 @@ import pytest
 from aggregation_rack import PROGRAM
 from switches import running_switch
 
-from innet.controller.p4runtime import SwitchConnection
+from innet.controller.switches.p4runtime import SwitchConnection
 from innet.errors import SwitchError
 
 

@@ -15,8 +15,8 @@ from racks import TIMEOUTS, WITHIN, free_cables
 from switches import Switch, running_switch
 
 from innet import errors
-from innet.controller import validation
 from innet.controller.cli.options import parse_ports
+from innet.controller.state import validation
 from innet.errors import UsageError
 from innet.host.join import join
 from innet.machine.private_file import private_file

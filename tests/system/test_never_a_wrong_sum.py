@@ -17,7 +17,7 @@ from callers import submit
 from faulty_job import FaultyJob, faulty_job, joined
 from racks import WITHIN, Rack, rack
 
-from innet.controller.registry import Policy
+from innet.controller.state.registry import Policy
 from innet.errors import LeftBehind, WorkersMissing
 from innet.local.faults import (
     AGAIN_LATE,

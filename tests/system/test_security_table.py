@@ -26,7 +26,7 @@ from security_scene import (
     running_scene,
 )
 
-from innet.controller.p4runtime import SwitchConnection
+from innet.controller.switches.p4runtime import SwitchConnection
 from innet.errors import SwitchError
 from innet.local.faults import DOWN, UP
 from innet.rpc import innet_pb2 as pb

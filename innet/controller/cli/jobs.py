@@ -12,9 +12,10 @@ from innet.controller import defaults
 from innet.machine.private_file import private_file
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import DEFAULT_ADDRESS, connected, translated
+from innet.rpc.plain import as_plain
 from innet.rpc.words import PATHS
-from innet.terminal.console import console
-from innet.terminal.options import ControllerAddress, TlsFolder
+from innet.terminal.console import console, say_json
+from innet.terminal.options import AsJson, ControllerAddress, TlsFolder
 from innet.terminal.tables import folding_table
 
 app = typer.Typer(no_args_is_help=True, help="Manage the jobs whose gradients the switches sum.")
@@ -52,6 +53,7 @@ def create(
         Path | None,
         typer.Option(help="Write the workers' token to this new file, which only you can read."),
     ] = None,
+    as_json: AsJson = False,
     address: ControllerAddress = DEFAULT_ADDRESS,
     tls_folder: TlsFolder = None,
 ) -> None:
@@ -67,6 +69,10 @@ def create(
         answer = stub.CreateJob(request)
         if secret:
             secret.write(answer.token + "\n")
+    if as_json:
+        shown = {} if token_file else {"token": answer.token}
+        say_json({"job": as_plain(answer.job), **shown})
+        return
     job, token = answer.job, quote(answer.token)
     if token_file:
         token = f'"$(cat {quote(str(token_file))})"'
@@ -78,10 +84,17 @@ def create(
 
 
 @app.command("list")
-def list_jobs(address: ControllerAddress = DEFAULT_ADDRESS, tls_folder: TlsFolder = None) -> None:
+def list_jobs(
+    as_json: AsJson = False,
+    address: ControllerAddress = DEFAULT_ADDRESS,
+    tls_folder: TlsFolder = None,
+) -> None:
     """Show all jobs."""
     with connected(address, tls_folder) as stub, translated("list the jobs"):
         found = stub.ListJobs(pb.ListJobsRequest()).jobs
+    if as_json:
+        say_json([as_plain(job) for job in found])
+        return
     table = folding_table("job", "switch", "workers", "joined", "lanes", "slots", "path")
     for job in found:
         table.add_row(
@@ -94,12 +107,16 @@ def list_jobs(address: ControllerAddress = DEFAULT_ADDRESS, tls_folder: TlsFolde
 @app.command("show")
 def show(
     name: Annotated[str, typer.Argument(help="The job's name.")],
+    as_json: AsJson = False,
     address: ControllerAddress = DEFAULT_ADDRESS,
     tls_folder: TlsFolder = None,
 ) -> None:
     """Show a job, its counters in the switch, and the progress of its workers."""
     with connected(address, tls_folder) as stub, translated("show the job"):
         job = stub.GetJob(pb.GetJobRequest(name=name))
+    if as_json:
+        say_json(as_plain(job))
+        return
     _out.print(_summary(job))
     if job.tree:
         _out.print(_tree(job))

@@ -66,8 +66,8 @@ def controller(
     When it is ready, it prints [b]controller HOST:PORT[/b] to standard output. With --metrics-addr it
     also prints [b]Metrics HOST:PORT[/b].
     """
-    from innet.controller.registry import Policy
     from innet.controller.server import ControllerServer
+    from innet.controller.state.registry import Policy
 
     logs.configure(verbose=verbose)
     identity = tls.load(tls_folder, tls.CONTROLLER) if tls_folder else None

@@ -19,9 +19,10 @@ from innet.errors import InnetError, UsageError
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import tls
 from innet.rpc.client import DEFAULT_ADDRESS, connected, translated
+from innet.rpc.plain import as_plain
 from innet.rpc.words import misplaced
-from innet.terminal.console import console
-from innet.terminal.options import ControllerAddress, Lanes, TlsFolder
+from innet.terminal.console import console, say_json
+from innet.terminal.options import AsJson, ControllerAddress, Lanes, TlsFolder
 from innet.terminal.tables import folding_table
 from innet.wire.layout import UDP_PORT
 
@@ -87,11 +88,16 @@ def add(
 
 @app.command("list")
 def list_switches(
-    address: ControllerAddress = DEFAULT_ADDRESS, tls_folder: TlsFolder = None
+    as_json: AsJson = False,
+    address: ControllerAddress = DEFAULT_ADDRESS,
+    tls_folder: TlsFolder = None,
 ) -> None:
     """Show all switches."""
     with connected(address, tls_folder) as stub, translated("list the switches"):
         found = stub.ListSwitches(pb.ListSwitchesRequest()).switches
+    if as_json:
+        say_json([as_plain(each) for each in found])
+        return
     table = folding_table(
         "switch", "P4Runtime", "device", "ports", "address", "lanes", "free slots", "reachable"
     )
@@ -108,12 +114,16 @@ def list_switches(
 @app.command("show")
 def show(
     name: Annotated[str, typer.Argument(help="The switch's name.")],
+    as_json: AsJson = False,
     address: ControllerAddress = DEFAULT_ADDRESS,
     tls_folder: TlsFolder = None,
 ) -> None:
     """Show a switch, and the packets that it refused, by ingress port."""
     with connected(address, tls_folder) as stub, translated("show the switch"):
         switch = stub.GetSwitch(pb.GetSwitchRequest(name=name))
+    if as_json:
+        say_json(as_plain(switch))
+        return
     table = Table(show_header=False)
     table.add_row("switch", f"{switch.name} at {switch.grpc_address}, device {switch.device_id}")
     table.add_row("reachable", "yes" if switch.reachable else "no")

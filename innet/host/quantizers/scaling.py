@@ -69,7 +69,7 @@ class Scaling:
 
 
 def largest(library: ctypes.CDLL, values: Floats) -> Floats:
-    """Return the largest magnitude of each row of (rows, lanes) float32, (rows,); a NaN wins."""
+    """Return the largest magnitude of each row of (rows, lanes) float32, (rows,); a NaN is largest."""
     found = np.empty(len(values), np.float32)
     values = np.ascontiguousarray(values)
     library.innet_largest(at(values, np.float32), *values.shape, at(found, np.float32))
@@ -79,7 +79,10 @@ def largest(library: ctypes.CDLL, values: Floats) -> Floats:
 def quantize(
     library: ctypes.CDLL, values: Floats, scales: Floats, fit: npt.NDArray[np.bool_]
 ) -> Integers:
-    """Multiply (rows, lanes) float32 by `scales`, (rows,), and round to int32; 0 in rows not `fit`."""
+    """Multiply (rows, lanes) float32 by `scales`, (rows,), and round to int32.
+
+    Rows that are not `fit`, (rows,) bool, become zeros.
+    """
     values = np.ascontiguousarray(values)
     integers = memory.empty(values.shape, np.int32)
     library.innet_quantize(

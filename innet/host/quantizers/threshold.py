@@ -1,4 +1,4 @@
-"""Strom's threshold: of every element plus or minus tau is sent, or nothing, and the rest is kept.
+"""Strom's threshold: a worker sends +tau, -tau or nothing of each element, and keeps the rest.
 
 Nikko Strom, "Scalable Distributed DNN Training Using Commodity GPU Cloud Computing", Interspeech
 2015. With the residual r of the steps before, and the gradient g,
@@ -50,7 +50,7 @@ class Threshold:
     def quantize(
         self, rows: Floats, own: Integers, agreed: Integers, rounding: Rounding
     ) -> tuple[Integers, Flags]:
-        """Count as :class:`interface.Quantizer` says; there is nothing to round."""
+        """See :class:`interface.Quantizer`. The integers are -1, 0 and 1, without rounding."""
         del own, agreed, rounding
         by_chunk = rows.reshape(-1, self.rows_per_chunk, rows.shape[1])
         signs = (by_chunk > self._tau).astype(np.int32)

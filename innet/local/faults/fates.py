@@ -9,7 +9,7 @@ UP, DOWN = 0, 1
 
 @dataclass(frozen=True)
 class Flip:
-    """Inverted bits, counted from the frame's first; beyond its end they count from the start."""
+    """Inverted bits, counted from the frame's first bit, modulo the length of the frame."""
 
     bits: tuple[int, ...]
 

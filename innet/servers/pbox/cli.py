@@ -26,8 +26,8 @@ def serve(
     data_host: Annotated[
         list[str],
         typer.Option(
-            help="An address of an interface for the cores, as often as there are interfaces; "
-            "without one it is --address's."
+            help="The address of an interface for the cores. Give one option for each "
+            "interface. By default it is the host of --address."
         ),
     ] = [],  # noqa: B006  (typer copies it)
     memory: Annotated[

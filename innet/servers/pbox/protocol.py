@@ -75,7 +75,7 @@ class CoreEvent(enum.IntEnum):
 
 
 class Outcome(enum.IntEnum):
-    """The outcome of a call that goes on with a client's exchange."""
+    """The outcome of a call to C that continues a client's exchange."""
 
     DONE = 0
     AGAIN = 1  # it is not done: call again

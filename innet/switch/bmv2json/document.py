@@ -128,7 +128,7 @@ class Node:
         return node
 
     def known(self, key: str, things: Mapping[str, Value], kind: str) -> Value:
-        """Return the one of `things` whose name this string is."""
+        """Return the one of `things` that this part names."""
         return self.look_up(self.text(key), things, kind)
 
     def look_up(self, name: object, things: Mapping[str, Value], kind: str) -> Value:

@@ -123,7 +123,11 @@ class LoopFinder:
         )
 
     def _in_step(self, column: Column) -> int:
-        """Return for how many rounds one leaf stays the same, a neighbour, a constant or a temporary."""
+        """Return the number of rounds, from the first on, in which a loop can produce this leaf.
+
+        The leaf may stay the same, or go on to the neighbouring field or cell with every round. It
+        may also be another constant or another temporary of the same kind in every round.
+        """
         head, second = column[:2]
         if isinstance(head, ir.Const):
             plain = all(0 <= each.value < 1 << 64 for each in column if isinstance(each, ir.Const))
@@ -145,7 +149,7 @@ class LoopFinder:
         )
 
     def _position(self, leaf: Leaf) -> tuple[Any, ...] | None:
-        """Return the position of a field or cell. The last number of neighbours differs by one."""
+        """Return the position of a field or cell: neighbours differ by one in its last number."""
         if isinstance(leaf, ir.Name):
             return self._cells.get(leaf.name)
         if isinstance(leaf, ir.FieldRef) and leaf not in self._temporaries:

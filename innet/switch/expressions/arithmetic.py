@@ -169,7 +169,10 @@ def fits_word(a: Number) -> bool:
 
 
 def saturated_word(op: str, a: Number, b: Number) -> Number:
-    """Return the saturated sum or difference of 32-bit numbers. Twice as many fit in a vector."""
+    """Return the saturated sum or difference of 32-bit numbers, computed in 32 bits.
+
+    A vector register holds twice as many of them as of 64-bit numbers.
+    """
     name = "rt_saturated_sum" if op == "+" else "rt_saturated_difference"
     text = f"(i64){name}((int32_t){a.text}, (int32_t){b.text})"
     return Number(text, -(1 << 31), (1 << 31) - 1)

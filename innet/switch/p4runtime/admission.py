@@ -72,7 +72,7 @@ def _check_size(content: bytes) -> None:
 
 
 class _Fields:
-    """The fields of a message on the wire: of each number, the last one. Raises DecodeError."""
+    """The fields of a message on the wire. A repeated field has its last value. Raises DecodeError."""
 
     def __init__(self, content: bytes | memoryview) -> None:
         self._values = dict(_fields(memoryview(content)))

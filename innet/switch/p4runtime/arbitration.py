@@ -1,4 +1,4 @@
-"""The arbitration of writers: of each role, the controller with the highest election id is primary.
+"""The arbitration of writers: a role's controller with the highest election id is primary.
 
 It follows "Client Arbitration and Controller Replication" in the P4Runtime specification. A role is
 a name. Every role may do everything, because there is no common format for the configuration of a

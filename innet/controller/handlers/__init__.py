@@ -1,0 +1,5 @@
+"""The handlers of everything that happens to a controller.
+
+`switch_requests` and `job_requests` serve clients, `worker_events` serves the workers' streams,
+`switch_events` takes reports and packets from switches, and `clock` passes the time.
+"""

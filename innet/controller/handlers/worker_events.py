@@ -1,0 +1,107 @@
+"""The events that come from workers, over the streams that they hold open."""
+
+import structlog
+
+from innet.controller.jobs.job import Job
+from innet.controller.state import validation
+from innet.controller.state.messages import address_view, progress_of
+from innet.controller.state.registry import Registry
+from innet.controller.state.streams import Stream
+from innet.errors import NotFound, UsageError
+from innet.rpc import innet_pb2 as pb
+from innet.rpc.tokens import check_token, digest_for
+
+_log = structlog.get_logger("innet.controller")
+
+
+class WorkerEvents:
+    """The receiver of messages from workers, and of the ends of their streams."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def hear(self, stream: Stream, message: pb.WorkerMessage) -> None:
+        """Take a message from a worker."""
+        if message.WhichOneof("message") == "join":
+            if stream.nonce:
+                raise UsageError("a stream has one JoinRequest, and this is the second")
+            self._join(stream, message.join)
+            return
+        if not stream.nonce:
+            raise UsageError("a stream has to begin with a JoinRequest")
+        with self._registry.lock:
+            job = self._registry.members.job(stream.nonce)
+            if job and self._registry.members.has(stream):  # else it has left meanwhile
+                self._take(job, stream.nonce, message)
+
+    def check_join(self, request: pb.CheckJoinRequest) -> pb.CheckJoinResponse:
+        """Return what a worker needs to join, or raise the error that joining would raise."""
+        with self._registry.lock:
+            job = self._job_for(request)
+            job.roster.check_rank(request.rank)
+            service = self._registry.switches[job.spec.switch].record.service
+            taken = request.rank in job.roster.workers
+            return pb.CheckJoinResponse(service=address_view(service), taken=taken)
+
+    def leave(self, stream: Stream, reason: str) -> None:
+        """Remove a worker, and end its stream. May be called again."""
+        with self._registry.lock:
+            stream.end()
+            if self._registry.closed.is_set() or not self._registry.members.has(stream):
+                return
+            if job := self._registry.members.forget(stream.nonce):
+                actions = job.leave(stream.nonce, reason, self._registry.clock())
+                self._registry.commit(job, actions)
+
+    def disconnect(self, stream: Stream) -> None:
+        """Note that a worker's stream has ended: with its process, or because the network failed."""
+        members = self._registry.members
+        with self._registry.lock:
+            if reason := members.presence.just_ended(stream, self._registry.clock()):
+                self.leave(stream, reason)
+            elif members.has(stream) and not self._registry.closed.is_set():
+                members.lose_stream(stream.nonce)
+                _log.warning("a worker's connection is lost, and may come back", job=stream.job)
+            stream.end()
+
+    def _take(self, job: Job, nonce: int, message: pb.WorkerMessage) -> None:
+        now = self._registry.clock()
+        match message.WhichOneof("message"):
+            case "heartbeat":
+                progress = message.heartbeat.progress
+                validation.check_progress(progress)
+                job.heartbeat(nonce, progress_of(progress), now)
+            case "ready":
+                ready = message.ready
+                validation.check_ready(ready)
+                self._registry.commit(job, job.ready(nonce, ready.term, ready.exchange, now))
+            case "trouble":
+                trouble = message.trouble
+                validation.check_trouble(trouble)
+                self._registry.commit(job, job.trouble(nonce, trouble.term, trouble.reason, now))
+            case _:
+                raise UsageError("a worker's message is empty, or of a kind that is not known here")
+
+    def _job_for(self, request: pb.JoinRequest | pb.CheckJoinRequest) -> Job:
+        """Return the job that a worker asks for, if it has the job's token."""
+        validation.check_join(request)
+        self._registry.check_open()
+        job = self._registry.jobs.get(request.job)
+        if not job:
+            raise NotFound(f"there is no job {request.job!r}")
+        digest = digest_for(request.rank, job.spec.token_digest)
+        check_token(request.token, digest, request.job)
+        return job
+
+    def _join(self, stream: Stream, request: pb.JoinRequest) -> None:
+        registry = self._registry
+        with registry.lock:
+            job, now = self._job_for(request), registry.clock()
+            nonce, fallback = request.nonce or registry.new_nonce(), request.fallback
+            if request.nonce:
+                actions = job.rejoin(nonce, now, fallback=fallback)
+            else:
+                unheard = registry.members.presence.unheard()
+                actions = job.join(request.rank, nonce, now, fallback=fallback, unheard=unheard)
+            registry.members.add(nonce, job, stream)
+            registry.commit(job, [*actions, *registry.waits.repeat(job, nonce)])

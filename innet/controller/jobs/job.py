@@ -1,0 +1,280 @@
+"""One job: its workers, its switches, and the sequence of its terms. docs/recovery.md explains the rules.
+
+Nothing here communicates or reads a clock. Methods take an event and its time, and return the
+messages for the workers. The entries that a switch should hold follow from the state.
+"""
+
+from collections.abc import Collection
+
+from innet.controller.jobs.events import (
+    Actions,
+    Departure,
+    EndStream,
+    Invitation,
+    Notify,
+    Path,
+    Progress,
+    Resume,
+)
+from innet.controller.jobs.history import Cause, Departed, History
+from innet.controller.jobs.job_switches import JobSwitches
+from innet.controller.jobs.records import Assignment, Attachment, JobRecord, JobSpec, SlotRange
+from innet.controller.jobs.roster import Roster, Worker
+from innet.controller.jobs.terms import Terms
+from innet.controller.jobs.trees import Fabric
+from innet.errors import AlreadyExists, InnetError, NotFound, UsageError
+
+_HELLO_WITHIN = 60.0
+"""Seconds within which a worker's hello packet has to get through the switch."""
+
+
+class Job:
+    """A job, which passes each event on to its `roster`, its `switches` and its `terms`.
+
+    Every worker first gets a copy of `invitation`. The `fabric` tells how the job's switches are
+    linked.
+    """
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        term: int,
+        invitation: Invitation,
+        fabric: Fabric,
+        slot_range: SlotRange | None,
+        now: float,
+    ) -> None:
+        self.spec, self.history = spec, History()
+        self.roster = Roster(spec, invitation, now)
+        self.switches = JobSwitches(spec, self.roster, fabric, slot_range)
+        self.terms = Terms(term, spec, self.roster, self.switches, self.history, now)
+
+    @classmethod
+    def restored(
+        cls, record: JobRecord, invitation: Invitation, fabric: Fabric, now: float
+    ) -> "Job":
+        """Return a job as an earlier controller left it. Its workers have one lease to come back."""
+        job = cls(record.spec, record.term, invitation, fabric, record.slot_range, now)
+        job.switches.fresh = record.fresh
+        job.roster.departed = dict(record.departed)
+        job.roster.restore(record.workers, now)
+        if record.agreement:
+            job.terms.agreement = record.agreement
+        elif job.roster.workers:  # their answers to the earlier controller are lost
+            job.terms.next(Cause.CONTROLLER_RESTARTED)
+        return job
+
+    def record(self) -> JobRecord:
+        """Return the part of the state that has to outlive the controller."""
+        return JobRecord(
+            self.spec,
+            self.term,
+            self.slot_range,
+            self.switches.fresh,
+            self.agreement,
+            tuple(self.roster.departed.items()),
+            self.roster.records(),
+        )
+
+    @property
+    def term(self) -> int:
+        """Return the present term."""
+        return self.terms.term
+
+    @property
+    def agreement(self) -> Resume | None:
+        """Return how the term begins, or None until the workers agree."""
+        return self.terms.agreement
+
+    @property
+    def path(self) -> Path:
+        """Return how exchanges are summed at present."""
+        return self.terms.path
+
+    @property
+    def slot_range(self) -> SlotRange | None:
+        """Return the job's slots on its switches, or None while it waits for them."""
+        return self.switches.slot_range
+
+    def assignment(self, switch: str, now: float) -> Assignment | None:
+        """Return the job's entries for a switch, or None without slots."""
+        running = self.path == Path.SWITCH
+        idle = bool(self.roster.workers) and not running and not self.terms.obstacle(now)
+        return self.switches.assignment(switch, self.term, running=running, clear=idle)
+
+    # Events from workers.
+
+    def join(
+        self, rank: int, nonce: int, now: float, *, fallback: bool, unheard: Collection[int] = ()
+    ) -> Actions:
+        """Take in a worker: at once, or when a new generation begins.
+
+        `unheard` are the nonces of workers that may be gone. Raises UsageError or AlreadyExists.
+        """
+        worker = Worker(rank, nonce, fallback, now)
+        if self.roster.must_wait(worker, unheard):
+            self.roster.waiting.append(worker)
+            return []
+        begun = [] if self.roster.workers else self.terms.begin_generation()
+        return begun + self.roster.add(worker)
+
+    def rejoin(self, nonce: int, now: float, *, fallback: bool) -> Actions:
+        """Take a worker back after its stream broke. Raises NotFound if it has left meanwhile."""
+        worker = self.roster.find(nonce)
+        if not worker:
+            raise NotFound(f"this worker has left the job {self.spec.name!r} meanwhile: join again")
+        worker.heard, worker.fallback, worker.notified = now, fallback, False
+        actions = self.roster.add(worker)
+        if worker.where:
+            actions += self.roster.welcome(worker)
+            if not self.agreement and worker.ready is None:
+                actions.append(self.terms.recover(worker, "the controller asks again"))
+            actions += self.terms.advance(now)
+        return actions
+
+    def hello(self, nonce: int, where: Attachment, now: float) -> Actions:
+        """Admit a worker, or note that it has moved: its hello packet came out of the data plane."""
+        worker = self.roster.find(nonce)
+        if not worker:
+            return []
+        worker.heard = now
+        if worker.where == where or (self.roster.ending and not worker.where):
+            return []  # a late worker is admitted when the next generation begins
+        if problem := self._objection(worker, where):
+            return self._expel(worker, problem, now)
+        moved, worker.where = bool(worker.where), where
+        if not moved:
+            return self.roster.welcome(worker) + self.terms.advance(now)
+        if self.path != Path.SWITCH:
+            return []
+        moved_to = f"worker {worker.rank} has moved to port {where.port}"
+        return self.terms.renew(Cause.WORKER_MOVED, moved_to, now)
+
+    def refuse(self, nonce: int, problem: UsageError, now: float) -> Actions:
+        """Expel a worker whose hello packet is unacceptable. A worker already admitted stays."""
+        worker = self.roster.find(nonce)
+        if not worker or worker.where:
+            return []
+        return self._expel(worker, problem, now)
+
+    def heartbeat(self, nonce: int, progress: Progress, now: float) -> None:
+        """Note that a worker is alive, and its progress."""
+        if worker := self.roster.find(nonce):
+            worker.heard, worker.progress = now, progress
+
+    def ready(self, nonce: int, term: int, exchange: int, now: float) -> Actions:
+        """Note that a worker has stopped for a new term."""
+        worker = self.roster.find(nonce)
+        if not worker:
+            return []
+        worker.heard = now
+        if self.agreement or term != self.term or worker.ready is not None:
+            return []  # it answers a Recover that is over
+        worker.ready = exchange
+        return self.terms.advance(now)
+
+    def trouble(self, nonce: int, term: int, reason: str, now: float) -> Actions:
+        """Begin a new term because a worker cannot go on in this one."""
+        worker = self.roster.find(nonce)
+        if not worker:
+            return []
+        worker.heard = now
+        if not self.agreement or term != self.term:
+            return []  # that term is over
+        reason = f"worker {worker.rank}: {reason}"
+        if self.path == Path.SWITCH:
+            self.terms.avoid_switch(reason, now, strict=False)
+        return self.terms.renew(Cause.WORKER_TROUBLE, reason, now)
+
+    def leave(self, nonce: int, reason: str, now: float) -> Actions:
+        """Remove a worker that has left, with its stream. May be called again."""
+        worker = self.roster.remove(nonce, reason, now)
+        if not worker:
+            return []
+        self.switches.forget_worker(worker.rank)
+        if not worker.where:  # the others have never met it
+            return []
+        self.history.departures.append(Departed(worker.rank, reason, now))
+        others = self.roster.admitted
+        if not others:
+            return self.terms.begin_generation()
+        actions: Actions = [Notify(each.nonce, Departure(worker.rank, reason)) for each in others]
+        counted_on = self.path == Path.FALLBACK or self.roster.left < self.spec.quorum
+        if counted_on:
+            why = f"worker {worker.rank} has left"
+            return actions + self.terms.renew(Cause.WORKER_LEFT, why, now)
+        return actions + self.terms.advance(now)
+
+    # Events from switches.
+
+    def switch_changed(self, switch: str, problem: str | None, now: float) -> Actions:
+        """Note that a switch is ready, with all its entries, or that it is not, and why."""
+        self.switches.set_problem(switch, problem)
+        if problem and self.path == Path.SWITCH and self.switches.sums(switch):
+            return self.terms.renew(Cause.SWITCH_LOST, problem, now)
+        return self.terms.look(now)
+
+    def slots_granted(self, slot_range: SlotRange, now: float) -> Actions:
+        """Take the slots that the job has waited for."""
+        self.switches.slot_range = slot_range
+        return self.terms.look(now)
+
+    def cells_cleared(self, switch: str, term: int, now: float) -> Actions:
+        """Note that a switch has cleared the job's cells for a term."""
+        if term != self.term or self.path == Path.SWITCH:
+            return []
+        self.switches.set_clear(switch)
+        return self.terms.look(now)
+
+    def entries_held(self, switch: str, term: int, ranks: Collection[int], now: float) -> Actions:
+        """Note that a switch admits these workers in this term, directly or in a child's sum."""
+        if term != self.term:
+            return []
+        self.switches.set_held(switch, ranks)
+        return self.terms.advance(now)
+
+    def entries_refused(self, term: int, reason: str, now: float) -> Actions:
+        """Note that a switch has refused the job's entries."""
+        if term != self.term:
+            return []
+        self.terms.avoid_switch(reason, now, strict=True)
+        if self.path != Path.SWITCH:
+            return []
+        return self.terms.renew(Cause.SWITCH_REFUSED, reason, now)
+
+    # Events of time.
+
+    def tick(self, now: float) -> Actions:
+        """Let time pass: expel workers whose hello packet does not come."""
+        actions: Actions = []
+        for worker in list(self.roster.workers.values()):
+            if not worker.where and now - worker.heard > _HELLO_WITHIN:
+                why = "its hello packet has not come through the switch"
+                actions += self.expel(worker.nonce, why, now)
+        return actions + self.terms.look(now)
+
+    def excuse(self, seconds: float) -> None:
+        """Forgive this many seconds of silence, because the controller itself stood still."""
+        for worker in self.roster.workers.values():
+            worker.heard += seconds
+
+    def expel(self, nonce: int, why: str, now: float) -> Actions:
+        """Give a worker up, and notify it if possible."""
+        actions: Actions = []
+        if worker := self.roster.find(nonce):
+            self.history.leases_lost += bool(worker.where)
+            actions.append(Notify(worker.nonce, Departure(worker.rank, why)))
+        return [*actions, EndStream(nonce), *self.leave(nonce, why, now)]
+
+    def _objection(self, worker: Worker, where: Attachment) -> UsageError | AlreadyExists | None:
+        """Return why a worker cannot be admitted there, or None if it can."""
+        if problem := self.switches.unreachable(worker, where):
+            return problem
+        if other := self.roster.at(where):
+            return AlreadyExists(
+                f"worker {other.rank} has the same address, {where.address}: every worker needs its own"
+            )
+        return None
+
+    def _expel(self, worker: Worker, problem: InnetError, now: float) -> Actions:
+        return [*self.leave(worker.nonce, str(problem), now), EndStream(worker.nonce, problem)]

@@ -1,0 +1,155 @@
+"""The switches of a job: which of them sum, which can be used, and what they hold for the job."""
+
+from collections.abc import Collection, Mapping
+
+from innet.controller.jobs.records import Assignment, Attachment, JobSpec, Share, SlotRange
+from innet.controller.jobs.roster import Roster, Worker
+from innet.controller.jobs.trees import Fabric, Tree, shares
+from innet.errors import UsageError
+
+
+class JobSwitches:
+    """The switches of a job with this roster, and their slots, None until the job has some.
+
+    The `fabric` tells how the switches are linked. One switch is a tree of one node. `fresh` is set
+    until the job's counters have been set to zero.
+    """
+
+    def __init__(
+        self, spec: JobSpec, roster: Roster, fabric: Fabric, slot_range: SlotRange | None
+    ) -> None:
+        self.fabric, self.slot_range, self.fresh = fabric, slot_range, True
+        self._spec, self._roster = spec, roster
+        unknown = "the controller has not reached the switch yet"
+        self._problems: dict[str, str | None] = dict.fromkeys(fabric.uplinks, unknown)
+        self._clear: set[str] = set()  # the switches that have cleared their cells
+        self._held: dict[str, frozenset[int]] = {}  # the ranks that each switch admits
+
+    # Queries.
+
+    @property
+    def pending(self) -> int:
+        """Return how many workers are missing before it is known which switches sum.
+
+        Where there is one switch, it is known from the beginning.
+        """
+        return 0 if len(self.fabric.uplinks) == 1 else self._roster.missing
+
+    @property
+    def plan(self) -> Mapping[str, tuple[Share, ...]]:
+        """Return the shares of each switch that sums, or {} while these are not known."""
+        if not self.slot_range or self.pending:
+            return {}
+        at = self._roster.attachments
+        trees = self.fabric.trees({where.switch for where in at.values()})
+        return shares(trees, self.slot_range, at, self._roster.quorum)
+
+    @property
+    def problem(self) -> str | None:
+        """Return why the switches that sum cannot be used, or None if they can."""
+        if not self.slot_range:
+            return "no slots are free for the job yet"
+        return next((problem for each in self.plan if (problem := self._problems[each])), None)
+
+    @property
+    def cleared(self) -> bool:
+        """Return whether all cells of the job are clear at every switch that sums."""
+        plan = self.plan
+        return bool(plan) and self._clear.issuperset(plan)
+
+    @property
+    def admit_all(self) -> bool:
+        """Return whether the switches that sum admit all workers.
+
+        A sum that goes up too early would come again only later.
+        """
+        return all(
+            self._held.get(switch, frozenset()) >= share.ranks
+            for switch, each in self.plan.items()
+            for share in each
+        )
+
+    def sums(self, switch: str) -> bool:
+        """Return whether a switch is one of those that sum."""
+        return switch in self.plan
+
+    def unreachable(self, worker: Worker, where: Attachment) -> UsageError | None:
+        """Return an error if no switch joins this worker's contributions with the others'."""
+        others = {at.switch for rank, at in self._roster.attachments.items() if rank != worker.rank}
+        if self.fabric.trees({where.switch, *others}):
+            return None
+        return UsageError(
+            f"no switch of the job is above both {where.switch!r}, where worker {worker.rank} is, and "
+            f"{', '.join(sorted(map(repr, others)))}: attach all workers below one switch"
+        )
+
+    def assignment(
+        self, switch: str, term: int, *, running: bool, clear: bool
+    ) -> Assignment | None:
+        """Return the entries that a switch should hold, or None while the job has no slots.
+
+        They are those for a term that is `running` on the switches. With `clear`, the cells can be
+        cleared for the next one.
+        """
+        if not self.slot_range:
+            return None
+        if not running:
+            clear = clear and self.sums(switch) and switch not in self._clear
+            return Assignment(self._spec.id, self.slot_range, term, clear=clear, fresh=self.fresh)
+        at = self._roster.attachments
+        here = {rank: where for rank, where in at.items() if where.switch == switch}
+        return Assignment(
+            self._spec.id,
+            self.slot_range,
+            term,
+            here,
+            self._shares(switch, self.slot_range, here),
+            beyond=self._beyond(switch),
+            fresh=self.fresh,
+        )
+
+    def _shares(
+        self, switch: str, slot_range: SlotRange, here: Mapping[int, Attachment]
+    ) -> tuple[Share, ...]:
+        if plan := self.plan:
+            return plan.get(switch, ())
+        # A worker has left the tree, so it sums nothing more. Each switch still answers its workers.
+        alone = shares([Tree(switch, {})], slot_range, here, self._roster.quorum)
+        return alone[switch] if here else ()
+
+    def _beyond(self, switch: str) -> dict[str, int]:
+        """Return the port of a switch that leads to each worker at other switches, by MAC address."""
+        return {
+            where.address.mac: port
+            for where in self._roster.attachments.values()
+            if where.switch != switch and (port := self.fabric.port_towards(where.switch, switch))
+        }
+
+    # Changes.
+
+    def set_problem(self, switch: str, problem: str | None) -> None:
+        """Note that a switch is ready, with all its entries, or that it is not, and why."""
+        self._problems[switch] = problem
+        if problem:
+            self._clear.discard(switch)
+            self._held.pop(switch, None)
+
+    def set_clear(self, switch: str) -> None:
+        """Note that a switch has cleared the job's cells for the present term."""
+        self._clear.add(switch)
+        self.fresh = self.fresh and not self.cleared
+
+    def set_held(self, switch: str, ranks: Collection[int]) -> None:
+        """Note that a switch admits these workers in the present term."""
+        if not self._problems[switch]:
+            self._held[switch] = frozenset(ranks)
+
+    def forget_worker(self, rank: int) -> None:
+        """Note that a worker has left."""
+        self._held = {switch: held - {rank} for switch, held in self._held.items()}
+
+    def begin_term(self, *, still_clear: bool) -> None:
+        """Forget what the switches hold for the last term."""
+        self._held = {}
+        if not still_clear:
+            self._clear = set()

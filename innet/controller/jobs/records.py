@@ -1,0 +1,170 @@
+"""Values that the parts of the controller exchange."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from innet.controller.jobs.events import Resume
+from innet.wire.frames import Address
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """A worker's port at a switch, and its address behind the port.
+
+    The switch's name is empty where it does not matter.
+    """
+
+    port: int
+    address: Address
+    switch: str = ""
+
+
+@dataclass(frozen=True)
+class Uplink:
+    """A link of a switch to a parent, from a port of its own to one of the parent's."""
+
+    parent: str
+    port: int
+    parent_port: int
+
+
+@dataclass(frozen=True)
+class SlotRange:
+    """A job's slots on its switches, and the index of its counters and of its multicast group there."""
+
+    index: int
+    first_slot: int
+    slots: int
+
+
+@dataclass(frozen=True)
+class Contributor:
+    """A worker that contributes to a job at a switch, or a child switch that stands for several.
+
+    `members` is the bitmap of their ranks. `instance` tells its copies of results from others'.
+    """
+
+    members: int
+    instance: int
+    where: Attachment
+
+
+@dataclass(frozen=True)
+class Share:
+    """A switch's part in an aligned range of a job's slots.
+
+    A result contains the contributions of `total` workers. Without an `uplink` the switch is at the
+    top, and makes it. A sum of this switch takes `awaited` contributions, of workers and of
+    switches. Where it goes up, the parent's answer counts as one more.
+    """
+
+    first_slot: int
+    slots: int
+    contributors: tuple[Contributor, ...]
+    uplink: Uplink | None
+    total: int
+    awaited: int
+
+    @property
+    def members(self) -> int:
+        """Return the bitmap of all workers below."""
+        return sum(each.members for each in self.contributors)
+
+    @property
+    def ranks(self) -> frozenset[int]:
+        """Return the ranks of all workers below."""
+        members = self.members
+        return frozenset(rank for rank in range(members.bit_length()) if members >> rank & 1)
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """The entries that a switch should hold for a job that has slots there.
+
+    While `shares` is empty, it should hold none. `workers` are those attached to this switch.
+    `beyond` has the ports that lead to the other workers, by their MAC addresses. `clear` asks to
+    clear the cells for this term. `fresh` asks to set the counters to zero before.
+    """
+
+    job: int
+    slot_range: SlotRange
+    term: int
+    workers: Mapping[int, Attachment] = field(default_factory=dict)
+    shares: tuple[Share, ...] = ()
+    clear: bool = False
+    fresh: bool = False
+    beyond: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def ranks(self) -> frozenset[int]:
+        """Return the workers whose contributions are let in, directly or in a sum."""
+        return frozenset().union(*(each.ranks for each in self.shares))
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """A job as it was requested. `number` counts jobs in the order of their creation.
+
+    A result needs `quorum` contributions, or those of all workers that are left, if these are
+    fewer. With fewer than `min_workers` workers there are no results. `token_digest` is the digest of
+    the token of all ranks, or the digests of each rank's own. `others` are the switches besides
+    `switch` on which the job has slots.
+    """
+
+    name: str
+    switch: str
+    id: int
+    workers: int
+    quorum: int
+    min_workers: int
+    slots: int
+    lease_s: float
+    token_digest: bytes
+    number: int
+    others: tuple[str, ...] = ()
+
+    @property
+    def switches(self) -> tuple[str, ...]:
+        """Return all switches that may take part in the job."""
+        return (self.switch, *self.others)
+
+
+@dataclass(frozen=True)
+class WorkerRecord:
+    """The stored state of a worker in a job."""
+
+    rank: int
+    nonce: int
+    fallback: bool
+    where: Attachment | None
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """The stored state of a job. `agreement` says how the term begins, None until it is agreed upon."""
+
+    spec: JobSpec
+    term: int
+    slot_range: SlotRange | None
+    fresh: bool
+    agreement: Resume | None
+    departed: tuple[tuple[int, str], ...]
+    workers: tuple[WorkerRecord, ...]
+
+
+@dataclass(frozen=True)
+class SwitchRecord:
+    """The stored state of a switch: all that it was added with.
+
+    `target` is the kind of switch. `artifact` is the folder of its binary, if it needs one.
+    """
+
+    name: str
+    grpc_address: str
+    device_id: int
+    ports: tuple[int, ...]
+    service: Address
+    lanes: int
+    uplinks: tuple[Uplink, ...] = ()
+    target: str = "bmv2"
+    artifact: str = ""

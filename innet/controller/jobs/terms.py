@@ -1,0 +1,165 @@
+"""The sequence of a job's terms: how one ends, and how its workers agree on the next."""
+
+from innet.controller.jobs.agreement import Detour, first_exchange
+from innet.controller.jobs.events import Actions, EndStream, Notify, Path, Recover, Resume
+from innet.controller.jobs.history import Cause, History
+from innet.controller.jobs.job_switches import JobSwitches
+from innet.controller.jobs.records import JobSpec
+from innet.controller.jobs.roster import Roster, Worker
+from innet.errors import ControllerError
+
+LAST_TERM = 0xFFFF
+
+
+class Terms:
+    """The terms of a job, of which `term` is the present one.
+
+    `agreement` says how the term begins, None until the workers agree.
+    """
+
+    def __init__(
+        self,
+        term: int,
+        spec: JobSpec,
+        roster: Roster,
+        switches: JobSwitches,
+        history: History,
+        now: float,
+    ) -> None:
+        self.term = term
+        self.agreement: Resume | None = None
+        self._spec, self._roster, self._switches, self._history = spec, roster, switches, history
+        self._detour, self._began = Detour(), now
+
+    @property
+    def path(self) -> Path:
+        """Return how exchanges are summed at present."""
+        return self.agreement.path if self.agreement else Path.NONE
+
+    @property
+    def awaited(self) -> frozenset[int]:
+        """Return the ranks that have to join before a term can begin."""
+        if not self._switches.pending and self._everybody_counts:
+            return frozenset()
+        return self._roster.to_come
+
+    def obstacle(self, now: float) -> str | None:
+        """Return the reason why the job cannot use the switch now, or None."""
+        avoided = self._detour.reason(now, can_fall_back=not self._roster.no_fallback)
+        return self._switches.problem or avoided
+
+    def reason(self, now: float) -> str:
+        """Return why the path is not the switch, or "" if it is, or if there are no workers."""
+        if not self._roster.workers or self.path == Path.SWITCH:
+            return ""
+        if obstacle := self.obstacle(now):
+            without = self._roster.no_fallback
+            return f"{obstacle}, and {without}" if without else obstacle
+        if missing := self._switches.pending:
+            return f"several switches sum, and {missing} of the workers are missing"
+        unready = [str(each.rank) for each in self._roster.admitted if each.ready is None]
+        if unready:
+            return f"a term begins; not ready yet: worker {', '.join(unready)}"
+        return "a term begins"
+
+    def begin_generation(self) -> Actions:
+        """Begin with new workers."""
+        self.next(Cause.NEW_WORKERS)
+        return self._roster.begin_generation()
+
+    def next(self, cause: Cause, *, still_clear: bool = False) -> None:
+        """Go on to the next term. With `still_clear`, cells that are clear need no clearing."""
+        self._history.terms[cause] += 1
+        self.term = self.term % LAST_TERM + 1
+        self.agreement = None
+        self._switches.begin_term(still_clear=still_clear)
+        for worker in self._roster.workers.values():
+            worker.notified = False
+
+    def avoid_switch(self, reason: str, now: float, *, strict: bool) -> None:
+        """Begin a detour: the switch has failed in this term."""
+        self._detour.begin(reason, self._began, now, strict=strict)
+
+    def look(self, now: float) -> Actions:
+        """Go back to the switch once it can be used again and has cleared the job's cells."""
+        on_detour = self.path == Path.FALLBACK
+        if on_detour and self._switches.cleared and not self.obstacle(now):
+            return self.renew(Cause.SWITCH_USABLE, "the switch can be used", now)
+        return self.advance(now)
+
+    def renew(self, cause: Cause, reason: str, now: float) -> Actions:
+        """Begin to agree on a new term, unless that is already under way or pointless."""
+        if not self.agreement or self._roster.ending:
+            return self.advance(now)
+        # Cells cleared while no worker was admitted are still clear.
+        self.next(cause, still_clear=self.path != Path.SWITCH)
+        stopped: Actions = [
+            self.recover(each, reason) for each in self._roster.admitted if each.ready is None
+        ]
+        return stopped + self.advance(now)
+
+    def recover(self, worker: Worker, reason: str) -> Notify:
+        """Return the message that stops a worker for the present term."""
+        return Notify(worker.nonce, Recover(self.term, reason))
+
+    def advance(self, now: float) -> Actions:
+        """Agree on how the term begins if possible, and notify the workers."""
+        if not self.agreement:
+            try:
+                self.agreement = self._agree(now)
+            except ControllerError as problem:
+                return self._give_up(problem, now)
+            if not self.agreement:
+                return []
+            self._began = now
+        due = [each for each in self._roster.admitted if not each.notified]
+        if due and self.path == Path.SWITCH and not self._switches.admit_all:
+            return []
+        for worker in due:
+            worker.notified, worker.ready = True, None
+        return [Notify(worker.nonce, self.agreement) for worker in due]
+
+    @property
+    def _everybody_counts(self) -> bool:
+        """Return whether a result takes the contributions of all workers that are left."""
+        return self._roster.quorum >= self._roster.left
+
+    def _agree(self, now: float) -> Resume | None:
+        """Return how the term begins, None while that is open. Raises ControllerError if impossible."""
+        if not self._all_ready():
+            return None
+        obstacle = self.obstacle(now)
+        blocked = self._roster.no_fallback if obstacle else not self._switches.cleared
+        if blocked:
+            return None
+        path = Path.FALLBACK if obstacle else Path.SWITCH
+        exchange, shared = first_exchange(
+            [each.ready for each in self._roster.admitted if each.ready is not None],
+            in_step=self._spec.quorum == self._spec.workers,
+            sharable=self._everybody_counts or path == Path.FALLBACK,
+        )
+        slots = self._switches.slot_range
+        return Resume(
+            self.term,
+            path,
+            slots.first_slot if slots else 0,
+            slots.slots if slots else 0,
+            exchange,
+            shared,
+            obstacle or "",
+        )
+
+    def _all_ready(self) -> bool:
+        """Return whether every worker that the term needs is there and has stopped."""
+        admitted = self._roster.admitted
+        if not admitted or any(each.ready is None for each in admitted):
+            return False
+        if self._switches.pending:
+            return False  # a worker that comes later might need other switches
+        # A worker that comes after the quorum has begun would be left behind.
+        return self._everybody_counts or len(admitted) >= self._roster.left
+
+    def _give_up(self, problem: ControllerError, now: float) -> Actions:
+        ended: Actions = [EndStream(each.nonce, problem) for each in self._roster.admitted]
+        self._roster.remove_admitted(now)
+        return ended + self.begin_generation()

@@ -1,0 +1,137 @@
+"""The messages of innet.proto: switches and jobs as clients see them, and events for workers."""
+
+from typing import Any
+
+from innet.controller.jobs.events import (
+    Admission,
+    Departure,
+    Event,
+    Invitation,
+    Progress,
+    Recover,
+    Resume,
+    Waiting,
+)
+from innet.controller.jobs.job import Job
+from innet.controller.jobs.records import SwitchRecord
+from innet.controller.jobs.roster import Worker
+from innet.rpc import innet_pb2 as pb
+from innet.wire.frames import Address
+
+
+def event_message(event: Event) -> pb.JoinEvent:
+    """Return the message of an event for a worker."""
+    fields: dict[str, Any] = dict(vars(event))
+    match event:
+        case Invitation():
+            fields["service"] = address_view(event.service)
+            return pb.JoinEvent(invitation=pb.Invitation(**fields))
+        case Admission():
+            return pb.JoinEvent(admission=pb.Admission(**fields))
+        case Departure():
+            return pb.JoinEvent(departure=pb.Departure(**fields))
+        case Recover():
+            return pb.JoinEvent(recover=pb.Recover(**fields))
+        case Resume():
+            return pb.JoinEvent(resume=pb.Resume(**fields))
+        case Waiting():
+            return pb.JoinEvent(waiting=pb.Waiting(**fields))
+
+
+def progress_of(report: pb.Progress) -> Progress:
+    """Return a worker's progress from its report. Fields that are not known here are left out."""
+    return Progress(**{each.name: getattr(report, each.name) for each in report.DESCRIPTOR.fields})
+
+
+def switch_view(switch: SwitchRecord, slots: int, free_slots: int, *, reachable: bool) -> pb.Switch:
+    """Return a switch, without its ports' counters."""
+    return pb.Switch(
+        name=switch.name,
+        grpc_address=switch.grpc_address,
+        device_id=switch.device_id,
+        ports=switch.ports,
+        service=address_view(switch.service),
+        lanes=switch.lanes,
+        target=switch.target,
+        slots=slots,
+        free_slots=free_slots,
+        reachable=reachable,
+        uplinks=[
+            pb.Uplink(parent=link.parent, port=link.port, parent_port=link.parent_port)
+            for link in switch.uplinks
+        ],
+    )
+
+
+def job_view(job: Job, lanes: int, lease_s: float, now: float) -> pb.Job:
+    """Return a job, without counters and members."""
+    slots = job.slot_range
+    return pb.Job(
+        name=job.spec.name,
+        switch=job.spec.switch,
+        id=job.spec.id,
+        term=job.term,
+        workers=job.spec.workers,
+        lanes=lanes,
+        first_slot=slots.first_slot if slots else 0,
+        slots=slots.slots if slots else 0,
+        joined=[each.rank for each in job.roster.admitted],
+        quorum=job.roster.quorum,
+        path=f"PATH_{job.path.name}",
+        reason=job.terms.reason(now),
+        worker_lease_s=lease_s,
+    )
+
+
+def worker_view(worker: Worker, job: Job, now: float, silence: float | None) -> pb.WorkerStatus:
+    """Return a worker, without port and address while they are unknown.
+
+    `silence` is that of its machine, in seconds, or None if the worker is not connected.
+    """
+    view = pb.WorkerStatus(
+        rank=worker.rank,
+        silent_s=max(0.0, now - worker.heard),
+        progress=pb.Progress(**vars(worker.progress)),
+        unreachable_s=silence or 0.0,
+        disconnected=silence is None,
+    )
+    if worker.where:
+        view.switch = worker.where.switch or job.spec.switch
+        view.port = worker.where.port
+        view.address.CopyFrom(address_view(worker.where.address))
+    return view
+
+
+def departures(job: Job, now: float) -> list[pb.Departed]:
+    """Return the workers that have left the job, in order."""
+    return [
+        pb.Departed(rank=each.rank, reason=each.reason, ago_s=now - each.at)
+        for each in job.history.departures
+    ]
+
+
+def tree_view(job: Job) -> list[pb.JobSwitch]:
+    """Return each switch's part in a job of several switches, without counters, or [] for one switch.
+
+    Until all workers are there, no switch takes part, but each may have counted something. So all
+    are listed.
+    """
+    if not job.spec.others:
+        return []
+    at = job.roster.attachments
+    plan = job.switches.plan
+    return [
+        pb.JobSwitch(
+            switch=switch,
+            parents=dict.fromkeys(
+                share.uplink.parent for share in plan.get(switch, ()) if share.uplink
+            ),
+            workers=[rank for rank, where in at.items() if where.switch == switch],
+        )
+        for switch in plan or job.spec.switches
+    ]
+
+
+def address_view(address: Address) -> pb.Address:
+    """Return an address."""
+    return pb.Address(mac=address.mac, ip=address.ip, udp_port=address.udp_port)

@@ -1,0 +1,199 @@
+"""The state that all events share, and the one way to change it.
+
+Every event is handled under one lock: a request, a worker's message, a report of a switch, the
+passing of time. The rules are in :mod:`innet.controller.jobs.job`. The registry stores every change
+before anybody hears of it. Each switch's :class:`Supervisor` makes the switch hold its jobs'
+entries. Requests wait for a switch only without the lock, so a slow switch delays nobody else.
+"""
+
+import secrets
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import structlog
+
+from innet.controller import defaults
+from innet.controller.jobs.events import Actions, Invitation
+from innet.controller.jobs.job import Job
+from innet.controller.jobs.records import JobRecord, SlotRange, Uplink
+from innet.controller.jobs.slot_queue import grants
+from innet.controller.jobs.slots import SwitchAllocator, allocate
+from innet.controller.state.inventory import Switch
+from innet.controller.state.members import Members
+from innet.controller.state.store import Store
+from innet.controller.state.validation import check_name
+from innet.controller.state.waits import Waits
+from innet.controller.switches.targets.choice import find
+from innet.errors import ControllerError, ControllerUnreachable, NotFound
+
+_MOST_LISTED = 20
+Thing = TypeVar("Thing")
+_log = structlog.get_logger("innet.controller")
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The operator's policy. `lease_s` is the workers' lease; a quota of 0 means no limit."""
+
+    lease_s: float = defaults.WORKER_LEASE_S
+    most_slots_per_job: int = 0
+    most_jobs: int = 0
+
+
+class Registry:
+    """The switches and jobs, by name, and their workers. Hold `lock` for everything but the clock.
+
+    `probes` has the probes that are on their way, by nonce: the switch and the uplink that they
+    were sent out of.
+    """
+
+    def __init__(self, store: Store, policy: Policy) -> None:
+        self.store, self.policy, self.clock = store, policy, time.monotonic
+        self.lock, self.closed = threading.RLock(), threading.Event()
+        self.switches: dict[str, Switch] = {}
+        self.jobs: dict[str, Job] = {}
+        self.members, self.waits = Members(policy.lease_s), Waits()
+        self.probes: dict[int, tuple[str, Uplink]] = {}
+        self._saved: dict[str, JobRecord] = {}
+
+    def close(self) -> None:
+        """Disconnect from all switches and workers, which continue."""
+        with self.lock:
+            self.closed.set()
+            self.members.end_streams(ControllerUnreachable("the controller has been stopped"))
+        for switch in self.switches.values():
+            switch.supervisor.close()
+        self.store.close()
+
+    def check_open(self) -> None:
+        """Raise ControllerUnreachable once the controller has been stopped."""
+        if self.closed.is_set():
+            raise ControllerUnreachable("the controller has been stopped")
+
+    # Queries.
+
+    def switch(self, name: str) -> Switch:
+        """Return a switch. Raises NotFound."""
+        return _find(self.switches, name, "switch")
+
+    def job(self, name: str) -> Job:
+        """Return a job. Raises NotFound."""
+        return _find(self.jobs, name, "job")
+
+    def jobs_on(self, switch: str) -> list[Job]:
+        """Return the jobs that may use a switch, or none once the controller has been stopped."""
+        if self.closed.is_set():
+            return []
+        return [job for job in self.jobs.values() if switch in job.spec.switches]
+
+    def allocators(self, switches: Iterable[str]) -> list[SwitchAllocator]:
+        """Return the allocators of these switches."""
+        return [self.switches[name].allocator for name in switches]
+
+    def invitation(self, switch: str) -> Invitation:
+        """Return the invitation of workers to a job with this switch."""
+        record = self.switches[switch].record
+        unsealed = not find(record.target).seals
+        return Invitation(record.service, record.lanes, self.policy.lease_s, unsealed)
+
+    def is_saved(self, job: Job) -> bool:
+        """Return whether the store has a job."""
+        return job.spec.name in self._saved
+
+    def new_nonce(self) -> int:
+        """Return a random number that no worker and no probe has."""
+        while True:
+            nonce = 1 + secrets.randbelow((1 << 32) - 1)
+            if nonce not in self.members.nonces and nonce not in self.probes:
+                return nonce
+
+    # Changes.
+
+    def commit(self, job: Job, actions: Actions) -> None:
+        """Store the changes of a job, and then carry out its actions."""
+        self._save(job)
+        self.members.deliver(actions)
+        for each in job.spec.switches:
+            self.switches[each].assign(job.spec.name, job.assignment(each, self.clock()))
+
+    def end(self, job: Job, reason: str) -> None:
+        """End a job: notify its workers and free its slots."""
+        name = job.spec.name
+        self.store.remove_job(name)
+        self.members.deliver(job.roster.end(reason))
+        del self.jobs[name]
+        self._saved.pop(name, None)
+        self.waits.forget(name)
+        for each in job.spec.switches:
+            self.switches[each].unassign(name)
+        _log.info("job ended", name=name, reason=reason)
+        if job.slot_range:
+            for allocator in self.allocators(job.spec.switches):
+                allocator.release(job.slot_range)
+            self.grant_slots()
+
+    def grant_slots(self) -> None:
+        """Give slots to waiting jobs, as far as slots are free."""
+        for job, slot_range in grants([*self.jobs.values()], self._allocate):
+            _log.info("slots for a job that has waited", job=job.spec.name, slots=slot_range.slots)
+            self.commit(job, job.slots_granted(slot_range, self.clock()))
+
+    def _allocate(self, job: Job) -> SlotRange:
+        return allocate(self.allocators(job.spec.switches), job.spec.slots, job.spec.workers)
+
+    def _save(self, job: Job) -> None:
+        name, record = job.spec.name, job.record()
+        before = self._saved.get(name)
+        if record == before:
+            return
+        try:
+            self.store.save_job(record)
+        except ControllerError as problem:
+            # A job that the next controller does not know is better than one that stands still.
+            _log.error("the state is not kept", job=name, problem=str(problem))
+        else:
+            self._saved[name] = record
+        _log_changes(before, record)
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names in order, as many as fit an error message."""
+    order = sorted(names)
+    more = f" and {len(order) - _MOST_LISTED} more" if len(order) > _MOST_LISTED else ""
+    return ", ".join(order[:_MOST_LISTED]) + more
+
+
+def _find(things: dict[str, Thing], name: str, what: str) -> Thing:
+    if name not in things:
+        check_name(what, name)
+        raise NotFound(
+            f"there is no {what} {name!r}; the controller has: {listed(things) or 'none'}"
+        )
+    return things[name]
+
+
+def _log_changes(before: JobRecord | None, after: JobRecord) -> None:
+    name = after.spec.name
+    were = {each.nonce: each for each in before.workers} if before else {}
+    for each in after.workers:
+        if each.where and (each.nonce not in were or not were[each.nonce].where):
+            _log.info("worker joined", job=name, rank=each.rank, port=each.where.port)
+    if not before:
+        return
+    for rank, reason in after.departed:
+        if rank not in dict(before.departed):
+            _log.info("worker left", job=name, rank=rank, reason=reason)
+    if after.agreement and after.agreement != before.agreement:
+        begun = after.agreement
+        _log.info(
+            "term",
+            job=name,
+            term=begun.term,
+            path=begun.path.name.lower(),
+            exchange=begun.exchange,
+            shared=begun.shared,
+            reason=begun.reason,
+        )

@@ -1,0 +1,347 @@
+"""The state that outlives the controller, in SQLite: switches, jobs and their workers.
+
+A file belongs to one controller at a time.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import sqlite3
+import struct
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass, replace
+from typing import Any
+
+from innet.controller.jobs.events import Path, Resume
+from innet.controller.jobs.records import (
+    Attachment,
+    JobRecord,
+    JobSpec,
+    SlotRange,
+    SwitchRecord,
+    Uplink,
+    WorkerRecord,
+)
+from innet.controller.state.checksum import LAST_JOB, Checksum, Item, job_item, switch_item
+from innet.errors import ControllerError, UsageError
+from innet.wire.frames import Address
+
+SCHEMA_VERSION = 4
+_APPLICATION = int.from_bytes(b"inet")
+_MAGIC = b"SQLite format 3\0"
+_HEADER = struct.Struct(">16x44xI4xI")  # the file's user version and application id
+
+_CHECKSUM = (
+    "CREATE TABLE checksum (value BLOB NOT NULL)",  # see innet.controller.state.checksum
+    "INSERT INTO checksum VALUES (x'')",
+)
+
+_SCHEMA = (
+    """CREATE TABLE switches (
+        name TEXT PRIMARY KEY,
+        grpc_address TEXT NOT NULL,
+        device_id INTEGER NOT NULL,
+        ports TEXT NOT NULL,             -- a JSON list
+        mac TEXT NOT NULL,               -- the service's address
+        ip TEXT NOT NULL,
+        udp_port INTEGER NOT NULL,
+        lanes INTEGER NOT NULL,
+        uplinks TEXT NOT NULL,           -- a JSON list of parent, port and parent's port
+        target TEXT NOT NULL,            -- what kind of switch it is
+        artifact TEXT NOT NULL           -- the folder of its binary, if it needs one
+    )""",
+    """CREATE TABLE jobs (
+        name TEXT PRIMARY KEY,
+        switch TEXT NOT NULL REFERENCES switches (name),
+        id INTEGER NOT NULL UNIQUE,
+        workers INTEGER NOT NULL,
+        quorum INTEGER NOT NULL,
+        min_workers INTEGER NOT NULL,
+        wanted_slots INTEGER NOT NULL,
+        lease_s REAL NOT NULL,
+        token_digest BLOB NOT NULL,
+        number INTEGER NOT NULL UNIQUE,  -- in the order of creation
+        term INTEGER NOT NULL,
+        job_index INTEGER,               -- of its counters; null while the job waits for slots
+        first_slot INTEGER,
+        slots INTEGER,
+        fresh INTEGER NOT NULL,
+        agreement TEXT NOT NULL,         -- a JSON list of the fields of Resume; empty while there is none
+        departed TEXT NOT NULL,          -- a JSON list of rank and reason
+        others TEXT NOT NULL             -- a JSON list of the switches besides the first
+    )""",
+    """CREATE TABLE workers (
+        job TEXT NOT NULL REFERENCES jobs (name) ON DELETE CASCADE,
+        rank INTEGER NOT NULL,
+        nonce INTEGER NOT NULL,
+        fallback INTEGER NOT NULL,
+        port INTEGER,                    -- where it is attached; null while that is not known
+        mac TEXT,
+        ip TEXT,
+        udp_port INTEGER,
+        switch TEXT,
+        PRIMARY KEY (job, rank)
+    )""",
+    "CREATE TABLE last_job (id INTEGER NOT NULL, number INTEGER NOT NULL)",
+    "INSERT INTO last_job VALUES (0, 0)",
+    *_CHECKSUM,
+)
+
+
+_UPGRADES = {
+    1: (
+        "ALTER TABLE switches ADD COLUMN uplinks TEXT NOT NULL DEFAULT '[]'",
+        "ALTER TABLE jobs ADD COLUMN others TEXT NOT NULL DEFAULT '[]'",
+        "ALTER TABLE workers ADD COLUMN switch TEXT",
+        "UPDATE workers SET switch = (SELECT switch FROM jobs WHERE name = job) WHERE port NOT NULL",
+    ),
+    2: (
+        "ALTER TABLE switches ADD COLUMN target TEXT NOT NULL DEFAULT 'bmv2'",
+        "ALTER TABLE switches ADD COLUMN artifact TEXT NOT NULL DEFAULT ''",
+    ),
+    3: _CHECKSUM,
+}
+"""The statements that turn a file of one version into one of the next."""
+
+
+@dataclass(frozen=True)
+class State:
+    """All state that was kept. Jobs are in the order of their creation.
+
+    `last_id` and `last_number` are those of the job created last, even if it is gone.
+    """
+
+    switches: list[SwitchRecord]
+    jobs: list[JobRecord]
+    last_id: int
+    last_number: int
+
+
+class Store:
+    """The state of one controller, in a file or in memory. For one thread at a time.
+
+    Raises UsageError if the file is not a controller's, of a newer version, damaged, or in use. The
+    file is then left unchanged. Changes are on disk when a call returns. If they cannot be written,
+    the call raises ControllerError and has changed nothing.
+    """
+
+    def __init__(self, path: pathlib.Path | None = None) -> None:
+        self._where = str(path) if path else ":memory:"
+        if path:
+            _check_file(path)
+        try:
+            self._database = sqlite3.connect(
+                self._where, isolation_level=None, check_same_thread=False, timeout=0
+            )
+            with contextlib.ExitStack() as stack:
+                stack.callback(self._database.close)
+                self._open()
+                stack.pop_all()
+        except (sqlite3.Error, ValueError, OverflowError) as problem:
+            if getattr(problem, "sqlite_errorcode", 0) == sqlite3.SQLITE_BUSY:
+                raise UsageError(
+                    f"{self._where} is the state of another controller that runs: stop that one, or name "
+                    "another file"
+                ) from None
+            raise UsageError(_unusable(self._where, problem)) from None
+
+    def close(self) -> None:
+        """Close the file."""
+        self._database.close()
+
+    def load(self) -> State:
+        """Return all that was kept."""
+        try:
+            run = self._database.execute
+            switches = [
+                SwitchRecord(
+                    name,
+                    address,
+                    device,
+                    tuple(json.loads(ports)),
+                    Address(*service),
+                    lanes,
+                    tuple(Uplink(*link) for link in json.loads(uplinks)),
+                    target,
+                    artifact,
+                )
+                for name, address, device, ports, *service, lanes, uplinks, target, artifact in run(
+                    "SELECT * FROM switches ORDER BY rowid"
+                )
+            ]
+            jobs = [self._job(*row) for row in run("SELECT * FROM jobs ORDER BY number")]
+            [[last_id, last_number]] = run("SELECT * FROM last_job")
+        except (sqlite3.Error, ValueError, TypeError, OverflowError) as problem:
+            raise UsageError(_unusable(self._where, problem)) from None
+        return State(switches, jobs, last_id, last_number)
+
+    def add_switch(self, switch: SwitchRecord) -> None:
+        """Keep a switch."""
+        service = astuple(switch.service)
+        ports = json.dumps(switch.ports)
+        uplinks = json.dumps([astuple(link) for link in switch.uplinks])
+        row = (
+            switch.name, switch.grpc_address, switch.device_id, ports, *service, switch.lanes, uplinks,
+            switch.target, switch.artifact,
+        )  # fmt: skip
+        with self._transaction(switch_item(switch.name)) as database:
+            database.execute("INSERT INTO switches VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+
+    def set_ports(self, switch: SwitchRecord) -> None:
+        """Keep the ports of a switch as they are now."""
+        with self._transaction(switch_item(switch.name)) as database:
+            database.execute(
+                "UPDATE switches SET ports = ? WHERE name = ?",
+                (json.dumps(switch.ports), switch.name),
+            )
+
+    def remove_switch(self, name: str) -> None:
+        """Forget a switch."""
+        with self._transaction(switch_item(name)) as database:
+            database.execute("DELETE FROM switches WHERE name = ?", (name,))
+
+    def save_job(self, job: JobRecord) -> None:
+        """Keep a job as it is now, with its workers."""
+        spec, slot_range = job.spec, job.slot_range
+        row = (
+            spec.name, spec.switch, spec.id, spec.workers, spec.quorum, spec.min_workers, spec.slots,
+            spec.lease_s, spec.token_digest, spec.number, job.term,
+            *(astuple(slot_range) if slot_range else (None, None, None)),
+            job.fresh, _agreement_text(job.agreement), json.dumps(job.departed), json.dumps(spec.others),
+        )  # fmt: skip
+        workers = [
+            (spec.name, each.rank, each.nonce, each.fallback, *_attachment_row(each.where))
+            for each in job.workers
+        ]
+        with self._transaction(job_item(spec.name), LAST_JOB) as database:
+            database.execute(
+                f"REPLACE INTO jobs VALUES ({', '.join('?' * len(row))})",  # noqa: S608 - no input
+                row,
+            )
+            database.execute("DELETE FROM workers WHERE job = ?", (spec.name,))
+            database.executemany("INSERT INTO workers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", workers)
+            database.execute(
+                "UPDATE last_job SET id = ?, number = ? WHERE number < ?",
+                (spec.id, spec.number, spec.number),
+            )
+
+    def remove_job(self, name: str) -> None:
+        """Forget a job."""
+        with self._transaction(job_item(name)) as database:
+            database.execute("DELETE FROM jobs WHERE name = ?", (name,))
+
+    def _open(self) -> None:
+        run = self._database.execute
+        run("PRAGMA locking_mode = EXCLUSIVE")
+        run("PRAGMA foreign_keys = ON")
+        run("BEGIN EXCLUSIVE")  # fails if another controller has it
+        [[application]] = run("PRAGMA application_id")
+        if not application:
+            run(f"PRAGMA application_id = {_APPLICATION}")
+            run(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            for statement in _SCHEMA:
+                run(statement)
+        [[found]] = run("PRAGMA integrity_check(1)")
+        if found != "ok":
+            raise UsageError(_unusable(self._where, found))
+        [[version]] = run("PRAGMA user_version")
+        for older in range(version, SCHEMA_VERSION):
+            for statement in _UPGRADES[older]:
+                run(statement)
+            run(f"PRAGMA user_version = {older + 1}")
+        self._checksum = Checksum(self._database)
+        if not application or version < SCHEMA_VERSION:
+            self._checksum.keep()
+        elif not self._checksum.fits():
+            raise UsageError(_unusable(self._where, "its content does not fit its checksum"))
+        run("COMMIT")
+        run("PRAGMA journal_mode = WAL")
+        run("PRAGMA synchronous = FULL")
+
+    def _job(self, *row: Any) -> JobRecord:
+        *spec, term, index, first_slot, slots, fresh, agreement, departed, others = row
+        slot_range = None if index is None else SlotRange(index, first_slot, slots)
+        workers = self._database.execute(
+            "SELECT * FROM workers WHERE job = ? ORDER BY rank", (spec[0],)
+        )
+        return JobRecord(
+            replace(JobSpec(*spec), others=tuple(json.loads(others))),
+            term,
+            slot_range,
+            bool(fresh),
+            _agreement(agreement),
+            tuple((rank, reason) for rank, reason in json.loads(departed)),
+            tuple(
+                WorkerRecord(rank, nonce, bool(fallback), _attachment(*where))
+                for _, rank, nonce, fallback, *where in workers
+            ),
+        )
+
+    @contextlib.contextmanager
+    def _transaction(self, *changed: Item) -> Iterator[sqlite3.Connection]:
+        """Change these items, or raise ControllerError and change nothing."""
+        try:
+            self._database.execute("BEGIN IMMEDIATE")
+            yield self._database
+            self._checksum.keep(*changed)
+            self._database.execute("COMMIT")
+        except sqlite3.Error as problem:
+            if self._database.in_transaction:
+                self._database.execute("ROLLBACK")
+            with contextlib.suppress(sqlite3.Error):
+                self._checksum.recount()
+            raise ControllerError(f"cannot write to {self._where}: {problem}") from None
+
+
+def _agreement_text(agreement: Resume | None) -> str:
+    return json.dumps(astuple(agreement)) if agreement else ""
+
+
+def _agreement(text: str) -> Resume | None:
+    if not text:
+        return None
+    term, path, *others = json.loads(text)
+    return Resume(term, Path(path), *others)
+
+
+def _attachment_row(where: Attachment | None) -> tuple[object, ...]:
+    return (where.port, *astuple(where.address), where.switch) if where else (None,) * 5
+
+
+def _attachment(port: int | None, *where: Any) -> Attachment | None:
+    *address, switch = where
+    return None if port is None else Attachment(port, Address(*address), switch)
+
+
+def _check_file(path: pathlib.Path) -> None:
+    """Raise UsageError unless a file is new or a controller's, before SQLite touches it."""
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
+        with path.open("rb") as file:
+            header = file.read(_HEADER.size)
+    except OSError as problem:
+        raise UsageError(f"cannot keep the state in {path}: {problem.strerror}") from None
+    if not header:
+        return
+    if len(header) < _HEADER.size or not header.startswith(_MAGIC):
+        raise UsageError(_unusable(str(path), "it is no SQLite file"))
+    version, application = _HEADER.unpack(header)
+    if application != _APPLICATION:
+        raise UsageError(_unusable(str(path), "it is something else's"))
+    if not version:
+        raise UsageError(_unusable(str(path), "it has no version"))
+    if version > SCHEMA_VERSION:
+        raise UsageError(
+            f"{path} is of a newer version of innet (format {version}; this one knows "
+            f"{SCHEMA_VERSION}): use that version, or another file"
+        )
+
+
+def _unusable(where: str, why: object) -> str:
+    said = " ".join(str(why).split())  # SQLite's message may have several lines
+    return (
+        f"{where} cannot be used as the controller's state: {said}; restore it from a copy, or name "
+        "another file"
+    )

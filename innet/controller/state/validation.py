@@ -1,0 +1,172 @@
+"""Checks of requests: every field is checked before anything is done. All raise UsageError."""
+
+import math
+import re
+from collections.abc import Sequence
+
+from innet.controller import defaults
+from innet.controller.jobs.records import SwitchRecord, Uplink
+from innet.controller.switches.targets.choice import find
+from innet.controller.switches.targets.interface import Target
+from innet.errors import UsageError
+from innet.rpc import innet_pb2 as pb
+from innet.rpc.tokens import DIGEST_BYTES
+from innet.wire.frames import Address
+from innet.wire.layout import MAX_WORKERS, UDP_PORT
+
+MOST_BYTES = 64 << 10
+"""The longest message to the controller, in bytes."""
+
+_LONGEST_NAME, _LONGEST_ADDRESS, _LONGEST_TOKEN, _LONGEST_REASON = 64, 300, 256, 500
+_LONGEST_LEASE_S = 366 * 24 * 3600
+_NAME = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9._-]{{0,{_LONGEST_NAME - 1}}}")
+_LARGEST_COUNT = (1 << 63) - 1  # the largest integer in SQLite
+_LONGEST_PATH = 4096
+_LAST_PORT = (1 << 16) - 1
+
+
+def check_name(what: str, name: str) -> None:
+    """Raise UsageError for a name that a shell or a terminal might misread."""
+    if not _NAME.fullmatch(name):
+        shown = name if len(name) <= _LONGEST_NAME else name[:_LONGEST_NAME] + "..."
+        raise UsageError(
+            f"{shown!a} is not a name for a {what}: use 1 to {_LONGEST_NAME} letters, digits, '.', '_' "
+            "and '-', the first of them a letter, a digit or '_'"
+        )
+
+
+def check_switch(request: pb.AddSwitchRequest) -> None:
+    """Check a switch that is to be added."""
+    check_name("switch", request.name)
+    address = request.grpc_address
+    if not address or len(address) > _LONGEST_ADDRESS or not address.isprintable():
+        raise UsageError(f"{address[:_LONGEST_ADDRESS]!r} is not an address: write HOST:PORT")
+    if request.device_id > _LARGEST_COUNT:
+        raise UsageError(
+            f"device id {request.device_id} is too large: the largest is {_LARGEST_COUNT}"
+        )
+    target = find(request.target)
+    check_ports(target, request.ports)
+    if request.device_id < target.first_device:
+        raise UsageError(
+            f"device id {request.device_id} does not exist: a {target.name}'s server counts devices from "
+            f"{target.first_device}; use --device-id {target.first_device}"
+        )
+    folder = request.artifact
+    if len(folder) > _LONGEST_PATH or not folder.isprintable():
+        raise UsageError(f"{folder[:_LONGEST_NAME]!r} is not a folder's name")
+
+
+def check_ports(target: Target, ports: Sequence[int]) -> None:
+    """Check the ports of a switch: at least one, each once, with numbers that its kind has."""
+    if not ports:
+        raise UsageError("a switch needs ports: name those that workers are attached to")
+    if len(set(ports)) < len(ports) or not all(map(target.is_port, ports)):
+        few = [*ports][:8]
+        raise UsageError(
+            f"ports are {target.port_rule}, each once, not {few}"
+            + ("..." if len(ports) > len(few) else "")
+        )
+
+
+def switch_record(request: pb.AddSwitchRequest) -> SwitchRecord:
+    """Return the record of a switch to be added, with the defaults filled in."""
+    return SwitchRecord(
+        request.name,
+        request.grpc_address,
+        request.device_id,
+        tuple(request.ports),
+        service_address(request),
+        request.lanes or defaults.LANES,
+        tuple(Uplink(each.parent, each.port, each.parent_port) for each in request.uplinks),
+        find(request.target).name,
+        request.artifact,
+    )
+
+
+def service_address(request: pb.AddSwitchRequest) -> Address:
+    """Return the address at which workers reach the switch."""
+    if not request.HasField("service"):
+        return defaults.SERVICE
+    message = request.service
+    address = Address(message.mac, message.ip, message.udp_port or UDP_PORT)
+    try:
+        complete = len(address.mac_bytes) == 6 and len(address.ip_bytes) == 4
+    except ValueError:
+        complete = False
+    if not complete:
+        raise UsageError(
+            f"{message.mac[:_LONGEST_NAME]!r} and {message.ip[:_LONGEST_NAME]!r} are not a MAC and an "
+            f"IPv4 address: write them as in {defaults.SERVICE.mac} and {defaults.SERVICE.ip}"
+        )
+    if address.udp_port != UDP_PORT:
+        raise UsageError(
+            f"UDP port {address.udp_port} cannot be used: the program serves {UDP_PORT} only"
+        )
+    return address
+
+
+def check_job(request: pb.CreateJobRequest) -> None:
+    """Check a job that is to be created."""
+    check_name("job", request.name)
+    if not 1 <= request.workers <= MAX_WORKERS:
+        raise UsageError(
+            f"{request.workers} workers: a job has 1 to {MAX_WORKERS}, because the packet's bitmap has "
+            "as many bits"
+        )
+    if request.quorum > request.workers:
+        raise UsageError(
+            f"a quorum of {request.quorum} is more than the job's {request.workers} workers: give fewer, "
+            "or 0 for all of them"
+        )
+    quorum = request.quorum or request.workers
+    if request.min_workers > quorum:
+        raise UsageError(
+            f"a minimum of {request.min_workers} workers is more than the quorum of {quorum}: give a "
+            "smaller --min-workers"
+        )
+    if request.token_digests:
+        _check_digests(request.token_digests, request.workers)
+    if request.lease_s > _LONGEST_LEASE_S:
+        raise UsageError(
+            f"a lease of {request.lease_s} s is too long: the longest is {_LONGEST_LEASE_S} s, a year"
+        )
+
+
+def _check_digests(digests: Sequence[bytes], workers: int) -> None:
+    if len(digests) != workers or {len(each) for each in digests} != {DIGEST_BYTES}:
+        raise UsageError(
+            f"{len(digests)} token digests do not fit {workers} workers: "
+            f"send one of {DIGEST_BYTES} bytes for each rank"
+        )
+    if len(set(digests)) != workers:
+        raise UsageError("two ranks have the same token: make a token for each rank")
+
+
+def check_join(request: pb.JoinRequest | pb.CheckJoinRequest) -> None:
+    """Check the fields of a worker that joins, or asks whether it could."""
+    check_name("job", request.job)
+    if len(request.token) > _LONGEST_TOKEN:
+        raise UsageError(
+            f"a token of {len(request.token)} characters is too long: the longest is {_LONGEST_TOKEN}"
+        )
+
+
+def check_ready(ready: pb.Ready) -> None:
+    """Check the answer of a worker that has stopped."""
+    if ready.exchange > _LARGEST_COUNT:
+        raise UsageError(f"exchange {ready.exchange} is too large: the largest is {_LARGEST_COUNT}")
+
+
+def check_trouble(trouble: pb.Trouble) -> None:
+    """Check a worker's complaint, which the other workers will read."""
+    if len(trouble.reason) > _LONGEST_REASON or not trouble.reason.isprintable():
+        raise UsageError(f"a reason has up to {_LONGEST_REASON} printable characters")
+
+
+def check_progress(progress: pb.Progress) -> None:
+    """Check a worker's progress report, which people will read."""
+    for field in progress.DESCRIPTOR.fields:
+        value = getattr(progress, field.name)
+        if isinstance(value, float) and not (math.isfinite(value) and value >= 0):
+            raise UsageError(f"progress: {field.name} is {value}, and has to be 0 or more")

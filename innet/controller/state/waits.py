@@ -1,0 +1,126 @@
+"""The workers that the others wait for, and since when, reported to everybody concerned.
+
+Nothing else follows from it: the user's program decides how long to wait.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import structlog
+
+from innet.controller.jobs.events import Actions, Notify, Waiting
+from innet.controller.jobs.job import Job
+from innet.controller.jobs.roster import Worker
+from innet.rpc.words import LONG_WAIT_S
+
+_STUCK_S = 2.0
+"""A worker that has had no result for so long is held up."""
+
+_BEATING_S = 3.0
+"""A worker whose last heartbeat is older does not run at present: one comes every second."""
+
+_log = structlog.get_logger("innet.controller")
+
+
+@dataclass
+class Wait:
+    """The ranks that a job waits for, since when, and whether that was logged."""
+
+    ranks: frozenset[int] = frozenset()
+    since: float = 0.0
+    logged: bool = False
+
+    def seconds(self, now: float) -> float:
+        """Return for how long the workers have waited, or 0 if they do not."""
+        return now - self.since if self.ranks else 0.0
+
+    def update(self, ranks: frozenset[int], now: float) -> bool:
+        """Take in the ranks that are waited for now. Return whether they have changed."""
+        before, self.ranks = self.ranks, ranks
+        if not before & ranks:
+            self.since, self.logged = now, False
+        return before != ranks
+
+
+class Waits:
+    """The waits of all jobs."""
+
+    def __init__(self) -> None:
+        self._waits: dict[str, Wait] = {}
+
+    def of(self, job: Job) -> Wait:
+        """Return a job's wait."""
+        return self._waits.setdefault(job.spec.name, Wait())
+
+    def forget(self, job: str) -> None:
+        """Drop the wait of a job that is over."""
+        self._waits.pop(job, None)
+
+    def follow(self, job: Job, now: float) -> Actions:
+        """Update a job's wait. Log it when it lasts, and notify the workers when it changes."""
+        name, wait = job.spec.name, self.of(job)
+        logged, seconds = wait.logged, wait.seconds(now)
+        changed = wait.update(waited_for(job, now), now)
+        if wait.ranks and not wait.logged and wait.seconds(now) >= LONG_WAIT_S:
+            wait.logged = True
+            waiting = round(wait.seconds(now), 1)
+            _log.warning("workers wait", job=name, waited_for=sorted(wait.ranks), seconds=waiting)
+        elif logged and not wait.ranks:
+            _log.info("workers have waited", job=name, seconds=round(seconds, 1))
+        return [_notice(each, wait) for each in job.roster.admitted] if changed else []
+
+    def repeat(self, job: Job, nonce: int) -> Actions:
+        """Notify a worker that has come back of its job's wait."""
+        wait = self.of(job)
+        back = [each for each in job.roster.admitted if each.nonce == nonce]
+        return [_notice(each, wait) for each in back if wait.ranks]
+
+
+def _notice(worker: Worker, wait: Wait) -> Notify:
+    return Notify(worker.nonce, Waiting(tuple(sorted(wait.ranks))))
+
+
+def waited_for(job: Job, now: float) -> frozenset[int]:
+    """Return the ranks that all others wait for: to be ready for a term, or in an exchange."""
+    if not job.roster.workers:
+        return frozenset()
+    if not job.agreement:
+        return (
+            _ranks(each for each in job.roster.admitted if each.ready is None) or job.terms.awaited
+        )
+    stuck = [each for each in job.roster.admitted if _stuck(each, now)]
+    if not stuck:
+        return frozenset()
+    at = max(each.progress.exchange for each in stuck)
+    behind = _ranks(each for each in job.roster.admitted if not _has_begun(each, at))
+    return behind or _reported_missing(stuck) or _ranks(_not_running(job, now))
+
+
+def _stuck(worker: Worker, now: float) -> bool:
+    """Return whether a worker is held up by others, and not by a switch that does not answer."""
+    progress = worker.progress
+    held_up = progress.busy and progress.stuck_s >= _STUCK_S > progress.silent_s
+    return held_up and now - worker.heard < _BEATING_S
+
+
+def _has_begun(worker: Worker, exchange: int) -> bool:
+    progress = worker.progress
+    return progress.exchange > exchange or (progress.exchange == exchange and progress.busy)
+
+
+def _reported_missing(stuck: Iterable[Worker]) -> frozenset[int]:
+    """Return the ranks that the switch has reported as missing, or none if it has reported nothing."""
+    bitmaps = [
+        each.progress.missing for each in stuck if not each.progress.missing >> each.rank & 1
+    ]
+    return frozenset(
+        rank for bits in bitmaps for rank in range(bits.bit_length()) if bits >> rank & 1
+    )
+
+
+def _not_running(job: Job, now: float) -> Iterable[Worker]:
+    return (each for each in job.roster.admitted if now - each.heard >= _BEATING_S)
+
+
+def _ranks(workers: Iterable[Worker]) -> frozenset[int]:
+    return frozenset(each.rank for each in workers)
