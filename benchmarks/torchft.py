@@ -28,8 +28,9 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks.emulated.network import machine
-from benchmarks.replicas.algorithms import trained
+from benchmarks.replicas.algorithms import ALGORITHMS, REPLICAS, trained
 from benchmarks.replicas.kills import SURVIVORS, Kill, crew
+from benchmarks.replicas.start import lighthouses
 from innet.errors import InnetError, UsageError
 from innet.local.rack import local_rack
 
@@ -43,10 +44,10 @@ STEPS = 40
 def kills(console: Console, number: int) -> dict[str, Any]:
     """Kill replicas, and show how long the survivors took."""
     found: dict[str, list[Kill]] = {"innet": [], "Gloo": []}
-    with local_rack(SURVIVORS + VICTIMS, LANES) as rack:
+    rounds = range(-(-number // VICTIMS))
+    with local_rack(SURVIVORS + VICTIMS, LANES) as rack, lighthouses(3 * len(rounds)) as each:
         environments = [{**rack.environment, "INNET_LINK": link} for link in rack.links]
-        with crew(environments) as replicas:
-            rounds = range(-(-number // VICTIMS))
+        with crew(environments, each) as replicas:
             for seed in track(rounds, "killing", console=console, transient=True):
                 for over, of_kills in found.items():
                     outcome = replicas.killed(over, seed)
@@ -70,10 +71,10 @@ def kills(console: Console, number: int) -> dict[str, Any]:
 def algorithms(console: Console, steps: int) -> list[dict[str, Any]]:
     """Train with LocalSGD and DiLoCo."""
     results = []
-    with local_rack(2) as rack:
-        results += trained(rack, "int32", LOSS, steps)
+    with local_rack(REPLICAS) as rack, lighthouses(4 * len(ALGORITHMS)) as each:
+        results += trained(rack, each, "int32", LOSS, steps)
         for quantizer in ("int8", "int8+stochastic"):
-            results += trained(rack, quantizer, LOSS, steps, ["innet"])
+            results += trained(rack, each, quantizer, LOSS, steps, ["innet"])
     table = Table("algorithm", "over", "lanes", "packets lost", "loss")
     table.title = f"2 replicas, {steps} rounds of 5 steps, {LOSS:.0%} of packets lost each way"
     for each in sorted(results, key=lambda each: (each.algorithm, each.over)):

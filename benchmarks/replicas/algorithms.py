@@ -1,11 +1,12 @@
 """LocalSGD and DiLoCo of torchft, over the switch with narrow lanes and lost packets, and over Gloo."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from benchmarks.replicas.settings import Learning, Training
-from benchmarks.replicas.start import digits_file, lighthouses, replica
+from benchmarks.replicas.start import digits_file, replica
 from innet.local.faults import Faults, faulty
 from innet.local.rack import Rack
 
@@ -29,7 +30,12 @@ class Result:
 
 
 def trained(
-    rack: Rack, quantizer: str, lost: float, steps: int, overs: Sequence[str] = ("Gloo", "innet")
+    rack: Rack,
+    lighthouses: Iterator[str],
+    quantizer: str,
+    lost: float,
+    steps: int,
+    overs: Sequence[str] = ("Gloo", "innet"),
 ) -> list[Result]:
     """Train each algorithm over Gloo, and over the switch behind cables that lose packets."""
     found = []
@@ -43,12 +49,10 @@ def trained(
             for link in wiring.links
         ]
         digits = stack.enter_context(digits_file())
-        ways = [(learning, over) for learning in ALGORITHMS for over in overs]
-        addresses = stack.enter_context(lighthouses(len(ways), REPLICAS))
-        for (learning, over), address in zip(ways, addresses, strict=True):
-            before = wiring.total().dropped
+        for learning, over in product(ALGORITHMS, overs):
+            before, lighthouse = wiring.total().dropped, next(lighthouses)
             for number, each in enumerate(replicas):
-                each.prepare(Training(number, over, address, digits, steps, learning))
+                each.prepare(Training(number, over, lighthouse, digits, steps, learning))
             for each in replicas:
                 each.until("ready")
             for each in replicas:

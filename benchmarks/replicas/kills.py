@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.replicas.settings import Training
-from benchmarks.replicas.start import Replica, digits_file, lighthouses, replica
+from benchmarks.replicas.start import Replica, digits_file, replica
 
 SURVIVORS = 2
 _STEPS_AFTER = 6
@@ -63,10 +63,15 @@ def moments(seed: int, victims: int) -> list[Moment]:
 
 
 class Crew:
-    """The survivors, and the environments of other replicas, one for each."""
+    """The survivors, the environments of other replicas, and a lighthouse for every training."""
 
-    def __init__(self, survivors: Sequence[Replica], others: Sequence[Mapping[str, str]]) -> None:
-        self._survivors, self._others = survivors, others
+    def __init__(
+        self,
+        survivors: Sequence[Replica],
+        others: Sequence[Mapping[str, str]],
+        lighthouses: Iterator[str],
+    ) -> None:
+        self._survivors, self._others, self._lighthouses = survivors, others, lighthouses
 
     def killed(self, over: str, seed: int) -> Round:
         """Train over ``innet`` or ``Gloo``, and kill all others at random moments."""
@@ -97,7 +102,7 @@ class Crew:
         """Let all replicas begin a training. Yield those that do not survive."""
         with contextlib.ExitStack() as stack:
             others = [stack.enter_context(replica(each)) for each in self._others]
-            [lighthouse] = stack.enter_context(lighthouses(1, SURVIVORS))
+            lighthouse = next(self._lighthouses)
             digits = stack.enter_context(digits_file())
             everybody = [*self._survivors, *others]
             ends = [survivors_steps or steps[0]] * SURVIVORS + list(steps)
@@ -140,8 +145,8 @@ def _between(events: Sequence[dict[str, Any]], begin: float, end: float) -> list
 
 
 @contextlib.contextmanager
-def crew(environments: Sequence[Mapping[str, str]]) -> Iterator[Crew]:
+def crew(environments: Sequence[Mapping[str, str]], lighthouses: Iterator[str]) -> Iterator[Crew]:
     """Start two survivors, with the first two environments. The rest is for their victims."""
     with contextlib.ExitStack() as stack:
         survivors = [stack.enter_context(replica(each)) for each in environments[:SURVIVORS]]
-        yield Crew(survivors, environments[SURVIVORS:])
+        yield Crew(survivors, environments[SURVIVORS:], lighthouses)

@@ -107,15 +107,14 @@ def replica() -> None:
     os._exit(0)  # threads of torchft and Gloo may be at work
 
 
-def lighthouses(number: str, min_replicas: str, heartbeat_ms: str) -> None:
+def lighthouses(number: str) -> None:
     """Run some lighthouses until SIGTERM."""
     servers = [
         LighthouseServer(
-            bind=f"{LOCAL}:0", min_replicas=int(min_replicas), quorum_tick_ms=20,
-            join_timeout_ms=JOIN_WITHIN_MS, heartbeat_timeout_ms=int(heartbeat_ms),
+            bind=f"{LOCAL}:0", min_replicas=2, join_timeout_ms=JOIN_WITHIN_MS, quorum_tick_ms=100
         )
         for _ in range(int(number))
-    ]  # fmt: skip
+    ]
     ports = [each.address().rpartition(":")[2] for each in servers]  # not the machine's name
     sys.stdout.write(
         " ".join(["lighthouses", *(f"http://{LOCAL}:{port}" for port in ports)]) + "\n"

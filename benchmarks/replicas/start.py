@@ -76,16 +76,15 @@ def interpreter() -> str:
 
 
 @contextlib.contextmanager
-def lighthouses(
-    number: int, min_replicas: int = 1, heartbeat_ms: int = 5000
-) -> Iterator[list[str]]:
-    """Run some of torchft's lighthouses, and yield their addresses.
+def lighthouses(number: int) -> Iterator[Iterator[str]]:
+    """Run some of torchft's lighthouses in a process, and yield their addresses. Raises InnetError.
 
-    They wait for every replica that they have heard of within `heartbeat_ms`. Raises InnetError.
+    Each is for one training. Its quorums have at least two replicas, and all that it has heard of in
+    the last 5 seconds.
     """
-    arguments = ["lighthouses", *map(str, (number, min_replicas, heartbeat_ms))]
-    with serving("lighthouses", [interpreter(), "-m", PROGRAM, *arguments]) as (_, addresses):
-        yield addresses.split()
+    command = [interpreter(), "-m", PROGRAM, "lighthouses", str(number)]
+    with serving("lighthouses", command) as (_, addresses):
+        yield iter(addresses.split())
 
 
 @contextlib.contextmanager

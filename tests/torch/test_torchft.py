@@ -22,20 +22,23 @@ if TYPE_CHECKING:
     import subprocess
 
 VICTIMS = 2
-KILLS = int(os.environ.get("INNET_REPLICA_KILLS", "2"))
+ROUNDS = -(-int(os.environ.get("INNET_REPLICA_KILLS", "2")) // VICTIMS)
 LOSS = 0.01
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _torchft() -> None:
+@pytest.fixture(scope="module")
+def addresses() -> Iterator[Iterator[str]]:
+    """Yield the addresses of lighthouses, one for each training."""
     try:
         interpreter()
     except UsageError as problem:
         pytest.skip(str(problem))
+    with lighthouses(2 * ROUNDS + 2 * len(ALGORITHMS) + 1) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
-def rack() -> Iterator[Rack]:
+def rack(addresses) -> Iterator[Rack]:  # without torchft it is not needed
     with local_rack(SURVIVORS + VICTIMS) as running:
         yield running
 
@@ -46,18 +49,22 @@ def jobs(rack: Rack) -> list[str]:
         return [job.name for job in stub.ListJobs(pb.ListJobsRequest()).jobs]
 
 
-def test_after_kills_the_survivors_have_the_bits_of_a_run_in_which_replicas_left(rack: Rack):
+def test_after_kills_the_survivors_have_the_bits_of_a_run_in_which_replicas_left(
+    rack: Rack, addresses
+):
     environments = [{**rack.environment, "INNET_LINK": link} for link in rack.links]
-    with crew(environments) as replicas:
-        for seed in range(-(-KILLS // VICTIMS)):
+    with crew(environments, addresses) as replicas:
+        for seed in range(ROUNDS):
             found = replicas.killed("innet", seed)
             assert replicas.left("innet", found) == found.digests
             assert len(set(found.digests)) == 1
-    until(lambda: jobs(rack) == [rack.job])
+    until(lambda: not [job for job in jobs(rack) if job.startswith("torchft-1-")])
 
 
-def test_local_sgd_and_diloco_train_with_int8_lanes_over_cables_that_lose_packets(rack: Rack):
-    found = trained(rack, "int8", LOSS, steps=20)
+def test_local_sgd_and_diloco_train_with_int8_lanes_over_cables_that_lose_packets(
+    rack: Rack, addresses
+):
+    found = trained(rack, addresses, "int8", LOSS, steps=20)
     assert [each.algorithm for each in found[::2]] == [each.algorithm for each in ALGORITHMS]
     for gloo, innet in zip(found[::2], found[1::2], strict=True):
         assert (gloo.over, gloo.lost, innet.over) == ("Gloo", 0, "innet")
@@ -75,8 +82,9 @@ def example(
     return spawned(command, {**rack.environment, **environment, "OMP_NUM_THREADS": "1"})
 
 
-def test_a_replica_that_comes_back_gets_the_state_of_the_others(rack: Rack):
-    with lighthouses(1, min_replicas=2) as [lighthouse], contextlib.ExitStack() as stack:
+def test_a_replica_that_comes_back_gets_the_state_of_the_others(rack: Rack, addresses):
+    lighthouse = next(addresses)
+    with contextlib.ExitStack() as stack:
         first, second = (stack.enter_context(example(rack, lighthouse, each)) for each in (0, 1))
         for line in second.stdout:
             if line.startswith("step 3: "):
