@@ -3,7 +3,8 @@
 # Needed beforehand: Python 3.11 with venv, make, and a C compiler (gcc or clang).
 
 PYTHON ?= python3
-# The number of processes that run tests side by side; 0 runs them one after the other.
+# The number of processes that run tests side by side; 0 runs them one after the other. A file's tests
+# stay in one process, since they share racks.
 PROCESSES ?= 0
 VENV := .venv
 BIN := $(VENV)/bin
@@ -31,7 +32,7 @@ demo: $(VENV)/.demo
 	$(BIN)/innet demo
 
 test: $(VENV)/.dev system torchft lint
-	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist worksteal
+	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadfile
 
 test-fast: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -70,7 +71,7 @@ docs: $(VENV)/.docs
 # are skipped, and pytest's summary says why.
 system:
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
-		for tool in ip:iproute2 ethtool:ethtool ping:iputils-ping mn:mininet; do \
+		for tool in ip:iproute2 ethtool:ethtool ping:iputils-ping mn:mininet tshark:tshark; do \
 			command -v "$${tool%%:*}" > /dev/null || missing="$$missing $${tool##*:}"; \
 		done; \
 		if [ -n "$$missing" ]; then \

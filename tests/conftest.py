@@ -1,5 +1,6 @@
 """The fixtures that all tests share."""
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -27,6 +28,11 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 # Every run uses the same examples, and none fails because the machine is busy.
 settings.register_profile("innet", deadline=None, derandomize=True)
 settings.load_profile("innet")
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector skip everything that is imported by now, which is a lot."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="module")

@@ -125,9 +125,6 @@ class Outcome:
 
 def measure(console: Console, network: Network, cases: Sequence[Case]) -> list[Outcome]:
     """Emulate a network and run the cases in it, with progress messages. Ctrl-C ends everything."""
-    console.print(
-        f"{network.racks} x {network.hosts} hosts, {network.rate / 1e6:g} Mbit/s", style="dim"
-    )
     task = {"network": asdict(network), "cases": [asdict(case) for case in cases]}
     noted = emulate(console, network, [sys.executable, "-m", "benchmarks.emulated.worker"], task)
     return [
@@ -146,6 +143,9 @@ def emulate(
     """
     if why := missing():
         raise UsageError(why)
+    console.print(
+        f"{network.racks} x {network.hosts} hosts, {network.rate / 1e6:g} Mbit/s", style="dim"
+    )
     with tempfile.TemporaryDirectory(prefix="innet-benchmark-") as name:
         folder = Path(name)
         file = folder / "topology.yaml"

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import grpc
-import structlog
 
 from innet.errors import NotAuthorized
 from innet.rpc import tls
@@ -15,7 +14,6 @@ from innet.rpc.status import code_of
 
 _WORKERS_METHODS = frozenset({"Join", "CheckJoin"})
 _STYLES = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
-_log = structlog.get_logger("innet.controller")
 
 
 class RoleInterceptor(grpc.ServerInterceptor):
@@ -46,7 +44,6 @@ def _guarded(method: str, behaviour: Callable[[Any, Any], Any]) -> Callable[[Any
         try:
             check_allowed(tls.roles(context.auth_context()), method)
         except NotAuthorized as problem:
-            _log.warning("refused", method=method, peer=context.peer(), why=str(problem))
             context.abort(code_of(problem), str(problem))
         return behaviour(request, context)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import grpc
 import structlog
 
+from innet.controller.audit import AuditInterceptor, Refusals
 from innet.controller.controller import Controller
 from innet.controller.roles import RoleInterceptor
 from innet.controller.service import ControllerService
@@ -60,7 +61,11 @@ class ControllerServer:
                 ("grpc.max_concurrent_streams", _CALLS_PER_CONNECTION),
             ],
             maximum_concurrent_rpcs=_MOST_WORKERS + _CALLS,
-            interceptors=[ParsingInterceptor(), *([RoleInterceptor()] if identity else [])],
+            interceptors=[
+                ParsingInterceptor(),
+                AuditInterceptor(Refusals()),
+                *([RoleInterceptor()] if identity else []),
+            ],
         )
         try:
             self.port = _add_port(self._server, address, identity)

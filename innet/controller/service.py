@@ -9,6 +9,7 @@ import grpc
 import structlog
 
 from innet.controller.controller import Controller
+from innet.controller.state import messages
 from innet.controller.state.streams import Stream
 from innet.controller.stream_limit import OpenStreams
 from innet.errors import InnetError
@@ -69,6 +70,14 @@ class ControllerService(rpc.ControllerServicer):
         """Return one job, with counters and workers."""
         with _answered(context):
             return self._controller.jobs.view(request.name)
+
+    def GetJobHistory(  # noqa: N802
+        self, request: pb.GetJobHistoryRequest, context: Any
+    ) -> pb.GetJobHistoryResponse:
+        """Return what has happened to a job."""
+        with _answered(context):
+            found = self._controller.jobs.events(request.name)
+            return pb.GetJobHistoryResponse(events=[messages.history_view(each) for each in found])
 
     def DeleteJob(self, request: pb.DeleteJobRequest, context: Any) -> pb.DeleteJobResponse:  # noqa: N802
         """End a job."""

@@ -1,5 +1,6 @@
 """The commands ``innet demo`` and ``innet rack``."""
 
+from importlib.util import find_spec
 from typing import Annotated
 
 import typer
@@ -24,11 +25,12 @@ def demo(
     Starts a controller and an embedded switch. UDP cables join it to the workers, so no privileges are
     needed. The exit code is 1 if the two trainings differ by more than the tolerance.
     """
-    import sklearn  # noqa: F401 - a missing package should fail here, not in the workers
-    import torch  # noqa: F401
-
     from innet.demo import comparison
 
+    # A missing package fails here, not in the workers. This process does not need the packages itself.
+    for package in ("sklearn", "torch"):
+        if not find_spec(package):
+            raise ModuleNotFoundError(name=package)
     comparison.run(workers=workers, epochs=epochs, lanes=lanes, quantizer=quantizer)
 
 

@@ -1,7 +1,6 @@
 """The agent: one worker of one job, which all-reduces tensors with the other workers."""
 
 import contextlib
-import logging
 import os
 import threading
 from collections import deque
@@ -23,13 +22,13 @@ from innet.host.reducer import Reducer
 from innet.host.tensors import ReduceOp, quantized_on_device, summed_by_switch, written
 from innet.host.transport import Traffic
 from innet.host.waker import Waker
+from innet.host.worker_log import WorkerLog
 from innet.machine.forks import Owner
 from innet.rpc import innet_pb2 as pb
 
 if TYPE_CHECKING:
     import torch
 
-_log = logging.getLogger("innet")
 Tensor = TypeVar("Tensor", "torch.Tensor", "np.ndarray[Any, Any]")
 Done = TypeVar("Done")
 
@@ -225,7 +224,7 @@ class Agent:
                 f"metrics need {problem.name}, which comes with: pip install 'innet[metrics]'"
             ) from None
         where = self._until_closed.enter_context(exposed(self, job, address))
-        _log.info("metrics of worker %d are at http://%s/metrics", self.info.rank, where)
+        WorkerLog(self.info).info("metrics are at http://%s/metrics", where)
 
     def __enter__(self) -> Self:
         return self

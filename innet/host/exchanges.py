@@ -62,7 +62,7 @@ class Exchanges:
         self._waker = waker
         self._limits = WaitLimits(info, controller, timeouts)
         self._current = CurrentTerm(controller, self._limits)
-        self._fallback = FallbackPath(fallback, waker, self._limits, timeouts, monotonic)
+        self._fallback = FallbackPath(fallback, info, waker, self._limits, timeouts, monotonic)
         self._transport = SwitchTransport(link, info, monotonic, self._current, timeouts)
         self._number = 0
         self._last: Reduction | None = None
@@ -201,6 +201,8 @@ class Exchanges:
             )
         self._owes_result = self._number > term.exchange
         self._transport.begin(term)
+        if term.path == Path.SWITCH:
+            self._fallback.over()
 
     def _await_term(self) -> Term:
         """Return the term in which to sum, as soon as there is one."""

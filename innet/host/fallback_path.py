@@ -1,6 +1,5 @@
 """The fallback as a path of exchanges: this worker waits for it, and breaks off if it has to."""
 
-import logging
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
@@ -8,10 +7,11 @@ from typing import TYPE_CHECKING, TypeVar
 from innet.errors import AllReduceError, LinkFailed
 from innet.host.fallback import Fallback
 from innet.host.integers import Flags, Integers, Reduction
-from innet.host.job import Term, Timeouts
+from innet.host.job import Term, Timeouts, WorkerInfo
 from innet.host.stopwatch import Stopwatch
 from innet.host.wait_limits import WaitLimits
 from innet.host.waker import Waker
+from innet.host.worker_log import WorkerLog
 from innet.wire.layout import Operation
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import torch
 
 Result = TypeVar("Result")
-_log = logging.getLogger("innet")
 
 
 class FallbackPath:
@@ -32,6 +31,7 @@ class FallbackPath:
     def __init__(
         self,
         fallback: Fallback | None,
+        info: WorkerInfo,
         waker: Waker,
         limits: WaitLimits,
         timeouts: Timeouts,
@@ -40,6 +40,7 @@ class FallbackPath:
         self._fallback, self._waker, self._limits = fallback, waker, limits
         self._timeouts, self._clock = timeouts, clock
         self.counts: Counter[str] = Counter()
+        self._log, self._logged = WorkerLog(info), set[str]()
 
     def all_reduce(
         self,
@@ -69,10 +70,18 @@ class FallbackPath:
         self._count("dtype", f"the switch cannot sum {tensor.dtype}, {tensor.layout}")
         return self._await(self._fallback.combine(tensor, mean=mean), meanwhile)
 
+    def over(self) -> None:
+        """Note that the path is the switch again."""
+        detours = self._logged - {"dtype"}
+        if detours:
+            self._log.warning("summing over the switch again")
+            self._logged -= detours
+
     def _count(self, kind: str, reason: str) -> None:
         """Count a sum, and log the first of its kind with the reason."""
-        if kind not in self.counts:
-            _log.warning("summing over the fallback instead of the switch: %s", reason)
+        if kind not in self._logged:
+            self._logged.add(kind)
+            self._log.warning("summing over the fallback instead of the switch: %s", reason)
         self.counts[kind] += 1
 
     def _await(self, future: "Future[Result]", meanwhile: Callable[[], None]) -> Result:

@@ -12,7 +12,7 @@ from innet.rpc import innet_pb2 as pb
 class WorkerInfo:
     """A worker's rank and its job, as the controller gave them; valid until the worker leaves.
 
-    With fewer than `min_workers` workers there are no results.
+    With fewer than `min_workers` workers there are no results. `job` is the job's id in packets.
     """
 
     job: int
@@ -20,6 +20,7 @@ class WorkerInfo:
     workers: int
     min_workers: int
     lanes: int
+    job_name: str = ""
 
 
 class Path(enum.IntEnum):

@@ -148,6 +148,7 @@ class Membership:
                 workers=admission.workers,
                 min_workers=admission.min_workers,
                 lanes=admission.lanes,
+                job_name=self._request.job,
             )
         raise ControllerError(
             f"no hello packet has reached the controller in {self._timeout:.0f} s: "

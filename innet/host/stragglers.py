@@ -1,18 +1,17 @@
 """The stragglers: the workers for which this worker waits, in the log."""
 
-import logging
 from collections.abc import Iterable
 
+from innet.host.job import WorkerInfo
+from innet.host.worker_log import WorkerLog
 from innet.rpc.words import LONG_WAIT_S
-
-_log = logging.getLogger("innet")
 
 
 class StragglerLog:
     """A log of the workers for which this worker has waited long."""
 
-    def __init__(self, rank: int) -> None:
-        self._rank = rank
+    def __init__(self, info: WorkerInfo) -> None:
+        self._rank, self._log = info.rank, WorkerLog(info)
         self._named: frozenset[int] = frozenset()
 
     def note(self, seconds: float, ranks: Iterable[int]) -> None:
@@ -22,12 +21,12 @@ class StragglerLog:
         others = frozenset(ranks) - {self._rank}
         if not others <= self._named:
             self._named |= others
-            _log.warning("worker %d has waited %.0f s for %s", self._rank, seconds, named(others))
+            self._log.warning("has waited %.0f s for %s", seconds, named(others))
 
     def over(self) -> None:
         """Note that the wait is over."""
         if self._named:
-            _log.warning("worker %d goes on: %s came", self._rank, named(self._named))
+            self._log.warning("goes on: %s came", named(self._named))
             self._named = frozenset()
 
 

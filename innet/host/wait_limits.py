@@ -17,7 +17,7 @@ class WaitLimits:
         self, info: WorkerInfo, controller: ControllerMessages, timeouts: Timeouts
     ) -> None:
         self._info, self._controller, self._timeouts = info, controller, timeouts
-        self._stragglers = StragglerLog(info.rank)
+        self._stragglers = StragglerLog(info)
         self._stopped = threading.Event()
 
     def stop(self) -> None:

@@ -41,10 +41,22 @@ def capture(
             "written without the cable's headers."
         ),
     ] = None,
+    dissector: Annotated[
+        bool,
+        typer.Option(
+            "--dissector", help="Print a dissector for Wireshark, in Lua, instead of packets."
+        ),
+    ] = False,
     address: ControllerAddress = DEFAULT_ADDRESS,
     tls_folder: TlsFolder = None,
 ) -> None:
     """Show innet packets, one line each. Needs root, except with --read."""
+    if dissector:
+        from innet.wire.dissector import dissector as source
+
+        say(source())
+        return
+
     from innet.observe import capture
 
     if bool(interface) == bool(read):

@@ -54,6 +54,11 @@ class ControllerStub(object):
                 request_serializer=innet_dot_rpc_dot_innet__pb2.GetJobRequest.SerializeToString,
                 response_deserializer=innet_dot_rpc_dot_innet__pb2.Job.FromString,
                 )
+        self.GetJobHistory = channel.unary_unary(
+                '/innet.v1.Controller/GetJobHistory',
+                request_serializer=innet_dot_rpc_dot_innet__pb2.GetJobHistoryRequest.SerializeToString,
+                response_deserializer=innet_dot_rpc_dot_innet__pb2.GetJobHistoryResponse.FromString,
+                )
         self.DeleteJob = channel.unary_unary(
                 '/innet.v1.Controller/DeleteJob',
                 request_serializer=innet_dot_rpc_dot_innet__pb2.DeleteJobRequest.SerializeToString,
@@ -127,6 +132,13 @@ class ControllerServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetJobHistory(self, request, context):
+        """Return what has happened to a job, also after it has ended.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DeleteJob(self, request, context):
         """End a job: free its slots and notify its workers.
         """
@@ -191,6 +203,11 @@ def add_ControllerServicer_to_server(servicer, server):
                     servicer.GetJob,
                     request_deserializer=innet_dot_rpc_dot_innet__pb2.GetJobRequest.FromString,
                     response_serializer=innet_dot_rpc_dot_innet__pb2.Job.SerializeToString,
+            ),
+            'GetJobHistory': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetJobHistory,
+                    request_deserializer=innet_dot_rpc_dot_innet__pb2.GetJobHistoryRequest.FromString,
+                    response_serializer=innet_dot_rpc_dot_innet__pb2.GetJobHistoryResponse.SerializeToString,
             ),
             'DeleteJob': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteJob,
@@ -350,6 +367,23 @@ class Controller(object):
         return grpc.experimental.unary_unary(request, target, '/innet.v1.Controller/GetJob',
             innet_dot_rpc_dot_innet__pb2.GetJobRequest.SerializeToString,
             innet_dot_rpc_dot_innet__pb2.Job.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def GetJobHistory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/innet.v1.Controller/GetJobHistory',
+            innet_dot_rpc_dot_innet__pb2.GetJobHistoryRequest.SerializeToString,
+            innet_dot_rpc_dot_innet__pb2.GetJobHistoryResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

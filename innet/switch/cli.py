@@ -15,7 +15,14 @@ from innet.switch.pcap import capture
 from innet.switch.ports import MAX_PORTS, Port, open_port
 from innet.telemetry import logs
 from innet.terminal.app import run
-from innet.terminal.options import HELP_ON, MetricsAddress, Verbose, Version
+from innet.terminal.options import (
+    HELP_ON,
+    LogFormat,
+    LogFormatted,
+    MetricsAddress,
+    Verbose,
+    Version,
+)
 from innet.terminal.signals import StopRequest
 
 if TYPE_CHECKING:
@@ -125,6 +132,7 @@ def switch(
             help="Capture the packets of each interface X in X_in.pcap and X_out.pcap.",
         ),
     ] = None,
+    log_format: LogFormatted = LogFormat.TEXT,
     verbose: Verbose = False,
     version: Version = False,  # noqa: ARG001 - its callback does it
 ) -> None:
@@ -142,7 +150,7 @@ def switch(
     from innet.switch.p4runtime.device import Device
     from innet.switch.p4runtime.service import P4RuntimeService
 
-    logs.configure(verbose=verbose)
+    logs.configure(verbose=verbose, log_format=log_format)
     if bool(json) == no_p4:
         raise UsageError("give a program's JSON, or --no-p4 to have P4Runtime bring it")
     _check_numbers(cpu_port, drop_port)

@@ -4,24 +4,35 @@ import logging
 import sys
 
 import structlog
-from structlog.typing import EventDict
+from structlog.typing import EventDict, Processor
 
 from innet.terminal.console import printable
+from innet.terminal.options import LogFormat
 
 
-def configure(*, verbose: bool = False) -> None:
-    """Log to standard error from level INFO on, with `verbose` from DEBUG on."""
+def configure(*, verbose: bool = False, log_format: LogFormat = LogFormat.TEXT) -> None:
+    """Log to standard error from level INFO on, with `verbose` from DEBUG on. Times are in UTC."""
     level = logging.DEBUG if verbose else logging.INFO
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
-            _as_it_is,
-            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            *_renderers(log_format),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
+
+
+def _renderers(log_format: LogFormat) -> tuple[Processor, ...]:
+    """Return the processors that make text of an event."""
+    if log_format == LogFormat.JSON:
+        # JSON escapes control characters by itself.
+        return (
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(default=str),
+        )
+    return (_as_it_is, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()))
 
 
 def _as_it_is(_: object, __: str, event: EventDict) -> EventDict:

@@ -1,5 +1,6 @@
 """The options that several commands share."""
 
+from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -39,6 +40,19 @@ MetricsAddress = Annotated[
         metavar="HOST:PORT",
         help="Serve [b]/metrics[/b] for Prometheus at this address.",
     ),
+]
+
+
+class LogFormat(StrEnum):
+    """A format of the lines of a log."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+LogFormatted = Annotated[
+    LogFormat,
+    typer.Option("--log-format", envvar="INNET_LOG_FORMAT", help="The format of lines in the log."),
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log more details.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]

@@ -1,4 +1,4 @@
-"""Who takes part in a job: seats, hello packets, generations, leases. Without switch, stream or clock."""
+"""The workers of a job: ranks, hello packets, generations, leases. Without switch, stream or clock."""
 
 import pytest
 from told import FABRIC, INVITATION, SLOT_RANGE, SWITCH, Told, spec, where, working

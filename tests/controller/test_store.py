@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stored_records import ADDRESS, CHIP, JOB, RACK, SPEC, SWITCH
 
+from innet.controller.jobs.changes import DatedEvent
 from innet.controller.jobs.events import Path, Resume
 from innet.controller.jobs.records import (
     Attachment,
@@ -18,7 +19,9 @@ from innet.controller.jobs.records import (
     SlotRange,
     WorkerRecord,
 )
-from innet.controller.state.store import SCHEMA_VERSION, Store
+from innet.controller.state.checksum import Checksum
+from innet.controller.state.schema import SCHEMA_VERSION
+from innet.controller.state.store import Store
 from innet.errors import ControllerError, UsageError
 from innet.wire.frames import Address
 
@@ -121,6 +124,7 @@ def test_a_file_from_before_there_were_trees_goes_on(tmp_path: pathlib.Path):
         for table, column in (*trees, ("switches", "target"), ("switches", "artifact")):
             older.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
         older.execute("DROP TABLE checksum")
+        older.execute("DROP TABLE events")
         older.execute("PRAGMA user_version = 1")
         older.commit()
     for _ in range(2):
@@ -143,6 +147,7 @@ def test_a_file_from_before_there_were_other_switches_than_bmv2_goes_on(tmp_path
         older.execute("DROP TABLE switches")
         older.execute("ALTER TABLE before RENAME TO switches")
         older.execute("DROP TABLE checksum")
+        older.execute("DROP TABLE events")
         older.execute("PRAGMA user_version = 2")
         older.commit()
     store = Store(path)
@@ -157,6 +162,7 @@ def test_a_file_from_before_there_was_a_checksum_gets_one(tmp_path: pathlib.Path
     stored(path)
     with contextlib.closing(sqlite3.connect(path)) as older:
         older.execute("DROP TABLE checksum")
+        older.execute("DROP TABLE events")
         older.execute("PRAGMA user_version = 3")
         older.commit()
     store = Store(path)
@@ -174,6 +180,58 @@ def test_a_file_from_before_there_was_a_checksum_gets_one(tmp_path: pathlib.Path
     store = Store(path)
     assert store.load() == before
     store.close()
+
+
+def test_a_file_from_before_events_were_kept_is_upgraded_and_copied_first(tmp_path: pathlib.Path):
+    path, copy = tmp_path / "state", tmp_path / "state.v4"
+    stored(path)
+    store = Store(path)
+    before = store.load()
+    store.close()
+    with contextlib.closing(sqlite3.connect(path)) as older:
+        older.execute("DROP TABLE events")
+        older.execute("PRAGMA user_version = 4")
+        Checksum(older).keep()
+        older.execute("UPDATE jobs SET term = term + 1 WHERE name = 'job 7'")
+        older.commit()
+    refused(path, "its content does not fit its checksum")
+    with contextlib.closing(sqlite3.connect(path)) as older:
+        older.execute("UPDATE jobs SET term = term - 1 WHERE name = 'job 7'")
+        older.commit()
+    store = Store(path)
+    assert store.load() == before
+    assert store.events("job 7") == []
+    store.close()
+    assert copy.stat().st_mode & 0o777 == 0o600
+    with contextlib.closing(sqlite3.connect(copy)) as kept:
+        assert kept.execute("PRAGMA user_version").fetchall() == [(4,)]
+        assert kept.execute("SELECT count(*) FROM jobs").fetchall() == [(len(before.jobs),)]
+
+
+def test_what_has_happened_to_a_job_outlives_it_and_the_controller(tmp_path: pathlib.Path):
+    path = tmp_path / "state"
+    store = Store(path)
+    store.add_switch(SWITCH)
+    created, left = event("job created", None), event("worker left", 1)
+    store.save_job(JOB, [created])
+    store.save_job(JOB, [left])
+    store.remove_job(JOB.spec.name, [event("job ended", None)])
+    store.close()
+    store = Store(path)
+    assert store.events(JOB.spec.name) == [created, left, event("job ended", None)]
+    assert store.events("another") == []
+    store.close()
+
+
+def test_the_oldest_events_of_a_job_are_dropped(tmp_path: pathlib.Path):
+    store = Store()
+    store.add_switch(SWITCH)
+    store.save_job(JOB, [event("term begins", None, term) for term in range(1, 701)])
+    assert [each.term for each in store.events(JOB.spec.name)] == [*range(201, 701)]
+
+
+def event(what: str, rank: int | None, term: int = 7) -> DatedEvent:
+    return DatedEvent(JOB.spec.name, 1000.5, what, rank, term, "because")
 
 
 def test_the_last_number_is_known_when_the_job_is_gone():

@@ -3,6 +3,7 @@
 import logging
 
 import pytest
+from one_worker import WORKER_INFO
 from told import Told, where, working
 
 from innet.controller.jobs.events import Progress
@@ -95,7 +96,7 @@ def test_a_wait_is_told_when_it_changes_and_logged_when_it_lasts(capsys):
 
 
 def test_a_worker_names_those_it_waits_for_after_five_seconds_and_once(caplog):
-    log = StragglerLog(0)
+    log = StragglerLog(WORKER_INFO)
     with caplog.at_level(logging.WARNING, "innet"):
         for seconds in (1.0, 4.9):
             log.note(seconds, [0, 2])
@@ -105,8 +106,8 @@ def test_a_worker_names_those_it_waits_for_after_five_seconds_and_once(caplog):
         log.over()
         log.over()
     assert caplog.messages == [
-        "worker 0 has waited 5 s for worker 2",
-        "worker 0 goes on: worker 2 came",
+        "job train, worker 0: has waited 5 s for worker 2",
+        "job train, worker 0: goes on: worker 2 came",
     ]
 
 

@@ -199,7 +199,7 @@ def test_the_reason_for_a_fallback_is_counted_and_logged_once(worker: Worker, ca
     assert "no slots are free for the job yet" in record.getMessage()
 
 
-def test_a_new_term_takes_an_exchange_from_the_fallback_back_to_the_switch(worker: Worker):
+def test_a_new_term_takes_an_exchange_from_the_fallback_back_to_the_switch(worker: Worker, caplog):
     worker.controller.say_resume(NO_SWITCH)
     running = worker.start()
     *_, future = worker.others.take()
@@ -210,6 +210,10 @@ def test_a_new_term_takes_an_exchange_from_the_fallback_back_to_the_switch(worke
     for slot in range(2):
         worker.switch.answer(worker.take(slot), Kind.RESULT)
     assert running.result(WITHIN).lanes.tolist() == CHUNKS.tolist()
+    away, back = caplog.records
+    assert away.getMessage().startswith("job train, worker 0: summing over the fallback")
+    assert back.getMessage() == "job train, worker 0: summing over the switch again"
+    assert (back.job, back.rank) == ("train", 0)
 
 
 def test_sharing_goes_over_the_fallback_as_well(worker: Worker):

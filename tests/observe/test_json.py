@@ -1,4 +1,4 @@
-"""What scripts read: `--json`, `--version`, and completion of commands."""
+"""Output for scripts: `--json`, `--version`, and completion of commands."""
 
 import contextlib
 import json

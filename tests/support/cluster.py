@@ -6,21 +6,18 @@ A killed process can be started again with the same command, at the same address
 import contextlib
 import itertools
 import json
-import os
-import subprocess
-import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from forked import Script, ranks
 from mortal import Mortal
 from waiting import WITHIN
 
 from innet.local.ports import free_cables, free_tcp_port, port_options
 from innet.local.processes import command
-from innet.local.workers import rank_environment
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import connect, translated
 
@@ -30,16 +27,12 @@ STEPS = Path(__file__).with_name("steps.py")
 class Worker:
     """A training process, and its output so far."""
 
-    def __init__(self, rank: int, arguments: Sequence[str], environment: dict[str, str]) -> None:
+    def __init__(self, rank: int, script: Script) -> None:
         self.rank = rank
         self.steps: list[dict[str, Any]] = []
         self.end: dict[str, Any] = {}
         self._said = threading.Condition()
-        self._process = subprocess.Popen(
-            [sys.executable, str(STEPS), *arguments],
-            env={**os.environ, **environment},
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+        self._process = script
         self._problem = ""
         self._running = True
         self._readers = [threading.Thread(target=each) for each in (self._read, self._read_errors)]
@@ -84,12 +77,10 @@ class Worker:
     def kill(self) -> None:
         """Kill it as ``kill -9`` does."""
         self._process.kill()
-        self._process.wait()
         for reader in self._readers:
             reader.join()
 
     def _read(self) -> None:
-        assert self._process.stdout
         with self._process.stdout as lines:
             for line in lines:
                 said = json.loads(line)
@@ -104,7 +95,6 @@ class Worker:
             self._said.notify_all()
 
     def _read_errors(self) -> None:
-        assert self._process.stderr
         with self._process.stderr as lines:
             self._problem = lines.read()
 
@@ -133,17 +123,14 @@ class Cluster:
             "INNET_CONTROLLER": self.address, "INNET_JOB": name, "INNET_TOKEN": token,
             "INNET_LINK": " ".join(self.links), "INNET_TLS": "",
         }  # fmt: skip
-        port = free_tcp_port()
         arguments = [str(steps), *(["group"] if group else [])]
-        workers = [
-            Worker(rank, arguments, {**environment, **rank_environment(rank, count, port)})
-            for rank in range(count)
-        ]
-        try:
-            yield workers
-        finally:
-            for worker in workers:
-                worker.kill()
+        with ranks(STEPS, arguments, count, environment) as running:
+            workers = [Worker(rank, script) for rank, script in enumerate(running)]
+            try:
+                yield workers
+            finally:
+                for worker in workers:
+                    worker.kill()
 
 
 @contextlib.contextmanager

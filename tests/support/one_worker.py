@@ -21,7 +21,7 @@ LANES, WITHIN = 64, 250.0
 FRAME = packet_dtype(LANES, ENCAPSULATION_BYTES)
 SERVICE = Address("02:00:00:00:00:fe", "10.255.255.254")
 SERVICE_IP = int.from_bytes(SERVICE.ip_bytes)
-WORKER_INFO = WorkerInfo(job=7, rank=0, workers=3, min_workers=3, lanes=LANES)
+WORKER_INFO = WorkerInfo(7, rank=0, workers=3, min_workers=3, lanes=LANES, job_name="train")
 TERM = Term(9, Path.SWITCH, first_slot=16, slots=4)
 CHUNKS = np.arange(2 * LANES, dtype=np.int32).reshape(2, LANES)
 

@@ -4,75 +4,56 @@ The controller has a machine of its own, without the data network. The switch is
 """
 
 import contextlib
+import ctypes
 import itertools
-import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
 from commands import BIN
+from forked import CONTEXT
 from mortal import Mortal
 from switches import COMMAND
 from waiting import WITHIN
 
 CONTROLLER, SWITCH = "10.88.0.1:9600", "10.88.0.254:9559"
 _numbers = itertools.count()
+_NEW_NETWORK = 0x40000000
+"""CLONE_NEWNET: the namespace to enter is a network's."""
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces: root")
 
-_INTERPRETER = """
-import json, sys
-known = {}
-for line in sys.stdin:
-    try:
-        known.pop("result", None)
-        exec(json.loads(line), known)
-        said = ["", known.get("result")]
-    except BaseException as problem:
-        said = [type(problem).__name__, str(problem)]
-    print(json.dumps(said), flush=True)
-"""
-
 
 class Shell:
-    """A Python interpreter on a machine, which runs one piece of code after the other."""
+    """A Python process on a machine, which runs one piece of code after the other."""
 
-    def __init__(self, machine: str, log: Path | None = None, **environment: str) -> None:
-        command = ["ip", "netns", "exec", machine, sys.executable, "-c", _INTERPRETER]
-        with contextlib.ExitStack() as stack:
-            self.process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                stderr=stack.enter_context(log.open("a")) if log else None,
-                env={**os.environ, **environment},
-            )  # fmt: skip
+    def __init__(self, machine: str, **environment: str) -> None:
+        self._near, far = CONTEXT.Pipe()
+        self.process = CONTEXT.Process(target=_interpret, args=(machine, environment, far))
+        self.process.start()
+        far.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.process.kill()
-        self.process.wait()
-        self.process.stdin.close()
-        self.process.stdout.close()
+        self.process.join()
+        self._near.close()
 
     def start(self, code: str) -> None:
         """Start a piece of code."""
-        self.process.stdin.write(json.dumps(code) + "\n")
-        self.process.stdin.flush()
+        self._near.send(code)
 
     def ended(self) -> tuple[str, Any]:
         """Wait until the code is done. Return its error's name or nothing, and the text or `result`."""
-        stop = signal_after(WITHIN, self.process)
-        with stop:
-            line = self.process.stdout.readline()
-        assert line, "the interpreter has ended, or had to be ended"
-        kind, said = json.loads(line)
-        return kind, said
+        assert self._near.poll(WITHIN), "the code has not ended"
+        return self._near.recv()
 
     def done(self) -> Any:
         """Wait until the code is done, without an error. Return `result`."""
@@ -86,17 +67,21 @@ class Shell:
         return self.done()
 
 
-@contextlib.contextmanager
-def signal_after(seconds: float, process: subprocess.Popen) -> Iterator[None]:
-    """Kill a process that takes longer than this many seconds."""
-    import threading
-
-    timer = threading.Timer(seconds, process.kill)
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+def _interpret(machine: str, environment: dict[str, str], commands: Connection) -> None:
+    with Path("/var/run/netns", machine).open() as namespace:
+        assert not ctypes.CDLL(None).setns(namespace.fileno(), _NEW_NETWORK)
+    os.environ.update(environment)
+    known: dict[str, Any] = {}
+    with contextlib.suppress(EOFError):
+        while True:
+            code = commands.recv()
+            known.pop("result", None)
+            try:
+                exec(code, known)  # noqa: S102 - the test's own code
+                said = "", known.get("result")
+            except Exception as problem:  # noqa: BLE001 - the test gets it
+                said = type(problem).__name__, str(problem)
+            commands.send(said)
 
 
 class Cluster:
@@ -205,9 +190,9 @@ def _ip(*arguments: str) -> None:
 
 def stopped(shell: Shell) -> None:
     """Stop a process as a debugger does."""
-    shell.process.send_signal(signal.SIGSTOP)
+    os.kill(shell.process.pid, signal.SIGSTOP)
 
 
 def continued(shell: Shell) -> None:
     """Let a stopped process continue."""
-    shell.process.send_signal(signal.SIGCONT)
+    os.kill(shell.process.pid, signal.SIGCONT)

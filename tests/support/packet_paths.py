@@ -1,4 +1,4 @@
-"""What the egress of a program in ``path_*.p4`` found of each packet."""
+"""The findings of the egress of a program in ``path_*.p4`` about each packet."""
 
 import struct
 from dataclasses import dataclass

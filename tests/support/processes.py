@@ -1,13 +1,13 @@
 """Processes that form a process group, and run functions for a test."""
 
 import contextlib
-import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from forked import CONTEXT
 from waiting import WITHIN
 
 from innet.local.ports import free_tcp_port
@@ -57,17 +57,14 @@ def process_group(
     Without a backend they get each other's addresses, and form no group. `environments` are
     additional variables for each process.
     """
-    # The server imports once what all processes need, and forks them.
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch.distributed", "innet.torch"])
     port = free_tcp_port()
     with contextlib.ExitStack() as stack:
         processes, ends = [], []
         for rank in range(size):
-            near, far = context.Pipe()
+            near, far = CONTEXT.Pipe()
             environment = environments[rank] if environments else {}
             arguments = (rank, size, port, far, prepare, backend, environment)
-            process = context.Process(target=_serve, args=arguments)
+            process = CONTEXT.Process(target=_serve, args=arguments)
             process.start()
             stack.callback(process.join)
             stack.callback(process.kill)

@@ -47,12 +47,12 @@ class ScriptedWorker:
         self.vanish()
         self._cable.close()
 
-    def open(self) -> None:
-        """Open a stream and ask to join."""
+    def open(self, *, wait: bool = False) -> None:
+        """Open a stream and ask to join, with `wait` when the controller can be reached."""
         self._said: queue.SimpleQueue[pb.WorkerMessage | None] = queue.SimpleQueue()
         self._heard: queue.SimpleQueue[pb.JoinEvent | Exception | None] = queue.SimpleQueue()
         self._said.put(pb.WorkerMessage(join=self._join))
-        self.call = self._stub.Join(iter(self._said.get, None))
+        self.call = self._stub.Join(iter(self._said.get, None), wait_for_ready=wait)
         threading.Thread(target=self._listen, args=(self.call, self._heard), daemon=True).start()
 
     @property
@@ -105,7 +105,7 @@ class ScriptedWorker:
     def come_back(self) -> "queue.SimpleQueue[pb.JoinEvent | Exception | None]":
         """Join again with the same nonce. Return the queue with the rest of the earlier stream."""
         before = self._heard
-        self.open()
+        self.open(wait=True)
         return before
 
     def hear_last(self) -> None:

@@ -1,6 +1,7 @@
 """The programs of Tofino's stateful ALUs."""
 
 import re
+from functools import cache
 
 
 def execute(program: list[str], cell: list[int], phv: list[int], width: int) -> int:
@@ -10,9 +11,7 @@ def execute(program: list[str], cell: list[int], phv: list[int], width: int) -> 
     memory = {"lo": old[0], "hi": old[1]}
 
     def value(text: str) -> int:
-        found = re.match(r"(-?)(phv_lo|phv_hi|lo|hi|-?\d+)(?:\((\d+)\.\.(\d+)\))?$", text)
-        assert found, text
-        sign, name, low, high = found.groups()
+        sign, name, low, mask = _operand(text)
         number = (
             memory[name]
             if name in memory
@@ -20,14 +19,11 @@ def execute(program: list[str], cell: list[int], phv: list[int], width: int) -> 
             if name.startswith("phv")
             else int(name)
         )
-        if low:
-            number = number >> int(low) & (1 << int(high) - int(low) + 1) - 1
-        return -number if sign else number
+        return sign * (number >> low & mask)
 
     outputs = []
     for line in program:
-        operation, _, rest = line.partition(" ")
-        operands = [each.strip() for each in rest.split(",")]
+        operation, operands = _instruction(line)
         if operation == "output":
             outputs.append(operands)
         elif operation in {"equ", "neq", "lss.u", "lss.s"}:
@@ -36,9 +32,9 @@ def execute(program: list[str], cell: list[int], phv: list[int], width: int) -> 
             compared[which] = {"equ": total == 0, "neq": total != 0, "lss.u": total < 0}[operation]
         else:
             if "cmp" in operands[0]:
+                condition, *operands = operands
                 condition = (
-                    operands.pop(0)
-                    .replace("cmplo", str(compared[0]))
+                    condition.replace("cmplo", str(compared[0]))
                     .replace("cmphi", str(compared[1]))
                     .replace("cmp0", str(compared[0]))
                     .replace("cmp1", str(compared[1]))
@@ -63,6 +59,22 @@ def execute(program: list[str], cell: list[int], phv: list[int], width: int) -> 
         }[operands[-1]]
         out |= found << at
     return out
+
+
+@cache
+def _instruction(line: str) -> tuple[str, list[str]]:
+    operation, _, rest = line.partition(" ")
+    return operation, [each.strip() for each in rest.split(",")]
+
+
+@cache
+def _operand(text: str) -> tuple[int, str, int, int]:
+    """Return an operand's sign, its name or number, and its lowest bit and mask."""
+    found = re.match(r"(-?)(phv_lo|phv_hi|lo|hi|-?\d+)(?:\((\d+)\.\.(\d+)\))?$", text)
+    assert found, text
+    sign, name, low, high = found.groups()
+    mask = (1 << int(high) - int(low) + 1) - 1 if low else -1
+    return -1 if sign else 1, name, int(low or 0), mask
 
 
 def _signed(value: int, width: int) -> int:

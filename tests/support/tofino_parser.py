@@ -6,6 +6,7 @@ copies some fields directly from the packet (CLOTs). The caller handles those.
 
 import re
 from dataclasses import dataclass, field
+from functools import cache
 
 Load = tuple[str, int, int]
 """A target, and its first byte and the one after its last, counted from the parser's position."""
@@ -106,12 +107,16 @@ def _fits(bits: str, pattern: str) -> bool:
     """Return whether registers match a pattern. Its digit ``*`` matches anything."""
     if pattern == "*":
         return True
+    return all(want in {"*", bit} for bit, want in zip(bits, _bits(pattern), strict=True))
+
+
+@cache
+def _bits(pattern: str) -> str:
     width = {"0x": 4, "0b": 1}[pattern[:2]]
-    wanted = "".join(
+    return "".join(
         "*" * width if digit == "*" else f"{int(digit, 1 << width):0{width}b}"
         for digit in pattern[2:]
     )
-    return all(want in {"*", bit} for bit, want in zip(bits, wanted, strict=True))
 
 
 def _wrong(header: bytes) -> bool:

@@ -6,6 +6,7 @@ tables of a stage read the values from the stage's beginning. The caller provide
 deparser, and gets fields by name. `tofino_parser` is the parser.
 """
 
+import operator
 import re
 from collections import defaultdict
 from functools import cache
@@ -41,7 +42,10 @@ class Pipe:
         return found
 
     def get(self, phv: dict[str, int], name: str, stage: int) -> int:
-        return sum(_get(phv, bits) << low for low, bits in self.pieces(name, stage))
+        value = 0
+        for low, bits in self.pieces(name, stage):
+            value |= _get(phv, bits) << low
+        return value
 
     def put(self, phv: dict[str, int], name: str, value: int, stage: int = 0) -> None:
         for low, bits in self.pieces(name, stage):
@@ -70,7 +74,7 @@ class Pipe:
             if table.stage != stage:
                 stage, before = table.stage, dict(phv)
             if table.always or table.name in due:
-                due.update(re.findall(r"[\w.$-]+", self._apply(table, before, phv)))
+                due.update(_names(self._apply(table, before, phv)))
 
     def _apply(self, table: Table, before: dict[str, int], phv: dict[str, int]) -> str:
         """Apply one table. Returns the names of the next tables to run."""
@@ -99,27 +103,22 @@ class Pipe:
     def _gateway(self, table: Table, phv: dict[str, int]) -> dict[str, str]:
         if not table.gate:
             return {}
-        text = "\n".join(table.gate)
-        where = re.search(r"^ *match: \{(.*)\}", text, re.MULTILINE)
-        key, parts = 0, re.findall(r"(\d+): ([^,]+?)(?:,| *$)", where[1]) if where else []
-        least = min((int(at) for at, _ in parts), default=0)
-        for at, operand in parts:
-            key |= _get(phv, self.place(operand.strip(), table.stage)) << int(at) - least
-        rows = re.findall(
-            r"^ *(0[xbo][\da-f*]+|miss):\n((?: +(?:next|run_table|action) ?:.*\n?)+)",
-            text,
-            re.MULTILINE,
-        )
-        for pattern, what in rows:
+        parts, rows = _gateway("\n".join(table.gate))
+        key = 0
+        for low, operand in parts:
+            key |= _get(phv, self.place(operand, table.stage)) << low
+        for pattern, verdict in rows:
             if pattern == "miss" or _fits(key, pattern):
-                found = dict(re.findall(r"(next|run_table|action) ?: *(\S+)", what))
-                return {} if "run_table" in found and "action" not in found else found
+                return verdict
         return {"next": "END"}
 
     def _match(self, table: Table, phv: dict[str, int]) -> tuple[str, dict[str, int]] | None:
         values = {name: self.get(phv, each, table.stage) for each, name in table.keys}
         for wanted, handle, parameters in table.entries:
-            if all(values[name] & mask == value & mask for name, (value, mask) in wanted.items()):
+            for name, (value, mask) in wanted.items():
+                if (values[name] ^ value) & mask:
+                    break
+            else:
                 return table.action(handle), parameters
         return None
 
@@ -133,24 +132,17 @@ class Pipe:
     ) -> None:
         action, returned = table.actions[name], {}
         for line in action.instructions:
-            if call := re.match(r"(\S+)\((\w+), \$hash_dist\)$", line):
-                returned[call[1]] = self._stateful(table, self.registers[call[1]], call[2], before)
-            elif call := re.match(r"(\S+\$stats\S+?)\((?:\$hash_dist|.*)\)$", line):
-                self.counters[call[1].rpartition(".")[2]][self._index(table, before)] += 1
+            register, program, counter = _call(line)
+            if register:
+                returned[register] = self._stateful(
+                    table, self.registers[register], program, before
+                )
+            elif counter:
+                self.counters[counter][self._index(table, before)] += 1
         for line in action.instructions:
-            operation, _, rest = line.partition(" ")
-            if operation not in {
-                "set",
-                "or",
-                "xor",
-                "and",
-                "add",
-                "deposit-field",
-                "bitmasked-set",
-            }:
-                assert "$hash_dist" in line, line
+            operation, target, sources = _assignment(line)
+            if not operation:
                 continue
-            target, *sources = [each.strip() for each in rest.split(",")]
             to = self.place(target, table.stage + 1)
             got = [self._value(each, table, action, values, returned, before) for each in sources]
             if operation == "deposit-field":  # bits of the first, rotated; the rest of the second
@@ -162,35 +154,10 @@ class Pipe:
                 _put(phv, whole, _get(before, bits_of(sources[1].partition("(")[0], "", "")))
                 _put(phv, to, first)
             elif operation == "bitmasked-set":
-                data, mask = self._masked(action, to[2] + 1)
+                data, mask = _masked(action.aliases["$constants"], to[2] + 1)
                 _put(phv, to, got[1] & ~mask | data & mask)
             else:
-                _put(
-                    phv,
-                    to,
-                    {
-                        "set": lambda a: a,
-                        "or": lambda a, b: a | b,
-                        "xor": lambda a, b: a ^ b,
-                        "and": lambda a, b: a & b,
-                        "add": lambda a, b: a + b,
-                    }[operation](*got),
-                )
-
-    @staticmethod
-    def _masked(action: Action, width: int) -> tuple[int, int]:
-        """Return data and mask: bits of the action bus, at the container's own bit positions."""
-        constants = action.aliases["$constants"]
-        found = {"data": 0, "mask": 0}
-        first = {
-            kind: int(low) % width
-            for kind, low in re.findall(r"\$(data|mask)0: immediate\((\d+)\.\.", constants)
-        }
-        for kind, low, value in re.findall(
-            r"\$(data|mask)0\((\d+)\.\.\d+\), \$constant\d+: (\d+)", constants
-        ):
-            found[kind] |= int(value) << int(low) + first[kind]
-        return found["data"], found["mask"]
+                _put(phv, to, _OPERATIONS[operation](*got))
 
     def _value(
         self,
@@ -201,14 +168,13 @@ class Pipe:
         returned: dict[str, int],
         phv: dict[str, int],
     ) -> int:
-        if re.fullmatch(r"-?\d+|0x[\da-f]+", operand):
-            return int(operand, 0)
-        name, low, _ = _OPERAND.match(operand).groups()
+        number, name, low, parameter, skipped = _operand(operand)
+        if number is not None:
+            return number
         if name in returned:
-            return returned[name] >> int(low or 0)
-        part = re.fullmatch(r"([\w$]+?)(?:_\d)?(?:\.(\d+)-\d+)?", name)
-        if part and part[1] in values:
-            return values[part[1]] >> int(part[2] or 0) >> int(low or 0)
+            return returned[name] >> low
+        if parameter in values:
+            return values[parameter] >> skipped >> low
         if name.startswith("$data"):
             constants = action.aliases["$constants"]
             fields, number = rf"{re.escape(name)}\((\d+)\.\.\d+\)", r"\$constant\d+: (\d+)"
@@ -243,6 +209,101 @@ class Pipe:
         return execute(register.programs[program], cell, words, register.width)
 
 
+# -- the text of instructions --------------------------------------------------------------------
+
+_OPERATIONS = {
+    "set": lambda a: a,
+    "or": operator.or_,
+    "xor": operator.xor,
+    "and": operator.and_,
+    "add": operator.add,
+}
+
+
+@cache
+def _names(text: str) -> list[str]:
+    return re.findall(r"[\w.$-]+", text)
+
+
+@cache
+def _gateway(text: str) -> tuple[list[tuple[int, str]], list[tuple[str, dict[str, str]]]]:
+    """Return the operands that form a gateway's key, each with its lowest bit, and the verdicts."""
+    where = re.search(r"^ *match: \{(.*)\}", text, re.MULTILINE)
+    parts = re.findall(r"(\d+): ([^,]+?)(?:,| *$)", where[1]) if where else []
+    least = min((int(at) for at, _ in parts), default=0)
+    rows = []
+    for pattern, what in re.findall(
+        r"^ *(0[xbo][\da-f*]+|miss):\n((?: +(?:next|run_table|action) ?:.*\n?)+)",
+        text,
+        re.MULTILINE,
+    ):
+        found = dict(re.findall(r"(next|run_table|action) ?: *(\S+)", what))
+        rows.append((pattern, {} if "run_table" in found and "action" not in found else found))
+    return [(int(at) - least, operand.strip()) for at, operand in parts], rows
+
+
+@cache
+def _call(line: str) -> tuple[str, str, str]:
+    """Return the register and the program that an instruction runs, or the counter that it counts."""
+    if call := re.match(r"(\S+)\((\w+), \$hash_dist\)$", line):
+        return call[1], call[2], ""
+    if call := re.match(r"(\S+\$stats\S+?)\((?:\$hash_dist|.*)\)$", line):
+        return "", "", call[1].rpartition(".")[2]
+    return "", "", ""
+
+
+@cache
+def _assignment(line: str) -> tuple[str, str, list[str]]:
+    """Return an instruction's operation, target and sources. Those of a call are empty."""
+    operation, _, rest = line.partition(" ")
+    if operation not in {*_OPERATIONS, "deposit-field", "bitmasked-set"}:
+        assert "$hash_dist" in line, line
+        return "", "", []
+    target, *sources = [each.strip() for each in rest.split(",")]
+    return operation, target, sources
+
+
+@cache
+def _operand(text: str) -> tuple[int | None, str, int, str | None, int]:
+    """Return the number that an operand is, or its name and lowest bit, and the parameter it may be."""
+    if re.fullmatch(r"-?\d+|0x[\da-f]+", text):
+        return int(text, 0), "", 0, None, 0
+    name, low, _ = _OPERAND.match(text).groups()
+    part = re.fullmatch(r"([\w$]+?)(?:_\d)?(?:\.(\d+)-\d+)?", name)
+    return None, name, int(low or 0), part and part[1], int((part and part[2]) or 0)
+
+
+@cache
+def _masked(constants: str, width: int) -> tuple[int, int]:
+    """Return data and mask: bits of the action bus, at the container's own bit positions."""
+    found = {"data": 0, "mask": 0}
+    first = {
+        kind: int(low) % width
+        for kind, low in re.findall(r"\$(data|mask)0: immediate\((\d+)\.\.", constants)
+    }
+    for kind, low, value in re.findall(
+        r"\$(data|mask)0\((\d+)\.\.\d+\), \$constant\d+: (\d+)", constants
+    ):
+        found[kind] |= int(value) << int(low) + first[kind]
+    return found["data"], found["mask"]
+
+
+@cache
+def _pattern(pattern: str) -> tuple[int, int, int]:
+    """Return a gateway constant's value, mask and width in bits. Its digit ``*`` matches anything."""
+    width = {"0x": 4, "0o": 3, "0b": 1}[pattern[:2]]
+    value = mask = 0
+    for digit in pattern[2:]:
+        value, mask = value << width, mask << width
+        if digit != "*":
+            value |= int(digit, 1 << width)
+            mask |= (1 << width) - 1
+    return value, mask, width * len(pattern[2:])
+
+
+# -- containers ----------------------------------------------------------------------------------
+
+
 def _get(phv: dict[str, int], bits: Bits) -> int:
     container, low, high = bits
     return phv.get(container, 0) >> low & (1 << high - low + 1) - 1
@@ -262,10 +323,6 @@ def _put(phv: dict[str, int], bits: Bits, value: int) -> None:
 
 
 def _fits(key: int, pattern: str) -> bool:
-    """Return whether a number matches a gateway's constant. Its digit ``*`` matches anything."""
-    width = {"0x": 4, "0o": 3, "0b": 1}[pattern[:2]]
-    digits = pattern[2:][::-1]
-    return all(
-        digit == "*" or key >> width * n & (1 << width) - 1 == int(digit, 1 << width)
-        for n, digit in enumerate(digits)
-    ) and not key >> width * len(digits)
+    """Return whether a number matches a gateway's constant."""
+    value, mask, width = _pattern(pattern)
+    return not (key ^ value) & mask and not key >> width

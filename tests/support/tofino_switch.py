@@ -1,6 +1,7 @@
 """A switch around the model of Tofino's pipeline: parser, deparser, tables' entries and replication."""
 
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from compilers import assembly
@@ -49,15 +50,15 @@ class Vector:
 
     def extract(self, header: str, name: str = "") -> dict[str, int]:
         """Move a header from the payload into the containers."""
-        widths = [each.split(":") for each in FORMATS[header].split()]
-        length = sum(int(width) for _, width in widths) // 8
+        widths = _widths(header)
+        length = sum(width for _, width in widths) // 8
         if len(self.payload) < length:
             raise TooShortError
         left = int.from_bytes(self.payload[:length], "big")
         values = {}
         for each, width in reversed(widths):
-            values[each] = left & (1 << int(width)) - 1
-            left >>= int(width)
+            values[each] = left & (1 << width) - 1
+            left >>= width
         for each, value in values.items():
             self[f"hdr.{name or header}.{each}"] = value
         self[f"hdr.{name or header}.$valid"] = 1
@@ -67,19 +68,25 @@ class Vector:
     def emit(self, header: str, name: str, stage: int) -> bytes:
         """Return a header's bytes, from the containers as the deparser finds them."""
         number = length = 0
-        for each in FORMATS[header].split():
-            field_name, width = each.split(":")
+        for field_name, width in _widths(header):
             full = f"hdr.{name}.{field_name}"
             value = self.asides.get(full, 0)
             for low, (_, first, last) in self.pipe.pieces(full, stage):
                 value &= ~((2 << last - first) - 1 << low)
             value |= self.pipe.get(self.phv, full, stage)
-            number, length = number << int(width) | value, length + int(width)
+            number, length = number << width | value, length + width
         return number.to_bytes(length // 8, "big")
 
     def __setitem__(self, name: str, value: int) -> None:
         self.pipe.put(self.phv, name, value)
         self.asides[name] = value
+
+
+@cache
+def _widths(header: str) -> list[tuple[str, int]]:
+    """Return the fields of a header, with their widths in bits."""
+    fields = (each.split(":") for each in FORMATS[header].split())
+    return [(name, int(width)) for name, width in fields]
 
 
 class TofinoSwitch:

@@ -1,4 +1,4 @@
-"""What is read and written: entries, the program's own ones, idle timeouts, registers."""
+"""Reads and writes of entries, the program's own ones, idle timeouts, registers."""
 
 import time
 from collections.abc import Iterator

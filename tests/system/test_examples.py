@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forked import ranks
 from paths import ROOT, SUPPORT
 
 from innet.local.processes import spawned
 from innet.local.rack import local_rack
 
 FOLDER = ROOT / "examples"
+DRIVER = SUPPORT / "run_examples.py"
 WITHIN = 400.0
 
 WORKERS = 2
@@ -35,24 +37,28 @@ def torchrun(*arguments: str, **environment: str) -> str:
     return said
 
 
-def trained(backend: str, file: Path, **environment: str) -> list[dict[str, Any]]:
-    """Return the output of every rank for every example."""
-    driver = str(SUPPORT / "run_examples.py")
-    torchrun(driver, backend, str(STEPS), str(file), *TOGETHER, **environment)
+def said(file: Path) -> list[dict[str, Any]]:
+    """Return what every rank has written about every example."""
     return [json.loads(Path(f"{file}.{rank}").read_text()) for rank in range(WORKERS)]
 
 
 @pytest.fixture(scope="module")
 def innet(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    file = tmp_path_factory.mktemp("innet") / "said"
     with local_rack(WORKERS) as rack:
-        found = trained("innet", tmp_path_factory.mktemp("innet") / "said", **rack.environment)
+        torchrun(str(DRIVER), "innet", str(STEPS), str(file), *TOGETHER, **rack.environment)
         assert rack.describe_job().counters.completed > 1000
-    return found
+    return said(file)
 
 
 @pytest.fixture(scope="module")
 def gloo(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    return trained("gloo", tmp_path_factory.mktemp("gloo") / "said")
+    """Run the examples for comparison, in processes that start sooner than torchrun's."""
+    file = tmp_path_factory.mktemp("gloo") / "said"
+    with ranks(DRIVER, ["gloo", str(STEPS), str(file), *TOGETHER], WORKERS) as running:
+        for each in running:
+            each.finish()
+    return said(file)
 
 
 @pytest.mark.parametrize("name", TOGETHER)
@@ -78,7 +84,9 @@ def test_integers_are_summed_exactly(innet, gloo):
 
 def test_the_hook_makes_the_gradients_of_ddp(innet):
     with local_rack(WORKERS) as rack:
-        said = torchrun(str(FOLDER / "ddp_hook.py"), "--steps", str(STEPS), **rack.environment)
+        hooked = ranks(FOLDER / "ddp_hook.py", ["--steps", str(STEPS)], WORKERS, rack.environment)
+        with hooked as running:
+            said = "".join(each.finish()[0] for each in running)
         assert rack.describe_job().counters.completed >= STEPS * PARAMETERS // 64
     losses = re.findall(r"rank 0 step \d+: loss ([\d.]+)", said)
     assert [float(loss) for loss in losses] == pytest.approx(innet[0]["ddp"]["losses"], rel=1e-5)

@@ -1,11 +1,11 @@
 """Every transport computes means, rings compress in every step, and process groups work as well."""
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from forked import ranks
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -14,7 +14,6 @@ from racks import rack
 from waiting import WITHIN
 
 from innet.errors import PeerFailed, UsageError
-from innet.local.workers import spawned_workers
 from innet.training import make
 from innet.training.codecs.max_scaled import MaxScaled
 from innet.training.codecs.truncation import Truncation
@@ -225,10 +224,9 @@ def trained(name, options, ends) -> list[torch.Tensor]:
 
 def in_processes(script: Path, count: int, folder: Path) -> None:
     """Run a script as `count` ranks of a process group."""
-    with spawned_workers([sys.executable, str(script), str(folder)], count) as running:
+    with ranks(script, [str(folder)], count) as running:
         for worker in running:
-            _, errors = worker.communicate(timeout=WITHIN)
-            assert worker.returncode == 0, errors
+            worker.finish()
 
 
 def test_processes_train_every_algorithm_as_threads_do(tmp_path: Path):

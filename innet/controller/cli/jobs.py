@@ -1,6 +1,7 @@
 """The commands ``innet job``."""
 
 import contextlib
+from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
 from typing import Annotated
@@ -124,6 +125,27 @@ def show(
         _out.print(_members(job))
     if job.departures:
         _out.print(_departures(job))
+
+
+@app.command("history")
+def history(
+    name: Annotated[str, typer.Argument(help="The job's name.")],
+    as_json: AsJson = False,
+    address: ControllerAddress = DEFAULT_ADDRESS,
+    tls_folder: TlsFolder = None,
+) -> None:
+    """Show what has happened to a job, also after its end: who left first, and why terms began."""
+    with connected(address, tls_folder) as stub, translated("read the job's history"):
+        events = stub.GetJobHistory(pb.GetJobHistoryRequest(name=name)).events
+    if as_json:
+        say_json([as_plain(each) for each in events])
+        return
+    table = folding_table("time (UTC)", "event", "worker", "term", "why")
+    for each in events:
+        at = datetime.fromtimestamp(each.at, UTC).isoformat(" ", "milliseconds")
+        ranks = ", ".join(map(str, each.ranks))
+        table.add_row(at.removesuffix("+00:00"), each.event, ranks, str(each.term), each.why)
+    _out.print(table)
 
 
 @app.command("delete")

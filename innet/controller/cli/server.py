@@ -12,7 +12,7 @@ from innet.rpc.addresses import served_address
 from innet.rpc.client import DEFAULT_ADDRESS
 from innet.telemetry import logs
 from innet.terminal.console import say
-from innet.terminal.options import MetricsAddress, ServedAddress, Verbose
+from innet.terminal.options import LogFormat, LogFormatted, MetricsAddress, ServedAddress, Verbose
 from innet.terminal.signals import StopRequest
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ def controller(
         int, typer.Option(min=0, help="Refuse more jobs than this at a time; 0: no limit.")
     ] = 0,
     metrics_address: MetricsAddress = "",
+    log_format: LogFormatted = LogFormat.TEXT,
     verbose: Verbose = False,
 ) -> None:
     """Run the controller, until Ctrl-C.
@@ -69,7 +70,7 @@ def controller(
     from innet.controller.server import ControllerServer
     from innet.controller.state.registry import Policy
 
-    logs.configure(verbose=verbose)
+    logs.configure(verbose=verbose, log_format=log_format)
     identity = tls.load(tls_folder, tls.CONTROLLER) if tls_folder else None
     policy = Policy(lease, most_slots_per_job, most_jobs)
     with contextlib.ExitStack() as stack:

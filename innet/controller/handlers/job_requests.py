@@ -7,6 +7,7 @@ import secrets
 import structlog
 
 from innet.controller import defaults
+from innet.controller.jobs.changes import DatedEvent
 from innet.controller.jobs.history import History
 from innet.controller.jobs.job import Job
 from innet.controller.jobs.records import JobSpec, SlotRange
@@ -54,7 +55,6 @@ class JobRequests:
             slot_range = self._allocate(request, fabric, slots)
             spec = self._spec(request, fabric, slots, token)
             job = self._start(spec, fabric, slot_range)
-            _log.info("job created", name=spec.name, switch=spec.switch, slots=slot_range and slots)
             return pb.CreateJobResponse(job=self._overview(job), token=token)
 
     def views(self) -> list[pb.Job]:
@@ -81,6 +81,15 @@ class JobRequests:
             # Without the lock, so that nobody else waits for a slow switch.
             _add_counters(view, _counters(supervisors, slot_range), tops)
         return view
+
+    def events(self, name: str) -> list[DatedEvent]:
+        """Return what has happened to a job, or to earlier jobs of this name. Raises NotFound."""
+        with self._registry.lock:
+            self._registry.check_open()
+            found = self._registry.store.events(name)
+            if not found:
+                self._registry.job(name)  # raises NotFound, unless writing failed
+            return found
 
     def histories(self) -> dict[str, History]:
         """Return the jobs' histories, by name."""

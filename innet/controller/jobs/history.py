@@ -31,11 +31,26 @@ class Departed:
 
 @dataclass
 class History:
-    """Terms begun, by cause, lost leases, and the last departures in their order."""
+    """Terms begun, by cause, lost leases, and the last departures in their order.
+
+    `unrecorded` are the departures that are not in the log and in the store yet.
+    """
 
     terms: Counter[Cause] = field(default_factory=Counter)
     leases_lost: int = 0
     departures: deque[Departed] = field(default_factory=lambda: deque(maxlen=_DEPARTURES))
+
+    unrecorded: list[Departed] = field(default_factory=list)
+
+    def note_departure(self, departed: Departed) -> None:
+        """Note that a worker has left."""
+        self.departures.append(departed)
+        self.unrecorded.append(departed)
+
+    def take_unrecorded(self) -> list[Departed]:
+        """Return the departures since the last call."""
+        taken, self.unrecorded = self.unrecorded, []
+        return taken
 
     def copy(self) -> "History":
         """Return a copy that does not change any more."""

@@ -194,7 +194,7 @@ class Job:
         self.switches.forget_worker(worker.rank)
         if not worker.where:  # the others have never met it
             return []
-        self.history.departures.append(Departed(worker.rank, reason, now))
+        self.history.note_departure(Departed(worker.rank, reason, now))
         others = self.roster.admitted
         if not others:
             return self.terms.begin_generation()

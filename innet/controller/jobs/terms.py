@@ -14,7 +14,8 @@ LAST_TERM = 0xFFFF
 class Terms:
     """The terms of a job, of which `term` is the present one.
 
-    `agreement` says how the term begins, None until the workers agree.
+    `agreement` says how the term begins, None until the workers agree. `cause` and `why` say why the
+    term before it has ended.
     """
 
     def __init__(
@@ -28,6 +29,7 @@ class Terms:
     ) -> None:
         self.term = term
         self.agreement: Resume | None = None
+        self.cause, self.why = Cause.NEW_WORKERS, ""
         self._spec, self._roster, self._switches, self._history = spec, roster, switches, history
         self._detour, self._began = Detour(), now
 
@@ -67,9 +69,10 @@ class Terms:
         self.next(Cause.NEW_WORKERS)
         return self._roster.begin_generation()
 
-    def next(self, cause: Cause, *, still_clear: bool = False) -> None:
+    def next(self, cause: Cause, why: str = "", *, still_clear: bool = False) -> None:
         """Go on to the next term. With `still_clear`, cells that are clear need no clearing."""
         self._history.terms[cause] += 1
+        self.cause, self.why = cause, why
         self.term = self.term % LAST_TERM + 1
         self.agreement = None
         self._switches.begin_term(still_clear=still_clear)
@@ -92,7 +95,7 @@ class Terms:
         if not self.agreement or self._roster.ending:
             return self.advance(now)
         # Cells cleared while no worker was admitted are still clear.
-        self.next(cause, still_clear=self.path != Path.SWITCH)
+        self.next(cause, reason, still_clear=self.path != Path.SWITCH)
         stopped: Actions = [
             self.recover(each, reason) for each in self._roster.admitted if each.ready is None
         ]

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from innet.controller.jobs.changes import DatedEvent
 from innet.controller.jobs.events import (
     Admission,
     Departure,
@@ -135,3 +136,9 @@ def tree_view(job: Job) -> list[pb.JobSwitch]:
 def address_view(address: Address) -> pb.Address:
     """Return an address."""
     return pb.Address(mac=address.mac, ip=address.ip, udp_port=address.udp_port)
+
+
+def history_view(event: DatedEvent) -> pb.JobEvent:
+    """Return an event in the life of a job as clients see it."""
+    ranks = [] if event.rank is None else [event.rank]
+    return pb.JobEvent(at=event.at, event=event.event, ranks=ranks, term=event.term, why=event.why)

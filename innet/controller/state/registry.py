@@ -16,6 +16,7 @@ from typing import TypeVar
 import structlog
 
 from innet.controller import defaults
+from innet.controller.jobs.changes import ENDED, DatedEvent, JobEvent, changes
 from innet.controller.jobs.events import Actions, Invitation
 from innet.controller.jobs.job import Job
 from innet.controller.jobs.records import JobRecord, SlotRange, Uplink
@@ -122,14 +123,15 @@ class Registry:
     def end(self, job: Job, reason: str) -> None:
         """End a job: notify its workers and free its slots."""
         name = job.spec.name
-        self.store.remove_job(name)
+        events = [JobEvent(ENDED, job.term, reason)]
+        self.store.remove_job(name, self._dated(name, events))
         self.members.deliver(job.roster.end(reason))
         del self.jobs[name]
         self._saved.pop(name, None)
         self.waits.forget(name)
         for each in job.spec.switches:
             self.switches[each].unassign(name)
-        _log.info("job ended", name=name, reason=reason)
+        _log_events(name, events)
         if job.slot_range:
             for allocator in self.allocators(job.spec.switches):
                 allocator.release(job.slot_range)
@@ -146,17 +148,22 @@ class Registry:
 
     def _save(self, job: Job) -> None:
         name, record = job.spec.name, job.record()
-        before = self._saved.get(name)
-        if record == before:
+        before, departures = self._saved.get(name), job.history.take_unrecorded()
+        if record == before and not departures:
             return
+        events = [*changes(before, record, job.terms, departures)]
         try:
-            self.store.save_job(record)
+            self.store.save_job(record, self._dated(name, events))
         except ControllerError as problem:
             # A job that the next controller does not know is better than one that stands still.
             _log.error("the state is not kept", job=name, problem=str(problem))
         else:
             self._saved[name] = record
-        _log_changes(before, record)
+        _log_events(name, events)
+
+    def _dated(self, job: str, events: Iterable[JobEvent]) -> list[DatedEvent]:
+        at = time.time()
+        return [DatedEvent(job, at, each.event, each.rank, each.term, each.why) for each in events]
 
 
 def listed(names: Iterable[str]) -> str:
@@ -175,25 +182,7 @@ def _find(things: dict[str, Thing], name: str, what: str) -> Thing:
     return things[name]
 
 
-def _log_changes(before: JobRecord | None, after: JobRecord) -> None:
-    name = after.spec.name
-    were = {each.nonce: each for each in before.workers} if before else {}
-    for each in after.workers:
-        if each.where and (each.nonce not in were or not were[each.nonce].where):
-            _log.info("worker joined", job=name, rank=each.rank, port=each.where.port)
-    if not before:
-        return
-    for rank, reason in after.departed:
-        if rank not in dict(before.departed):
-            _log.info("worker left", job=name, rank=rank, reason=reason)
-    if after.agreement and after.agreement != before.agreement:
-        begun = after.agreement
-        _log.info(
-            "term",
-            job=name,
-            term=begun.term,
-            path=begun.path.name.lower(),
-            exchange=begun.exchange,
-            shared=begun.shared,
-            reason=begun.reason,
-        )
+def _log_events(name: str, events: Iterable[JobEvent]) -> None:
+    for each in events:
+        about = {"rank": each.rank} if each.rank is not None else {}
+        _log.info(each.event, job=name, term=each.term, **about, why=each.why, **dict(each.details))

@@ -9,10 +9,11 @@ import os
 import pathlib
 import sqlite3
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
+from innet.controller.jobs.changes import DatedEvent
 from innet.controller.jobs.events import Path, Resume
 from innet.controller.jobs.records import (
     Attachment,
@@ -24,85 +25,14 @@ from innet.controller.jobs.records import (
     WorkerRecord,
 )
 from innet.controller.state.checksum import LAST_JOB, Checksum, Item, job_item, switch_item
+from innet.controller.state.schema import CHECKSUM_SINCE, SCHEMA, SCHEMA_VERSION, UPGRADES
 from innet.errors import ControllerError, UsageError
 from innet.wire.frames import Address
 
-SCHEMA_VERSION = 4
 _APPLICATION = int.from_bytes(b"inet")
+_MOST_EVENTS, _MOST_EVENTS_OF_JOB = 20_000, 500
 _MAGIC = b"SQLite format 3\0"
 _HEADER = struct.Struct(">16x44xI4xI")  # the file's user version and application id
-
-_CHECKSUM = (
-    "CREATE TABLE checksum (value BLOB NOT NULL)",  # see innet.controller.state.checksum
-    "INSERT INTO checksum VALUES (x'')",
-)
-
-_SCHEMA = (
-    """CREATE TABLE switches (
-        name TEXT PRIMARY KEY,
-        grpc_address TEXT NOT NULL,
-        device_id INTEGER NOT NULL,
-        ports TEXT NOT NULL,             -- a JSON list
-        mac TEXT NOT NULL,               -- the service's address
-        ip TEXT NOT NULL,
-        udp_port INTEGER NOT NULL,
-        lanes INTEGER NOT NULL,
-        uplinks TEXT NOT NULL,           -- a JSON list of parent, port and parent's port
-        target TEXT NOT NULL,            -- what kind of switch it is
-        artifact TEXT NOT NULL           -- the folder of its binary, if it needs one
-    )""",
-    """CREATE TABLE jobs (
-        name TEXT PRIMARY KEY,
-        switch TEXT NOT NULL REFERENCES switches (name),
-        id INTEGER NOT NULL UNIQUE,
-        workers INTEGER NOT NULL,
-        quorum INTEGER NOT NULL,
-        min_workers INTEGER NOT NULL,
-        wanted_slots INTEGER NOT NULL,
-        lease_s REAL NOT NULL,
-        token_digest BLOB NOT NULL,
-        number INTEGER NOT NULL UNIQUE,  -- in the order of creation
-        term INTEGER NOT NULL,
-        job_index INTEGER,               -- of its counters; null while the job waits for slots
-        first_slot INTEGER,
-        slots INTEGER,
-        fresh INTEGER NOT NULL,
-        agreement TEXT NOT NULL,         -- a JSON list of the fields of Resume; empty while there is none
-        departed TEXT NOT NULL,          -- a JSON list of rank and reason
-        others TEXT NOT NULL             -- a JSON list of the switches besides the first
-    )""",
-    """CREATE TABLE workers (
-        job TEXT NOT NULL REFERENCES jobs (name) ON DELETE CASCADE,
-        rank INTEGER NOT NULL,
-        nonce INTEGER NOT NULL,
-        fallback INTEGER NOT NULL,
-        port INTEGER,                    -- where it is attached; null while that is not known
-        mac TEXT,
-        ip TEXT,
-        udp_port INTEGER,
-        switch TEXT,
-        PRIMARY KEY (job, rank)
-    )""",
-    "CREATE TABLE last_job (id INTEGER NOT NULL, number INTEGER NOT NULL)",
-    "INSERT INTO last_job VALUES (0, 0)",
-    *_CHECKSUM,
-)
-
-
-_UPGRADES = {
-    1: (
-        "ALTER TABLE switches ADD COLUMN uplinks TEXT NOT NULL DEFAULT '[]'",
-        "ALTER TABLE jobs ADD COLUMN others TEXT NOT NULL DEFAULT '[]'",
-        "ALTER TABLE workers ADD COLUMN switch TEXT",
-        "UPDATE workers SET switch = (SELECT switch FROM jobs WHERE name = job) WHERE port NOT NULL",
-    ),
-    2: (
-        "ALTER TABLE switches ADD COLUMN target TEXT NOT NULL DEFAULT 'bmv2'",
-        "ALTER TABLE switches ADD COLUMN artifact TEXT NOT NULL DEFAULT ''",
-    ),
-    3: _CHECKSUM,
-}
-"""The statements that turn a file of one version into one of the next."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +52,8 @@ class Store:
     """The state of one controller, in a file or in memory. For one thread at a time.
 
     Raises UsageError if the file is not a controller's, of a newer version, damaged, or in use. The
-    file is then left unchanged. Changes are on disk when a call returns. If they cannot be written,
+    file is then left unchanged. A file of an older version is upgraded, and a copy of it is kept as
+    ``PATH.vN``, N being its version. Changes are on disk when a call returns. If they cannot be written,
     the call raises ControllerError and has changed nothing.
     """
 
@@ -201,8 +132,8 @@ class Store:
         with self._transaction(switch_item(name)) as database:
             database.execute("DELETE FROM switches WHERE name = ?", (name,))
 
-    def save_job(self, job: JobRecord) -> None:
-        """Keep a job as it is now, with its workers."""
+    def save_job(self, job: JobRecord, events: Iterable[DatedEvent] = ()) -> None:
+        """Keep a job as it is now, with its workers, and what has happened to it."""
         spec, slot_range = job.spec, job.slot_range
         row = (
             spec.name, spec.switch, spec.id, spec.workers, spec.quorum, spec.min_workers, spec.slots,
@@ -225,39 +156,65 @@ class Store:
                 "UPDATE last_job SET id = ?, number = ? WHERE number < ?",
                 (spec.id, spec.number, spec.number),
             )
+            _add_events(database, spec.name, events)
 
-    def remove_job(self, name: str) -> None:
-        """Forget a job."""
+    def remove_job(self, name: str, events: Iterable[DatedEvent] = ()) -> None:
+        """Forget a job, except for what has happened to it."""
         with self._transaction(job_item(name)) as database:
             database.execute("DELETE FROM jobs WHERE name = ?", (name,))
+            _add_events(database, name, events)
+
+    def events(self, job: str) -> list[DatedEvent]:
+        """Return what has happened to the jobs of this name, in order, as far as it is kept.
+
+        Raises ControllerError.
+        """
+        query = "SELECT job, at, event, rank, term, why FROM events WHERE job = ? ORDER BY number"
+        try:
+            return [DatedEvent(*row) for row in self._database.execute(query, (job,))]
+        except sqlite3.Error as problem:
+            raise ControllerError(f"cannot read {self._where}: {problem}") from None
 
     def _open(self) -> None:
         run = self._database.execute
         run("PRAGMA locking_mode = EXCLUSIVE")
         run("PRAGMA foreign_keys = ON")
+        [[application]], [[version]] = run("PRAGMA application_id"), run("PRAGMA user_version")
+        if application and version < SCHEMA_VERSION:
+            self._back_up(f"{self._where}.v{version}")
         run("BEGIN EXCLUSIVE")  # fails if another controller has it
-        [[application]] = run("PRAGMA application_id")
         if not application:
             run(f"PRAGMA application_id = {_APPLICATION}")
             run(f"PRAGMA user_version = {SCHEMA_VERSION}")
-            for statement in _SCHEMA:
+            for statement in SCHEMA:
                 run(statement)
         [[found]] = run("PRAGMA integrity_check(1)")
         if found != "ok":
             raise UsageError(_unusable(self._where, found))
+        if application and version >= CHECKSUM_SINCE and not Checksum(self._database).fits():
+            raise UsageError(_unusable(self._where, "its content does not fit its checksum"))
         [[version]] = run("PRAGMA user_version")
         for older in range(version, SCHEMA_VERSION):
-            for statement in _UPGRADES[older]:
+            for statement in UPGRADES[older]:
                 run(statement)
             run(f"PRAGMA user_version = {older + 1}")
         self._checksum = Checksum(self._database)
         if not application or version < SCHEMA_VERSION:
             self._checksum.keep()
-        elif not self._checksum.fits():
-            raise UsageError(_unusable(self._where, "its content does not fit its checksum"))
         run("COMMIT")
         run("PRAGMA journal_mode = WAL")
         run("PRAGMA synchronous = FULL")
+
+    def _back_up(self, target: str) -> None:
+        """Copy a file of an older version before it is upgraded."""
+        try:
+            os.close(os.open(target, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600))
+        except OSError as problem:
+            raise UsageError(
+                f"cannot back up {self._where} to {target} before its upgrade: {problem.strerror}"
+            ) from None
+        with contextlib.closing(sqlite3.connect(target)) as copy:
+            self._database.backup(copy)
 
     def _job(self, *row: Any) -> JobRecord:
         *spec, term, index, first_slot, slots, fresh, agreement, departed, others = row
@@ -292,6 +249,24 @@ class Store:
             with contextlib.suppress(sqlite3.Error):
                 self._checksum.recount()
             raise ControllerError(f"cannot write to {self._where}: {problem}") from None
+
+
+def _add_events(database: sqlite3.Connection, job: str, events: Iterable[DatedEvent]) -> None:
+    """Add events of a job, and drop the oldest if there are too many."""
+    rows = [astuple(each) for each in events]
+    if not rows:
+        return
+    database.executemany(
+        "INSERT INTO events (job, at, event, rank, term, why) VALUES (?, ?, ?, ?, ?, ?)", rows
+    )
+    database.execute(
+        "DELETE FROM events WHERE job = ?1 AND number <= (SELECT number FROM events WHERE job = ?1 "
+        "ORDER BY number DESC LIMIT 1 OFFSET ?2)",
+        (job, _MOST_EVENTS_OF_JOB),
+    )
+    database.execute(
+        "DELETE FROM events WHERE number <= (SELECT max(number) FROM events) - ?", (_MOST_EVENTS,)
+    )
 
 
 def _agreement_text(agreement: Resume | None) -> str:

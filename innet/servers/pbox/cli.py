@@ -9,7 +9,7 @@ from rich.table import Table
 
 from innet.telemetry import logs
 from innet.terminal.console import console, say
-from innet.terminal.options import MetricsAddress, ServedAddress, Verbose
+from innet.terminal.options import LogFormat, LogFormatted, MetricsAddress, ServedAddress, Verbose
 from innet.terminal.signals import StopRequest
 
 DEFAULT_ADDRESS = "127.0.0.1:19791"
@@ -37,6 +37,7 @@ def serve(
         bool, typer.Option("--pin", help="Pin every thread to a CPU of its own.")
     ] = False,
     metrics_address: MetricsAddress = "",
+    log_format: LogFormatted = LogFormat.TEXT,
     verbose: Verbose = False,
 ) -> None:
     """Run a parameter server until Ctrl-C. Use it in trusted networks only: nothing is encrypted.
@@ -46,7 +47,7 @@ def serve(
     """
     from innet.servers.pbox.server import Server
 
-    logs.configure(verbose=verbose)
+    logs.configure(verbose=verbose, log_format=log_format)
     log = structlog.get_logger("innet.servers.pbox")
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(

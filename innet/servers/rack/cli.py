@@ -22,7 +22,7 @@ from innet.switch.cli import (
     serve_until_stopped,
 )
 from innet.telemetry import logs
-from innet.terminal.options import MetricsAddress, Verbose
+from innet.terminal.options import LogFormat, LogFormatted, MetricsAddress, Verbose
 
 _DROP_PORT = 511
 _GIB = 1 << 30
@@ -43,6 +43,7 @@ def rack_server(
     grpc_certificate: GrpcCertificate = None,
     grpc_key: GrpcKey = None,
     grpc_client_auth: GrpcClientAuth = False,
+    log_format: LogFormatted = LogFormat.TEXT,
     verbose: Verbose = False,
 ) -> None:
     """Run a parameter server in the place of a parent switch, until Ctrl-C.
@@ -58,7 +59,7 @@ def rack_server(
     from innet.servers.rack.native import Parameters
     from innet.switch.p4runtime.service import P4RuntimeService
 
-    logs.configure(verbose=verbose)
+    logs.configure(verbose=verbose, log_format=log_format)
     if not 0 < cpu_port < _DROP_PORT:
         raise UsageError(f"--cpu-port {cpu_port}: it has to be a number below {_DROP_PORT}")
     endpoint = p4runtime_endpoint(

@@ -13,15 +13,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'innet/controller/switches/targets/pipeline.proto\x12\x10innet.targets.v1\"\xcf\x01\n\x10\x42\x66PipelineConfig\x12\x0f\n\x07p4_name\x18\x01 \x01(\t\x12\x16\n\x0e\x62\x66runtime_info\x18\x02 \x01(\x0c\x12<\n\x08profiles\x18\x03 \x03(\x0b\x32*.innet.targets.v1.BfPipelineConfig.Profile\x1aT\n\x07Profile\x12\x14\n\x0cprofile_name\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontext\x18\x02 \x01(\x0c\x12\x0e\n\x06\x62inary\x18\x03 \x01(\x0c\x12\x12\n\npipe_scope\x18\x04 \x03(\rb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n0innet/controller/switches/targets/pipeline.proto\x12\x10innet.targets.v1\"\xcf\x01\n\x10\x42\x66PipelineConfig\x12\x0f\n\x07p4_name\x18\x01 \x01(\t\x12\x16\n\x0e\x62\x66runtime_info\x18\x02 \x01(\x0c\x12<\n\x08profiles\x18\x03 \x03(\x0b\x32*.innet.targets.v1.BfPipelineConfig.Profile\x1aT\n\x07Profile\x12\x14\n\x0cprofile_name\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontext\x18\x02 \x01(\x0c\x12\x0e\n\x06\x62inary\x18\x03 \x01(\x0c\x12\x12\n\npipe_scope\x18\x04 \x03(\rb\x06proto3')
 
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'innet.controller.switches.targets.pipeline_pb2', globals())
 if _descriptor._USE_C_DESCRIPTORS == False:
 
   DESCRIPTOR._options = None
-  _BFPIPELINECONFIG._serialized_start=62
-  _BFPIPELINECONFIG._serialized_end=269
-  _BFPIPELINECONFIG_PROFILE._serialized_start=185
-  _BFPIPELINECONFIG_PROFILE._serialized_end=269
+  _BFPIPELINECONFIG._serialized_start=71
+  _BFPIPELINECONFIG._serialized_end=278
+  _BFPIPELINECONFIG_PROFILE._serialized_start=194
+  _BFPIPELINECONFIG_PROFILE._serialized_end=278
 # @@protoc_insertion_point(module_scope)

@@ -1,0 +1,68 @@
+"""The events in the life of a job, found by comparing two states of it."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from innet.controller.jobs.history import Departed
+from innet.controller.jobs.records import JobRecord
+from innet.controller.jobs.terms import Terms
+
+CREATED, JOINED, LEFT, BEGINS, ENDED = (
+    "job created", "worker joined", "worker left", "term begins", "job ended",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class JobEvent:
+    """An event in the life of a job, about a worker or about all of them.
+
+    `details` are more facts for the log.
+    """
+
+    event: str
+    term: int
+    why: str = ""
+    rank: int | None = None
+    details: tuple[tuple[str, object], ...] = ()
+
+
+@dataclass(frozen=True)
+class DatedEvent:
+    """An event in the life of a job, at a time in seconds since 1970."""
+
+    job: str
+    at: float
+    event: str
+    rank: int | None
+    term: int
+    why: str
+
+
+def changes(
+    before: JobRecord | None, after: JobRecord, terms: Terms, departures: Iterable[Departed]
+) -> Iterator[JobEvent]:
+    """Yield what has happened between two states. Without one before, the job is new."""
+    if not before:
+        about = (("switch", after.spec.switch), ("workers", after.spec.workers))
+        yield JobEvent(CREATED, after.term, details=about)
+    for each in departures:
+        yield JobEvent(LEFT, before.term if before else after.term, each.reason, each.rank)
+    yield from _joined(before, after)
+    begun = after.agreement
+    if before and begun and begun != before.agreement:
+        why = f"{terms.cause}: {terms.why}" if terms.why else str(terms.cause)
+        yield JobEvent(
+            BEGINS, begun.term, why,
+            details=(
+                ("path", begun.path.name.lower()), ("avoids_switch", begun.reason),
+                ("exchange", begun.exchange), ("shared", begun.shared),
+            ),
+        )  # fmt: skip
+
+
+def _joined(before: JobRecord | None, after: JobRecord) -> Iterator[JobEvent]:
+    were = {each.nonce: each for each in before.workers} if before else {}
+    for each in after.workers:
+        if each.where and (each.nonce not in were or not were[each.nonce].where):
+            about = (("switch", each.where.switch), ("port", each.where.port))
+            yield JobEvent(JOINED, after.term, "", each.rank, about)

@@ -1,0 +1,25 @@
+"""The log of a worker, through Python's logger ``innet``."""
+
+import logging
+from collections.abc import MutableMapping
+from typing import Any
+
+from innet.host.job import WorkerInfo
+
+
+class WorkerLog(logging.LoggerAdapter[logging.Logger]):
+    """The logger ``innet``, whose lines begin with the worker's job and rank.
+
+    Records also have the attributes ``job`` and ``rank``, for formatters that write JSON.
+    """
+
+    def __init__(self, info: WorkerInfo) -> None:
+        self._prefix = f"job {info.job_name or info.job}, worker {info.rank}: ".replace("%", "%%")
+        about = {"job": info.job_name or info.job, "rank": info.rank}
+        super().__init__(logging.getLogger("innet"), about)
+
+    def process(
+        self, msg: str, kwargs: MutableMapping[str, Any]
+    ) -> tuple[str, MutableMapping[str, Any]]:
+        """Return the line with its prefix, and the record's attributes."""
+        return self._prefix + msg, {**kwargs, "extra": self.extra}

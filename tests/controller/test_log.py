@@ -1,0 +1,148 @@
+"""The controller's log as a record: lines of JSON, causes, refusals, and the history of a job."""
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import run, serving
+from racks import WITHIN, Rack, free_cables, means, rack
+from structlog.testing import capture_logs
+from switches import running_switch
+
+from innet.controller.audit import Refusals
+from innet.controller.server import ControllerServer
+from innet.errors import NotAuthorized
+from innet.host.join import join
+from innet.rpc import innet_pb2 as pb
+from innet.rpc import tls
+from innet.rpc.client import connect, translated
+
+VECTOR = np.ones(100, np.float32)
+TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z"
+
+
+def test_a_log_in_json_tells_what_happened_to_a_job():
+    with running_switch(2) as switch, serving("--log-format", "json") as (process, address):
+        channel, stub = connect(address, WITHIN)
+        with channel:
+            ports = [1, 2]
+            stub.AddSwitch(
+                pb.AddSwitchRequest(name="tor", grpc_address=switch.address, ports=ports)
+            )
+            request = pb.CreateJobRequest(name="train", switch="tor", workers=2)
+            token = stub.CreateJob(request).token
+            with contextlib.ExitStack() as stack:
+                agents = [
+                    stack.enter_context(join(address, "train", rank, link, token=token))
+                    for rank, link in enumerate(free_cables(switch))
+                ]
+                means(agents, VECTOR, VECTOR)
+                agents[1].close()
+            stub.DeleteJob(pb.DeleteJobRequest(name="train"))
+        process.terminate()
+        lines = [json.loads(line) for line in process.communicate(timeout=WITHIN)[1].splitlines()]
+    for line in lines:
+        assert {"event", "level", "timestamp"} <= line.keys()
+        assert re.fullmatch(TIME, line["timestamp"])
+    of_job = [line for line in lines if line.get("job") == "train"]
+    events = [(line["event"], line.get("rank")) for line in of_job]
+    assert events[:3] == [("job created", None), ("worker joined", 0), ("worker joined", 1)]
+    [begins] = [line for line in of_job if line["event"] == "term begins"]
+    assert (begins["path"], begins["why"]) == ("switch", "new_workers")
+    left = [line for line in of_job if line["event"] == "worker left"]
+    assert [line["why"] for line in left] == ["it has left the job"] * 2
+    assert left[0]["rank"] == 1
+    assert of_job[-1]["event"] == "job ended"
+    changes = [line for line in lines if line.get("who") == "nobody"]
+    assert [line["event"] for line in changes] == ["AddSwitch", "CreateJob", "DeleteJob"]
+
+
+@pytest.fixture(scope="module")
+def tor() -> Iterator[Rack]:
+    with rack(2) as running:
+        yield running
+
+
+def test_the_history_of_a_job_tells_who_left_first_after_it_has_ended(tor: Rack):
+    with tor.workers(2) as agents:
+        means(agents, VECTOR, VECTOR)
+        [name] = tor.tokens
+        for rank in (1, 0):
+            agents[rank].close()
+        tor.delete(name)
+    done = run("innet", "job", "history", name, "--json", "--controller", tor.controller)
+    events = json.loads(done.stdout)
+    assert [each["event"] for each in events][-1] == "job ended"
+    left = [each for each in events if each["event"] == "worker left"]
+    assert [each["ranks"] for each in left] == [[1], [0]]
+    assert [each["at"] for each in events] == sorted(each["at"] for each in events)
+    shown = run("innet", "job", "history", name, "--controller", tor.controller).stdout
+    assert re.search(
+        r"│ \d{4}-\d\d-\d\d \S+ │ worker left +│ 1 +│ \d+ +│ it has left the job", shown
+    )
+    unknown = run("innet", "job", "history", "nowhere", "--controller", tor.controller)
+    assert (unknown.returncode, "there is no job 'nowhere'" in unknown.stderr) == (2, True)
+
+
+def test_changes_and_refusals_are_recorded_with_the_name_in_the_certificate(folder: Path):
+    with contextlib.ExitStack() as stack:
+        said = stack.enter_context(capture_logs())
+        server = ControllerServer("127.0.0.1:0", tls.load(folder, tls.CONTROLLER))
+        stack.callback(server.close)
+        for role in (tls.WORKER, tls.ADMIN):
+            identity = tls.load(folder, role)
+            channel, stub = connect(f"127.0.0.1:{server.port}", WITHIN, identity)
+            stack.enter_context(channel)
+            for _ in range(3):
+                with contextlib.suppress(Exception), translated("delete"):
+                    stub.DeleteJob(pb.DeleteJobRequest(name="train"))
+    [refused] = [each for each in said if each["event"] == "refused"]
+    assert (refused["method"], refused["who"]) == ("DeleteJob", "innet worker (worker)")
+    assert "needs the certificate of an administrator" in refused["why"]
+    failed = [each for each in said if each["event"] == "DeleteJob"]
+    assert [(each["who"], each["failed"]) for each in failed] == [
+        ("innet admin (admin)", "NOT_FOUND")
+    ] * 3
+
+
+def test_a_wrong_token_is_recorded(tor: Rack):
+    with tor.job(2) as name, capture_logs() as said:
+        with pytest.raises(NotAuthorized), translated("join"):
+            tor.stub.CheckJoin(pb.CheckJoinRequest(job=name, token="wrong"))  # noqa: S106
+        with pytest.raises(NotAuthorized):
+            tor.join(name, 0, token="wrong")  # noqa: S106
+    [refused] = [each for each in said if each["event"] == "refused"]
+    assert (refused["method"], refused["who"]) == ("CheckJoin", "nobody")
+    assert "the token is not" in refused["why"]
+
+
+@dataclass
+class Client:
+    """The context of a call, as far as the log of refusals reads it."""
+
+    machine: int
+    shown: dict[str, list[bytes]] = field(default_factory=dict)
+
+    def peer(self) -> str:
+        return f"ipv4:10.0.0.{self.machine}:4000"
+
+    def auth_context(self) -> dict[str, list[bytes]]:
+        return self.shown
+
+
+def test_refusals_are_logged_once_in_ten_seconds_for_each_machine():
+    times = iter([0.0, 1.0, 9.9, 5.0, 10.1, 10.2])
+    refusals = Refusals(lambda: next(times))
+    with capture_logs() as said:
+        for machine in (1, 1, 1, 2, 1, 1):
+            refusals.note("Join", Client(machine), "the token is wrong")
+    assert [(each["peer"], each["more_before"]) for each in said] == [
+        ("ipv4:10.0.0.1:4000", 0),
+        ("ipv4:10.0.0.2:4000", 0),
+        ("ipv4:10.0.0.1:4000", 2),
+    ]

@@ -1,0 +1,94 @@
+"""Python scripts in processes that are forked from one with PyTorch: they need not import it again."""
+
+import contextlib
+import multiprocessing
+import os
+import runpy
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import IO
+
+from innet.local.ports import free_tcp_port
+from innet.local.workers import rank_environment
+
+# The server imports once what all processes need, and forks them. PyTorch's optimizers and
+# DistributedDataParallel import its compiler.
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["torch._dynamo", "sklearn.datasets", "innet.torch"])
+
+
+class Script:
+    """A running script, with its output and its error output."""
+
+    def __init__(
+        self, script: Path, arguments: Sequence[str], environment: Mapping[str, str]
+    ) -> None:
+        (self.stdout, out), (self.stderr, err) = _pipe(), _pipe()
+        given = (script, list(arguments), {**os.environ, **environment}, out, err)
+        self._process = CONTEXT.Process(target=_run, args=given)
+        self._process.start()
+        out.close()
+        err.close()
+
+    def finish(self) -> tuple[str, str]:
+        """Return its output and its error output, when it has ended without a failure."""
+        said, errors = self.stdout.read(), self.stderr.read()
+        self._process.join()
+        assert self._process.exitcode == 0, errors
+        return said, errors
+
+    def kill(self) -> None:
+        """Kill it as ``kill -9`` does, and wait for its end."""
+        self._process.kill()
+        self._process.join()
+
+    def close(self) -> None:
+        """Kill it if it still runs, and close its pipes."""
+        self.kill()
+        self.stdout.close()
+        self.stderr.close()
+
+
+@contextlib.contextmanager
+def ranks(
+    script: Path, arguments: Sequence[str], count: int, environment: Mapping[str, str] | None = None
+) -> Iterator[list[Script]]:
+    """Run a script once for every rank, as torchrun would. The processes end with the block."""
+    port = free_tcp_port()
+    with contextlib.ExitStack() as stack:
+        running = []
+        for rank in range(count):
+            own = {**(environment or {}), **rank_environment(rank, count, port)}
+            running.append(Script(script, arguments, own))
+            stack.callback(running[-1].close)
+        yield running
+
+
+def _pipe() -> tuple[IO[str], Connection]:
+    """Return the end to read from, and the one that a process gets."""
+    near, far = CONTEXT.Pipe(duplex=False)
+    with near:
+        return os.fdopen(os.dup(near.fileno())), far
+
+
+def _run(
+    script: Path,
+    arguments: list[str],
+    environment: dict[str, str],
+    out: Connection,
+    err: Connection,
+) -> None:
+    import torch
+
+    os.environ.clear()
+    os.environ.update(environment)
+    for end, descriptor in ((out, 1), (err, 2)):
+        with end:
+            os.dup2(end.fileno(), descriptor)
+    # PyTorch has read the variable already, when the server imported it.
+    torch.set_num_threads(int(environment["OMP_NUM_THREADS"]))
+    sys.path.insert(0, str(script.parent))
+    sys.argv = [str(script), *arguments]
+    runpy.run_path(str(script), run_name="__main__")
