@@ -78,7 +78,7 @@ def example(
     rack: Rack, lighthouse: str, number: int
 ) -> contextlib.AbstractContextManager["subprocess.Popen[str]"]:
     command = [interpreter(), str(ROOT / "examples/fault_tolerance.py"), "--steps", "6"]
-    environment = {"TORCHFT_LIGHTHOUSE": lighthouse, "LOCAL_RANK": str(number), "RUST_LOG": "off"}
+    environment = {"TORCHFT_LIGHTHOUSE": lighthouse, "LOCAL_RANK": str(number), "RUST_LOG": "warn"}
     return spawned(command, {**rack.environment, **environment, "OMP_NUM_THREADS": "1"})
 
 
