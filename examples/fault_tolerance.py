@@ -50,6 +50,7 @@ def main() -> None:
         state_dict=lambda: {"model": classify.state_dict(), "optimizer": sgd.state_dict()},
         min_replica_size=1,
         use_async_quorum=False,  # a replica that comes back takes part from its first step on
+        quorum_timeout=timedelta(minutes=10),
         rank=0,
         world_size=1,
         store_addr="127.0.0.1",

@@ -59,6 +59,7 @@ def train(training: Training) -> None:
         load_state_dict=load,
         state_dict=lambda: {"model": model.state_dict(), "optimizer": optimizer.state_dict()},
         min_replica_size=1, use_async_quorum=False, init_sync=False, timeout=timeout,
+        quorum_timeout=timedelta(milliseconds=JOIN_WITHIN_MS),
         rank=0, world_size=1, store_addr=LOCAL, store_port=store.port, hostname=LOCAL,
         lighthouse_addr=training.lighthouse, replica_id=f"replica-{training.replica}",
     )  # fmt: skip
