@@ -49,6 +49,7 @@ def jobs(rack: Rack) -> list[str]:
         return [job.name for job in stub.ListJobs(pb.ListJobsRequest()).jobs]
 
 
+@pytest.mark.timeout(900 * ROUNDS)
 def test_after_kills_the_survivors_have_the_bits_of_a_run_in_which_replicas_left(
     rack: Rack, addresses
 ):
