@@ -2,6 +2,7 @@
 
 import typer
 
+from innet.cluster.cli import apply
 from innet.controller.cli import jobs, switches
 from innet.controller.cli.deploy import deploy
 from innet.controller.cli.server import controller
@@ -27,6 +28,7 @@ app.command()(controller)
 app.command()(deploy)
 app.command()(certificates)
 app.command(context_settings=PASS_OPTIONS_ON)(emulate)
+app.command()(apply)
 app.command()(capture)
 app.command()(doctor)
 app.command()(top)

@@ -30,6 +30,7 @@ class Controller:
     """
 
     def __init__(self, store: Store, policy: Policy, identity: tls.Identity | None = None) -> None:
+        self.identity = identity
         self._registry = Registry(store, policy)
         probes = Probes(self._registry)
         events = SwitchEvents(self._registry, probes)

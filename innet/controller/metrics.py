@@ -8,7 +8,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from innet.controller.controller import Controller
-from innet.errors import NotFound
+from innet.controller.jobs.history import Cause
+from innet.errors import InnetError, NotFound
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.words import PATHS
 
@@ -34,6 +35,7 @@ class ControllerCollector(Collector):
         yield from _of_switches(switches)
         yield _dropped(switches)
         yield self._drift()
+        yield self._expiry()
 
     def _jobs(self) -> Iterator[pb.Job]:
         for listed in self._controller.jobs.views():
@@ -57,11 +59,21 @@ class ControllerCollector(Collector):
             labels=("job",),
         )
         for name, history in self._controller.jobs.histories().items():
-            for cause, count in history.terms.items():
-                terms.add_metric([name, cause], count)
+            for cause in Cause:  # also those at 0: increase() misses a first event without one
+                terms.add_metric([name, cause], history.terms[cause])
             leases.add_metric([name], history.leases_lost)
         yield terms
         yield leases
+
+    def _expiry(self) -> Metric:
+        family = GaugeMetricFamily(
+            "innet_controller_certificate_expiry_timestamp_seconds",
+            "When the controller's certificate expires, in seconds since 1970.",
+        )
+        if identity := self._controller.identity:
+            with contextlib.suppress(InnetError):  # it is being replaced
+                family.add_metric([], identity.renewed_expiry().timestamp())
+        return family
 
     def _drift(self) -> Metric:
         family = CounterMetricFamily(

@@ -1,6 +1,7 @@
 """The controller's gRPC server."""
 
 from concurrent import futures
+from datetime import UTC, datetime
 from pathlib import Path
 
 import grpc
@@ -90,7 +91,9 @@ def _add_port(server: grpc.Server, address: str, identity: tls.Identity | None) 
     port: int
     if identity:
         port = server.add_secure_port(address, identity.server_credentials())
-        _log.info("links are encrypted", certificate_expires=identity.expires.isoformat())
+        soon = identity.expires - datetime.now(UTC) < tls.RENEWAL_PERIOD
+        log = _log.warning if soon else _log.info
+        log("links are encrypted", certificate_expires=identity.expires.isoformat())
     else:
         port = server.add_insecure_port(address)
         _log.warning("links are not encrypted, and whoever reaches the controller may do anything")

@@ -8,24 +8,21 @@ import ipaddress
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import yaml
 from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
-    ValidationError,
     field_validator,
     model_validator,
 )
 
-from innet.emulation import document
-from innet.emulation.document import quoted
-from innet.errors import UsageError
+from innet.documents import bounded_yaml, schema
+from innet.documents.bounded_yaml import quoted
 
 MAX_CONTRIBUTIONS = 32
 """The most hosts and switches whose contributions one switch can sum: the bits of its bitmap."""
@@ -39,7 +36,6 @@ MAX_NODES = 128
 MAX_PORTS = 509
 """The most ports of a switch: port 510 is the CPU's."""
 
-_MAX_ERRORS, _MAX_STEP_CHARACTERS = 20, 20
 _NUMBER = r"([0-9]{1,12}(?:\.[0-9]{1,12})?)"
 _UNITS = {"bit": 1, "kbit": 1_000, "mbit": 1_000_000, "gbit": 1_000_000_000}
 
@@ -263,60 +259,21 @@ def _root(name: str, nodes: Mapping[str, SwitchSpec | ServerSpec]) -> str:
 
 def load(path: Path) -> Topology:
     """Read a topology file. Raises UsageError, with the lines of the errors."""
-    return parse(document.read(path), str(path))
+    return parse(bounded_yaml.read(path), str(path))
 
 
 def parse(text: str, source: str = "topology") -> Topology:
     """Return the topology of a file's text; messages call it `source`. Raises UsageError."""
-    content, tree = document.parse(text, source)
-    if not isinstance(content, dict):
-        raise UsageError(f"{source}: a topology has switches and racks: see docs/topologies.md")
-    try:
-        return Topology.model_validate(content)
-    except ValidationError as problem:
-        raise UsageError(_explanation(source, tree, problem)) from None
+    return schema.parse(
+        Topology, text, source, "a topology has switches and racks: see docs/topologies.md", _why
+    )
 
 
-def _explanation(source: str, tree: yaml.Node | None, problem: ValidationError) -> str:
-    errors: list[Any] = problem.errors()
-    # A list whose only element is wrong counts as too short as well: one error is enough.
-    telling = [error for error in errors if error["type"] != "too_short"] or errors
-    lines = [_error_line(source, tree, error) for error in telling[:_MAX_ERRORS]]
-    more = len(telling) - len(lines)
-    return "\n".join([*lines, *([f"{source}: and {more} more"] if more else [])])
-
-
-def _error_line(source: str, tree: yaml.Node | None, error: Any) -> str:
-    where = error["loc"]
-    steps = ".".join(map(_step, where))
-    why = str(error["msg"]).removeprefix("Value error, ")
+def _why(error: Any) -> str | None:
+    """Return a better message for some errors of the schema."""
     if error["type"] == "extra_forbidden":
-        why = "this field is unknown: see docs/topologies.md"
-    elif error["type"] == "string_pattern_mismatch":
+        return "this field is unknown: see docs/topologies.md"
+    if error["type"] == "string_pattern_mismatch":
         value = quoted(error["input"])
-        why = f"{value} is not a name: use a small letter, then up to 7 small letters and digits"
-    return f"{source}:{_line(tree, where)}: {steps + ': ' if steps else ''}{why}"
-
-
-def _step(step: object) -> str:
-    text = str(step)
-    plain = text.replace("_", "").isalnum() and len(text) <= _MAX_STEP_CHARACTERS
-    return text if plain else quoted(text)
-
-
-def _line(node: yaml.Node | None, where: Sequence[int | str]) -> int:
-    """Return the line of the node at the path `where`, or of the closest existing one."""
-    line = node.start_mark.line + 1 if node else 1
-    for step in where:
-        following: yaml.Node | None = None
-        if isinstance(node, yaml.MappingNode):
-            for key, value in node.value:
-                if key.value == step:
-                    line, following = key.start_mark.line + 1, value
-        elif isinstance(node, yaml.SequenceNode) and isinstance(step, int):
-            following = node.value[step]
-            line = following.start_mark.line + 1
-        if following is None:  # a step that pydantic adds, or a field that is missing
-            continue
-        node = following
-    return line
+        return f"{value} is not a name: use a small letter, then up to 7 small letters and digits"
+    return None

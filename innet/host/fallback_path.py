@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import torch
 
 Result = TypeVar("Result")
+REASONS = ("switch", "no_slots", "dtype")
+"""The reasons for a sum without the switch."""
 
 
 class FallbackPath:

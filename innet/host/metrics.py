@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from innet.host.fallback_path import REASONS as FALLBACK_REASONS
 from innet.host.job import Path, Term, WorkerInfo
 from innet.rpc import innet_pb2 as pb
 from innet.telemetry.prometheus import serve
@@ -206,7 +207,8 @@ def _fallbacks(shown: Iterator[Shown]) -> Metric:
         labels=(*_LABELS, "reason"),
     )
     for each in shown:
-        for reason, count in each.agent.fallbacks.items():
+        counts = {**dict.fromkeys(FALLBACK_REASONS, 0), **each.agent.fallbacks}
+        for reason, count in counts.items():
             family.add_metric([*each.labels, reason], count)
     return family
 

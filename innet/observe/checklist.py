@@ -8,7 +8,7 @@ import socket
 import struct
 import subprocess
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 from innet.errors import InnetError
@@ -27,7 +27,6 @@ from innet.rpc.client import connect
 
 Environment = Mapping[str, str]
 Check = Callable[[WorkerEnvironment], Finding]
-_RENEWAL_PERIOD = timedelta(days=14)
 
 
 def check(role: Role, environment: Environment) -> list[Finding]:
@@ -59,7 +58,7 @@ def certificates(environment: Environment) -> Finding:
     except InnetError as why:
         return problem("certificates", str(why), "see `innet certificates --help`")
     until = f"{identity.expires:%Y-%m-%d}"
-    if identity.expires - datetime.now(UTC) < _RENEWAL_PERIOD:
+    if identity.expires - datetime.now(UTC) < tls.RENEWAL_PERIOD:
         return warning(
             "certificates",
             f"the worker's certificate in {folder} ends on {until}",

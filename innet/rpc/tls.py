@@ -11,7 +11,7 @@ import socket
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ INSECURE = "insecure:"
 """Prefix of a switch's address: use no TLS, although the controller has certificates."""
 
 _SERVERS = (CONTROLLER, SWITCH)
+RENEWAL_PERIOD = timedelta(days=14)
+"""A certificate that expires within this time should be renewed."""
 _URI = "innet:"
 _DOUBTFUL_AFTER, _ANSWER_WITHIN = 0.5, 1.0
 # From OpenSSL's x509_vfy.h.
@@ -104,6 +106,13 @@ class Identity:
             _configuration(*newest), renewed, require_client_authentication=True
         )
 
+    def renewed_expiry(self) -> datetime:
+        """Return when the certificate expires that is in the file now.
+
+        Raises UsageError or NotAuthorized if it cannot be used.
+        """
+        return _expiry(self.certificate, self.key, server=True)
+
     def _contents(self) -> tuple[bytes, bytes, bytes]:
         authorities = b"\n".join(path.read_bytes() for path in self.authorities)
         return self.key.read_bytes(), self.certificate.read_bytes(), authorities
@@ -121,8 +130,7 @@ def load(folder: Path, role: str) -> Identity:
     for path in believed:
         _check_authority(path)
     certificate, key = certificate_path(folder, role), key_path(folder, role)
-    ends = str(_examine(certificate, key, server=role in _SERVERS)["notAfter"])
-    expires = datetime.fromtimestamp(ssl.cert_time_to_seconds(ends), UTC)
+    expires = _expiry(certificate, key, server=role in _SERVERS)
     return Identity(certificate, key, tuple(believed), expires)
 
 
@@ -249,6 +257,11 @@ def _check_authority(path: Path) -> None:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
     except ssl.SSLError:
         raise UsageError(f"{path} is not a certificate in PEM") from None
+
+
+def _expiry(certificate: Path, key: Path, *, server: bool) -> datetime:
+    ends = str(_examine(certificate, key, server=server)["notAfter"])
+    return datetime.fromtimestamp(ssl.cert_time_to_seconds(ends), UTC)
 
 
 def _examine(certificate: Path, key: Path, *, server: bool) -> Mapping[str, object]:

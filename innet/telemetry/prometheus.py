@@ -2,11 +2,21 @@
 
 import contextlib
 from collections.abc import Iterator
+from importlib.metadata import version
 
 from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.metrics_core import InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from innet.errors import UsageError
+
+
+class BuildCollector(Collector):
+    """The version of innet as a metric."""
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metric, which is always 1."""
+        yield InfoMetricFamily("innet_build", "The version.", {"version": version("innet")})
 
 
 @contextlib.contextmanager
@@ -21,6 +31,7 @@ def serve(collector: Collector, address: str, setting: str) -> Iterator[str]:
         raise UsageError(f"{setting} {address!r} is not HOST:PORT")
     registry = CollectorRegistry(auto_describe=False)
     registry.register(collector)
+    registry.register(BuildCollector())
     try:
         server, thread = start_http_server(int(port), host.strip("[]"), registry)
     except OSError as problem:

@@ -21,11 +21,11 @@ _EXTRAS = {
     "p4": "controller",
     "p4runtime_sh": "controller",
     "prometheus_client": "metrics",
-    "pydantic": "emulate",
+    "pydantic": "apply",
     "scapy": "capture",
     "sklearn": "demo",
     "torch": "demo",
-    "yaml": "emulate",
+    "yaml": "apply",
 }
 """The extra of innet that installs a package."""
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from innet.emulation.document import MAX_BYTES, MAX_DEPTH
+from innet.documents.bounded_yaml import MAX_BYTES, MAX_DEPTH
 from innet.emulation.plan import Plan, plan
 from innet.emulation.topology import load, parse
 from innet.errors import UsageError

@@ -20,6 +20,8 @@ DOCS = ROOT / "docs"
 METRICS = (DOCS / "metrics.md").read_text()
 FINDINGS = (DOCS / "findings.md").read_text()
 TABLES, ALERTS = METRICS.split("## Alerts")
+SWITCH = (DOCS / "switch.md").read_text()
+MONITORING = ROOT / "examples/monitoring"
 
 
 def section(page: str, title: str) -> str:
@@ -68,10 +70,16 @@ def test_findings_are_listed_in_the_order_in_which_they_are_looked_for(title: st
     assert first_cells(section(FINDINGS, title)) == [rule.name for rule in table]
 
 
-def test_alerts_are_about_metrics_that_there_are():
-    used = set(re.findall(r"innet_\w+", ALERTS))
+@pytest.mark.parametrize("file", ["alerts.yml", "grafana.json"])
+def test_alerts_and_dashboard_are_about_metrics_that_there_are(file: str):
+    used = set(re.findall(r"innet_\w+", (MONITORING / file).read_text()))
     assert used
-    assert used <= set(re.findall(r"innet_\w+", TABLES))
+    assert used <= set(re.findall(r"innet_\w+", TABLES + SWITCH))
+
+
+def test_every_alert_is_listed():
+    alerts = re.findall(r"alert: (\w+)", (MONITORING / "alerts.yml").read_text())
+    assert sorted(first_cells(ALERTS)) == sorted(alerts)
 
 
 def test_every_cause_of_a_term_is_listed():

@@ -1,0 +1,137 @@
+"""The schema of a cluster file. docs/cluster-file.md explains it."""
+
+import graphlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+from innet.controller.cli.options import parse_ports
+from innet.documents import bounded_yaml, schema
+from innet.errors import UsageError
+
+_OUTLINE = "a cluster file has switches and jobs: see docs/cluster-file.md"
+_MOST = 1024
+
+
+def _ports(value: object) -> object:
+    """Return ``1-4,7`` as (1, 2, 3, 4, 7)."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return (value,)
+    if not isinstance(value, str):
+        return value
+    try:
+        return tuple(parse_ports(value))
+    except UsageError as problem:
+        raise ValueError(str(problem)) from None
+
+
+def _uplink(value: object) -> object:
+    """Return ``spine:5:1`` as a parent, a port and the parent's port."""
+    if not isinstance(value, str):
+        return value
+    parent, *ports = value.rsplit(":", 2)
+    if len(ports) < 2 or not all(port.isdecimal() for port in ports):
+        raise ValueError(
+            f"{bounded_yaml.quoted(value)} is not an uplink: write PARENT:PORT:PARENT_PORT"
+        )
+    return {"parent": parent, "port": int(ports[0]), "parent_port": int(ports[1])}
+
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$")]
+Ports = Annotated[tuple[int, ...], BeforeValidator(_ports), Field(min_length=1)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class UplinkSpec(_Strict):
+    """A link to a parent, from a port of the switch to a port of the parent."""
+
+    parent: Name
+    port: int
+    parent_port: int
+
+
+class SwitchSpec(_Strict):
+    """A switch, with the options of ``innet switch add``."""
+
+    address: Annotated[str, Field(min_length=1)]
+    ports: Ports
+    device_id: Annotated[int, Field(ge=0)] = 0
+    lanes: Literal[64, 256] = 256
+    service_ip: str = ""
+    service_mac: str = ""
+    uplinks: tuple[Annotated[UplinkSpec, BeforeValidator(_uplink)], ...] = ()
+    target: str = "bmv2"
+    artifact: str = ""
+    insecure: bool = False
+
+
+class JobSpec(_Strict):
+    """A job, with the options of ``innet job create``. Its token is written to `token_file`."""
+
+    switch: Name
+    workers: Annotated[int, Field(ge=1)]
+    token_file: Annotated[Path, Field(strict=False)]
+    slots: Annotated[int, Field(ge=0)] = 0
+    quorum: Annotated[int, Field(ge=0)] = 0
+    min_workers: Annotated[int, Field(ge=0)] = 0
+    queue: bool = False
+    lease: Annotated[int, Field(ge=0)] = 0
+
+
+class ClusterFile(_Strict):
+    """A whole file: switches and jobs by their names."""
+
+    switches: Annotated[dict[Name, SwitchSpec], Field(max_length=_MOST)]
+    jobs: Annotated[dict[Name, JobSpec], Field(max_length=_MOST)] = {}
+
+    def top_down(self) -> list[str]:
+        """Return the names of the switches, parents before children."""
+        parents = {
+            name: [uplink.parent for uplink in switch.uplinks]
+            for name, switch in self.switches.items()
+        }
+        return [*graphlib.TopologicalSorter(parents).static_order()]
+
+    @field_validator("jobs", mode="before")
+    @classmethod
+    def _empty(cls, jobs: object) -> object:
+        return {} if jobs is None else jobs
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if problems := [*self._problems()]:
+            raise ValueError("; ".join(problems))
+        return self
+
+    def _problems(self) -> Iterator[str]:
+        for name, switch in self.switches.items():
+            for uplink in switch.uplinks:
+                if uplink.parent not in self.switches:
+                    yield f"{name!r} has the parent {uplink.parent!r}, which is not in switches"
+        for name, job in self.jobs.items():
+            if job.switch not in self.switches:
+                yield f"the job {name!r} is on {job.switch!r}, which is not in switches"
+        try:
+            self.top_down()
+        except graphlib.CycleError as circle:
+            yield f"the uplinks form a cycle, {' to '.join(circle.args[1])}"
+
+
+def load(path: Path) -> ClusterFile:
+    """Read a cluster file. Raises UsageError, with the lines of the errors."""
+    return schema.parse(ClusterFile, bounded_yaml.read(path), str(path), _OUTLINE, _why)
+
+
+def _why(error: Any) -> str | None:
+    """Return a better message for some errors of the schema."""
+    if error["type"] == "extra_forbidden":
+        return "this field is unknown: see docs/cluster-file.md"
+    if error["type"] == "string_pattern_mismatch":
+        value = bounded_yaml.quoted(error["input"])
+        return f"{value} is not a name: use 1 to 64 letters, digits, '.', '_' and '-'"
+    return None

@@ -1,0 +1,153 @@
+"""The steps from the controller's present state to the state that a cluster file describes."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from innet.cluster.file import ClusterFile, JobSpec, SwitchSpec
+from innet.errors import UsageError
+from innet.machine.private_file import private_file
+from innet.rpc import innet_pb2 as pb
+from innet.rpc import innet_pb2_grpc as rpc
+from innet.rpc import tls
+from innet.wire.layout import UDP_PORT
+
+
+@dataclass(frozen=True)
+class Step:
+    """One change: a line that describes it, and the call that makes it."""
+
+    line: str
+    carry_out: Callable[[rpc.ControllerStub], object]
+
+
+def plan(
+    file: ClusterFile,
+    switches: dict[str, pb.Switch],
+    jobs: dict[str, pb.Job],
+    *,
+    prune: bool = False,
+) -> list[Step]:
+    """Return the steps in the order in which they work, none if all is as the file says.
+
+    With `prune`, jobs and switches that are not in the file are removed. Raises UsageError if
+    something would have to be changed that cannot be changed in place.
+    """
+    problems = [*_conflicts(file, switches, jobs)]
+    if problems:
+        raise UsageError("\n".join(problems))
+    steps: list[Step] = []
+    if prune:
+        steps += [_delete(name) for name in jobs if name not in file.jobs]
+        steps += [_remove(name) for name in _bottom_up(switches) if name not in file.switches]
+    for name in file.top_down():
+        spec, found = file.switches[name], switches.get(name)
+        if not found:
+            steps.append(_add(name, spec))
+        elif sorted(found.ports) != sorted(spec.ports):
+            steps.append(_set_ports(name, spec, found))
+    steps += [_create(name, spec) for name, spec in file.jobs.items() if name not in jobs]
+    return steps
+
+
+def _conflicts(
+    file: ClusterFile, switches: dict[str, pb.Switch], jobs: dict[str, pb.Job]
+) -> Iterator[str]:
+    """Yield what differs and cannot be changed in place."""
+    for name, spec in file.switches.items():
+        if found := switches.get(name):
+            for field, present, wanted in _switch_differences(spec, found):
+                yield (
+                    f"the switch {name!r} has {field} {present}, not {wanted}: remove it first with "
+                    f"`innet switch remove {name}`"
+                )
+    for name, job in file.jobs.items():
+        if running := jobs.get(name):
+            for field, present, wanted in _job_differences(job, running):
+                yield (
+                    f"the job {name!r} has {field} {present}, not {wanted}: delete it first with "
+                    f"`innet job delete {name}`"
+                )
+
+
+def _switch_differences(spec: SwitchSpec, found: pb.Switch) -> Iterator[tuple[str, object, object]]:
+    uplinks = {(each.parent, each.port, each.parent_port) for each in found.uplinks}
+    wanted_uplinks = {(each.parent, each.port, each.parent_port) for each in spec.uplinks}
+    pairs: tuple[tuple[str, object, object], ...] = (
+        ("address", found.grpc_address.removeprefix(tls.INSECURE), spec.address),
+        ("device_id", found.device_id, spec.device_id),
+        ("lanes", found.lanes, spec.lanes),
+        ("target", found.target, spec.target),
+        ("service_ip", found.service.ip, spec.service_ip or found.service.ip),
+        ("service_mac", found.service.mac, spec.service_mac or found.service.mac),
+        ("uplinks", sorted(uplinks), sorted(wanted_uplinks)),
+    )
+    return ((field, present, wanted) for field, present, wanted in pairs if present != wanted)
+
+
+def _job_differences(spec: JobSpec, found: pb.Job) -> Iterator[tuple[str, object, object]]:
+    pairs: tuple[tuple[str, object, object], ...] = (
+        ("switch", found.switch, spec.switch),
+        ("workers", found.workers, spec.workers),
+        ("quorum", found.quorum, spec.quorum or spec.workers),
+        # A job that waits for slots has none yet.
+        ("slots", found.slots, spec.slots if spec.slots and found.slots else found.slots),
+    )
+    return ((field, present, wanted) for field, present, wanted in pairs if present != wanted)
+
+
+def _add(name: str, spec: SwitchSpec) -> Step:
+    request = pb.AddSwitchRequest(
+        name=name,
+        grpc_address=tls.INSECURE * spec.insecure + spec.address,
+        device_id=spec.device_id,
+        ports=spec.ports,
+        lanes=spec.lanes,
+        target=spec.target,
+        artifact=spec.artifact,
+        uplinks=[
+            pb.Uplink(parent=each.parent, port=each.port, parent_port=each.parent_port)
+            for each in spec.uplinks
+        ],
+    )
+    if spec.service_ip or spec.service_mac:
+        request.service.CopyFrom(
+            pb.Address(mac=spec.service_mac, ip=spec.service_ip, udp_port=UDP_PORT)
+        )
+    return Step(f"+ switch {name} at {spec.address}", lambda stub: stub.AddSwitch(request))
+
+
+def _set_ports(name: str, spec: SwitchSpec, found: pb.Switch) -> Step:
+    before, after = (",".join(map(str, sorted(each.ports))) for each in (found, spec))
+    request = pb.SetSwitchPortsRequest(name=name, ports=spec.ports)
+    line = f"~ switch {name}: ports {before} become {after}"
+    return Step(line, lambda stub: stub.SetSwitchPorts(request))
+
+
+def _remove(name: str) -> Step:
+    request = pb.RemoveSwitchRequest(name=name)
+    return Step(f"- switch {name}", lambda stub: stub.RemoveSwitch(request))
+
+
+def _create(name: str, spec: JobSpec) -> Step:
+    request = pb.CreateJobRequest(
+        name=name, switch=spec.switch, workers=spec.workers, slots=spec.slots,
+        quorum=spec.quorum, min_workers=spec.min_workers, queue=spec.queue, lease_s=spec.lease,
+    )  # fmt: skip
+    line = f"+ job {name} on {spec.switch}: {spec.workers} workers, token in {spec.token_file}"
+    return Step(line, lambda stub: _create_with_token(stub, request, spec.token_file))
+
+
+def _create_with_token(stub: rpc.ControllerStub, request: pb.CreateJobRequest, file: Path) -> None:
+    with private_file(file) as secret:  # first, so that no job is left whose token nobody knows
+        secret.write(stub.CreateJob(request).token + "\n")
+
+
+def _delete(name: str) -> Step:
+    request = pb.DeleteJobRequest(name=name)
+    return Step(f"- job {name}", lambda stub: stub.DeleteJob(request))
+
+
+def _bottom_up(switches: dict[str, pb.Switch]) -> list[str]:
+    """Return the names of the controller's switches, children before parents."""
+    return [*switches][::-1]  # a parent is added before its children

@@ -1,0 +1,1 @@
+"""Documents that people write: YAML with bounds, checked against a schema."""

@@ -1,0 +1,142 @@
+"""``innet apply`` with a real controller and real switches."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+from commands import refuse, run, serving
+from switches import running_switch
+
+from innet.cluster.file import load
+from innet.errors import UsageError
+
+RING = """
+switches:
+  a: {address: x, ports: 1, uplinks: ["b:1:1"]}
+  b: {address: x, ports: 1, uplinks: ["a:1:1"]}
+"""
+LOST_JOB = """
+switches: {a: {address: x, ports: 1}}
+jobs: {j: {switch: b, workers: 2, token_file: t}}
+"""
+
+
+@dataclass
+class Cluster:
+    """A controller, the addresses of two switches, and the file that describes them."""
+
+    controller: str
+    path: Path
+    content: dict
+
+    def write(self) -> None:
+        self.path.write_text(yaml.safe_dump(self.content))
+
+    def apply(self, *options: str) -> list[str]:
+        """Return the lines that the command prints."""
+        self.write()
+        arguments = ["apply", str(self.path), *options, "--controller", self.controller]
+        done = run("innet", *arguments)
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout.splitlines()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with running_switch(4) as spine, running_switch(4) as left, serving() as (_, controller):
+        content = {
+            "switches": {
+                "left": {
+                    "address": left.address, "ports": "1-4", "lanes": 64, "uplinks": ["spine:4:4"],
+                },
+                "spine": {"address": spine.address, "ports": "1,2,4", "lanes": 64},
+            },
+            "jobs": {
+                "train": {
+                    "switch": "spine", "workers": 2, "slots": 32,
+                    "token_file": str(tmp_path / "train.token"),
+                },
+            },
+        }  # fmt: skip
+        yield Cluster(controller, tmp_path / "cluster.yaml", content)
+
+
+def test_a_cluster_is_made_changed_and_taken_down_as_its_file_says(cluster: Cluster):
+    path = cluster.path.parent / "train.token"
+    made = cluster.apply("--dry-run")
+    assert [line.split(" at ")[0] for line in made] == [
+        "+ switch spine", "+ switch left",
+        f"+ job train on spine: 2 workers, token in {path}",
+    ]  # fmt: skip
+    assert not path.exists()
+    assert cluster.apply() == made
+    assert len(path.read_text()) > 20
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert cluster.apply() == ["all is as the file says"]
+
+    cluster.content["switches"]["left"]["ports"] = [1, 4]
+    changed = ["~ switch left: ports 1,2,3,4 become 1,4"]
+    assert cluster.apply("--dry-run") == changed
+    assert cluster.apply() == changed
+    assert cluster.apply() == ["all is as the file says"]
+
+    del cluster.content["jobs"], cluster.content["switches"]["left"]
+    assert cluster.apply() == ["all is as the file says"]
+    assert cluster.apply("--prune") == ["- job train", "- switch left"]
+    assert cluster.apply("--prune") == ["all is as the file says"]
+
+
+def test_what_cannot_be_changed_in_place_is_refused_before_anything_is_done(cluster: Cluster):
+    cluster.apply()
+    cluster.content["switches"]["left"]["lanes"] = 256
+    cluster.content["switches"]["left"]["ports"] = [1]
+    cluster.content["jobs"]["train"]["workers"] = 3
+    cluster.write()
+    arguments = ["apply", str(cluster.path), "--controller", cluster.controller]
+    done = run("innet", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines() == [
+        "error: the switch 'left' has lanes 64, not 256: remove it first with `innet switch remove left`",
+        "the job 'train' has workers 2, not 3: delete it first with `innet job delete train`",
+        "the job 'train' has quorum 2, not 3: delete it first with `innet job delete train`",
+    ]
+
+
+def test_a_failing_step_leaves_those_before_it_and_no_token(cluster: Cluster):
+    cluster.content["jobs"]["train"]["workers"] = 33
+    cluster.write()
+    arguments = ["apply", str(cluster.path), "--controller", cluster.controller]
+    done = run("innet", *arguments)
+    assert done.returncode == 2
+    assert [line[:14] for line in done.stdout.splitlines()] == ["+ switch spine", "+ switch left "]
+    assert "cannot carry out '+ job train on spine" in done.stderr
+    assert not (cluster.path.parent / "train.token").exists()
+    cluster.content["jobs"]["train"]["workers"] = 2
+    [line] = cluster.apply()
+    assert line.startswith("+ job train")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("- a", "a cluster file has switches and jobs"),
+        ("switches: {a: {address: x, ports: 1-0}}", r":1: .*ports.*write them as in 1-4,7"),
+        ("switches:\n a: {address: x, ports: 1, colour: red}", r":2: .*colour: .*unknown"),
+        ("switches: {'a b': {address: x, ports: 1}}", "'a b' is not a name"),
+        ("switches: {a: {address: x, ports: 1, uplinks: [b]}}", "PARENT:PORT:PARENT_PORT"),
+        ("switches: {a: {address: x, ports: 1, uplinks: ['b:1:1']}}", "'b', which is not in"),
+        (RING, "the uplinks form a cycle"),
+        (LOST_JOB, "'b', which is not in switches"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_the_line(tmp_path: Path, text: str, why: str):
+    path = tmp_path / "cluster.yaml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=why):
+        load(path)
+
+
+def test_a_file_that_is_not_there_ends_with_code_2(tmp_path: Path):
+    refuse("cannot read", "innet", "apply", str(tmp_path / "none.yaml"))
