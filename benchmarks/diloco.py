@@ -1,6 +1,6 @@
 """DiLoCo of torchft beside DistributedDataParallel, over the switch and over Gloo, at 20 Mbit/s.
 
-Run as root, with Mininet installed. torchft may have an environment of its own (``make torchft``)::
+Run as root, with Mininet installed. ``make libraries`` installs torchft in an environment of its own::
 
     python -m benchmarks.diloco --json diloco.json
 

@@ -1,6 +1,6 @@
 """torchft over the switch beside torchft over Gloo, on this machine, in the same processes.
 
-No root is needed. torchft may have an environment of its own (``make torchft``)::
+No root is needed. ``make libraries`` installs torchft in an environment of its own::
 
     python -m benchmarks.torchft --json torchft.json
     python -m benchmarks.torchft --only kills --kills 20

@@ -1,12 +1,12 @@
 """torchft's fault-tolerant training: replicas may die and come back, and the others go on.
 
-Two replicas on one machine, after `make torchft` (docs/torchft.md):
+Two replicas on one machine, after `make libraries` (docs/torchft.md):
 
-    .venv-torchft/bin/torchft_lighthouse --min_replicas 1 --join_timeout_ms 60000 \\
+    .venv-libs/bin/torchft_lighthouse --min_replicas 1 --join_timeout_ms 60000 \\
         --bind 127.0.0.1:29510 &
     .venv/bin/innet rack --workers 2 -- sh -c '
         for replica in 0 1; do
-            LOCAL_RANK=$replica .venv-torchft/bin/python examples/fault_tolerance.py &
+            LOCAL_RANK=$replica .venv-libs/bin/python examples/fault_tolerance.py &
         done
         wait'
 """

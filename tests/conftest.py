@@ -3,7 +3,7 @@
 import gc
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -30,9 +30,14 @@ settings.register_profile("innet", deadline=None, derandomize=True)
 settings.load_profile("innet")
 
 
-def pytest_collection_finish() -> None:
-    """Let the garbage collector skip everything that is imported by now, which is a lot."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect the tests without a search for garbage, since all that is imported stays."""
+    gc.disable()
+    result = yield
     gc.freeze()
+    gc.enable()
+    return result
 
 
 @pytest.fixture(scope="module")

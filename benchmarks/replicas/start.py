@@ -16,7 +16,7 @@ from benchmarks.replicas.settings import Training
 from innet.errors import InnetError, UsageError
 from innet.local.processes import serving, spawned
 
-OWN = Path(__file__).parents[2] / ".venv-torchft/bin/python"
+OWN = Path(__file__).parents[2] / ".venv-libs/bin/python"
 PROGRAM = "benchmarks.replicas.program"
 
 
@@ -72,7 +72,7 @@ def interpreter() -> str:
     look = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torchft') is None)"
     if OWN.exists() and not subprocess.run([OWN, "-c", look], check=False).returncode:
         return str(OWN)
-    raise UsageError("torchft is not installed: run `make torchft`")
+    raise UsageError("torchft is not installed: run `make libraries`")
 
 
 @contextlib.contextmanager
