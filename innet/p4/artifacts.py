@@ -38,11 +38,11 @@ def artifact(lanes: int) -> Artifact:
     if lanes not in SLOTS:
         have = " and ".join(str(each) for each in SLOTS)
         raise UsageError(f"there is no program for {lanes} lanes, only for {have}")
-    text = read("innet.p4", f"compiled/aggregate-{lanes}.p4info.txtpb").decode()
+    text = read("innet.p4", f"compiled/innet-{lanes}.p4info.txtpb").decode()
     return Artifact(
         lanes,
         SLOTS[lanes],
-        read("innet.p4", f"compiled/aggregate-{lanes}.json"),
+        read("innet.p4", f"compiled/innet-{lanes}.json"),
         text_format.Parse(text, p4info_pb2.P4Info()),
     )
 

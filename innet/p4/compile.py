@@ -11,7 +11,7 @@ from innet.p4.versions import CompilerVersion
 
 COMPILER = "p4c-bm2-ss"
 SOURCES = Path(__file__).parent
-_MAIN = Path("v1model/aggregate.p4")
+_MAIN = Path("v1model/innet.p4")
 
 
 def compile_program(lanes: int, slots: int, target: Path) -> list[Path]:
@@ -20,8 +20,8 @@ def compile_program(lanes: int, slots: int, target: Path) -> list[Path]:
     Raises CompilerError if p4c is not there, or fails.
     """
     target.mkdir(parents=True, exist_ok=True)
-    program = target.resolve() / f"aggregate-{lanes}.json"
-    info = target.resolve() / f"aggregate-{lanes}.p4info.txtpb"
+    program = target.resolve() / f"innet-{lanes}.json"
+    info = target.resolve() / f"innet-{lanes}.p4info.txtpb"
     # Run in the sources' folder, so that p4c writes relative paths into the JSON.
     done = subprocess.run(
         [
@@ -40,7 +40,7 @@ def compile_artifacts(target: Path) -> None:
     made = {}
     for lanes, slots in SLOTS.items():
         files = compile_program(lanes, slots, target)
-        made[f"aggregate-{lanes}"] = {
+        made[f"innet-{lanes}"] = {
             "options": options(lanes, slots),
             "sha256": {file.name: digest(file.read_bytes()) for file in files},
         }
@@ -59,7 +59,7 @@ def options(lanes: int, slots: int) -> list[str]:
 
 def source_digests(folder: str = "v1model") -> dict[str, str]:
     """Return the SHA-256 of every P4 source file that the program in this folder may include."""
-    files = sorted((*SOURCES.glob("shared/*.p4"), *SOURCES.glob(f"{folder}/*.p4")))
+    files = sorted((*SOURCES.glob("shared/*.p4"), *SOURCES.glob(f"{folder}/**/*.p4")))
     return {file.relative_to(SOURCES).as_posix(): digest(file.read_bytes()) for file in files}
 
 

@@ -17,7 +17,8 @@ from innet.controller.jobs.records import (
     SwitchRecord,
     Uplink,
 )
-from innet.controller.switches.aggregation import COUNTERS, AggregationSwitch
+from innet.controller.switches.aggregation import AggregationSwitch
+from innet.controller.switches.entries import OUTCOMES
 from innet.controller.switches.names import Names
 from innet.controller.switches.targets.choice import find
 from innet.errors import SwitchError
@@ -97,7 +98,7 @@ def test_a_jobs_counters_are_cells_of_one_counter(folder: Path):
         for outcome in range(16):
             server.counters[counter, outcome * 256 + 3] = 100 + outcome
         counted = switch.counters(slot_range)
-        assert [*counted] == [*COUNTERS]
+        assert [*counted] == [*OUTCOMES]
         assert [*counted.values()] == [101, 102, 103, 104, 105, 108, 109]
         switch.reset_counters(slot_range)
         assert set(switch.counters(slot_range).values()) == {0}

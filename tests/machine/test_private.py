@@ -149,7 +149,7 @@ def test_the_doctor_names_a_cache_that_cannot_be_used_and_the_remedy(cache: Path
 def test_a_switch_does_not_run_what_another_user_has_planted(cache: Path):
     cache.mkdir(parents=True)
     os.chown(cache, NOBODY, NOBODY)
-    program = Path("innet/p4/compiled/aggregate-64.json")
+    program = Path("innet/p4/compiled/innet-64.json")
     done = subprocess.run(
         [BIN / "innet-switch", program], capture_output=True, text=True, timeout=200, check=False
     )

@@ -9,6 +9,7 @@ import pytest
 from commands import refuse, run
 from compilers import manifest, needs_compiler
 
+from innet.controller.switches.entries import OUTCOMES
 from innet.errors import UsageError
 from innet.p4 import compile as p4c
 from innet.p4.artifacts import SLOTS, artifact, digest, folder
@@ -20,10 +21,10 @@ def test_the_programs_were_made_from_the_present_sources():
 
 def test_the_programs_are_the_files_that_the_compiler_wrote():
     programs = manifest()["programs"]
-    assert set(programs) == {f"aggregate-{lanes}" for lanes in SLOTS}
+    assert set(programs) == {f"innet-{lanes}" for lanes in SLOTS}
     recorded = {}
     for lanes, slots in SLOTS.items():
-        program = programs[f"aggregate-{lanes}"]
+        program = programs[f"innet-{lanes}"]
         assert program["options"] == p4c.options(lanes, slots)
         recorded |= program["sha256"]
     present = [
@@ -70,6 +71,12 @@ def test_a_new_source_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert p4c.source_digests() != manifest()["sources"]
 
 
+def test_the_controller_has_the_programs_numbers_of_outcomes():
+    text = (p4c.SOURCES / "v1model/fragments/outcomes.p4").read_text()
+    numbers = re.findall(r"OUTCOME_(\w+) += (\d+);", text)
+    assert {name.lower(): int(number) for name, number in numbers if int(number)} == OUTCOMES
+
+
 def test_lanes_without_a_program_are_refused():
     with pytest.raises(UsageError, match="no program for 65 lanes, only for 64 and 256"):
         artifact(65)
@@ -81,7 +88,7 @@ def test_compiling_gives_the_committed_programs(tmp_path: Path):
         size = ["--lanes", str(lanes), "--slots", str(slots)]
         done = run("innet", "p4", "compile", "-o", str(tmp_path), *size)
         assert done.returncode == 0, done.stderr
-        files = sorted(tmp_path.glob(f"aggregate-{lanes}.*"))
+        files = sorted(tmp_path.glob(f"innet-{lanes}.*"))
         assert done.stdout.split() == [str(file) for file in files]
         for file in files:
             assert file.read_bytes() == (folder() / file.name).read_bytes()

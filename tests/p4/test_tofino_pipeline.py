@@ -14,7 +14,7 @@ from innet.wire.frames import ENCAPSULATION_BYTES
 from innet.wire.layout import Flag, Kind
 from innet.wire.records import packet_dtype
 
-FEWEST = {f"aggregate-{LANES}": 20, f"tree-{LANES}": 7}
+FEWEST = {f"innet-{LANES}": 20, f"tree-{LANES}": 7}
 """The recorded vectors, each with the least number of packets that each scenario gives.
 
 Those of trees are fewer, because a sum for a parent is a single packet.

@@ -9,6 +9,7 @@ from p4runtime_client import Controller, Names, group
 from scapy.layers.l2 import ARP, Ether
 from switches import Switch, receive, running_switch
 
+from innet.controller.switches.entries import OUTCOMES, job_counters
 from innet.p4.artifacts import artifact
 from innet.wire.check import intact, seal
 from innet.wire.frames import ENCAPSULATION_BYTES, Address, encapsulation
@@ -22,9 +23,6 @@ SERVICE = Address("02:00:00:00:00:fe", "10.0.0.254")
 FLOOD_GROUP = 1
 TERM, FIRST_SLOT, SLOT_PREFIX = 5, 4096, 4
 """The limits of every job's workers: 4096 slots, in this term."""
-
-OUTCOMES = ("waiting", "completed", "answered", "pending", "stale", "raised", "ignored")
-"""The counters of a job."""
 
 DROPS = ("refused", "corrupted", "spoofed")
 """The counters of a port."""
@@ -149,8 +147,8 @@ class Job:
         assert self.counts() == {name: before[name] + more.get(name, 0) for name in OUTCOMES}
 
     def counts(self) -> dict[str, int]:
-        cells = [NAMES.counter(name, self.job) for name in OUTCOMES]
-        return dict(zip(OUTCOMES, self.rack.controller.count(*cells), strict=True))
+        cells = job_counters(NAMES, self.job)
+        return dict(zip(cells, self.rack.controller.count(*cells.values()), strict=True))
 
 
 def arp_request(port: int, target: str) -> Ether:

@@ -10,9 +10,6 @@ from aggregation_rack import FLOOD_GROUP, NAMES, PROGRAM, SERVICE, AggregationRa
 from p4runtime_client import group
 from tofino_switch import TofinoSwitch
 
-from innet.controller.switches.names import Names
-from innet.controller.switches.targets.choice import find
-from innet.p4 import tofino
 from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.wire.check import seal
 from innet.wire.frames import ENCAPSULATION_BYTES
@@ -22,8 +19,8 @@ from innet.wire.records import packet_dtype
 class ChipController:
     """The controller that a rack needs. It takes entities with the ids of v1model's program."""
 
-    def __init__(self, chip: str, model: TofinoSwitch) -> None:
-        self._target, self._names, self._model = find(chip), Names(tofino.p4info(chip)), model
+    def __init__(self, model: TofinoSwitch) -> None:
+        self._model = model
 
     def insert(self, *entities: p4rt.Entity) -> None:
         for each in entities:
@@ -38,11 +35,7 @@ class ChipController:
             for each in PROGRAM.p4info.counters
             if each.preamble.id == cell.counter_id
         ]
-        index = cell.index.index
-        outcomes = self._target.job_cells(self._names, index)
-        if name in outcomes:
-            name, index = "outcomes", outcomes[name].counter_entry.index.index
-        return self._model.count(name, index)
+        return self._model.count(name, cell.index.index)
 
 
 @dataclass(frozen=True)
@@ -73,7 +66,7 @@ class ChipRack(AggregationRack):
 def chip_rack(ports: int, chip: str) -> Iterator[ChipRack]:
     """Start the rack, as `aggregation_rack` does with a software switch."""
     model = TofinoSwitch(chip)
-    controller = ChipController(chip, model)
+    controller = ChipController(model)
     service = {"address": number(SERVICE.ip_bytes)}
     controller.insert(
         group(FLOOD_GROUP, *((port, 1) for port in range(1, ports + 1))),

@@ -38,15 +38,15 @@ NOT_COMPARABLE = {
 }
 """Programs whose packets the two switches need not treat alike, and why."""
 
-NOT_RECORDED = "aggregate-256"
-"""A program that is only compared live: its vectors would be long, and it equals aggregate-64."""
+NOT_RECORDED = "innet-256"
+"""A program that is only compared live: its vectors would be long, and it equals innet-64."""
 
 WHOLE = frozenset({"parse_stack"})
 """Programs that read headers which damaged packets lack. BMv2 then reads those of an earlier packet."""
 
-_AGGREGATION = {f"aggregate-{lanes}": lanes for lanes in SLOTS}
+_AGGREGATION = {f"innet-{lanes}": lanes for lanes in SLOTS}
 _TREE = "tree-64"
-"""The program of aggregate-64 with a parent."""
+"""The program of innet-64 with a parent."""
 
 
 @dataclass(frozen=True)

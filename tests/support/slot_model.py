@@ -144,7 +144,7 @@ class Variant(Interface):
 
 @dataclass(frozen=True)
 class Protocol:
-    """The state machine of innet/p4/v1model/aggregation.p4."""
+    """The state machine of innet/p4/v1model/fragments/decision.p4."""
 
     size: Size
 

@@ -78,7 +78,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class Child:
-    """The switch of a rack: the table `decision_below` of innet/p4/v1model/aggregation.p4."""
+    """The switch of a rack: the table `decision_below` of innet/p4/v1model/fragments/decision.p4."""
 
     workers: Workers
     compares: bool = True

@@ -96,7 +96,7 @@ def test_packets_of_all_kinds_neither_stop_the_switch_nor_fill_its_memory():
                 if port <= 3:
                     rack.admit(job, port - 1, quorum=2)
         good = [frame for _, frame in rack_scenario(1, 300).packets]
-        good += [frame for _, frame in scenario(differential.load("aggregate-64"), 1, 300).packets]
+        good += [frame for _, frame in scenario(differential.load("innet-64"), 1, 300).packets]
         throw(rack, chance, good, PACKETS // 4)
         before = memory(rack.switch)
         throw(rack, chance, good, PACKETS)
@@ -259,7 +259,7 @@ def test_messages_of_all_kinds_neither_stop_the_switch_nor_fill_its_memory():
 # -- sanitizers ----------------------------------------------------------------------------------
 
 SANITIZED = (
-    "aggregate-64",
+    "innet-64",
     "hub",
     "router",
     "mix_tunnel",

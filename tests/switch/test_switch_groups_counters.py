@@ -46,37 +46,37 @@ def test_multicast_groups_that_are_or_are_not_there_are_told_apart(bridge):
 
 
 def test_counters_are_written_and_read_one_cell_or_all_of_them(bridge):
-    cell = NAMES.counter("waiting", 17)
+    cell = NAMES.counter("outcomes", 17)
     cell.counter_entry.data.packet_count = 1 << 40
     bridge.modify(cell)
-    assert bridge.count(NAMES.counter("waiting", 17)) == [1 << 40]
-    cells = bridge.read(NAMES.counter("waiting"))
-    assert [each.counter_entry.index.index for each in cells] == list(range(256))
+    assert bridge.count(NAMES.counter("outcomes", 17)) == [1 << 40]
+    cells = bridge.read(NAMES.counter("outcomes"))
+    assert [each.counter_entry.index.index for each in cells] == list(range(16 * 256))
     assert {each.counter_entry.data.packet_count for each in cells} == {0, 1 << 40}
     everything = p4rt.Entity()
     everything.counter_entry.SetInParent()
-    assert len(bridge.read(everything)) == 3 * 512 + 7 * 256
+    assert len(bridge.read(everything)) == 3 * 512 + 16 * 256
 
 
 def test_counter_cells_that_do_not_exist_are_refused(bridge):
-    outside, unknown = NAMES.counter("waiting", 256), p4rt.Entity()
+    outside, unknown = NAMES.counter("outcomes", 16 * 256), p4rt.Entity()
     unknown.counter_entry.counter_id = 99
-    negative = NAMES.counter("waiting", -1)
-    answers = update_errors(bridge.read, outside, NAMES.counter("waiting", 0), unknown, negative)
+    negative = NAMES.counter("outcomes", -1)
+    answers = update_errors(bridge.read, outside, NAMES.counter("outcomes", 0), unknown, negative)
     assert [code for code, _ in answers] == [
         code_pb2.OUT_OF_RANGE, code_pb2.OK, code_pb2.NOT_FOUND, code_pb2.INVALID_ARGUMENT,
     ]  # fmt: skip
     for call in (bridge.insert, bridge.delete):
-        [(code, _)] = update_errors(call, NAMES.counter("waiting", 0))
+        [(code, _)] = update_errors(call, NAMES.counter("outcomes", 0))
         assert code == code_pb2.INVALID_ARGUMENT
 
 
 def test_without_an_index_all_cells_of_a_counter_are_set(bridge):
-    cells = NAMES.counter("waiting")
+    cells = NAMES.counter("outcomes")
     cells.counter_entry.data.packet_count = 5
     bridge.modify(cells)
     assert set(bridge.count(cells)) == {5}
-    bridge.modify(NAMES.counter("waiting"))  # without data nothing is modified
+    bridge.modify(NAMES.counter("outcomes"))  # without data nothing is modified
     assert set(bridge.count(cells)) == {5}
 
 

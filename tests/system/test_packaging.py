@@ -66,7 +66,7 @@ def test_the_commands_are_installed(installed: Path, tmp_path: Path):
         ),
         ("wire/batch.c", "from innet.wire import batch; batch.compiled()"),
         ("switch/runtime", "from innet.switch import build; build.compile_program(b'', str)"),
-        ("p4/compiled/aggregate-64.json", "from innet.p4.artifacts import artifact; artifact(64)"),
+        ("p4/compiled/innet-64.json", "from innet.p4.artifacts import artifact; artifact(64)"),
     ],
 )
 def test_a_missing_file_is_an_error_of_the_installation(

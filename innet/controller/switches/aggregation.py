@@ -30,9 +30,6 @@ from innet.wire.records import blank, packet_dtype
 
 _log = structlog.get_logger("innet.controller")
 
-COUNTERS = ("waiting", "completed", "answered", "pending", "stale", "raised", "ignored")
-"""The counters of a job: one for each outcome that a contribution can have."""
-
 PORT_COUNTERS = ("refused", "corrupted", "spoofed")
 """The counters of a port: one for each reason to drop a packet that came in there."""
 
@@ -152,10 +149,9 @@ class AggregationSwitch:
         return missing + changed + strange, self._own.keys().isdisjoint(found)
 
     def counters(self, slot_range: SlotRange) -> dict[str, int]:
-        """Return a job's counts by counter, or 0 for a counter that the program lacks."""
-        cells = self._target.job_cells(self._connection.names, slot_range.index)
-        counts = self._connection.count(*cells.values())
-        return dict.fromkeys(COUNTERS, 0) | dict(zip(cells, counts, strict=True))
+        """Return a job's counts by outcome."""
+        cells = entries.job_counters(self._connection.names, slot_range.index)
+        return dict(zip(cells, self._connection.count(*cells.values()), strict=True))
 
     def port_counters(self) -> dict[int, dict[str, int]]:
         """Return the number of packets dropped at each port, by counter."""
@@ -166,7 +162,7 @@ class AggregationSwitch:
 
     def reset_counters(self, slot_range: SlotRange) -> None:
         """Set a job's counters to zero."""
-        cells = [*self._target.job_cells(self._connection.names, slot_range.index).values()]
+        cells = entries.job_counters(self._connection.names, slot_range.index).values()
         for cell in cells:
             cell.counter_entry.data.packet_count = 0
         self._connection.modify(*cells)

@@ -1,7 +1,6 @@
-"""The aggregation program's table entries, for the switch itself and for its jobs.
+"""The aggregation program's table entries and counters, for the switch itself and for its jobs.
 
-No other module of the controller knows the tables of ``innet/p4/v1model``. Those of
-``innet/p4/tna`` are the same.
+No other module of the controller knows the tables of ``innet/p4``. They are the same on all targets.
 """
 
 from collections.abc import Iterable
@@ -16,6 +15,12 @@ from innet.wire.frames import Address
 _FLOOD_GROUP = 1
 _FIRST_JOB_GROUP = 2
 _SLOT_BITS = 16
+_JOBS = 256  # of innet/p4/shared/constants.p4
+
+OUTCOMES = {
+    "waiting": 1, "completed": 2, "answered": 3, "pending": 4, "stale": 5, "raised": 8, "ignored": 9
+}  # fmt: skip
+"""What can become of a contribution, with the program's number for it: OUTCOME_* of its outcomes.p4."""
 
 
 def own_entities(
@@ -88,6 +93,14 @@ def inward_entities(names: Names, job: Assignment) -> list[p4rt.Entity]:
         elif share.total != share.awaited:  # without an entry they are the same
             made.append(names.entry("trees", slots, "top", {"total": share.total}))
     return made
+
+
+def job_counters(names: Names, index: int) -> dict[str, p4rt.Entity]:
+    """Return the counter cells of the job with this index, one for each outcome."""
+    return {
+        name: names.counter("outcomes", outcome * _JOBS + index)
+        for name, outcome in OUTCOMES.items()
+    }
 
 
 def is_inward(names: Names, entity: p4rt.Entity) -> bool:

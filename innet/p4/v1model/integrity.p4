@@ -13,7 +13,6 @@
 #define INNET_INTEGRITY_P4
 
 #include "metadata.p4"
-#include "../shared/headers.p4"
 
 // W(k) is the k-th output of splitmix64 (Steele, Lea and Flood, OOPSLA 2014) with the seed "innet".
 // The compiler folds it to a constant.
@@ -60,7 +59,7 @@ control CheckVerification(in headers_t hdr, inout metadata_t meta, in standard_m
     // By ingress port: innet packets for this switch whose check, or whose IPv4 header's checksum, does
     // not fit. Without a form there is no telling what the check is of.
     @name("corrupted")
-    counter(512, CounterType.packets) corrupted;
+    COUNTER(512, bit<9>, corrupted);
 
     Check() check;
 
@@ -70,8 +69,8 @@ control CheckVerification(in headers_t hdr, inout metadata_t meta, in standard_m
             check.apply(hdr, expected);
         }
         if (expected != hdr.innet.check || standard.checksum_error == 1) {
-            meta.corrupted = 1;
-            corrupted.count((bit<32>) standard.ingress_port);
+            meta.corrupted = true;
+            COUNT(corrupted, standard.ingress_port);
         }
     }
 }

@@ -9,10 +9,6 @@
 #define INNET_PARSER_P4
 
 #include "metadata.p4"
-#include "../shared/headers.p4"
-
-// BMv2's and innet-switch's --cpu-port.
-const bit<9> CPU_PORT = 510;
 
 // What IPv4 and UDP say of an innet packet's length.
 const bit<16> BARE_UDP_LENGTH  = 8 + 24;
@@ -27,11 +23,6 @@ parser IngressParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
             CPU_PORT: parse_packet_out;
             default: parse_ethernet;
         }
-    }
-
-    state parse_packet_out {
-        packet.extract(hdr.packet_out);
-        transition parse_ethernet;
     }
 
     state parse_ethernet {
@@ -65,13 +56,6 @@ parser IngressParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
 
     state find_ipv4_sender {
         meta.sender = packet.lookahead<bit<128>>()[31:0];
-        transition accept;
-    }
-
-    state parse_arp {
-        packet.extract(hdr.arp);
-        meta.sender = hdr.arp.sender_ip;
-        meta.target = hdr.arp.target_ip;
         transition accept;
     }
 
@@ -112,40 +96,7 @@ parser IngressParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         }
     }
 
-    state contribution {
-        meta.form = FORM_CONTRIBUTION;
-        transition parse_lanes;
-    }
-
-    state result {
-        meta.form = FORM_RESULT;
-        transition parse_lanes;
-    }
-
-    state pending {
-        meta.form = FORM_PENDING;
-        transition parse_lanes;
-    }
-
-    state stale {
-        meta.form = FORM_STALE;
-        transition parse_lanes;
-    }
-
-    state parse_lanes {
-        packet.extract(hdr.lanes);
-        transition accept;
-    }
-
-    state hello {
-        meta.form = FORM_HELLO;
-        transition accept;
-    }
-
-    state clear {
-        meta.form = FORM_CLEAR;
-        transition accept;
-    }
+    #include "fragments/states.p4"
 }
 
 #define IPV4_FIELDS                                                                     \
@@ -164,7 +115,7 @@ control ChecksumVerification(inout headers_t hdr, inout metadata_t meta) {
 // Only a frame that the switch itself addressed needs a new checksum.
 control ChecksumUpdate(inout headers_t hdr, inout metadata_t meta) {
     apply {
-        update_checksum(meta.reply != REPLY_NONE, IPV4_FIELDS, hdr.ipv4.checksum,
+        update_checksum(meta.addressed == 1, IPV4_FIELDS, hdr.ipv4.checksum,
                         HashAlgorithm.csum16);
     }
 }

@@ -1,18 +1,13 @@
 """BMv2's ``simple_switch_grpc``, and ``innet-switch``, which behaves like it."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from innet.controller.jobs.records import Assignment
-from innet.controller.switches.names import Names
 from innet.errors import UsageError
 from innet.p4 import artifacts
-from innet.p4runtime import p4runtime_pb2 as p4rt
 
 CPU_PORT = 510
 """The port that leads to the controller: a constant of the program."""
-
-_COUNTERS = ("waiting", "completed", "answered", "pending", "stale", "raised", "ignored")
 
 
 @dataclass(frozen=True)
@@ -39,10 +34,6 @@ class Bmv2:
                 "a software switch runs the program that comes with innet: leave out --artifact"
             )
         return artifacts.artifact(lanes)
-
-    def job_cells(self, names: Names, index: int) -> Mapping[str, p4rt.Entity]:
-        """Return one counter cell of the job for each outcome."""
-        return {each: names.counter(each, index) for each in _COUNTERS}
 
     def objection(self, job: Assignment) -> str | None:  # noqa: ARG002 - all ports share all registers
         """Return None: a software switch can sum for workers at any port."""

@@ -1,12 +1,9 @@
 """The protocol of a kind of switch, as the controller uses it."""
 
-from collections.abc import Mapping
 from typing import Protocol
 
 from innet.controller.jobs.records import Assignment
-from innet.controller.switches.names import Names
 from innet.p4runtime import p4info_pb2
-from innet.p4runtime import p4runtime_pb2 as p4rt
 
 
 class Program(Protocol):
@@ -67,9 +64,6 @@ class Target(Protocol):
 
         Raises UsageError if there is none with so many lanes, or if parts of it are missing.
         """
-
-    def job_cells(self, names: Names, index: int) -> Mapping[str, p4rt.Entity]:
-        """Return the counter cells of the job with this index, by the name of the counter."""
 
     def objection(self, job: Assignment) -> str | None:
         """Return why it cannot sum for a job's workers at their ports, or None if it can."""

@@ -3,24 +3,16 @@
 docs/tofino.md describes the differences of the program itself.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from innet.controller.jobs.records import Assignment
-from innet.controller.switches.names import Names
 from innet.controller.switches.targets.packing import Packing
 from innet.errors import UsageError
 from innet.p4 import binaries, tofino
 from innet.p4runtime import p4info_pb2
-from innet.p4runtime import p4runtime_pb2 as p4rt
 
-_OUTCOMES = {
-    "waiting": 1, "completed": 2, "answered": 3, "pending": 4, "stale": 5, "raised": 8, "ignored": 9
-}  # fmt: skip
-"""OUTCOME_* of innet/p4/tna/metadata.p4, by which the counter `outcomes` is indexed."""
-
-_JOBS = 256  # of innet/p4/shared/constants.p4
 _PIPE_BITS, _PORT_BITS = 2, 7  # a port's number consists of its pipe and its number there
 _LAST_PORT = (1 << _PIPE_BITS + _PORT_BITS) - 1
 
@@ -89,13 +81,6 @@ class Tofino:
         made = binaries.load(self.chip, artifact, [each.preamble.name for each in info.tables])
         slots = tofino.CHIPS[self.chip].slots
         return TofinoProgram(lanes, slots, self.packing.pack(made), info)
-
-    def job_cells(self, names: Names, index: int) -> Mapping[str, p4rt.Entity]:
-        """Return the job's cells of the one counter for all outcomes of all jobs."""
-        return {
-            name: names.counter("outcomes", outcome * _JOBS + index)
-            for name, outcome in _OUTCOMES.items()
-        }
 
     def objection(self, job: Assignment) -> str | None:
         """Return why the chip cannot sum for a job, or None if it can.

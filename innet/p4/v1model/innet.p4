@@ -9,43 +9,42 @@
 //              └─ anything else ────────────────────────────────▶ bridge
 //
 // It keeps to what a Tofino can do: one access to a register per packet, two words in and one out
-// of it, no loops, integers only, all state in the ingress. Only integrity.p4 multiplies.
+// of it, no loops, integers only, all state in the ingress. Only integrity.p4 multiplies. What ../tna
+// does alike is in fragments, which stand inside of the controls.
 
-#include <core.p4>
-#include <v1model.p4>
-
-#include "../shared/constants.p4"
-#include "../shared/headers.p4"
-#include "metadata.p4"
 #include "parser.p4"
 #include "forwarding.p4"
 #include "integrity.p4"
 #include "aggregation.p4"
 
 control IngressPipeline(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
-    Service() service;
-    Above() above;
-    Spoofing() spoofing;
     ArpResponder() arp_responder;
     CheckVerification() check_verification;
     CheckUpdate() check_update;
     Aggregation() aggregation;
     Bridge() bridge;
 
+    #include "fragments/uplinks.p4"
+    #include "fragments/service.p4"
+    #include "fragments/own_addresses.p4"
+
     apply {
+        bool in_our_name = false;
         if (standard.parser_error != error.NoError && !hdr.ipv4.isValid()) {
             mark_to_drop(standard);  // cut short
         } else if (hdr.packet_out.isValid() && meta.form != FORM_CLEAR) {
-            standard.egress_spec = hdr.packet_out.egress_port;
+            SEND(hdr.packet_out.egress_port);
         } else {
-            service.apply(meta);
+            service.apply();
             if (!hdr.packet_out.isValid()) {
-                above.apply(hdr, meta, standard);
+                if (hdr.innet.isValid()) {
+                    uplinks.apply();
+                }
                 if (meta.above == 0) {
-                    spoofing.apply(meta, standard);
+                    in_our_name = own_addresses.apply().hit;
                 }
             }
-            if (meta.spoofed == 1) {
+            if (in_our_name) {
                 mark_to_drop(standard);
             } else if (meta.mine == 0 && meta.above == 0) {
                 // Also what only looks like innet's, and is too short for that.
@@ -54,13 +53,13 @@ control IngressPipeline(inout headers_t hdr, inout metadata_t meta, inout standa
                 arp_responder.apply(hdr, meta, standard);
             } else if (hdr.innet.isValid()) {
                 check_verification.apply(hdr, meta, standard);
-                if (meta.corrupted == 1) {
+                if (meta.corrupted) {
                     mark_to_drop(standard);
                 } else if (meta.form == FORM_HELLO && meta.above == 0) {
-                    standard.egress_spec = CPU_PORT;
+                    SEND(CPU_PORT);
                 } else {
                     aggregation.apply(hdr, meta, standard);
-                    if (meta.reply != REPLY_NONE) {
+                    if (meta.addressed == 1) {
                         check_update.apply(hdr);
                     }
                 }
@@ -81,7 +80,7 @@ control EgressPipeline(inout headers_t hdr, inout metadata_t meta, inout standar
             hdr.packet_in.padding = 0;
         } else if (meta.flooded == 1 && standard.egress_port == standard.ingress_port) {
             mark_to_drop(standard);
-        } else if (meta.reply == REPLY_ALL || meta.reply == REPLY_DOWN) {
+        } else if (meta.copied == 1) {
             readdress.apply(hdr, standard);
         }
     }

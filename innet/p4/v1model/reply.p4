@@ -1,0 +1,64 @@
+// What goes back to the workers, or on to the parent.
+
+#ifndef INNET_REPLY_P4
+#define INNET_REPLY_P4
+
+#include "metadata.p4"
+
+control Reply(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    action result_to_all() {
+        SEND_COPIES(meta.group);
+        meta.addressed = 1;
+        meta.copied = 1;
+    }
+
+    action reply_to_one() {
+        SEND(standard.ingress_port);
+        meta.addressed = 1;
+    }
+
+    action result_to_one() {
+        reply_to_one();
+    }
+
+    action sum_to_parent() {
+        SEND(meta.uplink);
+        meta.addressed = 1;
+    }
+
+    action answer_to_all() {
+        result_to_all();
+    }
+
+    #include "fragments/answers.p4"
+
+    apply {
+        if (meta.outcome == OUTCOME_NONE || meta.outcome == OUTCOME_WAITING
+            || meta.outcome == OUTCOME_IGNORED) {
+            mark_to_drop(standard);
+        } else if (meta.above == 1) {
+            go_down();
+        } else if (meta.outcome == OUTCOME_COMPLETED) {
+            complete();
+        } else if (meta.outcome == OUTCOME_ANSWERED) {
+            answer();
+        } else if (meta.outcome == OUTCOME_PENDING) {
+            remind();
+        } else if (meta.outcome == OUTCOME_STALE) {
+            reject();
+        } else {
+            go_up();
+        }
+    }
+}
+
+// On every copy of a result: the address of the worker, or of the switch below, that it is for.
+control Readdress(inout headers_t hdr, in standard_metadata_t standard) {
+    #include "fragments/replicas.p4"
+
+    apply {
+        replicas.apply();
+    }
+}
+
+#endif

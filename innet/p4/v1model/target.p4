@@ -1,0 +1,26 @@
+// What the fragments leave to the target: on v1model, how packets are counted and sent.
+
+#ifndef INNET_TARGET_P4
+#define INNET_TARGET_P4
+
+#include <core.p4>
+#include <v1model.p4>
+
+// BMv2's and innet-switch's --cpu-port.
+const bit<9> CPU_PORT = 510;
+
+#define WORKERS 4096
+
+#define COUNTER(size, index_t, name) counter(size, CounterType.packets) name
+#define COUNT(name, index) name.count((bit<32>) (index))
+
+#define SEND(port) standard.egress_spec = port
+#define SEND_COPIES(group) standard.mcast_grp = group
+#define MARK_FLOODED meta.flooded = 1
+
+// A packet passes once, and a cell's lanes are simply read.
+#define BEFORE_READING_LANES
+#define SECOND_PASS_ACTIONS
+#define SECOND_PASS_ENTRIES
+
+#endif
