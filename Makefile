@@ -7,13 +7,14 @@ PYTHON ?= python3
 # stay in one process, since they share racks.
 PROCESSES ?= 0
 VENV := .venv
+LIBRARIES := .venv-libs
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 # Tests start hundreds of Python processes: all of them read what one has compiled.
 export PYTHONDONTWRITEBYTECODE =
 C_SOURCES = $(shell find innet -name '*.[ch]')
 
-.PHONY: help demo test test-fast matrix soak lint format docs proto artifacts system clean
+.PHONY: help demo test test-fast matrix soak lint format docs proto artifacts system libraries clean
 
 help:
 	@echo 'make demo       set up, then train a rack through a P4 switch; no root needed'
@@ -26,12 +27,13 @@ help:
 	@echo 'make docs       set up, then build the site into site/; open site/index.html'
 	@echo 'make proto      remake the gRPC code from the .proto files'
 	@echo 'make artifacts  recompile the P4 programs (p4c-bm2-ss has to be on the PATH)'
+	@echo 'make libraries  install what the examples for other libraries need'
 	@echo 'make clean      remove what set-up and tests have made'
 
 demo: $(VENV)/.demo
 	$(BIN)/innet demo
 
-test: $(VENV)/.dev system lint
+test: $(VENV)/.dev system libraries lint
 	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadfile
 
 test-fast: $(VENV)/.dev
@@ -52,13 +54,13 @@ soak: $(VENV)/.dev
 	INNET_SOAK_ELEMENTS=100000000 INNET_FUZZ_PACKETS=1000000 INNET_FUZZ_MESSAGES=1000000 \
 		INNET_FUZZ_STATES=2000000 INNET_FUZZ_TOPOLOGIES=200000 INNET_FUZZ_PROGRAMS=all \
 		INNET_FUZZ_NAMES=20 INNET_FUZZ_SIZES=20000 INNET_WALKS=200 \
-		INNET_KILLS=20 INNET_KILL_WITHIN=1 INNET_PAUSE=60 \
+		INNET_KILLS=20 INNET_KILL_WITHIN=1 INNET_PAUSE=60 INNET_PYTORCH_TESTS=all \
 		$(BIN)/python -m pytest --capture=no --verbose tests/system/test_never_a_wrong_sum.py \
 		tests/system/test_overwriting_while_parts_die.py tests/system/test_kill.py tests/system/test_pauses.py \
 		tests/system/test_fuzz_agent.py tests/controller/test_fuzz_controller.py tests/controller/test_fuzz_state.py \
 		tests/emulation/test_fuzz_topology.py tests/switch/test_switch_fuzz.py tests/switch/test_switch_names.py \
 		tests/switch/test_switch_sizes.py tests/controller/test_restart.py \
-		tests/p4/test_slot_conformance.py tests/p4/test_tree_conformance.py
+		tests/p4/test_slot_conformance.py tests/p4/test_tree_conformance.py tests/torch/test_pytorch_tests.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -79,7 +81,8 @@ docs: $(VENV)/.docs
 # are skipped, and pytest's summary says why.
 system:
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
-		for tool in ip:iproute2 ethtool:ethtool ping:iputils-ping mn:mininet tshark:tshark; do \
+		for tool in ip:iproute2 ethtool:ethtool ping:iputils-ping mn:mininet tshark:tshark \
+				srun:slurm-client slurmctld:slurmctld slurmd:slurmd; do \
 			command -v "$${tool%%:*}" > /dev/null || missing="$$missing $${tool##*:}"; \
 		done; \
 		if [ -n "$$missing" ]; then \
@@ -88,6 +91,20 @@ system:
 				apt-get install -y -qq --no-install-recommends $$missing > /dev/null \
 				|| echo "could not install$$missing: what needs them is skipped"; \
 		fi; \
+	fi
+
+# The libraries that some examples use. Their environment sees the packages of $(VENV), so that PyTorch is
+# installed once. Without a library, its examples are skipped, and pytest's summary says why.
+libraries: $(VENV)/.dev
+	@if [ ! $(LIBRARIES)/.done -nt tests/libraries.txt ]; then \
+		$(PYTHON) -m venv $(LIBRARIES); \
+		$(BIN)/python tests/support/shared_packages.py $(LIBRARIES); \
+		for library in $$(grep -v '^#' tests/libraries.txt); do \
+			timeout 600 $(LIBRARIES)/bin/python -m pip install --quiet --disable-pip-version-check \
+				--retries 1 --timeout 15 --no-build-isolation "$$library" \
+				|| { missing=1; echo "could not install $$library: what needs it is skipped"; }; \
+		done; \
+		[ "$$missing" ] || touch $(LIBRARIES)/.done; \
 	fi
 
 # The generated code has to import with protobuf 3.20 and all that came later. That of an old generator
@@ -127,4 +144,4 @@ $(VENV)/.docs: pyproject.toml constraints.txt
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-proto .pytest_cache .mypy_cache .ruff_cache .hypothesis site *.egg-info
+	rm -rf $(VENV) .venv-proto $(LIBRARIES) .pytest_cache .mypy_cache .ruff_cache .hypothesis site *.egg-info
