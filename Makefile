@@ -42,7 +42,7 @@ test-fast: $(VENV)/.dev
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal @tests/fast.txt
 
-# A download of PyTorch takes gigabytes: name versions as in `make matrix TORCHES="2.2 2.15"`.
+# A download of PyTorch takes gigabytes: name versions as in `make matrix TORCHES="2.13 2.15"`.
 PYTHONS ?= $(foreach minor,11 12 13 14,$(shell command -v python3.$(minor)))
 TORCHES ?=
 
