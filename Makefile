@@ -7,30 +7,33 @@ PYTHON ?= python3
 # stay in one process, since they share racks. Files keep their order, because short ones come last.
 PROCESSES ?= 0
 VENV := .venv
+LIBRARIES := .venv-libs
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 # Tests start hundreds of Python processes: all of them read what one has compiled.
 export PYTHONDONTWRITEBYTECODE =
 C_SOURCES = $(shell find innet -name '*.[ch]')
 
-.PHONY: help demo test test-fast soak lint format docs proto artifacts system clean
+.PHONY: help demo test test-fast matrix soak lint format docs proto artifacts system libraries clean
 
 help:
 	@echo 'make demo       set up, then train a rack through a P4 switch; no root needed'
 	@echo 'make test       set up, then lint, type-check and test everything'
 	@echo 'make test-fast  lint without mypy, and the tests that start no process; under a minute, no root needed'
+	@echo 'make matrix     install innet with several versions of Python, protobuf and PyTorch, and sum'
 	@echo 'make soak       hours of it: 1e8 elements over links with faults, twenty kills, a million packets'
 	@echo 'make lint       ruff, mypy, import-linter and clang-format only'
 	@echo 'make format     let ruff and clang-format format the sources'
 	@echo 'make docs       set up, then build the site into site/; open site/index.html'
 	@echo 'make proto      remake the gRPC code from the .proto files'
 	@echo 'make artifacts  recompile the P4 programs (p4c-bm2-ss has to be on the PATH)'
+	@echo 'make libraries  install what the examples for other libraries need'
 	@echo 'make clean      remove what set-up and tests have made'
 
 demo: $(VENV)/.demo
 	$(BIN)/innet demo
 
-test: $(VENV)/.dev system lint
+test: $(VENV)/.dev system libraries lint
 	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 test-fast: $(VENV)/.dev
@@ -39,17 +42,25 @@ test-fast: $(VENV)/.dev
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal @tests/fast.txt
 
+# A download of PyTorch takes gigabytes: name versions as in `make matrix TORCHES="2.2 2.15"`.
+PYTHONS ?= $(foreach minor,11 12 13 14,$(shell command -v python3.$(minor)))
+TORCHES ?=
+
+matrix: $(VENV)/.dev
+	INNET_PYTHONS="$(PYTHONS)" INNET_TORCHES="$(TORCHES)" \
+		$(BIN)/python -m pytest --verbose tests/system/test_versions.py
+
 soak: $(VENV)/.dev
 	INNET_SOAK_ELEMENTS=100000000 INNET_FUZZ_PACKETS=1000000 INNET_FUZZ_MESSAGES=1000000 \
 		INNET_FUZZ_STATES=2000000 INNET_FUZZ_TOPOLOGIES=200000 INNET_FUZZ_PROGRAMS=all \
 		INNET_FUZZ_NAMES=20 INNET_FUZZ_SIZES=20000 INNET_WALKS=200 \
-		INNET_KILLS=20 INNET_KILL_WITHIN=1 INNET_PAUSE=60 \
+		INNET_KILLS=20 INNET_KILL_WITHIN=1 INNET_PAUSE=60 INNET_PYTORCH_TESTS=all \
 		$(BIN)/python -m pytest --capture=no --verbose tests/system/test_never_a_wrong_sum.py \
 		tests/system/test_overwriting_while_parts_die.py tests/system/test_kill.py tests/system/test_pauses.py \
 		tests/system/test_fuzz_agent.py tests/controller/test_fuzz_controller.py tests/controller/test_fuzz_state.py \
 		tests/emulation/test_fuzz_topology.py tests/switch/test_switch_fuzz.py tests/switch/test_switch_names.py \
 		tests/switch/test_switch_sizes.py tests/controller/test_restart.py \
-		tests/p4/test_slot_conformance.py tests/p4/test_tree_conformance.py
+		tests/p4/test_slot_conformance.py tests/p4/test_tree_conformance.py tests/torch/test_pytorch_tests.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -70,7 +81,8 @@ docs: $(VENV)/.docs
 # are skipped, and pytest's summary says why.
 system:
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
-		for tool in ip:iproute2 ethtool:ethtool ping:iputils-ping mn:mininet tshark:tshark; do \
+		for tool in ip:iproute2 ethtool:ethtool ping:iputils-ping mn:mininet tshark:tshark \
+				srun:slurm-client slurmctld:slurmctld slurmd:slurmd; do \
 			command -v "$${tool%%:*}" > /dev/null || missing="$$missing $${tool##*:}"; \
 		done; \
 		if [ -n "$$missing" ]; then \
@@ -81,28 +93,47 @@ system:
 		fi; \
 	fi
 
-# The generated code has to import with protobuf 3.20, which p4runtime-shell pins; this generator's
-# does, but wants a newer protobuf for itself, so it lives in an environment of its own.
+# The libraries that some examples use. Their environment sees the packages of $(VENV), so that PyTorch is
+# installed once. Without a library, its examples are skipped, and pytest's summary says why.
+libraries: $(VENV)/.dev
+	@if [ ! $(LIBRARIES)/.done -nt tests/libraries.txt ]; then \
+		$(PYTHON) -m venv $(LIBRARIES); \
+		$(BIN)/python tests/support/shared_packages.py $(LIBRARIES); \
+		for library in $$(grep -v '^#' tests/libraries.txt); do \
+			timeout 600 $(LIBRARIES)/bin/python -m pip install --quiet --disable-pip-version-check \
+				--retries 1 --timeout 15 --no-build-isolation "$$library" \
+				|| { missing=1; echo "could not install $$library: what needs it is skipped"; }; \
+		done; \
+		[ "$$missing" ] || touch $(LIBRARIES)/.done; \
+	fi
+
+# The generated code has to import with protobuf 3.20 and all that came later. That of an old generator
+# does. The generator itself needs an old protobuf, so it has an environment of its own.
+PROTOC = .venv-proto/bin/python -m grpc_tools.protoc
+P4RUNTIME = innet/p4runtime
+
 proto: .venv-proto/.done
-	.venv-proto/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. \
-		innet/rpc/innet.proto
-	.venv-proto/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \
-		innet/controller/switches/targets/pipeline.proto
+	$(PROTOC) -I. --python_out=. --pyi_out=. --grpc_python_out=. innet/rpc/innet.proto
+	$(PROTOC) -I. --python_out=. --pyi_out=. innet/controller/switches/targets/pipeline.proto
+	$(PROTOC) -I$(P4RUNTIME)/protos --include_imports --descriptor_set_out=$(P4RUNTIME)/p4runtime.binpb \
+		p4/v1/p4runtime.proto google/rpc/code.proto
+	$(PROTOC) -I$(P4RUNTIME)=$(P4RUNTIME)/protos/p4/v1 -I$(P4RUNTIME)/protos --grpc_python_out=. \
+		$(P4RUNTIME)/protos/p4/v1/p4runtime.proto
 
 artifacts: $(VENV)/.demo
 	$(BIN)/innet p4 compile
 
-$(VENV)/.demo: pyproject.toml
+$(VENV)/.demo: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --editable '.[demo]'
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml
+$(VENV)/.dev: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --editable '.[dev]'
 	@touch $@ $(VENV)/.demo $(VENV)/.docs
 
-$(VENV)/.docs: pyproject.toml
+$(VENV)/.docs: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --editable '.[docs]'
 	@touch $@
@@ -113,4 +144,4 @@ $(VENV)/.docs: pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-proto .pytest_cache .mypy_cache .ruff_cache .hypothesis site *.egg-info
+	rm -rf $(VENV) .venv-proto $(LIBRARIES) .pytest_cache .mypy_cache .ruff_cache .hypothesis site *.egg-info

@@ -11,8 +11,8 @@ from types import TracebackType
 from innet.errors import InnetError, UsageError
 
 _PACKAGES = (
-    "grpc", "matplotlib", "numpy", "p4", "p4runtime_sh", "prometheus_client", "pydantic", "rich",
-    "sklearn", "structlog", "torch", "typer", "yaml",
+    "grpc", "matplotlib", "numpy", "prometheus_client", "pydantic", "rich", "sklearn", "structlog",
+    "torch", "typer", "yaml",
 )  # fmt: skip
 """The packages of innet and its extras `emulate` and `experiments`, by the names of imports."""
 

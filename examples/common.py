@@ -16,10 +16,10 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from losses import report
 from sklearn.datasets import load_digits
 from torch import nn
-
-import innet.torch  # noqa: F401 - makes the backend known
+from torch.utils.data import TensorDataset
 
 BATCH = 32
 SEED = 1
@@ -36,10 +36,7 @@ def run(train: Train) -> None:
     arguments = parser.parse_args()
     dist.init_process_group(arguments.backend)
     try:
-        losses = train(arguments.steps)
-        if dist.get_rank() == 0:
-            for step, loss in enumerate(losses, start=1):
-                print(f"step {step}: loss {loss:.6f}", flush=True)
+        report(train(arguments.steps))
     finally:
         dist.destroy_process_group()
 
@@ -52,12 +49,19 @@ def digits() -> tuple[torch.Tensor, torch.Tensor]:
 
 def batches(steps: int, size: int = BATCH) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Yield this worker's part of each of `steps` batches of digits."""
+    mine = slice(dist.get_rank(), None, dist.get_world_size())
+    parts = [each.split(size) for each in dataset(steps, size).tensors]
+    for images, labels in zip(*parts, strict=True):
+        yield images[mine], labels[mine]
+
+
+def dataset(steps: int, size: int = BATCH) -> TensorDataset:
+    """Return the digits of `steps` batches of all workers, one batch after the other."""
     images, labels = digits()
     shuffled = torch.Generator().manual_seed(SEED)
-    for _ in range(steps):
-        batch = torch.randint(len(images), (size,), generator=shuffled)
-        mine = batch[dist.get_rank() :: dist.get_world_size()]
-        yield images[mine], labels[mine]
+    drawn = [torch.randint(len(images), (size,), generator=shuffled) for _ in range(steps)]
+    chosen = torch.cat(drawn)
+    return TensorDataset(images[chosen], labels[chosen])
 
 
 def classifier() -> nn.Sequential:

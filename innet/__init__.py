@@ -35,3 +35,17 @@ def __getattr__(name: str) -> Any:
 
         return getattr(importlib.import_module(_HOME[name]), name)
     raise AttributeError(f"module 'innet' has no attribute {name!r}")
+
+
+def autoload() -> None:
+    """Make the backend ``innet`` known to PyTorch, which calls this when it is imported.
+
+    Raises nothing: an incomplete innet must not keep PyTorch from starting.
+    """
+    import importlib
+    import logging
+
+    try:
+        importlib.import_module("innet.torch")
+    except Exception as problem:  # noqa: BLE001 - PyTorch would end with it
+        logging.getLogger("innet").warning("PyTorch does not know the backend innet: %r", problem)

@@ -14,6 +14,7 @@ from innet.p4.cli import app as p4
 from innet.rpc.cli import certificates
 from innet.servers.pbox.cli import app as pbox
 from innet.servers.rack.cli import rack_server
+from innet.shell.cli import shell
 from innet.terminal.app import run
 from innet.terminal.options import HELP_ON, PASS_OPTIONS_ON, Version
 
@@ -32,6 +33,7 @@ app.command()(apply)
 app.command()(capture)
 app.command()(doctor)
 app.command()(top)
+app.command()(shell)
 app.add_typer(switches.app, name="switch")
 app.add_typer(jobs.app, name="job")
 app.add_typer(p4, name="p4")

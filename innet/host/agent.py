@@ -73,6 +73,7 @@ class Agent:
         self._membership = membership
         self._waker = waker
         self._fallback = fallback
+        self.timeouts = timeouts
         self.info, self._link = membership.be_admitted(link_spec)
         if fallback and fallback.workers != self.info.workers:
             self._link.close()

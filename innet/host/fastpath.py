@@ -17,6 +17,7 @@ order and size. The holder of the address keeps the array alive.
 
 import ctypes
 import errno
+import logging
 import os
 import socket
 import sys
@@ -39,6 +40,8 @@ from innet.wire.check import bases, weights
 from innet.wire.constants import CONSTANTS
 from innet.wire.layout import HEADER_BYTES
 from innet.wire.records import Records
+
+_log = logging.getLogger("innet")
 
 Floats = npt.NDArray[np.float32]
 
@@ -139,15 +142,25 @@ class _IoRound(ctypes.Structure):
 
 @cache
 def compiled() -> ctypes.CDLL | None:
-    """Return the compiled C, or None where it cannot be compiled. Raises IncompleteInstallation."""
-    if sys.byteorder != "little" or ctypes.sizeof(_pointer) != 8:
-        return None
-    sources = {name: read(package, name) for name, package in _SOURCES.items()}
+    """Return the compiled C, or None where it cannot be compiled, which is logged once.
+
+    Raises IncompleteInstallation.
+    """
     try:
-        path = compile_library(FLAGS, sources.values(), lambda: sources, _CONSTANTS, ["-lm"])
-        return bind(ctypes.CDLL(str(path)))
-    except (CompilerError, OSError):
+        return _compile()
+    except (CompilerError, OSError) as problem:
+        _log.warning(
+            "numpy makes the packets, which gives the same sums but takes longer: %s", problem
+        )
         return None
+
+
+def _compile() -> ctypes.CDLL:
+    if sys.byteorder != "little" or ctypes.sizeof(_pointer) != 8:
+        raise CompilerError("the C code needs a little-endian processor with 64 bits")
+    sources = {name: read(package, name) for name, package in _SOURCES.items()}
+    path = compile_library(FLAGS, sources.values(), lambda: sources, _CONSTANTS, ["-lm"])
+    return bind(ctypes.CDLL(str(path)))
 
 
 def bind(library: ctypes.CDLL) -> ctypes.CDLL:

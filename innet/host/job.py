@@ -48,9 +48,9 @@ class Term:
     reason: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Timeouts:
-    """Limits on the duration of an all-reduce, in seconds.
+    """Limits on the duration of an all-reduce, in seconds. A change applies at once.
 
     `switch` bounds the silence of the switch if there is no other way to sum. `workers` bounds the
     wait for other workers, and for a controller that cannot be reached. Its default is that of

@@ -14,6 +14,7 @@ from innet.host.membership import Membership
 from innet.host.quantizers.spec import QuantizerSpec
 from innet.host.waker import Waker
 from innet.machine import environment as names
+from innet.machine.slurm import with_ranks
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import tls as certificates
 
@@ -40,7 +41,7 @@ def join(
 
     * `controller` (``host:port``) from ``INNET_CONTROLLER``
     * `job` from ``INNET_JOB``, and its `token` from ``INNET_TOKEN``
-    * `rank` from ``RANK``, as torchrun sets it
+    * `rank` from ``RANK``, as torchrun sets it, or from ``SLURM_PROCID``
     * `link` from ``INNET_LINK``, by default ``host``; see :func:`innet.host.links.own_links`
     * `tls`, the folder with this worker's certificates, from ``INNET_TLS``
     * `quantizer` from ``INNET_QUANTIZER``, by default ``int32``
@@ -64,17 +65,18 @@ def join(
     """
     controller = controller or _from_environment(names.CONTROLLER, "controller")
     job = job or _from_environment(names.JOB, "job")
-    rank = _integer_from_environment("RANK", "rank") if rank is None else rank
+    environment = with_ranks(os.environ) if rank is None else os.environ
+    rank = _rank(environment) if rank is None else rank
     if rank < 0:
         raise UsageError(f"rank {rank} is negative: ranks count from 0")
-    link = link or own_links(os.environ)[0]
+    link = link or own_links(environment)[0]
     token = os.environ.get(names.TOKEN, "") if token is None else token
     tls = tls or os.environ.get(names.TLS)
     identity = certificates.load(Path(tls), certificates.WORKER) if tls else None
     if fallback is not None and not isinstance(fallback, Fallback):
         fallback = ProcessGroupFallback(fallback)
     spec = QuantizerSpec.read(quantizer or os.environ.get("INNET_QUANTIZER") or "int32")
-    metrics = metrics_address(os.environ)
+    metrics = metrics_address(environment)
     request = pb.JoinRequest(job=job, rank=rank, token=token, fallback=fallback is not None)
     waker = Waker()
     try:
@@ -102,8 +104,14 @@ def _from_environment(name: str, what: str) -> str:
     raise UsageError(f"no {what} is given: pass it to join(), or set {name}")
 
 
-def _integer_from_environment(name: str, what: str) -> int:
-    value = _from_environment(name, what)
+def _rank(environment: Mapping[str, str]) -> int:
+    value = environment.get("RANK")
+    if not value:
+        raise UsageError("no rank is given: pass it to join(), or set RANK")
+    return _number("RANK", value)
+
+
+def _number(name: str, value: str) -> int:
     if not value.isdecimal():
         raise UsageError(f"{name} is {value!r}: it has to be a number")
     return int(value)
@@ -115,7 +123,7 @@ def metrics_address(environment: Mapping[str, str]) -> str:
     if not setting:
         return ""
     host, _, port = setting.rpartition(":")
-    local_rank = _integer_from_environment("LOCAL_RANK", "") if environment.get("LOCAL_RANK") else 0
+    local_rank = _number("LOCAL_RANK", environment.get("LOCAL_RANK") or "0")
     if not (host and port.isdecimal() and int(port) + local_rank < 1 << 16):
         raise UsageError(
             f"INNET_METRICS is {setting!r}: it has to be HOST:PORT, to which LOCAL_RANK is added"

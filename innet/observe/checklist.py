@@ -186,12 +186,11 @@ def raw_sockets(_: Environment) -> Finding:
     return good("interfaces", "raw sockets can be opened")
 
 
-def packages(_: Environment) -> Finding:
-    """Check whether the Python packages of innet-switch are installed."""
-    absent = [name for name in ("p4", "prometheus_client") if not importlib.util.find_spec(name)]
-    if absent:
-        return problem("packages", f"missing: {', '.join(absent)}", "pip install 'innet[switch]'")
-    return good("packages", "P4Runtime's and Prometheus's are installed")
+def metrics(_: Environment) -> Finding:
+    """Check whether the Python package for metrics is installed."""
+    if importlib.util.find_spec("prometheus_client"):
+        return good("metrics", "prometheus-client is installed")
+    return note("metrics", "no prometheus-client, which --metrics-addr needs: innet[metrics]")
 
 
 def bmv2(_: Environment) -> Finding:
@@ -206,7 +205,7 @@ CHECKS: Mapping[Role, tuple[Check, ...]] = {
         controller, certificates, joining.job, link, joining.route, joining.offloads,
         joining.fallback, segmentation, buffers, cache, pytorch, quantizer,
     ),
-    Role.SWITCH: (compiler, cache, raw_sockets, buffers, packages, bmv2),
+    Role.SWITCH: (compiler, cache, raw_sockets, buffers, metrics, bmv2),
 }  # fmt: skip
 """The checks of each role, in order."""
 

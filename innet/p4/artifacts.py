@@ -6,10 +6,10 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 
 from google.protobuf import text_format
-from p4.config.v1 import p4info_pb2
 
 from innet.errors import UsageError
 from innet.machine.packaged import read
+from innet.p4runtime import p4info_pb2
 
 SLOTS = {64: 8192, 256: 1024}
 """Lanes per packet of the committed programs, and the slots of each."""

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from google.protobuf import text_format
-from p4.config.v1 import p4info_pb2
 
 from innet.errors import CompilerError
 from innet.p4.artifacts import digest, folder
 from innet.p4.compile import SOURCES, compiler_path, compiler_version, options, source_digests
 from innet.p4.report import ResourceReport
+from innet.p4runtime import p4info_pb2
 
 COMPILER = "p4c-barefoot"
 LANES = 64

@@ -193,13 +193,14 @@ def serve_until_stopped(
 
     Once it serves, it prints the addresses to standard output. Raises UsageError.
     """
-    from innet.switch.metrics import serve_metrics
     from innet.switch.p4runtime.service import serve
 
     with ExitStack() as stack:
-        metrics = metrics_address and stack.enter_context(
-            serve_metrics(device.stats, metrics_address)
-        )
+        metrics = ""
+        if metrics_address:
+            from innet.switch.metrics import serve_metrics
+
+            metrics = stack.enter_context(serve_metrics(device.stats, metrics_address))
         server, port = serve(service, *endpoint)
         stack.callback(lambda: server.stop(grace=0.5).wait())
         stack.callback(service.arbitration.close)

@@ -5,8 +5,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from p4.v1 import p4runtime_pb2 as p4rt
-
+from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.switch.engine import Engine
 from innet.switch.engine.counts import PortCounts, TableCounts
 from innet.switch.link_monitor import LinkMonitor

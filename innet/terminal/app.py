@@ -18,8 +18,6 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 _EXTRAS = {
     "cryptography": "certificates",
     "matplotlib": "emulate",
-    "p4": "controller",
-    "p4runtime_sh": "controller",
     "prometheus_client": "metrics",
     "pydantic": "apply",
     "scapy": "capture",

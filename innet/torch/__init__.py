@@ -1,9 +1,10 @@
-"""innet as a backend of torch.distributed: two lines in any script that torchrun starts.
+"""innet as a backend of torch.distributed: one line in any script that torchrun starts.
 
 ::
 
-    import innet.torch
     dist.init_process_group("innet")
+
+PyTorch imports this package by itself, from 2.5 on.
 
 All-reduces of the usual dtypes go through the switch, everything else over Gloo (docs/pytorch.md).
 A collective passes through these modules, top down:
@@ -17,9 +18,25 @@ A collective passes through these modules, top down:
 `innet.host`. Only this package needs PyTorch for its import.
 """
 
+from typing import TYPE_CHECKING, Any
+
+from innet.torch import accelerate
+from innet.torch.backend import register
 from innet.torch.counts import carried
-from innet.torch.group import InnetGroup, register
+
+if TYPE_CHECKING:
+    from innet.torch.group import InnetGroup
 
 __all__ = ["InnetGroup", "carried"]
 
 register()
+accelerate.admit()
+
+
+def __getattr__(name: str) -> Any:
+    # Import on first use: PyTorch imports this package, in every process (pyproject.toml).
+    if name == "InnetGroup":
+        from innet.torch.group import InnetGroup
+
+        return InnetGroup
+    raise AttributeError(f"module 'innet.torch' has no attribute {name!r}")

@@ -18,21 +18,21 @@ from torch.distributed import (  # type: ignore[attr-defined]
     Store,
 )
 
-from innet.errors import AgentClosed
+from innet.errors import AgentClosed, UsageError
 from innet.host.ddp import submit
 from innet.host.join import metrics_address
 from innet.host.tensors import ReduceOp
 from innet.machine.forks import Owner
+from innet.torch.backend import NAME
 from innet.torch.counts import GLOO, SWITCH, count
-from innet.torch.membership import GroupContext, join_job
+from innet.torch.membership import GroupContext, debugging, join_job, limit
 from innet.torch.rendezvous import rendezvous
 from innet.torch.routes import switch_op
+from innet.torch.settings import with_local_rank
 from innet.torch.work import SwitchWork
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
-
-NAME = "innet"
 
 # The collectives that the switch does not carry. Names differ between versions of PyTorch.
 _OVER_GLOO = """
@@ -58,25 +58,27 @@ class InnetGroup(ProcessGroup):
         self._owner = Owner(self)
         store = rendezvous(store, rank, size, timeout)
         self._gloo = ProcessGroupGloo(PrefixStore("gloo", store), rank, size, timeout)
+        carrier = _checked(self._gloo, store, timeout) if debugging() else self._gloo
         # A plain group with Gloo as its backend, set up like PyTorch's own.
         self._below = ProcessGroup(store, rank, size)
         for group in (self, self._below):
             group._set_default_backend(ProcessGroup.BackendType.GLOO)  # noqa: SLF001
             for device in ("cpu", "cuda"):
                 group._register_backend(  # noqa: SLF001 - as PyTorch does it
-                    torch.device(device), ProcessGroup.BackendType.GLOO, self._gloo
+                    torch.device(device), ProcessGroup.BackendType.GLOO, carrier
                 )
         self._gloo._set_sequence_number_for_group()  # noqa: SLF001
         self._last: Future[None] | None = None
         self._open = contextlib.ExitStack()
+        environment = with_local_rank(os.environ, rank if first else dist.get_rank())
         with contextlib.ExitStack() as stack:
-            if address := metrics_address(os.environ):
+            if address := metrics_address(environment):
                 from innet.host.metrics import exposed_too
                 from innet.torch.metrics import COLLECTOR
 
                 stack.enter_context(exposed_too(COLLECTOR, address))
             context = GroupContext(store, self._gloo, rank, size, timeout, first)
-            self._membership = join_job(context, os.environ)
+            self._membership = join_job(context, environment)
             stack.callback(self._membership.leave)
             self._open = stack.pop_all()
         _groups.add(self)
@@ -103,6 +105,12 @@ class InnetGroup(ProcessGroup):
             concurrent.futures.wait([self._last])
         count("barrier", GLOO, "collective")
         return self._below.barrier(*arguments, **more)
+
+    def split_group(self, *_: Any, **__: Any) -> ProcessGroup:
+        """Refuse: a part of the group needs a job of its own. Raises UsageError."""
+        raise UsageError(
+            "the backend innet cannot split a group: create one with torch.distributed.new_group(ranks)"
+        )
 
     def shutdown(self) -> None:
         """Give everything back. Unfinished work is abandoned and fails with AgentClosed.
@@ -133,8 +141,10 @@ class InnetGroup(ProcessGroup):
         return self._reduce_by_switch(listed, op)
 
     def _reduce_by_switch(self, tensors: list[torch.Tensor], op: ReduceOp) -> dist.Work:
-        if self._membership.agent is None:
+        agent = self._membership.agent
+        if agent is None:
             raise AgentClosed("the process group is destroyed: create another")
+        limit(agent, self._gloo.options._timeout)  # noqa: SLF001 - PyTorch changes it there only
 
         def fill(result: torch.Tensor) -> None:
             parts = result.reshape(-1).split([tensor.numel() for tensor in tensors])
@@ -142,8 +152,14 @@ class InnetGroup(ProcessGroup):
                 # Bypass autograd's book-keeping, as all backends do for their results.
                 tensor.data.copy_(part.view(tensor.shape))
 
-        self._last = submit(self._membership.agent, tensors, op, fill)
+        self._last = submit(agent, tensors, op, fill)
         return SwitchWork(self._last, tensors)
+
+
+def _checked(gloo: ProcessGroupGloo, store: Store, timeout: timedelta) -> Any:
+    """Return Gloo with PyTorch's checks that all ranks call the same collective on the same shapes."""
+    wrap = dist.distributed_c10d._create_process_group_wrapper  # noqa: SLF001 - no public function
+    return wrap(gloo, "checks", store, gloo.rank(), gloo.size(), timeout)
 
 
 def _over_gloo(name: str) -> Callable[..., Any]:
@@ -164,22 +180,6 @@ for _name in _OVER_GLOO:
 def _operation(opts: Any) -> Any:
     """Return the operation from an all-reduce's options, or the argument itself if it is one."""
     return dist.ReduceOp.SUM if opts is None else getattr(opts, "reduceOp", opts)
-
-
-def register() -> None:
-    """Make the backend known to PyTorch."""
-    dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
-
-
-def _create(options: Any, _: Any) -> InnetGroup:
-    """Create a group; PyTorch calls this for every group."""
-    return InnetGroup(
-        options.store,
-        options.group_rank,
-        options.group_size,
-        options.timeout,
-        first=not dist.is_initialized(),
-    )
 
 
 _groups: "weakref.WeakSet[InnetGroup]" = weakref.WeakSet()

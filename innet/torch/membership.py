@@ -22,7 +22,13 @@ from functools import partial
 from typing import Any, TypeVar
 
 import torch
-from torch.distributed import PrefixStore, ProcessGroupGloo, Store  # type: ignore[attr-defined]
+from torch.distributed import (  # type: ignore[attr-defined]
+    DebugLevel,
+    PrefixStore,
+    ProcessGroupGloo,
+    Store,
+    get_debug_level,
+)
 
 from innet import errors
 from innet.errors import (
@@ -101,9 +107,10 @@ def join_job(group: GroupContext, environment: Environment) -> GroupMembership:
 
     Raises the InnetErrors that the user has to fix, on every rank.
     """
-    if group.size == 1:
+    if group.size == 1 or debugging():
         Settings.read(environment)
-        return GroupMembership(None, "one_worker", contextlib.ExitStack())
+        reason = "debug" if debugging() else "one_worker"
+        return GroupMembership(None, reason, contextlib.ExitStack())
     with contextlib.ExitStack() as stack:
         token = new_token()
         settings, message = _attempted(partial(_prepare, group, environment, token))
@@ -124,6 +131,11 @@ def join_job(group: GroupContext, environment: Environment) -> GroupMembership:
         if agent is None or refusal:
             return _refused(group, refusal)
         return GroupMembership(agent, "", stack.pop_all())
+
+
+def debugging() -> bool:
+    """Return whether PyTorch should check every collective, which it can only do over Gloo."""
+    return get_debug_level() == DebugLevel.DETAIL
 
 
 def _prepare(
@@ -163,7 +175,6 @@ def _join(
     group: GroupContext, settings: Settings, job: str, stack: contextlib.ExitStack
 ) -> tuple[Agent, _Message]:
     """Take the third step, in all processes: join the job, with the token of the settings."""
-    seconds = group.timeout.total_seconds()
     link = stack.enter_context(_links.one_of(settings.links))
     # A separate group, so that an exchange's remnant does not meet the group's collectives.
     exchanges = ProcessGroupGloo(
@@ -179,10 +190,17 @@ def _join(
         token=settings.token,
         tls=settings.tls,
         fallback=fallback,
-        timeouts=Timeouts(switch=min(_SILENT_SWITCH, seconds), workers=seconds),
+        timeouts=Timeouts(),
     )
+    limit(agent, group.timeout)
     stack.callback(agent.close, abandon=True)
     return agent, _Message()
+
+
+def limit(agent: Agent, timeout: timedelta) -> None:
+    """Let the agent's all-reduces wait for other workers as long as a group's timeout allows."""
+    seconds = timeout.total_seconds()
+    agent.timeouts.switch, agent.timeouts.workers = min(_SILENT_SWITCH, seconds), seconds
 
 
 def _leave(group: GroupContext, settings: Settings, job: str) -> None:

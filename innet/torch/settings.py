@@ -8,6 +8,7 @@ from innet.errors import UsageError
 from innet.host.links import own_links
 from innet.host.quantizers.spec import QuantizerSpec
 from innet.machine import environment as names
+from innet.machine.slurm import with_ranks
 
 
 @dataclass(frozen=True)
@@ -56,3 +57,16 @@ class Settings:
             links=tuple(own_links(environment)),
             tls=Path(tls) if tls else None,
         )
+
+
+def with_local_rank(environment: Mapping[str, str], rank: int) -> Mapping[str, str]:
+    """Return the environment of the process with this rank in the default group, with a local rank.
+
+    Some launchers set no ``LOCAL_RANK``, or not for every process. Then it is Slurm's, or else the
+    rank. So no two processes of a machine take the same link.
+    """
+    if environment.get("LOCAL_RANK"):
+        return environment
+    task = with_ranks(environment)
+    own = task.get("LOCAL_RANK") if task.get("RANK") == str(rank) else None
+    return {**environment, "LOCAL_RANK": own or str(rank)}

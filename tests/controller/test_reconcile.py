@@ -9,7 +9,6 @@ import pytest
 from assignments import alone
 from hypothesis import given
 from hypothesis import strategies as st
-from p4.v1 import p4runtime_pb2 as p4rt
 from switches import Switch, running_switch
 
 from innet.controller.jobs.records import Assignment, Attachment, SlotRange, SwitchRecord
@@ -18,6 +17,7 @@ from innet.controller.switches.aggregation import AggregationSwitch
 from innet.controller.switches.names import Names, group
 from innet.controller.switches.reconcile import by_key, difference, key
 from innet.p4.artifacts import artifact
+from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.wire.frames import Address
 
 PROGRAM = artifact(64)

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from commands import run
 from mortal import MortalController, MortalSwitch, add_switch, mortal_switch, rack_of, serving_rack
-from p4.v1 import p4runtime_pb2 as p4rt
 from racks import Rack
 from scripted_worker import WITHIN, scripted
 from working_job import Intruder, assert_sums, at_work, eventually
@@ -16,6 +15,7 @@ from innet.controller.deploy import deploy
 from innet.controller.state.registry import Policy
 from innet.controller.switches.names import all_groups
 from innet.errors import ControllerError, NotFound, UsageError
+from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import translated
 

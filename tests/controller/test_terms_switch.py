@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 from mortal import Forwarder, MortalSwitch, mortal_switch, rack_of
-from p4.v1 import p4runtime_pb2 as p4rt
 from racks import Rack
 from scripted_worker import scripted
 from working_job import (
@@ -23,6 +22,7 @@ from working_job import (
 )
 
 from innet.controller.state.registry import Policy
+from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.rpc import innet_pb2 as pb
 
 

@@ -7,7 +7,6 @@ import pytest
 from assignments import alone
 from chip_files import make_for_both
 from chip_server import Chip, Invalid, number, require, serving
-from p4.v1 import p4runtime_pb2 as p4rt
 
 from innet.controller.jobs.records import (
     Assignment,
@@ -23,6 +22,7 @@ from innet.controller.switches.names import Names
 from innet.controller.switches.targets.choice import find
 from innet.errors import SwitchError
 from innet.p4 import tofino
+from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.wire.frames import Address
 
 SERVICE = Address("02:00:00:00:00:fe", "10.255.255.254")

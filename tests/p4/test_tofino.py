@@ -8,7 +8,6 @@ from aggregation_rack import OUTCOMES
 from commands import refuse, run
 from compilers import assembly, needs_compiler, tofino_manifest
 from google.protobuf import text_format
-from p4.config.v1 import p4info_pb2
 from paths import ROOT
 
 from innet.errors import CompilerError
@@ -16,6 +15,7 @@ from innet.p4 import compile as p4c
 from innet.p4 import tofino
 from innet.p4.artifacts import artifact, digest
 from innet.p4.report import LIMITS, Containers, ResourceReport, Stage, lines
+from innet.p4runtime import p4info_pb2
 
 ASSEMBLY = """\
 version:

@@ -14,7 +14,6 @@ from aggregation_rack import FIRST_SLOT, SLOT_PREFIX, TERM, number, station
 from aggregation_rack import SERVICE as HERE
 from chip_files import make
 from commands import run, serving
-from p4.v1 import p4runtime_pb2 as p4rt
 from racks import WITHIN, means, random_vectors
 from tofino_rack import free_cables, model_chip, tofino_rack, tofino_tree
 from tofino_switch import TofinoSwitch
@@ -25,6 +24,7 @@ from innet.host import membership
 from innet.host.transport import Timeouts
 from innet.p4 import tofino
 from innet.p4.artifacts import Artifact
+from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.rpc import innet_pb2 as pb
 from innet.wire.check import seal
 from innet.wire.frames import ENCAPSULATION_BYTES, encapsulation

@@ -16,8 +16,6 @@ import pytest
 from aggregation_rack import PROGRAM
 from authorities import expired, mixed, tls_options, unchecked
 from commands import run, serving
-from p4.v1 import p4runtime_pb2 as p4rt
-from p4.v1 import p4runtime_pb2_grpc
 from racks import free_cables, means
 from switches import running_switch
 
@@ -25,6 +23,8 @@ from innet.controller.switches.p4runtime import SwitchConnection
 from innet.errors import NotAuthorized, SwitchError
 from innet.host.join import join
 from innet.local.ports import free_tcp_port
+from innet.p4runtime import p4runtime_pb2 as p4rt
+from innet.p4runtime import p4runtime_pb2_grpc
 from innet.rpc import tls
 
 BMV2 = "simple_switch_grpc"

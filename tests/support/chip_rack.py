@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from aggregation_rack import FLOOD_GROUP, NAMES, PROGRAM, SERVICE, AggregationRack, number
-from p4.v1 import p4runtime_pb2 as p4rt
 from p4runtime_client import group
 from tofino_switch import TofinoSwitch
 
 from innet.controller.switches.names import Names
 from innet.controller.switches.targets.choice import find
 from innet.p4 import tofino
+from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.wire.check import seal
 from innet.wire.frames import ENCAPSULATION_BYTES
 from innet.wire.records import packet_dtype

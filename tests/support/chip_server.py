@@ -12,9 +12,9 @@ from typing import Any
 
 import grpc
 from google.protobuf import text_format
-from p4.config.v1 import p4info_pb2
-from p4.v1 import p4runtime_pb2 as p4rt
-from p4.v1 import p4runtime_pb2_grpc
+
+from innet.p4runtime import p4info_pb2, p4runtime_pb2_grpc
+from innet.p4runtime import p4runtime_pb2 as p4rt
 
 DEVICE = 1
 MOST_GROUP, MOST_PORT = 0xFFFF, 0x1FF

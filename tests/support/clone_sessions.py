@@ -2,7 +2,7 @@
 
 import itertools
 
-from p4.v1 import p4runtime_pb2 as p4rt
+from innet.p4runtime import p4runtime_pb2 as p4rt
 
 ROOM = bytes(13)
 

@@ -14,14 +14,16 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 import grpc
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from p4.v1 import p4runtime_pb2 as p4rt
+from google.protobuf import descriptor_pb2, descriptor_pool
+from google.protobuf.message import Message
+from google.protobuf.reflection import GeneratedProtocolMessageType
 from p4runtime_client import Controller
 from random_values import DROP_PORT, PORTS
 from tiny_programs import Program
 from waiting import WITHIN
 
 from innet.machine.sockets import enlarge_buffers
+from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.switch.constants import PortKind
 from innet.switch.p4runtime.device import Device
 from innet.switch.p4runtime.service import P4RuntimeService, serve
@@ -128,7 +130,7 @@ def _packet_message() -> Any:
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     descriptor = pool.FindMessageTypeByName("bmv2_packet.Packet")
-    return message_factory.MessageFactory(pool).GetPrototype(descriptor)
+    return GeneratedProtocolMessageType("Packet", (Message,), {"DESCRIPTOR": descriptor})
 
 
 _Packet = _packet_message()

@@ -20,12 +20,12 @@ from aggregation_rack import (
     number,
     station,
 )
-from p4.v1 import p4runtime_pb2 as p4rt
 from p4runtime_client import Names, group
 from random_values import PORTS
 from scenarios import Scenario, scenario
 
 from innet.p4.artifacts import Artifact, artifact
+from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.wire.check import seal
 from innet.wire.frames import ENCAPSULATION_BYTES, Address, encapsulation
 from innet.wire.layout import Flag, Kind, Operation

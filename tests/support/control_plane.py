@@ -2,10 +2,11 @@
 
 import itertools
 
-from p4.v1 import p4runtime_pb2 as p4rt
 from p4runtime_client import Controller, Names, group, uint128
 from tiny_programs import program
 from waiting import WITHIN
+
+from innet.p4runtime import p4runtime_pb2 as p4rt
 
 PROGRAM = program("control_plane")
 NAMES = Names(PROGRAM.p4info)

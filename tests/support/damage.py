@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, MutableSequence, Sequence
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -108,7 +108,7 @@ class Messages:
         return message
 
     def _set(self, message: Any, field: FieldDescriptor, depth: int) -> None:
-        repeated = field.label == FieldDescriptor.LABEL_REPEATED
+        repeated = isinstance(getattr(message, field.name), MutableSequence)
         for _ in range(self._chance.randint(1, 3) if repeated else 1):
             if field.type == FieldDescriptor.TYPE_MESSAGE:
                 place = getattr(message, field.name)
@@ -155,7 +155,6 @@ def _inside(message: Any) -> list[Any]:
     found = [message]
     for field, value in message.ListFields():
         if field.message_type and not field.message_type.GetOptions().map_entry:
-            repeated = field.label == FieldDescriptor.LABEL_REPEATED
-            for each in value if repeated else [value]:
+            for each in value if isinstance(value, MutableSequence) else [value]:
                 found += _inside(each)
     return found

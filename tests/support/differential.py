@@ -16,12 +16,12 @@ from typing import Any
 from compared_switches import Output, Target, bmv2, embedded
 from contributions import rack_scenario, tree_scenario
 from google.protobuf import text_format
-from p4.config.v1 import p4info_pb2
-from p4.v1 import p4runtime_pb2 as p4rt
 from scenarios import Scenario, scenario
 from tiny_programs import FOLDER, Program, program
 
 from innet.p4.artifacts import SLOTS, artifact
+from innet.p4runtime import p4info_pb2
+from innet.p4runtime import p4runtime_pb2 as p4rt
 
 VECTORS = Path(__file__).parent / "vectors"
 RECORDED_SCENARIOS, RECORDED_PACKETS = 3, 40

@@ -9,9 +9,9 @@ sys.path.append("/usr/lib/python3/dist-packages")  # where Debian puts Mininet
 import grpc
 from mininet.net import Mininet
 from mininet.topo import SingleSwitchTopo
-from p4.v1 import p4runtime_pb2 as p4rt
-from p4.v1 import p4runtime_pb2_grpc
 
+from innet.p4runtime import p4runtime_pb2 as p4rt
+from innet.p4runtime import p4runtime_pb2_grpc
 from innet.switch.mininet import InnetSwitch
 
 PROGRAM = Path(__file__).parent / "programs" / "wire.json"

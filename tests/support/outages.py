@@ -164,7 +164,6 @@ class Cluster:
 
 
 _ADMIN = """
-from google.protobuf.json_format import MessageToDict
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import connect
 _, stub = connect("{controller}")
@@ -173,7 +172,11 @@ def create(name, workers):
     return stub.CreateJob(pb.CreateJobRequest(name=name, switch="tor", workers=workers, slots=32)).token
 def show(name):
     job = stub.GetJob(pb.GetJobRequest(name=name))
-    return MessageToDict(job, including_default_value_fields=True, preserving_proto_field_name=True)
+    members = [
+        dict(disconnected=each.disconnected, unreachable_s=each.unreachable_s) for each in job.members
+    ]
+    departures = [dict(rank=each.rank, reason=each.reason) for each in job.departures]
+    return dict(joined=list(job.joined), members=members, departures=departures)
 """
 
 

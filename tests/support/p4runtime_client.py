@@ -8,11 +8,10 @@ from typing import Any, Self
 
 import grpc
 import pytest
-from google.rpc import status_pb2
-from p4.config.v1 import p4info_pb2
-from p4.v1 import p4runtime_pb2 as p4rt
-from p4.v1 import p4runtime_pb2_grpc
 from waiting import WITHIN
+
+from innet.p4runtime import p4info_pb2, p4runtime_pb2_grpc, status_pb2
+from innet.p4runtime import p4runtime_pb2 as p4rt
 
 COMMIT = p4rt.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT
 

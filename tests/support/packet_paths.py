@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import pytest
 from clone_sessions import ROOM
 from compared_switches import Target
-from p4.v1 import p4runtime_pb2 as p4rt
+
+from innet.p4runtime import p4runtime_pb2 as p4rt
 
 NORMAL, INGRESS_CLONE, EGRESS_CLONE, RECIRCULATED, REPLICA, RESUBMITTED = 0, 1, 2, 4, 5, 6
 

@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from p4.v1 import p4runtime_pb2 as p4rt
 from p4runtime_client import encode, group
 from random_frames import Aim, Frames
 from random_values import PORTS, Json, Values, constants
 from tiny_programs import Program
+
+from innet.p4runtime import p4runtime_pb2 as p4rt
 
 GROUPS = SESSIONS = MEMBERS = (1, 2, 3)
 _MOST_ENTRIES = 10

@@ -1,24 +1,37 @@
-"""A tour of p4runtime-shell's operations on a switch of their own.
+"""A tour of p4runtime-shell's operations on a switch.
 
-It runs as a separate process, because the shell's module has one connection for all. It prints
-"done" at the end.
+It runs in the shell's environment, and imports nothing of innet. Its arguments are the switch's address,
+and the descriptor of the far end of each port. It prints "done" at the end.
 """
 
+import socket
+import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
 from google.protobuf import text_format
 from p4.v1 import p4runtime_pb2 as p4rt
 from p4runtime_sh import shell as sh
 from p4runtime_sh.context import P4Type
 from p4runtime_sh.p4runtime import P4RuntimeWriteException
-from switches import Switch, receive, running_switch
-from tiny_programs import FOLDER
-from waiting import WITHIN
 
 DEVICE = 3
-STEPS: list[Callable[[Switch], None]] = []
+WITHIN, MOST = 250.0, 1 << 16
+FOLDER = Path(__file__).with_name("programs")
 HOSTS = ("02:00:00:00:00:01", "02:00:00:00:00:02")
+
+
+@dataclass(frozen=True)
+class Switch:
+    """A running switch, with the far ends of its ports."""
+
+    address: str
+    hosts: list[socket.socket]
+
+
+STEPS: list[Callable[[Switch], None]] = []
 
 
 def step(function: Callable[[Switch], None]) -> Callable[[Switch], None]:
@@ -55,11 +68,11 @@ def it_inserts_modifies_reads_and_deletes_table_entries(switch: Switch) -> None:
     one.match["destination"] = HOSTS[1]
     one.insert()
     switch.hosts[0].send(frame())
-    assert receive(switch.hosts[1]) == frame()
+    assert switch.hosts[1].recv(MOST) == frame()
     one.action["port"] = "1"
     one.modify()
     switch.hosts[0].send(frame())
-    assert receive(switch.hosts[0]) == frame()
+    assert switch.hosts[0].recv(MOST) == frame()
     found = list(sh.TableEntry("bridge").read())
     assert [str(each) for each in found] == [str(one)]
     one.delete()
@@ -94,7 +107,7 @@ def it_sets_and_resets_a_default_action(switch: Switch) -> None:
     default.action["port"] = "2"
     default.modify()
     switch.hosts[0].send(frame())
-    assert receive(switch.hosts[1]) == frame()
+    assert switch.hosts[1].recv(MOST) == frame()
     reset = sh.TableEntry("routes")(is_default=True)
     reset.modify()
 
@@ -111,7 +124,7 @@ def it_reads_and_writes_counters(switch: Switch) -> None:
     known.match["destination"] = HOSTS[1]
     known.insert()
     switch.hosts[0].send(frame())
-    receive(switch.hosts[1])
+    switch.hosts[1].recv(MOST)
     [cell] = one.read()
     assert (cell.packet_count, cell.byte_count) == (6, 500 + len(frame()))
     direct = sh.DirectCounterEntry("forwarded")
@@ -172,7 +185,7 @@ def it_uses_profiles_groups_and_one_shots(switch: Switch) -> None:
     balanced.group_id = 4
     balanced.insert()
     switch.hosts[0].send(frame())
-    assert receive(switch.hosts[1]) == frame(destination=1)
+    assert switch.hosts[1].recv(MOST) == frame(destination=1)
     assert len(list(sh.ActionProfileMember("paths").read())) == 2
     [found] = sh.ActionProfileGroup("paths").read()
     assert str(found) == str(group)
@@ -185,7 +198,7 @@ def it_uses_profiles_groups_and_one_shots(switch: Switch) -> None:
     once.oneshot = sh.Oneshot("balanced").add(action)
     once.insert()
     switch.hosts[1].send(frame())
-    assert receive(switch.hosts[0]) == frame(destination=1)
+    assert switch.hosts[0].recv(MOST) == frame(destination=1)
     for each in (once, shared, rewrite):
         each.delete()
 
@@ -206,7 +219,7 @@ def it_programs_groups_and_clone_sessions(switch: Switch) -> None:
     for sender in switch.hosts:  # each gets a copy: first from the group, then from the session
         sender.send(frame())
         for host in switch.hosts:
-            assert receive(host) == frame()
+            assert host.recv(MOST) == frame()
     assert len(list(sh.MulticastGroupEntry().read())) == 1
     [session] = sh.CloneSessionEntry(7).read()
     assert session.session_id == 7
@@ -219,7 +232,7 @@ def it_programs_groups_and_clone_sessions(switch: Switch) -> None:
 def it_sends_and_receives_packets(switch: Switch) -> None:
     packets = sh.PacketIn()
     sh.PacketOut(frame(), egress_port="2").send()
-    assert receive(switch.hosts[1]) == frame()
+    assert switch.hosts[1].recv(MOST) == frame()
     route = entry("routes", "forward", port="510")
     route.match["destination"] = HOSTS[1] + "/48"
     route.insert()
@@ -263,17 +276,18 @@ def it_writes_a_request_from_a_file(_: Switch) -> None:
     assert [str(each) for each in sh.TableEntry("bridge").read()] == [str(one)]
 
 
-def main() -> None:
+def main(address: str, *descriptors: str) -> None:
     config = sh.FwdPipeConfig(str(FOLDER / "tutorial.p4info.txtpb"), str(FOLDER / "tutorial.json"))
-    with running_switch(2, "--device-id", str(DEVICE)) as switch:
-        sh.setup(DEVICE, switch.address, (0, 1), config=config, verbose=False)
-        sh.global_options["canonical_bytestrings"] = True  # reads then equal writes
-        for each in STEPS:
-            print(each.__name__, flush=True)  # noqa: T201
-            each(switch)
-        sh.teardown()
+    socket.setdefaulttimeout(WITHIN)
+    switch = Switch(address, [socket.socket(fileno=int(each)) for each in descriptors])
+    sh.setup(DEVICE, address, (0, 1), config=config, verbose=False)
+    sh.global_options["canonical_bytestrings"] = True  # reads then equal writes
+    for each in STEPS:
+        print(each.__name__, flush=True)  # noqa: T201
+        each(switch)
+    sh.teardown()
     print("done")  # noqa: T201
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from google.protobuf import text_format
-from p4.config.v1 import p4info_pb2
 
 from innet.p4.compile import COMPILER, compiler_version
+from innet.p4runtime import p4info_pb2
 
 FOLDER = Path(__file__).parent / "programs"
 DIGESTS = FOLDER / "digests.json"

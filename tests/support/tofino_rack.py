@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from chip_server import Chip, one, serving
-from p4.v1 import p4runtime_pb2 as p4rt
 from racks import Rack
 from tofino_switch import TofinoSwitch
 from trees import Forest, Plan
@@ -19,6 +18,7 @@ from trees import Forest, Plan
 from innet.controller.server import ControllerServer
 from innet.local.ports import free_udp_ports
 from innet.p4.artifacts import Artifact
+from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import connect, translated
 

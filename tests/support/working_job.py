@@ -5,13 +5,13 @@ import threading
 from collections.abc import Iterator
 
 import grpc
-from p4.v1 import p4runtime_pb2 as p4rt
-from p4.v1 import p4runtime_pb2_grpc
 from p4runtime_client import Names, uint128
 from racks import Rack
 from scripted_worker import ScriptedWorker, scripted
 
 from innet.p4.artifacts import artifact
+from innet.p4runtime import p4runtime_pb2 as p4rt
+from innet.p4runtime import p4runtime_pb2_grpc
 from innet.rpc import innet_pb2 as pb
 from innet.wire.layout import Kind
 

@@ -5,9 +5,10 @@ import os
 import compared_switches
 import differential
 import pytest
-from p4.v1 import p4runtime_pb2 as p4rt
 from p4runtime_client import Names
 from scenarios import Scenario
+
+from innet.p4runtime import p4runtime_pb2 as p4rt
 
 SEEDS = int(os.environ.get("INNET_DIFFERENTIAL_SEEDS", "1"))
 """The number of random scenarios of each program that go through both switches."""

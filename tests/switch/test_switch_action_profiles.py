@@ -4,11 +4,12 @@ import itertools
 import struct
 
 from checksums import crc16
-from google.rpc import code_pb2
-from p4.v1 import p4runtime_pb2 as p4rt
 from p4runtime_client import Names, update_errors
 from switches import Switch, ask, receive
 from tiny_programs import program
+
+from innet.p4runtime import code_pb2
+from innet.p4runtime import p4runtime_pb2 as p4rt
 
 # -- action profiles -------------------------------------------------------------------------------
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import grpc
 import pytest
-from p4.config.v1 import p4info_pb2
-from p4.v1 import p4runtime_pb2 as p4rt
 from p4runtime_client import WITHIN, Controller, Names, refusal, uint128, update_errors
 from switch_commands import frame, memory
 from switches import Switch, receive, running_switch
 from tiny_programs import Program, program
 
 from innet.errors import UnsupportedProgram
+from innet.p4runtime import p4info_pb2
+from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.switch import bmv2json
 from innet.switch.p4runtime import admission, info
 from innet.switch.p4runtime.schema import Schema

@@ -7,12 +7,13 @@ import grpc
 import pytest
 from clone_sessions import ELECTIONS, ROOM, session
 from compared_switches import Target
-from google.rpc import code_pb2
-from p4.v1 import p4runtime_pb2 as p4rt
 from p4runtime_client import Controller, group, update_errors
 from packet_paths import EGRESS_CLONE, INGRESS_CLONE, NORMAL, REPLICA, REST, Seen, insert, on, seen
 from switches import Switch, receive, running_switch
 from tiny_programs import program
+
+from innet.p4runtime import code_pb2
+from innet.p4runtime import p4runtime_pb2 as p4rt
 
 # -- clones of what came in ----------------------------------------------------------------------
 

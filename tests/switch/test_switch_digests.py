@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 from clone_sessions import ELECTIONS
-from google.rpc import code_pb2
-from p4.v1 import p4runtime_pb2 as p4rt
 from p4runtime_client import Controller, encode, update_errors
 from switches import Switch, receive, running_switch
 from tiny_programs import program
+
+from innet.p4runtime import code_pb2
+from innet.p4runtime import p4runtime_pb2 as p4rt
 
 DIGESTS = {each.preamble.name: each.preamble.id for each in program("path_digest").p4info.digests}
 STATION = DIGESTS["station_t"]

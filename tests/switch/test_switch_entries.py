@@ -6,10 +6,11 @@ from collections.abc import Iterator
 import grpc
 import pytest
 from control_plane import NAMES, PROGRAM, ROUTER, ROUTES, Type, entry, frame, register, update
-from google.rpc import code_pb2
-from p4.v1 import p4runtime_pb2 as p4rt
 from p4runtime_client import Controller, group, update_errors
 from switches import Switch, receive, running_switch
+
+from innet.p4runtime import code_pb2
+from innet.p4runtime import p4runtime_pb2 as p4rt
 
 
 @pytest.fixture(scope="module")

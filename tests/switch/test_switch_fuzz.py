@@ -8,7 +8,7 @@ import json
 import os
 import random
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableSequence
 from itertools import count
 from typing import Any
 
@@ -24,7 +24,6 @@ from aggregation_rack import (
     station,
 )
 from contributions import WORKERS, rack_scenario
-from p4.v1 import p4runtime_pb2 as p4rt
 from p4runtime_client import Controller, group, uint128
 from sanitizers import run_sanitized
 from scapy.layers.l2 import Ether
@@ -35,6 +34,7 @@ from tiny_programs import program
 from waiting import WITHIN
 
 from innet.machine.sockets import enlarge_buffers
+from innet.p4runtime import p4runtime_pb2 as p4rt
 
 PACKETS = int(os.environ.get("INNET_FUZZ_PACKETS", "30000"))
 MESSAGES = int(os.environ.get("INNET_FUZZ_MESSAGES", "2400"))
@@ -221,10 +221,10 @@ class Pest:
 def _ids(info: Any) -> Iterator[int]:
     for field, value in info.ListFields():
         if field.message_type:
-            for each in value if field.label == field.LABEL_REPEATED else [value]:
+            for each in value if isinstance(value, MutableSequence) else [value]:
                 yield from _ids(each)
         elif field.name in ("id", "table_ids", "direct_resource_ids", "size"):
-            yield from value if field.label == field.LABEL_REPEATED else [value]
+            yield from value if isinstance(value, MutableSequence) else [value]
 
 
 def _places(node: Any) -> Iterator[tuple[Any, Any]]:

@@ -1,7 +1,5 @@
 """P4Runtime's multicast groups and counters."""
 
-from google.rpc import code_pb2
-from p4.v1 import p4runtime_pb2 as p4rt
 from p4runtime_client import Names, group, update_errors
 from scapy.layers.inet import IP
 from scapy.layers.l2 import Ether
@@ -9,6 +7,8 @@ from switches import receive
 from tiny_programs import program
 
 from innet.p4.artifacts import artifact
+from innet.p4runtime import code_pb2
+from innet.p4runtime import p4runtime_pb2 as p4rt
 
 ROUTER = program("router")
 ROUTES = Names(ROUTER.p4info)

@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from google.rpc import code_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 from one_port import OnePort, action, running
-from p4.v1 import p4runtime_pb2 as p4rt
 from p4runtime_client import Names, update_errors
 from switches import Switch, ask
 from tiny_programs import program
+
+from innet.p4runtime import code_pb2
+from innet.p4runtime import p4runtime_pb2 as p4rt
 
 RULES = "TestIngress.rules"
 

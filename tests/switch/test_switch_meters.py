@@ -4,13 +4,13 @@ import struct
 from collections.abc import Iterator
 
 import pytest
-from google.rpc import code_pb2
 from one_port import OnePort, action, running
-from p4.v1 import p4runtime_pb2 as p4rt
 from p4runtime_client import Names, update_errors
 from switches import ask
 from tiny_programs import program
 
+from innet.p4runtime import code_pb2
+from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.switch.constants import MISS
 from innet.switch.engine.counts import Count, MeterRates
 

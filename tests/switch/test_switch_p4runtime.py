@@ -5,12 +5,12 @@ from collections.abc import Iterator
 import grpc
 import numpy as np
 import pytest
-from google.rpc import code_pb2
-from p4.v1 import p4runtime_pb2 as p4rt
 from p4runtime_client import Controller, Names, group, refusal
 from switches import Switch, receive, running_switch
 
 from innet.p4.artifacts import artifact
+from innet.p4runtime import code_pb2
+from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.wire.check import seal
 from innet.wire.frames import Address, encapsulation
 from innet.wire.layout import HEADER_BYTES, Kind

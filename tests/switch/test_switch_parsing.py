@@ -4,14 +4,15 @@ from collections.abc import Iterator
 
 import one_port
 import pytest
-from google.rpc import code_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 from one_port import OnePort
-from p4.v1 import p4runtime_pb2 as p4rt
 from p4runtime_client import Controller, encode, update_errors
 from switches import receive, running_switch
 from tiny_programs import program
+
+from innet.p4runtime import code_pb2
+from innet.p4runtime import p4runtime_pb2 as p4rt
 
 DEPTH = 4
 NO_ERROR, TOO_SHORT, WORSE = 0x10, 0x11, 0x18

@@ -6,14 +6,13 @@ from dataclasses import replace
 
 import grpc
 import pytest
-from google.rpc import code_pb2
-from p4.config.v1 import p4info_pb2
-from p4.v1 import p4runtime_pb2 as p4rt
 from p4runtime_client import Controller, Names, group, refusal
 from switches import Switch, receive, running_switch
 from tiny_programs import Program, program
 
 from innet.p4.artifacts import artifact
+from innet.p4runtime import code_pb2, p4info_pb2
+from innet.p4runtime import p4runtime_pb2 as p4rt
 
 AGGREGATION = artifact(64)
 Action = p4rt.SetForwardingPipelineConfigRequest

@@ -20,11 +20,12 @@ from control_plane import (
     update,
     write,
 )
-from google.rpc import code_pb2
-from p4.v1 import p4runtime_pb2 as p4rt
 from p4runtime_client import Controller, group, refusal, uint128, update_errors
 from switches import Switch, receive, running_switch
 from waiting import WITHIN
+
+from innet.p4runtime import code_pb2
+from innet.p4runtime import p4runtime_pb2 as p4rt
 
 
 @pytest.fixture(scope="module")

@@ -10,12 +10,12 @@ from pathlib import Path
 import compared_switches
 import grpc
 import pytest
-from p4.v1 import p4runtime_pb2 as p4rt
-from p4.v1 import p4runtime_pb2_grpc
 from p4runtime_client import WITHIN
 from switches import COMMAND, running_switch
 
 from innet.errors import UsageError
+from innet.p4runtime import p4runtime_pb2 as p4rt
+from innet.p4runtime import p4runtime_pb2_grpc
 from innet.rpc.certificates import make
 from innet.switch.p4runtime.credentials import TlsFiles
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from one_port import OnePort
-from p4.v1 import p4runtime_pb2 as p4rt
 from p4runtime_client import Controller, Names, encode
 from switches import Switch, receive
 from tiny_programs import program
 
 from innet.errors import UnsupportedProgram
+from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.switch import bmv2json
 from innet.switch.codegen import generate
 

@@ -20,7 +20,7 @@ WITHIN = 400.0
 WORKERS = 2
 STEPS = 5
 PARAMETERS = 64 * 128 + 128 + 128 * 10 + 10  # of the network for the digits
-TOGETHER = ["ddp", "cnn", "zero", "fsdp2", "accumulation", "amp", "transformer"]
+TOGETHER = ["ddp", "cnn", "zero", "fsdp2", "hsdp", "accumulation", "amp", "transformer"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
 
 # The switch's sums agree with float32's to a few units in the last place. Only bfloat16 magnifies
@@ -45,7 +45,7 @@ def said(file: Path) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def innet(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     file = tmp_path_factory.mktemp("innet") / "said"
-    with local_rack(WORKERS) as rack:
+    with local_rack(WORKERS, cables=2) as rack:  # the mesh of HSDP has a group of its own
         torchrun(str(DRIVER), "innet", str(STEPS), str(file), *TOGETHER, **rack.environment)
         assert rack.describe_job().counters.completed > 1000
     return said(file)

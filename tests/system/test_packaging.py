@@ -1,69 +1,16 @@
 """`pip install`: sdist and wheel have every file of the source tree, and work without it."""
 
-import os
 import shutil
 import subprocess
-import sys
 import sysconfig
 import tarfile
 import zipfile
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from paths import ROOT
-
-_NOT_SOURCE = shutil.ignore_patterns("__pycache__", "*.so", "*.orig")
-
-_SUMS = """
-import os, subprocess, sys
-import numpy as np
-import innet
-from innet.host import fastpath
-
-WITHOUT_COMPILER = "1"
-if rank := os.environ.get("RANK"):
-    assert (fastpath.compiled() is None) == (rank == WITHOUT_COMPILER), "the fast path of " + rank
-    with innet.join() as agent:
-        mean = agent.all_reduce(np.full(1000, 2 * int(rank) + 1, np.float32))
-        print(innet.__file__, mean.min(), mean.max())
-else:
-    ranks = {"0": {}, WITHOUT_COMPILER: {"PATH": "", "CC": ""}}
-    workers = [
-        subprocess.Popen(
-            [sys.executable, __file__],
-            env={**os.environ, **more, "RANK": rank, "LOCAL_RANK": rank,
-                 "INNET_CACHE_DIR": os.path.join(sys.argv[1], rank)},
-        )
-        for rank, more in ranks.items()
-    ]
-    sys.exit(max(worker.wait(250) for worker in workers))
-"""
-
-
-@dataclass(frozen=True)
-class Built:
-    """The sdist of the source tree, and the wheel built from the sdist."""
-
-    sdist: Path
-    wheel: Path
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    folder = tmp_path_factory.mktemp("built")
-    # Build from a copy: setuptools writes beside the sources, and reuses an earlier build's files.
-    source = folder / "source"
-    source.mkdir()
-    for name in ("pyproject.toml", "README.md"):
-        shutil.copy(ROOT / name, source)
-    shutil.copytree(ROOT / "innet", source / "innet", ignore=_NOT_SOURCE)
-    sdist = _build("sdist", source, folder)
-    with tarfile.open(sdist) as archive:
-        archive.extractall(folder, filter="data")
-    unpacked = folder / sdist.name.removesuffix(".tar.gz")
-    return Built(sdist, _build("wheel", unpacked, folder))
+from wheels import NOT_SOURCE, Built, fresh_environment, pip, succeed, sum_in_a_rack
 
 
 @pytest.fixture(scope="module")
@@ -74,16 +21,9 @@ def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
     Python does not read the .pth files of a folder that it knows from such a file. An editable
     install of the checkout is one, so the only innet that can be imported is the wheel's.
     """
-    place = tmp_path_factory.mktemp("installed") / "environment"
-    _succeed([sys.executable, "-m", "venv", "--without-pip", str(place)])
-    python = place / "bin" / "python"
-    _succeed(
-        [
-            sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check",
-            "install", "--quiet", "--no-index", "--no-deps", str(built.wheel),
-        ]
-    )  # fmt: skip
-    [packages] = place.glob("lib/python*/site-packages")
+    python = fresh_environment(tmp_path_factory.mktemp("installed") / "environment")
+    pip(python, "install", "--no-index", "--no-deps", str(built.wheel))
+    [packages] = python.parent.parent.glob("lib/python*/site-packages")
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return python.parent
 
@@ -103,30 +43,18 @@ def test_sdist_and_wheel_have_every_file_of_the_source_tree(built: Built):
 def test_an_installed_wheel_sums_through_a_switch_with_and_without_a_compiler(
     installed: Path, tmp_path: Path
 ):
-    script = tmp_path / "sums.py"
-    script.write_text(_SUMS)
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("INNET_", "PYTHON"))
-    }
-    done = subprocess.run(
-        [
-            str(installed / "innet"), "rack", "--workers", "2", "--lanes", "64", "--",
-            str(installed / "python"), str(script), str(tmp_path),
-        ],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=250, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    [first, second] = done.stdout.splitlines()
-    assert first == second
-    assert first.endswith(" 2.0 2.0")
-    assert Path(first.split()[0]).is_relative_to(installed.parent)
+    said = sum_in_a_rack(installed, tmp_path)
+    assert said.lines[0] == said.lines[1]
+    _, innet, *extremes = said.lines[0].split()
+    assert extremes == ["2.0", "2.0"]
+    assert Path(innet).is_relative_to(installed.parent)
+    assert said.errors.count("numpy makes the packets") == 1
+    assert "no C compiler found: install gcc or clang" in said.errors
 
 
 def test_the_commands_are_installed(installed: Path, tmp_path: Path):
     for command in ("innet", "innet-switch"):
-        _succeed([str(installed / command), "--help"], tmp_path)
+        succeed([str(installed / command), "--help"], tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +73,7 @@ def test_a_missing_file_is_an_error_of_the_installation(
     installed: Path, tmp_path: Path, name: str, use: str
 ):
     [innet] = installed.parent.glob("lib/python*/site-packages/innet")
-    shutil.copytree(innet, tmp_path / "innet", ignore=_NOT_SOURCE)
+    shutil.copytree(innet, tmp_path / "innet", ignore=NOT_SOURCE)
     missing = tmp_path / "innet" / name
     if missing.is_dir():
         shutil.rmtree(missing)
@@ -158,20 +86,6 @@ def test_a_missing_file_is_an_error_of_the_installation(
     error = done.stderr.splitlines()[-1]
     assert error.startswith(f"innet.errors.IncompleteInstallation: {missing}"), done.stderr
     assert error.endswith("install innet again")
-
-
-def _build(kind: str, source: Path, target: Path) -> Path:
-    """Call the build backend that pyproject.toml names, as pip does, with the installed packages."""
-    call = f"from setuptools import build_meta; print(build_meta.build_{kind}({str(target)!r}))"
-    return target / _succeed([sys.executable, "-c", call], source).split()[-1]
-
-
-def _succeed(command: list[str], folder: Path | None = None) -> str:
-    done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=250, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def _of_innet(names: Iterable[str]) -> set[str]:

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 from aggregation_rack import PROGRAM
 from authorities import mixed
-from p4.v1 import p4runtime_pb2 as p4rt
-from p4.v1 import p4runtime_pb2_grpc
 from parameter_server_acts import PARAMETERS
 from racks import WITHIN
 from scapy.layers.l2 import Ether
@@ -29,6 +27,8 @@ from security_scene import (
 from innet.controller.switches.p4runtime import SwitchConnection
 from innet.errors import SwitchError
 from innet.local.faults import DOWN, UP
+from innet.p4runtime import p4runtime_pb2 as p4rt
+from innet.p4runtime import p4runtime_pb2_grpc
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import innet_pb2_grpc as rpc
 from innet.rpc import tls

@@ -35,7 +35,7 @@ def block(language: str) -> str:
     return text
 
 
-def change_two_lines() -> None:
+def change_one_line() -> None:
     """Change the script as the page's diff says."""
     script = Path("train.py").read_text()
     for hunk in block("diff").split("\n\n"):
@@ -87,14 +87,14 @@ def shell(command: str) -> Iterator[Shell]:
 
 def test_two_changed_lines_take_the_script_to_the_switch(folder: Path):
     over_gloo = losses(COMMANDS["this machine: gloo"])
-    change_two_lines()
+    change_one_line()
     assert losses(COMMANDS["this machine: innet"]) == pytest.approx(over_gloo, abs=1e-3)
     assert over_gloo == sorted(over_gloo, reverse=True)
     assert len(over_gloo) == 3
 
 
 def test_what_the_page_shows_of_a_training_can_be_seen(folder: Path):
-    change_two_lines()
+    change_one_line()
     with shell(COMMANDS["this machine: rack"]) as rack:
         rack.type(COMMANDS["the rack: train"])
         until(lambda: Path("train.log").exists() and "loss" in Path("train.log").read_text())

@@ -5,9 +5,6 @@ import queue
 from collections.abc import Iterator
 
 import grpc
-from google.rpc import code_pb2
-from p4.v1 import p4runtime_pb2 as p4rt
-from p4.v1 import p4runtime_pb2_grpc
 
 from innet.controller.jobs.records import SwitchRecord
 from innet.controller.switches.election import SwitchTaken
@@ -16,6 +13,8 @@ from innet.controller.switches.names import Names
 from innet.controller.switches.p4runtime import open_channel
 from innet.controller.switches.transcript import OnRequest, watched
 from innet.errors import SwitchError
+from innet.p4runtime import code_pb2, p4runtime_pb2_grpc
+from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.rpc import tls
 
 _ANSWER_WITHIN = 5.0

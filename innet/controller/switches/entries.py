@@ -6,12 +6,11 @@ No other module of the controller knows the tables of ``innet/p4/v1model``. Thos
 
 from collections.abc import Iterable
 
-from p4.v1 import p4runtime_pb2 as p4rt
-
 from innet.controller.defaults import uplink_address
 from innet.controller.jobs.host_addresses import is_host_mac
 from innet.controller.jobs.records import Assignment, Attachment, Share, Uplink
 from innet.controller.switches.names import Names, group
+from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.wire.frames import Address
 
 _FLOOD_GROUP = 1

@@ -1,33 +1,25 @@
 """One switch over P4Runtime: any program's tables, groups, counters and packets.
 
-A thin layer over p4runtime-shell's client, which speaks the protocol. It raises
-:class:`SwitchError` instead of exiting or raising gRPC's errors.
+It raises :class:`SwitchError` instead of gRPC's errors.
 """
 
 import contextlib
-import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import grpc
 import structlog
-from google.rpc import code_pb2, status_pb2
-from p4.config.v1 import p4info_pb2
-from p4.v1 import p4runtime_pb2 as p4rt
-from p4.v1 import p4runtime_pb2_grpc
-from p4runtime_sh import p4runtime as shell
 
 from innet.controller.switches.election import Id, SwitchTaken
 from innet.controller.switches.names import Names
 from innet.controller.switches.transcript import OnRequest, watched
 from innet.errors import NotAuthorized, SwitchError, SwitchOffline
+from innet.p4runtime import code_pb2, p4info_pb2, p4runtime_pb2_grpc, status_pb2
+from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.rpc import tls
-
-# This module reports errors itself. The client would log them again, at the root logger.
-logging.getLogger().addFilter(lambda record: record.pathname != shell.__file__)
 
 _log = structlog.get_logger("innet.controller")
 _ANSWER_WITHIN, _RECONNECT_WITHIN = 5.0, 1.0
@@ -168,13 +160,13 @@ class SwitchConnection:
     def send(self, packets: Sequence[p4rt.StreamMessageRequest]) -> None:
         """Send packet-outs, in order. Like any packet they may get lost."""
         for packet in packets:
-            self._client.stream_out_q.put(packet)
+            self._client.outbox.put(packet)
 
     def close(self) -> None:
         """End the connection. The switch keeps its program and entries."""
         self._closed = True
         self._client.stream.cancel()
-        self._client.stream_out_q.put(None)
+        self._client.outbox.put(None)
         self._client.channel.close()
 
     def _write(self, kind: p4rt.Update.Type, entities: Sequence[p4rt.Entity]) -> None:
@@ -184,7 +176,6 @@ class SwitchConnection:
                 request.updates.add(type=kind, entity=entity)
             self._elect(request)
             with self._translated():
-                # Not the client's own `write`: its parsing of the error details does not end.
                 self._client.stub.Write(request, timeout=_ANSWER_WITHIN)
 
     def _elect(self, request: Any) -> None:
@@ -234,41 +225,41 @@ class SwitchConnection:
             raise SwitchError(f"{self._where}: {problem}") from None
 
 
-class _Client(shell.P4RuntimeClient):  # type: ignore[misc]
-    """p4runtime-shell's client over an open channel. Every message that comes in lands in `inbox`.
+class _Client:
+    """A P4Runtime client over an open channel. Every message that comes in lands in `inbox`, then None.
 
-    Raises SwitchError unless it becomes primary.
+    It sends the messages of `outbox`, until it takes None from there. Raises SwitchError unless it
+    becomes primary.
     """
 
     def __init__(self, channel: grpc.Channel, device_id: int, election_id: Id) -> None:
         self.channel, self.device_id, self.election_id = channel, device_id, election_id
-        self.role_name = None
         self.stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
+        self.outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         # The queue is bounded: a switch that sends too fast has to wait, or to drop messages.
         self.inbox: queue.Queue[Any] = queue.Queue(_MOST_WAITING)
-        self.set_up_stream()
+        self.stream = self.stub.StreamChannel(iter(self.outbox.get, None))
+        threading.Thread(target=self._receive, name="innet-stream", daemon=True).start()
+        self._become_primary()
 
-    @property
-    def stream_in_q(self) -> Mapping[str, "queue.Queue[Any]"]:
-        """Return the queues of incoming messages, by kind."""
-        return self._queues
+    def _receive(self) -> None:
+        with contextlib.suppress(grpc.RpcError):  # its callback reports why it has ended
+            for message in self.stream:
+                self.inbox.put(message)
+        self.inbox.put(None)
 
-    @stream_in_q.setter
-    def stream_in_q(self, queues: Mapping[str, Any]) -> None:
-        self._queues = dict.fromkeys(queues, self.inbox)
-
-    def handshake(self) -> None:
-        """Become primary."""
+    def _become_primary(self) -> None:
         request = p4rt.StreamMessageRequest()
         request.arbitration.device_id = self.device_id
         request.arbitration.election_id.high, request.arbitration.election_id.low = self.election_id
-        self.stream_out_q.put(request)
+        self.outbox.put(request)
         answer = None
         with contextlib.suppress(queue.Empty):
             answer = self.inbox.get(timeout=_ANSWER_WITHIN)
         if answer and answer.HasField("arbitration") and _in_charge(answer):
             return
         self.stream.cancel()
+        self.outbox.put(None)
         if answer is None:
             raise SwitchError("does not answer as a P4Runtime switch")
         raise _taken(answer)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from p4.v1 import p4runtime_pb2 as p4rt
+from innet.p4runtime import p4runtime_pb2 as p4rt
 
 Key = tuple[object, ...]
 """The identity of an entity: its table and match, or the number of its multicast group."""

@@ -11,10 +11,10 @@ from concurrent import futures
 from typing import Any
 
 import grpc
-from p4.v1 import p4runtime_pb2 as p4rt
-from p4.v1 import p4runtime_pb2_grpc
 
 from innet.controller.switches.reconcile import Held, key
+from innet.p4runtime import p4runtime_pb2 as p4rt
+from innet.p4runtime import p4runtime_pb2_grpc
 
 _MOST_BYTES = 256 << 20
 _THREADS = 4

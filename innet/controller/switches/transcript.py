@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
-from p4.config.v1 import p4info_pb2
-from p4.v1 import p4runtime_pb2 as p4rt
 
 from innet.p4.artifacts import digest
+from innet.p4runtime import p4info_pb2
+from innet.p4runtime import p4runtime_pb2 as p4rt
 
 Write = Callable[[str], object]
 OnRequest = Callable[[str, Any], None]

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from p4.v1 import p4runtime_pb2 as p4rt
-
+from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.rpc.status import Refusal
 from innet.servers.rack.native import Parameters
 from innet.switch.p4runtime.device import Device

@@ -11,9 +11,8 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from google.rpc import code_pb2
-from p4.v1 import p4runtime_pb2 as p4rt
-
+from innet.p4runtime import code_pb2
+from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.switch.p4runtime.refusals import (
     failed_precondition,
     forbidden,

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 
 import grpc
-from p4.v1 import p4runtime_pb2 as p4rt
 
+from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.rpc.status import Refusal
 
 Write = Callable[[p4rt.Update], None]

@@ -1,7 +1,6 @@
 """The default entries of tables: the program's own ones, and those that clients have written."""
 
-from p4.v1 import p4runtime_pb2 as p4rt
-
+from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.switch.constants import MISS, NO_ACTION, NO_BUNDLE
 from innet.switch.engine import Engine
 from innet.switch.engine.counts import Count

@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 
 import grpc
-from p4.v1 import p4runtime_pb2 as p4rt
 
 from innet.errors import CompilerError, UnsupportedProgram
+from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.rpc.status import Refusal
 from innet.switch import bmv2json
 from innet.switch.codegen import generate

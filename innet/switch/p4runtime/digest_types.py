@@ -3,10 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from p4.config.v1 import p4info_pb2
-from p4.v1 import p4data_pb2
-
 from innet.errors import UnsupportedProgram
+from innet.p4runtime import p4data_pb2, p4info_pb2
 from innet.switch import ir
 from innet.switch.p4runtime.info import mismatch
 

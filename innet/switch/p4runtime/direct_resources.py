@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from p4.v1 import p4runtime_pb2 as p4rt
-
+from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.switch.constants import MISS
 from innet.switch.engine import Engine
 from innet.switch.p4runtime.counting import counted

@@ -1,7 +1,6 @@
 """TableEntry messages: checks of what a client writes, and the form in which it reads an entry back."""
 
-from p4.v1 import p4runtime_pb2 as p4rt
-
+from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.switch.p4runtime.entities import Table, encode
 from innet.switch.p4runtime.metering import meter_rates
 from innet.switch.p4runtime.refusals import forbidden, invalid, unsupported

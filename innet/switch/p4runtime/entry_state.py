@@ -1,7 +1,6 @@
 """The state that the engine keeps for an entry: its direct counter, its direct meter, its last hit."""
 
-from p4.v1 import p4runtime_pb2 as p4rt
-
+from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.switch.constants import MISS
 from innet.switch.engine import Engine
 from innet.switch.p4runtime.counting import counted, counter_data

@@ -4,9 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from p4.config.v1 import p4info_pb2
-
 from innet.errors import UnsupportedProgram
+from innet.p4runtime import p4info_pb2
 from innet.switch import limits
 
 MAX_ENTITIES = 1 << 12

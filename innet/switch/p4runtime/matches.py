@@ -1,7 +1,6 @@
 """Match fields: P4Runtime's messages on one side, values and masks on the other."""
 
-from p4.v1 import p4runtime_pb2 as p4rt
-
+from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.switch.p4runtime.entities import Field, Table, ValueSet, encode
 from innet.switch.p4runtime.refusals import invalid
 

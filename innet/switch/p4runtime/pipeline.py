@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from p4.v1 import p4runtime_pb2 as p4rt
-
+from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.switch.engine import Engine
 from innet.switch.p4runtime import registers
 from innet.switch.p4runtime.counting import Counters

@@ -11,8 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from p4.v1 import p4runtime_pb2 as p4rt
-
+from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.switch.constants import NO_ACTION, NO_BUNDLE
 from innet.switch.engine import Engine
 from innet.switch.p4runtime.entities import Action, Profile, Table, encode

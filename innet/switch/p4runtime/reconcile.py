@@ -8,8 +8,8 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 
 import grpc
-from p4.v1 import p4runtime_pb2 as p4rt
 
+from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.rpc.status import Refusal
 from innet.switch.engine import Engine
 from innet.switch.p4runtime.refusals import invalid

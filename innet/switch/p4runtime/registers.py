@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 
-from p4.v1 import p4data_pb2
-from p4.v1 import p4runtime_pb2 as p4rt
-
+from innet.p4runtime import p4data_pb2
+from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.switch.engine import Engine
 from innet.switch.p4runtime.entities import Register, encode, indices
 from innet.switch.p4runtime.refusals import invalid

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from p4.v1 import p4runtime_pb2 as p4rt
-
+from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.switch.constants import MAX_GROUPS, MAX_SESSIONS
 from innet.switch.engine import Engine
 from innet.switch.p4runtime.refusals import already_exists, invalid, not_found

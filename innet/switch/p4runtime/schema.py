@@ -7,9 +7,8 @@ Only P4Info has P4Runtime's ids.
 from collections.abc import Container, Iterable, Mapping
 from typing import Any, TypeVar
 
-from p4.config.v1 import p4info_pb2
-
 from innet.errors import UnsupportedProgram
+from innet.p4runtime import p4info_pb2
 from innet.switch import ir
 from innet.switch.p4runtime.digest_types import digest_types
 from innet.switch.p4runtime.entities import (

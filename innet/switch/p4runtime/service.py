@@ -8,12 +8,10 @@ from typing import Any, NoReturn
 
 import grpc
 import structlog
-from google.protobuf import any_pb2
-from google.rpc import status_pb2
-from p4.v1 import p4runtime_pb2 as p4rt
-from p4.v1 import p4runtime_pb2_grpc
 
 from innet.errors import UsageError
+from innet.p4runtime import p4runtime_pb2 as p4rt
+from innet.p4runtime import p4runtime_pb2_grpc, status_pb2
 from innet.rpc.malformed import ParsingInterceptor
 from innet.rpc.status import Refusal
 from innet.switch.p4runtime.admission import MAX_BYTES, AdmissionInterceptor
@@ -226,9 +224,7 @@ def _abort_with_details(context: Any, results: Sequence[Refusal | None]) -> NoRe
     for refusal in results:
         error = p4rt.Error(canonical_code=refusal.number if refusal else 0)
         error.message = str(refusal) if refusal else ""
-        detail = any_pb2.Any()
-        detail.Pack(error)
-        status.details.append(detail)
+        status.details.add().Pack(error)
     context.set_trailing_metadata([("grpc-status-details-bin", status.SerializeToString())])
     context.abort(code, status.message)
     raise AssertionError  # abort raises

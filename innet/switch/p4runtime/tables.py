@@ -8,8 +8,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from p4.v1 import p4runtime_pb2 as p4rt
-
+from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.switch.constants import MISS, NO_BUNDLE
 from innet.switch.engine import Engine
 from innet.switch.p4runtime.default_entries import DefaultEntries

@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from p4.v1 import p4runtime_pb2 as p4rt
-
 from innet.controller.jobs.records import Assignment
 from innet.controller.switches.names import Names
 from innet.errors import UsageError
 from innet.p4 import artifacts
+from innet.p4runtime import p4runtime_pb2 as p4rt
 
 CPU_PORT = 510
 """The port that leads to the controller: a constant of the program."""

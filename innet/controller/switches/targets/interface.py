@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 from typing import Protocol
 
-from p4.config.v1 import p4info_pb2
-from p4.v1 import p4runtime_pb2 as p4rt
-
 from innet.controller.jobs.records import Assignment
 from innet.controller.switches.names import Names
+from innet.p4runtime import p4info_pb2
+from innet.p4runtime import p4runtime_pb2 as p4rt
 
 
 class Program(Protocol):

@@ -7,14 +7,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from p4.config.v1 import p4info_pb2
-from p4.v1 import p4runtime_pb2 as p4rt
-
 from innet.controller.jobs.records import Assignment
 from innet.controller.switches.names import Names
 from innet.controller.switches.targets.packing import Packing
 from innet.errors import UsageError
 from innet.p4 import binaries, tofino
+from innet.p4runtime import p4info_pb2
+from innet.p4runtime import p4runtime_pb2 as p4rt
 
 _OUTCOMES = {
     "waiting": 1, "completed": 2, "answered": 3, "pending": 4, "stale": 5, "raised": 8, "ignored": 9

@@ -1,0 +1,106 @@
+"""innet beside other packages: installing it changes none of them, and all of them still work.
+
+The environment is fresh, except for PyTorch, scikit-learn and matplotlib, which are the tests' own: a
+download of PyTorch takes gigabytes. Everything else is the registry's newest.
+"""
+
+import json
+import sysconfig
+import tomllib
+from importlib.metadata import distribution, requires
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from paths import ROOT
+from wheels import Built, fresh_environment, install_or_skip, pip, run_demo, run_example, succeed
+
+_SHARED = ("matplotlib", "scikit-learn", "torch")
+_OTHERS = ("accelerate", "lightning", "tensorboard", "transformers")
+_OF_DEVELOPERS = {"dev", "docs"}
+_PINNING = {"shell"}
+
+_TOGETHER = """
+import accelerate, lightning, transformers
+from torch.utils.tensorboard import SummaryWriter
+from innet.p4.artifacts import artifact
+import innet.torch
+SummaryWriter("logs").add_scalar("tables", len(artifact(64).p4info.tables), 0)
+"""
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make an environment with the other packages, and return its Python."""
+    made = fresh_environment(tmp_path_factory.mktemp("beside") / "environment")
+    [target] = made.parent.parent.glob("lib/python*/site-packages")
+    for name in sorted(closure(*_SHARED)):
+        share(name, target)
+    install_or_skip(made, *_OTHERS)
+    return made
+
+
+@pytest.fixture(scope="module")
+def before(python: Path) -> dict[str, str]:
+    """Return the versions of all packages before innet is installed."""
+    return versions(python)
+
+
+@pytest.fixture(scope="module")
+def installed(python: Path, before: dict[str, str], built: Built) -> Path:
+    """Install innet with all extras for users, and return the environment's folder of commands."""
+    assert "innet" not in before
+    pip(python, "install", "--no-compile", f"{built.wheel}[{','.join(sorted(extras()))}]")
+    return python.parent
+
+
+def test_no_package_changes_its_version(installed: Path, before: dict[str, str]):
+    after = versions(installed / "python")
+    assert {name: after.get(name) for name in before} == before
+    assert "innet" in after
+
+
+def test_every_requirement_is_met(installed: Path):
+    assert pip(installed / "python", "check") == "No broken requirements found.\n"
+
+
+def test_all_work_in_one_process(installed: Path, tmp_path: Path):
+    succeed([str(installed / "python"), "-c", _TOGETHER], tmp_path)
+
+
+def test_the_demo_runs(installed: Path, tmp_path: Path):
+    assert "All 2 workers hold the same parameters" in run_demo(installed, tmp_path)
+
+
+def test_an_example_runs(installed: Path, tmp_path: Path):
+    assert "loss" in run_example(installed, tmp_path)
+
+
+def extras() -> set[str]:
+    """Return innet's extras, except for those of its developers and those that pin a version."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return set(project["optional-dependencies"]) - _OF_DEVELOPERS - _PINNING
+
+
+def versions(python: Path) -> dict[str, str]:
+    listed = json.loads(pip(python, "list", "--format", "json"))
+    return {each["name"]: each["version"] for each in listed}
+
+
+def closure(*names: str) -> set[str]:
+    """Return packages of the tests' environment with all that they need."""
+    needed = [
+        each.name
+        for each in map(Requirement, (line for name in names for line in requires(name) or ()))
+        if not each.marker or each.marker.evaluate({"extra": ""})
+    ]
+    return {*names, *closure(*needed)} if needed else {*names}
+
+
+def share(name: str, target: Path) -> None:
+    """Make links to an installed package's files in another environment."""
+    source = Path(sysconfig.get_path("purelib"))
+    tops = {Path(file).parts[0] for file in distribution(name).files or ()}
+    for top in tops - {"..", "__pycache__"}:
+        if not (target / top).exists():
+            (target / top).symlink_to(source / top)

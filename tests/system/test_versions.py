@@ -1,0 +1,55 @@
+"""innet with other versions of Python, protobuf and PyTorch. `make matrix` chooses them.
+
+By default, it is the Python of the tests, with all protobufs.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from wheels import (
+    Built,
+    fresh_environment,
+    install_or_skip,
+    pip,
+    run_demo,
+    run_example,
+    skip_without,
+    sum_in_a_rack,
+)
+
+_PYTHONS = os.environ.get("INNET_PYTHONS", sys.executable).split()
+_TORCHES = os.environ.get("INNET_TORCHES", "").split()
+_PROTOBUFS = ("3.20", "4", "5", "6", "7")
+_NUMPY_2_SINCE = (2, 3)
+
+
+@pytest.fixture(scope="module", params=_PYTHONS)
+def python(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make an environment with pip only, and return its Python."""
+    return fresh_environment(tmp_path_factory.mktemp("versions") / "environment", request.param)
+
+
+@pytest.mark.parametrize("protobuf", _PROTOBUFS)
+def test_a_rack_sums_with_any_protobuf(python: Path, built: Built, protobuf: str, tmp_path: Path):
+    install_or_skip(python, f"protobuf=={protobuf}.*")
+    skip_without(python, "google.protobuf.message")
+    pip(python, "install", "--no-compile", str(built.wheel))
+    assert pip(python, "check") == "No broken requirements found.\n"
+    said = sum_in_a_rack(python.parent, tmp_path)
+    assert said.lines[0] == said.lines[1]
+    version, _, *extremes = said.lines[0].split()
+    assert f"{version}.".startswith(f"{protobuf}.")
+    assert extremes == ["2.0", "2.0"]
+
+
+@pytest.mark.parametrize("torch", _TORCHES)
+def test_the_demo_trains_with_any_pytorch(python: Path, built: Built, torch: str, tmp_path: Path):
+    major, minor, *_ = map(int, torch.split("."))
+    numpy = "numpy" if (major, minor) >= _NUMPY_2_SINCE else "numpy<2"
+    install_or_skip(python, f"torch=={torch}.*", numpy)
+    pip(python, "install", "--no-compile", f"{built.wheel}[demo]", numpy)
+    assert pip(python, "check") == "No broken requirements found.\n"
+    assert "All 2 workers hold the same parameters" in run_demo(python.parent, tmp_path)
+    assert "loss" in run_example(python.parent, tmp_path)

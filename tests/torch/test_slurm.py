@@ -1,0 +1,69 @@
+"""Slurm: its variables stand in for torchrun's, and its tasks find each other."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from commands import BIN
+from paths import ROOT
+from slurm import slurm
+
+from innet.errors import UsageError
+from innet.local.ports import free_tcp_port
+from innet.machine.slurm import with_ranks
+from innet.torch.settings import with_local_rank
+from innet.torch.slurm import rendezvous, store_address
+
+TASK = {"SLURM_PROCID": "3", "SLURM_LOCALID": "1", "SLURM_NTASKS": "4"}
+
+
+def test_a_task_has_the_ranks_of_slurm_unless_it_has_others():
+    assert with_ranks(TASK) == {**TASK, "RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4"}
+    assert with_ranks({**TASK, "RANK": "0"})["RANK"] == "0"
+    assert with_ranks({}) == {}
+
+
+def test_the_local_rank_is_the_launchers_or_slurms_or_the_rank():
+    assert with_local_rank({**TASK, "LOCAL_RANK": "0"}, 3)["LOCAL_RANK"] == "0"
+    assert with_local_rank(TASK, 3)["LOCAL_RANK"] == "1"
+    assert with_local_rank(TASK, 2)["LOCAL_RANK"] == "2"  # a child of the task, and not the task
+    assert with_local_rank({}, 2)["LOCAL_RANK"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "first"),
+    [
+        ("node1", "node1"),
+        ("node1,node2", "node1"),
+        ("node[03-05,7],other", "node03"),
+        ("rack[2,4]node[1-3]", "rack2node1"),
+    ],
+)
+def test_the_store_is_on_the_first_node_at_a_port_of_the_step(nodes: str, first: str):
+    step = {"SLURM_JOB_NODELIST": nodes, "SLURM_JOB_ID": "1000", "SLURM_STEP_ID": "2"}
+    assert store_address(step) == (first, 21_002)
+    assert store_address({**step, "SLURM_JOB_ID": "2000"})[1] != 21_002
+    assert store_address({**step, "MASTER_ADDR": "a", "MASTER_PORT": "7"}) == ("a", 7)
+
+
+def test_outside_of_slurm_the_error_names_srun(monkeypatch):
+    monkeypatch.delenv("RANK", raising=False)
+    with pytest.raises(UsageError, match="start the script with srun"):
+        next(rendezvous("slurm://", timeout=None))
+    with pytest.raises(UsageError, match="start the script with srun"):
+        store_address({})
+
+
+def test_srun_starts_workers_that_train_through_the_switch(tmp_path: Path):
+    with slurm(tmp_path) as environment:
+        environment |= {"OMP_NUM_THREADS": "1", "MASTER_PORT": str(free_tcp_port())}
+        script = [sys.executable, str(ROOT / "examples/with_slurm.py"), "--steps", "2"]
+        done = subprocess.run(
+            [str(BIN / "innet"), "rack", "--workers", "2", "--", "srun", "--ntasks", "2", *script],
+            env={**os.environ, **environment},
+            capture_output=True, text=True, timeout=400, check=False,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "all-reduces through the switch: 4"

@@ -1,0 +1,147 @@
+"""Features of PyTorch's groups for which other backends need Gloo or NCCL: carried, or refused."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from processes import Group, process_group
+from racks import Rack, rack
+
+import innet.torch
+from innet.errors import AllReduceError, UsageError
+
+SIZE = 2
+SHORT = timedelta(seconds=1)
+
+
+@pytest.fixture(scope="module")
+def tor() -> Iterator[Rack]:
+    with rack(2 * SIZE) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def group(tor: Rack) -> Iterator[Group]:
+    """Start processes without LOCAL_RANK, as Lightning's first process is."""
+    links = ["+".join(tor.links[rank::SIZE]) for rank in range(SIZE)]
+    common = {"INNET_CONTROLLER": tor.controller, "INNET_LINK": ",".join(links)}
+    with process_group(SIZE, without_local_rank, "innet", [common] * SIZE) as running:
+        yield running
+
+
+def without_local_rank() -> None:
+    assert "LOCAL_RANK" not in os.environ
+
+
+def summed(rank: int, group: Any = None) -> tuple[float, set[tuple[str, str]]]:
+    before = innet.torch.carried()
+    tensor = torch.full((100,), rank + 1.0)
+    dist.all_reduce(tensor, group=group)
+    after = innet.torch.carried()
+    return tensor[0].item(), {
+        (way.by, way.reason) for way, n in after.items() if n != before.get(way)
+    }
+
+
+def test_without_a_local_rank_the_rank_picks_the_cable(group: Group):
+    assert group.run(summed) == [(3.0, {("switch", "")})] * SIZE
+
+
+def barred(rank: int) -> bool:
+    with pytest.raises(ValueError, match="only implemented for GLOO"):
+        dist.monitored_barrier()
+    dist.group.WORLD.monitored_barrier(timedelta(seconds=60))
+    return True
+
+
+def test_the_group_itself_has_the_monitored_barrier_that_pytorchs_function_refuses(group: Group):
+    assert group.run(barred) == [True] * SIZE
+
+
+def split(rank: int) -> str:
+    with pytest.raises(UsageError) as caught:
+        dist.group.WORLD.split_group([0])
+    return str(caught.value)
+
+
+def test_a_group_cannot_be_split_and_the_error_names_the_other_way(group: Group):
+    for said in group.run(split):
+        assert "create one with torch.distributed.new_group(ranks)" in said
+
+
+def limited(rank: int) -> bool:
+    """Shorten a group's timeout; the other rank of it stays away."""
+    own = dist.new_group()
+    dist.distributed_c10d._set_pg_timeout(SHORT, own)
+    if rank == 0:
+        with pytest.raises(AllReduceError):  # a busy switch may be the first to miss the limit
+            dist.all_reduce(torch.ones(5), group=own)
+    dist.barrier()
+    dist.destroy_process_group(own)
+    return True
+
+
+def test_a_timeout_that_is_set_later_limits_all_reduces_through_the_switch(group: Group):
+    assert group.run(limited) == [True] * SIZE
+
+
+def different(rank: int) -> tuple[Any, str]:
+    dist.set_debug_level(dist.DebugLevel.DETAIL)
+    own = dist.new_group()
+    found = summed(rank, own)
+    try:
+        dist.all_reduce(torch.ones(5 + rank), group=own)
+    except RuntimeError as problem:
+        return found, str(problem)
+    finally:
+        dist.set_debug_level(dist.DebugLevel.OFF)
+    return found, ""
+
+
+def test_the_debug_level_detail_finds_ranks_that_disagree(group: Group):
+    for found, said in group.run(different):
+        assert found == (3.0, {("gloo", "debug")})
+        assert "mismatch" in said
+
+
+# -- PyTorch's list of backends ----------------------------------------------------------------
+
+
+def said(script: str, **environment: str) -> str:
+    """Return the output of a script, in a process that has imported nothing."""
+    done = subprocess.run(
+        [sys.executable, "-c", script], env={**os.environ, **environment},
+        capture_output=True, text=True, timeout=250, check=True,
+    )  # fmt: skip
+    return done.stdout.strip() + done.stderr.strip()
+
+
+def test_pytorch_knows_the_backend_by_itself_and_loads_nothing_heavy_for_it():
+    assert said(
+        "import sys, torch; import torch.distributed as dist\n"
+        "assert 'innet' in dist.Backend.backend_list\n"
+        "assert dist.Backend.default_device_backend_map['cpu'] == 'gloo'\n"
+        "assert not {'grpc', 'numpy.random', 'innet.torch.group', 'innet.host'} & set(sys.modules)\n"
+        "assert not [each for each in sys.meta_path if 'innet.torch' in str(type(each))]\n",
+        INNET_CONTROLLER="",
+    ) == ""  # fmt: skip
+
+
+def test_an_innet_that_cannot_be_imported_does_not_keep_pytorch_from_starting():
+    found = said(
+        "import sys; sys.modules['innet.torch.backend'] = None\n"
+        "import torch; print('innet' in torch.distributed.Backend.backend_list)"
+    )
+    assert found.startswith("False")
+    assert "PyTorch does not know the backend innet" in found
+
+
+@pytest.mark.parametrize("first", ["innet.torch", "innet.host.ddp"])
+def test_any_module_may_be_imported_first(first: str):
+    assert said(f"import {first}, torch; print(torch.distributed.Backend.INNET)") == "innet"
