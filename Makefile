@@ -5,7 +5,7 @@
 PYTHON ?= python3
 # The number of processes that run tests side by side; 0 runs them one after the other. A file's tests
 # stay in one process, since they share racks. Files keep their order, because short ones come last.
-PROCESSES ?= 4
+PROCESSES ?= 0
 VENV := .venv
 LIBRARIES := .venv-libs
 BIN := $(VENV)/bin
