@@ -4,7 +4,7 @@
 
 PYTHON ?= python3
 # The number of processes that run tests side by side; 0 runs them one after the other. A file's tests
-# stay in one process, since they share racks.
+# stay in one process, since they share racks. Files keep their order, because short ones come last.
 PROCESSES ?= 0
 VENV := .venv
 LIBRARIES := .venv-libs
@@ -34,7 +34,7 @@ demo: $(VENV)/.demo
 	$(BIN)/innet demo
 
 test: $(VENV)/.dev system libraries lint
-	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadfile
+	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 test-fast: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -42,7 +42,7 @@ test-fast: $(VENV)/.dev
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal @tests/fast.txt
 
-# A download of PyTorch takes gigabytes: name versions as in `make matrix TORCHES="2.2 2.15"`.
+# A download of PyTorch takes gigabytes: name versions as in `make matrix TORCHES="2.13 2.15"`.
 PYTHONS ?= $(foreach minor,11 12 13 14,$(shell command -v python3.$(minor)))
 TORCHES ?=
 
@@ -54,13 +54,14 @@ soak: $(VENV)/.dev
 	INNET_SOAK_ELEMENTS=100000000 INNET_FUZZ_PACKETS=1000000 INNET_FUZZ_MESSAGES=1000000 \
 		INNET_FUZZ_STATES=2000000 INNET_FUZZ_TOPOLOGIES=200000 INNET_FUZZ_PROGRAMS=all \
 		INNET_FUZZ_NAMES=20 INNET_FUZZ_SIZES=20000 INNET_WALKS=200 \
-		INNET_KILLS=20 INNET_KILL_WITHIN=1 INNET_PAUSE=60 INNET_PYTORCH_TESTS=all \
+		INNET_KILLS=20 INNET_KILL_WITHIN=1 INNET_PAUSE=60 INNET_PYTORCH_TESTS=all INNET_REPLICA_KILLS=20 \
 		$(BIN)/python -m pytest --capture=no --verbose tests/system/test_never_a_wrong_sum.py \
 		tests/system/test_overwriting_while_parts_die.py tests/system/test_kill.py tests/system/test_pauses.py \
 		tests/system/test_fuzz_agent.py tests/controller/test_fuzz_controller.py tests/controller/test_fuzz_state.py \
 		tests/emulation/test_fuzz_topology.py tests/switch/test_switch_fuzz.py tests/switch/test_switch_names.py \
 		tests/switch/test_switch_sizes.py tests/controller/test_restart.py \
-		tests/p4/test_slot_conformance.py tests/p4/test_tree_conformance.py tests/torch/test_pytorch_tests.py
+		tests/p4/test_slot_conformance.py tests/p4/test_tree_conformance.py tests/torch/test_pytorch_tests.py \
+		tests/torch/test_torchft.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

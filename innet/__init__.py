@@ -7,6 +7,7 @@ Three lines add it to a PyTorch script::
     model.register_comm_hook(agent, innet.ddp_hook)  # model: a DistributedDataParallel
 """
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from innet.errors import AllReduceError, InnetError
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Agent", "AllReduceError", "InnetError", "Timeouts", "ddp_hook", "join"]
 __version__ = "0.1.0"
+
+# gRPC's handlers of forks abort a forked process if another thread is in a call just then. A training
+# forks for its data, and `innet rack` for its commands. No forked process uses its parent's gRPC.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 _HOME = {
     "Agent": "innet.host.agent",

@@ -125,6 +125,22 @@ class Outcome:
 
 def measure(console: Console, network: Network, cases: Sequence[Case]) -> list[Outcome]:
     """Emulate a network and run the cases in it, with progress messages. Ctrl-C ends everything."""
+    task = {"network": asdict(network), "cases": [asdict(case) for case in cases]}
+    noted = emulate(console, network, [sys.executable, "-m", "benchmarks.emulated.worker"], task)
+    return [
+        _outcome(network, case, of_hosts)
+        for case, of_hosts in zip(cases, zip(*noted, strict=True), strict=True)
+    ]
+
+
+def emulate(
+    console: Console, network: Network, program: Sequence[str], task: dict[str, Any]
+) -> list[Any]:
+    """Emulate a network, and run a program on every host. Return the notes of those with a vector.
+
+    The program gets a folder as its argument. It finds `task` there, in the file ``task.json``, and
+    leaves its notes in ``RANK.json``. Raises UsageError if the machine lacks something.
+    """
     if why := missing():
         raise UsageError(why)
     console.print(
@@ -134,17 +150,11 @@ def measure(console: Console, network: Network, cases: Sequence[Case]) -> list[O
         folder = Path(name)
         file = folder / "topology.yaml"
         file.write_text(yaml.safe_dump(network.topology()))
-        task = {"network": asdict(network), "cases": [asdict(case) for case in cases]}
         (folder / "task.json").write_text(json.dumps(task))
-        worker = [sys.executable, "-m", "benchmarks.emulated.worker", str(folder)]
-        _emulate(console, [str(INNET), "emulate", str(file), "--", *worker])
-        noted = [
+        _emulate(console, [str(INNET), "emulate", str(file), "--", *program, str(folder)])
+        return [
             json.loads((folder / f"{rank}.json").read_text()) for rank in range(network.workers)
         ]
-    return [
-        _outcome(network, case, of_hosts)
-        for case, of_hosts in zip(cases, zip(*noted, strict=True), strict=True)
-    ]
 
 
 def machine() -> dict[str, Any]:

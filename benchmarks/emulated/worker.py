@@ -108,7 +108,7 @@ def _check(host: Host, case: Case, common: Vector, total: Vector) -> None:
 
 def _counts(host: Host) -> dict[str, tuple[int, int]]:
     """Return the bytes sent up and received: on this host's link, and for rank 0 on the rack's too."""
-    found = {"link": _interface(Path("/proc/self/net/dev"), os.environ["GLOO_SOCKET_IFNAME"])}
+    found = {"link": own_link()}
     uplink = host.network.uplink
     if uplink and host.rank == 0:
         # An emulation's processes see each other's /proc, and through it the counters of other
@@ -118,6 +118,11 @@ def _counts(host: Host) -> dict[str, tuple[int, int]]:
                 found["uplink"] = _interface(each, uplink)
                 break
     return {name: counts for name, counts in found.items() if counts}
+
+
+def own_link() -> tuple[int, int]:
+    """Return the bytes that this host has sent up its link and received."""
+    return _interface(Path("/proc/self/net/dev"), os.environ["GLOO_SOCKET_IFNAME"])
 
 
 def _interface(devices: Path, name: str) -> tuple[int, int]:

@@ -1,42 +1,42 @@
 """The schema of a cluster file. docs/cluster-file.md explains it."""
 
 import graphlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from innet.controller.cli.options import parse_ports
+from innet.controller.cli.options import parse_ports, parse_uplink
 from innet.documents import bounded_yaml, schema
 from innet.errors import UsageError
 
 _OUTLINE = "a cluster file has switches and jobs: see docs/cluster-file.md"
 _MOST = 1024
+Parsed = TypeVar("Parsed")
 
 
 def _ports(value: object) -> object:
     """Return ``1-4,7`` as (1, 2, 3, 4, 7)."""
     if isinstance(value, int) and not isinstance(value, bool):
         return (value,)
-    if not isinstance(value, str):
-        return value
-    try:
-        return tuple(parse_ports(value))
-    except UsageError as problem:
-        raise ValueError(str(problem)) from None
+    return tuple(_parsed(parse_ports, value)) if isinstance(value, str) else value
 
 
 def _uplink(value: object) -> object:
     """Return ``spine:5:1`` as a parent, a port and the parent's port."""
     if not isinstance(value, str):
         return value
-    parent, *ports = value.rsplit(":", 2)
-    if len(ports) < 2 or not all(port.isdecimal() for port in ports):
-        raise ValueError(
-            f"{bounded_yaml.quoted(value)} is not an uplink: write PARENT:PORT:PARENT_PORT"
-        )
-    return {"parent": parent, "port": int(ports[0]), "parent_port": int(ports[1])}
+    names = ("parent", "port", "parent_port")
+    return dict(zip(names, _parsed(parse_uplink, value), strict=True))
+
+
+def _parsed(parse: Callable[[str], Parsed], text: str) -> Parsed:
+    """Parse text as an option of a command. Raises ValueError, which pydantic expects."""
+    try:
+        return parse(text)
+    except UsageError as problem:
+        raise ValueError(str(problem)) from None
 
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$")]

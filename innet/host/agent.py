@@ -1,8 +1,10 @@
 """The agent: one worker of one job, which all-reduces tensors with the other workers."""
 
+import atexit
 import contextlib
 import os
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future
@@ -94,9 +96,10 @@ class Agent:
         self._owner = Owner(self)
         self._until_closed = contextlib.ExitStack()
         membership.send_heartbeats(self.progress)
-        # A daemon thread, so that a failing script can end. Its end makes the worker leave the job.
+        # A daemon thread, so that a failing script can end. _leave_jobs ends it then.
         self._thread = threading.Thread(target=self._serve, name="innet-agent", daemon=True)
         self._thread.start()
+        _agents.add(self)
 
     @property
     def traffic(self) -> Traffic:
@@ -290,3 +293,16 @@ class Agent:
         if isinstance(tensor, np.ndarray):
             return self._exchanges.combine(torch.tensor(tensor), mean=mean).numpy()
         return self._exchanges.combine(tensor.detach(), mean=mean)
+
+
+_agents: "weakref.WeakSet[Agent]" = weakref.WeakSet()
+
+
+@atexit.register
+def _leave_jobs() -> None:
+    """Close the agents that a script has not closed.
+
+    A daemon thread that is inside PyTorch when the interpreter ends would abort the process.
+    """
+    for agent in list(_agents):
+        agent.close(abandon=True)

@@ -7,9 +7,12 @@ that has broken off leaves its part of this collective behind. A worker that mee
 sees that it does not match, and compares again.
 """
 
+import atexit
 import contextlib
+import ctypes
 import queue
 import threading
+import weakref
 import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
@@ -32,6 +35,7 @@ GivenUp = Callable[[], bool]
 # A remnant may wait as long as training runs. innet limits its own waits; Gloo must not.
 NO_TIMEOUT = timedelta(days=365)
 _FAREWELL_WITHIN = 5.0  # seconds
+_STEP = timedelta(milliseconds=100)  # of a wait in Gloo
 
 
 @runtime_checkable
@@ -156,6 +160,7 @@ class _Collectives:
             tuple[Future[Any], Callable[[_Collectives, GivenUp], Any]] | None
         ] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._closed = False
 
     def submit(self, work: "Callable[[_Collectives, GivenUp], Result]") -> "Future[Result]":
         """Run `work` after all work submitted before. Call it from one thread."""
@@ -163,15 +168,17 @@ class _Collectives:
             # A daemon: it may still be waiting for other workers when the script ends.
             self._thread = threading.Thread(target=self._serve, name="innet-fallback", daemon=True)
             self._thread.start()
+            _started.add(self)
         future: Future[Result] = Future()
         self._waiting.put((future, work))
         return future
 
     def close(self) -> None:
         """Break off, and end the thread."""
+        self._closed = True
         self._waiting.put(None)
-        if self._thread:
-            self._group.abort()
+        # A forked child has no copy of the thread, and must leave the parent's group alone.
+        if self._thread and self._thread.is_alive():
             self._thread.join(_FAREWELL_WITHIN)
         self._group = None  # its sockets and threads go with it
 
@@ -221,7 +228,24 @@ class _Collectives:
         options = dist.AllreduceOptions()
         if op is not None:
             options.reduceOp = op
-        self._group.allreduce([tensor], options).wait()
+        self._finish(self._group.allreduce([tensor], options))
+
+    def _finish(self, work: Any) -> None:
+        """Wait for Gloo. Raises _GivenUp after :meth:`close`.
+
+        This thread has to be out of PyTorch when the interpreter ends: a call that returns later
+        aborts the process. So the thread waits in short steps and looks for `close` in between.
+        """
+        while not work.is_completed():
+            with contextlib.suppress(
+                RuntimeError
+            ):  # the step is over, or the collective has failed
+                work.wait(_STEP)
+            if self._closed and not work.is_completed():
+                # Gloo cannot break a collective off, and its destructor would wait for the end.
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._group))
+                raise _GivenUp
+        work.wait()
 
     def _serve(self) -> None:
         while (submitted := self._waiting.get()) is not None:
@@ -230,6 +254,20 @@ class _Collectives:
                 try:
                     future.set_result(work(self, future.cancelled))
                 except _GivenUp:
-                    pass
+                    future.cancel()  # after close() it may not be cancelled yet
                 except BaseException as problem:  # noqa: BLE001 - whoever waits for the result gets it
                     future.set_exception(problem)
+
+
+_started: "weakref.WeakSet[_Collectives]" = weakref.WeakSet()
+
+
+@atexit.register
+def _end_threads() -> None:
+    """End the threads of the fallbacks that a script has not closed.
+
+    A thread may wait for other workers for ever. PyTorch aborts the process if such a wait returns
+    while the interpreter ends.
+    """
+    for collectives in list(_started):
+        collectives.close()

@@ -52,7 +52,14 @@ class InnetGroup(ProcessGroup):
     """
 
     def __init__(
-        self, store: Store, rank: int, size: int, timeout: timedelta, *, first: bool = False
+        self,
+        store: Store,
+        rank: int,
+        size: int,
+        timeout: timedelta,
+        *,
+        first: bool = False,
+        prefix: str = "torch",
     ) -> None:
         super().__init__(rank, size)  # type: ignore[call-arg]
         self._owner = Owner(self)
@@ -70,14 +77,14 @@ class InnetGroup(ProcessGroup):
         self._gloo._set_sequence_number_for_group()  # noqa: SLF001
         self._last: Future[None] | None = None
         self._open = contextlib.ExitStack()
-        environment = with_local_rank(os.environ, rank if first else dist.get_rank())
+        environment = with_local_rank(os.environ, rank if first else _default_rank())
         with contextlib.ExitStack() as stack:
             if address := metrics_address(environment):
                 from innet.host.metrics import exposed_too
                 from innet.torch.metrics import COLLECTOR
 
                 stack.enter_context(exposed_too(COLLECTOR, address))
-            context = GroupContext(store, self._gloo, rank, size, timeout, first)
+            context = GroupContext(store, self._gloo, rank, size, timeout, first, prefix)
             self._membership = join_job(context, environment)
             stack.callback(self._membership.leave)
             self._open = stack.pop_all()
@@ -121,8 +128,12 @@ class InnetGroup(ProcessGroup):
             self._open.close()
 
     def abort(self) -> None:
-        """Do the same, and let collectives over Gloo fail as well."""
+        """Do the same for all processes of the group, and let collectives over Gloo fail as well.
+
+        If the job was created for the group, it is deleted at once.
+        """
         if self._owner.here:
+            self._membership.abandon()
             self._open.close()
             self._gloo.abort()
 
@@ -175,6 +186,11 @@ def _over_gloo(name: str) -> Callable[..., Any]:
 for _name in _OVER_GLOO:
     if hasattr(ProcessGroup, _name):
         setattr(InnetGroup, _name, _over_gloo(_name))
+
+
+def _default_rank() -> int:
+    """Return the rank in the default group, which a replica of torchft need not have."""
+    return dist.get_rank() if dist.is_initialized() else 0
 
 
 def _operation(opts: Any) -> Any:

@@ -68,6 +68,7 @@ class GroupContext:
     size: int
     timeout: timedelta
     first: bool  # whether this is the process's first group, which gets the environment's job
+    prefix: str  # of the name of a job that is created for the group
 
 
 @dataclass(frozen=True)
@@ -92,14 +93,49 @@ class GroupMembership:
     `reason` is a word for a metric; :func:`join_job` logs the explanation.
     """
 
-    def __init__(self, agent: Agent | None, reason: str, leave: contextlib.ExitStack) -> None:
+    def __init__(
+        self,
+        agent: Agent | None,
+        reason: str,
+        leave: contextlib.ExitStack,
+        own: "_OwnJob | None" = None,
+    ) -> None:
         self.agent = agent
         self.reason = reason
         self._leave = leave
+        self._own = own
 
     def leave(self) -> None:
         """Leave the job and give back the cable; as the last process of the group, delete the job."""
         self._leave.close()
+
+    def abandon(self) -> None:
+        """Do the same, but delete the job at once, since nobody needs it any more."""
+        if self._own:
+            self._own.over = True
+        self.leave()
+
+
+@dataclass
+class _OwnJob:
+    """A job that was created for the group. `over` tells that no process needs it any more."""
+
+    group: GroupContext
+    settings: Settings
+    name: str
+    over: bool = False
+
+    def leave(self) -> None:
+        """Delete the job, if it is over or this is its last process. Otherwise its lease expires."""
+        with contextlib.suppress(Exception):
+            if self.over or self._last():
+                _delete(self.settings, self.name)
+
+    def _last(self) -> bool:
+        last: bool = self.group.store.add("left", 1) == self.group.size
+        if last:
+            self.group.store.delete_key("left")
+        return last
 
 
 def join_job(group: GroupContext, environment: Environment) -> GroupMembership:
@@ -123,14 +159,15 @@ def join_job(group: GroupContext, environment: Environment) -> GroupMembership:
         job, *_ = messages = _all_gathered(group, message)
         if refusal := _refusal(messages):
             return _refused(group, refusal)
-        if job.own:
-            stack.callback(_leave, group, settings, job.job)
+        own = _OwnJob(group, settings, job.job) if job.own else None
+        if own:
+            stack.callback(own.leave)
             settings = replace(settings, token=token)
         agent, message = _attempted(partial(_join, group, settings, job.job, stack))
         refusal = _refusal(_all_gathered(group, message))
         if agent is None or refusal:
             return _refused(group, refusal)
-        return GroupMembership(agent, "", stack.pop_all())
+        return GroupMembership(agent, "", stack.pop_all(), own)
 
 
 def debugging() -> bool:
@@ -156,7 +193,7 @@ def _find_job(
         return None, _Message()
     if settings.job and group.first:
         return None, _Message(job=settings.job)
-    name = f"torch-{uuid.uuid4().hex[:12]}"
+    name = f"{group.prefix}-{uuid.uuid4().hex[:12]}"
     with _controller(settings) as stub, translated("create a job for the group"):
         request = pb.CreateJobRequest(
             name=name,
@@ -178,8 +215,10 @@ def _join(
     link = stack.enter_context(_links.one_of(settings.links))
     # A separate group, so that an exchange's remnant does not meet the group's collectives.
     exchanges = ProcessGroupGloo(
-        PrefixStore("fallback", group.store), group.rank, group.size, NO_TIMEOUT
+        PrefixStore("fallback", group.store), group.rank, group.size, group.timeout
     )
+    # The timeout above was for connecting: a process may have died meanwhile.
+    exchanges._set_default_timeout(NO_TIMEOUT)  # noqa: SLF001
     fallback = GlooFallback(group.size, exchanges, exchanges)
     stack.callback(fallback.close)
     agent = join(
@@ -201,14 +240,6 @@ def limit(agent: Agent, timeout: timedelta) -> None:
     """Let the agent's all-reduces wait for other workers as long as a group's timeout allows."""
     seconds = timeout.total_seconds()
     agent.timeouts.switch, agent.timeouts.workers = min(_SILENT_SWITCH, seconds), seconds
-
-
-def _leave(group: GroupContext, settings: Settings, job: str) -> None:
-    """Delete the job, if this is the group's last process; if that fails, the job's lease expires."""
-    with contextlib.suppress(Exception):
-        if group.store.add("left", 1) == group.size:
-            group.store.delete_key("left")
-            _delete(settings, job)
 
 
 def _delete(settings: Settings, name: str) -> None:

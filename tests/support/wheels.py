@@ -90,7 +90,7 @@ def run_demo(commands: Path, folder: Path) -> str:
 def run_example(commands: Path, folder: Path) -> str:
     """Run an example with torchrun in a rack, with the commands from a folder. Return its output."""
     rack = [str(commands / "innet"), "rack", "--workers", "2", "--lanes", "64", "--"]
-    torchrun = [str(commands / "torchrun"), "--nproc-per-node", "2"]
+    torchrun = [str(commands / "python"), "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     return succeed([*rack, *torchrun, str(ROOT / "examples" / "ddp.py")], folder)
 
 

@@ -137,20 +137,20 @@ def test_without_an_acknowledgement_it_is_said_again_in_the_end(switch, controll
 
 @on_digests
 def test_digests_that_nobody_asked_for_are_not_said(switch, controller):
-    say(switch, 1)
-    while receive(switch.hosts[1])[6] != 1:  # packets of an earlier test may still arrive
+    say(switch, 201)
+    while receive(switch.hosts[1])[6] != 201:  # packets of an earlier test, of other stations
         pass
     controller.insert(gathering(STATION))
-    say(switch, 2)
+    say(switch, 202)
     first = controller.hear()
     controller.delete(gathering(STATION))
-    say(switch, 3)
-    while receive(switch.hosts[1])[6] != 3:
+    say(switch, 203)
+    while receive(switch.hosts[1])[6] != 203:
         pass
     controller.insert(gathering(STATION))
-    say(switch, 4)
+    say(switch, 204)
     second = controller.hear()
-    assert (stations(first), stations(second)) == ([b"\2"], [b"\4"])
+    assert (stations(first), stations(second)) == ([encode(202)], [encode(204)])
     assert second.digest.list_id == first.digest.list_id + 1
 
 

@@ -231,6 +231,8 @@ def test_an_addition_that_overflowed_is_not_forgotten_when_others_come_back(job,
     values = (HIGHEST, 1, LOWEST + 7)  # their sum is 7, unless intermediate sums saturate
     for worker in order:
         job.send(worker, 1, values[worker])
+        if worker != order[-1]:
+            job.rack.assert_quiet(worker + 1)  # ports are not served in the order of sending
     stopped = [np.clip(values[order[0]] + values[order[1]], LOWEST, HIGHEST)]
     stopped.append(np.clip(stopped[0] + values[order[2]], LOWEST, HIGHEST))
     flags = Flag.OVERFLOW if at_a_limit(stopped) else 0

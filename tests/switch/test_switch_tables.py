@@ -143,8 +143,8 @@ def test_a_table_takes_as_many_entries_as_it_has_room_for(router):
 
 
 def test_entries_of_the_program_are_not_to_be_changed(bridge):
-    match = {"age": (1, 3), "repeated": (0, 1), "missing": (0, 1)}
-    entry = STATIONS.entry("decision", match, "reject", 1)
+    match = {"form": (1, 0xF), "age": (1, 0xF)}
+    entry = STATIONS.entry("decision", match, "decision.reject", 1)
     for call in (bridge.insert, bridge.modify, bridge.delete):
         [(code, message)] = update_errors(call, entry)
         assert code == code_pb2.PERMISSION_DENIED

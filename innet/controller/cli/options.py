@@ -33,3 +33,13 @@ def parse_ports(text: str) -> list[int]:
             raise UsageError(f"ports {text!r}: write them as in 1-4,7")
         ports.extend(range(int(first), int(last or first) + 1))
     return ports
+
+
+def parse_uplink(text: str) -> tuple[str, int, int]:
+    """Parse ``PARENT:PORT:PARENT_PORT``. Raises UsageError."""
+    parent, *ports = text.rsplit(":", 2)
+    if len(ports) < 2 or not all(port.isdecimal() for port in ports):
+        raise UsageError(
+            f"{text!r} is not an uplink: write PARENT:PORT:PARENT_PORT, as in spine:5:1"
+        )
+    return parent, int(ports[0]), int(ports[1])

@@ -14,8 +14,9 @@ from innet.controller.cli.options import (
     ServiceMac,
     Target,
     parse_ports,
+    parse_uplink,
 )
-from innet.errors import InnetError, UsageError
+from innet.errors import InnetError
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import tls
 from innet.rpc.client import DEFAULT_ADDRESS, connected, translated
@@ -173,13 +174,8 @@ def remove(
 
 
 def _uplink(text: str) -> pb.Uplink:
-    """Parse ``PARENT:PORT:PARENT_PORT``. Raises UsageError."""
-    parent, *ports = text.rsplit(":", 2)
-    if len(ports) < 2 or not all(port.isdecimal() for port in ports):
-        raise UsageError(
-            f"{text!r} is not an uplink: write PARENT:PORT:PARENT_PORT, as in spine:5:1"
-        )
-    return pb.Uplink(parent=parent, port=int(ports[0]), parent_port=int(ports[1]))
+    parent, port, parent_port = parse_uplink(text)
+    return pb.Uplink(parent=parent, port=port, parent_port=parent_port)
 
 
 def _uplink_problems(switch: pb.Switch) -> str:

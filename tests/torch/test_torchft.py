@@ -1,0 +1,100 @@
+"""torchft over the switch: replicas die or train by themselves, and nobody else loses anything."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from paths import ROOT
+from waiting import WITHIN, until
+
+from benchmarks.replicas.algorithms import ALGORITHMS, trained
+from benchmarks.replicas.kills import SURVIVORS, crew
+from benchmarks.replicas.start import interpreter, lighthouses
+from innet.errors import UsageError
+from innet.local.processes import spawned
+from innet.local.rack import Rack, local_rack
+from innet.rpc import innet_pb2 as pb
+from innet.rpc.client import connect
+
+if TYPE_CHECKING:
+    import subprocess
+
+VICTIMS = 2
+ROUNDS = -(-int(os.environ.get("INNET_REPLICA_KILLS", "2")) // VICTIMS)
+LOSS = 0.01
+
+
+@pytest.fixture(scope="module")
+def addresses() -> Iterator[Iterator[str]]:
+    """Yield the addresses of lighthouses, one for each training."""
+    try:
+        interpreter()
+    except UsageError as problem:
+        pytest.skip(str(problem))
+    with lighthouses(2 * ROUNDS + 2 * len(ALGORITHMS) + 1) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def rack(addresses) -> Iterator[Rack]:  # without torchft it is not needed
+    with local_rack(SURVIVORS + VICTIMS) as running:
+        yield running
+
+
+def jobs(rack: Rack) -> list[str]:
+    channel, stub = connect(rack.controller)
+    with contextlib.closing(channel):
+        return [job.name for job in stub.ListJobs(pb.ListJobsRequest()).jobs]
+
+
+@pytest.mark.timeout(900 * ROUNDS)
+def test_after_kills_the_survivors_have_the_bits_of_a_run_in_which_replicas_left(
+    rack: Rack, addresses
+):
+    environments = [{**rack.environment, "INNET_LINK": link} for link in rack.links]
+    with crew(environments, addresses) as replicas:
+        for seed in range(ROUNDS):
+            found = replicas.killed("innet", seed)
+            assert replicas.left("innet", found) == found.digests
+            assert len(set(found.digests)) == 1
+    until(lambda: not [job for job in jobs(rack) if job.startswith("torchft-1-")])
+
+
+def test_local_sgd_and_diloco_train_with_int8_lanes_over_cables_that_lose_packets(
+    rack: Rack, addresses
+):
+    found = trained(rack, addresses, "int8", LOSS, steps=20)
+    assert [each.algorithm for each in found[::2]] == [each.algorithm for each in ALGORITHMS]
+    for gloo, innet in zip(found[::2], found[1::2], strict=True):
+        assert (gloo.over, gloo.lost, innet.over) == ("Gloo", 0, "innet")
+        assert innet.lost > 0
+        assert len(set(innet.digests)) == 1
+        assert innet.digests != gloo.digests
+        assert innet.loss < gloo.loss + 0.1 < 0.5
+
+
+def example(
+    rack: Rack, lighthouse: str, number: int
+) -> contextlib.AbstractContextManager["subprocess.Popen[str]"]:
+    command = [interpreter(), str(ROOT / "examples/fault_tolerance.py"), "--steps", "6"]
+    environment = {"TORCHFT_LIGHTHOUSE": lighthouse, "LOCAL_RANK": str(number), "RUST_LOG": "warn"}
+    return spawned(command, {**rack.environment, **environment, "OMP_NUM_THREADS": "1"})
+
+
+def test_a_replica_that_comes_back_gets_the_state_of_the_others(rack: Rack, addresses):
+    lighthouse = next(addresses)
+    with contextlib.ExitStack() as stack:
+        first, second = (stack.enter_context(example(rack, lighthouse, each)) for each in (0, 1))
+        for line in second.stdout:
+            if line.startswith("step 3: "):
+                break
+        second.kill()
+        again = stack.enter_context(example(rack, lighthouse, 1))
+        said = [each.communicate(timeout=WITHIN) for each in (first, again)]
+    assert [(first.returncode, again.returncode)] == [(0, 0)], said
+    ends = [output.splitlines()[-1] for output, _ in said]
+    assert ends[0].startswith("parameters ")
+    assert ends[0] == ends[1]
+    assert "2 replicas" in said[1][0]
