@@ -42,10 +42,12 @@ class Cable(NamedTuple):
 def free_cables(count: int) -> list[Cable]:
     """Return cables made of UDP, between free ports of the loopback interface."""
     ends = [f"127.0.0.1:{port}" for port in free_udp_ports(2 * count)]
-    return [
-        Cable(f"udp:{switch}/{host}", f"udp:{host}/{switch}")
-        for switch, host in zip(ends[:count], ends[count:], strict=True)
-    ]
+    return [udp_cable(*pair) for pair in zip(ends[:count], ends[count:], strict=True)]
+
+
+def udp_cable(switch: str, host: str) -> Cable:
+    """Return the cable between two addresses, IP:PORT."""
+    return Cable(f"udp:{switch}/{host}", f"udp:{host}/{switch}")
 
 
 def shared_cables(count: int, folder: Path) -> list[Cable]:
