@@ -1,13 +1,13 @@
 """The controller's gRPC server."""
 
 from concurrent import futures
-from datetime import UTC, datetime
 from pathlib import Path
 
 import grpc
 import structlog
 
 from innet.controller.audit import AuditInterceptor, Refusals
+from innet.controller.certificate_watch import CertificateWatch
 from innet.controller.controller import Controller
 from innet.controller.roles import RoleInterceptor
 from innet.controller.service import ControllerService
@@ -19,6 +19,7 @@ from innet.rpc import innet_pb2_grpc as rpc
 from innet.rpc import tls
 from innet.rpc.addresses import check_address, check_plain_text
 from innet.rpc.malformed import ParsingInterceptor
+from innet.rpc.revocation import Revocations
 
 _log = structlog.get_logger("innet.controller")
 _MOST_WORKERS, _CALLS = 960, 64
@@ -50,6 +51,7 @@ class ControllerServer:
             check_plain_text(
                 address, "give certificates with --tls, which `innet certificates` makes"
             )
+        revocations = Revocations(identity.revoked) if identity else None
         self._server = grpc.server(
             # A worker, whose stream stays open, keeps a thread busy.
             futures.ThreadPoolExecutor(
@@ -65,7 +67,7 @@ class ControllerServer:
             interceptors=[
                 ParsingInterceptor(),
                 AuditInterceptor(Refusals()),
-                *([RoleInterceptor()] if identity else []),
+                *([RoleInterceptor(revocations)] if revocations else []),
             ],
         )
         try:
@@ -78,11 +80,16 @@ class ControllerServer:
             _log.info("the state is in memory: a controller that follows will know nothing of it")
         self.controller = Controller(Store(state), policy, identity)
         service = ControllerService(self.controller, _MOST_WORKERS)
+        self._watch: CertificateWatch | None = None
+        if identity and revocations:
+            self._watch = CertificateWatch(identity, revocations, service.expel)
         rpc.add_ControllerServicer_to_server(service, self._server)
         self._server.start()
 
     def close(self) -> None:
         """Stop serving, and disconnect from the switches."""
+        if self._watch:
+            self._watch.close()
         self.controller.close()
         self._server.stop(grace=0.5).wait()
 
@@ -91,9 +98,7 @@ def _add_port(server: grpc.Server, address: str, identity: tls.Identity | None) 
     port: int
     if identity:
         port = server.add_secure_port(address, identity.server_credentials())
-        soon = identity.expires - datetime.now(UTC) < tls.RENEWAL_PERIOD
-        log = _log.warning if soon else _log.info
-        log("links are encrypted", certificate_expires=identity.expires.isoformat())
+        _log.info("links are encrypted", certificate_expires=identity.expires.isoformat())
     else:
         port = server.add_insecure_port(address)
         _log.warning("links are not encrypted, and whoever reaches the controller may do anything")

@@ -13,12 +13,16 @@ from innet.rpc.client import translated
 
 @dataclass(frozen=True)
 class Overview:
-    """All jobs, or one job in detail, and the switches, at one moment."""
+    """All jobs, or one job in detail, and the switches, at one moment.
+
+    `left_out` is the number of jobs that the caller may not see.
+    """
 
     at: float
     samples: tuple[Sample, ...]
     switches: tuple[pb.Switch, ...]
     detailed: bool = False
+    left_out: int = 0
 
 
 def read_overview(stub: rpc.ControllerStub, job: str = "") -> Overview:
@@ -28,9 +32,10 @@ def read_overview(stub: rpc.ControllerStub, job: str = "") -> Overview:
     """
     at = time.monotonic()
     switches = dict(_switches(stub))
-    jobs = [_job(stub, job)] if job else list(_jobs(stub))
+    listed = pb.ListJobsResponse() if job else _list(stub)
+    jobs = [_job(stub, job)] if job else list(_jobs(stub, listed))
     samples = tuple(_sample(at, each, switches) for each in jobs)
-    return Overview(at, samples, tuple(switches.values()), bool(job))
+    return Overview(at, samples, tuple(switches.values()), bool(job), listed.left_out)
 
 
 def _sample(at: float, job: pb.Job, switches: Mapping[str, pb.Switch]) -> Sample:
@@ -45,10 +50,14 @@ def _switches(stub: rpc.ControllerStub) -> Iterator[tuple[str, pb.Switch]]:
             yield listed.name, stub.GetSwitch(pb.GetSwitchRequest(name=listed.name))
 
 
-def _jobs(stub: rpc.ControllerStub) -> Iterator[pb.Job]:
+def _list(stub: rpc.ControllerStub) -> pb.ListJobsResponse:
     with translated("read the jobs"):
-        listed = stub.ListJobs(pb.ListJobsRequest()).jobs
-    for job in listed:
+        found: pb.ListJobsResponse = stub.ListJobs(pb.ListJobsRequest())
+    return found
+
+
+def _jobs(stub: rpc.ControllerStub, listed: pb.ListJobsResponse) -> Iterator[pb.Job]:
+    for job in listed.jobs:
         try:
             yield _job(stub, job.name)
         except NotFound:

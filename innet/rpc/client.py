@@ -47,11 +47,11 @@ def connect(
 
 @contextlib.contextmanager
 def connected(address: str, tls_folder: Path | None) -> Iterator[rpc.ControllerStub]:
-    """Connect an administrator's command to the controller, with TLS if a folder is given.
+    """Connect an operator's command to the controller, with TLS if a folder is given.
 
     Raises UsageError if the folder's certificates cannot be used, and the errors of :func:`connect`.
     """
-    identity = tls.load(tls_folder, tls.ADMIN) if tls_folder else None
+    identity = tls.load_operator(tls_folder) if tls_folder else None
     channel, stub = connect(address, identity=identity)
     with contextlib.closing(channel):
         yield stub

@@ -1,9 +1,10 @@
 """Mutual TLS: a folder of PEM files with a process's certificate and the authorities that it trusts.
 
 ``ca.pem`` is the authority of controllers, switches and administrators. ``workers-ca.pem`` is the
-authority of workers; only the controller has it. ``ROLE.pem`` and ``ROLE-key.pem`` are a role's
-certificate and its key. A certificate names its role as the URI ``innet:ROLE`` among its subject
-alternative names. `innet certificates` makes all of these files; any other authority can make them too.
+authority of workers, users and observers; only the controller has it. ``ROLE.pem`` and
+``ROLE-key.pem`` are a role's certificate and its key. A certificate names its role as the URI
+``innet:ROLE`` among its subject alternative names. `innet certificates` makes all of these files; any
+other authority can make them too.
 """
 
 import contextlib
@@ -20,11 +21,15 @@ import grpc
 from innet.errors import NotAuthorized, UsageError
 
 CONTROLLER, SWITCH, ADMIN, WORKER = "controller", "switch", "admin", "worker"
+USER, OBSERVER = "user", "observer"
+OPERATORS = (ADMIN, USER, OBSERVER)
+"""The roles of people and programs that manage jobs or look at them, the mightiest first."""
 AUTHORITY, WORKERS_AUTHORITY = "ca", "workers-ca"
 INSECURE = "insecure:"
 """Prefix of a switch's address: use no TLS, although the controller has certificates."""
 
-_SERVERS = (CONTROLLER, SWITCH)
+SERVERS = (CONTROLLER, SWITCH)
+REVOKED = "revoked.txt"
 RENEWAL_PERIOD = timedelta(days=14)
 """A certificate that expires within this time should be renewed."""
 _URI = "innet:"
@@ -68,6 +73,12 @@ def roles(auth_context: Mapping[str, Any]) -> list[str]:
     return [uri.removeprefix(_URI) for uri in uris if uri.startswith(_URI)]
 
 
+def name(auth_context: Mapping[str, Any]) -> str:
+    """Return the common name in a client's certificate, or "", from gRPC's ``auth_context()``."""
+    names = [each.decode(errors="replace") for each in auth_context.get("x509_common_name", ())]
+    return names[0] if names else ""
+
+
 @dataclass(frozen=True)
 class Identity:
     """The files that identify a process, and when its certificate expires.
@@ -80,6 +91,11 @@ class Identity:
     key: Path
     authorities: tuple[Path, ...]
     expires: datetime
+
+    @property
+    def revoked(self) -> Path:
+        """Return the path of the list of certificates that a server refuses."""
+        return self.certificate.with_name(REVOKED)
 
     def channel_credentials(self) -> grpc.ChannelCredentials:
         """Return the credentials of a client."""
@@ -130,8 +146,17 @@ def load(folder: Path, role: str) -> Identity:
     for path in believed:
         _check_authority(path)
     certificate, key = certificate_path(folder, role), key_path(folder, role)
-    expires = _expiry(certificate, key, server=role in _SERVERS)
+    expires = _expiry(certificate, key, server=role in SERVERS)
     return Identity(certificate, key, tuple(believed), expires)
+
+
+def load_operator(folder: Path) -> Identity:
+    """Return the identity of the mightiest operator that a folder has a certificate of.
+
+    Raises the errors of :func:`load`.
+    """
+    present = [role for role in OPERATORS if certificate_path(folder, role).exists()]
+    return load(folder, present[0] if present else ADMIN)
 
 
 def channel(

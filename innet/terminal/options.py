@@ -27,7 +27,8 @@ TlsFolder = Annotated[
     typer.Option(
         "--tls",
         envvar="INNET_TLS",
-        help="Use TLS, with ca.pem, admin.pem and admin-key.pem from this folder.",
+        help="Use TLS, with ca.pem and the certificate of an administrator (admin.pem, admin-key.pem), a "
+        "user or an observer from this folder.",
     ),
 ]
 ServedAddress = Annotated[
