@@ -3,7 +3,6 @@
 import threading
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 import structlog
 
@@ -34,7 +33,7 @@ class ExpiryReminder:
         except InnetError as problem:
             _log.warning("the certificate cannot be used", problem=str(problem))
             return
-        if ends - datetime.now(UTC) < tls.RENEWAL_PERIOD:
+        if tls.ends_soon(ends):
             _log.warning(
                 "the controller's certificate ends soon: make a new one, as with "
                 "`innet certificates make`",

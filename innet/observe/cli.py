@@ -94,12 +94,12 @@ def doctor(
 
     The exit code is 0 if all is well, and 1 if there is a problem or a warning.
     """
-    from innet.observe import checklist, diagnosis, report, sample
+    from innet.observe import checklist, diagnosis, expiry, report, sample
 
     if job:
         with connected(address, tls_folder) as stub:
             observation = sample.sample_twice(lambda: sample.sample_job(stub, job), interval)
-        found = diagnosis.diagnose(observation)
+        found = [*diagnosis.diagnose(observation), *expiry.of_operator(address, tls_folder)]
         if not as_json:
             report.show_diagnosis(console(soft_wrap=True), observation, found)
     else:

@@ -121,6 +121,6 @@ def list_certificates(folder: Folder) -> None:
         elif each.expires < now:
             state = "ended"
         else:
-            state = "ends soon" if each.expires - now < tls.RENEWAL_PERIOD else "valid"
+            state = "ends soon" if tls.ends_soon(each.expires) else "valid"
         table.add_row(each.name, each.role, f"{each.expires:%Y-%m-%d %H:%M}", state)
     _out.print(table)

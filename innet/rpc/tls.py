@@ -150,6 +150,24 @@ def load(folder: Path, role: str) -> Identity:
     return Identity(certificate, key, tuple(believed), expires)
 
 
+def ends_soon(expires: datetime) -> bool:
+    """Return whether a certificate that expires then should be renewed now."""
+    return expires - datetime.now(UTC) < RENEWAL_PERIOD
+
+
+def server_expiry(address: str, identity: Identity) -> datetime | None:
+    """Return when the certificate of the server at `address` expires, or None if it does not answer."""
+    try:
+        with (
+            _connected(address) as sock,
+            _context(identity).wrap_socket(sock, server_hostname=_host(address)) as secured,
+        ):
+            ends = str((secured.getpeercert() or {})["notAfter"])
+    except (OSError, ValueError):
+        return None
+    return datetime.fromtimestamp(ssl.cert_time_to_seconds(ends), UTC)
+
+
 def load_operator(folder: Path) -> Identity:
     """Return the identity of the mightiest operator that a folder has a certificate of.
 
@@ -190,12 +208,11 @@ def await_ready(
 
 def _obstacle(address: str, identity: Identity | None, advice: str) -> str | None:
     """Return the reason why TLS prevents a connection, or None. gRPC does not report it."""
-    host = "localhost" if address.startswith("unix:") else address.rpartition(":")[0].strip("[]")
     try:
         with _connected(address) as sock:
             if identity is None:
                 return _takes_only_tls(sock, advice)
-            return _refusal(sock, host, identity, advice)
+            return _refusal(sock, _host(address), identity, advice)
     except (OSError, ValueError):  # no server, or an address that only gRPC understands
         return None
 
@@ -212,12 +229,8 @@ def _takes_only_tls(sock: socket.socket, advice: str) -> str | None:
 
 
 def _refusal(sock: socket.socket, host: str, identity: Identity, advice: str) -> str | None:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.set_alpn_protocols(["h2"])
-    context.load_verify_locations(identity.authorities[0])
-    context.load_cert_chain(identity.certificate, identity.key)
     try:
-        with context.wrap_socket(sock, server_hostname=host) as secured:
+        with _context(identity).wrap_socket(sock, server_hostname=host) as secured:
             # With TLS 1.3 the client's handshake ends before the server has checked its certificate.
             # A gRPC server sends first; if it refuses the client, it closes the connection.
             refused = not secured.recv(1)
@@ -235,6 +248,19 @@ def _refusal(sock: socket.socket, host: str, identity: Identity, advice: str) ->
             "that the other side believes"
         )
     return None
+
+
+def _context(identity: Identity) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.set_alpn_protocols(["h2"])
+    context.load_verify_locations(identity.authorities[0])
+    context.load_cert_chain(identity.certificate, identity.key)
+    return context
+
+
+def _host(address: str) -> str:
+    """Return the name that the certificate of the server at `address` is for."""
+    return "localhost" if address.startswith("unix:") else address.rpartition(":")[0].strip("[]")
 
 
 def _distrust(problem: ssl.SSLCertVerificationError, host: str, identity: Identity) -> str:
