@@ -49,7 +49,7 @@ class ControllerServer:
         check_address(address, "--address")
         if not (identity or insecure):
             check_plain_text(
-                address, "give certificates with --tls, which `innet certificates` makes"
+                address, "give certificates with --tls, which `innet certificates make` makes"
             )
         revocations = Revocations(identity.revoked) if identity else None
         self._server = grpc.server(

@@ -265,11 +265,13 @@ def _host(address: str) -> str:
 
 def _distrust(problem: ssl.SSLCertVerificationError, host: str, identity: Identity) -> str:
     if problem.verify_code == _EXPIRED:
-        return "has a certificate that has expired: make a new one, as with `innet certificates`"
+        return (
+            "has a certificate that has expired: make a new one, as with `innet certificates make`"
+        )
     if problem.verify_code in (_OTHER_NAME, _OTHER_IP):
         return (
             f"has a certificate for other names than {host}: make one for this name, "
-            f"as with `innet certificates FOLDER --host {host}`"
+            f"as with `innet certificates make FOLDER --host {host}`"
         )
     return (
         f"has a certificate that {identity.authorities[0]} does not stand for "
@@ -297,7 +299,7 @@ def _check_readable(path: Path) -> None:
     except FileNotFoundError:
         raise UsageError(
             f"there is no {path}: copy it from where the certificates were made, "
-            "or make some with `innet certificates`"
+            "or make some with `innet certificates make`"
         ) from None
     except OSError as problem:
         raise UsageError(f"cannot read {path}: {problem.strerror}") from None
@@ -338,7 +340,7 @@ def _examine(certificate: Path, key: Path, *, server: bool) -> Mapping[str, obje
     except ssl.SSLCertVerificationError as problem:
         raise NotAuthorized(
             f"{certificate} cannot be used: {problem.verify_message}; make a new one, "
-            "as with `innet certificates`"
+            "as with `innet certificates make`"
         ) from None
     return talk[server].getpeercert() or {}
 
