@@ -33,8 +33,8 @@ class ControllerServer:
 
     `address` is ``host:port``; port 0 picks a free one. With an `identity` it takes only clients
     that show a certificate, and lets them call the methods that their roles allow. Without one it
-    serves this machine only, unless `insecure`. Its state is kept in the file `state`, or in
-    memory. Raises UsageError if the port is in use or the file cannot be used.
+    serves this machine only, unless `insecure`. Its state is kept in the file or the store
+    `state`, or in memory. Raises UsageError if the port is in use or the file cannot be used.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class ControllerServer:
         identity: tls.Identity | None = None,
         *,
         insecure: bool = False,
-        state: Path | None = None,
+        state: Path | Store | None = None,
         policy: Policy = _DEFAULT_POLICY,
     ) -> None:
         check_address(address, "--address")
@@ -78,7 +78,8 @@ class ControllerServer:
             raise UsageError(f"cannot serve at {address}: is the port in use?")
         if not state:
             _log.info("the state is in memory: a controller that follows will know nothing of it")
-        self.controller = Controller(Store(state), policy, identity)
+        store = state if isinstance(state, Store) else Store(state)
+        self.controller = Controller(store, policy, identity)
         service = ControllerService(self.controller, _MOST_WORKERS)
         self._watch: CertificateWatch | None = None
         if identity and revocations:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from innet.observe.findings import Finding, warning
 from innet.rpc import tls
+from innet.rpc.client import named
 
 _RENEW = "make a new one, as with `innet certificates {}`"
 
@@ -28,7 +29,8 @@ def of_owner(identity: tls.Identity) -> Iterator[Finding]:
 
 def of_controller(address: str, identity: tls.Identity) -> Iterator[Finding]:
     """Yield a warning if the controller's certificate ends soon."""
-    ends = tls.server_expiry(address, identity)
-    if ends and tls.ends_soon(ends):
-        statement = f"the certificate of the controller at {address} ends on {ends:%Y-%m-%d}"
-        yield warning("controller", statement, _RENEW.format("make"))
+    for each in named(address):  # a stand-by controller does not answer
+        ends = tls.server_expiry(each, identity)
+        if ends and tls.ends_soon(ends):
+            statement = f"the certificate of the controller at {each} ends on {ends:%Y-%m-%d}"
+            yield warning("controller", statement, _RENEW.format("make"))

@@ -8,6 +8,7 @@ other authority can make them too.
 """
 
 import contextlib
+import queue
 import socket
 import ssl
 from collections.abc import Mapping, Sequence
@@ -187,22 +188,27 @@ def channel(
 
 
 def await_ready(
-    made: grpc.Channel, address: str, identity: Identity | None, timeout: float, advice: str
-) -> None:
-    """Wait until a :func:`channel` is connected.
+    channels: Mapping[str, grpc.Channel], identity: Identity | None, timeout: float, advice: str
+) -> str:
+    """Wait until one of some :func:`channel`s, by address, is connected. Return its address.
 
     Raises TimeoutError if that takes more than `timeout` seconds, and NotAuthorized if TLS prevents it.
     The error's message completes a sentence that begins with the server. `advice` is a part of it if only
     one side uses TLS.
     """
-    ready = grpc.channel_ready_future(made)
-    doubtful = min(timeout, _DOUBTFUL_AFTER)
-    for wait in (doubtful, timeout - doubtful):
-        with contextlib.suppress(grpc.FutureTimeoutError):
-            ready.result(wait)
-            return
-        if why := _obstacle(address, identity, advice):
-            raise NotAuthorized(why)
+    connected: queue.SimpleQueue[str] = queue.SimpleQueue()
+    with contextlib.ExitStack() as stack:
+        for address, each in channels.items():
+            ready = grpc.channel_ready_future(each)
+            stack.callback(ready.cancel)
+            ready.add_done_callback(lambda _, address=address: connected.put(address))
+        doubtful = min(timeout, _DOUBTFUL_AFTER)
+        for wait in (doubtful, timeout - doubtful):
+            with contextlib.suppress(queue.Empty):
+                return connected.get(timeout=wait)
+            for address in channels:
+                if why := _obstacle(address, identity, advice):
+                    raise NotAuthorized(why)
     raise TimeoutError
 
 

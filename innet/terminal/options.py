@@ -19,7 +19,10 @@ def _show_version(wanted: bool) -> None:
 ControllerAddress = Annotated[
     str,
     typer.Option(
-        "--controller", envvar="INNET_CONTROLLER", help="The controller's address, HOST:PORT."
+        "--controller",
+        envvar="INNET_CONTROLLER",
+        help="The controller's address, HOST:PORT. With stand-by controllers, list all addresses, "
+        "separated by commas.",
     ),
 ]
 TlsFolder = Annotated[

@@ -48,11 +48,15 @@ class State:
     last_number: int
 
 
+class StateInUse(UsageError):
+    """A state file that belongs to another controller at present."""
+
+
 class Store:
     """The state of one controller, in a file or in memory. For one thread at a time.
 
-    Raises UsageError if the file is not a controller's, of a newer version, damaged, or in use. The
-    file is then left unchanged. A file of an older version is upgraded, and a copy of it is kept as
+    Raises UsageError if the file is not a controller's, of a newer version, or damaged, and StateInUse.
+    The file is then left unchanged. A file of an older version is upgraded, and a copy of it is kept as
     ``PATH.vN``, N being its version. Changes are on disk when a call returns. If they cannot be written,
     the call raises ControllerError and has changed nothing.
     """
@@ -71,9 +75,9 @@ class Store:
                 stack.pop_all()
         except (sqlite3.Error, ValueError, OverflowError) as problem:
             if getattr(problem, "sqlite_errorcode", 0) == sqlite3.SQLITE_BUSY:
-                raise UsageError(
-                    f"{self._where} is the state of another controller that runs: stop that one, or name "
-                    "another file"
+                raise StateInUse(
+                    f"{self._where} is the state of another controller that runs: stop that one, name "
+                    "another file, or stand by with --standby"
                 ) from None
             raise UsageError(_unusable(self._where, problem)) from None
 
