@@ -86,6 +86,8 @@ def test_a_stand_by_takes_over_under_load_and_no_job_ends(switch: MortalSwitch, 
             for rank in range(2)
         ]
         done = stack.enter_context(summing(agents))
+        top = Overviews(both, None, "train")
+        stack.callback(top.close)
         for _ in range(KILLS):
             progress(done)
             active.kill()
@@ -93,9 +95,16 @@ def test_a_stand_by_takes_over_under_load_and_no_job_ends(switch: MortalSwitch, 
             channel, stub = connect(both, WITHIN)
             with channel:
                 until(lambda stub=stub: back(stub))
+            until(lambda: not fails(top))
             active, waiting = waiting, active
             waiting.start()  # it prints that it stands by
         progress(done)
+        channel, stub = connect(both, WITHIN)
+        with channel:
+            events = stub.GetJobHistory(pb.GetJobHistoryRequest(name="train")).events
+        assert [each.event for each in events].count("job created") == 1
+        assert [each.event for each in events].count("worker joined") == 2
+        assert "worker left" not in [each.event for each in events]
 
 
 def said(controller: MortalController) -> str:
@@ -123,20 +132,6 @@ def test_a_stand_by_needs_the_file_that_it_waits_for():
     refuse(
         "--standby needs --state", "innet", "controller", "--standby", "--address", "127.0.0.1:0"
     )
-
-
-def test_innet_top_goes_on_at_the_stand_by(tmp_path: Path):
-    options = ("--state", str(tmp_path / "state"), "--standby")
-    with contextlib.ExitStack() as stack:
-        active, waiting = MortalController(*options), MortalController(*options)
-        for each in (active, waiting):
-            stack.callback(each.stop)
-        overviews = Overviews(f"{active.address},{waiting.address}", None, "")
-        stack.callback(overviews.close)
-        assert not overviews().samples
-        active.kill()
-        assert said(waiting) == "controller"
-        until(lambda: not fails(overviews))
 
 
 def fails(call: Callable[[], object]) -> bool:

@@ -1,4 +1,4 @@
-"""What users, observers and administrators may do with jobs, over mutual TLS with a real controller."""
+"""The rights of users, observers and administrators over jobs, with a real controller and mutual TLS."""
 
 import contextlib
 from collections.abc import Iterator

@@ -125,6 +125,10 @@ class Registry:
 
     # Changes.
 
+    def remember(self, record: JobRecord) -> None:
+        """Note that the store has a job like this. So its history does not begin again."""
+        self._saved[record.spec.name] = record
+
     def commit(self, job: Job, actions: Actions) -> None:
         """Store the changes of a job, and then carry out its actions."""
         self._save(job)
