@@ -76,8 +76,8 @@ class Store:
         except (sqlite3.Error, ValueError, OverflowError) as problem:
             if getattr(problem, "sqlite_errorcode", 0) == sqlite3.SQLITE_BUSY:
                 raise StateInUse(
-                    f"{self._where} is the state of another controller that runs: stop that one, name "
-                    "another file, or stand by with --standby"
+                    f"{self._where} is the state of another controller that runs: stop that one, or name "
+                    "another file; with --standby this one waits"
                 ) from None
             raise UsageError(_unusable(self._where, problem)) from None
 
