@@ -42,7 +42,7 @@ def join(
 
     Arguments that you leave out come from the environment:
 
-    * `controller` (``host:port``) from ``INNET_CONTROLLER``
+    * `controller` (``host:port``, or several, separated by commas) from ``INNET_CONTROLLER``
     * `job` from ``INNET_JOB``, and its `token` from ``INNET_TOKEN``
     * `rank` from ``RANK``, as torchrun sets it, or from ``SLURM_PROCID``
     * `link` from ``INNET_LINK``, by default ``host``; see :func:`innet.host.links.own_links`
