@@ -46,6 +46,7 @@ def plan(
             steps.append(_add(name, spec))
         elif sorted(found.ports) != sorted(spec.ports):
             steps.append(_set_ports(name, spec, found))
+    steps += _drains(file, switches)
     steps += [_create(name, spec) for name, spec in file.jobs.items() if name not in jobs]
     return steps
 
@@ -122,6 +123,25 @@ def _set_ports(name: str, spec: SwitchSpec, found: pb.Switch) -> Step:
     request = pb.SetSwitchPortsRequest(name=name, ports=spec.ports)
     line = f"~ switch {name}: ports {before} become {after}"
     return Step(line, lambda stub: stub.SetSwitchPorts(request))
+
+
+def _drains(file: ClusterFile, switches: dict[str, pb.Switch]) -> list[Step]:
+    """Return the switches to undrain, and then those to drain: jobs can go from these to those."""
+    known = {name: each.drained for name, each in switches.items()}
+    wanted = {name: spec.drained for name, spec in file.switches.items()}
+    undrained = [name for name, drained in wanted.items() if drained is False and known.get(name)]
+    drained = [name for name, drained in wanted.items() if drained and not known.get(name)]
+    return [*map(_undrain, undrained), *map(_drain, drained)]
+
+
+def _drain(name: str) -> Step:
+    request = pb.DrainSwitchRequest(name=name)
+    return Step(f"~ switch {name}: drained", lambda stub: stub.DrainSwitch(request))
+
+
+def _undrain(name: str) -> Step:
+    request = pb.UndrainSwitchRequest(name=name)
+    return Step(f"~ switch {name}: in use again", lambda stub: stub.UndrainSwitch(request))
 
 
 def _remove(name: str) -> Step:

@@ -13,7 +13,12 @@ import structlog
 
 from innet.rpc import tls
 
-CHANGES = frozenset({"AddSwitch", "SetSwitchPorts", "RemoveSwitch", "CreateJob", "DeleteJob"})
+CHANGES = frozenset(
+    {
+        "AddSwitch", "SetSwitchPorts", "DrainSwitch", "UndrainSwitch", "RemoveSwitch", "CreateJob",
+        "DeleteJob",
+    }
+)  # fmt: skip
 """The methods that change switches or jobs."""
 _REFUSED = frozenset({"PERMISSION_DENIED", "UNAUTHENTICATED"})
 _REFUSAL_EVERY = 10.0

@@ -48,6 +48,16 @@ class ControllerService(rpc.ControllerServicer):
         with _answered(context):
             return self._controller.switches.set_ports(request)
 
+    def DrainSwitch(self, request: pb.DrainSwitchRequest, context: Any) -> pb.DrainSwitchResponse:  # noqa: N802
+        """Stop using a switch."""
+        with _answered(context):
+            return self._controller.switches.drain(request)
+
+    def UndrainSwitch(self, request: pb.UndrainSwitchRequest, context: Any) -> pb.Switch:  # noqa: N802
+        """Use a drained switch again."""
+        with _answered(context):
+            return self._controller.switches.undrain(request.name)
+
     def RemoveSwitch(  # noqa: N802
         self, request: pb.RemoveSwitchRequest, context: Any
     ) -> pb.RemoveSwitchResponse:

@@ -149,6 +149,20 @@ class Departure(_message.Message):
     reason: str
     def __init__(self, rank: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
+class DrainSwitchRequest(_message.Message):
+    __slots__ = ["force", "name"]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    force: bool
+    name: str
+    def __init__(self, name: _Optional[str] = ..., force: bool = ...) -> None: ...
+
+class DrainSwitchResponse(_message.Message):
+    __slots__ = ["jobs"]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[MovedJob]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[MovedJob, _Mapping]]] = ...) -> None: ...
+
 class GetJobHistoryRequest(_message.Message):
     __slots__ = ["name"]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -313,6 +327,14 @@ class ListSwitchesResponse(_message.Message):
     switches: _containers.RepeatedCompositeFieldContainer[Switch]
     def __init__(self, switches: _Optional[_Iterable[_Union[Switch, _Mapping]]] = ...) -> None: ...
 
+class MovedJob(_message.Message):
+    __slots__ = ["job", "path"]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    path: Path
+    def __init__(self, job: _Optional[str] = ..., path: _Optional[_Union[Path, str]] = ...) -> None: ...
+
 class PortCounters(_message.Message):
     __slots__ = ["corrupted", "port", "refused", "spoofed"]
     CORRUPTED_FIELD_NUMBER: _ClassVar[int]
@@ -424,8 +446,9 @@ class SetSwitchPortsRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ..., ports: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Switch(_message.Message):
-    __slots__ = ["device_id", "free_slots", "grpc_address", "lanes", "name", "port_counters", "ports", "problem", "reachable", "service", "slots", "taken", "target", "uplinks"]
+    __slots__ = ["device_id", "drained", "free_slots", "grpc_address", "lanes", "name", "port_counters", "ports", "problem", "reachable", "service", "slots", "taken", "target", "uplinks"]
     DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
+    DRAINED_FIELD_NUMBER: _ClassVar[int]
     FREE_SLOTS_FIELD_NUMBER: _ClassVar[int]
     GRPC_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     LANES_FIELD_NUMBER: _ClassVar[int]
@@ -440,6 +463,7 @@ class Switch(_message.Message):
     TARGET_FIELD_NUMBER: _ClassVar[int]
     UPLINKS_FIELD_NUMBER: _ClassVar[int]
     device_id: int
+    drained: bool
     free_slots: int
     grpc_address: str
     lanes: int
@@ -453,7 +477,7 @@ class Switch(_message.Message):
     taken: bool
     target: str
     uplinks: _containers.RepeatedCompositeFieldContainer[Uplink]
-    def __init__(self, name: _Optional[str] = ..., grpc_address: _Optional[str] = ..., device_id: _Optional[int] = ..., ports: _Optional[_Iterable[int]] = ..., service: _Optional[_Union[Address, _Mapping]] = ..., lanes: _Optional[int] = ..., slots: _Optional[int] = ..., free_slots: _Optional[int] = ..., reachable: bool = ..., port_counters: _Optional[_Iterable[_Union[PortCounters, _Mapping]]] = ..., uplinks: _Optional[_Iterable[_Union[Uplink, _Mapping]]] = ..., target: _Optional[str] = ..., problem: _Optional[str] = ..., taken: bool = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., grpc_address: _Optional[str] = ..., device_id: _Optional[int] = ..., ports: _Optional[_Iterable[int]] = ..., service: _Optional[_Union[Address, _Mapping]] = ..., lanes: _Optional[int] = ..., slots: _Optional[int] = ..., free_slots: _Optional[int] = ..., reachable: bool = ..., port_counters: _Optional[_Iterable[_Union[PortCounters, _Mapping]]] = ..., uplinks: _Optional[_Iterable[_Union[Uplink, _Mapping]]] = ..., target: _Optional[str] = ..., problem: _Optional[str] = ..., taken: bool = ..., drained: bool = ...) -> None: ...
 
 class Trouble(_message.Message):
     __slots__ = ["reason", "term"]
@@ -462,6 +486,12 @@ class Trouble(_message.Message):
     reason: str
     term: int
     def __init__(self, term: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class UndrainSwitchRequest(_message.Message):
+    __slots__ = ["name"]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class Uplink(_message.Message):
     __slots__ = ["found", "parent", "parent_port", "port", "probed"]

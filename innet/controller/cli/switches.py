@@ -29,6 +29,11 @@ from innet.wire.layout import UDP_PORT
 
 app = typer.Typer(no_args_is_help=True, help="Manage the switches that the controller programs.")
 _out = console(soft_wrap=True)
+_MOVES = {
+    pb.PATH_SWITCH: "goes on through other switches",
+    pb.PATH_FALLBACK: "goes on with its fallback",
+    pb.PATH_NONE: "waits until the switch is undrained",
+}
 
 
 @app.command("add")
@@ -107,7 +112,7 @@ def list_switches(
         free = f"{each.free_slots} of {each.slots}"
         table.add_row(
             each.name, each.grpc_address, str(each.device_id), ports, each.service.ip,
-            str(each.lanes), free, "yes" if each.reachable else "no",
+            str(each.lanes), free, _state(each),
         )  # fmt: skip
     _out.print(table)
 
@@ -127,7 +132,7 @@ def show(
         return
     table = Table(show_header=False)
     table.add_row("switch", f"{switch.name} at {switch.grpc_address}, device {switch.device_id}")
-    table.add_row("reachable", "yes" if switch.reachable else "no")
+    table.add_row("reachable", _state(switch))
     table.add_row("address", f"{switch.service.ip}, {switch.service.mac}")
     table.add_row("target", switch.target)
     table.add_row("lanes", str(switch.lanes))
@@ -161,6 +166,42 @@ def set_ports(
     _out.print(f"switch {switch.name}: ports {', '.join(map(str, switch.ports))}")
 
 
+@app.command("drain")
+def drain(
+    name: Annotated[str, typer.Argument(help="The switch's name.")],
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force",
+            help="Drain it even if jobs have no other path. These wait until you undrain it.",
+        ),
+    ] = False,
+    address: ControllerAddress = DEFAULT_ADDRESS,
+    tls_folder: TlsFolder = None,
+) -> None:
+    """Move a switch's jobs to other switches, or to their fallback. No step is lost.
+
+    The switch takes no new jobs, and goes on as a bridge. [b]innet switch undrain[/b] ends this.
+    """
+    with connected(address, tls_folder) as stub, translated("drain the switch"):
+        moved = stub.DrainSwitch(pb.DrainSwitchRequest(name=name, force=force)).jobs
+    _out.print(f"switch {name} drained")
+    for each in moved:
+        _out.print(f"job {each.job} {_MOVES[each.path]}")
+
+
+@app.command("undrain")
+def undrain(
+    name: Annotated[str, typer.Argument(help="The switch's name.")],
+    address: ControllerAddress = DEFAULT_ADDRESS,
+    tls_folder: TlsFolder = None,
+) -> None:
+    """Use a drained switch again. Its jobs return to it."""
+    with connected(address, tls_folder) as stub, translated("undrain the switch"):
+        stub.UndrainSwitch(pb.UndrainSwitchRequest(name=name))
+    _out.print(f"switch {name} is in use again")
+
+
 @app.command("remove")
 def remove(
     name: Annotated[str, typer.Argument(help="The switch's name.")],
@@ -171,6 +212,11 @@ def remove(
     with connected(address, tls_folder) as stub, translated("remove the switch"):
         stub.RemoveSwitch(pb.RemoveSwitchRequest(name=name))
     _out.print(f"switch {name} removed")
+
+
+def _state(switch: pb.Switch) -> str:
+    reachable = "yes" if switch.reachable else "no"
+    return f"{reachable}, drained" if switch.drained else reachable
 
 
 def _uplink(text: str) -> pb.Uplink:

@@ -1,13 +1,16 @@
 """Requests about switches: adding, showing, changing and removing them."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import structlog
 
 from innet.controller.handlers.ports import with_ports
 from innet.controller.handlers.probes import Probes
 from innet.controller.handlers.switch_factory import SwitchFactory
+from innet.controller.jobs.events import Path
+from innet.controller.jobs.job import Job
 from innet.controller.jobs.records import SwitchRecord
 from innet.controller.state import validation
 from innet.controller.state.inventory import Switch, check_links, children
@@ -69,10 +72,41 @@ class SwitchRequests:
         with self._registry.lock:
             self._registry.check_open()
             switch, record = self._with_ports(request)
-            self._registry.store.set_ports(record)
+            self._registry.store.change_switch(record)
             switch.record = record
             switch.supervisor.wake()
             _log.info("ports changed", switch=record.name, ports=record.ports)
+            return switch.view()
+
+    def drain(self, request: pb.DrainSwitchRequest) -> pb.DrainSwitchResponse:
+        """Move a switch's jobs to other switches, or to their fallback, and give it no new ones.
+
+        It goes on as a bridge. Raises ControllerError, and changes nothing, if a job has no other path
+        and the request does not force it.
+        """
+        with self._registry.lock:
+            self._registry.check_open()
+            switch = self._registry.switch(request.name)
+            paths = self._paths_without(switch)
+            if not request.force:
+                _check_paths(request.name, paths)
+            self._set_drained(switch, drained=True)
+            moved = [
+                pb.MovedJob(job=job.spec.name, path=f"PATH_{path.name}")
+                for job, path in paths.items()
+            ]
+            return pb.DrainSwitchResponse(jobs=moved)
+
+    def undrain(self, name: str) -> pb.Switch:
+        """Use a drained switch again. Raises ControllerError if it does not answer."""
+        with self._registry.lock:
+            self._registry.check_open()
+            switch = self._registry.switch(name)
+            if switch.record.drained and switch.supervisor.problem:
+                raise ControllerError(
+                    f"{switch.supervisor.problem}: jobs would stand still; undrain it once it answers"
+                )
+            self._set_drained(switch, drained=False)
             return switch.view()
 
     def remove(self, name: str) -> None:
@@ -98,6 +132,23 @@ class SwitchRequests:
         switch = self._registry.switch(request.name)
         jobs = self._registry.jobs_on(request.name)
         return switch, with_ports(switch.record, request.ports, self._registry.switches, jobs)
+
+    def _paths_without(self, switch: Switch) -> dict[Job, Path]:
+        """Return the path of each job that has to leave a switch, none if it is drained already."""
+        if switch.record.drained:
+            return {}
+        jobs = self._registry.jobs_on(switch.record.name)
+        found = {job: job.path_without(switch.record.name) for job in jobs}
+        return {job: path for job, path in found.items() if path is not None}
+
+    def _set_drained(self, switch: Switch, *, drained: bool) -> None:
+        if switch.record.drained == drained:
+            return
+        record = replace(switch.record, drained=drained)
+        self._registry.store.change_switch(record)
+        switch.record = record
+        _log.info("switch drained" if drained else "switch undrained", name=record.name)
+        self._registry.drain(record.name)
 
     def _check_unused(self, name: str) -> None:
         if below := children(name, self._registry.switches):
@@ -138,6 +189,20 @@ class SwitchRequests:
                 raise AlreadyExists(
                     f"the switch at {record.grpc_address} has been added already, as {other.name!r}"
                 )
+
+
+def _check_paths(name: str, paths: Mapping[Job, Path]) -> None:
+    """Raise ControllerError if a job has no path without the switch."""
+    why = [
+        f"the job {job.spec.name!r} has no other path, and {job.roster.no_fallback}"
+        for job, path in paths.items()
+        if path == Path.NONE
+    ]
+    if why:
+        raise ControllerError(
+            f"the switch {name!r} cannot be drained: {'; '.join(why)}; let these jobs end first, or use "
+            "--force to make them wait"
+        )
 
 
 def _same_device(one: SwitchRecord, other: SwitchRecord) -> bool:

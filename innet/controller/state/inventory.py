@@ -70,6 +70,11 @@ def uplinks(switches: Switches) -> dict[str, tuple[Uplink, ...]]:
     return {name: each.record.uplinks for name, each in switches.items()}
 
 
+def drained(switches: Switches) -> frozenset[str]:
+    """Return the drained switches."""
+    return frozenset(name for name, each in switches.items() if each.record.drained)
+
+
 def children(name: str, switches: Switches) -> list[str]:
     """Return the switches that have a link up to this one."""
     above = uplinks(switches).items()

@@ -1,6 +1,6 @@
 """The tables of the state file, and the way from older versions of them."""
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 CHECKSUM_SINCE = 4
 """The first version whose files have a checksum."""
 
@@ -35,7 +35,8 @@ SCHEMA = (
         lanes INTEGER NOT NULL,
         uplinks TEXT NOT NULL,           -- a JSON list of parent, port and parent's port
         target TEXT NOT NULL,            -- what kind of switch it is
-        artifact TEXT NOT NULL           -- the folder of its binary, if it needs one
+        artifact TEXT NOT NULL,          -- the folder of a chip's binary
+        drained INTEGER NOT NULL DEFAULT 0
     )""",
     """CREATE TABLE jobs (
         name TEXT PRIMARY KEY,
@@ -55,7 +56,8 @@ SCHEMA = (
         fresh INTEGER NOT NULL,
         agreement TEXT NOT NULL,         -- a JSON list of the fields of Resume; empty while there is none
         departed TEXT NOT NULL,          -- a JSON list of rank and reason
-        others TEXT NOT NULL             -- a JSON list of the switches besides the first
+        others TEXT NOT NULL,            -- a JSON list of the switches besides the first
+        drained TEXT NOT NULL DEFAULT '[]'  -- a JSON list of the switches that its term leaves out
     )""",
     """CREATE TABLE workers (
         job TEXT NOT NULL REFERENCES jobs (name) ON DELETE CASCADE,
@@ -88,5 +90,9 @@ UPGRADES = {
     ),
     3: _CHECKSUM,
     4: _EVENTS,
+    5: (
+        "ALTER TABLE switches ADD COLUMN drained INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE jobs ADD COLUMN drained TEXT NOT NULL DEFAULT '[]'",
+    ),
 }
 """The statements that turn a file of one version into one of the next."""

@@ -1,0 +1,140 @@
+"""A switch is drained while a job runs. The job goes on elsewhere, and every sum is exact."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import run
+from mortal import mortal_switch, rack_of
+from scripted_worker import WITHIN
+from steady_sums import steady_sums
+from trees import Forest, finish, forest, integers, submit, sums
+from working_job import FALLBACK, SWITCH, assert_sums, at_work, eventually, renew
+
+from innet.controller.state.registry import Policy
+from innet.errors import InnetError
+from innet.rpc import innet_pb2 as pb
+
+AT = ["left", "left", "right"]
+SPINES = ("one", "two")
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("controller") / "state.sqlite"
+
+
+@pytest.fixture(scope="module")
+def racks(state: Path):
+    hosts = {"one": 0, "two": 0, "left": 2, "right": 1}
+    with forest(hosts, {"left": SPINES, "right": SPINES}, state=state) as made:
+        yield made
+
+
+def exact(vectors: np.ndarray) -> np.ndarray:
+    return vectors.astype(np.int64).sum(axis=0).astype(np.int32)
+
+
+def check(agents, seed: int) -> None:
+    vectors = integers(seed, len(agents), 3000)
+    for result in sums(agents, vectors):
+        np.testing.assert_array_equal(result, exact(vectors))
+
+
+def switch(racks: Forest, *arguments: str, code: int = 0) -> str:
+    """Run a command about switches. Return what it prints, or the error that it ends with."""
+    done = run("innet", "switch", *arguments, "--controller", racks.controller)
+    assert done.returncode == code, done.stderr
+    return done.stderr if code else done.stdout
+
+
+def summing(racks: Forest) -> set[str]:
+    return {each.switch for each in racks.show().tree}
+
+
+def test_a_job_leaves_a_drained_switch_without_losing_a_sum(racks: Forest):
+    with racks.workers("two", AT) as agents, steady_sums(agents) as wait_for_more:
+        wait_for_more()
+        job = racks.show().name
+        assert summing(racks) == {"one", "two", "left", "right"}
+        assert switch(racks, "drain", "one").splitlines() == [
+            "switch one drained", f"job {job} goes on through other switches",
+        ]  # fmt: skip
+        assert racks.switch("one").drained
+        wait_for_more()
+        assert summing(racks) == {"two", "left", "right"}
+        term = racks.show().term
+        assert switch(racks, "drain", "one") == "switch one drained\n"
+        racks.switches["one"].kill()
+        eventually(lambda: not racks.switch("one").reachable)
+        wait_for_more()
+        assert "undrain it once it answers" in switch(racks, "undrain", "one", code=2)
+        racks.switches["one"].start()
+        eventually(lambda: racks.switch("one").reachable)
+        wait_for_more()
+        assert racks.show().term == term  # its death and its return have not touched the job
+        switch(racks, "undrain", "one")
+        wait_for_more()
+        assert summing(racks) == {"one", "two", "left", "right"}
+        events = racks.stub.GetJobHistory(pb.GetJobHistoryRequest(name=job)).events
+    assert [each.why for each in events if each.event == "term begins"][-2:] == [
+        "switch_drained: the operator has drained one",
+        "switch_usable: the operator has undrained one",
+    ]
+
+
+def test_a_job_without_another_path_keeps_its_switch_unless_it_is_forced(racks: Forest):
+    with racks.workers("one", AT) as agents:
+        check(agents, 1)
+        name, term = racks.show().name, racks.show().term
+        said = switch(racks, "drain", "left", code=2)
+        assert f"the job '{name}' has no other path, and worker 0, 1, 2 has no fallback" in said
+        assert not racks.switch("left").drained
+        check(agents, 2)
+        assert racks.show().term == term
+        switch(racks, "drain", "left", "--force")
+        running = submit(agents, vectors := integers(3, 3, 3000))
+        assert racks.show().reason.startswith("the switch 'left' is drained")
+        switch(racks, "undrain", "left")
+        for result in finish(running):
+            np.testing.assert_array_equal(result, exact(vectors))
+
+
+def test_a_drained_switch_stays_drained_under_the_next_controller(racks: Forest, state: Path):
+    with racks.workers("one", AT) as agents:
+        check(agents, 1)
+        switch(racks, "drain", "two")
+        check(agents, 2)
+        term = racks.show().term
+        racks.restart_controller(state=state)
+        check(agents, 3)
+        assert summing(racks) == {"one", "left", "right"}
+        assert racks.show().term == term
+        with pytest.raises(InnetError, match="'two' is drained and takes no new jobs"):
+            racks.job("two", 2).__enter__()
+        eventually(lambda: racks.switch("two").reachable)
+        switch(racks, "undrain", "two")
+        check(agents, 4)
+        assert summing(racks) == {"one", "two", "left", "right"}
+
+
+def test_workers_go_to_their_fallback_and_come_back():
+    policy = Policy(lease_s=WITHIN)
+    with (
+        mortal_switch(2) as tor,
+        rack_of(tor, policy=policy) as rack,
+        at_work(rack, fallback=True) as workers,
+    ):
+        assert_sums(workers, 1)
+        [moved] = rack.stub.DrainSwitch(pb.DrainSwitchRequest(name="tor")).jobs
+        assert moved.path == FALLBACK
+        renew(workers, 1, 1)
+        for each in workers:
+            resume = each.hear("resume")
+            assert (resume.path, resume.exchange) == (FALLBACK, 1)
+            assert resume.reason == "the switch 'tor' is drained"
+        rack.stub.UndrainSwitch(pb.UndrainSwitchRequest(name="tor"))
+        renew(workers, 2, 2)
+        for each in workers:
+            assert each.hear("resume").path == SWITCH
+        assert_sums(workers, 1)
