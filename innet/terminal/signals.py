@@ -6,6 +6,8 @@ import socket
 from collections.abc import Iterator
 from typing import NoReturn
 
+from innet.machine import systemd
+
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -28,8 +30,13 @@ class StopRequest:
         signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)
 
     def wait(self) -> NoReturn:
-        """Wait for a signal, then raise Stopped. Later signals are ignored."""
+        """Tell systemd that this process serves, wait for a signal, then raise Stopped.
+
+        Later signals are ignored.
+        """
+        systemd.notify(systemd.READY)
         [number] = self._receiver.recv(1)
+        systemd.notify(systemd.STOPPING)
         # The handlers stay: replacing one for which a signal has just come makes Python complain.
         signal.set_wakeup_fd(-1)
         raise Stopped(number)
