@@ -8,9 +8,12 @@ from commands import run
 from mortal import mortal_switch, rack_of
 from scripted_worker import WITHIN
 from steady_sums import steady_sums
+from told import FABRIC, INVITATION, working
 from trees import Forest, finish, forest, integers, submit, sums
 from working_job import FALLBACK, SWITCH, assert_sums, at_work, eventually, renew
 
+from innet.controller.jobs.history import Cause
+from innet.controller.jobs.job import Job
 from innet.controller.state.registry import Policy
 from innet.errors import InnetError
 from innet.rpc import innet_pb2 as pb
@@ -98,6 +101,36 @@ def test_a_job_without_another_path_keeps_its_switch_unless_it_is_forced(racks: 
         switch(racks, "undrain", "left")
         for result in finish(running):
             np.testing.assert_array_equal(result, exact(vectors))
+
+
+def test_a_job_leaves_a_dead_switch_that_is_drained(racks: Forest):
+    with racks.workers("one", AT) as agents:
+        check(agents, 1)
+        racks.switches["two"].kill()
+        running = submit(agents, vectors := integers(2, 3, 3000))
+        eventually(lambda: not racks.switch("two").reachable)
+        assert "goes on through other switches" in switch(racks, "drain", "two")
+        for result in finish(running):
+            np.testing.assert_array_equal(result, exact(vectors))
+        racks.switches["two"].start()
+        eventually(lambda: racks.switch("two").reachable)
+        switch(racks, "undrain", "two")
+        check(agents, 3)
+        assert summing(racks) == {"one", "two", "left", "right"}
+
+
+def test_a_controller_that_dies_while_it_drains_goes_on_with_it():
+    job = working(fallback=True).job
+    after = Job.restored(job.record(), INVITATION, FABRIC, 0.0)
+    assert after.agreement == job.agreement
+    after.drain({"tor", "elsewhere"}, 0.0)  # the switch was stored as drained, and the job not yet
+    assert not after.agreement
+    assert (after.terms.cause, after.term) == (Cause.SWITCH_DRAINED, job.term + 1)
+    later = Job.restored(after.record(), INVITATION, FABRIC, 0.0)
+    assert later.terms.cause == Cause.CONTROLLER_RESTARTED
+    term = later.term
+    assert not later.drain({"tor"}, 0.0)
+    assert later.term == term
 
 
 def test_a_drained_switch_stays_drained_under_the_next_controller(racks: Forest, state: Path):
