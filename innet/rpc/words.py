@@ -16,3 +16,9 @@ def misplaced(switch: str, link: pb.Uplink) -> str:
         f"the uplink at port {link.port} of {switch} was said to lead to port {link.parent_port} of "
         f"{link.parent}, and leads to {link.found}"
     )
+
+
+def reachable(switch: pb.Switch) -> str:
+    """Return whether the controller reaches a switch, and whether it is drained."""
+    answer = "yes" if switch.reachable else "no"
+    return f"{answer}, drained" if switch.drained else answer

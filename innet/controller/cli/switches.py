@@ -21,7 +21,7 @@ from innet.rpc import innet_pb2 as pb
 from innet.rpc import tls
 from innet.rpc.client import DEFAULT_ADDRESS, connected, translated
 from innet.rpc.plain import as_plain
-from innet.rpc.words import misplaced
+from innet.rpc.words import misplaced, reachable
 from innet.terminal.console import console, say_json
 from innet.terminal.options import AsJson, ControllerAddress, Lanes, TlsFolder
 from innet.terminal.tables import folding_table
@@ -112,7 +112,7 @@ def list_switches(
         free = f"{each.free_slots} of {each.slots}"
         table.add_row(
             each.name, each.grpc_address, str(each.device_id), ports, each.service.ip,
-            str(each.lanes), free, _state(each),
+            str(each.lanes), free, reachable(each),
         )  # fmt: skip
     _out.print(table)
 
@@ -132,7 +132,7 @@ def show(
         return
     table = Table(show_header=False)
     table.add_row("switch", f"{switch.name} at {switch.grpc_address}, device {switch.device_id}")
-    table.add_row("reachable", _state(switch))
+    table.add_row("reachable", reachable(switch))
     table.add_row("address", f"{switch.service.ip}, {switch.service.mac}")
     table.add_row("target", switch.target)
     table.add_row("lanes", str(switch.lanes))
@@ -212,11 +212,6 @@ def remove(
     with connected(address, tls_folder) as stub, translated("remove the switch"):
         stub.RemoveSwitch(pb.RemoveSwitchRequest(name=name))
     _out.print(f"switch {name} removed")
-
-
-def _state(switch: pb.Switch) -> str:
-    reachable = "yes" if switch.reachable else "no"
-    return f"{reachable}, drained" if switch.drained else reachable
 
 
 def _uplink(text: str) -> pb.Uplink:
