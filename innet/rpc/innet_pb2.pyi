@@ -438,12 +438,14 @@ class Resume(_message.Message):
     def __init__(self, term: _Optional[int] = ..., path: _Optional[_Union[Path, str]] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., exchange: _Optional[int] = ..., shared: bool = ..., reason: _Optional[str] = ...) -> None: ...
 
 class SetSwitchPortsRequest(_message.Message):
-    __slots__ = ["name", "ports"]
+    __slots__ = ["name", "ports", "uplinks"]
     NAME_FIELD_NUMBER: _ClassVar[int]
     PORTS_FIELD_NUMBER: _ClassVar[int]
+    UPLINKS_FIELD_NUMBER: _ClassVar[int]
     name: str
     ports: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, name: _Optional[str] = ..., ports: _Optional[_Iterable[int]] = ...) -> None: ...
+    uplinks: Uplinks
+    def __init__(self, name: _Optional[str] = ..., ports: _Optional[_Iterable[int]] = ..., uplinks: _Optional[_Union[Uplinks, _Mapping]] = ...) -> None: ...
 
 class Switch(_message.Message):
     __slots__ = ["device_id", "drained", "free_slots", "grpc_address", "lanes", "name", "port_counters", "ports", "problem", "reachable", "service", "slots", "taken", "target", "uplinks"]
@@ -506,6 +508,12 @@ class Uplink(_message.Message):
     port: int
     probed: bool
     def __init__(self, parent: _Optional[str] = ..., port: _Optional[int] = ..., parent_port: _Optional[int] = ..., found: _Optional[str] = ..., probed: bool = ...) -> None: ...
+
+class Uplinks(_message.Message):
+    __slots__ = ["links"]
+    LINKS_FIELD_NUMBER: _ClassVar[int]
+    links: _containers.RepeatedCompositeFieldContainer[Uplink]
+    def __init__(self, links: _Optional[_Iterable[_Union[Uplink, _Mapping]]] = ...) -> None: ...
 
 class Waiting(_message.Message):
     __slots__ = ["ranks"]

@@ -110,7 +110,7 @@ class ControllerServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SetSwitchPorts(self, request, context):
-        """Change the ports of a switch, while its jobs continue.
+        """Change the ports and uplinks of a switch, while its jobs continue.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -49,7 +49,9 @@ def wait_for_more(workers: list[Worker], path: str) -> None:
 
 
 def test_no_sum_is_lost_or_wrong_while_the_cluster_changes_with_its_file(tmp_path: Path):
-    plan = Plan.of({"spine": 0, "left": 2, "right": 1}, dict.fromkeys(RACKS, ("spine",)))
+    # Two cables lead from the left rack to the spine. First one is used, and then the other.
+    parents = {"left": ("spine", "spine"), "right": ("spine",)}
+    plan = Plan.of({"spine": 0, "left": 2, "right": 1}, parents)
     with contextlib.ExitStack() as stack:
         _, controller = stack.enter_context(serving("--state", str(tmp_path / "state")))
         running = {name: TreeSwitch(cables) for name, cables in plan.cables.items()}
@@ -58,11 +60,11 @@ def test_no_sum_is_lost_or_wrong_while_the_cluster_changes_with_its_file(tmp_pat
         switches = {
             name: {
                 "address": running[name].address, "lanes": 64, "ports": [*range(1, len(cables) + 1)],
-                "uplinks": [f"{up.parent}:{up.port}:{up.parent_port}" for up in plan.uplinks[name]],
+                "uplinks": [f"{up.parent}:{up.port}:{up.parent_port}" for up in plan.uplinks[name]][:1],
             }
             for name, cables in plan.cables.items()
         }  # fmt: skip
-        switches["left"]["ports"] = [1, 3]
+        switches["left"]["ports"] = [1, 3, 4]
         channel, stub = connect(controller)
         stack.callback(channel.close)
         operator = Operator(controller, stub, tmp_path)
@@ -81,8 +83,8 @@ def test_no_sum_is_lost_or_wrong_while_the_cluster_changes_with_its_file(tmp_pat
             each.wait_for_step(MORE)
         wait_for_more(workers, "SWITCH")
 
-        switches["left"]["ports"] = [1, 2, 3]
-        assert operator.apply(switches) == ["~ switch left: ports 1,3 become 1,2,3"]
+        switches["left"]["ports"] = [1, 2, 3, 4]
+        assert operator.apply(switches) == ["~ switch left: ports 1,3,4 become 1,2,3,4"]
         wait_for_more(workers, "SWITCH")
 
         switches["spine"]["drained"] = True
@@ -93,6 +95,8 @@ def test_no_sum_is_lost_or_wrong_while_the_cluster_changes_with_its_file(tmp_pat
         running["spine"].start()
         until(lambda: operator.switch("spine").reachable)
         assert operator.switch("spine").drained
+        switches["left"]["uplinks"] = ["spine:4:2"]
+        assert operator.apply(switches) == ["~ switch left: uplinks spine:3:1 become spine:4:2"]
         assert operator.apply(switches) == ["all is as the file says"]
         wait_for_more(workers, "FALLBACK")
 

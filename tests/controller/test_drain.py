@@ -119,6 +119,34 @@ def test_a_job_leaves_a_dead_switch_that_is_drained(racks: Forest):
         assert summing(racks) == {"one", "two", "left", "right"}
 
 
+def test_uplinks_change_under_a_job_that_does_not_sum_over_them():
+    hosts = {"one": 0, "two": 0, "left": 1, "right": 1}
+    parents = {"left": (*SPINES, "two"), "right": SPINES}
+    with forest(hosts, parents, add=False) as racks:
+        links = racks.plan.uplinks["left"]
+        for name in ("one", "two", "right"):
+            racks.add(name)
+        racks.add("left", uplinks=links[:2])
+        first, second, third = (f"--uplink={x.parent}:{x.port}:{x.parent_port}" for x in links)
+        with (
+            racks.workers("one", ["left", "right"]) as agents,
+            steady_sums(agents) as wait_for_more,
+        ):
+            wait_for_more()
+            said = switch(racks, "set", "left", first, third, code=2)
+            assert "needs links of 'left' that would change: first drain 'two'" in said
+            assert "first drain 'one', 'two'" in switch(racks, "set", "left", second, first, code=2)
+            switch(racks, "drain", "two")
+            assert switch(racks, "set", "left", first, third) == "switch left: ports 1, 2, 3, 4\n"
+            wait_for_more()
+            assert summing(racks) == {"one", "left", "right"}
+            switch(racks, "undrain", "two")
+            wait_for_more()
+            assert summing(racks) == {"one", "two", "left", "right"}
+            shown = [(x.port, x.parent_port, x.found) for x in racks.switch("left").uplinks]
+            assert shown == [(x.port, x.parent_port, "") for x in (links[0], links[2])]
+
+
 def test_a_controller_that_dies_while_it_drains_goes_on_with_it():
     job = working(fallback=True).job
     after = Job.restored(job.record(), INVITATION, FABRIC, 0.0)

@@ -17,6 +17,7 @@ from innet.controller.jobs.records import (
     JobRecord,
     JobSpec,
     SlotRange,
+    Uplink,
     WorkerRecord,
 )
 from innet.controller.state.checksum import Checksum
@@ -213,7 +214,7 @@ def test_a_file_from_before_switches_could_be_drained_is_upgraded(tmp_path: path
 def test_a_drained_switch_comes_back_drained(tmp_path: pathlib.Path):
     store = Store(tmp_path / "state")
     store.add_switch(SWITCH)
-    drained = replace(SWITCH, drained=True, ports=(1, 2))
+    drained = replace(SWITCH, drained=True, ports=(1, 2), uplinks=(Uplink("spine", 2, 9),))
     store.change_switch(drained)
     job = replace(JOB, drained=frozenset({"tor", "rack"}))
     store.save_job(job)

@@ -13,10 +13,11 @@ from innet.controller.cli.options import (
     ServiceIp,
     ServiceMac,
     Target,
+    UplinkOptions,
     parse_ports,
     parse_uplink,
 )
-from innet.errors import InnetError
+from innet.errors import InnetError, UsageError
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import tls
 from innet.rpc.client import DEFAULT_ADDRESS, connected, translated
@@ -47,14 +48,7 @@ def add(
     lanes: Lanes = defaults.LANES,
     service_ip: ServiceIp = defaults.SERVICE.ip,
     service_mac: ServiceMac = defaults.SERVICE.mac,
-    uplink: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PARENT:PORT:PARENT_PORT",
-            help="Attach it below another switch: the parent, this switch's port, the parent's port. "
-            "Give the option again for more parents, which share the slots.",
-        ),
-    ] = None,
+    uplink: UplinkOptions = None,
     target: Target = "bmv2",
     artifact: ArtifactFolder = "",
     insecure: Annotated[
@@ -152,18 +146,26 @@ def show(
 @app.command("set")
 def set_ports(
     name: Annotated[str, typer.Argument(help="The switch's name.")],
-    ports: Ports,
+    ports: Ports = "",
+    uplink: UplinkOptions = None,
     address: ControllerAddress = DEFAULT_ADDRESS,
     tls_folder: TlsFolder = None,
 ) -> None:
-    """Replace the list of a switch's ports. Its jobs go on.
+    """Replace the list of a switch's ports, or of its uplinks. Its jobs go on.
 
-    Ports that a worker or another switch uses must stay in the list.
+    Ports that a worker or another switch uses must stay in the list. Before you change uplinks that
+    a job sums over, drain their parent.
     """
-    request = pb.SetSwitchPortsRequest(name=name, ports=parse_ports(ports))
+    if not (ports or uplink):
+        raise UsageError("nothing is to be changed: give --ports or --uplink")
+    request = pb.SetSwitchPortsRequest(name=name, ports=parse_ports(ports) if ports else ())
+    if uplink:
+        request.uplinks.CopyFrom(pb.Uplinks(links=[_uplink(each) for each in uplink]))
     with connected(address, tls_folder) as stub, translated("change the switch"):
         switch = stub.SetSwitchPorts(request)
     _out.print(f"switch {switch.name}: ports {', '.join(map(str, switch.ports))}")
+    if uplink and (problems := _uplink_problems(switch)):
+        raise InnetError(problems)
 
 
 @app.command("drain")

@@ -104,6 +104,13 @@ class Job:
         idle = bool(self.roster.workers) and not running and not self.terms.obstacle(now)
         return self.switches.assignment(switch, self.term, running=running, clear=idle)
 
+    def allows(self, fabric: Fabric) -> bool:
+        """Return whether links can become those of a `fabric` without a change to the present term."""
+        at = {where.switch for where in self.roster.attachments.values()}
+        if at and not fabric.trees(at):
+            return False
+        return self.path != Path.SWITCH or self.switches.planned(fabric) == self.switches.plan
+
     def path_without(self, switch: str) -> Path | None:
         """Return the path that the job would take without a switch, or None if it does not use it."""
         if not (self.roster.admitted and self.switches.sums(switch)):

@@ -38,9 +38,10 @@ class JobSwitches:
     @property
     def plan(self) -> Mapping[str, tuple[Share, ...]]:
         """Return the shares of each switch that sums, or {} while these are not known."""
-        return self._plan(self.fabric)
+        return self.planned(self.fabric)
 
-    def _plan(self, fabric: Fabric) -> Mapping[str, tuple[Share, ...]]:
+    def planned(self, fabric: Fabric) -> Mapping[str, tuple[Share, ...]]:
+        """Return the shares of each switch that would sum in a `fabric`."""
         if not self.slot_range or self.pending:
             return {}
         at = self._roster.attachments
@@ -56,7 +57,7 @@ class JobSwitches:
         """Return why the switches that would sum in a `fabric` cannot be used, or None if they can."""
         if not self.slot_range:
             return "no slots are free for the job yet"
-        plan = self._plan(fabric)
+        plan = self.planned(fabric)
         if drained := fabric.drained & plan.keys():
             return f"the switch {min(drained)!r} is drained"
         return next((problem for each in plan if (problem := self._problems[each])), None)

@@ -96,20 +96,19 @@ class Store:
         """Keep a switch."""
         service = astuple(switch.service)
         ports = json.dumps(switch.ports)
-        uplinks = json.dumps([astuple(link) for link in switch.uplinks])
         row = (
-            switch.name, switch.grpc_address, switch.device_id, ports, *service, switch.lanes, uplinks,
-            switch.target, switch.artifact, switch.drained,
+            switch.name, switch.grpc_address, switch.device_id, ports, *service, switch.lanes,
+            _links(switch), switch.target, switch.artifact, switch.drained,
         )  # fmt: skip
         with self._transaction(switch_item(switch.name)) as database:
             database.execute(f"INSERT INTO switches VALUES ({_marks(row)})", row)  # noqa: S608 - no input
 
     def change_switch(self, switch: SwitchRecord) -> None:
-        """Keep the ports of a switch, and whether it is drained, as they are now."""
+        """Keep the ports and uplinks of a switch, and whether it is drained, as they are now."""
         with self._transaction(switch_item(switch.name)) as database:
             database.execute(
-                "UPDATE switches SET ports = ?, drained = ? WHERE name = ?",
-                (json.dumps(switch.ports), switch.drained, switch.name),
+                "UPDATE switches SET ports = ?, uplinks = ?, drained = ? WHERE name = ?",
+                (json.dumps(switch.ports), _links(switch), switch.drained, switch.name),
             )
 
     def remove_switch(self, name: str) -> None:
@@ -249,6 +248,10 @@ def _switch(name: str, address: str, device: int, ports: str, *more: Any) -> Swi
         artifact,
         bool(drained),
     )
+
+
+def _links(switch: SwitchRecord) -> str:
+    return json.dumps([astuple(link) for link in switch.uplinks])
 
 
 def _marks(row: tuple[object, ...]) -> str:
