@@ -69,6 +69,7 @@ class Controller:
                     allocator.reserve(record.slot_range, spec.workers)
             registry.jobs[spec.name] = job
             registry.members.restore(job)
+            registry.remember(record)
             # The switches may have been drained after this term of the job began.
             registry.commit(job, job.drain(drained(registry.switches), now))
         registry.members.given_up(now)  # from now on their silence counts

@@ -29,12 +29,22 @@ class StopRequest:
         # The byte stays in the socket, so a signal just before `wait` is not missed.
         signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)
 
+    def pause(self, seconds: float) -> None:
+        """Wait for so long, or raise Stopped if a signal comes."""
+        self._receiver.settimeout(seconds)
+        with contextlib.suppress(TimeoutError):
+            self._stop()
+        self._receiver.settimeout(None)
+
     def wait(self) -> NoReturn:
         """Tell systemd that this process serves, wait for a signal, then raise Stopped.
 
         Later signals are ignored.
         """
         systemd.notify(systemd.READY)
+        self._stop()
+
+    def _stop(self) -> NoReturn:
         [number] = self._receiver.recv(1)
         systemd.notify(systemd.STOPPING)
         # The handlers stay: replacing one for which a signal has just come makes Python complain.

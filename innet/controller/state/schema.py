@@ -1,12 +1,24 @@
 """The tables of the state file, and the way from older versions of them."""
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 CHECKSUM_SINCE = 4
 """The first version whose files have a checksum."""
 
 _CHECKSUM = (
     "CREATE TABLE checksum (value BLOB NOT NULL)",  # see innet.controller.state.checksum
     "INSERT INTO checksum VALUES (x'')",
+)
+
+_OWNERS = (
+    # The name in the certificate of the client that has created the job; empty without TLS.
+    "ALTER TABLE jobs ADD COLUMN owner TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE events ADD COLUMN owner TEXT NOT NULL DEFAULT ''",
+)
+
+_DRAINS = (
+    "ALTER TABLE switches ADD COLUMN drained INTEGER NOT NULL DEFAULT 0",
+    # A JSON list of the switches that the job's term leaves out.
+    "ALTER TABLE jobs ADD COLUMN drained TEXT NOT NULL DEFAULT '[]'",
 )
 
 _EVENTS = (
@@ -35,8 +47,7 @@ SCHEMA = (
         lanes INTEGER NOT NULL,
         uplinks TEXT NOT NULL,           -- a JSON list of parent, port and parent's port
         target TEXT NOT NULL,            -- what kind of switch it is
-        artifact TEXT NOT NULL,          -- the folder of a chip's binary
-        drained INTEGER NOT NULL DEFAULT 0
+        artifact TEXT NOT NULL           -- the folder of its binary, if it needs one
     )""",
     """CREATE TABLE jobs (
         name TEXT PRIMARY KEY,
@@ -56,8 +67,7 @@ SCHEMA = (
         fresh INTEGER NOT NULL,
         agreement TEXT NOT NULL,         -- a JSON list of the fields of Resume; empty while there is none
         departed TEXT NOT NULL,          -- a JSON list of rank and reason
-        others TEXT NOT NULL,            -- a JSON list of the switches besides the first
-        drained TEXT NOT NULL DEFAULT '[]'  -- a JSON list of the switches that its term leaves out
+        others TEXT NOT NULL             -- a JSON list of the switches besides the first
     )""",
     """CREATE TABLE workers (
         job TEXT NOT NULL REFERENCES jobs (name) ON DELETE CASCADE,
@@ -75,6 +85,8 @@ SCHEMA = (
     "INSERT INTO last_job VALUES (0, 0)",
     *_EVENTS,
     *_CHECKSUM,
+    *_OWNERS,
+    *_DRAINS,
 )
 
 UPGRADES = {
@@ -90,9 +102,7 @@ UPGRADES = {
     ),
     3: _CHECKSUM,
     4: _EVENTS,
-    5: (
-        "ALTER TABLE switches ADD COLUMN drained INTEGER NOT NULL DEFAULT 0",
-        "ALTER TABLE jobs ADD COLUMN drained TEXT NOT NULL DEFAULT '[]'",
-    ),
+    5: _OWNERS,
+    6: _DRAINS,
 }
 """The statements that turn a file of one version into one of the next."""
