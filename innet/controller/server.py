@@ -2,6 +2,7 @@
 
 from concurrent import futures
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 
 import grpc
@@ -80,9 +81,11 @@ class ControllerServer:
         service = ControllerService(self.controller, _MOST_WORKERS)
         rpc.add_ControllerServicer_to_server(service, self._server)
         self._server.start()
+        _log.info("the controller serves", port=self.port, version=version("innet"))
 
     def close(self) -> None:
         """Stop serving, and disconnect from the switches."""
+        _log.info("the controller stops")
         self.controller.close()
         self._server.stop(grace=0.5).wait()
 

@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import os
+import sys
 import threading
 import weakref
 from collections import deque
@@ -201,10 +202,11 @@ class Agent:
         self._calls.append(call)
         self._waker.wake()
 
-    def close(self, *, abandon: bool = False) -> None:
+    def close(self, *, abandon: bool = False, problem: BaseException | None = None) -> None:
         """Finish all submitted calls, then leave the job; with `abandon`, leave at once.
 
-        Does nothing in a forked child: the agent belongs to the parent.
+        With a `problem`, the controller's log and the other workers' errors name it. Does nothing in a
+        forked child: the agent belongs to the parent.
         """
         if not self._owner.here:
             return
@@ -214,7 +216,7 @@ class Agent:
         self._calls.append(None)
         self._waker.wake()
         self._thread.join()
-        self._membership.close()
+        self._membership.close(problem)
         self._link.close()
         self._waker.close()
         self._until_closed.close()
@@ -233,8 +235,8 @@ class Agent:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: object, *_: object) -> None:
-        self.close(abandon=kind is not None)
+    def __exit__(self, _: object, problem: BaseException | None, __: object) -> None:
+        self.close(abandon=problem is not None, problem=problem)
 
     def _serve(self) -> None:
         while True:
@@ -259,7 +261,7 @@ class Agent:
         if unexpected := not isinstance(problem, InnetError):
             self._exchanges.give_up(problem)
         if unexpected or isinstance(problem, LeftBehind | LinkFailed):
-            self._membership.close()  # the others need not wait for this worker
+            self._membership.close(problem)  # the others need not wait for this worker
 
     def _reduce(self, call: _Call) -> Any:
         if call.written:
@@ -304,5 +306,7 @@ def _leave_jobs() -> None:
 
     A daemon thread that is inside PyTorch when the interpreter ends would abort the process.
     """
+    # The interpreter sets it for the exception that ends a script.
+    problem = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
     for agent in list(_agents):
-        agent.close(abandon=True)
+        agent.close(abandon=True, problem=problem)

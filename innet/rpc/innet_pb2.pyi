@@ -149,6 +149,12 @@ class Departure(_message.Message):
     reason: str
     def __init__(self, rank: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
+class Farewell(_message.Message):
+    __slots__ = ["reason"]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
 class GetJobHistoryRequest(_message.Message):
     __slots__ = ["name"]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -484,16 +490,18 @@ class Waiting(_message.Message):
     def __init__(self, ranks: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class WorkerMessage(_message.Message):
-    __slots__ = ["heartbeat", "join", "ready", "trouble"]
+    __slots__ = ["farewell", "heartbeat", "join", "ready", "trouble"]
+    FAREWELL_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     JOIN_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
     TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    farewell: Farewell
     heartbeat: Heartbeat
     join: JoinRequest
     ready: Ready
     trouble: Trouble
-    def __init__(self, join: _Optional[_Union[JoinRequest, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., trouble: _Optional[_Union[Trouble, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ...) -> None: ...
+    def __init__(self, join: _Optional[_Union[JoinRequest, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., trouble: _Optional[_Union[Trouble, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., farewell: _Optional[_Union[Farewell, _Mapping]] = ...) -> None: ...
 
 class WorkerStatus(_message.Message):
     __slots__ = ["address", "disconnected", "port", "progress", "rank", "silent_s", "switch", "unreachable_s"]

@@ -56,15 +56,16 @@ class Mortal:
 
 
 class MortalSwitch(Mortal):
-    """innet-switch with cables made of UDP. `links` are the workers' ends."""
+    """innet-switch with cables made of UDP, and more options. `links` are the workers' ends."""
 
-    def __init__(self, ports: int) -> None:
+    def __init__(self, ports: int, *options: str) -> None:
         cables = free_cables(ports)
         self.address = f"127.0.0.1:{free_tcp_port()}"
         self.ports = range(1, ports + 1)
         self.links = [each.link for each in cables]
         interfaces = port_options(each.interface for each in cables)
-        super().__init__(COMMAND, "--no-p4", "--grpc-server-addr", self.address, *interfaces)
+        address = ("--grpc-server-addr", self.address)
+        super().__init__(COMMAND, "--no-p4", *address, *interfaces, *options)
 
 
 class MortalController(Mortal):
@@ -135,9 +136,9 @@ def _shut(sock: socket.socket) -> None:
 
 
 @contextlib.contextmanager
-def mortal_switch(ports: int) -> Iterator[MortalSwitch]:
+def mortal_switch(ports: int, *options: str) -> Iterator[MortalSwitch]:
     """Run a switch that can be killed. If it is alive at the end, it has to stop cleanly."""
-    switch = MortalSwitch(ports)
+    switch = MortalSwitch(ports, *options)
     try:
         yield switch
     finally:
