@@ -27,6 +27,7 @@ from innet.host.transport import Traffic
 from innet.host.waker import Waker
 from innet.host.worker_log import WorkerLog
 from innet.machine.forks import Owner
+from innet.machine.interfaces import bits_per_second, interface_at
 from innet.rpc import innet_pb2 as pb
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ class Agent:
             )
         if fallback and link_spec == "host" and not self.info.rank:  # one log line is enough
             warn_of_shared_network(self._link.ip, os.environ)
+        self._link_rate = bits_per_second(interface_at(self._link.ip)) if link_spec == "host" else 0
         self._exchanges = Exchanges(self._link, self.info, membership, waker, timeouts, fallback)
         try:
             self._reducer = Reducer(self._exchanges, self.info, spec)
@@ -133,6 +135,7 @@ class Agent:
             retransmissions=traffic.retransmissions,
             chunks_done=traffic.chunks,
             corrupted=traffic.corrupted,
+            link_bits_per_s=self._link_rate,
         )
         self._exchanges.fill(progress)
         return progress

@@ -332,7 +332,7 @@ class PortCounters(_message.Message):
     def __init__(self, port: _Optional[int] = ..., refused: _Optional[int] = ..., corrupted: _Optional[int] = ..., spoofed: _Optional[int] = ...) -> None: ...
 
 class Progress(_message.Message):
-    __slots__ = ["busy", "bytes_received", "bytes_sent", "chunk", "chunks", "chunks_done", "corrupted", "exchange", "fallback_exchanges", "missing", "packets_received", "packets_sent", "remaining", "retransmissions", "round_trip_s", "sequence", "silent_s", "slot", "stuck_s", "timeout_s", "window"]
+    __slots__ = ["busy", "bytes_received", "bytes_sent", "chunk", "chunks", "chunks_done", "corrupted", "exchange", "fallback_exchanges", "least_round_trip_s", "link_bits_per_s", "missing", "packets_received", "packets_sent", "remaining", "retransmissions", "round_trip_s", "sequence", "silent_s", "slot", "stuck_s", "timeout_s", "window"]
     BUSY_FIELD_NUMBER: _ClassVar[int]
     BYTES_RECEIVED_FIELD_NUMBER: _ClassVar[int]
     BYTES_SENT_FIELD_NUMBER: _ClassVar[int]
@@ -342,6 +342,8 @@ class Progress(_message.Message):
     CORRUPTED_FIELD_NUMBER: _ClassVar[int]
     EXCHANGE_FIELD_NUMBER: _ClassVar[int]
     FALLBACK_EXCHANGES_FIELD_NUMBER: _ClassVar[int]
+    LEAST_ROUND_TRIP_S_FIELD_NUMBER: _ClassVar[int]
+    LINK_BITS_PER_S_FIELD_NUMBER: _ClassVar[int]
     MISSING_FIELD_NUMBER: _ClassVar[int]
     PACKETS_RECEIVED_FIELD_NUMBER: _ClassVar[int]
     PACKETS_SENT_FIELD_NUMBER: _ClassVar[int]
@@ -363,6 +365,8 @@ class Progress(_message.Message):
     corrupted: int
     exchange: int
     fallback_exchanges: int
+    least_round_trip_s: float
+    link_bits_per_s: int
     missing: int
     packets_received: int
     packets_sent: int
@@ -375,7 +379,7 @@ class Progress(_message.Message):
     stuck_s: float
     timeout_s: float
     window: int
-    def __init__(self, exchange: _Optional[int] = ..., busy: bool = ..., chunks: _Optional[int] = ..., remaining: _Optional[int] = ..., stuck_s: _Optional[float] = ..., silent_s: _Optional[float] = ..., chunk: _Optional[int] = ..., slot: _Optional[int] = ..., sequence: _Optional[int] = ..., missing: _Optional[int] = ..., packets_sent: _Optional[int] = ..., packets_received: _Optional[int] = ..., bytes_sent: _Optional[int] = ..., bytes_received: _Optional[int] = ..., retransmissions: _Optional[int] = ..., chunks_done: _Optional[int] = ..., corrupted: _Optional[int] = ..., round_trip_s: _Optional[float] = ..., timeout_s: _Optional[float] = ..., window: _Optional[int] = ..., fallback_exchanges: _Optional[int] = ...) -> None: ...
+    def __init__(self, exchange: _Optional[int] = ..., busy: bool = ..., chunks: _Optional[int] = ..., remaining: _Optional[int] = ..., stuck_s: _Optional[float] = ..., silent_s: _Optional[float] = ..., chunk: _Optional[int] = ..., slot: _Optional[int] = ..., sequence: _Optional[int] = ..., missing: _Optional[int] = ..., packets_sent: _Optional[int] = ..., packets_received: _Optional[int] = ..., bytes_sent: _Optional[int] = ..., bytes_received: _Optional[int] = ..., retransmissions: _Optional[int] = ..., chunks_done: _Optional[int] = ..., corrupted: _Optional[int] = ..., round_trip_s: _Optional[float] = ..., timeout_s: _Optional[float] = ..., window: _Optional[int] = ..., fallback_exchanges: _Optional[int] = ..., least_round_trip_s: _Optional[float] = ..., link_bits_per_s: _Optional[int] = ...) -> None: ...
 
 class Ready(_message.Message):
     __slots__ = ["exchange", "term"]
