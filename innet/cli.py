@@ -1,6 +1,11 @@
 """The command ``innet``: every package's commands in one app."""
 
+import os
+
 import typer
+
+# It has to be set before gRPC is imported: see innet.terminal.app.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 from innet.cluster.cli import apply
 from innet.controller.cli import jobs, switches

@@ -320,16 +320,18 @@ class ListSwitchesResponse(_message.Message):
     def __init__(self, switches: _Optional[_Iterable[_Union[Switch, _Mapping]]] = ...) -> None: ...
 
 class PortCounters(_message.Message):
-    __slots__ = ["corrupted", "port", "refused", "spoofed"]
+    __slots__ = ["corrupted", "down", "port", "refused", "spoofed"]
     CORRUPTED_FIELD_NUMBER: _ClassVar[int]
+    DOWN_FIELD_NUMBER: _ClassVar[int]
     PORT_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
     SPOOFED_FIELD_NUMBER: _ClassVar[int]
     corrupted: int
+    down: bool
     port: int
     refused: int
     spoofed: int
-    def __init__(self, port: _Optional[int] = ..., refused: _Optional[int] = ..., corrupted: _Optional[int] = ..., spoofed: _Optional[int] = ...) -> None: ...
+    def __init__(self, port: _Optional[int] = ..., refused: _Optional[int] = ..., corrupted: _Optional[int] = ..., spoofed: _Optional[int] = ..., down: bool = ...) -> None: ...
 
 class Progress(_message.Message):
     __slots__ = ["busy", "bytes_received", "bytes_sent", "chunk", "chunks", "chunks_done", "corrupted", "exchange", "fallback_exchanges", "least_round_trip_s", "link_bits_per_s", "missing", "packets_received", "packets_sent", "remaining", "retransmissions", "round_trip_s", "sequence", "silent_s", "slot", "stuck_s", "timeout_s", "window"]

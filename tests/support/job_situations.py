@@ -177,3 +177,11 @@ def _(it: Situation) -> None:
 def _(it: Situation) -> None:
     it.says(1, link_bits_per_s=10_000_000_000, least_round_trip_s=0.0002)
     it.says(2, link_bits_per_s=10_000_000_000, least_round_trip_s=0.000001)
+
+
+@case(
+    "port_down", "port 2 of tor", Severity.PROBLEM, "port 2 of tor is down, and a worker needs it"
+)
+def _(it: Situation) -> None:
+    for port in (2, 4):  # nobody is at port 4
+        it.switch.port_counters[port - 1].down = True
