@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
-from innet.errors import AgentClosed, InnetError, LeftBehind, LinkFailed, UsageError
+from innet.errors import AgentClosed, AllReduceError, InnetError, LeftBehind, LinkFailed, UsageError
 from innet.host.exchanges import Exchanges
 from innet.host.fallback import Fallback
 from innet.host.fallback_network import warn_of_shared_network
@@ -123,6 +123,11 @@ class Agent:
     def term(self) -> Term | None:
         """Return the term on which the job's workers last agreed; None before the first exchange."""
         return self._exchanges.term
+
+    @property
+    def failure(self) -> AllReduceError | None:
+        """Return the error that every later all-reduce raises, or None while there is none."""
+        return self._exchanges.failure
 
     def progress(self) -> pb.Progress:
         """Return the worker's progress, as its heartbeats report it to the controller."""

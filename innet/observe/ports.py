@@ -37,7 +37,7 @@ class ObservedPort:
     def has_uplink(self) -> bool:
         """Return whether an uplink of the switch leaves by it."""
         switch = self.observation.now.switches.get(self.switch)
-        return bool(switch) and any(link.port == self.port for link in switch.uplinks)
+        return any(link.port == self.port for link in (switch.uplinks if switch else ()))
 
     @property
     def grown_counters(self) -> dict[str, int]:

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from racks import rack
+from waiting import until
 
 from innet.machine import interfaces
 
@@ -38,3 +39,5 @@ def test_a_worker_reports_its_shortest_round_trip():
         progress = agent.progress()
         assert 0 < progress.least_round_trip_s <= progress.round_trip_s
         assert progress.link_bits_per_s == 0  # a cable made of UDP
+        [job] = tor.tokens
+        until(lambda: tor.show(job).members[0].progress.least_round_trip_s)
