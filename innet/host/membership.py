@@ -262,7 +262,7 @@ class Membership:
 
 def _summary(problem: BaseException) -> str:
     """Return an exception's type and message in one printable line."""
-    line = " ".join(f"{type(problem).__name__}: {problem}".split())
+    line = " ".join(f"{type(problem).__name__}: {problem}".split()).rstrip(":")
     return printable(line)[:LONGEST_REASON]
 
 
