@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,14 +43,14 @@ FAILING = str(Path(__file__).parents[1] / "support" / "failing_worker.py")
 
 
 class Log:
-    """The controller's log. Lines count from the last call of :meth:`mark` on."""
+    """The controller's log at `path`. Lines count from the last call of :meth:`mark` on."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._from, self._at = path, 0, datetime.now(UTC)
+        self.path, self._from, self._at = path, 0, datetime.now(UTC)
 
     def mark(self) -> None:
         """Note that a fault is injected now."""
-        self._from, self._at = self._path.stat().st_size, datetime.now(UTC)
+        self._from, self._at = self.path.stat().st_size, datetime.now(UTC)
 
     def find(self, event: str, **facts: Any) -> dict[str, Any]:
         """Wait for the first line with this event and these facts. Its time is after the mark."""
@@ -64,7 +64,7 @@ class Log:
         return bool(self._matching(event, {}))
 
     def _matching(self, event: str, facts: dict[str, Any]) -> list[dict[str, Any]]:
-        whole, _, _ = self._path.read_text()[self._from :].rpartition("\n")
+        whole, _, _ = self.path.read_text()[self._from :].rpartition("\n")
         lines = map(json.loads, whole.splitlines())
         return [line for line in lines if line["event"] == event and facts.items() <= line.items()]
 
@@ -138,14 +138,29 @@ def scene(folder: Path, tmp_path_factory) -> Iterator[Scene]:
         "--lease",
         "60",
     ]
-    with mortal_switch(2, *tls_options(folder)) as switch, contextlib.ExitStack() as stack:
+    with mortal_switch(4, *tls_options(folder)) as switch, contextlib.ExitStack() as stack:
         controller = MortalController(*options, log=log)
         stack.callback(controller.stop)
         channel, stub = connect(controller.address, identity=tls.load(folder, tls.ADMIN))
         stack.enter_context(channel)
-        rack = Rack(switch, controller.address, stub, switch.links)
+        rack = Rack(switch, controller.address, stub, switch.links[:2])
         add_switch(rack, switch)
         yield Scene(rack, controller, switch, Log(log), folder)
+
+
+@pytest.fixture(scope="module")
+def still(scene: Scene) -> Iterator[tuple[Log, str, Agent, "subprocess.Popen[str]"]]:
+    """Stop worker 1 of a job whose worker 0 waits for it. Yield a log, the job and both."""
+    rack = replace(scene.rack, links=scene.switch.links[2:])
+    own = replace(scene, rack=rack, log=Log(scene.log.path))
+    with own.pair() as (job, agent, other):
+        other.send_signal(signal.SIGSTOP)
+        agent.submit(VECTOR)
+        yield own.log, job, agent, other
+
+
+# The wait takes seconds. It begins with the first test, and ends during the others.
+pytestmark = pytest.mark.usefixtures("still")
 
 
 # Workers.
@@ -167,17 +182,6 @@ def test_a_worker_whose_program_raises_an_exception(scene: Scene):
         missing = problem(agent.submit(VECTOR))
         assert isinstance(missing, WorkersMissing)
         assert "ValueError: no more data" in str(missing)
-
-
-def test_a_worker_that_stands_still(scene: Scene):
-    with scene.pair() as (job, agent, other):
-        other.send_signal(signal.SIGSTOP)
-        agent.submit(VECTOR)
-        line = scene.log.find("workers wait", job=job)
-        assert line["waited_for"] == [1]
-        assert line["seconds"] > 0
-        other.kill()
-        assert isinstance(problem(agent.submit(VECTOR)), WorkersMissing)
 
 
 def test_a_worker_that_sums_another_number_of_elements(scene: Scene):
@@ -221,6 +225,15 @@ def test_a_worker_whose_link_does_not_lead_to_the_switch(scene: Scene):
         scene.log.find("worker not joined", job=job, rank=1, why=why)
 
 
+def test_a_worker_that_stands_still(still: tuple[Log, str, Agent, "subprocess.Popen[str]"]):
+    log, job, agent, other = still
+    line = log.find("workers wait", job=job)
+    assert line["waited_for"] == [1]
+    assert line["seconds"] > 0
+    other.kill()
+    assert isinstance(problem(agent.submit(VECTOR)), WorkersMissing)
+
+
 # Refusals.
 
 
@@ -247,13 +260,13 @@ def test_a_certificate_for_another_role(scene: Scene):
 
 
 def test_a_job_with_more_slots_than_are_free(scene: Scene):
-    with scene.rack.job(2, slots=8192):
+    with scene.rack.job(2, slots=4096):
         scene.log.mark()
-        with pytest.raises(NoCapacity), scene.rack.job(2):
+        with pytest.raises(NoCapacity), scene.rack.job(2, slots=4096):
             pass
         line = scene.log.find("CreateJob", failed="RESOURCE_EXHAUSTED")
         assert line["who"] == "innet admin (admin)"
-        assert "no 32 neighbouring slots are free" in line["why"]
+        assert "no 4096 neighbouring slots are free" in line["why"]
 
 
 # Switch and controller.
@@ -279,7 +292,7 @@ def test_a_killed_controller(scene: Scene):
         scene.controller.start()
         for each in both(agents):
             each.result()
-        scene.log.find("state restored", switches=1, jobs=1)
+        scene.log.find("state restored", switches=1, jobs=2)
         scene.log.find("the controller serves")
         assert not scene.log.has("the controller stops")
         for rank in range(2):
