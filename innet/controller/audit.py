@@ -28,25 +28,25 @@ _log = structlog.get_logger("innet.audit")
 
 
 class Refusals:
-    """The log of refused clients: at most one line in ten seconds for each machine and method."""
+    """The log of refused clients: one line in ten seconds for each name and method at a machine."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._logged: dict[tuple[str, str], tuple[float, int]] = {}
+        self._logged: dict[tuple[str, str, str], tuple[float, int]] = {}
         self._lock = threading.Lock()
 
     def note(self, method: str, context: Any, why: str, **about: object) -> None:
         """Log a refusal, or count it for the next line. `about` are more facts for the line."""
-        peer = context.peer()
+        peer, client = context.peer(), who(context)
         with self._lock:
-            unlogged = self._due((peer.rpartition(":")[0], method))
+            unlogged = self._due((peer.rpartition(":")[0], client, method))
         if unlogged is not None:
             _log.warning(
-                "refused", method=method, **about, who=who(context), peer=peer, why=why,
+                "refused", method=method, **about, who=client, peer=peer, why=why,
                 more_before=unlogged,
             )  # fmt: skip
 
-    def _due(self, key: tuple[str, str]) -> int | None:
+    def _due(self, key: tuple[str, str, str]) -> int | None:
         """Return how many refusals were not logged, or None if this one is not logged either."""
         now = self._clock()
         at, unlogged = self._logged.pop(key, (-_REFUSAL_EVERY, 0))

@@ -69,5 +69,6 @@ class Controller:
                     allocator.reserve(record.slot_range, spec.workers)
             registry.jobs[spec.name] = job
             registry.members.restore(job)
+            registry.remember(record)
             registry.commit(job, [])
         registry.members.given_up(now)  # from now on their silence counts

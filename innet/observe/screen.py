@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from rich.console import Group, RenderableType
+from rich.text import Text
 
 from innet.host.stragglers import named
 from innet.observe.diagnosis import held_up
@@ -11,7 +12,7 @@ from innet.observe.rates import Rates, RateTracker
 from innet.observe.sample import PORT_COUNTERS, Observation, Sample
 from innet.observe.stalls import STALLED_S
 from innet.rpc import innet_pb2 as pb
-from innet.rpc.words import PATHS
+from innet.rpc.words import PATHS, left_out
 from innet.terminal.tables import FittingTable
 
 _TREE_COUNTERS = ("completed", "waiting", "raised", "pending")
@@ -28,10 +29,12 @@ class Screen:
         """Return the tables of a moment. Rates appear from the second moment on."""
         for sample in now.samples:
             self._rates.update(sample)
-        tables = [self._jobs(now.samples), self._switches(now)]
+        tables: list[RenderableType] = [self._jobs(now.samples), self._switches(now)]
         if now.detailed:
             tables[1:1] = [self._members(sample) for sample in now.samples]
             tables[2:2] = [self._tree(sample) for sample in now.samples if sample.job.tree]
+        if sentence := left_out(now.left_out):
+            tables.append(Text(sentence))
         self._before = now
         return Group(*tables)
 

@@ -78,7 +78,8 @@ def plain(overview: Overview, rates: RateTracker) -> dict[str, Any]:
         }
         total = _per_second(rates.of_job(sample), sample.job.lanes)
         jobs.append({**as_plain(sample.job), "rates": total, "member_rates": members})
-    return {"jobs": jobs, "switches": [as_plain(switch) for switch in overview.switches]}
+    switches = [as_plain(switch) for switch in overview.switches]
+    return {"jobs": jobs, "switches": switches, "jobs_left_out": overview.left_out}
 
 
 def _per_second(rates: Rates | None, lanes: int) -> dict[str, float] | None:

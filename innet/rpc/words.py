@@ -11,6 +11,14 @@ LONGEST_REASON = 500
 PATHS = {pb.PATH_NONE: "none", pb.PATH_SWITCH: "switch", pb.PATH_FALLBACK: "fallback"}
 
 
+def left_out(jobs: int) -> str:
+    """Return the sentence about jobs that a user may not see, or "" if there are none."""
+    if not jobs:
+        return ""
+    others = "1 job of another user is" if jobs == 1 else f"{jobs} jobs of other users are"
+    return f"{others} left out: a user's certificate shows only its own jobs"
+
+
 def misplaced(switch: str, link: pb.Uplink) -> str:
     """Return the sentence about an uplink that ends in a wrong place, or "" if it does not."""
     if not link.found:

@@ -27,6 +27,13 @@ class StopRequest:
         # The byte stays in the socket, so a signal just before `wait` is not missed.
         signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)
 
+    def pause(self, seconds: float) -> None:
+        """Wait for so long, or raise Stopped if a signal comes."""
+        self._receiver.settimeout(seconds)
+        with contextlib.suppress(TimeoutError):
+            self.wait()
+        self._receiver.settimeout(None)
+
     def wait(self) -> NoReturn:
         """Wait for a signal, then raise Stopped. Later signals are ignored."""
         [number] = self._receiver.recv(1)

@@ -61,6 +61,7 @@ records = st.builds(
         st.binary(max_size=32),
         numbers,
         st.lists(names, max_size=2).map(tuple),
+        st.just("") | names,
     ),
     st.integers(1, 0xFFFF),
     places,
@@ -125,6 +126,7 @@ def test_a_file_from_before_there_were_trees_goes_on(tmp_path: pathlib.Path):
             older.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
         older.execute("DROP TABLE checksum")
         older.execute("DROP TABLE events")
+        older.execute("ALTER TABLE jobs DROP COLUMN owner")
         older.execute("PRAGMA user_version = 1")
         older.commit()
     for _ in range(2):
@@ -148,6 +150,7 @@ def test_a_file_from_before_there_were_other_switches_than_bmv2_goes_on(tmp_path
         older.execute("ALTER TABLE before RENAME TO switches")
         older.execute("DROP TABLE checksum")
         older.execute("DROP TABLE events")
+        older.execute("ALTER TABLE jobs DROP COLUMN owner")
         older.execute("PRAGMA user_version = 2")
         older.commit()
     store = Store(path)
@@ -163,6 +166,7 @@ def test_a_file_from_before_there_was_a_checksum_gets_one(tmp_path: pathlib.Path
     with contextlib.closing(sqlite3.connect(path)) as older:
         older.execute("DROP TABLE checksum")
         older.execute("DROP TABLE events")
+        older.execute("ALTER TABLE jobs DROP COLUMN owner")
         older.execute("PRAGMA user_version = 3")
         older.commit()
     store = Store(path)
@@ -190,6 +194,7 @@ def test_a_file_from_before_events_were_kept_is_upgraded_and_copied_first(tmp_pa
     store.close()
     with contextlib.closing(sqlite3.connect(path)) as older:
         older.execute("DROP TABLE events")
+        older.execute("ALTER TABLE jobs DROP COLUMN owner")
         older.execute("PRAGMA user_version = 4")
         Checksum(older).keep()
         older.execute("UPDATE jobs SET term = term + 1 WHERE name = 'job 7'")
@@ -206,6 +211,30 @@ def test_a_file_from_before_events_were_kept_is_upgraded_and_copied_first(tmp_pa
     with contextlib.closing(sqlite3.connect(copy)) as kept:
         assert kept.execute("PRAGMA user_version").fetchall() == [(4,)]
         assert kept.execute("SELECT count(*) FROM jobs").fetchall() == [(len(before.jobs),)]
+
+
+def test_a_file_from_before_jobs_had_owners_goes_on(tmp_path: pathlib.Path):
+    path = tmp_path / "state"
+    store = Store(path)
+    store.add_switch(SWITCH)
+    store.save_job(JOB, [event("job created", None)])
+    before = store.load()
+    store.close()
+    with contextlib.closing(sqlite3.connect(path)) as older:
+        older.execute("ALTER TABLE jobs DROP COLUMN owner")
+        older.execute("ALTER TABLE events DROP COLUMN owner")
+        older.execute("PRAGMA user_version = 5")
+        Checksum(older).keep()
+        older.commit()
+    store = Store(path)
+    assert store.load() == before
+    owned = replace(JOB, spec=replace(SPEC, owner="alice"))
+    store.save_job(owned, [replace(event("term begins", None), owner="alice")])
+    assert [each.owner for each in store.events(SPEC.name)] == ["", "alice"]
+    store.close()
+    store = Store(path)
+    assert store.load().jobs == [owned]
+    store.close()
 
 
 def test_what_has_happened_to_a_job_outlives_it_and_the_controller(tmp_path: pathlib.Path):

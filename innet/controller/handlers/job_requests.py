@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import secrets
+from dataclasses import replace
 
 import structlog
 
@@ -30,14 +31,15 @@ _log = structlog.get_logger("innet.controller")
 class JobRequests:
     """The requests about a registry's jobs. Any thread may make them. They raise InnetError.
 
-    `last_id` and `last_number` are those of the job that was created last.
+    `last_id` and `last_number` are those of the job that was created last. A request with an `owner`
+    reaches only the owner's jobs, and one with None reaches all jobs.
     """
 
     def __init__(self, registry: Registry, last_id: int, last_number: int) -> None:
         self._registry, self._last_id, self._last_number = registry, last_id, last_number
 
-    def create(self, request: pb.CreateJobRequest) -> pb.CreateJobResponse:
-        """Reserve slots for a job, or a position in the queue for slots."""
+    def create(self, request: pb.CreateJobRequest, owner: str = "") -> pb.CreateJobResponse:
+        """Reserve slots for a job that will be `owner`'s, or a position in the queue for slots."""
         validation.check_job(request)
         registry = self._registry
         with registry.lock:
@@ -53,7 +55,7 @@ class JobRequests:
             slots = self._slots(request)
             self._check_quota()
             slot_range = self._allocate(request, fabric, slots)
-            spec = self._spec(request, fabric, slots, token)
+            spec = replace(self._spec(request, fabric, slots, token), owner=owner)
             job = self._start(spec, fabric, slot_range)
             return pb.CreateJobResponse(job=self._overview(job), token=token)
 
@@ -62,11 +64,18 @@ class JobRequests:
         with self._registry.lock:
             return [self._overview(job) for job in self._registry.jobs.values()]
 
-    def view(self, name: str) -> pb.Job:
+    def listed(self, owner: str | None) -> pb.ListJobsResponse:
+        """Return the jobs, without counters, and how many jobs of others are left out."""
+        with self._registry.lock:
+            found = self._registry.jobs_of(owner)
+            left_out = len(self._registry.jobs) - len(found)
+            return pb.ListJobsResponse(jobs=map(self._overview, found), left_out=left_out)
+
+    def view(self, name: str, owner: str | None = None) -> pb.Job:
         """Return one job, with its workers, and with the counters of switches that answer."""
         registry = self._registry
         with registry.lock:
-            job = registry.job(name)
+            job = registry.job(name, owner)
             view, now = self._overview(job), registry.clock()
             for _, worker in sorted(job.roster.workers.items()):
                 silence = registry.members.presence.silence(worker.nonce)
@@ -82,13 +91,14 @@ class JobRequests:
             _add_counters(view, _counters(supervisors, slot_range), tops)
         return view
 
-    def events(self, name: str) -> list[DatedEvent]:
+    def events(self, name: str, owner: str | None = None) -> list[DatedEvent]:
         """Return what has happened to a job, or to earlier jobs of this name. Raises NotFound."""
         with self._registry.lock:
             self._registry.check_open()
-            found = self._registry.store.events(name)
+            kept = self._registry.store.events(name)
+            found = [each for each in kept if owner in (None, each.owner)]
             if not found:
-                self._registry.job(name)  # raises NotFound, unless writing failed
+                self._registry.job(name, owner)  # raises NotFound, unless writing failed
             return found
 
     def histories(self) -> dict[str, History]:
@@ -96,11 +106,11 @@ class JobRequests:
         with self._registry.lock:
             return {name: job.history.copy() for name, job in self._registry.jobs.items()}
 
-    def delete(self, name: str) -> None:
+    def delete(self, name: str, owner: str | None = None) -> None:
         """End a job: notify its workers and free its slots."""
         with self._registry.lock:
             self._registry.check_open()
-            self._registry.end(self._registry.job(name), f"the job {name!r} was deleted")
+            self._registry.end(self._registry.job(name, owner), f"the job {name!r} was deleted")
 
     # Creating a job.
 

@@ -108,7 +108,8 @@ class JobSpec:
     A result needs `quorum` contributions, or those of all workers that are left, if these are
     fewer. With fewer than `min_workers` workers there are no results. `token_digest` is the digest of
     the token of all ranks, or the digests of each rank's own. `others` are the switches besides
-    `switch` on which the job has slots.
+    `switch` on which the job has slots. `owner` is the name in the certificate of the client that
+    created the job, empty without TLS.
     """
 
     name: str
@@ -122,6 +123,7 @@ class JobSpec:
     token_digest: bytes
     number: int
     others: tuple[str, ...] = ()
+    owner: str = ""
 
     @property
     def switches(self) -> tuple[str, ...]:

@@ -48,11 +48,15 @@ class State:
     last_number: int
 
 
+class StateInUse(UsageError):
+    """A state file that belongs to another controller at present."""
+
+
 class Store:
     """The state of one controller, in a file or in memory. For one thread at a time.
 
-    Raises UsageError if the file is not a controller's, of a newer version, damaged, or in use. The
-    file is then left unchanged. A file of an older version is upgraded, and a copy of it is kept as
+    Raises UsageError if the file is not a controller's, of a newer version, or damaged, and StateInUse.
+    The file is then left unchanged. A file of an older version is upgraded, and a copy of it is kept as
     ``PATH.vN``, N being its version. Changes are on disk when a call returns. If they cannot be written,
     the call raises ControllerError and has changed nothing.
     """
@@ -71,9 +75,9 @@ class Store:
                 stack.pop_all()
         except (sqlite3.Error, ValueError, OverflowError) as problem:
             if getattr(problem, "sqlite_errorcode", 0) == sqlite3.SQLITE_BUSY:
-                raise UsageError(
+                raise StateInUse(
                     f"{self._where} is the state of another controller that runs: stop that one, or name "
-                    "another file"
+                    "another file; with --standby this one waits"
                 ) from None
             raise UsageError(_unusable(self._where, problem)) from None
 
@@ -140,6 +144,7 @@ class Store:
             spec.lease_s, spec.token_digest, spec.number, job.term,
             *(astuple(slot_range) if slot_range else (None, None, None)),
             job.fresh, _agreement_text(job.agreement), json.dumps(job.departed), json.dumps(spec.others),
+            spec.owner,
         )  # fmt: skip
         workers = [
             (spec.name, each.rank, each.nonce, each.fallback, *_attachment_row(each.where))
@@ -169,7 +174,7 @@ class Store:
 
         Raises ControllerError.
         """
-        query = "SELECT job, at, event, rank, term, why FROM events WHERE job = ? ORDER BY number"
+        query = "SELECT job, at, event, rank, term, why, owner FROM events WHERE job = ? ORDER BY number"
         try:
             return [DatedEvent(*row) for row in self._database.execute(query, (job,))]
         except sqlite3.Error as problem:
@@ -217,13 +222,13 @@ class Store:
             self._database.backup(copy)
 
     def _job(self, *row: Any) -> JobRecord:
-        *spec, term, index, first_slot, slots, fresh, agreement, departed, others = row
+        *spec, term, index, first_slot, slots, fresh, agreement, departed, others, owner = row
         slot_range = None if index is None else SlotRange(index, first_slot, slots)
         workers = self._database.execute(
             "SELECT * FROM workers WHERE job = ? ORDER BY rank", (spec[0],)
         )
         return JobRecord(
-            replace(JobSpec(*spec), others=tuple(json.loads(others))),
+            replace(JobSpec(*spec), others=tuple(json.loads(others)), owner=owner),
             term,
             slot_range,
             bool(fresh),
@@ -257,7 +262,8 @@ def _add_events(database: sqlite3.Connection, job: str, events: Iterable[DatedEv
     if not rows:
         return
     database.executemany(
-        "INSERT INTO events (job, at, event, rank, term, why) VALUES (?, ?, ?, ?, ?, ?)", rows
+        "INSERT INTO events (job, at, event, rank, term, why, owner) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        rows,
     )
     database.execute(
         "DELETE FROM events WHERE job = ?1 AND number <= (SELECT number FROM events WHERE job = ?1 "
