@@ -34,6 +34,7 @@ class ControllerCollector(Collector):
         yield from self._history()
         yield from _of_switches(switches)
         yield _dropped(switches)
+        yield _ports_up(switches)
         yield self._drift()
         yield self._expiry()
 
@@ -132,6 +133,11 @@ def _of_switches(switches: list[pb.Switch]) -> Iterator[Metric]:
         "1 if the controller reaches the switch over P4Runtime, 0 otherwise.",
         labels=("switch",),
     )
+    drained = GaugeMetricFamily(
+        "innet_controller_switch_drained",
+        "1 if the switch is drained, 0 otherwise.",
+        labels=("switch",),
+    )
     slots = GaugeMetricFamily(
         "innet_controller_switch_slots", "Slots of a switch.", labels=("switch",)
     )
@@ -140,9 +146,10 @@ def _of_switches(switches: list[pb.Switch]) -> Iterator[Metric]:
     )
     for switch in switches:
         reachable.add_metric([switch.name], switch.reachable)
+        drained.add_metric([switch.name], switch.drained)
         slots.add_metric([switch.name], switch.slots)
         free.add_metric([switch.name], switch.free_slots)
-    yield from (reachable, slots, free)
+    yield from (reachable, drained, slots, free)
 
 
 def _dropped(switches: list[pb.Switch]) -> Metric:
@@ -156,4 +163,16 @@ def _dropped(switches: list[pb.Switch]) -> Metric:
             for reason in _PORT_COUNTERS:
                 labels = [switch.name, str(counters.port), reason]
                 family.add_metric(labels, getattr(counters, reason))
+    return family
+
+
+def _ports_up(switches: list[pb.Switch]) -> Metric:
+    family = GaugeMetricFamily(
+        "innet_controller_switch_port_up",
+        "0 if innet-switch reports that the port is down, 1 otherwise.",
+        labels=("switch", "port"),
+    )
+    for switch in switches:
+        for each in switch.port_counters:
+            family.add_metric([switch.name, str(each.port)], not each.down)
     return family

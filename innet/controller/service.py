@@ -51,6 +51,16 @@ class ControllerService(rpc.ControllerServicer):
         with _answered(context):
             return self._controller.switches.set_ports(request)
 
+    def DrainSwitch(self, request: pb.DrainSwitchRequest, context: Any) -> pb.DrainSwitchResponse:  # noqa: N802
+        """Stop using a switch."""
+        with _answered(context):
+            return self._controller.switches.drain(request)
+
+    def UndrainSwitch(self, request: pb.UndrainSwitchRequest, context: Any) -> pb.Switch:  # noqa: N802
+        """Use a drained switch again."""
+        with _answered(context):
+            return self._controller.switches.undrain(request.name)
+
     def RemoveSwitch(  # noqa: N802
         self, request: pb.RemoveSwitchRequest, context: Any
     ) -> pb.RemoveSwitchResponse:
@@ -141,7 +151,9 @@ class ControllerService(rpc.ControllerServicer):
             )
         except Exception:  # noqa: BLE001 - whatever it is
             # One strange message must not leave a stream half open.
-            _log.exception("a worker's message was not understood")
+            _log.exception(
+                "a worker's message was not understood", job=stream.job, rank=stream.rank
+            )
             self._controller.workers.leave(stream, "the controller did not understand it")
 
 

@@ -12,7 +12,7 @@ from innet.observe.rates import Rates, RateTracker
 from innet.observe.sample import PORT_COUNTERS, Observation, Sample
 from innet.observe.stalls import STALLED_S
 from innet.rpc import innet_pb2 as pb
-from innet.rpc.words import PATHS, left_out
+from innet.rpc.words import PATHS, left_out, reachable
 from innet.terminal.tables import FittingTable
 
 _TREE_COUNTERS = ("completed", "waiting", "raised", "pending")
@@ -98,10 +98,9 @@ class Screen:
         table = FittingTable("switch", "controlled", "slots in use", "port", *PORT_COUNTERS)
         for switch in now.switches:
             taken = f"{switch.slots - switch.free_slots} of {switch.slots}"
-            reachable = "yes" if switch.reachable else "no"
             ports = list(self._ports(switch, now.at)) or [["-"] * (1 + len(PORT_COUNTERS))]
             for number, cells in enumerate(ports):
-                first = (switch.name, reachable, taken) if not number else ("", "", "")
+                first = (switch.name, reachable(switch), taken) if not number else ("", "", "")
                 table.add_row(*first, *cells)
         return table
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from innet.host.stragglers import named
+from innet.model.all_reduce import SlotParameters
+from innet.model.capacity import slots_needed
 from innet.observe.sample import Observation
 from innet.observe.stalls import SILENT_S, STALLED_S, Stall
 from innet.rpc import innet_pb2 as pb
@@ -75,6 +77,11 @@ class ObservedJob:
     def reachable(self) -> bool:
         """Return whether the controller reaches all switches of the job."""
         return all(each.reachable for each in self.observation.now.switches.values())
+
+    @property
+    def drained(self) -> list[str]:
+        """Return the drained switches of the job."""
+        return [name for name, each in self.observation.now.switches.items() if each.drained]
 
     @cached_property
     def ranks_unanswered_above(self) -> frozenset[int]:
@@ -159,6 +166,13 @@ class ObservedWorker:
     def progress(self) -> pb.Progress:
         """Return its last progress report."""
         return self.member.progress
+
+    @property
+    def slots_needed(self) -> int:
+        """Return the slots that fill its link, or 0 if its rate or its round trip is not known."""
+        rate, seconds = self.progress.link_bits_per_s, self.progress.least_round_trip_s
+        frame = SlotParameters(lanes=self.job.now.lanes).frame
+        return slots_needed(rate, seconds, frame) if rate and seconds else 0
 
     @property
     def invited(self) -> bool:

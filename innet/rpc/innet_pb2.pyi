@@ -149,6 +149,26 @@ class Departure(_message.Message):
     reason: str
     def __init__(self, rank: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
+class DrainSwitchRequest(_message.Message):
+    __slots__ = ["force", "name"]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    force: bool
+    name: str
+    def __init__(self, name: _Optional[str] = ..., force: bool = ...) -> None: ...
+
+class DrainSwitchResponse(_message.Message):
+    __slots__ = ["jobs"]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[MovedJob]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[MovedJob, _Mapping]]] = ...) -> None: ...
+
+class Farewell(_message.Message):
+    __slots__ = ["reason"]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
 class GetJobHistoryRequest(_message.Message):
     __slots__ = ["name"]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -317,20 +337,30 @@ class ListSwitchesResponse(_message.Message):
     switches: _containers.RepeatedCompositeFieldContainer[Switch]
     def __init__(self, switches: _Optional[_Iterable[_Union[Switch, _Mapping]]] = ...) -> None: ...
 
+class MovedJob(_message.Message):
+    __slots__ = ["job", "path"]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    path: Path
+    def __init__(self, job: _Optional[str] = ..., path: _Optional[_Union[Path, str]] = ...) -> None: ...
+
 class PortCounters(_message.Message):
-    __slots__ = ["corrupted", "port", "refused", "spoofed"]
+    __slots__ = ["corrupted", "down", "port", "refused", "spoofed"]
     CORRUPTED_FIELD_NUMBER: _ClassVar[int]
+    DOWN_FIELD_NUMBER: _ClassVar[int]
     PORT_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
     SPOOFED_FIELD_NUMBER: _ClassVar[int]
     corrupted: int
+    down: bool
     port: int
     refused: int
     spoofed: int
-    def __init__(self, port: _Optional[int] = ..., refused: _Optional[int] = ..., corrupted: _Optional[int] = ..., spoofed: _Optional[int] = ...) -> None: ...
+    def __init__(self, port: _Optional[int] = ..., refused: _Optional[int] = ..., corrupted: _Optional[int] = ..., spoofed: _Optional[int] = ..., down: bool = ...) -> None: ...
 
 class Progress(_message.Message):
-    __slots__ = ["busy", "bytes_received", "bytes_sent", "chunk", "chunks", "chunks_done", "corrupted", "exchange", "fallback_exchanges", "missing", "packets_received", "packets_sent", "remaining", "retransmissions", "round_trip_s", "sequence", "silent_s", "slot", "stuck_s", "timeout_s", "window"]
+    __slots__ = ["busy", "bytes_received", "bytes_sent", "chunk", "chunks", "chunks_done", "corrupted", "exchange", "fallback_exchanges", "least_round_trip_s", "link_bits_per_s", "missing", "packets_received", "packets_sent", "remaining", "retransmissions", "round_trip_s", "sequence", "silent_s", "slot", "stuck_s", "timeout_s", "window"]
     BUSY_FIELD_NUMBER: _ClassVar[int]
     BYTES_RECEIVED_FIELD_NUMBER: _ClassVar[int]
     BYTES_SENT_FIELD_NUMBER: _ClassVar[int]
@@ -340,6 +370,8 @@ class Progress(_message.Message):
     CORRUPTED_FIELD_NUMBER: _ClassVar[int]
     EXCHANGE_FIELD_NUMBER: _ClassVar[int]
     FALLBACK_EXCHANGES_FIELD_NUMBER: _ClassVar[int]
+    LEAST_ROUND_TRIP_S_FIELD_NUMBER: _ClassVar[int]
+    LINK_BITS_PER_S_FIELD_NUMBER: _ClassVar[int]
     MISSING_FIELD_NUMBER: _ClassVar[int]
     PACKETS_RECEIVED_FIELD_NUMBER: _ClassVar[int]
     PACKETS_SENT_FIELD_NUMBER: _ClassVar[int]
@@ -361,6 +393,8 @@ class Progress(_message.Message):
     corrupted: int
     exchange: int
     fallback_exchanges: int
+    least_round_trip_s: float
+    link_bits_per_s: int
     missing: int
     packets_received: int
     packets_sent: int
@@ -373,7 +407,7 @@ class Progress(_message.Message):
     stuck_s: float
     timeout_s: float
     window: int
-    def __init__(self, exchange: _Optional[int] = ..., busy: bool = ..., chunks: _Optional[int] = ..., remaining: _Optional[int] = ..., stuck_s: _Optional[float] = ..., silent_s: _Optional[float] = ..., chunk: _Optional[int] = ..., slot: _Optional[int] = ..., sequence: _Optional[int] = ..., missing: _Optional[int] = ..., packets_sent: _Optional[int] = ..., packets_received: _Optional[int] = ..., bytes_sent: _Optional[int] = ..., bytes_received: _Optional[int] = ..., retransmissions: _Optional[int] = ..., chunks_done: _Optional[int] = ..., corrupted: _Optional[int] = ..., round_trip_s: _Optional[float] = ..., timeout_s: _Optional[float] = ..., window: _Optional[int] = ..., fallback_exchanges: _Optional[int] = ...) -> None: ...
+    def __init__(self, exchange: _Optional[int] = ..., busy: bool = ..., chunks: _Optional[int] = ..., remaining: _Optional[int] = ..., stuck_s: _Optional[float] = ..., silent_s: _Optional[float] = ..., chunk: _Optional[int] = ..., slot: _Optional[int] = ..., sequence: _Optional[int] = ..., missing: _Optional[int] = ..., packets_sent: _Optional[int] = ..., packets_received: _Optional[int] = ..., bytes_sent: _Optional[int] = ..., bytes_received: _Optional[int] = ..., retransmissions: _Optional[int] = ..., chunks_done: _Optional[int] = ..., corrupted: _Optional[int] = ..., round_trip_s: _Optional[float] = ..., timeout_s: _Optional[float] = ..., window: _Optional[int] = ..., fallback_exchanges: _Optional[int] = ..., least_round_trip_s: _Optional[float] = ..., link_bits_per_s: _Optional[int] = ...) -> None: ...
 
 class Ready(_message.Message):
     __slots__ = ["exchange", "term"]
@@ -420,16 +454,19 @@ class Resume(_message.Message):
     def __init__(self, term: _Optional[int] = ..., path: _Optional[_Union[Path, str]] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., exchange: _Optional[int] = ..., shared: bool = ..., reason: _Optional[str] = ...) -> None: ...
 
 class SetSwitchPortsRequest(_message.Message):
-    __slots__ = ["name", "ports"]
+    __slots__ = ["name", "ports", "uplinks"]
     NAME_FIELD_NUMBER: _ClassVar[int]
     PORTS_FIELD_NUMBER: _ClassVar[int]
+    UPLINKS_FIELD_NUMBER: _ClassVar[int]
     name: str
     ports: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, name: _Optional[str] = ..., ports: _Optional[_Iterable[int]] = ...) -> None: ...
+    uplinks: Uplinks
+    def __init__(self, name: _Optional[str] = ..., ports: _Optional[_Iterable[int]] = ..., uplinks: _Optional[_Union[Uplinks, _Mapping]] = ...) -> None: ...
 
 class Switch(_message.Message):
-    __slots__ = ["device_id", "free_slots", "grpc_address", "lanes", "name", "port_counters", "ports", "problem", "reachable", "service", "slots", "taken", "target", "uplinks"]
+    __slots__ = ["device_id", "drained", "free_slots", "grpc_address", "lanes", "name", "port_counters", "ports", "problem", "reachable", "service", "slots", "taken", "target", "uplinks"]
     DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
+    DRAINED_FIELD_NUMBER: _ClassVar[int]
     FREE_SLOTS_FIELD_NUMBER: _ClassVar[int]
     GRPC_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     LANES_FIELD_NUMBER: _ClassVar[int]
@@ -444,6 +481,7 @@ class Switch(_message.Message):
     TARGET_FIELD_NUMBER: _ClassVar[int]
     UPLINKS_FIELD_NUMBER: _ClassVar[int]
     device_id: int
+    drained: bool
     free_slots: int
     grpc_address: str
     lanes: int
@@ -457,7 +495,7 @@ class Switch(_message.Message):
     taken: bool
     target: str
     uplinks: _containers.RepeatedCompositeFieldContainer[Uplink]
-    def __init__(self, name: _Optional[str] = ..., grpc_address: _Optional[str] = ..., device_id: _Optional[int] = ..., ports: _Optional[_Iterable[int]] = ..., service: _Optional[_Union[Address, _Mapping]] = ..., lanes: _Optional[int] = ..., slots: _Optional[int] = ..., free_slots: _Optional[int] = ..., reachable: bool = ..., port_counters: _Optional[_Iterable[_Union[PortCounters, _Mapping]]] = ..., uplinks: _Optional[_Iterable[_Union[Uplink, _Mapping]]] = ..., target: _Optional[str] = ..., problem: _Optional[str] = ..., taken: bool = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., grpc_address: _Optional[str] = ..., device_id: _Optional[int] = ..., ports: _Optional[_Iterable[int]] = ..., service: _Optional[_Union[Address, _Mapping]] = ..., lanes: _Optional[int] = ..., slots: _Optional[int] = ..., free_slots: _Optional[int] = ..., reachable: bool = ..., port_counters: _Optional[_Iterable[_Union[PortCounters, _Mapping]]] = ..., uplinks: _Optional[_Iterable[_Union[Uplink, _Mapping]]] = ..., target: _Optional[str] = ..., problem: _Optional[str] = ..., taken: bool = ..., drained: bool = ...) -> None: ...
 
 class Trouble(_message.Message):
     __slots__ = ["reason", "term"]
@@ -466,6 +504,12 @@ class Trouble(_message.Message):
     reason: str
     term: int
     def __init__(self, term: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class UndrainSwitchRequest(_message.Message):
+    __slots__ = ["name"]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class Uplink(_message.Message):
     __slots__ = ["found", "parent", "parent_port", "port", "probed"]
@@ -481,6 +525,12 @@ class Uplink(_message.Message):
     probed: bool
     def __init__(self, parent: _Optional[str] = ..., port: _Optional[int] = ..., parent_port: _Optional[int] = ..., found: _Optional[str] = ..., probed: bool = ...) -> None: ...
 
+class Uplinks(_message.Message):
+    __slots__ = ["links"]
+    LINKS_FIELD_NUMBER: _ClassVar[int]
+    links: _containers.RepeatedCompositeFieldContainer[Uplink]
+    def __init__(self, links: _Optional[_Iterable[_Union[Uplink, _Mapping]]] = ...) -> None: ...
+
 class Waiting(_message.Message):
     __slots__ = ["ranks"]
     RANKS_FIELD_NUMBER: _ClassVar[int]
@@ -488,16 +538,18 @@ class Waiting(_message.Message):
     def __init__(self, ranks: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class WorkerMessage(_message.Message):
-    __slots__ = ["heartbeat", "join", "ready", "trouble"]
+    __slots__ = ["farewell", "heartbeat", "join", "ready", "trouble"]
+    FAREWELL_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     JOIN_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
     TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    farewell: Farewell
     heartbeat: Heartbeat
     join: JoinRequest
     ready: Ready
     trouble: Trouble
-    def __init__(self, join: _Optional[_Union[JoinRequest, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., trouble: _Optional[_Union[Trouble, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ...) -> None: ...
+    def __init__(self, join: _Optional[_Union[JoinRequest, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., trouble: _Optional[_Union[Trouble, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., farewell: _Optional[_Union[Farewell, _Mapping]] = ...) -> None: ...
 
 class WorkerStatus(_message.Message):
     __slots__ = ["address", "disconnected", "port", "progress", "rank", "silent_s", "switch", "unreachable_s"]

@@ -5,6 +5,9 @@ from innet.rpc import innet_pb2 as pb
 LONG_WAIT_S = 5.0
 """Seconds of waiting for other workers after which a log mentions it."""
 
+LONGEST_REASON = 500
+"""The most characters of a worker's reason for leaving, or for asking for another term."""
+
 PATHS = {pb.PATH_NONE: "none", pb.PATH_SWITCH: "switch", pb.PATH_FALLBACK: "fallback"}
 
 
@@ -24,3 +27,9 @@ def misplaced(switch: str, link: pb.Uplink) -> str:
         f"the uplink at port {link.port} of {switch} was said to lead to port {link.parent_port} of "
         f"{link.parent}, and leads to {link.found}"
     )
+
+
+def reachable(switch: pb.Switch) -> str:
+    """Return whether the controller reaches a switch, and whether it is drained."""
+    answer = "yes" if switch.reachable else "no"
+    return f"{answer}, drained" if switch.drained else answer

@@ -17,7 +17,7 @@ from innet.controller.jobs.slots import allocate
 from innet.controller.jobs.terms import LAST_TERM
 from innet.controller.jobs.trees import Fabric
 from innet.controller.state import messages, validation
-from innet.controller.state.inventory import uplinks
+from innet.controller.state.inventory import drained, uplinks
 from innet.controller.state.registry import Registry
 from innet.controller.switches.supervisor import Supervisor
 from innet.errors import AlreadyExists, ControllerError, NoCapacity, SwitchError, UsageError
@@ -48,8 +48,13 @@ class JobRequests:
                 raise AlreadyExists(
                     f"a job named {request.name!r} exists already: choose another name"
                 )
-            registry.switch(request.switch)
-            fabric = Fabric.below(request.switch, uplinks(registry.switches))
+            if registry.switch(request.switch).record.drained:
+                raise ControllerError(
+                    f"the switch {request.switch!r} is drained and takes no new jobs: name another one"
+                )
+            fabric = Fabric.below(request.switch, uplinks(registry.switches)).with_drained(
+                drained(registry.switches)
+            )
             _check_tree(request, fabric)
             token = "" if request.token_digests else new_token()
             slots = self._slots(request)

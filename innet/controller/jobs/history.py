@@ -15,6 +15,7 @@ class Cause(StrEnum):
     WORKER_MOVED = "worker_moved"  # its attachment has changed
     WORKER_LEFT = "worker_left"
     SWITCH_LOST = "switch_lost"
+    SWITCH_DRAINED = "switch_drained"  # the operator wants it unused
     SWITCH_REFUSED = "switch_refused"  # it refused the job's entries
     SWITCH_USABLE = "switch_usable"  # again, or for the first time
     CONTROLLER_RESTARTED = "controller_restarted"
@@ -22,11 +23,12 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True)
 class Departed:
-    """A worker that has left, and the time on the controller's clock."""
+    """A worker that has left, and the time on the controller's clock. It may not have been `admitted`."""
 
     rank: int
     reason: str
     at: float
+    admitted: bool = True
 
 
 @dataclass
@@ -45,6 +47,10 @@ class History:
     def note_departure(self, departed: Departed) -> None:
         """Note that a worker has left."""
         self.departures.append(departed)
+        self.unrecorded.append(departed)
+
+    def note_failed_join(self, departed: Departed) -> None:
+        """Note that a worker has left before it was admitted."""
         self.unrecorded.append(departed)
 
     def take_unrecorded(self) -> list[Departed]:

@@ -143,7 +143,10 @@ class WorkerRecord:
 
 @dataclass(frozen=True)
 class JobRecord:
-    """The stored state of a job. `agreement` says how the term begins, None until it is agreed upon."""
+    """The stored state of a job. `agreement` says how the term begins, None until it is agreed upon.
+
+    `drained` are the job's switches that this term leaves out if it can.
+    """
 
     spec: JobSpec
     term: int
@@ -152,11 +155,12 @@ class JobRecord:
     agreement: Resume | None
     departed: tuple[tuple[int, str], ...]
     workers: tuple[WorkerRecord, ...]
+    drained: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
 class SwitchRecord:
-    """The stored state of a switch: all that it was added with.
+    """The stored state of a switch: all that it was added with, and whether it is `drained`.
 
     `target` is the kind of switch. `artifact` is the folder of its binary, if it needs one.
     """
@@ -170,3 +174,4 @@ class SwitchRecord:
     uplinks: tuple[Uplink, ...] = ()
     target: str = "bmv2"
     artifact: str = ""
+    drained: bool = False

@@ -22,7 +22,7 @@ from innet.controller.jobs.job import Job
 from innet.controller.jobs.records import JobRecord, JobSpec, SlotRange, Uplink
 from innet.controller.jobs.slot_queue import grants
 from innet.controller.jobs.slots import SwitchAllocator, allocate
-from innet.controller.state.inventory import Switch
+from innet.controller.state.inventory import Switch, drained
 from innet.controller.state.members import Members
 from innet.controller.state.store import Store
 from innet.controller.state.validation import check_name
@@ -135,6 +135,12 @@ class Registry:
         self.members.deliver(actions)
         for each in job.spec.switches:
             self.switches[each].assign(job.spec.name, job.assignment(each, self.clock()))
+
+    def drain(self, switch: str) -> None:
+        """Tell the jobs of a switch which switches are drained at present."""
+        now, names = self.clock(), drained(self.switches)
+        for job in self.jobs_on(switch):
+            self.commit(job, job.drain(names, now))
 
     def end(self, job: Job, reason: str) -> None:
         """End a job: notify its workers and free its slots."""

@@ -1,6 +1,6 @@
 """The tables of the state file, and the way from older versions of them."""
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 CHECKSUM_SINCE = 4
 """The first version whose files have a checksum."""
 
@@ -13,6 +13,12 @@ _OWNERS = (
     # The name in the certificate of the client that has created the job; empty without TLS.
     "ALTER TABLE jobs ADD COLUMN owner TEXT NOT NULL DEFAULT ''",
     "ALTER TABLE events ADD COLUMN owner TEXT NOT NULL DEFAULT ''",
+)
+
+_DRAINS = (
+    "ALTER TABLE switches ADD COLUMN drained INTEGER NOT NULL DEFAULT 0",
+    # A JSON list of the switches that the job's term leaves out.
+    "ALTER TABLE jobs ADD COLUMN drained TEXT NOT NULL DEFAULT '[]'",
 )
 
 _EVENTS = (
@@ -80,6 +86,7 @@ SCHEMA = (
     *_EVENTS,
     *_CHECKSUM,
     *_OWNERS,
+    *_DRAINS,
 )
 
 UPGRADES = {
@@ -96,5 +103,6 @@ UPGRADES = {
     3: _CHECKSUM,
     4: _EVENTS,
     5: _OWNERS,
+    6: _DRAINS,
 }
 """The statements that turn a file of one version into one of the next."""

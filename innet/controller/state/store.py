@@ -89,22 +89,7 @@ class Store:
         """Return all that was kept."""
         try:
             run = self._database.execute
-            switches = [
-                SwitchRecord(
-                    name,
-                    address,
-                    device,
-                    tuple(json.loads(ports)),
-                    Address(*service),
-                    lanes,
-                    tuple(Uplink(*link) for link in json.loads(uplinks)),
-                    target,
-                    artifact,
-                )
-                for name, address, device, ports, *service, lanes, uplinks, target, artifact in run(
-                    "SELECT * FROM switches ORDER BY rowid"
-                )
-            ]
+            switches = [_switch(*row) for row in run("SELECT * FROM switches ORDER BY rowid")]
             jobs = [self._job(*row) for row in run("SELECT * FROM jobs ORDER BY number")]
             [[last_id, last_number]] = run("SELECT * FROM last_job")
         except (sqlite3.Error, ValueError, TypeError, OverflowError) as problem:
@@ -115,20 +100,19 @@ class Store:
         """Keep a switch."""
         service = astuple(switch.service)
         ports = json.dumps(switch.ports)
-        uplinks = json.dumps([astuple(link) for link in switch.uplinks])
         row = (
-            switch.name, switch.grpc_address, switch.device_id, ports, *service, switch.lanes, uplinks,
-            switch.target, switch.artifact,
+            switch.name, switch.grpc_address, switch.device_id, ports, *service, switch.lanes,
+            _links(switch), switch.target, switch.artifact, switch.drained,
         )  # fmt: skip
         with self._transaction(switch_item(switch.name)) as database:
-            database.execute("INSERT INTO switches VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+            database.execute(f"INSERT INTO switches VALUES ({_marks(row)})", row)  # noqa: S608 - no input
 
-    def set_ports(self, switch: SwitchRecord) -> None:
-        """Keep the ports of a switch as they are now."""
+    def change_switch(self, switch: SwitchRecord) -> None:
+        """Keep the ports and uplinks of a switch, and whether it is drained, as they are now."""
         with self._transaction(switch_item(switch.name)) as database:
             database.execute(
-                "UPDATE switches SET ports = ? WHERE name = ?",
-                (json.dumps(switch.ports), switch.name),
+                "UPDATE switches SET ports = ?, uplinks = ?, drained = ? WHERE name = ?",
+                (json.dumps(switch.ports), _links(switch), switch.drained, switch.name),
             )
 
     def remove_switch(self, name: str) -> None:
@@ -144,17 +128,14 @@ class Store:
             spec.lease_s, spec.token_digest, spec.number, job.term,
             *(astuple(slot_range) if slot_range else (None, None, None)),
             job.fresh, _agreement_text(job.agreement), json.dumps(job.departed), json.dumps(spec.others),
-            spec.owner,
+            spec.owner, json.dumps(sorted(job.drained)),
         )  # fmt: skip
         workers = [
             (spec.name, each.rank, each.nonce, each.fallback, *_attachment_row(each.where))
             for each in job.workers
         ]
         with self._transaction(job_item(spec.name), LAST_JOB) as database:
-            database.execute(
-                f"REPLACE INTO jobs VALUES ({', '.join('?' * len(row))})",  # noqa: S608 - no input
-                row,
-            )
+            database.execute(f"REPLACE INTO jobs VALUES ({_marks(row)})", row)  # noqa: S608 - no input
             database.execute("DELETE FROM workers WHERE job = ?", (spec.name,))
             database.executemany("INSERT INTO workers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", workers)
             database.execute(
@@ -222,7 +203,19 @@ class Store:
             self._database.backup(copy)
 
     def _job(self, *row: Any) -> JobRecord:
-        *spec, term, index, first_slot, slots, fresh, agreement, departed, others, owner = row
+        (
+            *spec,
+            term,
+            index,
+            first_slot,
+            slots,
+            fresh,
+            agreement,
+            departed,
+            others,
+            owner,
+            drained,
+        ) = row
         slot_range = None if index is None else SlotRange(index, first_slot, slots)
         workers = self._database.execute(
             "SELECT * FROM workers WHERE job = ? ORDER BY rank", (spec[0],)
@@ -238,6 +231,7 @@ class Store:
                 WorkerRecord(rank, nonce, bool(fallback), _attachment(*where))
                 for _, rank, nonce, fallback, *where in workers
             ),
+            frozenset(json.loads(drained)),
         )
 
     @contextlib.contextmanager
@@ -254,6 +248,30 @@ class Store:
             with contextlib.suppress(sqlite3.Error):
                 self._checksum.recount()
             raise ControllerError(f"cannot write to {self._where}: {problem}") from None
+
+
+def _switch(name: str, address: str, device: int, ports: str, *more: Any) -> SwitchRecord:
+    *service, lanes, uplinks, target, artifact, drained = more
+    return SwitchRecord(
+        name,
+        address,
+        device,
+        tuple(json.loads(ports)),
+        Address(*service),
+        lanes,
+        tuple(Uplink(*link) for link in json.loads(uplinks)),
+        target,
+        artifact,
+        bool(drained),
+    )
+
+
+def _links(switch: SwitchRecord) -> str:
+    return json.dumps([astuple(link) for link in switch.uplinks])
+
+
+def _marks(row: tuple[object, ...]) -> str:
+    return ", ".join("?" * len(row))
 
 
 def _add_events(database: sqlite3.Connection, job: str, events: Iterable[DatedEvent]) -> None:
