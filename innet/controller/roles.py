@@ -1,6 +1,7 @@
 """Authorization: the role in a client's certificate decides which methods it may call.
 
-A worker may join jobs, and nothing else. An administrator may call every method.
+A worker may join jobs, and nothing else. An administrator may call every method. The controller's own
+certificate may read: the controller's web page, a process of its own, asks with it.
 """
 
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from innet.rpc import tls
 from innet.rpc.status import code_of
 
 _WORKERS_METHODS = frozenset({"Join", "CheckJoin"})
+_READING_METHODS = frozenset({"ListSwitches", "GetSwitch", "ListJobs", "GetJob", "GetJobHistory"})
+_MAY = {tls.WORKER: _WORKERS_METHODS, tls.CONTROLLER: _READING_METHODS}
 _STYLES = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
 
 
@@ -32,7 +35,7 @@ class RoleInterceptor(grpc.ServerInterceptor):
 
 def check_allowed(roles: list[str], method: str) -> None:
     """Raise NotAuthorized unless one of a client's `roles` allows `method`."""
-    if tls.ADMIN in roles or (tls.WORKER in roles and method in _WORKERS_METHODS):
+    if tls.ADMIN in roles or any(method in _MAY.get(role, ()) for role in roles):
         return
     shown = f"the one shown is for: {', '.join(roles)}" if roles else "the one shown names no role"
     needed = "a worker" if method in _WORKERS_METHODS else "an administrator"

@@ -1,5 +1,6 @@
 """The jobs and switches of a controller at one moment."""
 
+import contextlib
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -41,8 +42,11 @@ def _sample(at: float, job: pb.Job, switches: Mapping[str, pb.Switch]) -> Sample
 
 def _switches(stub: rpc.ControllerStub) -> Iterator[tuple[str, pb.Switch]]:
     with translated("read the switches"):
-        for listed in stub.ListSwitches(pb.ListSwitchesRequest()).switches:
-            yield listed.name, stub.GetSwitch(pb.GetSwitchRequest(name=listed.name))
+        names = [each.name for each in stub.ListSwitches(pb.ListSwitchesRequest()).switches]
+    for name in names:
+        # It may have been removed since it was listed.
+        with contextlib.suppress(NotFound), translated(f"read the switch {name!r}"):
+            yield name, stub.GetSwitch(pb.GetSwitchRequest(name=name))
 
 
 def _jobs(stub: rpc.ControllerStub) -> Iterator[pb.Job]:

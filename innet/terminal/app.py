@@ -18,6 +18,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 _EXTRAS = {
     "cryptography": "certificates",
     "matplotlib": "emulate",
+    "nicegui": "web",
     "prometheus_client": "metrics",
     "pydantic": "apply",
     "scapy": "capture",
