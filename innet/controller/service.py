@@ -61,10 +61,11 @@ class ControllerService(rpc.ControllerServicer):
         with _answered(context):
             return self._controller.jobs.create(request)
 
-    def ListJobs(self, request: Any, context: Any) -> pb.ListJobsResponse:  # noqa: ARG002, N802
+    def ListJobs(self, request: pb.ListJobsRequest, context: Any) -> pb.ListJobsResponse:  # noqa: N802
         """Return all jobs, without counters."""
         with _answered(context):
-            return pb.ListJobsResponse(jobs=self._controller.jobs.views())
+            found = self._controller.jobs.views(detailed=request.detailed)
+            return pb.ListJobsResponse(jobs=found)
 
     def GetJob(self, request: pb.GetJobRequest, context: Any) -> pb.Job:  # noqa: N802
         """Return one job, with counters and workers."""

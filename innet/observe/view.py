@@ -77,16 +77,17 @@ class JobView:
         return held_up(self.observation)
 
     def uplink_load(self, switch: str, parent: str) -> "Load":
-        """Return the load that the job puts on the links between a switch and a parent of it."""
+        """Return the load that the job puts on the links between a switch and a parent of it.
+
+        One sum of each chunk goes up, and one result comes down. Parents divide the slots between them.
+        Repetitions on these links are not known.
+        """
         [parents] = [each.parents for each in self.job.tree if each.switch == switch] or [()]
-        seconds = self.observation.seconds
-        if parent not in parents or not seconds:
+        if parent not in parents or not self.rates:
             return Load()
         frame = ENCAPSULATION_BYTES + packet_bytes(self.job.lanes)
-        # The parents divide the slots between them. A parent's answer completes the sum below it.
-        each = frame / seconds / len(parents)
-        up, down = (self.observation.tree_growth(switch, it) for it in ("raised", "completed"))
-        return Load(up * each, down * each)
+        each = self.rates.chunks * frame / len(parents)
+        return Load(each, each)
 
 
 @dataclass(frozen=True)

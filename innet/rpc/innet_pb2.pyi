@@ -296,8 +296,10 @@ class JoinRequest(_message.Message):
     def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., token: _Optional[str] = ..., fallback: bool = ..., nonce: _Optional[int] = ...) -> None: ...
 
 class ListJobsRequest(_message.Message):
-    __slots__ = []
-    def __init__(self) -> None: ...
+    __slots__ = ["detailed"]
+    DETAILED_FIELD_NUMBER: _ClassVar[int]
+    detailed: bool
+    def __init__(self, detailed: bool = ...) -> None: ...
 
 class ListJobsResponse(_message.Message):
     __slots__ = ["jobs"]

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from innet.errors import InnetError
-from innet.observe.overview import read_overview
+from innet.observe.overview import read_without_counters
 from innet.observe.view import View, Viewer
 from innet.rpc import innet_pb2_grpc as rpc
 from innet.rpc import tls
@@ -83,4 +83,4 @@ class Source:
         if self._stub is None:
             identity = tls.load(self._folder, tls.CONTROLLER) if self._folder else None
             _, self._stub = connect(self._controller, identity=identity)
-        return self._viewer.see(read_overview(self._stub))
+        return self._viewer.see(read_without_counters(self._stub))

@@ -43,8 +43,6 @@ def _switch(view: View, shown: SwitchView, children: list[Node]) -> Node:
     parts += [f"{switch.slots - switch.free_slots} of {switch.slots} slots in use"]
     for parent in dict.fromkeys(link.parent for link in switch.uplinks):
         parts.append(f"to {parent}: {_load(view.uplink_load(switch.name, parent))}")
-    drops = sum(count.total for counts in shown.ports.values() for count in counts)
-    parts += [f"{drops:,} packets refused"] if drops else []
     return _node(
         f"switch {switch.name}", parts, "dns", _GOOD if switch.reachable else _BAD, children
     )
