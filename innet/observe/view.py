@@ -82,7 +82,7 @@ class JobView:
         One sum of each chunk goes up, and one result comes down. Parents divide the slots between them.
         Repetitions on these links are not known.
         """
-        [parents] = [each.parents for each in self.job.tree if each.switch == switch] or [()]
+        parents = [up for each in self.job.tree if each.switch == switch for up in each.parents]
         if parent not in parents or not self.rates:
             return Load()
         frame = ENCAPSULATION_BYTES + packet_bytes(self.job.lanes)

@@ -19,7 +19,7 @@ _LEFT_OUT = frozenset({"timestamp", "level", "event", "exc_info"})
 
 @dataclass(frozen=True)
 class LogEntry:
-    """A line of a log: its time in UTC, its level, the event, and all other facts as text."""
+    """A line of a log: its time in UTC, its level, the event, and as text all other known facts."""
 
     timestamp: str
     level: str
@@ -77,6 +77,13 @@ def entries(lines: Iterable[str]) -> Iterator[LogEntry]:
 
 
 def _entry(event: EventDict) -> LogEntry:
-    facts = " ".join(f"{key}={each}" for key, each in event.items() if key not in _LEFT_OUT)
-    about = [str(event.get(key, "")) for key in ("timestamp", "level", "event")]
-    return LogEntry(*about, printable(facts)[:_MOST_CHARACTERS])
+    about = {
+        key: each for key, each in event.items() if key not in _LEFT_OUT and each not in ("", None)
+    }
+    facts = " ".join(f"{key}={each}" for key, each in about.items())
+    return LogEntry(
+        timestamp=str(event.get("timestamp", "")),
+        level=str(event.get("level", "")),
+        event=str(event["event"]),
+        facts=printable(facts)[:_MOST_CHARACTERS],
+    )

@@ -7,7 +7,7 @@ import ssl
 import sys
 import threading
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -103,7 +103,7 @@ def _guarded(app: ASGIApp, address: str, token: str, tls_folder: Path | None) ->
     return TrustedHostMiddleware(app, allowed_hosts=[*_LOOPBACK_NAMES, address.rpartition(":")[0]])
 
 
-def _certificates(folder: Path | None, *, ask: bool) -> dict[str, object]:
+def _certificates(folder: Path | None, *, ask: bool) -> dict[str, Any]:
     if not folder:
         return {}
     return {

@@ -31,7 +31,7 @@ class AdministratorsOnly(H11Protocol):
     authority, but other roles.
     """
 
-    def connection_made(self, transport: Any) -> None:  # type: ignore[override]
+    def connection_made(self, transport: Any) -> None:
         """Close the connection unless the certificate names the role."""
         shown = transport.get_extra_info("peercert") or {}
         uris = [name.encode() for kind, name in shown.get("subjectAltName", ()) if kind == "URI"]
