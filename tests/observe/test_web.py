@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -101,3 +102,18 @@ def test_the_page_shows_the_death_and_the_return_of_a_switch(scene: Scene):
         scene.switch.start()
         scene.page.wait_for("switch tor · ready", "switch ready", without="switch tor · lost")
         means(agents, *[np.ones(1000, np.float32)] * 2)
+
+
+def test_over_tls_and_behind_a_token_the_page_is_the_same(
+    chromium: Browser, folder: Path, tmp_path: Path
+):
+    page, file = f"127.0.0.1:{free_tcp_port()}", tmp_path / "token"
+    options = ["--tls", str(folder), "--web", page, "--web-token-file", str(file)]
+    controller = MortalController(*options, log=tmp_path / "controller.log")
+    try:
+        chromium.open(f"https://{page}/")
+        chromium.wait_for("Token:")
+        chromium.fill("token", file.read_text().strip())
+        chromium.wait_for(" UTC\n", "no switches", "no jobs", "links are encrypted")
+    finally:
+        controller.kill()

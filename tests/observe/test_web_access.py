@@ -17,8 +17,6 @@ import pytest
 from commands import refuse, run, serving
 from waiting import WITHIN, until
 
-from innet.controller import roles
-from innet.errors import NotAuthorized
 from innet.local.processes import announced
 from innet.rpc import tls
 
@@ -128,11 +126,3 @@ def test_a_browser_without_the_token_gets_only_a_form(folder: Path, tmp_path: Pa
         assert admitted.status == 303
         assert {"HttpOnly", "SameSite=strict", "Secure"} <= set(cookie.split("; "))
         assert ask(url, context=context, Cookie=cookie.partition(";")[0]).status == 200
-
-
-def test_the_page_may_only_read():
-    for method in ("ListSwitches", "GetSwitch", "ListJobs", "GetJob", "GetJobHistory"):
-        roles.check_allowed([tls.CONTROLLER], method)
-    for method in ("AddSwitch", "SetSwitchPorts", "RemoveSwitch", "CreateJob", "DeleteJob", "Join"):
-        with pytest.raises(NotAuthorized):
-            roles.check_allowed([tls.CONTROLLER], method)

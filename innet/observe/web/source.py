@@ -14,7 +14,7 @@ from innet.rpc import tls
 from innet.rpc.client import connect
 from innet.telemetry.feed import LogEntry
 
-_EVERY, _AT_MOST_EVERY = 1.0, 0.25
+_EVERY, _AT_MOST_EVERY = 2.0, 0.25
 _ANSWERS_WITHIN = 5.0
 _KEPT = 300
 
@@ -43,10 +43,11 @@ class Source:
         self._news.set()
 
     def take(self, entry: LogEntry) -> None:
-        """Take an entry of the log. It may tell of something that the next reading shows."""
+        """Take an entry of the log. It may tell of something that a new reading shows."""
         self.entries.append(entry)
         self.taken += 1
-        self.wake()
+        if entry.level != "debug":
+            self.wake()
 
     def entries_since(self, taken: int) -> Iterable[LogEntry]:
         """Return the entries that came after the first `taken`, as far as they are kept."""
@@ -54,7 +55,7 @@ class Source:
         return list(self.entries)[len(self.entries) - missed :]
 
     async def run(self, watched: Callable[[], bool], changed: Callable[[], None]) -> None:
-        """Read every second, and soon after an entry of the log, for ever."""
+        """Read every two seconds, and soon after an entry of the log, for ever."""
         while True:
             self._news.clear()
             if watched():
