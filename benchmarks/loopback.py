@@ -4,10 +4,10 @@ No root is needed::
 
     python -m benchmarks.loopback
 
-Workers, switch and controller are processes of one machine, joined by cables made of UDP. Gloo uses
-the loopback interface. Rounds of the two alternate, so other changes on the machine affect both
-alike. The table has medians of the slowest worker. ``--profile`` shows afterwards where the agent
-of rank 0 spends its time in the largest all-reduce.
+Workers, switch and controller are processes of one machine, joined by cables in shared memory, or
+made of UDP with ``--udp``. Gloo uses the loopback interface. Rounds of the two alternate, so other
+changes on the machine affect both alike. The table has medians of the slowest worker. ``--profile``
+shows afterwards where the agent of rank 0 spends its time in the largest all-reduce.
 """
 
 import cProfile
@@ -44,6 +44,7 @@ def main(
     lanes: Annotated[int, typer.Option(help="Integers per packet: 64 or 256.")] = 256,
     slots: Annotated[int, typer.Option(help="Chunks under way at once.")] = 128,
     largest: Annotated[int, typer.Option(help="MiB of the largest all-reduce.")] = 64,
+    udp: Annotated[bool, typer.Option("--udp", help="Cables made of UDP.")] = False,
     profile: Annotated[
         bool, typer.Option("--profile", help="Where 16 MiB spend their time.")
     ] = False,
@@ -55,7 +56,7 @@ def main(
     command = [sys.executable, "-m", "benchmarks.loopback", "work", json.dumps(sizes)]
     command += ["--profile"] if profile else []
     with (
-        local_rack(workers, lanes, slots) as rack,
+        local_rack(workers, lanes, slots, udp=udp) as rack,
         spawned_workers(command, workers, rack.environment) as processes,
     ):
         said, problem = processes[0].communicate()
@@ -63,7 +64,8 @@ def main(
         raise SystemExit(f"rank 0 has failed:\n{problem}")
     times = json.loads(said.splitlines()[0])
     cores = os.cpu_count()
-    title = f"{workers} workers, {lanes} lanes, {slots} slots, {cores} cores, medians"
+    cables = "UDP" if udp else "shared memory"
+    title = f"{workers} workers, {cables}, {lanes} lanes, {slots} slots, {cores} cores, medians"
     table = Table("bytes", "innet, ms", "Gloo, ms", "innet / Gloo", title=title)
     for size, (ours, gloos) in times.items():
         mine, theirs = (1e3 * statistics.median(each) for each in (ours, gloos))

@@ -22,8 +22,8 @@ def demo(
 ) -> None:
     """Train on handwritten digits through a P4 switch on this machine, and compare with Gloo.
 
-    Starts a controller and an embedded switch. UDP cables join it to the workers, so no privileges are
-    needed. The exit code is 1 if the two trainings differ by more than the tolerance.
+    Starts a controller and an embedded switch. Shared memory joins it to the workers, so no privileges
+    are needed. The exit code is 1 if the two trainings differ by more than the tolerance.
     """
     from innet.demo import comparison
 
@@ -44,12 +44,15 @@ def rack(
     cables: Annotated[
         int, typer.Option(min=1, help="Links per worker; every process group needs one.")
     ] = 4,
+    udp: Annotated[
+        bool, typer.Option("--udp", help="Links of UDP, which [b]innet capture lo[/b] shows.")
+    ] = False,
 ) -> None:
     """Run a training script in a rack on this machine, and exit with its code.
 
-    Starts a controller and an embedded switch. UDP cables join it to the workers. The command finds both
-    through its environment: [b]innet rack --workers 4 -- torchrun --nproc-per-node 4 train.py[/b]
+    Starts a controller and an embedded switch. Shared memory joins it to the workers. The command finds
+    both through its environment: [b]innet rack --workers 4 -- torchrun --nproc-per-node 4 train.py[/b]
     """
     from innet.demo.rack import run
 
-    raise typer.Exit(run(command, workers, lanes, slots, cables))
+    raise typer.Exit(run(command, workers, lanes, slots, cables, udp=udp))

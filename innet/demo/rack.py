@@ -11,14 +11,16 @@ _STOP_WITHIN = 30.0
 """Seconds that a command has to end by itself; torchrun gives its workers the same time."""
 
 
-def run(command: Sequence[str], workers: int, lanes: int, slots: int, cables: int) -> int:
+def run(
+    command: Sequence[str], workers: int, lanes: int, slots: int, cables: int, *, udp: bool
+) -> int:
     """Run a command with the environment of a rack for `workers`. Return its exit code.
 
     If a signal ended the command, the code is 128 plus the signal's number, as in a shell. Raises
     InnetError.
     """
     INTERRUPTS.catch()
-    with local_rack(workers, lanes, slots, cables) as rack:
+    with local_rack(workers, lanes, slots, cables, udp=udp) as rack:
         # The command uses this terminal. Ctrl-C reaches both processes; other signals are passed on.
         running = spawned(
             command, rack.environment, stop_within=_STOP_WITHIN,

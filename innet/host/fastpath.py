@@ -3,7 +3,7 @@
 * :meth:`CompiledRounds.run` does the same as :meth:`innet.host.numpy_rounds.NumpyRounds.run` with
   ``Window`` and ``Link``, several times if necessary. It sends due packets, waits, receives, keeps
   the intact packets, and moves their results into the window and the vector.
-* :class:`Socket` sends and receives for it, and for ``Link``.
+* :class:`Connection` sends and receives for it, and for ``Link``.
 
 :mod:`innet.host.quantizers.scaling` wraps the C code for floats.
 
@@ -21,7 +21,9 @@ import logging
 import os
 import socket
 import sys
+import time
 from functools import cache
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -47,14 +49,21 @@ Floats = npt.NDArray[np.float32]
 
 FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fPIC", "-Wall")
 _SOURCES = {
-    **dict.fromkeys(("fastpath.h", "fastpath.c", "round.c", "udp.c"), "innet.host"),
-    "words.h": "innet.wire",
+    **dict.fromkeys(("fastpath.h", "fastpath.c", "round.c"), "innet.host"),
+    **dict.fromkeys(("network.h", "network.c", "udp.c", "shared_memory.c"), "innet.host"),
+    **dict.fromkeys(("words.h", "ring.h"), "innet.wire"),
 }
+_CONNECT_WITHIN = 5.0  # seconds
+
+BATCH_PACKETS = 256
+"""The most packets that are taken out of shared memory in one call."""
+
 _CONSTANTS: Constants = {
     **CONSTANTS,
     "STATE": SlotState,
     "BATCHES": BATCHES,
     "MESSAGES": MESSAGES,
+    "BATCH_PACKETS": BATCH_PACKETS,
     "MOST_SEGMENTS": MOST_SEGMENTS,
     "MOST_SENT_BYTES": MOST_SENT_BYTES,
     "UDP_SEGMENT": UDP_SEGMENT,
@@ -166,10 +175,17 @@ def _compile() -> ctypes.CDLL:
 def bind(library: ctypes.CDLL) -> ctypes.CDLL:
     """Declare the functions' argument and result types."""
     pointer = ctypes.POINTER
-    library.innet_send.argtypes = (_pointer, _pointer, _size, _size)
-    library.innet_receive.argtypes = (
-        _pointer, _pointer, _size, pointer(_Format), pointer(Arrivals),
-    )  # fmt: skip
+    for prefix in ("innet", "innet_shared"):
+        send, receive, wait = (
+            getattr(library, f"{prefix}_{name}") for name in ("send", "receive", "wait")
+        )
+        send.argtypes = (_pointer, _pointer, _size, _size)
+        receive.argtypes = (_pointer, _pointer, _size, pointer(_Format), pointer(Arrivals))
+        wait.argtypes = (_pointer, _real)
+    library.innet_shared_create.argtypes = (ctypes.c_char_p, ctypes.c_int)
+    library.innet_shared_create.restype = _pointer
+    library.innet_shared_connect.argtypes = library.innet_shared_destroy.argtypes = (_pointer,)
+    library.innet_shared_destroy.restype = None
     library.innet_io_round.argtypes = (pointer(Network), pointer(_Worker), pointer(_IoRound))
     library.innet_make_ready.argtypes = (pointer(NativeScaling), _number)
     library.innet_largest.argtypes = (_pointer, _size, _size, _pointer)
@@ -210,47 +226,101 @@ class Format:
         )  # fmt: skip
 
 
-class Socket:
-    """A connected, non-blocking UDP socket for packets. The eventfd `waker` ends a wait."""
+class Connection:
+    """A connection to the switch, for packets, in C.
+
+    `prefix` is that of the C functions, which take `context`.
+    """
+
+    def __init__(self, library: ctypes.CDLL, prefix: str, context: int, incoming: Format) -> None:
+        self._incoming, self._context = incoming, context
+        self._send, self._receive, self._wait = (
+            getattr(library, f"{prefix}_{name}") for name in ("send", "receive", "wait")
+        )
+        functions = (
+            ctypes.cast(each, _pointer)
+            for each in (
+                library.innet_now, library.innet_pause, self._wait, self._send, self._receive
+            )
+        )  # fmt: skip
+        self.network = Network(context, *functions)
+        self.buffer = np.empty((MESSAGES, DATAGRAM_BYTES), np.uint8)
+        self._address = at(self.buffer, np.uint8)
+        self._arrivals = Arrivals()
+
+    def send(self, packets: Records) -> None:
+        """Send packets that have their check, in order. Lost ones are no error. Raises OSError."""
+        address = at(packets, packets.dtype)
+        _raise(self._send(self._context, address, len(packets), packets.itemsize))
+
+    def receive(self) -> tuple[Records, int]:
+        """Return the packets that have arrived, and the number of dropped ones.
+
+        The packets are valid until the next call. Having received nothing is no error. Raises
+        OSError.
+        """
+        arrivals = self._arrivals
+        number = self._receive(
+            self._context, self._address, DATAGRAM_BYTES, self._incoming.native, arrivals
+        )
+        if number != errno.EAGAIN:
+            _raise(number)
+        return packets_in(self.buffer, self._incoming.dtype, arrivals.packets), arrivals.corrupted
+
+    def wait(self, seconds: float) -> None:
+        """Return when a packet is there, when the waker is used, or after `seconds`."""
+        self._wait(self._context, seconds)
+
+    def close(self) -> None:
+        """Release everything that belongs to the connection alone."""
+
+
+class UdpConnection(Connection):
+    """A connected, non-blocking UDP socket. The eventfd `waker` ends a wait."""
 
     def __init__(
         self, library: ctypes.CDLL, sock: socket.socket, incoming: Format, waker: int | None
     ) -> None:
-        self._library, self._incoming = library, incoming
         self._udp = _Udp(sock.fileno(), -1 if waker is None else waker, True)
-        self._context = ctypes.addressof(self._udp)
-        functions = (
-            ctypes.cast(getattr(library, f"innet_{name}"), _pointer)
-            for name in ("now", "pause", "wait", "send", "receive")
-        )
-        self.network = Network(self._context, *functions)
-        self.buffer = np.empty((MESSAGES, DATAGRAM_BYTES), np.uint8)
-        self._address = at(self.buffer, np.uint8)
-        self._arrivals = Arrivals()
+        super().__init__(library, "innet", ctypes.addressof(self._udp), incoming)
 
     @property
     def segmenting(self) -> bool:
         """Return whether the kernel cuts one buffer into packets."""
         return bool(self._udp.segmenting)
 
-    def send(self, packets: Records) -> None:
-        """Send packets that have their check, in order. Lost ones are no error. Raises OSError."""
-        address = at(packets, packets.dtype)
-        _raise(self._library.innet_send(self._context, address, len(packets), packets.itemsize))
 
-    def receive(self) -> tuple[Records, int]:
-        """Return the packets of the next datagrams, and the number of dropped ones.
+class SharedMemoryConnection(Connection):
+    """A cable in shared memory to a switch that listens at the path of a Unix socket.
 
-        The packets are valid until the next call. Having received nothing is no error. Raises
-        OSError.
-        """
-        arrivals = self._arrivals
-        number = self._library.innet_receive(
-            self._context, self._address, DATAGRAM_BYTES, self._incoming.native, arrivals
-        )
-        if number != errno.EAGAIN:
-            _raise(number)
-        return packets_in(self.buffer, self._incoming.dtype, arrivals.packets), arrivals.corrupted
+    If the switch ends, the next packet connects to its successor. Raises OSError.
+    """
+
+    def __init__(
+        self, library: ctypes.CDLL, path: Path, incoming: Format, waker: int | None
+    ) -> None:
+        self._library = library
+        context = library.innet_shared_create(os.fsencode(path), -1 if waker is None else waker)
+        if not context:
+            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+        super().__init__(library, "innet_shared", context, incoming)
+        try:
+            self._connect()
+        except OSError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the connection."""
+        self._library.innet_shared_destroy(self._context)
+
+    def _connect(self) -> None:
+        until = time.monotonic() + _CONNECT_WITHIN
+        while (number := self._library.innet_shared_connect(self._context)) == errno.EAGAIN:
+            if time.monotonic() > until:
+                raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+            self.wait(_CONNECT_WITHIN)
+        _raise(number)
 
 
 class NativeLink(Protocol):
@@ -258,7 +328,7 @@ class NativeLink(Protocol):
 
     arriving: Format
     leaving: Format
-    native: Socket | None
+    native: Connection | None
     corrupted: int
 
 

@@ -1,18 +1,28 @@
-"""The link of this host: one connected UDP socket, with a batch of packets per call.
+"""The link of this host to its switch, with a batch of packets per call.
 
-There are two kinds of link, in one class. On a real network the kernel puts UDP, IP and Ethernet
-before a packet. A link such as ``udp:127.0.0.1:8001/127.0.0.1:9001`` is a cable made of UDP to a
-port of the embedded switch: the datagrams' payload is whole frames, which this module builds. On
-both kinds all packets have one size. So the kernel can cut one buffer into many datagrams
+There are three kinds of link, in one class:
+
+* ``host``: on a real network the kernel puts UDP, IP and Ethernet before a packet.
+* ``udp:127.0.0.1:8001/127.0.0.1:9001``: a cable made of UDP to a port of innet-switch. The
+  datagrams' payload is whole frames, which this module builds.
+* ``shm:/run/innet/1``: a cable in shared memory to a port of innet-switch on the same machine. It
+  carries whole frames, too.
+
+All packets of a link have one size. So the kernel can cut one buffer into many datagrams
 (``UDP_SEGMENT``) and join many into one (``UDP_GRO``).
 
 Outgoing packets get the check of the packet format. Incoming packets whose check does not match are
 dropped and counted.
 """
 
-import select
+import contextlib
+import errno
+import hashlib
+import os
 import socket
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
 from innet.errors import UsageError
 from innet.host import fastpath
@@ -23,9 +33,20 @@ from innet.wire.check import seal
 from innet.wire.frames import SOURCE_IP, SOURCE_PORT, Address, encapsulation
 from innet.wire.records import Records, packet_bytes, packet_dtype
 
+_SHARED = "shm:"
+_SHARED_MAC = 0x06  # locally administered, and not the 02 of other addresses
+_NEEDS_COMPILER = "a link through shared memory needs a C compiler: install one, or use 'udp:...'"
+_SHARED_PROBLEMS = {
+    errno.ENOENT: "no switch has made this socket; start innet-switch with a port at this path",
+    errno.ECONNREFUSED: "the switch that made this socket has ended; start it again",
+    errno.EBUSY: "another worker is connected to this port of the switch",
+    errno.EPROTO: "the switch is another version of innet",
+    errno.ETIMEDOUT: "the switch has not answered",
+}
+
 
 class Link:
-    """A worker's attachment to its switch.
+    """A worker's attachment to its switch: a UDP socket, or the path of a switch's Unix socket.
 
     `own` and `service` are the addresses that its packets and the switch's carry. `encapsulation`
     stands before every packet, `hello_encapsulation` before one without lanes. Both are empty where
@@ -35,7 +56,7 @@ class Link:
 
     def __init__(
         self,
-        sock: socket.socket,
+        end: socket.socket | Path,
         lanes: int,
         own: Address,
         service: Address,
@@ -45,7 +66,7 @@ class Link:
         *,
         sealed: bool = True,
     ) -> None:
-        self._socket, self._waker = sock, waker
+        self._end, self._until_closed = end, contextlib.ExitStack()
         self.ip = own.ip
         self._own = int.from_bytes(own.ip_bytes), own.udp_port
         source = int.from_bytes(service.ip_bytes), service.udp_port
@@ -61,24 +82,27 @@ class Link:
             told = (SOURCE_IP.start, service.ip_bytes), (SOURCE_PORT.start, port)
         self.arriving = fastpath.Format(self.dtype, *source, told, sealed=sealed)
         self.leaving = fastpath.Format(self.dtype, *self._own)
-        self.native = None
-        if library := fastpath.compiled():
-            descriptor = waker.descriptor if waker else None
-            self.native = fastpath.Socket(library, sock, self.arriving, descriptor)
-        self._packets = self.native or NumpySocket(sock, self.dtype, source, told, sealed=sealed)
-        sock.setblocking(False)
-        enlarge_buffers(sock)
-        join_datagrams(sock)
-        self._poll = select.poll()
-        self._poll.register(sock, select.POLLIN)
-        if waker:
-            self._poll.register(waker.descriptor, select.POLLIN)
+        self.native: fastpath.Connection | None = None
+        library = fastpath.compiled()
+        descriptor = waker.descriptor if waker else None
+        if isinstance(end, Path):
+            if not library:
+                raise UsageError(_NEEDS_COMPILER)
+            self.native = fastpath.SharedMemoryConnection(library, end, self.arriving, descriptor)
+        else:
+            if library:
+                self.native = fastpath.UdpConnection(library, end, self.arriving, descriptor)
+            end.setblocking(False)
+            enlarge_buffers(end)
+            join_datagrams(end)
+            self._until_closed.callback(end.close)
+            numpy = NumpySocket(end, self.dtype, source, told, waker, sealed=sealed)
+        self._packets = self.native or numpy
+        self._until_closed.callback(self._packets.close)
 
     def wait(self, seconds: float) -> None:
         """Return when a packet is there, when the waker is used, or after `seconds`."""
-        ready = self._poll.poll(max(0.0, seconds) * 1000)
-        if self._waker and any(each == self._waker.descriptor for each, _ in ready):
-            self._waker.reset()
+        self._packets.wait(seconds)
 
     def pause(self, seconds: float) -> None:
         """Wait, so that packets accumulate."""
@@ -102,8 +126,8 @@ class Link:
         return batch
 
     def close(self) -> None:
-        """Close the socket."""
-        self._socket.close()
+        """End the connection."""
+        self._until_closed.close()
 
 
 def open_link(
@@ -111,32 +135,45 @@ def open_link(
 ) -> Link:
     """Open the link that `spec` names, towards the switch at `service`.
 
-    `spec` is ``host`` (the kernel's network stack) or ``udp:LOCAL_IP:PORT/REMOTE_IP:PORT``. Raises
-    UsageError if the text makes no sense, if the switch is unreachable, or if the local address is
-    in use.
+    `spec` is ``host`` (the kernel's network stack), ``udp:LOCAL_IP:PORT/REMOTE_IP:PORT`` or
+    ``shm:PATH``. Raises UsageError if the text makes no sense, if the switch is unreachable, or if
+    the local address is in use.
     """
-    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    try:
-        if spec == "host":
+    if spec == "host":
+        with _socket() as sock:
             connect_to_service(sock, service.ip, service.udp_port)
             own = Address("", *sock.getsockname())
             return Link(sock, lanes, own, service, waker=waker, sealed=sealed)
-        local, remote = parse_endpoints(spec)
-        _connect_cable(sock, spec, local, remote)
-        own = frame_address(local)
-        return Link(
-            sock,
-            lanes,
-            own,
-            service,
-            encapsulation(own, service, packet_bytes(lanes)),
-            encapsulation(own, service, packet_bytes(0)),
-            waker,
-            sealed=sealed,
-        )
+    own = own_address(spec)
+    before = encapsulation(own, service, packet_bytes(lanes))
+    before_hello = encapsulation(own, service, packet_bytes(0))
+    if path := _shared_path(spec):
+        with _explained(spec):
+            return Link(path, lanes, own, service, before, before_hello, waker, sealed=sealed)
+    with _socket() as sock:
+        _connect_cable(sock, spec, *parse_endpoints(spec))
+        return Link(sock, lanes, own, service, before, before_hello, waker, sealed=sealed)
+
+
+@contextlib.contextmanager
+def _socket() -> Iterator[socket.socket]:
+    """Yield a UDP socket, which is closed if the block fails."""
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        yield sock
     except BaseException:
         sock.close()
         raise
+
+
+@contextlib.contextmanager
+def _explained(spec: str) -> Iterator[None]:
+    """Raise UsageError instead of the OSErrors of a connection through shared memory."""
+    try:
+        yield
+    except OSError as problem:
+        why = _SHARED_PROBLEMS.get(problem.errno or 0, problem.strerror)
+        raise UsageError(f"cannot open link {spec!r}: {why}") from problem
 
 
 def connect_to_service(sock: socket.socket, ip: str, port: int) -> None:
@@ -164,6 +201,13 @@ def _connect_cable(
         ) from problem
 
 
+def own_address(spec: str) -> Address:
+    """Return the address of this end of a cable inside the frames. Raises UsageError."""
+    if path := _shared_path(spec):
+        return shared_address(path)
+    return frame_address(parse_endpoints(spec)[0])
+
+
 def parse_endpoints(spec: str) -> tuple[tuple[str, int], tuple[str, int]]:
     """Return ``udp:A:P/B:Q`` as ((A, P), (B, Q)). Raises UsageError."""
     kind, _, ends = spec.partition(":")
@@ -174,8 +218,14 @@ def parse_endpoints(spec: str) -> tuple[tuple[str, int], tuple[str, int]]:
         return local, remote
     except ValueError:
         raise UsageError(
-            f"link {spec!r} is neither 'host' nor 'udp:LOCAL_IP:PORT/REMOTE_IP:PORT'"
+            f"link {spec!r} is neither 'host' nor 'udp:LOCAL_IP:PORT/REMOTE_IP:PORT' nor 'shm:PATH'"
         ) from None
+
+
+def _shared_path(spec: str) -> Path | None:
+    """Return the path of a cable in shared memory, or None for another kind of link."""
+    path = spec.removeprefix(_SHARED)
+    return Path(path).absolute() if path and path != spec else None
 
 
 def _endpoint(text: str) -> tuple[str, int]:
@@ -190,4 +240,18 @@ def frame_address(local: tuple[str, int]) -> Address:
     high, low = divmod(local[1], 256)
     return Address(
         mac=f"02:00:0a:00:{high:02x}:{low:02x}", ip=f"10.0.{high}.{low}", udp_port=local[1]
+    )
+
+
+def shared_address(path: Path) -> Address:
+    """Return the address of a worker inside the frames of a cable in shared memory.
+
+    It is derived from the path. No frame address of a UDP cable begins with the same bytes.
+    """
+    digest = hashlib.blake2b(os.fsencode(path), digest_size=5).digest()
+    high, *rest = digest[:3]
+    return Address(
+        mac=":".join(f"{byte:02x}" for byte in (_SHARED_MAC, *digest)),
+        ip=".".join(map(str, (10, 0x80 | high & 0x3F, *rest))),
+        udp_port=int.from_bytes(digest[3:]) | 0x8000,
     )

@@ -10,9 +10,9 @@ from innet.machine import environment as names
 def own_links(environment: Mapping[str, str]) -> list[str]:
     """Return the links of this process, of which each process group takes one.
 
-    ``INNET_LINK`` is ``host``, the default, or a cable made of UDP. It may name the links of
-    several workers, separated by commas or spaces; ``LOCAL_RANK`` picks one. A worker may have
-    several cables, joined with ``+``. Any number of groups can use the host's network.
+    ``INNET_LINK`` is ``host``, the default, or a cable made of UDP or in shared memory. It may name
+    the links of several workers, separated by commas or spaces; ``LOCAL_RANK`` picks one. A worker
+    may have several cables, joined with ``+``. Any number of groups can use the host's network.
 
     Raises UsageError.
     """

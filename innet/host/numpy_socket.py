@@ -9,12 +9,14 @@ such call, so numpy lays out its structs as Linux expects them.
 import ctypes
 import errno
 import os
+import select
 import socket
 import struct
 
 import numpy as np
 import numpy.typing as npt
 
+from innet.host.waker import Waker
 from innet.machine.sockets import MOST_SEGMENTS, MOST_SENT_BYTES, UDP_GRO, UDP_SEGMENT
 from innet.wire.check import intact
 from innet.wire.records import Records
@@ -58,7 +60,7 @@ class NumpySocket:
 
     Incoming packets must carry the check of a sender at `address`, (IP, port), or 0 if not
     `sealed`. `told` gives the positions before the header that identify a packet's sender, each
-    with the bytes expected there.
+    with the bytes expected there. The `waker` ends a wait.
     """
 
     def __init__(
@@ -67,9 +69,15 @@ class NumpySocket:
         dtype: np.dtype[np.void],
         address: tuple[int, int],
         told: tuple[tuple[int, bytes], ...],
+        waker: Waker | None,
         *,
         sealed: bool,
     ) -> None:
+        self._waker = waker
+        self._poll = select.poll()
+        self._poll.register(sock, select.POLLIN)
+        if waker:
+            self._poll.register(waker.descriptor, select.POLLIN)
         self._socket, self._dtype, self._packet_bytes = sock, dtype, dtype.itemsize
         self._address, self._told, self._sealed = address, told, sealed
         self.segmenting = True
@@ -104,6 +112,15 @@ class NumpySocket:
             )
         dropped = len(batch) - int(np.count_nonzero(good))
         return batch[good] if dropped else batch, dropped
+
+    def wait(self, seconds: float) -> None:
+        """Return when a packet is there, when the waker is used, or after `seconds`."""
+        ready = self._poll.poll(max(0.0, seconds) * 1000)
+        if self._waker and any(each == self._waker.descriptor for each, _ in ready):
+            self._waker.reset()
+
+    def close(self) -> None:
+        """Do nothing: the socket is the caller's."""
 
     def _take(self) -> Rows:
         messages = self._messages

@@ -2,47 +2,16 @@
 
 #define _GNU_SOURCE
 #include <errno.h>
-#include <math.h>
 #include <netinet/in.h>
-#include <poll.h>
 #include <sys/socket.h>
-#include <time.h>
-#include <unistd.h>
 
-#include "fastpath.h"
-
-/* ---- time ------------------------------------------------------------------------------------ */
-
-static struct timespec timespec_of(double seconds)
-{
-    double whole = floor(seconds);
-    return (struct timespec){(time_t)whole, (long)((seconds - whole) * 1e9)};
-}
-
-double innet_now(void *context)
-{
-    (void)context;
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
-void innet_pause(void *context, double seconds)
-{
-    (void)context;
-    struct timespec time = timespec_of(seconds);
-    nanosleep(&time, NULL);
-}
+#include "network.h"
 
 int innet_wait(void *context, double seconds)
 {
     const struct udp_socket *udp = context;
-    struct pollfd ends[] = {{udp->descriptor, POLLIN, 0}, {udp->waker, POLLIN, 0}};
-    struct timespec time = timespec_of(seconds > 0 ? seconds : 0);
-    if (ppoll(ends, 2, seconds < 1e9 ? &time : NULL, NULL) <= 0 || !ends[1].revents)
-        return 0;
-    uint64_t count;
-    return read(udp->waker, &count, sizeof count) == sizeof count;
+    struct pollfd ends[] = {{udp->waker, POLLIN, 0}, {udp->descriptor, POLLIN, 0}};
+    return wait_for(ends, 2, seconds);
 }
 
 /* ---- send ------------------------------------------------------------------------------------ */
@@ -105,17 +74,6 @@ static size_t segment_of(struct msghdr *message, size_t bytes)
         }
     }
     return bytes;
-}
-
-static int is_intact(const struct format *format, const uint8_t *packet)
-{
-    const uint8_t *sender = format->sender;
-    for (size_t part = 0; part < format->checked; sender += format->sizes[part++])
-        if (memcmp(packet + format->places[part], sender, format->sizes[part]))
-            return 0;
-    const uint8_t *header = packet + format->front;
-    uint64_t sum = format->base + word_sum(header, format->words, format->weights);
-    return sum >> 32 == word_at(header + AT_CHECK);
 }
 
 /* Receives up to MESSAGES datagrams, each into `room` bytes of `buffer`. Leaves the intact packets of the

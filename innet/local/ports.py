@@ -1,4 +1,4 @@
-"""Free ports of the loopback interface, and cables made of UDP between them."""
+"""Free ports of the loopback interface, and cables between a switch and workers of this machine."""
 
 import contextlib
 import os
@@ -29,26 +29,30 @@ def free_tcp_port() -> int:
 
 
 class Cable(NamedTuple):
-    """A cable made of UDP. Both ends are addresses, IP:PORT."""
+    """A cable between a port of innet-switch and a worker on the same machine.
 
-    switch: str
-    host: str
+    `interface` is the switch's end, as innet-switch takes it after ``-i NUMBER@``. `link` is the
+    worker's end, as INNET_LINK takes it.
+    """
 
-    @property
-    def interface(self) -> str:
-        """Return the switch's end, as innet-switch takes it after ``-i NUMBER@``."""
-        return f"udp:{self.switch}/{self.host}"
-
-    @property
-    def link(self) -> str:
-        """Return the worker's end, as INNET_LINK takes it."""
-        return f"udp:{self.host}/{self.switch}"
+    interface: str
+    link: str
 
 
 def free_cables(count: int) -> list[Cable]:
-    """Return cables between free ports of the loopback interface."""
+    """Return cables made of UDP, between free ports of the loopback interface."""
     ends = [f"127.0.0.1:{port}" for port in free_udp_ports(2 * count)]
-    return [Cable(*pair) for pair in zip(ends[:count], ends[count:], strict=True)]
+    return [udp_cable(*pair) for pair in zip(ends[:count], ends[count:], strict=True)]
+
+
+def udp_cable(switch: str, host: str) -> Cable:
+    """Return the cable between two addresses, IP:PORT."""
+    return Cable(f"udp:{switch}/{host}", f"udp:{host}/{switch}")
+
+
+def shared_cables(count: int, folder: Path) -> list[Cable]:
+    """Return cables in shared memory, with their sockets in a folder."""
+    return [Cable(*[f"shm:{folder / str(number)}"] * 2) for number in range(1, count + 1)]
 
 
 def port_options(interfaces: Iterable[str]) -> list[str]:

@@ -1,11 +1,13 @@
-"""A rack on this machine: an embedded switch, a controller, one job, and cables made of UDP."""
+"""A rack on this machine: an embedded switch, a controller, one job, and cables in shared memory."""
 
 import contextlib
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
-from innet.local.ports import free_cables, port_options
+from innet.local.ports import Cable, free_cables, port_options, shared_cables
 from innet.local.processes import command, serving
 from innet.machine import environment as names
 from innet.rpc import innet_pb2 as pb
@@ -42,12 +44,23 @@ class Rack:
 
 
 @contextlib.contextmanager
-def local_rack(workers: int, lanes: int = 64, slots: int = 128, cables: int = 1) -> Iterator[Rack]:
+def local_rack(
+    workers: int, lanes: int = 64, slots: int = 128, cables: int = 1, *, udp: bool = False
+) -> Iterator[Rack]:
     """Run a rack with one job over all `workers`, and `cables` cables to each of them.
 
-    Ends every process that it has started when the block is left. Raises InnetError.
+    The cables are in shared memory, or made of `udp`. Ends every process that it has started when
+    the block is left. Raises InnetError.
     """
-    all_cables = free_cables(workers * cables)
+    with tempfile.TemporaryDirectory(prefix="innet-") as folder:
+        count = workers * cables
+        all_cables = free_cables(count) if udp else shared_cables(count, Path(folder))
+        with _running(all_cables, lanes, slots, workers) as rack:
+            yield rack
+
+
+@contextlib.contextmanager
+def _running(all_cables: list[Cable], lanes: int, slots: int, workers: int) -> Iterator[Rack]:
     interfaces = port_options(each.interface for each in all_cables)
     run_switch = [*command("innet.switch.cli"), "--no-p4", "--grpc-server-addr", "127.0.0.1:0"]
     run_controller = [*command("innet.cli"), "controller", "--address", "127.0.0.1:0"]
@@ -69,5 +82,6 @@ def local_rack(workers: int, lanes: int = 64, slots: int = 128, cables: int = 1)
                 pb.CreateJobRequest(name="demo", switch="tor", workers=workers, slots=slots)
             )
         links = [each.link for each in all_cables]
-        own = ["+".join(links[first : first + cables]) for first in range(0, len(links), cables)]
+        each = len(links) // workers
+        own = ["+".join(links[first : first + each]) for first in range(0, len(links), each)]
         yield Rack(address, "demo", created.token, tuple(own), switch)

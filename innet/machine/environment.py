@@ -10,7 +10,7 @@ TOKEN = "INNET_TOKEN"  # noqa: S105 - the name of it
 """The token that admits workers to the job."""
 
 LINK = "INNET_LINK"
-"""The link to the switch: ``host``, or cables made of UDP."""
+"""The link to the switch: ``host``, or cables made of UDP or in shared memory."""
 
 TLS = "INNET_TLS"
 """The folder with the worker's certificate; empty for none."""

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from innet.errors import InnetError
-from innet.host.link import parse_endpoints
+from innet.host.link import own_address
 from innet.host.links import links_of_all
 from innet.host.quantizers.spec import QuantizerSpec
 from innet.machine import environment as names
@@ -74,7 +74,7 @@ def link(environment: Environment) -> Finding:
     try:
         for each in itertools.chain(*links):
             if each != "host":
-                parse_endpoints(each)
+                own_address(each)
     except InnetError as why:
         return problem("link", str(why), "set INNET_LINK to `host` for the machine's network")
     if len(links) != 1 and not (local.isdecimal() and int(local) < len(links)):

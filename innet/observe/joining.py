@@ -18,7 +18,7 @@ from innet.rpc import tls
 from innet.rpc.client import connect, translated
 
 _RANKS = 1 << 32
-_CABLE = "the link to the switch is a cable made of UDP"
+_CABLE = "the link to the switch is a cable, and not this machine's network"
 _ROUTE_HINT = "`ip route` shows where packets go"
 _REMEDIES: tuple[tuple[type[InnetError], str], ...] = (
     (NotFound, "set INNET_JOB to a name of `innet job list`, or create the job"),

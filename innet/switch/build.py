@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from innet.machine.packaged import read_folder
+from innet.machine.packaged import read, read_folder
 from innet.native.compiler import compile_library, compile_object, write_files
 from innet.native.constants import HEADER, header
 from innet.switch.constants import CONSTANTS
@@ -19,7 +19,7 @@ def compile_program(key: bytes, generate: Callable[[], str], keep: Path | None =
     cached library `generate` is not called. With `keep`, the compiled sources are also written to
     that folder. Raises CompilerError, IncompleteInstallation, and the exceptions of `generate`.
     """
-    runtime = read_folder("innet.switch", "runtime", (".h", ".c"))
+    runtime = runtime_sources()
 
     def sources() -> dict[str, bytes]:
         # All programs share the runtime, which is most of the code.
@@ -32,6 +32,12 @@ def compile_program(key: bytes, generate: Callable[[], str], keep: Path | None =
         write_files(keep, files)
     key_parts = [key, *_generator_files(), *runtime.values()]
     return compile_library([*FLAGS, "-Wl,-Bsymbolic"], key_parts, sources, CONSTANTS)
+
+
+def runtime_sources() -> dict[str, bytes]:
+    """Return the runtime's source files by name."""
+    shared = {"ring.h": read("innet.wire", "ring.h")}
+    return {**read_folder("innet.switch", "runtime", (".h", ".c")), **shared}
 
 
 @cache

@@ -41,8 +41,9 @@ Interfaces = Annotated[
         "-i",
         "--interface",
         metavar="N@PORT",
-        help="Attach port N: a network interface, [b]1@eth0[/b], or a cable made of UDP, "
-        "[b]1@udp:LOCAL_IP:PORT/REMOTE_IP:PORT[/b].",
+        help="Attach port N: a network interface, [b]1@eth0[/b]; a cable made of UDP, "
+        "[b]1@udp:LOCAL_IP:PORT/REMOTE_IP:PORT[/b]; or shared memory with a worker on this machine, "
+        "[b]1@shm:PATH[/b].",
     ),
 ]
 GrpcAddress = Annotated[

@@ -29,6 +29,7 @@ class PortKind(enum.IntEnum):
 
     FRAMES = 1  # one frame in a message
     SEGMENTS = 2  # UDP, with segmentation offload
+    SHARED_MEMORY = 3  # not across the socket, which workers only connect to
 
 
 PIPELINES = ("ingress", "egress")

@@ -21,7 +21,7 @@ _log = structlog.get_logger("innet.switch")
 
 
 class LinkMonitor:
-    """A monitor of the interfaces of some ports until :meth:`close`. Cables made of UDP are always up."""
+    """A monitor of the interfaces of some ports until :meth:`close`. Cables are always up."""
 
     def __init__(self, ports: Iterable[Port]) -> None:
         self._ports = [port for port in ports if port.interface]

@@ -2,13 +2,18 @@
 
 ``1@eth0`` is a network interface, as in BMv2. ``1@udp:127.0.0.1:9001/127.0.0.1:8001`` is a cable
 made of UDP: frames for port 1 arrive in datagrams at the first address, and leave to the second.
+``1@shm:/run/innet/1`` is a cable in shared memory, for a worker on the same machine: the worker
+connects to the Unix socket with this path.
 """
 
+import contextlib
 import errno
 import ipaddress
 import socket
+import stat
 import struct
 from dataclasses import dataclass
+from pathlib import Path
 from typing import BinaryIO
 
 from innet.errors import UsageError
@@ -39,6 +44,8 @@ class Port:
     interface: str = ""
     claim: Socket | None = None
     """While open, it keeps other switches of this network namespace from the interface."""
+    path: Path | None = None
+    """The socket's path, if workers connect to the port through shared memory."""
 
     def fileno(self) -> int:
         """Return the socket's file descriptor."""
@@ -46,6 +53,8 @@ class Port:
 
     def close(self) -> None:
         """Close the socket and the captures."""
+        if self.path:
+            self.path.unlink(missing_ok=True)
         self.socket.close()
         if self.claim:
             self.claim.close()
@@ -58,12 +67,15 @@ def open_port(text: str) -> Port:
     number, _, spec = text.partition("@")
     if not number.isdecimal() or int(number) >= MAX_PORTS or not spec:
         raise UsageError(
-            f"port {text!r} is not NUMBER@INTERFACE or NUMBER@udp:IP:PORT/IP:PORT, "
-            f"with a number below {MAX_PORTS}"
+            f"port {text!r} is not NUMBER@INTERFACE, NUMBER@udp:IP:PORT/IP:PORT or "
+            f"NUMBER@shm:PATH, with a number below {MAX_PORTS}"
         )
     try:
         if spec.startswith("udp:"):
             return Port(int(number), spec, _open_udp(text, spec), PortKind.SEGMENTS)
+        if spec.startswith("shm:"):
+            path = Path(spec.removeprefix("shm:"))
+            return Port(int(number), spec, _listen(path), PortKind.SHARED_MEMORY, path=path)
         claim = _claimed(text, spec)
         try:
             sock = _open_interface(spec)
@@ -98,6 +110,35 @@ def _open_udp(text: str, spec: str) -> socket.socket:
     enlarge_buffers(sock)
     join_datagrams(sock)
     return sock
+
+
+def _listen(path: Path) -> socket.socket:
+    """Return a listening Unix socket. A socket that another switch has left behind is replaced.
+
+    Raises OSError.
+    """
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        if _is_abandoned(path):
+            path.unlink()
+        sock.bind(str(path))
+        sock.listen()
+        sock.setblocking(False)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _is_abandoned(path: Path) -> bool:
+    """Return whether there is a socket at this path to which nobody listens."""
+    with (
+        contextlib.suppress(FileNotFoundError),
+        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as trial,
+    ):
+        if stat.S_ISSOCK(path.stat().st_mode):
+            return trial.connect_ex(str(path)) == errno.ECONNREFUSED
+    return False
 
 
 def attach(sock: socket.socket, name: str, index: int) -> None:

@@ -13,7 +13,7 @@ from racks import Rack
 from switches import COMMAND, STOPS_WITHIN
 
 from innet.controller.server import ControllerServer
-from innet.local.ports import free_cables, free_tcp_port, port_options
+from innet.local.ports import free_cables, free_tcp_port, port_options, shared_cables
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import connect, translated
 
@@ -56,10 +56,13 @@ class Mortal:
 
 
 class MortalSwitch(Mortal):
-    """innet-switch with cables made of UDP. `links` are the workers' ends."""
+    """innet-switch with cables made of UDP, or in shared memory, for which it needs a folder.
 
-    def __init__(self, ports: int) -> None:
-        cables = free_cables(ports)
+    `links` are the workers' ends.
+    """
+
+    def __init__(self, ports: int, folder: Path | None = None) -> None:
+        cables = shared_cables(ports, folder) if folder else free_cables(ports)
         self.address = f"127.0.0.1:{free_tcp_port()}"
         self.ports = range(1, ports + 1)
         self.links = [each.link for each in cables]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from innet.local.ports import Cable, free_udp_ports, port_options
+from innet.local.ports import free_udp_ports, port_options, udp_cable
 from innet.local.processes import announced
 
 COMMAND = str(Path(sys.executable).with_name("innet-switch"))
@@ -41,7 +41,7 @@ def running_switch(ports: int, *arguments: str, program: Path | None = None) -> 
         cables = []
         for host, port in zip(hosts, free_udp_ports(ports), strict=True):
             host.connect(("127.0.0.1", port))
-            cables.append(Cable(f"127.0.0.1:{port}", f"127.0.0.1:{host.getsockname()[1]}"))
+            cables.append(udp_cable(f"127.0.0.1:{port}", f"127.0.0.1:{host.getsockname()[1]}"))
         interfaces = port_options(each.interface for each in cables)
         process = stack.enter_context(_process([*command, *interfaces, *arguments]))
         yield Switch(announced(process, "P4Runtime"), hosts, process)

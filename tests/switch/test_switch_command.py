@@ -27,7 +27,10 @@ NEEDS = ("--no-p4", "--grpc-server-addr", "127.0.0.1:0")
 @pytest.mark.parametrize(
     ("port", "words"),
     [
-        ("eth0", "port 'eth0' is not NUMBER@INTERFACE or NUMBER@udp:IP:PORT/IP:PORT"),
+        (
+            "eth0",
+            "port 'eth0' is not NUMBER@INTERFACE, NUMBER@udp:IP:PORT/IP:PORT or NUMBER@shm:PATH",
+        ),
         ("1@", "is not NUMBER@INTERFACE"),
         ("512@eth0", "with a number below 512"),
         ("²@eth0", "is not NUMBER@INTERFACE"),

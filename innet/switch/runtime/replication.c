@@ -125,7 +125,7 @@ void replication_finish(struct replication *r, enum rt_queue which)
 /* A sample in the ring: the number of its list, its size, its bytes. */
 struct sample_head { u16 list, bytes; };
 
-static void ring_write(struct replication *r, const void *data, u32 bytes)
+static void digest_write(struct replication *r, const void *data, u32 bytes)
 {
     u32 at = (r->learned_first + r->learned_bytes) % LEARNED_ROOM;
     u32 before_end = bytes < LEARNED_ROOM - at ? bytes : LEARNED_ROOM - at;
@@ -134,7 +134,7 @@ static void ring_write(struct replication *r, const void *data, u32 bytes)
     r->learned_bytes += bytes;
 }
 
-static void ring_peek(const struct replication *r, u32 offset, void *data, u32 bytes)
+static void digest_peek(const struct replication *r, u32 offset, void *data, u32 bytes)
 {
     u32 at = (r->learned_first + offset) % LEARNED_ROOM;
     u32 before_end = bytes < LEARNED_ROOM - at ? bytes : LEARNED_ROOM - at;
@@ -152,8 +152,8 @@ void rt_learn(struct sw *sw, u32 list, const u8 *sample, u32 bytes)
         r->learned_lost++;
         return;
     }
-    ring_write(r, &head, sizeof head);
-    ring_write(r, sample, bytes);
+    digest_write(r, &head, sizeof head);
+    digest_write(r, sample, bytes);
     r->wake_reader = true;
 }
 
@@ -190,11 +190,11 @@ u32 rt_learned(struct sw *sw, u8 *to, u32 room)
     struct replication *r = &sw->replication;
     while (r->learned_bytes) {
         struct sample_head head;
-        ring_peek(r, 0, &head, sizeof head);
+        digest_peek(r, 0, &head, sizeof head);
         u32 bytes = (u32)sizeof head + head.bytes;
         if (moved + bytes > room)
             break;
-        ring_peek(r, 0, to + moved, bytes);
+        digest_peek(r, 0, to + moved, bytes);
         r->learned_first = (r->learned_first + bytes) % LEARNED_ROOM;
         r->learned_bytes -= bytes;
         moved += bytes;

@@ -1,7 +1,7 @@
 /* Ports and the packet loop. Packets need no memory allocations. */
 
 #define _GNU_SOURCE
-#include "switch.h"
+#include "cables.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 enum { RECEIVE_BATCH = 16 };
+enum { SHARED_BATCH = 64 }; /* frames of a cable in shared memory, before other ports have a turn */
 enum { MAC_ADDRESSES = 12, VLAN_TAG = 4 };
 enum { PASSES = 1024 }; /* the most further passes of packets while the lock is held */
 
@@ -37,7 +38,7 @@ struct sw *rt_create(u32 drop_port)
     enough &= replication_create(&sw->replication);
     sw->poller = epoll_create1(EPOLL_CLOEXEC);
     sw->waker = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    struct epoll_event event = {.events = EPOLLIN, .data.u32 = RT_MAX_PORTS};
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = event_of(RT_MAX_PORTS, PORT_EVENT)};
     epoll_ctl(sw->poller, EPOLL_CTL_ADD, sw->waker, &event);
     if (enough)
         return sw;
@@ -48,8 +49,10 @@ struct sw *rt_create(u32 drop_port)
 /* The caller owns the ports' file descriptors, and has stopped the loop. */
 void rt_destroy(struct sw *sw)
 {
-    for (u32 i = 0; i < RT_MAX_PORTS; i++)
+    for (u32 i = 0; i < RT_MAX_PORTS; i++) {
+        cable_close(&sw->ports[i]);
         free(sw->ports[i].out_buffer);
+    }
     close(sw->poller);
     close(sw->waker);
     free(sw->receive_buffer);
@@ -112,6 +115,21 @@ static void send_frames(struct port *port)
     }
 }
 
+static void write_frames(struct port *port)
+{
+    struct shared_cable *cable = &port->cable;
+    u32 left = port->out_bytes;
+    for (u32 i = 0; i < port->out_frames; i++) {
+        u32 size = left < port->segment ? left : port->segment;
+        if (!cable->memory
+            || !ring_write(&cable->out, port->out_buffer + port->out_bytes - left, size))
+            not_sent(port, 1, size);
+        left -= size;
+    }
+    if (cable->memory)
+        ring_publish(&cable->out);
+}
+
 static void flush_port(struct port *port)
 {
     if (!port->out_frames)
@@ -120,6 +138,8 @@ static void flush_port(struct port *port)
     port->out.bytes += port->out_bytes;
     if (port->kind == PORT_SEGMENTS)
         send_segments(port);
+    else if (port->kind == PORT_SHARED_MEMORY)
+        write_frames(port);
     else
         send_frames(port);
     port->out_frames = port->out_bytes = 0;
@@ -240,9 +260,19 @@ static bool passes_wait(const struct sw *sw)
     return sw->replication.queues[RT_CLONES].count || sw->replication.queues[RT_AGAIN].count;
 }
 
-static void process_batch(struct sw *sw, u32 number, struct mmsghdr *messages, int count)
+static void process_frame(struct sw *sw, u32 number, u8 *frame, u32 bytes, u32 *passes)
 {
     struct port *port = &sw->ports[number];
+    port->in.packets++;
+    port->in.bytes += bytes;
+    if (port->capture_in >= 0)
+        capture_frame(port->capture_in, frame, bytes);
+    program_process(sw, sw->state, number, frame, bytes);
+    finish_passes(sw, passes);
+}
+
+static void process_batch(struct sw *sw, u32 number, struct mmsghdr *messages, int count)
+{
     u32 passes = PASSES;
     sw->now = now_ns(sw);
     for (int i = 0; i < count; i++) {
@@ -253,12 +283,7 @@ static void process_batch(struct sw *sw, u32 number, struct mmsghdr *messages, i
         u32 step = segment_of(&messages[i].msg_hdr, bytes);
         for (u32 at = 0; at < bytes; at += step) {
             u32 length = bytes - at < step ? bytes - at : step;
-            port->in.packets++;
-            port->in.bytes += length;
-            if (port->capture_in >= 0)
-                capture_frame(port->capture_in, frames + at, length);
-            program_process(sw, sw->state, number, frames + at, length);
-            finish_passes(sw, &passes);
+            process_frame(sw, number, frames + at, length, &passes);
         }
     }
 }
@@ -281,15 +306,78 @@ static void receive_batch(struct sw *sw, u32 number)
         process_batch(sw, number, messages, count);
 }
 
+static void read_frames(struct sw *sw, u32 number)
+{
+    struct ring_reader *in = &sw->ports[number].cable.in;
+    u32 passes = PASSES, bytes;
+    sw->now = now_ns(sw);
+    for (u32 i = 0; i < SHARED_BATCH; i++) {
+        if (!(bytes = ring_read(in, sw->receive_buffer, RT_MAX_FRAME)))
+            break;
+        process_frame(sw, number, sw->receive_buffer, bytes, &passes);
+    }
+    ring_release(in);
+}
+
+static struct ring_reader *shared_in(struct sw *sw, u32 which)
+{
+    struct shared_cable *cable = &sw->ports[sw->shared[which]].cable;
+    return cable->memory ? &cable->in : NULL;
+}
+
+static void let_others_in(struct sw *sw)
+{
+    if (lock_wanted(sw)) {
+        flush_all(sw);
+        rt_release(sw);
+        packet_lock(sw);
+    }
+}
+
+static void read_cables(struct sw *sw)
+{
+    for (u32 i = 0; i < sw->shared_count; i++) {
+        struct ring_reader *in = shared_in(sw, i);
+        if (in && ring_look(in)) {
+            read_frames(sw, sw->shared[i]);
+            let_others_in(sw);
+        }
+    }
+}
+
+/* Returns whether cables in shared memory have frames. If not, the next frame causes an event. */
+static bool frames_wait(struct sw *sw)
+{
+    bool wait = false;
+    for (u32 i = 0; i < sw->shared_count; i++) {
+        struct ring_reader *in = shared_in(sw, i);
+        wait |= in && !ring_sleep(in);
+    }
+    return wait;
+}
+
+static void handle_cable(struct sw *sw, u32 number, enum event_kind kind)
+{
+    struct port *port = &sw->ports[number];
+    if (kind == FRAMES_EVENT)
+        cable_drain(port);
+    else if (kind == PORT_EVENT)
+        cable_accept(port, number, sw->poller);
+    else if (cable_is_closed(port))
+        cable_close(port);
+}
+
 /* Adds a port before rt_run. */
 void rt_add_port(struct sw *sw, u32 number, int fd, int kind)
 {
+    if (kind == PORT_SHARED_MEMORY)
+        sw->shared[sw->shared_count++] = number;
     sw->ports[number].fd = fd;
     sw->ports[number].kind = (enum port_kind)kind;
     sw->ports[number].out_buffer =
         needed(zeroed(1, (size_t)RT_MAX_FRAME + MOST_SENT_BYTES + program.header_bytes));
     sw->ports[number].capture_in = sw->ports[number].capture_out = -1;
-    struct epoll_event event = {.events = EPOLLIN, .data.u32 = number};
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = event_of(number, PORT_EVENT)};
     epoll_ctl(sw->poller, EPOLL_CTL_ADD, fd, &event);
 }
 
@@ -315,16 +403,16 @@ static bool run_round(struct sw *sw, const struct epoll_event *events, int count
     u32 passes = PASSES;
     packet_lock(sw);
     for (int i = 0; i < count; i++) {
-        if (events[i].data.u32 == RT_MAX_PORTS)
+        u32 number = (u32)events[i].data.u64;
+        if (number == RT_MAX_PORTS)
             stopped = true;
+        else if (sw->ports[number].kind == PORT_SHARED_MEMORY)
+            handle_cable(sw, number, (enum event_kind)(events[i].data.u64 >> 32));
         else
-            receive_batch(sw, events[i].data.u32);
-        if (lock_wanted(sw)) {
-            flush_all(sw);
-            rt_release(sw);
-            packet_lock(sw);
-        }
+            receive_batch(sw, number);
+        let_others_in(sw);
     }
+    read_cables(sw);
     sw->now = now_ns(sw);
     finish_passes(sw, &passes);
     flush_all(sw);
@@ -338,7 +426,7 @@ void rt_run(struct sw *sw)
     struct epoll_event events[64];
     int count;
     do
-        count = epoll_wait(sw->poller, events, 64, passes_wait(sw) ? 0 : -1);
+        count = epoll_wait(sw->poller, events, 64, passes_wait(sw) || frames_wait(sw) ? 0 : -1);
     while (run_round(sw, events, count));
 }
 

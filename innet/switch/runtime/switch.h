@@ -1,19 +1,28 @@
 /* One running switch, for the runtime's own files and for the program's inline calls.
  *
  * The files depend on each other in this order: memory.c, switch.c (lock and clock), tables.c,
- * externs.c and replication.c, and on top runtime.c (ports and the packet loop), which calls the
- * program. */
+ * externs.c, replication.c and cables.c, and on top runtime.c (ports and the packet loop), which calls
+ * the program. */
 
 #ifndef INNET_SWITCH_H
 #define INNET_SWITCH_H
 
+#include "ring.h"
 #include "runtime.h"
 
 #include <pthread.h>
 #include <time.h>
 
+/* The switch's end of a cable in shared memory. */
+struct shared_cable {
+    struct cable *memory; /* NULL while no worker is connected */
+    int peer, wakeup;     /* the connection, and the eventfd of this end */
+    struct ring_reader in;
+    struct ring_writer out;
+};
+
 struct port {
-    int fd;
+    int fd;              /* for a cable in shared memory: the listening socket */
     enum port_kind kind; /* 0 if there is no such port */
     struct count in, out;
     u64 send_failures;
@@ -22,6 +31,7 @@ struct port {
     u8 *out_buffer;
     u32 out_bytes, out_frames, segment;
     bool queued;
+    struct shared_cable cable;
 };
 
 struct sw {
@@ -46,6 +56,7 @@ struct sw {
 
     struct port ports[RT_MAX_PORTS];
     u32 dirty[RT_MAX_PORTS], dirty_count;
+    u32 shared[RT_MAX_PORTS], shared_count; /* the ports with cables in shared memory */
     int poller, waker;
     u8 *receive_buffer;
     u8 *nowhere; /* takes frames for ports that do not exist */

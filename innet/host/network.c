@@ -1,0 +1,50 @@
+/* The parts that all connections to the switch have in common: time, waiting, and the check. */
+
+#define _GNU_SOURCE
+#include <math.h>
+#include <poll.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "network.h"
+
+static struct timespec timespec_of(double seconds)
+{
+    double whole = floor(seconds);
+    return (struct timespec){(time_t)whole, (long)((seconds - whole) * 1e9)};
+}
+
+double innet_now(void *context)
+{
+    (void)context;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+void innet_pause(void *context, double seconds)
+{
+    (void)context;
+    struct timespec time = timespec_of(seconds);
+    nanosleep(&time, NULL);
+}
+
+int wait_for(struct pollfd *ends, size_t count, double seconds)
+{
+    struct timespec time = timespec_of(seconds > 0 ? seconds : 0);
+    if (ppoll(ends, count, seconds < 1e9 ? &time : NULL, NULL) <= 0 || !ends[0].revents)
+        return 0;
+    uint64_t wakeups;
+    return read(ends[0].fd, &wakeups, sizeof wakeups) == sizeof wakeups;
+}
+
+int is_intact(const struct format *format, const uint8_t *packet)
+{
+    const uint8_t *sender = format->sender;
+    for (size_t part = 0; part < format->checked; sender += format->sizes[part++])
+        if (memcmp(packet + format->places[part], sender, format->sizes[part]))
+            return 0;
+    const uint8_t *header = packet + format->front;
+    uint64_t sum = format->base + word_sum(header, format->words, format->weights);
+    return sum >> 32 == word_at(header + AT_CHECK);
+}

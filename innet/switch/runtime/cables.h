@@ -1,0 +1,18 @@
+/* The switch's ends of cables in shared memory, for the packet loop. */
+
+#ifndef INNET_CABLES_H
+#define INNET_CABLES_H
+
+#include "switch.h"
+
+/* The reason for which a file of a port wakes the packet loop. */
+enum event_kind { PORT_EVENT, PEER_EVENT, FRAMES_EVENT };
+
+static inline u64 event_of(u32 number, enum event_kind kind) { return (u64)kind << 32 | number; }
+
+void cable_accept(struct port *port, u32 number, int poller);
+void cable_close(struct port *port);
+bool cable_is_closed(const struct port *port);
+void cable_drain(const struct port *port);
+
+#endif

@@ -1,0 +1,164 @@
+/* A cable in shared memory between a port of the switch and a worker: one ring of frames for each
+ * direction.
+ *
+ * A ring has one writer and one reader. Neither trusts the other. Each keeps its own position in its own
+ * memory, and checks the other's position before using it. The reader copies a frame before looking at
+ * it. So if the other side writes rubbish, frames are lost or damaged, as on a wire, and no more.
+ *
+ * The switch makes the memory when a worker connects to the port's Unix socket, and passes it on with
+ * two eventfds. A reader that is about to sleep says so in its ring. Only then does the writer wake it. */
+
+#ifndef INNET_RING_H
+#define INNET_RING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { CABLE_VERSION = 1, CABLE_FILES = 3 }; /* the memory, the switch's eventfd, the worker's */
+enum { RING_BYTES = 1 << 20, RING_HEADER = 8, RING_WRAP = 0xffff0001 };
+
+struct ring {
+    _Alignas(64) uint64_t head; /* bytes that the writer has ever written */
+    _Alignas(64) uint64_t tail; /* bytes that the reader has ever read */
+    uint32_t asleep;            /* the reader has to be woken */
+    _Alignas(64) uint8_t data[RING_BYTES];
+};
+
+struct cable { struct ring up, down; }; /* up leads to the switch */
+
+/* The message that comes with the files. */
+struct cable_offer { uint32_t version, bytes; };
+
+struct ring_writer {
+    struct ring *ring;
+    uint64_t head, tail; /* the tail is the last one seen */
+    int bell;            /* the reader's eventfd */
+};
+
+struct ring_reader {
+    struct ring *ring;
+    uint64_t tail, head; /* the head is the last one seen */
+};
+
+/* A frame's place starts with its length, and all places start at a multiple of 8 bytes. */
+static inline uint64_t ring_place(uint64_t bytes) { return RING_HEADER + ((bytes + 7) & ~7ull); }
+
+static inline uint64_t ring_left(uint64_t position)
+{
+    return RING_BYTES - (position & (RING_BYTES - 1));
+}
+
+static inline uint8_t *ring_at(struct ring *ring, uint64_t position)
+{
+    return ring->data + (position & (RING_BYTES - 1));
+}
+
+static inline void ring_mark(struct ring *ring, uint64_t position, uint32_t length)
+{
+    memcpy(ring_at(ring, position), &length, sizeof length);
+}
+
+/* Returns whether so many bytes are free. Rubbish in the ring's tail makes it look full. */
+static inline bool ring_has_room(struct ring_writer *writer, uint64_t bytes)
+{
+    if (RING_BYTES - (writer->head - writer->tail) >= bytes)
+        return true;
+    uint64_t tail = __atomic_load_n(&writer->ring->tail, __ATOMIC_ACQUIRE);
+    if (writer->head - tail > RING_BYTES)
+        return false;
+    writer->tail = tail;
+    return RING_BYTES - (writer->head - tail) >= bytes;
+}
+
+/* Writes a frame for ring_publish. Returns false if there is no room. */
+static inline bool ring_write(struct ring_writer *writer, const uint8_t *frame, uint32_t bytes)
+{
+    uint64_t place = ring_place(bytes), left = ring_left(writer->head);
+    uint64_t skipped = place > left ? left : 0;
+    if (!ring_has_room(writer, skipped + place))
+        return false;
+    if (skipped)
+        ring_mark(writer->ring, writer->head, RING_WRAP);
+    writer->head += skipped;
+    ring_mark(writer->ring, writer->head, bytes);
+    memcpy(ring_at(writer->ring, writer->head) + RING_HEADER, frame, bytes);
+    writer->head += place;
+    return true;
+}
+
+static inline void ring_wake(uint32_t *asleep, int bell)
+{
+    /* The head has to be visible before the flag is read; ring_sleep does the opposite. */
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    if (__atomic_load_n(asleep, __ATOMIC_RELAXED)
+        && __atomic_exchange_n(asleep, 0, __ATOMIC_RELAXED)) {
+        uint64_t one = 1;
+        ssize_t written = write(bell, &one, sizeof one);
+        (void)written; /* a full eventfd wakes, too */
+    }
+}
+
+/* Shows the reader what has been written, and wakes it if it sleeps. */
+static inline void ring_publish(struct ring_writer *writer)
+{
+    __atomic_store_n(&writer->ring->head, writer->head, __ATOMIC_RELEASE);
+    ring_wake(&writer->ring->asleep, writer->bell);
+}
+
+/* Returns whether there is something to read. */
+static inline bool ring_look(struct ring_reader *reader)
+{
+    if (reader->head == reader->tail)
+        reader->head = __atomic_load_n(&reader->ring->head, __ATOMIC_ACQUIRE);
+    return reader->head != reader->tail;
+}
+
+/* Skips everything that is there, because it makes no sense. */
+static inline uint32_t ring_skip(struct ring_reader *reader)
+{
+    reader->tail = reader->head;
+    return 0;
+}
+
+/* Copies the next frame, and returns its length, or 0 if there is none. */
+static inline uint32_t ring_read(struct ring_reader *reader, uint8_t *frame, uint32_t room)
+{
+    if (!ring_look(reader))
+        return 0;
+    uint32_t length;
+    for (int places = 0; places < 2; places++) {
+        uint64_t there = reader->head - reader->tail, left = ring_left(reader->tail);
+        if (there < RING_HEADER || there > RING_BYTES || left < RING_HEADER)
+            return ring_skip(reader);
+        memcpy(&length, ring_at(reader->ring, reader->tail), sizeof length);
+        if (length == RING_WRAP && !places && there > left) {
+            reader->tail += left;
+            continue;
+        }
+        uint64_t place = ring_place(length);
+        if (!length || length > room || place > there || place > left)
+            return ring_skip(reader);
+        memcpy(frame, ring_at(reader->ring, reader->tail) + RING_HEADER, length);
+        reader->tail += place;
+        return length;
+    }
+    return ring_skip(reader);
+}
+
+/* Gives the writer the room back of what has been read. */
+static inline void ring_release(struct ring_reader *reader)
+{
+    __atomic_store_n(&reader->ring->tail, reader->tail, __ATOMIC_RELEASE);
+}
+
+/* Asks the writer for a wake-up. Returns false if there is something to read already. */
+static inline bool ring_sleep(struct ring_reader *reader)
+{
+    __atomic_store_n(&reader->ring->asleep, 1, __ATOMIC_RELAXED);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    return !ring_look(reader);
+}
+
+#endif

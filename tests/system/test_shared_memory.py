@@ -1,0 +1,249 @@
+"""Cables in shared memory: exact sums, and ends that die, come late, or write rubbish."""
+
+import array
+import contextlib
+import fcntl
+import itertools
+import mmap
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mortal import MortalSwitch, rack_of
+from racks import Rack
+from waiting import WITHIN
+
+from innet.controller.state.registry import Policy
+from innet.errors import UsageError
+from innet.host.agent import Agent
+from innet.host.link import open_link, shared_address
+from innet.switch.ports import open_port
+from innet.wire.frames import Address
+
+WORKERS = 3
+SIZES = 1, 1000, 100_000
+SERVICE = Address("02:00:00:00:00:fe", "10.0.255.254", 19790)
+LANES = 64
+OFFER = socket.CMSG_LEN(3 * array.array("i").itemsize)
+RING_BYTES = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def switch(tmp_path_factory) -> Iterator[MortalSwitch]:
+    running = MortalSwitch(WORKERS + 1, tmp_path_factory.mktemp("cables"))
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+@pytest.fixture(scope="module")
+def rack(switch) -> Iterator[Rack]:
+    with rack_of(switch, policy=Policy(lease_s=WITHIN)) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def workers(rack: Rack) -> Iterator[list[Agent]]:
+    with rack.job(WORKERS) as job, contextlib.ExitStack() as stack:
+        yield [stack.enter_context(rack.join(job, rank)) for rank in range(WORKERS)]
+
+
+def check_sum(agents: list[Agent], size: int) -> None:
+    """Sum vectors of integers, and compare with numpy's sum."""
+    given = np.random.default_rng(size).integers(-1000, 1000, (WORKERS, size), np.int32)
+    with ThreadPoolExecutor(WORKERS) as pool:
+        sums = list(
+            pool.map(lambda rank: agents[rank].all_reduce(given[rank], "sum"), range(WORKERS))
+        )
+    for each in sums:
+        np.testing.assert_array_equal(each, given.sum(0))
+
+
+def path_of(link: str) -> Path:
+    return Path(link.removeprefix("shm:"))
+
+
+def connected(link: str) -> tuple[socket.socket, list[int]]:
+    """Connect to a port as a worker does. Return the connection, and the files that it brings."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection.settimeout(WITHIN)
+    connection.connect(str(path_of(link)))
+    _, files, *_ = socket.recv_fds(connection, 64, 3)
+    return connection, files
+
+
+def test_sums_are_exact(rack):
+    with workers(rack) as agents:
+        for size in SIZES:
+            check_sum(agents, size)
+
+
+def test_a_switch_that_was_killed_and_started_again_is_found(rack):
+    with workers(rack) as agents:
+        check_sum(agents, 1000)
+        rack.switch.kill()
+        rack.switch.start()
+        check_sum(agents, 1000)
+
+
+def test_a_port_takes_the_next_worker_when_one_has_ended(rack):
+    for _ in range(3):
+        with workers(rack) as agents:
+            check_sum(agents, 100)
+
+
+def test_a_port_has_one_worker(rack):
+    with workers(rack), pytest.raises(UsageError, match="another worker is connected"):
+        open_link(rack.links[0], SERVICE, LANES)
+
+
+def test_rubbish_from_a_worker_costs_the_others_nothing(rack):
+    chance = np.random.default_rng(1)
+    connection, files = connected(rack.links[WORKERS])
+    with (
+        connection,
+        workers(rack) as agents,
+        mmap.mmap(files[0], os.fstat(files[0]).st_size) as memory,
+    ):
+        over = threading.Event()
+
+        def write() -> None:
+            for _ in itertools.takewhile(lambda _: not over.is_set(), range(10_000)):
+                start, size = (
+                    chance.integers(0, len(memory) - (1 << 14)),
+                    chance.integers(1, 1 << 14),
+                )
+                memory[start : start + size] = chance.bytes(size)
+                memory[:128] = chance.bytes(128)  # the positions in the ring
+                os.eventfd_write(files[1], 1)
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            for size in SIZES:
+                check_sum(agents, size)
+        finally:
+            over.set()
+            writer.join()
+    for each in files:
+        os.close(each)
+    assert rack.switch.process.poll() is None
+
+
+def test_the_memory_cannot_be_shrunk(rack):
+    connection, files = connected(rack.links[WORKERS])
+    with connection, pytest.raises(PermissionError):
+        os.ftruncate(files[0], 0)
+    for each in files:
+        os.close(each)
+
+
+@contextlib.contextmanager
+def listening(path: Path) -> Iterator[socket.socket]:
+    """Yield the socket of a switch that is yet to answer."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
+        server.bind(str(path))
+        server.listen()
+        server.settimeout(WITHIN)
+        yield server
+
+
+def offered(server: socket.socket, memory: int, size: int, version: int = 1) -> None:
+    """Take one worker, and pass this memory on."""
+    peer, _ = server.accept()
+    bells = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(2)]
+    socket.send_fds(peer, [np.array([version, size], np.uint32).tobytes()], [memory, *bells])
+    PEERS.append(peer)
+
+
+PEERS: list[socket.socket] = []
+"""Connections that stay open until the tests end."""
+
+
+def sealed_memory(size: int) -> int:
+    memory = os.memfd_create("cable", os.MFD_ALLOW_SEALING)
+    os.ftruncate(memory, size)
+    fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+    return memory
+
+
+CABLE_BYTES = 2 * (128 + RING_BYTES)
+
+
+@pytest.mark.parametrize("case", ["version", "size", "not sealed"])
+def test_another_switch_is_refused(tmp_path, case):
+    size = CABLE_BYTES - (4096 if case == "size" else 0)
+    memory = sealed_memory(size)
+    if case == "not sealed":
+        memory = os.memfd_create("cable", os.MFD_ALLOW_SEALING)
+        os.ftruncate(memory, size)
+    with listening(tmp_path / "1") as server, ThreadPoolExecutor(1) as pool:
+        pool.submit(offered, server, memory, CABLE_BYTES, 2 if case == "version" else 1)
+        with pytest.raises(UsageError, match="another version"):
+            open_link(f"shm:{tmp_path / '1'}", SERVICE, LANES)
+
+
+def test_rubbish_from_a_switch_does_a_worker_no_harm(tmp_path):
+    chance = np.random.default_rng(2)
+    memory = sealed_memory(CABLE_BYTES)
+    with listening(tmp_path / "1") as server, ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(offered, server, memory, CABLE_BYTES)
+        with contextlib.closing(open_link(f"shm:{tmp_path / '1'}", SERVICE, LANES)) as link:
+            answer.result()
+            with mmap.mmap(memory, CABLE_BYTES) as shared:
+                for _ in range(100):
+                    shared[:] = chance.bytes(CABLE_BYTES)
+                    assert len(link.receive()) == 0
+                    link.send(np.zeros(3, link.dtype))
+                    link.wait(0)
+    os.close(memory)
+
+
+@pytest.mark.parametrize(
+    ("left", "said"), [(False, "no switch has made this socket"), (True, "has ended")]
+)
+def test_without_a_switch_a_link_says_so(tmp_path, left, said):
+    path = tmp_path / "1"
+    if left:
+        with listening(path):
+            pass
+    with pytest.raises(UsageError, match=said):
+        open_link(f"shm:{path}", SERVICE, LANES)
+
+
+def test_a_socket_that_a_dead_switch_has_left_is_replaced(tmp_path):
+    with listening(tmp_path / "1"):
+        pass
+    with contextlib.closing(open_port(f"1@shm:{tmp_path / '1'}")):
+        assert (tmp_path / "1").is_socket()
+    assert not (tmp_path / "1").exists()
+
+
+def test_a_path_in_use_is_refused(tmp_path):
+    path = tmp_path / "1"
+    with contextlib.closing(open_port(f"1@shm:{path}")), pytest.raises(UsageError, match="in use"):
+        open_port(f"1@shm:{path}")
+    path.write_text("mine")
+    with pytest.raises(UsageError, match="in use"):
+        open_port(f"1@shm:{path}")
+    assert path.read_text() == "mine"
+
+
+def test_a_path_that_is_too_long_is_refused(tmp_path):
+    long = f"shm:{tmp_path / ('x' * 120)}"
+    with pytest.raises(UsageError, match="too long"):
+        open_port(f"1@{long}")
+    with pytest.raises(UsageError, match="too long"):
+        open_link(long, SERVICE, LANES)
+
+
+def test_every_path_has_an_address_of_its_own():
+    addresses = [shared_address(Path(f"/run/innet/{number}")) for number in range(1000)]
+    assert len({each.mac for each in addresses}) == 1000
+    assert all(128 <= int(each.ip.split(".")[1]) < 192 for each in addresses)
