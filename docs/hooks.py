@@ -34,6 +34,7 @@ LANGUAGES = {
     ".p4": "c",
     ".proto": "protobuf",
     ".py": "python",
+    ".service": "ini",
     ".toml": "toml",
     ".yaml": "yaml",
 }

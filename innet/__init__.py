@@ -24,6 +24,9 @@ __version__ = "0.1.0"
 # gRPC's handlers of forks abort a forked process if another thread is in a call just then. A training
 # forks for its data, and `innet rack` for its commands. No forked process uses its parent's gRPC.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+# innet reports each error once. A user who sets this variable sees gRPC's own messages too. gRPC reads
+# it when it is imported.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 _HOME = {
     "Agent": "innet.host.agent",

@@ -11,7 +11,7 @@ from innet.emulation.cli import emulate
 from innet.model.cli import app as model
 from innet.observe.cli import capture, doctor, top
 from innet.p4.cli import app as p4
-from innet.rpc.cli import certificates
+from innet.rpc.cli import app as certificates
 from innet.servers.pbox.cli import app as pbox
 from innet.servers.rack.cli import rack_server
 from innet.shell.cli import shell
@@ -27,7 +27,6 @@ app.command()(demo)
 app.command(context_settings=PASS_OPTIONS_ON)(rack)
 app.command()(controller)
 app.command()(deploy)
-app.command()(certificates)
 app.command(context_settings=PASS_OPTIONS_ON)(emulate)
 app.command()(apply)
 app.command()(capture)
@@ -36,6 +35,7 @@ app.command()(top)
 app.command()(shell)
 app.add_typer(switches.app, name="switch")
 app.add_typer(jobs.app, name="job")
+app.add_typer(certificates, name="certificates")
 app.add_typer(p4, name="p4")
 app.add_typer(model, name="model")
 app.add_typer(pbox, name="pbox")

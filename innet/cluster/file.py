@@ -68,6 +68,7 @@ class SwitchSpec(_Strict):
     target: str = "bmv2"
     artifact: str = ""
     insecure: bool = False
+    drained: bool | None = None
 
 
 class JobSpec(_Strict):

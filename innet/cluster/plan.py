@@ -1,5 +1,6 @@
 """The steps from the controller's present state to the state that a cluster file describes."""
 
+import graphlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,8 +45,9 @@ def plan(
         spec, found = file.switches[name], switches.get(name)
         if not found:
             steps.append(_add(name, spec))
-        elif sorted(found.ports) != sorted(spec.ports):
+        elif _ports(found) != _ports(spec) or _uplinks(found) != _uplinks(spec):
             steps.append(_set_ports(name, spec, found))
+    steps += _drains(file, switches)
     steps += [_create(name, spec) for name, spec in file.jobs.items() if name not in jobs]
     return steps
 
@@ -71,8 +73,6 @@ def _conflicts(
 
 
 def _switch_differences(spec: SwitchSpec, found: pb.Switch) -> Iterator[tuple[str, object, object]]:
-    uplinks = {(each.parent, each.port, each.parent_port) for each in found.uplinks}
-    wanted_uplinks = {(each.parent, each.port, each.parent_port) for each in spec.uplinks}
     pairs: tuple[tuple[str, object, object], ...] = (
         ("address", found.grpc_address.removeprefix(tls.INSECURE), spec.address),
         ("device_id", found.device_id, spec.device_id),
@@ -80,7 +80,6 @@ def _switch_differences(spec: SwitchSpec, found: pb.Switch) -> Iterator[tuple[st
         ("target", found.target, spec.target),
         ("service_ip", found.service.ip, spec.service_ip or found.service.ip),
         ("service_mac", found.service.mac, spec.service_mac or found.service.mac),
-        ("uplinks", sorted(uplinks), sorted(wanted_uplinks)),
     )
     return ((field, present, wanted) for field, present, wanted in pairs if present != wanted)
 
@@ -105,10 +104,7 @@ def _add(name: str, spec: SwitchSpec) -> Step:
         lanes=spec.lanes,
         target=spec.target,
         artifact=spec.artifact,
-        uplinks=[
-            pb.Uplink(parent=each.parent, port=each.port, parent_port=each.parent_port)
-            for each in spec.uplinks
-        ],
+        uplinks=_links(spec),
     )
     if spec.service_ip or spec.service_mac:
         request.service.CopyFrom(
@@ -118,10 +114,50 @@ def _add(name: str, spec: SwitchSpec) -> Step:
 
 
 def _set_ports(name: str, spec: SwitchSpec, found: pb.Switch) -> Step:
-    before, after = (",".join(map(str, sorted(each.ports))) for each in (found, spec))
-    request = pb.SetSwitchPortsRequest(name=name, ports=spec.ports)
-    line = f"~ switch {name}: ports {before} become {after}"
+    request, changes = pb.SetSwitchPortsRequest(name=name), []
+    if _ports(found) != _ports(spec):
+        request.ports.extend(spec.ports)
+        changes.append(f"ports {_ports(found)} become {_ports(spec)}")
+    if _uplinks(found) != _uplinks(spec):
+        request.uplinks.CopyFrom(pb.Uplinks(links=_links(spec)))
+        changes.append(f"uplinks {_uplinks(found)} become {_uplinks(spec)}")
+    line = f"~ switch {name}: {', '.join(changes)}"
     return Step(line, lambda stub: stub.SetSwitchPorts(request))
+
+
+def _ports(switch: SwitchSpec | pb.Switch) -> str:
+    return ",".join(map(str, sorted(switch.ports)))
+
+
+def _uplinks(switch: SwitchSpec | pb.Switch) -> str:
+    texts = [f"{each.parent}:{each.port}:{each.parent_port}" for each in switch.uplinks]
+    return ",".join(texts) or "none"
+
+
+def _links(spec: SwitchSpec) -> list[pb.Uplink]:
+    return [
+        pb.Uplink(parent=each.parent, port=each.port, parent_port=each.parent_port)
+        for each in spec.uplinks
+    ]
+
+
+def _drains(file: ClusterFile, switches: dict[str, pb.Switch]) -> list[Step]:
+    """Return the switches to undrain, and then those to drain: jobs can go from these to those."""
+    known = {name: each.drained for name, each in switches.items()}
+    wanted = {name: spec.drained for name, spec in file.switches.items()}
+    undrained = [name for name, drained in wanted.items() if drained is False and known.get(name)]
+    drained = [name for name, drained in wanted.items() if drained and not known.get(name)]
+    return [*map(_undrain, undrained), *map(_drain, drained)]
+
+
+def _drain(name: str) -> Step:
+    request = pb.DrainSwitchRequest(name=name)
+    return Step(f"~ switch {name}: drained", lambda stub: stub.DrainSwitch(request))
+
+
+def _undrain(name: str) -> Step:
+    request = pb.UndrainSwitchRequest(name=name)
+    return Step(f"~ switch {name}: in use again", lambda stub: stub.UndrainSwitch(request))
 
 
 def _remove(name: str) -> Step:
@@ -150,4 +186,5 @@ def _delete(name: str) -> Step:
 
 def _bottom_up(switches: dict[str, pb.Switch]) -> list[str]:
     """Return the names of the controller's switches, children before parents."""
-    return [*switches][::-1]  # a parent is added before its children
+    parents = {name: [link.parent for link in each.uplinks] for name, each in switches.items()}
+    return [*graphlib.TopologicalSorter(parents).static_order()][::-1]

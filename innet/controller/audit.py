@@ -13,7 +13,12 @@ import structlog
 
 from innet.rpc import tls
 
-CHANGES = frozenset({"AddSwitch", "SetSwitchPorts", "RemoveSwitch", "CreateJob", "DeleteJob"})
+CHANGES = frozenset(
+    {
+        "AddSwitch", "SetSwitchPorts", "DrainSwitch", "UndrainSwitch", "RemoveSwitch", "CreateJob",
+        "DeleteJob",
+    }
+)  # fmt: skip
 """The methods that change switches or jobs."""
 _REFUSED = frozenset({"PERMISSION_DENIED", "UNAUTHENTICATED"})
 _REFUSAL_EVERY = 10.0
@@ -23,33 +28,34 @@ _log = structlog.get_logger("innet.audit")
 
 
 class Refusals:
-    """The log of refused clients: at most one line in ten seconds for each machine."""
+    """The log of refused clients: at most one line in ten seconds for each name at a machine."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._logged: dict[str, tuple[float, int]] = {}
+        self._logged: dict[tuple[str, str], tuple[float, int]] = {}
         self._lock = threading.Lock()
 
-    def note(self, method: str, context: Any, why: str) -> None:
-        """Log a refusal, or count it for the next line."""
-        peer = context.peer()
+    def note(self, method: str, context: Any, why: str, name: str = "") -> None:
+        """Log a refusal, or count it for the next line. `name` is that of the switch or the job."""
+        peer, client = context.peer(), who(context)
         with self._lock:
-            unlogged = self._due(peer.rpartition(":")[0])
+            unlogged = self._due((peer.rpartition(":")[0], client))
         if unlogged is not None:
             _log.warning(
-                "refused", method=method, who=who(context), peer=peer, why=why, more_before=unlogged
-            )
+                "refused", method=method, name=name, who=client, peer=peer, why=why,
+                more_before=unlogged,
+            )  # fmt: skip
 
-    def _due(self, machine: str) -> int | None:
+    def _due(self, client: tuple[str, str]) -> int | None:
         """Return how many refusals were not logged, or None if this one is not logged either."""
         now = self._clock()
-        at, unlogged = self._logged.pop(machine, (-_REFUSAL_EVERY, 0))
+        at, unlogged = self._logged.pop(client, (-_REFUSAL_EVERY, 0))
         if now - at < _REFUSAL_EVERY:
-            self._logged[machine] = at, unlogged + 1
+            self._logged[client] = at, unlogged + 1
             return None
         while len(self._logged) >= _MOST_PEERS:
             del self._logged[next(iter(self._logged))]
-        self._logged[machine] = now, 0
+        self._logged[client] = now, 0
         return unlogged
 
 
@@ -96,7 +102,7 @@ class AuditInterceptor(grpc.ServerInterceptor):
         code = getattr(context.code(), "name", "UNKNOWN")
         why = (context.details() or b"").decode(errors="replace")
         if code in _REFUSED:
-            self._refusals.note(method, context, why)
+            self._refusals.note(method, context, why, getattr(request, "name", ""))
         elif method in CHANGES:
             _log.warning(
                 method, name=request.name, who=who(context), peer=context.peer(),

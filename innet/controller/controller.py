@@ -14,7 +14,7 @@ from innet.controller.handlers.worker_events import WorkerEvents
 from innet.controller.jobs.job import Job
 from innet.controller.jobs.records import JobRecord, SwitchRecord
 from innet.controller.jobs.trees import Fabric
-from innet.controller.state.inventory import uplinks
+from innet.controller.state.inventory import drained, uplinks
 from innet.controller.state.registry import Policy, Registry
 from innet.controller.state.store import Store
 from innet.errors import UsageError
@@ -69,5 +69,7 @@ class Controller:
                     allocator.reserve(record.slot_range, spec.workers)
             registry.jobs[spec.name] = job
             registry.members.restore(job)
-            registry.commit(job, [])
+            registry.remember(record)
+            # The switches may have been drained after this term of the job began.
+            registry.commit(job, job.drain(drained(registry.switches), now))
         registry.members.given_up(now)  # from now on their silence counts

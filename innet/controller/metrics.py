@@ -132,6 +132,11 @@ def _of_switches(switches: list[pb.Switch]) -> Iterator[Metric]:
         "1 if the controller reaches the switch over P4Runtime, 0 otherwise.",
         labels=("switch",),
     )
+    drained = GaugeMetricFamily(
+        "innet_controller_switch_drained",
+        "1 if the switch is drained, 0 otherwise.",
+        labels=("switch",),
+    )
     slots = GaugeMetricFamily(
         "innet_controller_switch_slots", "Slots of a switch.", labels=("switch",)
     )
@@ -140,9 +145,10 @@ def _of_switches(switches: list[pb.Switch]) -> Iterator[Metric]:
     )
     for switch in switches:
         reachable.add_metric([switch.name], switch.reachable)
+        drained.add_metric([switch.name], switch.drained)
         slots.add_metric([switch.name], switch.slots)
         free.add_metric([switch.name], switch.free_slots)
-    yield from (reachable, slots, free)
+    yield from (reachable, drained, slots, free)
 
 
 def _dropped(switches: list[pb.Switch]) -> Metric:

@@ -1,26 +1,39 @@
 """Authorization: the role in a client's certificate decides which methods it may call.
 
-A worker may join jobs, and nothing else. An administrator may call every method. The controller's own
-certificate may read: the controller's web page, a process of its own, asks with it.
+A revoked certificate allows nothing.
+
+An administrator may call every method. A user manages jobs of its own: it sees and deletes only those
+that it has created. An observer sees everything and changes nothing. A worker may join jobs. The
+controller's own certificate may read, because its web page, a process of its own, asks with it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import grpc
 
 from innet.errors import NotAuthorized
 from innet.rpc import tls
+from innet.rpc.revocation import Revocations
 from innet.rpc.status import code_of
 
-_WORKERS_METHODS = frozenset({"Join", "CheckJoin"})
-_READING_METHODS = frozenset({"ListSwitches", "GetSwitch", "ListJobs", "GetJob", "GetJobHistory"})
-_MAY = {tls.WORKER: _WORKERS_METHODS, tls.CONTROLLER: _READING_METHODS}
+_READS = frozenset({"ListSwitches", "GetSwitch", "ListJobs", "GetJob", "GetJobHistory"})
+_METHODS: Mapping[str, frozenset[str]] = {
+    tls.USER: _READS | {"CreateJob", "DeleteJob"},
+    tls.OBSERVER: _READS,
+    tls.WORKER: frozenset({"Join", "CheckJoin"}),
+}
+_WORDS = {tls.USER: "a user", tls.OBSERVER: "an observer", tls.WORKER: "a worker"}
 _STYLES = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
+_LONGEST_NAME = 64  # as X.520 has it
+_Behaviour = Callable[[Any, Any], Any]
 
 
 class RoleInterceptor(grpc.ServerInterceptor):
-    """The check that refuses a call before the service sees it, if the client's role forbids it."""
+    """The check that refuses a call before the service sees it, if the client may not make it."""
+
+    def __init__(self, revocations: Revocations) -> None:
+        self._revocations = revocations
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
         """Put the check in front of a method's handler."""
@@ -29,25 +42,53 @@ class RoleInterceptor(grpc.ServerInterceptor):
         for style in _STYLES:
             if behaviour := getattr(handler, style, None):
                 # Only the handler is given the context that knows the certificate.
-                return handler._replace(**{style: _guarded(method, behaviour)})
+                return handler._replace(**{style: self._guarded(method, behaviour)})
         return handler
+
+    def _guarded(self, method: str, behaviour: _Behaviour) -> _Behaviour:
+        def checked(request: Any, context: Any) -> Any:
+            try:
+                shown = context.auth_context()
+                self._revocations.check(shown)
+                check_allowed(tls.roles(shown), method)
+            except NotAuthorized as problem:
+                context.abort(code_of(problem), str(problem))
+            return behaviour(request, context)
+
+        return checked
 
 
 def check_allowed(roles: list[str], method: str) -> None:
     """Raise NotAuthorized unless one of a client's `roles` allows `method`."""
-    if tls.ADMIN in roles or any(method in _MAY.get(role, ()) for role in roles):
+    if tls.ADMIN in roles or (tls.CONTROLLER in roles and method in _READS):
+        return
+    if any(method in _METHODS.get(role, ()) for role in roles):
         return
     shown = f"the one shown is for: {', '.join(roles)}" if roles else "the one shown names no role"
-    needed = "a worker" if method in _WORKERS_METHODS else "an administrator"
-    raise NotAuthorized(f"{method} needs the certificate of {needed}, and {shown}")
+    able = ["an administrator", *(_WORDS[role] for role in _METHODS if method in _METHODS[role])]
+    raise NotAuthorized(f"{method} needs the certificate of {' or '.join(able)}, and {shown}")
 
 
-def _guarded(method: str, behaviour: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    def checked(request: Any, context: Any) -> Any:
-        try:
-            check_allowed(tls.roles(context.auth_context()), method)
-        except NotAuthorized as problem:
-            context.abort(code_of(problem), str(problem))
-        return behaviour(request, context)
+def owner(shown: Mapping[str, Any]) -> str:
+    """Return the owner of the jobs that a client creates: the name in its certificate, or ""."""
+    name = tls.name(shown)
+    return name if name.isprintable() and len(name) <= _LONGEST_NAME else ""
 
-    return checked
+
+def confined_to(shown: Mapping[str, Any], method: str) -> str | None:
+    """Return the owner whose jobs alone a client may reach with `method`, or None for all jobs.
+
+    Raises NotAuthorized if the client is a user without a usable name.
+    """
+    roles = tls.roles(shown)
+    others = [role for role in roles if role != tls.USER]
+    if tls.USER not in roles or tls.ADMIN in roles:
+        return None
+    if any(method in _METHODS.get(role, ()) for role in others):
+        return None
+    if name := owner(shown):
+        return name
+    raise NotAuthorized(
+        f"a user's certificate needs a common name, of 1 to {_LONGEST_NAME} printable characters: "
+        "jobs belong to names"
+    )

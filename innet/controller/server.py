@@ -1,13 +1,13 @@
 """The controller's gRPC server."""
 
 from concurrent import futures
-from datetime import UTC, datetime
 from pathlib import Path
 
 import grpc
 import structlog
 
 from innet.controller.audit import AuditInterceptor, Refusals
+from innet.controller.certificate_watch import CertificateWatch
 from innet.controller.controller import Controller
 from innet.controller.roles import RoleInterceptor
 from innet.controller.service import ControllerService
@@ -19,6 +19,7 @@ from innet.rpc import innet_pb2_grpc as rpc
 from innet.rpc import tls
 from innet.rpc.addresses import check_address, check_plain_text
 from innet.rpc.malformed import ParsingInterceptor
+from innet.rpc.revocation import Revocations
 
 _log = structlog.get_logger("innet.controller")
 _MOST_WORKERS, _CALLS = 960, 64
@@ -32,8 +33,8 @@ class ControllerServer:
 
     `address` is ``host:port``; port 0 picks a free one. With an `identity` it takes only clients
     that show a certificate, and lets them call the methods that their roles allow. Without one it
-    serves this machine only, unless `insecure`. Its state is kept in the file `state`, or in
-    memory. Raises UsageError if the port is in use or the file cannot be used.
+    serves this machine only, unless `insecure`. Its state is kept in the file or the store
+    `state`, or in memory. Raises UsageError if the port is in use or the file cannot be used.
     """
 
     def __init__(
@@ -42,14 +43,15 @@ class ControllerServer:
         identity: tls.Identity | None = None,
         *,
         insecure: bool = False,
-        state: Path | None = None,
+        state: Path | Store | None = None,
         policy: Policy = _DEFAULT_POLICY,
     ) -> None:
         check_address(address, "--address")
         if not (identity or insecure):
             check_plain_text(
-                address, "give certificates with --tls, which `innet certificates` makes"
+                address, "give certificates with --tls, which `innet certificates make` makes"
             )
+        revocations = Revocations(identity.revoked) if identity else None
         self._server = grpc.server(
             # A worker, whose stream stays open, keeps a thread busy.
             futures.ThreadPoolExecutor(
@@ -65,7 +67,7 @@ class ControllerServer:
             interceptors=[
                 ParsingInterceptor(),
                 AuditInterceptor(Refusals()),
-                *([RoleInterceptor()] if identity else []),
+                *([RoleInterceptor(revocations)] if revocations else []),
             ],
         )
         try:
@@ -76,13 +78,19 @@ class ControllerServer:
             raise UsageError(f"cannot serve at {address}: is the port in use?")
         if not state:
             _log.info("the state is in memory: a controller that follows will know nothing of it")
-        self.controller = Controller(Store(state), policy, identity)
+        store = state if isinstance(state, Store) else Store(state)
+        self.controller = Controller(store, policy, identity)
         service = ControllerService(self.controller, _MOST_WORKERS)
+        self._watch: CertificateWatch | None = None
+        if identity and revocations:
+            self._watch = CertificateWatch(identity, revocations, service.expel)
         rpc.add_ControllerServicer_to_server(service, self._server)
         self._server.start()
 
     def close(self) -> None:
         """Stop serving, and disconnect from the switches."""
+        if self._watch:
+            self._watch.close()
         self.controller.close()
         self._server.stop(grace=0.5).wait()
 
@@ -91,9 +99,7 @@ def _add_port(server: grpc.Server, address: str, identity: tls.Identity | None) 
     port: int
     if identity:
         port = server.add_secure_port(address, identity.server_credentials())
-        soon = identity.expires - datetime.now(UTC) < tls.RENEWAL_PERIOD
-        log = _log.warning if soon else _log.info
-        log("links are encrypted", certificate_expires=identity.expires.isoformat())
+        _log.info("links are encrypted", certificate_expires=identity.expires.isoformat())
     else:
         port = server.add_insecure_port(address)
         _log.warning("links are not encrypted, and whoever reaches the controller may do anything")

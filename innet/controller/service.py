@@ -8,14 +8,17 @@ from typing import Any
 import grpc
 import structlog
 
+from innet.controller import roles
 from innet.controller.controller import Controller
 from innet.controller.state import messages
 from innet.controller.state.streams import Stream
 from innet.controller.stream_limit import OpenStreams
-from innet.errors import InnetError
+from innet.errors import InnetError, NotAuthorized
 from innet.machine.tcp import Connection
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import innet_pb2_grpc as rpc
+from innet.rpc import tls
+from innet.rpc.revocation import REFUSAL, shown_fingerprint
 from innet.rpc.status import code_of
 
 _JOIN_WITHIN, _FAREWELL = 10.0, 0.05
@@ -48,6 +51,16 @@ class ControllerService(rpc.ControllerServicer):
         with _answered(context):
             return self._controller.switches.set_ports(request)
 
+    def DrainSwitch(self, request: pb.DrainSwitchRequest, context: Any) -> pb.DrainSwitchResponse:  # noqa: N802
+        """Stop using a switch."""
+        with _answered(context):
+            return self._controller.switches.drain(request)
+
+    def UndrainSwitch(self, request: pb.UndrainSwitchRequest, context: Any) -> pb.Switch:  # noqa: N802
+        """Use a drained switch again."""
+        with _answered(context):
+            return self._controller.switches.undrain(request.name)
+
     def RemoveSwitch(  # noqa: N802
         self, request: pb.RemoveSwitchRequest, context: Any
     ) -> pb.RemoveSwitchResponse:
@@ -59,31 +72,33 @@ class ControllerService(rpc.ControllerServicer):
     def CreateJob(self, request: pb.CreateJobRequest, context: Any) -> pb.CreateJobResponse:  # noqa: N802
         """Reserve slots for a job."""
         with _answered(context):
-            return self._controller.jobs.create(request)
+            owner = _confined(context, "CreateJob") or roles.owner(context.auth_context())
+            return self._controller.jobs.create(request, owner)
 
     def ListJobs(self, request: pb.ListJobsRequest, context: Any) -> pb.ListJobsResponse:  # noqa: N802
-        """Return all jobs, without counters."""
+        """Return the jobs that the caller may see, without counters."""
         with _answered(context):
-            found = self._controller.jobs.views(detailed=request.detailed)
-            return pb.ListJobsResponse(jobs=found)
+            owner = _confined(context, "ListJobs")
+            return self._controller.jobs.listed(owner, detailed=request.detailed)
 
     def GetJob(self, request: pb.GetJobRequest, context: Any) -> pb.Job:  # noqa: N802
         """Return one job, with counters and workers."""
         with _answered(context):
-            return self._controller.jobs.view(request.name)
+            return self._controller.jobs.view(request.name, _confined(context, "GetJob"))
 
     def GetJobHistory(  # noqa: N802
         self, request: pb.GetJobHistoryRequest, context: Any
     ) -> pb.GetJobHistoryResponse:
         """Return what has happened to a job."""
         with _answered(context):
-            found = self._controller.jobs.events(request.name)
+            owner = _confined(context, "GetJobHistory")
+            found = self._controller.jobs.events(request.name, owner)
             return pb.GetJobHistoryResponse(events=[messages.history_view(each) for each in found])
 
     def DeleteJob(self, request: pb.DeleteJobRequest, context: Any) -> pb.DeleteJobResponse:  # noqa: N802
         """End a job."""
         with _answered(context):
-            self._controller.jobs.delete(request.name)
+            self._controller.jobs.delete(request.name, _confined(context, "DeleteJob"))
             return pb.DeleteJobResponse()
 
     def CheckJoin(self, request: pb.CheckJoinRequest, context: Any) -> pb.CheckJoinResponse:  # noqa: N802
@@ -94,7 +109,8 @@ class ControllerService(rpc.ControllerServicer):
     def Join(self, requests: Iterator[pb.WorkerMessage], context: Any) -> Iterator[pb.JoinEvent]:  # noqa: N802
         """Make the caller a worker while the stream is open."""
         with _answered(context):
-            stream, broken = Stream(Connection.of_peer(context.peer())), threading.Event()
+            stream = Stream(Connection.of_peer(context.peer()), _certificate(context))
+            broken = threading.Event()
             context.add_callback(broken.set)
             try:
                 self._streams.open(stream, context.peer().rpartition(":")[0])
@@ -107,6 +123,12 @@ class ControllerService(rpc.ControllerServicer):
                 self._controller.workers.disconnect(stream)
                 self._streams.close(stream)
                 stream.connection.close()
+
+    def expel(self, revoked: frozenset[str]) -> None:
+        """End the streams of workers whose certificates have these fingerprints."""
+        for stream in self._streams.of(revoked):
+            stream.end(NotAuthorized(REFUSAL))
+            self._controller.workers.leave(stream, "its certificate has been revoked")
 
     def _listen(
         self, requests: Iterator[pb.WorkerMessage], stream: Stream, broken: threading.Event
@@ -132,6 +154,16 @@ class ControllerService(rpc.ControllerServicer):
             # One strange message must not leave a stream half open.
             _log.exception("a worker's message was not understood")
             self._controller.workers.leave(stream, "the controller did not understand it")
+
+
+def _certificate(context: Any) -> str:
+    """Return the fingerprint of the client's certificate, or "" without TLS."""
+    shown = context.auth_context()
+    return shown_fingerprint(shown) if tls.roles(shown) else ""
+
+
+def _confined(context: Any, method: str) -> str | None:
+    return roles.confined_to(context.auth_context(), method)
 
 
 @contextlib.contextmanager

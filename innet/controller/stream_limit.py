@@ -7,6 +7,7 @@ workers of other jobs can join.
 
 import threading
 from collections import Counter
+from collections.abc import Container
 
 from innet.controller.state.streams import Stream
 from innet.errors import NoCapacity
@@ -52,6 +53,13 @@ class OpenStreams:
                     f"the job {stream.job!r} has {MOST_PER_JOB} open streams, as many as the controller "
                     "serves: end workers that are not needed"
                 )
+
+    def of(self, certificates: Container[str]) -> list[Stream]:
+        """Return the open streams of clients with one of these certificates."""
+        with self._lock:
+            return [
+                each for each in (*self._silent, *self._heard) if each.certificate in certificates
+            ]
 
     def close(self, stream: Stream) -> None:
         """Stop counting a stream. May be called again."""

@@ -1,5 +1,6 @@
 """Joining a job: arguments and environment variables become an agent."""
 
+import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +22,8 @@ from innet.rpc import tls as certificates
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
+_log = logging.getLogger("innet")
+
 
 def join(
     controller: str | None = None,
@@ -39,7 +42,7 @@ def join(
 
     Arguments that you leave out come from the environment:
 
-    * `controller` (``host:port``) from ``INNET_CONTROLLER``
+    * `controller` (``host:port``, or several, separated by commas) from ``INNET_CONTROLLER``
     * `job` from ``INNET_JOB``, and its `token` from ``INNET_TOKEN``
     * `rank` from ``RANK``, as torchrun sets it, or from ``SLURM_PROCID``
     * `link` from ``INNET_LINK``, by default ``host``; see :func:`innet.host.links.own_links`
@@ -72,7 +75,7 @@ def join(
     link = link or own_links(environment)[0]
     token = os.environ.get(names.TOKEN, "") if token is None else token
     tls = tls or os.environ.get(names.TLS)
-    identity = certificates.load(Path(tls), certificates.WORKER) if tls else None
+    identity = _identity(Path(tls)) if tls else None
     if fallback is not None and not isinstance(fallback, Fallback):
         fallback = ProcessGroupFallback(fallback)
     spec = QuantizerSpec.read(quantizer or os.environ.get("INNET_QUANTIZER") or "int32")
@@ -96,6 +99,13 @@ def join(
             agent.close(abandon=True)
             raise
     return agent
+
+
+def _identity(folder: Path) -> certificates.Identity:
+    identity = certificates.load(folder, certificates.WORKER)
+    if certificates.ends_soon(identity.expires):
+        _log.warning("the certificate %s ends soon, on %s", identity.certificate, identity.expires)
+    return identity
 
 
 def _from_environment(name: str, what: str) -> str:

@@ -23,7 +23,7 @@ from innet.host.waker import Waker
 from innet.machine.tcp import break_when_silent
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import tls
-from innet.rpc.client import CONNECT_WITHIN, connect, translated
+from innet.rpc.client import CONNECT_WITHIN, connect, named, translated
 from innet.wire.frames import Address
 from innet.wire.layout import Kind
 from innet.wire.records import blank
@@ -269,7 +269,8 @@ class _Stream:
         self._outgoing: queue.SimpleQueue[pb.WorkerMessage | None] = queue.SimpleQueue()
         self.send(pb.WorkerMessage(join=request))
         self._channel, stub = connect(controller, timeout, identity)
-        break_when_silent(controller, _SILENT_CONTROLLER)
+        for address in named(controller):
+            break_when_silent(address, _SILENT_CONTROLLER)
         self._call = stub.Join(iter(self._outgoing.get, None))
 
     @property

@@ -1,1 +1,1 @@
-"""The machine below: sockets, TCP connections, forks, private files and environment variables."""
+"""The machine below: sockets, TCP connections, forks, systemd, private files and the environment."""

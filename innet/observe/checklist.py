@@ -8,7 +8,7 @@ import socket
 import struct
 import subprocess
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from innet.errors import InnetError
@@ -18,7 +18,7 @@ from innet.host.quantizers.spec import QuantizerSpec
 from innet.machine import environment as names
 from innet.machine.sockets import SOCKET_BUFFER_BYTES, UDP_GRO, UDP_SEGMENT, enlarge_buffers
 from innet.native.compiler import check_libraries, find_compiler, open_cache
-from innet.observe import joining
+from innet.observe import expiry, joining
 from innet.observe.findings import Finding, good, note, problem, warning
 from innet.observe.joining import WorkerEnvironment
 from innet.observe.roles import Role
@@ -27,6 +27,7 @@ from innet.rpc.client import connect
 
 Environment = Mapping[str, str]
 Check = Callable[[WorkerEnvironment], Finding]
+Load = Callable[[Path], tls.Identity]
 
 
 def check(role: Role, environment: Environment) -> list[Finding]:
@@ -35,36 +36,38 @@ def check(role: Role, environment: Environment) -> list[Finding]:
     return [each(worker) for each in CHECKS[role]]
 
 
-def controller(environment: Environment) -> Finding:
-    """Check whether the controller can be reached, as a worker reaches it."""
+def _of_worker(folder: Path) -> tls.Identity:
+    return tls.load(folder, tls.WORKER)
+
+
+def controller(environment: Environment, load: Load = _of_worker) -> Finding:
+    """Check whether the controller can be reached, and whether its certificate stays valid."""
     address, folder = environment.get(names.CONTROLLER), environment.get(names.TLS)
     if not address:
         return note("controller", "INNET_CONTROLLER is not set: give it to innet.join()")
     try:
-        identity = tls.load(Path(folder), tls.WORKER) if folder else None
+        identity = load(Path(folder)) if folder else None
         connect(address, identity=identity)[0].close()
     except InnetError as why:
         return problem("controller", str(why), "see `innet controller --help`")
+    for soon in expiry.of_controller(address, identity) if identity else ():
+        return soon
     return good("controller", f"answers at {address}, {'with' if identity else 'without'} TLS")
 
 
-def certificates(environment: Environment) -> Finding:
+def certificates(environment: Environment, load: Load = _of_worker) -> Finding:
     """Check that the certificates are complete and valid, and stay valid for two weeks."""
     folder = environment.get(names.TLS)
     if not folder:
         return note("certificates", "INNET_TLS is not set: links are not encrypted")
     try:
-        identity = tls.load(Path(folder), tls.WORKER)
+        identity = load(Path(folder))
     except InnetError as why:
         return problem("certificates", str(why), "see `innet certificates --help`")
+    for soon in expiry.of_owner(identity):
+        return soon
     until = f"{identity.expires:%Y-%m-%d}"
-    if identity.expires - datetime.now(UTC) < tls.RENEWAL_PERIOD:
-        return warning(
-            "certificates",
-            f"the worker's certificate in {folder} ends on {until}",
-            "make new ones with `innet certificates FOLDER`, and copy the worker's here",
-        )
-    return good("certificates", f"{folder} has what a worker needs, valid until {until}")
+    return good("certificates", f"{identity.certificate} is valid until {until}")
 
 
 def link(environment: Environment) -> Finding:
@@ -204,6 +207,9 @@ CHECKS: Mapping[Role, tuple[Check, ...]] = {
     Role.WORKER: (
         controller, certificates, joining.job, link, joining.route, joining.offloads,
         joining.fallback, segmentation, buffers, cache, pytorch, quantizer,
+    ),
+    Role.OPERATOR: (
+        partial(controller, load=tls.load_operator), partial(certificates, load=tls.load_operator),
     ),
     Role.SWITCH: (compiler, cache, raw_sockets, buffers, metrics, bmv2),
 }  # fmt: skip

@@ -1,7 +1,7 @@
 """The commands ``innet capture``, ``innet doctor`` and ``innet top``."""
 
 import os
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -94,12 +94,12 @@ def doctor(
 
     The exit code is 0 if all is well, and 1 if there is a problem or a warning.
     """
-    from innet.observe import checklist, diagnosis, report, sample
+    from innet.observe import checklist, diagnosis, expiry, report, sample
 
     if job:
         with connected(address, tls_folder) as stub:
             observation = sample.sample_twice(lambda: sample.sample_job(stub, job), interval)
-        found = diagnosis.diagnose(observation)
+        found = [*diagnosis.diagnose(observation), *expiry.of_operator(address, tls_folder)]
         if not as_json:
             report.show_diagnosis(console(soft_wrap=True), observation, found)
     else:
@@ -125,10 +125,10 @@ def top(
 ) -> None:
     """Watch jobs, their workers, and switches, until Ctrl-C."""
     from innet.observe import top as live
-    from innet.observe.overview import read_overview
+    from innet.observe.overview import Overviews
 
-    with connected(address, tls_folder) as stub:
+    with closing(Overviews(address, tls_folder, job)) as overviews:
         if as_json:
-            live.run_as_json(lambda: read_overview(stub, job), interval, once=once)
+            live.run_as_json(overviews, interval, once=once)
         else:
-            live.run(lambda: read_overview(stub, job), console(), interval, once=once)
+            live.run(overviews, console(), interval, once=once)

@@ -9,8 +9,11 @@ from innet.rpc import innet_pb2 as pb
 
 
 def _unreachable(it: ObservedJob) -> bool:
-    """Return whether the controller cannot reach the switch, although no other controller has it."""
-    return not (it.switch.reachable or it.switch.taken)
+    """Return whether the controller cannot reach the switch, for no known reason.
+
+    Known reasons are another controller that is in charge of it, and an operator who has drained it.
+    """
+    return not (it.switch.reachable or it.switch.taken or it.switch.drained)
 
 
 def _down(it: ObservedJob) -> bool:
@@ -126,9 +129,17 @@ JOB_RULES: tuple[Rule[ObservedJob], ...] = (
         lambda it: [*_slots(it), *_reason(it)],
     ),
     Rule(
+        "drained",
+        Severity.PROBLEM,
+        lambda it: _waiting(it) and bool(it.present and it.drained) and not it.now.waiting_for,
+        lambda it: f"the workers wait for a drained switch: {', '.join(it.drained)}",
+        "`innet switch undrain` lets the job use it again. A fallback would let the job go on meanwhile",
+        _reason,
+    ),
+    Rule(
         "no_path",
         Severity.PROBLEM,
-        lambda it: _waiting(it) and _ready(it) and not it.now.waiting_for,
+        lambda it: _waiting(it) and _ready(it) and not (it.now.waiting_for or it.drained),
         "the workers wait for a term to begin",
         "one of them has not reported that it is ready: look at the workers' logs",
         _reason,

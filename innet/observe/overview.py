@@ -3,23 +3,62 @@
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
-from innet.errors import NotFound
+from innet.errors import ControllerUnreachable, NotFound
 from innet.observe.sample import Sample
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import innet_pb2_grpc as rpc
-from innet.rpc.client import translated
+from innet.rpc.client import CONNECT_WITHIN, connected, translated
+
+_AGAIN_WITHIN = 1.0  # seconds: the last tables stay on the screen meanwhile
 
 
 @dataclass(frozen=True)
 class Overview:
-    """All jobs, or one job in detail, and the switches, at one moment."""
+    """All jobs, or one job in detail, and the switches, at one moment.
+
+    `left_out` is the number of jobs that the caller may not see.
+    """
 
     at: float
     samples: tuple[Sample, ...]
     switches: tuple[pb.Switch, ...]
     detailed: bool = False
+    left_out: int = 0
+
+
+class Overviews:
+    """The overviews of a controller, over a connection that is made anew if it breaks.
+
+    So they continue at a stand-by controller that has taken over. Raises the errors of
+    :func:`innet.rpc.client.connected` and of :func:`read_overview`.
+    """
+
+    def __init__(self, address: str, tls_folder: Path | None, job: str) -> None:
+        self._address, self._tls_folder, self._job = address, tls_folder, job
+        self._connection = ExitStack()
+        self._stub = self._connected(CONNECT_WITHIN)
+
+    def __call__(self) -> Overview:
+        """Return the overview of this moment."""
+        try:
+            self._stub = self._stub or self._connected(_AGAIN_WITHIN)
+            return read_overview(self._stub, self._job)
+        except ControllerUnreachable:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._stub = None
+        self._connection.close()
+
+    def _connected(self, timeout: float) -> rpc.ControllerStub | None:
+        made = connected(self._address, self._tls_folder, timeout)
+        return self._connection.enter_context(made)
 
 
 def read_overview(stub: rpc.ControllerStub, job: str = "") -> Overview:
@@ -29,9 +68,10 @@ def read_overview(stub: rpc.ControllerStub, job: str = "") -> Overview:
     """
     at = time.monotonic()
     switches = dict(_switches(stub))
-    jobs = [_job(stub, job)] if job else list(_jobs(stub))
+    listed = pb.ListJobsResponse() if job else _list(stub)
+    jobs = [_job(stub, job)] if job else list(_jobs(stub, listed))
     samples = tuple(_sample(at, each, switches) for each in jobs)
-    return Overview(at, samples, tuple(switches.values()), bool(job))
+    return Overview(at, samples, tuple(switches.values()), bool(job), listed.left_out)
 
 
 def read_without_counters(stub: rpc.ControllerStub) -> Overview:
@@ -63,10 +103,14 @@ def _switches(stub: rpc.ControllerStub) -> Iterator[tuple[str, pb.Switch]]:
             yield name, stub.GetSwitch(pb.GetSwitchRequest(name=name))
 
 
-def _jobs(stub: rpc.ControllerStub) -> Iterator[pb.Job]:
+def _list(stub: rpc.ControllerStub) -> pb.ListJobsResponse:
     with translated("read the jobs"):
-        listed = stub.ListJobs(pb.ListJobsRequest()).jobs
-    for job in listed:
+        found: pb.ListJobsResponse = stub.ListJobs(pb.ListJobsRequest())
+    return found
+
+
+def _jobs(stub: rpc.ControllerStub, listed: pb.ListJobsResponse) -> Iterator[pb.Job]:
+    for job in listed.jobs:
         try:
             yield _job(stub, job.name)
         except NotFound:

@@ -4,7 +4,8 @@ from enum import StrEnum
 
 
 class Role(StrEnum):
-    """The role of a machine: a worker's or a switch's."""
+    """The role of a machine: a worker's, a switch's, or that of somebody who manages jobs."""
 
     WORKER = "worker"
     SWITCH = "switch"
+    OPERATOR = "operator"

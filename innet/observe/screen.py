@@ -3,11 +3,13 @@
 from collections.abc import Iterable
 
 from rich.console import Group, RenderableType
+from rich.text import Text
 
 from innet.observe.overview import Overview
 from innet.observe.rates import Rates
 from innet.observe.sample import PORT_COUNTERS
 from innet.observe.view import Count, JobView, SwitchView, Viewer
+from innet.rpc.words import left_out, reachable
 from innet.terminal.tables import FittingTable
 
 _TREE_COUNTERS = ("completed", "waiting", "raised", "pending")
@@ -22,10 +24,12 @@ class Screen:
     def show(self, now: Overview) -> RenderableType:
         """Return the tables of a moment. Rates appear from the second moment on."""
         view = self._viewer.see(now)
-        tables = [_jobs(view.jobs), _switches(view.switches)]
+        tables: list[RenderableType] = [_jobs(view.jobs), _switches(view.switches)]
         if view.detailed:
             tables[1:1] = [_members(job) for job in view.jobs]
             tables[2:2] = [_tree(job) for job in view.jobs if job.job.tree]
+        if sentence := left_out(view.left_out):
+            tables.append(Text(sentence))
         return Group(*tables)
 
 
@@ -87,10 +91,9 @@ def _switches(switches: Iterable[SwitchView]) -> FittingTable:
     for each in switches:
         switch = each.switch
         taken = f"{switch.slots - switch.free_slots} of {switch.slots}"
-        reachable = "yes" if switch.reachable else "no"
         ports = [[str(port), *map(_count, counts)] for port, counts in each.ports.items()]
         for number, cells in enumerate(ports or [["-"] * (1 + len(PORT_COUNTERS))]):
-            first = (switch.name, reachable, taken) if not number else ("", "", "")
+            first = (switch.name, reachable(switch), taken) if not number else ("", "", "")
             table.add_row(*first, *cells)
     return table
 

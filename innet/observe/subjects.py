@@ -77,6 +77,11 @@ class ObservedJob:
         """Return whether the controller reaches all switches of the job."""
         return all(each.reachable for each in self.observation.now.switches.values())
 
+    @property
+    def drained(self) -> list[str]:
+        """Return the drained switches of the job."""
+        return [name for name, each in self.observation.now.switches.items() if each.drained]
+
     @cached_property
     def ranks_unanswered_above(self) -> frozenset[int]:
         """Return the ranks below a switch that gets no answer from above. They have contributed."""

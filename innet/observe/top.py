@@ -76,7 +76,8 @@ def plain(view: View) -> dict[str, Any]:
         members = {str(worker.rank): _per_second(worker.rates, lanes) for worker in each.workers}
         total = _per_second(each.rates, lanes)
         jobs.append({**as_plain(each.job), "rates": total, "member_rates": members})
-    return {"jobs": jobs, "switches": [as_plain(each.switch) for each in view.switches]}
+    switches = [as_plain(each.switch) for each in view.switches]
+    return {"jobs": jobs, "switches": switches, "jobs_left_out": view.left_out}
 
 
 def _per_second(rates: Rates | None, lanes: int) -> dict[str, float] | None:

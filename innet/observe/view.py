@@ -125,6 +125,8 @@ class View:
     jobs: tuple[JobView, ...]
     switches: tuple[SwitchView, ...]
     detailed: bool = False
+    left_out: int = 0
+    """The number of jobs of others, which the reader may not see."""
 
     def uplink_load(self, switch: str, parent: str) -> Load:
         """Return the load of the links between a switch and a parent of it."""
@@ -150,7 +152,7 @@ class Viewer:
         jobs = tuple(self._job(sample) for sample in now.samples)
         switches = tuple(self._switch(each, now.at) for each in now.switches)
         self._before = now
-        return View(now.at, jobs, switches, now.detailed)
+        return View(now.at, jobs, switches, now.detailed, now.left_out)
 
     def _job(self, sample: Sample) -> JobView:
         self._rates.update(sample)

@@ -1,12 +1,11 @@
-"""Certificates for development: two authorities, and a certificate and key for each role.
+"""Certificates for development: two authorities, and certificates for roles, users and workers.
 
-BMv2 lets every client program it that has a certificate of an authority that it trusts. Workers'
-certificates are therefore signed by a second authority, which only the controller trusts. So a worker
-cannot program a switch.
+BMv2 lets every client program it that has a certificate of an authority that it trusts. Certificates of
+workers, users and observers are therefore signed by a second authority, which only the controller
+trusts. So none of them can program a switch.
 """
 
 import ipaddress
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +18,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from innet.errors import UsageError
+from innet.machine.replaced_file import replace_file
 from innet.rpc import tls
+from innet.rpc.issued import Issued, record
 
 YEAR = timedelta(days=365)
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -44,6 +45,17 @@ _KINDS = (
     _Kind(tls.ADMIN, tls.AUTHORITY, (_CLIENT,)),
     _Kind(tls.WORKER, tls.WORKERS_AUTHORITY, (_CLIENT,)),
 )
+_PERSONAL = {
+    kind.role: kind
+    for kind in (
+        *_KINDS[2:],
+        _Kind(tls.USER, tls.WORKERS_AUTHORITY, (_CLIENT,)),
+        _Kind(tls.OBSERVER, tls.WORKERS_AUTHORITY, (_CLIENT,)),
+    )
+}
+PERSONAL_ROLES = tuple(_PERSONAL)
+"""The roles for which :func:`issue` makes certificates."""
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True)
@@ -87,11 +99,49 @@ def make(
             name: _new_authority(folder, name) if new else _load_authority(folder, name)
             for name in names
         }
-        for kind in _KINDS:
-            _issue(folder, kind, subjects, authorities[kind.authority], valid)
+        made = [
+            _sign(
+                folder,
+                kind,
+                kind.role,
+                f"innet {kind.role}",
+                authorities[kind.authority],
+                valid,
+                subjects,
+            )
+            for kind in _KINDS
+        ]
+        record(folder, made)
     except OSError as problem:
         raise UsageError(f"cannot write {problem.filename}: {problem.strerror}") from None
     return Made(new, hosts)
+
+
+def issue(folder: Path, name: str, roles: Sequence[str], valid: timedelta = YEAR) -> Path:
+    """Make certificates for one person or machine, with the authorities of `folder`.
+
+    Return the new folder ``FOLDER/NAME``, with all files that the owner needs. `roles` are some of
+    `PERSONAL_ROLES`. The certificates have `name` as their common name. Earlier ones stay valid.
+
+    Raises UsageError for a wrong name, or if the folder cannot be used.
+    """
+    if not _NAME.fullmatch(name) or name in (*_PERSONAL, *tls.SERVERS):
+        raise UsageError(
+            f"{name!a} cannot be a name: use 1 to 64 letters, digits, '.', '_' and '-', the first of "
+            "them a letter, a digit or '_', and not the name of a role"
+        )
+    kinds = [_PERSONAL[role] for role in roles]
+    authorities = {kind.authority: _load_authority(folder, kind.authority) for kind in kinds}
+    own = folder / name
+    try:
+        own.mkdir(mode=0o700, exist_ok=True)
+        believed = tls.certificate_path(folder, tls.AUTHORITY).read_bytes()
+        replace_file(tls.certificate_path(own, tls.AUTHORITY), believed, 0o644)
+        made = [_sign(own, kind, name, name, authorities[kind.authority], valid) for kind in kinds]
+        record(folder, made)
+    except OSError as problem:
+        raise UsageError(f"cannot write {problem.filename}: {problem.strerror}") from None
+    return own
 
 
 def _new_authority(folder: Path, name: str) -> _Authority:
@@ -127,15 +177,18 @@ def _load_authority(folder: Path, name: str) -> _Authority:
     return _Authority(certificate, key)
 
 
-def _issue(
+def _sign(
     folder: Path,
     kind: _Kind,
-    names: Sequence[x509.GeneralName],
+    name: str,
+    common_name: str,
     authority: _Authority,
     valid: timedelta,
-) -> None:
+    names: Sequence[x509.GeneralName] = (),
+) -> Issued:
+    """Make a key and a certificate in `folder`, which the record lists under `name`."""
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"innet {kind.role}")])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
     role = x509.UniformResourceIdentifier(tls.role_uri(kind.role))
     reached_as = names if _SERVER in kind.usages else ()
     issuer = authority.certificate.subject
@@ -148,6 +201,8 @@ def _issue(
         .sign(authority.key, hashes.SHA256())
     )
     _store(folder, kind.role, certificate, key)
+    digest = certificate.fingerprint(hashes.SHA256()).hex()
+    return Issued(digest, name, kind.role, certificate.not_valid_after_utc)
 
 
 def _builder(
@@ -216,18 +271,9 @@ def _store(
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
-    _write(tls.key_path(folder, name), pem, 0o600)
-    _write(
+    replace_file(tls.key_path(folder, name), pem, 0o600)
+    replace_file(
         tls.certificate_path(folder, name),
         certificate.public_bytes(serialization.Encoding.PEM),
         0o644,
     )
-
-
-def _write(path: Path, content: bytes, mode: int) -> None:
-    """Replace a file atomically: a reader gets either the old content or the new one."""
-    new = path.with_name(path.name + ".new")
-    new.unlink(missing_ok=True)
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-        file.write(content)
-    new.replace(path)

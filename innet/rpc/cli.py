@@ -1,19 +1,37 @@
-"""The command ``innet certificates``."""
+"""The commands ``innet certificates``."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from innet.rpc import issued as ledger
 from innet.rpc import tls
+from innet.rpc.revocation import Revocations
 from innet.terminal.console import console
 from innet.terminal.tables import folding_table
 
+app = typer.Typer(no_args_is_help=True, help="Make and revoke certificates for TLS on all links.")
 _out = console(soft_wrap=True)
 
 
-def certificates(
+class PersonalRole(StrEnum):
+    """A role of one person or machine."""
+
+    ADMIN = tls.ADMIN
+    USER = tls.USER
+    OBSERVER = tls.OBSERVER
+    WORKER = tls.WORKER
+
+
+Folder = Annotated[Path, typer.Argument(help="The folder with the authorities.")]
+Days = Annotated[int, typer.Option(min=1, help="Days for which the certificates are valid.")]
+
+
+@app.command("make")
+def make(
     folder: Annotated[Path, typer.Argument(help="The folder for the certificates.")],
     host: Annotated[
         list[str],
@@ -21,22 +39,20 @@ def certificates(
             help="A name or IP address of the controller or a switch. Give one option for each."
         ),
     ] = [],  # noqa: B006  (typer copies it)
-    days: Annotated[
-        int, typer.Option(min=1, help="Days for which the certificates are valid.")
-    ] = 365,
+    days: Days = 365,
     force: Annotated[
         bool,
         typer.Option("--force", help="Make new authorities. Every machine then needs new files."),
     ] = False,
 ) -> None:
-    """Make two authorities and certificates for TLS on all links, or renew the certificates.
+    """Make two authorities and the certificates of a rack, or renew the certificates.
 
     This is for a rack of your own. An organization's authority can make them as well: SECURITY.md says
     what they have to contain.
     """
-    from innet.rpc.certificates import make
+    from innet.rpc import certificates
 
-    made = make(folder, host, timedelta(days=days), force=force)
+    made = certificates.make(folder, host, timedelta(days=days), force=force)
     _out.print(f"{'new authorities' if made.new else 'the same authorities as before'} in {folder}")
     _out.print(f"certificates for {days} days; the servers' are for {', '.join(made.hosts)}")
     table = folding_table("role", "needs", "and is started with")
@@ -51,3 +67,60 @@ def certificates(
         table.add_row(role, " ".join(path.name for path in tls.files(folder, role)), options)
     _out.print(table)
     _out.print("copy the rest, the keys of the authorities, nowhere: who has them can be anybody")
+
+
+@app.command("issue")
+def issue(
+    folder: Folder,
+    name: Annotated[str, typer.Argument(help="The name of the person or machine.")],
+    role: Annotated[
+        list[PersonalRole], typer.Option(help="What the owner may do. Give one option for each.")
+    ],
+    days: Days = 365,
+) -> None:
+    """Make certificates for one person or machine, in a folder of their own.
+
+    A [b]user[/b] creates jobs, and sees and deletes only those. An [b]observer[/b] sees everything and
+    changes nothing. A [b]worker[/b] joins jobs, with their tokens. An [b]admin[/b] may do everything.
+    """
+    from innet.rpc import certificates
+
+    own = certificates.issue(folder, name, role, timedelta(days=days))
+    _out.print(f"certificates for {days} days in {own}")
+    _out.print(f"give this folder to {name}, who uses it as INNET_TLS, and remove it here")
+
+
+@app.command("revoke")
+def revoke(
+    folder: Folder,
+    name: Annotated[str, typer.Argument(help="The name that the certificates were made for.")],
+) -> None:
+    """Revoke all certificates of a name. The controller then refuses them.
+
+    While it runs, it reads the list [b]revoked.txt[/b] in its folder. If that is another folder, copy the
+    list there.
+    """
+    revoked = ledger.revoke(folder, name)
+    for each in revoked:
+        _out.print(f"revoked: {each.name}, {each.role}, valid until {each.expires:%Y-%m-%d}")
+    if not revoked:
+        _out.print(f"all certificates of {name} have been revoked before")
+    _out.print(f"the controller has to find {folder / tls.REVOKED} in its own folder")
+    if any(each.role == tls.ADMIN for each in revoked):
+        _out.print("switches read no list: until the end of this certificate they accept it")
+
+
+@app.command("list")
+def list_certificates(folder: Folder) -> None:
+    """Show all certificates that were made, when they end, and which of them are revoked."""
+    revoked, now = Revocations(folder / tls.REVOKED).all, datetime.now(UTC)
+    table = folding_table("name", "role", "valid until (UTC)", "state")
+    for each in ledger.issued(folder):
+        if each.fingerprint in revoked:
+            state = "revoked"
+        elif each.expires < now:
+            state = "ended"
+        else:
+            state = "ends soon" if tls.ends_soon(each.expires) else "valid"
+        table.add_row(each.name, each.role, f"{each.expires:%Y-%m-%d %H:%M}", state)
+    _out.print(table)

@@ -26,33 +26,46 @@ def connect(
 ) -> tuple[grpc.Channel, rpc.ControllerStub]:
     """Connect to the controller at ``host:port``, with TLS as `identity` says. Close the channel.
 
+    `address` may name several, separated by commas: the controller that answers first counts. A stand-by
+    controller does not answer.
+
     Raises ControllerUnreachable if nobody answers within `timeout` seconds, and NotAuthorized if
     the certificates are missing or wrong.
     """
-    channel = tls.channel(address, identity, _CHANNEL_OPTIONS)
+    channels = {each: tls.channel(each, identity, _CHANNEL_OPTIONS) for each in named(address)}
     advice = _CONTROLLER_WITHOUT_TLS if identity else _CLIENT_WITHOUT_TLS
+    ready = ""
     try:
-        tls.await_ready(channel, address, identity, timeout, advice)
+        ready = tls.await_ready(channels, identity, timeout, advice)
     except NotAuthorized as problem:
-        channel.close()
         raise NotAuthorized(f"the controller at {address} {problem}") from None
     except TimeoutError:
-        channel.close()
         raise ControllerUnreachable(
             f"no controller answers at {address}: start one with `innet controller`, "
             "or name another address"
         ) from None
-    return channel, rpc.ControllerStub(channel)
+    finally:
+        for each, channel in channels.items():
+            if each != ready:
+                channel.close()
+    return channels[ready], rpc.ControllerStub(channels[ready])
+
+
+def named(addresses: str) -> list[str]:
+    """Return the controllers' addresses in a list that is separated by commas."""
+    return [each.strip() for each in addresses.split(",") if each.strip()] or [addresses]
 
 
 @contextlib.contextmanager
-def connected(address: str, tls_folder: Path | None) -> Iterator[rpc.ControllerStub]:
-    """Connect an administrator's command to the controller, with TLS if a folder is given.
+def connected(
+    address: str, tls_folder: Path | None, timeout: float = CONNECT_WITHIN
+) -> Iterator[rpc.ControllerStub]:
+    """Connect an operator's command to the controller, with TLS if a folder is given.
 
     Raises UsageError if the folder's certificates cannot be used, and the errors of :func:`connect`.
     """
-    identity = tls.load(tls_folder, tls.ADMIN) if tls_folder else None
-    channel, stub = connect(address, identity=identity)
+    identity = tls.load_operator(tls_folder) if tls_folder else None
+    channel, stub = connect(address, timeout, identity)
     with contextlib.closing(channel):
         yield stub
 

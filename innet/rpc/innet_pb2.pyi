@@ -149,6 +149,20 @@ class Departure(_message.Message):
     reason: str
     def __init__(self, rank: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
+class DrainSwitchRequest(_message.Message):
+    __slots__ = ["force", "name"]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    force: bool
+    name: str
+    def __init__(self, name: _Optional[str] = ..., force: bool = ...) -> None: ...
+
+class DrainSwitchResponse(_message.Message):
+    __slots__ = ["jobs"]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[MovedJob]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[MovedJob, _Mapping]]] = ...) -> None: ...
+
 class GetJobHistoryRequest(_message.Message):
     __slots__ = ["name"]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -194,7 +208,7 @@ class Invitation(_message.Message):
     def __init__(self, nonce: _Optional[int] = ..., service: _Optional[_Union[Address, _Mapping]] = ..., lanes: _Optional[int] = ..., lease_s: _Optional[float] = ..., unsealed: bool = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ["counters", "departures", "first_slot", "id", "joined", "lanes", "members", "name", "outage", "path", "quorum", "reason", "recoveries", "slots", "switch", "term", "tree", "waiting_for", "waiting_s", "worker_lease_s", "workers"]
+    __slots__ = ["counters", "departures", "first_slot", "id", "joined", "lanes", "members", "name", "outage", "owner", "path", "quorum", "reason", "recoveries", "slots", "switch", "term", "tree", "waiting_for", "waiting_s", "worker_lease_s", "workers"]
     COUNTERS_FIELD_NUMBER: _ClassVar[int]
     DEPARTURES_FIELD_NUMBER: _ClassVar[int]
     FIRST_SLOT_FIELD_NUMBER: _ClassVar[int]
@@ -204,6 +218,7 @@ class Job(_message.Message):
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     OUTAGE_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     QUORUM_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -225,6 +240,7 @@ class Job(_message.Message):
     members: _containers.RepeatedCompositeFieldContainer[WorkerStatus]
     name: str
     outage: bool
+    owner: str
     path: Path
     quorum: int
     reason: str
@@ -237,7 +253,7 @@ class Job(_message.Message):
     waiting_s: float
     worker_lease_s: float
     workers: int
-    def __init__(self, name: _Optional[str] = ..., switch: _Optional[str] = ..., id: _Optional[int] = ..., term: _Optional[int] = ..., workers: _Optional[int] = ..., lanes: _Optional[int] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., joined: _Optional[_Iterable[int]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., quorum: _Optional[int] = ..., path: _Optional[_Union[Path, str]] = ..., reason: _Optional[str] = ..., members: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., worker_lease_s: _Optional[float] = ..., tree: _Optional[_Iterable[_Union[JobSwitch, _Mapping]]] = ..., waiting_for: _Optional[_Iterable[int]] = ..., waiting_s: _Optional[float] = ..., departures: _Optional[_Iterable[_Union[Departed, _Mapping]]] = ..., outage: bool = ..., recoveries: _Optional[int] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., switch: _Optional[str] = ..., id: _Optional[int] = ..., term: _Optional[int] = ..., workers: _Optional[int] = ..., lanes: _Optional[int] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., joined: _Optional[_Iterable[int]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., quorum: _Optional[int] = ..., path: _Optional[_Union[Path, str]] = ..., reason: _Optional[str] = ..., members: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., worker_lease_s: _Optional[float] = ..., tree: _Optional[_Iterable[_Union[JobSwitch, _Mapping]]] = ..., waiting_for: _Optional[_Iterable[int]] = ..., waiting_s: _Optional[float] = ..., departures: _Optional[_Iterable[_Union[Departed, _Mapping]]] = ..., outage: bool = ..., owner: _Optional[str] = ..., recoveries: _Optional[int] = ...) -> None: ...
 
 class JobEvent(_message.Message):
     __slots__ = ["at", "event", "ranks", "term", "why"]
@@ -302,10 +318,12 @@ class ListJobsRequest(_message.Message):
     def __init__(self, detailed: bool = ...) -> None: ...
 
 class ListJobsResponse(_message.Message):
-    __slots__ = ["jobs"]
+    __slots__ = ["jobs", "left_out"]
     JOBS_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
     jobs: _containers.RepeatedCompositeFieldContainer[Job]
-    def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ...) -> None: ...
+    left_out: int
+    def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., left_out: _Optional[int] = ...) -> None: ...
 
 class ListSwitchesRequest(_message.Message):
     __slots__ = []
@@ -316,6 +334,14 @@ class ListSwitchesResponse(_message.Message):
     SWITCHES_FIELD_NUMBER: _ClassVar[int]
     switches: _containers.RepeatedCompositeFieldContainer[Switch]
     def __init__(self, switches: _Optional[_Iterable[_Union[Switch, _Mapping]]] = ...) -> None: ...
+
+class MovedJob(_message.Message):
+    __slots__ = ["job", "path"]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    path: Path
+    def __init__(self, job: _Optional[str] = ..., path: _Optional[_Union[Path, str]] = ...) -> None: ...
 
 class PortCounters(_message.Message):
     __slots__ = ["corrupted", "port", "refused", "spoofed"]
@@ -420,16 +446,19 @@ class Resume(_message.Message):
     def __init__(self, term: _Optional[int] = ..., path: _Optional[_Union[Path, str]] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., exchange: _Optional[int] = ..., shared: bool = ..., reason: _Optional[str] = ...) -> None: ...
 
 class SetSwitchPortsRequest(_message.Message):
-    __slots__ = ["name", "ports"]
+    __slots__ = ["name", "ports", "uplinks"]
     NAME_FIELD_NUMBER: _ClassVar[int]
     PORTS_FIELD_NUMBER: _ClassVar[int]
+    UPLINKS_FIELD_NUMBER: _ClassVar[int]
     name: str
     ports: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, name: _Optional[str] = ..., ports: _Optional[_Iterable[int]] = ...) -> None: ...
+    uplinks: Uplinks
+    def __init__(self, name: _Optional[str] = ..., ports: _Optional[_Iterable[int]] = ..., uplinks: _Optional[_Union[Uplinks, _Mapping]] = ...) -> None: ...
 
 class Switch(_message.Message):
-    __slots__ = ["device_id", "free_slots", "grpc_address", "lanes", "name", "port_counters", "ports", "problem", "reachable", "service", "slots", "taken", "target", "uplinks"]
+    __slots__ = ["device_id", "drained", "free_slots", "grpc_address", "lanes", "name", "port_counters", "ports", "problem", "reachable", "service", "slots", "taken", "target", "uplinks"]
     DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
+    DRAINED_FIELD_NUMBER: _ClassVar[int]
     FREE_SLOTS_FIELD_NUMBER: _ClassVar[int]
     GRPC_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     LANES_FIELD_NUMBER: _ClassVar[int]
@@ -444,6 +473,7 @@ class Switch(_message.Message):
     TARGET_FIELD_NUMBER: _ClassVar[int]
     UPLINKS_FIELD_NUMBER: _ClassVar[int]
     device_id: int
+    drained: bool
     free_slots: int
     grpc_address: str
     lanes: int
@@ -457,7 +487,7 @@ class Switch(_message.Message):
     taken: bool
     target: str
     uplinks: _containers.RepeatedCompositeFieldContainer[Uplink]
-    def __init__(self, name: _Optional[str] = ..., grpc_address: _Optional[str] = ..., device_id: _Optional[int] = ..., ports: _Optional[_Iterable[int]] = ..., service: _Optional[_Union[Address, _Mapping]] = ..., lanes: _Optional[int] = ..., slots: _Optional[int] = ..., free_slots: _Optional[int] = ..., reachable: bool = ..., port_counters: _Optional[_Iterable[_Union[PortCounters, _Mapping]]] = ..., uplinks: _Optional[_Iterable[_Union[Uplink, _Mapping]]] = ..., target: _Optional[str] = ..., problem: _Optional[str] = ..., taken: bool = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., grpc_address: _Optional[str] = ..., device_id: _Optional[int] = ..., ports: _Optional[_Iterable[int]] = ..., service: _Optional[_Union[Address, _Mapping]] = ..., lanes: _Optional[int] = ..., slots: _Optional[int] = ..., free_slots: _Optional[int] = ..., reachable: bool = ..., port_counters: _Optional[_Iterable[_Union[PortCounters, _Mapping]]] = ..., uplinks: _Optional[_Iterable[_Union[Uplink, _Mapping]]] = ..., target: _Optional[str] = ..., problem: _Optional[str] = ..., taken: bool = ..., drained: bool = ...) -> None: ...
 
 class Trouble(_message.Message):
     __slots__ = ["reason", "term"]
@@ -466,6 +496,12 @@ class Trouble(_message.Message):
     reason: str
     term: int
     def __init__(self, term: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class UndrainSwitchRequest(_message.Message):
+    __slots__ = ["name"]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class Uplink(_message.Message):
     __slots__ = ["found", "parent", "parent_port", "port", "probed"]
@@ -480,6 +516,12 @@ class Uplink(_message.Message):
     port: int
     probed: bool
     def __init__(self, parent: _Optional[str] = ..., port: _Optional[int] = ..., parent_port: _Optional[int] = ..., found: _Optional[str] = ..., probed: bool = ...) -> None: ...
+
+class Uplinks(_message.Message):
+    __slots__ = ["links"]
+    LINKS_FIELD_NUMBER: _ClassVar[int]
+    links: _containers.RepeatedCompositeFieldContainer[Uplink]
+    def __init__(self, links: _Optional[_Iterable[_Union[Uplink, _Mapping]]] = ...) -> None: ...
 
 class Waiting(_message.Message):
     __slots__ = ["ranks"]

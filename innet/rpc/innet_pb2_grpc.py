@@ -34,6 +34,16 @@ class ControllerStub(object):
                 request_serializer=innet_dot_rpc_dot_innet__pb2.SetSwitchPortsRequest.SerializeToString,
                 response_deserializer=innet_dot_rpc_dot_innet__pb2.Switch.FromString,
                 )
+        self.DrainSwitch = channel.unary_unary(
+                '/innet.v1.Controller/DrainSwitch',
+                request_serializer=innet_dot_rpc_dot_innet__pb2.DrainSwitchRequest.SerializeToString,
+                response_deserializer=innet_dot_rpc_dot_innet__pb2.DrainSwitchResponse.FromString,
+                )
+        self.UndrainSwitch = channel.unary_unary(
+                '/innet.v1.Controller/UndrainSwitch',
+                request_serializer=innet_dot_rpc_dot_innet__pb2.UndrainSwitchRequest.SerializeToString,
+                response_deserializer=innet_dot_rpc_dot_innet__pb2.Switch.FromString,
+                )
         self.RemoveSwitch = channel.unary_unary(
                 '/innet.v1.Controller/RemoveSwitch',
                 request_serializer=innet_dot_rpc_dot_innet__pb2.RemoveSwitchRequest.SerializeToString,
@@ -100,7 +110,21 @@ class ControllerServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SetSwitchPorts(self, request, context):
-        """Change the ports of a switch, while its jobs continue.
+        """Change the ports and uplinks of a switch, while its jobs continue.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DrainSwitch(self, request, context):
+        """Stop using a switch: its jobs go over to other switches, or to their fallback.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UndrainSwitch(self, request, context):
+        """Use a drained switch again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -121,7 +145,8 @@ class ControllerServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListJobs(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Return all jobs that the caller may see: a user's own, or all of them.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -182,6 +207,16 @@ def add_ControllerServicer_to_server(servicer, server):
             'SetSwitchPorts': grpc.unary_unary_rpc_method_handler(
                     servicer.SetSwitchPorts,
                     request_deserializer=innet_dot_rpc_dot_innet__pb2.SetSwitchPortsRequest.FromString,
+                    response_serializer=innet_dot_rpc_dot_innet__pb2.Switch.SerializeToString,
+            ),
+            'DrainSwitch': grpc.unary_unary_rpc_method_handler(
+                    servicer.DrainSwitch,
+                    request_deserializer=innet_dot_rpc_dot_innet__pb2.DrainSwitchRequest.FromString,
+                    response_serializer=innet_dot_rpc_dot_innet__pb2.DrainSwitchResponse.SerializeToString,
+            ),
+            'UndrainSwitch': grpc.unary_unary_rpc_method_handler(
+                    servicer.UndrainSwitch,
+                    request_deserializer=innet_dot_rpc_dot_innet__pb2.UndrainSwitchRequest.FromString,
                     response_serializer=innet_dot_rpc_dot_innet__pb2.Switch.SerializeToString,
             ),
             'RemoveSwitch': grpc.unary_unary_rpc_method_handler(
@@ -298,6 +333,40 @@ class Controller(object):
             metadata=None):
         return grpc.experimental.unary_unary(request, target, '/innet.v1.Controller/SetSwitchPorts',
             innet_dot_rpc_dot_innet__pb2.SetSwitchPortsRequest.SerializeToString,
+            innet_dot_rpc_dot_innet__pb2.Switch.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def DrainSwitch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/innet.v1.Controller/DrainSwitch',
+            innet_dot_rpc_dot_innet__pb2.DrainSwitchRequest.SerializeToString,
+            innet_dot_rpc_dot_innet__pb2.DrainSwitchResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def UndrainSwitch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/innet.v1.Controller/UndrainSwitch',
+            innet_dot_rpc_dot_innet__pb2.UndrainSwitchRequest.SerializeToString,
             innet_dot_rpc_dot_innet__pb2.Switch.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)

@@ -1,12 +1,14 @@
 """Mutual TLS: a folder of PEM files with a process's certificate and the authorities that it trusts.
 
 ``ca.pem`` is the authority of controllers, switches and administrators. ``workers-ca.pem`` is the
-authority of workers; only the controller has it. ``ROLE.pem`` and ``ROLE-key.pem`` are a role's
-certificate and its key. A certificate names its role as the URI ``innet:ROLE`` among its subject
-alternative names. `innet certificates` makes all of these files; any other authority can make them too.
+authority of workers, users and observers; only the controller has it. ``ROLE.pem`` and
+``ROLE-key.pem`` are a role's certificate and its key. A certificate names its role as the URI
+``innet:ROLE`` among its subject alternative names. `innet certificates` makes all of these files; any
+other authority can make them too.
 """
 
 import contextlib
+import queue
 import socket
 import ssl
 from collections.abc import Mapping, Sequence
@@ -20,11 +22,15 @@ import grpc
 from innet.errors import NotAuthorized, UsageError
 
 CONTROLLER, SWITCH, ADMIN, WORKER = "controller", "switch", "admin", "worker"
+USER, OBSERVER = "user", "observer"
+OPERATORS = (ADMIN, USER, OBSERVER)
+"""The roles of people and programs that manage jobs or look at them, the mightiest first."""
 AUTHORITY, WORKERS_AUTHORITY = "ca", "workers-ca"
 INSECURE = "insecure:"
 """Prefix of a switch's address: use no TLS, although the controller has certificates."""
 
-_SERVERS = (CONTROLLER, SWITCH)
+SERVERS = (CONTROLLER, SWITCH)
+REVOKED = "revoked.txt"
 RENEWAL_PERIOD = timedelta(days=14)
 """A certificate that expires within this time should be renewed."""
 _URI = "innet:"
@@ -68,6 +74,12 @@ def roles(auth_context: Mapping[str, Any]) -> list[str]:
     return [uri.removeprefix(_URI) for uri in uris if uri.startswith(_URI)]
 
 
+def name(auth_context: Mapping[str, Any]) -> str:
+    """Return the common name in a client's certificate, or "", from gRPC's ``auth_context()``."""
+    names = [each.decode(errors="replace") for each in auth_context.get("x509_common_name", ())]
+    return names[0] if names else ""
+
+
 @dataclass(frozen=True)
 class Identity:
     """The files that identify a process, and when its certificate expires.
@@ -80,6 +92,11 @@ class Identity:
     key: Path
     authorities: tuple[Path, ...]
     expires: datetime
+
+    @property
+    def revoked(self) -> Path:
+        """Return the path of the list of certificates that a server refuses."""
+        return self.certificate.with_name(REVOKED)
 
     def channel_credentials(self) -> grpc.ChannelCredentials:
         """Return the credentials of a client."""
@@ -130,8 +147,35 @@ def load(folder: Path, role: str) -> Identity:
     for path in believed:
         _check_authority(path)
     certificate, key = certificate_path(folder, role), key_path(folder, role)
-    expires = _expiry(certificate, key, server=role in _SERVERS)
+    expires = _expiry(certificate, key, server=role in SERVERS)
     return Identity(certificate, key, tuple(believed), expires)
+
+
+def ends_soon(expires: datetime) -> bool:
+    """Return whether a certificate that expires then should be renewed now."""
+    return expires - datetime.now(UTC) < RENEWAL_PERIOD
+
+
+def server_expiry(address: str, identity: Identity) -> datetime | None:
+    """Return when the certificate of the server at `address` expires, or None if it does not answer."""
+    try:
+        with (
+            _connected(address) as sock,
+            _context(identity).wrap_socket(sock, server_hostname=_host(address)) as secured,
+        ):
+            ends = str((secured.getpeercert() or {})["notAfter"])
+    except (OSError, ValueError):
+        return None
+    return datetime.fromtimestamp(ssl.cert_time_to_seconds(ends), UTC)
+
+
+def load_operator(folder: Path) -> Identity:
+    """Return the identity of the mightiest operator that a folder has a certificate of.
+
+    Raises the errors of :func:`load`.
+    """
+    present = [role for role in OPERATORS if certificate_path(folder, role).exists()]
+    return load(folder, present[0] if present else ADMIN)
 
 
 def channel(
@@ -144,33 +188,37 @@ def channel(
 
 
 def await_ready(
-    made: grpc.Channel, address: str, identity: Identity | None, timeout: float, advice: str
-) -> None:
-    """Wait until a :func:`channel` is connected.
+    channels: Mapping[str, grpc.Channel], identity: Identity | None, timeout: float, advice: str
+) -> str:
+    """Wait until one of some :func:`channel`s, by address, is connected. Return its address.
 
     Raises TimeoutError if that takes more than `timeout` seconds, and NotAuthorized if TLS prevents it.
     The error's message completes a sentence that begins with the server. `advice` is a part of it if only
     one side uses TLS.
     """
-    ready = grpc.channel_ready_future(made)
-    doubtful = min(timeout, _DOUBTFUL_AFTER)
-    for wait in (doubtful, timeout - doubtful):
-        with contextlib.suppress(grpc.FutureTimeoutError):
-            ready.result(wait)
-            return
-        if why := _obstacle(address, identity, advice):
-            raise NotAuthorized(why)
+    connected: queue.SimpleQueue[str] = queue.SimpleQueue()
+    with contextlib.ExitStack() as stack:
+        for address, each in channels.items():
+            ready = grpc.channel_ready_future(each)
+            stack.callback(ready.cancel)
+            ready.add_done_callback(lambda _, address=address: connected.put(address))
+        doubtful = min(timeout, _DOUBTFUL_AFTER)
+        for wait in (doubtful, timeout - doubtful):
+            with contextlib.suppress(queue.Empty):
+                return connected.get(timeout=wait)
+            for address in channels:
+                if why := _obstacle(address, identity, advice):
+                    raise NotAuthorized(why)
     raise TimeoutError
 
 
 def _obstacle(address: str, identity: Identity | None, advice: str) -> str | None:
     """Return the reason why TLS prevents a connection, or None. gRPC does not report it."""
-    host = "localhost" if address.startswith("unix:") else address.rpartition(":")[0].strip("[]")
     try:
         with _connected(address) as sock:
             if identity is None:
                 return _takes_only_tls(sock, advice)
-            return _refusal(sock, host, identity, advice)
+            return _refusal(sock, _host(address), identity, advice)
     except (OSError, ValueError):  # no server, or an address that only gRPC understands
         return None
 
@@ -187,12 +235,8 @@ def _takes_only_tls(sock: socket.socket, advice: str) -> str | None:
 
 
 def _refusal(sock: socket.socket, host: str, identity: Identity, advice: str) -> str | None:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.set_alpn_protocols(["h2"])
-    context.load_verify_locations(identity.authorities[0])
-    context.load_cert_chain(identity.certificate, identity.key)
     try:
-        with context.wrap_socket(sock, server_hostname=host) as secured:
+        with _context(identity).wrap_socket(sock, server_hostname=host) as secured:
             # With TLS 1.3 the client's handshake ends before the server has checked its certificate.
             # A gRPC server sends first; if it refuses the client, it closes the connection.
             refused = not secured.recv(1)
@@ -212,13 +256,28 @@ def _refusal(sock: socket.socket, host: str, identity: Identity, advice: str) ->
     return None
 
 
+def _context(identity: Identity) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.set_alpn_protocols(["h2"])
+    context.load_verify_locations(identity.authorities[0])
+    context.load_cert_chain(identity.certificate, identity.key)
+    return context
+
+
+def _host(address: str) -> str:
+    """Return the name that the certificate of the server at `address` is for."""
+    return "localhost" if address.startswith("unix:") else address.rpartition(":")[0].strip("[]")
+
+
 def _distrust(problem: ssl.SSLCertVerificationError, host: str, identity: Identity) -> str:
     if problem.verify_code == _EXPIRED:
-        return "has a certificate that has expired: make a new one, as with `innet certificates`"
+        return (
+            "has a certificate that has expired: make a new one, as with `innet certificates make`"
+        )
     if problem.verify_code in (_OTHER_NAME, _OTHER_IP):
         return (
             f"has a certificate for other names than {host}: make one for this name, "
-            f"as with `innet certificates FOLDER --host {host}`"
+            f"as with `innet certificates make FOLDER --host {host}`"
         )
     return (
         f"has a certificate that {identity.authorities[0]} does not stand for "
@@ -246,7 +305,7 @@ def _check_readable(path: Path) -> None:
     except FileNotFoundError:
         raise UsageError(
             f"there is no {path}: copy it from where the certificates were made, "
-            "or make some with `innet certificates`"
+            "or make some with `innet certificates make`"
         ) from None
     except OSError as problem:
         raise UsageError(f"cannot read {path}: {problem.strerror}") from None
@@ -287,7 +346,7 @@ def _examine(certificate: Path, key: Path, *, server: bool) -> Mapping[str, obje
     except ssl.SSLCertVerificationError as problem:
         raise NotAuthorized(
             f"{certificate} cannot be used: {problem.verify_message}; make a new one, "
-            "as with `innet certificates`"
+            "as with `innet certificates make`"
         ) from None
     return talk[server].getpeercert() or {}
 

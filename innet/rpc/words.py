@@ -8,6 +8,14 @@ LONG_WAIT_S = 5.0
 PATHS = {pb.PATH_NONE: "none", pb.PATH_SWITCH: "switch", pb.PATH_FALLBACK: "fallback"}
 
 
+def left_out(jobs: int) -> str:
+    """Return the sentence about jobs that a user may not see, or "" if there are none."""
+    if not jobs:
+        return ""
+    others = "1 job of another user is" if jobs == 1 else f"{jobs} jobs of other users are"
+    return f"{others} left out: a user's certificate shows only its own jobs"
+
+
 def misplaced(switch: str, link: pb.Uplink) -> str:
     """Return the sentence about an uplink that ends in a wrong place, or "" if it does not."""
     if not link.found:
@@ -16,3 +24,9 @@ def misplaced(switch: str, link: pb.Uplink) -> str:
         f"the uplink at port {link.port} of {switch} was said to lead to port {link.parent_port} of "
         f"{link.parent}, and leads to {link.found}"
     )
+
+
+def reachable(switch: pb.Switch) -> str:
+    """Return whether the controller reaches a switch, and whether it is drained."""
+    answer = "yes" if switch.reachable else "no"
+    return f"{answer}, drained" if switch.drained else answer

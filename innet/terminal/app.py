@@ -1,7 +1,6 @@
 """The run of a command line: errors become a message and an exit code."""
 
 import gc
-import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -11,9 +10,6 @@ import typer
 from innet.errors import InnetError, UsageError
 from innet.terminal.console import console
 from innet.terminal.signals import Stopped
-
-# innet reports each error once. A user who sets this variable sees gRPC's own messages too.
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 _EXTRAS = {
     "cryptography": "certificates",

@@ -19,7 +19,10 @@ def _show_version(wanted: bool) -> None:
 ControllerAddress = Annotated[
     str,
     typer.Option(
-        "--controller", envvar="INNET_CONTROLLER", help="The controller's address, HOST:PORT."
+        "--controller",
+        envvar="INNET_CONTROLLER",
+        help="The controller's address, HOST:PORT. With stand-by controllers, list all addresses, "
+        "separated by commas.",
     ),
 ]
 TlsFolder = Annotated[
@@ -27,7 +30,8 @@ TlsFolder = Annotated[
     typer.Option(
         "--tls",
         envvar="INNET_TLS",
-        help="Use TLS, with ca.pem, admin.pem and admin-key.pem from this folder.",
+        help="Use TLS, with ca.pem and the certificate of an administrator (admin.pem, admin-key.pem), a "
+        "user or an observer from this folder.",
     ),
 ]
 ServedAddress = Annotated[

@@ -6,6 +6,8 @@ import socket
 from collections.abc import Iterator
 from typing import NoReturn
 
+from innet.machine import systemd
+
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -27,9 +29,24 @@ class StopRequest:
         # The byte stays in the socket, so a signal just before `wait` is not missed.
         signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)
 
+    def pause(self, seconds: float) -> None:
+        """Wait for so long, or raise Stopped if a signal comes."""
+        self._receiver.settimeout(seconds)
+        with contextlib.suppress(TimeoutError):
+            self._stop()
+        self._receiver.settimeout(None)
+
     def wait(self) -> NoReturn:
-        """Wait for a signal, then raise Stopped. Later signals are ignored."""
+        """Tell systemd that this process serves, wait for a signal, then raise Stopped.
+
+        Later signals are ignored.
+        """
+        systemd.notify(systemd.READY)
+        self._stop()
+
+    def _stop(self) -> NoReturn:
         [number] = self._receiver.recv(1)
+        systemd.notify(systemd.STOPPING)
         # The handlers stay: replacing one for which a signal has just come makes Python complain.
         signal.set_wakeup_fd(-1)
         raise Stopped(number)

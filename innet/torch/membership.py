@@ -249,7 +249,7 @@ def _delete(settings: Settings, name: str) -> None:
 
 @contextlib.contextmanager
 def _controller(settings: Settings) -> Iterator[Any]:
-    identity = tls.load(settings.tls, tls.ADMIN) if settings.tls else None
+    identity = tls.load_operator(settings.tls) if settings.tls else None
     channel, stub = connect(settings.controller, identity=identity)
     with contextlib.closing(channel):
         yield stub

@@ -170,6 +170,12 @@ class Terms(JobOfThree):
         problem = None if self.reachable else "no switch answers"
         self.perform(self.job.switch_changed("tor", problem, self.now))
 
+    @rule()
+    def drain(self) -> None:
+        """Drain the switch, or undrain it."""
+        drained = () if self.job.switches.fabric.drained else {"tor"}
+        self.perform(self.job.drain(drained, self.now))
+
     @rule(some=st.sets(ranks, min_size=1))
     def attend(self, some: set[int]) -> None:
         """Let workers take in their events."""
@@ -194,7 +200,7 @@ class Terms(JobOfThree):
 
     @rule(
         deaf=st.sets(ranks, min_size=1, max_size=2),
-        by=st.sampled_from(["trouble", "switch", "move", "restart"]),
+        by=st.sampled_from(["trouble", "switch", "drain", "move", "restart"]),
         steps=st.lists(st.sampled_from(["attend", "settle", "work"]), min_size=3, max_size=8),
     )
     def disturb(self, deaf: set[int], by: str, steps: list[str]) -> None:
@@ -204,6 +210,8 @@ class Terms(JobOfThree):
             self.trouble(min(deaf))
         elif by == "switch":
             self.switch(lost=True)
+        elif by == "drain":
+            self.drain()
         elif by == "move":
             self.hello(min(deaf), moved=True)
         else:
@@ -299,6 +307,7 @@ class Terms(JobOfThree):
         """Check that everybody gets back to work once the switch and all live workers answer."""
         if not self.reachable:
             self.switch(lost=True)
+        self.perform(self.job.drain((), self.now))
         for rank in range(self.WORKERS):
             if rank in self.models and not self.models[rank].connected:
                 self.rejoin(rank)

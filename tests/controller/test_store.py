@@ -17,6 +17,7 @@ from innet.controller.jobs.records import (
     JobRecord,
     JobSpec,
     SlotRange,
+    Uplink,
     WorkerRecord,
 )
 from innet.controller.state.checksum import Checksum
@@ -61,6 +62,7 @@ records = st.builds(
         st.binary(max_size=32),
         numbers,
         st.lists(names, max_size=2).map(tuple),
+        st.just("") | names,
     ),
     st.integers(1, 0xFFFF),
     places,
@@ -68,6 +70,7 @@ records = st.builds(
     agreement,
     st.lists(st.tuples(st.integers(0, 31), names), max_size=3).map(tuple),
     workers.map(lambda some: tuple(sorted(some, key=lambda each: each.rank))),
+    st.frozensets(names, max_size=2),
 )
 
 
@@ -124,7 +127,7 @@ def test_a_file_from_before_there_were_trees_goes_on(tmp_path: pathlib.Path):
         for table, column in (*trees, ("switches", "target"), ("switches", "artifact")):
             older.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
         older.execute("DROP TABLE checksum")
-        older.execute("DROP TABLE events")
+        _forget_events_and_later(older)
         older.execute("PRAGMA user_version = 1")
         older.commit()
     for _ in range(2):
@@ -132,6 +135,17 @@ def test_a_file_from_before_there_were_trees_goes_on(tmp_path: pathlib.Path):
         state = store.load()
         assert (state.switches, state.jobs) == ([SWITCH], [job])
         store.close()
+
+
+def _forget_drains(older: sqlite3.Connection) -> None:
+    for table in ("switches", "jobs"):
+        older.execute(f"ALTER TABLE {table} DROP COLUMN drained")
+
+
+def _forget_events_and_later(older: sqlite3.Connection) -> None:
+    older.execute("DROP TABLE events")
+    older.execute("ALTER TABLE jobs DROP COLUMN owner")
+    _forget_drains(older)
 
 
 def test_a_file_from_before_there_were_other_switches_than_bmv2_goes_on(tmp_path: pathlib.Path):
@@ -147,7 +161,7 @@ def test_a_file_from_before_there_were_other_switches_than_bmv2_goes_on(tmp_path
         older.execute("DROP TABLE switches")
         older.execute("ALTER TABLE before RENAME TO switches")
         older.execute("DROP TABLE checksum")
-        older.execute("DROP TABLE events")
+        _forget_events_and_later(older)
         older.execute("PRAGMA user_version = 2")
         older.commit()
     store = Store(path)
@@ -162,7 +176,7 @@ def test_a_file_from_before_there_was_a_checksum_gets_one(tmp_path: pathlib.Path
     stored(path)
     with contextlib.closing(sqlite3.connect(path)) as older:
         older.execute("DROP TABLE checksum")
-        older.execute("DROP TABLE events")
+        _forget_events_and_later(older)
         older.execute("PRAGMA user_version = 3")
         older.commit()
     store = Store(path)
@@ -182,6 +196,37 @@ def test_a_file_from_before_there_was_a_checksum_gets_one(tmp_path: pathlib.Path
     store.close()
 
 
+def test_a_file_from_before_switches_could_be_drained_is_upgraded(tmp_path: pathlib.Path):
+    path = tmp_path / "state"
+    stored(path)
+    store = Store(path)
+    before = store.load()
+    store.close()
+    with contextlib.closing(sqlite3.connect(path)) as older:
+        _forget_drains(older)
+        older.execute("PRAGMA user_version = 6")
+        Checksum(older).keep()
+        older.commit()
+    store = Store(path)
+    assert store.load() == before
+    store.close()
+    assert (tmp_path / "state.v6").exists()
+
+
+def test_a_drained_switch_comes_back_drained(tmp_path: pathlib.Path):
+    store = Store(tmp_path / "state")
+    store.add_switch(SWITCH)
+    drained = replace(SWITCH, drained=True, ports=(1, 2), uplinks=(Uplink("spine", 2, 9),))
+    store.change_switch(drained)
+    job = replace(JOB, drained=frozenset({"tor", "rack"}))
+    store.save_job(job)
+    store.close()
+    store = Store(tmp_path / "state")
+    state = store.load()
+    assert (state.switches, state.jobs) == ([drained], [job])
+    store.close()
+
+
 def test_a_file_from_before_events_were_kept_is_upgraded_and_copied_first(tmp_path: pathlib.Path):
     path, copy = tmp_path / "state", tmp_path / "state.v4"
     stored(path)
@@ -189,7 +234,7 @@ def test_a_file_from_before_events_were_kept_is_upgraded_and_copied_first(tmp_pa
     before = store.load()
     store.close()
     with contextlib.closing(sqlite3.connect(path)) as older:
-        older.execute("DROP TABLE events")
+        _forget_events_and_later(older)
         older.execute("PRAGMA user_version = 4")
         Checksum(older).keep()
         older.execute("UPDATE jobs SET term = term + 1 WHERE name = 'job 7'")
@@ -206,6 +251,31 @@ def test_a_file_from_before_events_were_kept_is_upgraded_and_copied_first(tmp_pa
     with contextlib.closing(sqlite3.connect(copy)) as kept:
         assert kept.execute("PRAGMA user_version").fetchall() == [(4,)]
         assert kept.execute("SELECT count(*) FROM jobs").fetchall() == [(len(before.jobs),)]
+
+
+def test_a_file_from_before_jobs_had_owners_goes_on(tmp_path: pathlib.Path):
+    path = tmp_path / "state"
+    store = Store(path)
+    store.add_switch(SWITCH)
+    store.save_job(JOB, [event("job created", None)])
+    before = store.load()
+    store.close()
+    with contextlib.closing(sqlite3.connect(path)) as older:
+        _forget_drains(older)
+        older.execute("ALTER TABLE jobs DROP COLUMN owner")
+        older.execute("ALTER TABLE events DROP COLUMN owner")
+        older.execute("PRAGMA user_version = 5")
+        Checksum(older).keep()
+        older.commit()
+    store = Store(path)
+    assert store.load() == before
+    owned = replace(JOB, spec=replace(SPEC, owner="alice"))
+    store.save_job(owned, [replace(event("term begins", None), owner="alice")])
+    assert [each.owner for each in store.events(SPEC.name)] == ["", "alice"]
+    store.close()
+    store = Store(path)
+    assert store.load().jobs == [owned]
+    store.close()
 
 
 def test_what_has_happened_to_a_job_outlives_it_and_the_controller(tmp_path: pathlib.Path):

@@ -102,6 +102,37 @@ def test_the_ends_of_links_between_switches_have_to_stay(tor: Rack):
         tor.stub.RemoveSwitch(pb.RemoveSwitchRequest(name="rack"))
 
 
+def test_uplinks_that_cannot_be_are_refused(tor: Rack):
+    def attach(name: str, *links: tuple[str, int, int], ports: tuple[int, ...] = ()) -> pb.Switch:
+        uplinks = [pb.Uplink(parent=up, port=port, parent_port=there) for up, port, there in links]
+        request = pb.SetSwitchPortsRequest(
+            name=name, ports=ports, uplinks=pb.Uplinks(links=uplinks)
+        )
+        with translated("change the switch"):
+            return tor.stub.SetSwitchPorts(request)
+
+    with mortal_switch(2) as below:
+        tor.stub.AddSwitch(
+            pb.AddSwitchRequest(name="rack", grpc_address=below.address, ports=[1, 2])
+        )
+        with at_work(tor) as workers:
+            with pytest.raises(ControllerError, match="in use by worker 0 of the job"):
+                attach("tor", ("rack", 1, 1))
+            attach("rack", ("tor", 2, 4))
+            assert_sums(workers, 1)
+        with pytest.raises(UsageError, match="'rack' is below 'tor'"):
+            attach("tor", ("rack", 1, 1))
+        with pytest.raises(UsageError, match="'rack' cannot be its own parent"):
+            attach("rack", ("rack", 1, 2))
+        with pytest.raises(UsageError, match="'tor' has no port 5"):
+            attach("rack", ("tor", 2, 5))
+        with pytest.raises(ControllerError, match="in use by the uplink to 'tor'"):
+            attach("rack", ("tor", 2, 4), ports=(1,))
+        assert [each.port for each in attach("rack", ("tor", 1, 3)).uplinks] == [1]
+        assert not attach("rack").uplinks
+        tor.stub.RemoveSwitch(pb.RemoveSwitchRequest(name="rack"))
+
+
 def test_ports_that_a_switch_lacks_are_refused_when_it_is_added(tor: Rack):
     with mortal_switch(2) as bare:
         request = pb.AddSwitchRequest(name="bare", grpc_address=bare.address, ports=[1, 3, 4])

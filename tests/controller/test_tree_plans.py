@@ -62,6 +62,37 @@ def test_there_is_no_way_between_switches_with_nothing_above_both():
     assert only.top == "two"
 
 
+PODS = links(top="", side="", a="top side", b="top side", low="a b", beside="a b")
+
+
+@pytest.mark.parametrize(
+    ("drained", "workers", "used"),
+    [
+        ({"one"}, ["x", "y"], [{"two", "x", "y"}, {"three", "x", "y"}]),
+        ({"one", "two"}, ["x", "y"], [{"three", "x", "y"}]),
+        ({"one"}, ["x"], [{"x"}]),
+        ({"x"}, ["x", "x"], [{"x"}]),  # its workers have nothing else
+        ({"one"}, ["x", "one"], [{"one", "x"}]),
+        ({"one", "two", "three"}, ["x"], [{"x"}]),
+    ],
+)
+def test_trees_leave_out_drained_switches_where_they_can(drained, workers, used):
+    fabric = Fabric.below("one", SHARED).with_drained({*drained, "elsewhere"})
+    assert fabric.drained == drained
+    assert [{*tree.switches} for tree in fabric.trees(workers)] == used
+
+
+def test_trees_of_three_levels_find_the_links_that_are_left():
+    fabric = Fabric.below("top", PODS)
+    assert len(fabric.trees(["low", "beside"])) == 2
+    found = fabric.with_drained({"b"}).trees(["low", "beside"])
+    assert [{*tree.switches} for tree in found] == [{"a", "low", "beside"}]
+    found = fabric.with_drained({"b", "top"}).trees(["low", "a"])
+    assert [{*tree.switches} for tree in found] == [{"a", "low"}]
+    with_spine = fabric.with_drained({"top"}).trees(["a", "b"])
+    assert [{*tree.switches} for tree in with_spine] == [{"side", "a", "b"}]
+
+
 @given(
     st.lists(st.sampled_from(["x", "y"]), min_size=1, max_size=32)
     | st.lists(st.sampled_from(["top", "a", "b", "a1", "a2", "b1"]), min_size=1, max_size=32),

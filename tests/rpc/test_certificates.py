@@ -192,7 +192,9 @@ def test_a_certificate_for_another_use_is_not_used(folder: Path):
 def test_the_command_says_what_to_do_with_what_it_made(tmp_path: Path):
     folder = tmp_path / "tls"
     for first in ("new authorities in ", "the same authorities as before in "):
-        done = run("innet", "certificates", str(folder), "--host", "10.0.0.7", "--days", "30")
+        done = run(
+            "innet", "certificates", "make", str(folder), "--host", "10.0.0.7", "--days", "30"
+        )
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout.startswith(f"{first}{folder}\n")
         for word in ("30 days", "10.0.0.7", "--tls", "INNET_TLS", "--grpc-server-with-client-auth"):
@@ -208,6 +210,6 @@ def test_the_command_refuses_what_it_cannot_do(tmp_path: Path):
         (tmp_path / "file", "10.0.0.7", "cannot write .*file: File exists"),
         (tmp_path / "tls", "no host", "host 'no host' is neither an IP address nor a host's name"),
     ):
-        refuse(why, "innet", "certificates", str(folder), "--host", host)
+        refuse(why, "innet", "certificates", "make", str(folder), "--host", host)
     with pytest.raises(InnetError):
         tls.load(tmp_path / "tls", tls.WORKER)

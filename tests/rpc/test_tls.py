@@ -93,7 +93,7 @@ def test_a_role_reaches_its_methods_and_no_others(
 
 
 def test_a_worker_that_administers_is_told_what_it_needs(controller: str, folder: Path):
-    why = "cannot ask: DeleteJob needs the certificate of an administrator, .* is for: worker"
+    why = "cannot ask: DeleteJob needs the certificate of an administrator or a user, .* is for: worker"
     with client(controller, folder, tls.WORKER) as stub, pytest.raises(NotAuthorized, match=why):
         ask(stub, "DeleteJob")
 

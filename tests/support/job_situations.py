@@ -96,6 +96,19 @@ def _(it: Situation) -> None:
         job.path, job.reason = pb.PATH_NONE, "worker 1 is not ready"
 
 
+@case("drained", "job train", Severity.PROBLEM, "wait for a drained switch: tor", "tor is drained")
+def _(it: Situation) -> None:
+    it.switch.drained = True
+    for job, _ in (it.before, it.after):
+        job.path, job.reason = pb.PATH_NONE, "the switch tor is drained"
+
+
+@case("fallback/drained", "job train", Severity.WARNING, "not in the switch", "tor is drained")
+def _(it: Situation) -> None:
+    it.switch.drained, it.switch.reachable = True, False
+    it.job.path, it.job.reason = pb.PATH_FALLBACK, "the switch tor is drained"
+
+
 @case("fallback", "job train", Severity.WARNING, "not in the switch", "the switch does not answer")
 def _(it: Situation) -> None:
     it.job.path, it.job.reason = pb.PATH_FALLBACK, "the switch does not answer"

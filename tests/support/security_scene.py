@@ -19,7 +19,9 @@ from innet.host.link import frame_address, parse_endpoints
 from innet.local.faults import Wiring, faulty
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import tls
+from innet.rpc.certificates import issue
 from innet.rpc.client import connect
+from innet.rpc.issued import revoke
 from innet.wire.frames import Address
 
 LANES, SLOTS = 64, 4
@@ -123,6 +125,13 @@ class Scene:
             "worker certificate": Caller(here, own[tls.WORKER]),
             "worker certificate and job A's token": Caller(here, own[tls.WORKER], token),
             "switch certificate": Caller(here, own[tls.SWITCH], token),
+            "user certificate": Caller(here, unchecked(self.folder / "alice", tls.USER), token),
+            "observer certificate": Caller(
+                here, unchecked(self.folder / "alice", tls.OBSERVER), token
+            ),
+            "revoked administrator certificate": Caller(
+                here, unchecked(self.folder / "mallory", tls.ADMIN), token
+            ),
             "controller certificate": Caller(here, own[tls.CONTROLLER], token),
             "administrator certificate": Caller(here, own[tls.ADMIN]),
             "administrator certificate and job A's token": Caller(here, own[tls.ADMIN], token),
@@ -175,6 +184,9 @@ def running_deployment(folder: Path | None) -> Iterator[Deployment]:
 @contextlib.contextmanager
 def running_scene(folder: Path, stranger: Path) -> Iterator[Scene]:
     """Run a scene. `stranger` is a folder with the certificates of other authorities."""
+    issue(folder, "alice", [tls.USER, tls.OBSERVER])
+    issue(folder, "mallory", [tls.ADMIN])
+    revoke(folder, "mallory")
     with contextlib.ExitStack() as stack:
         deployment = stack.enter_context(running_deployment(folder))
         plain = stack.enter_context(running_deployment(None))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from aggregation_rack import PROGRAM
 from authorities import mixed
@@ -68,14 +69,34 @@ def every(caller: Caller, **requests: Any) -> bool:
     return bool(same)
 
 
-def asks(_: Scene, caller: Caller) -> bool:
+def asks_for_switches(_: Scene, caller: Caller) -> bool:
     return every(
         caller,
-        ListJobs=pb.ListJobsRequest(),
         ListSwitches=pb.ListSwitchesRequest(),
-        GetJob=pb.GetJobRequest(name="a"),
         GetSwitch=pb.GetSwitchRequest(name="tor"),
     )
+
+
+def asks_for_jobs(_: Scene, caller: Caller) -> bool:
+    allowed = every(
+        caller,
+        GetJob=pb.GetJobRequest(name="a"),
+        GetJobHistory=pb.GetJobHistoryRequest(name="a"),
+    )
+    with controller_of(caller) as stub, contextlib.suppress(grpc.RpcError):
+        listed = stub.ListJobs(pb.ListJobsRequest(), timeout=WITHIN).jobs
+        assert ("a" in [job.name for job in listed]) == allowed
+    return allowed
+
+
+def deletes_jobs(_: Scene, caller: Caller) -> bool:
+    administrator = caller.deployment.stub
+    request = pb.CreateJobRequest(name="another", switch="tor", workers=1, slots=SLOTS)
+    administrator.CreateJob(request)
+    allowed = every(caller, DeleteJob=pb.DeleteJobRequest(name="another"))
+    if not allowed:
+        administrator.DeleteJob(pb.DeleteJobRequest(name="another"))
+    return allowed
 
 
 def changes_jobs(_: Scene, caller: Caller) -> bool:
@@ -130,8 +151,10 @@ def reads(_: Scene, caller: Caller) -> bool:
 
 
 CONTROL = {
-    "ask for jobs and switches": asks,
-    "change jobs": changes_jobs,
+    "ask for switches": asks_for_switches,
+    "ask for any job": asks_for_jobs,
+    "create and delete own jobs": changes_jobs,
+    "delete any job": deletes_jobs,
     "change switches": changes_switches,
     "join job A": joins("joined-a"),
     "join job B": joins("joined-b"),

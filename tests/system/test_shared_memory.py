@@ -154,16 +154,14 @@ def listening(path: Path) -> Iterator[socket.socket]:
         yield server
 
 
-def offered(server: socket.socket, memory: int, size: int, version: int = 1) -> None:
-    """Take one worker, and pass this memory on."""
+def offered(server: socket.socket, memory: int, size: int, version: int = 1) -> socket.socket:
+    """Take one worker, and pass this memory on. Return the connection."""
     peer, _ = server.accept()
     bells = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(2)]
     socket.send_fds(peer, [np.array([version, size], np.uint32).tobytes()], [memory, *bells])
-    PEERS.append(peer)
-
-
-PEERS: list[socket.socket] = []
-"""Connections that stay open until the tests end."""
+    for each in bells:
+        os.close(each)
+    return peer
 
 
 def sealed_memory(size: int) -> int:
@@ -184,9 +182,11 @@ def test_another_switch_is_refused(tmp_path, case):
         memory = os.memfd_create("cable", os.MFD_ALLOW_SEALING)
         os.ftruncate(memory, size)
     with listening(tmp_path / "1") as server, ThreadPoolExecutor(1) as pool:
-        pool.submit(offered, server, memory, CABLE_BYTES, 2 if case == "version" else 1)
+        answer = pool.submit(offered, server, memory, CABLE_BYTES, 2 if case == "version" else 1)
         with pytest.raises(UsageError, match="another version"):
             open_link(f"shm:{tmp_path / '1'}", SERVICE, LANES)
+        answer.result().close()
+    os.close(memory)
 
 
 def test_rubbish_from_a_switch_does_a_worker_no_harm(tmp_path):
@@ -195,8 +195,8 @@ def test_rubbish_from_a_switch_does_a_worker_no_harm(tmp_path):
     with listening(tmp_path / "1") as server, ThreadPoolExecutor(1) as pool:
         answer = pool.submit(offered, server, memory, CABLE_BYTES)
         with contextlib.closing(open_link(f"shm:{tmp_path / '1'}", SERVICE, LANES)) as link:
-            answer.result()
-            with mmap.mmap(memory, CABLE_BYTES) as shared:
+            peer = answer.result()
+            with peer, mmap.mmap(memory, CABLE_BYTES) as shared:
                 for _ in range(100):
                     shared[:] = chance.bytes(CABLE_BYTES)
                     assert len(link.receive()) == 0

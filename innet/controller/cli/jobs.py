@@ -14,7 +14,7 @@ from innet.machine.private_file import private_file
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import DEFAULT_ADDRESS, connected, translated
 from innet.rpc.plain import as_plain
-from innet.rpc.words import PATHS
+from innet.rpc.words import PATHS, left_out
 from innet.terminal.console import console, say_json
 from innet.terminal.options import AsJson, ControllerAddress, TlsFolder
 from innet.terminal.tables import folding_table
@@ -90,19 +90,21 @@ def list_jobs(
     address: ControllerAddress = DEFAULT_ADDRESS,
     tls_folder: TlsFolder = None,
 ) -> None:
-    """Show all jobs."""
+    """Show all jobs, or a user's own."""
     with connected(address, tls_folder) as stub, translated("list the jobs"):
-        found = stub.ListJobs(pb.ListJobsRequest()).jobs
+        found = stub.ListJobs(pb.ListJobsRequest())
     if as_json:
-        say_json([as_plain(job) for job in found])
+        say_json([as_plain(job) for job in found.jobs])
         return
-    table = folding_table("job", "switch", "workers", "joined", "lanes", "slots", "path")
-    for job in found:
+    table = folding_table("job", "switch", "workers", "joined", "lanes", "slots", "path", "owner")
+    for job in found.jobs:
         table.add_row(
             job.name, job.switch, str(job.workers), str(len(job.joined)), str(job.lanes),
-            str(job.slots), _path(job),
+            str(job.slots), _path(job), job.owner,
         )  # fmt: skip
     _out.print(table)
+    if sentence := left_out(found.left_out):
+        _out.print(sentence)
 
 
 @app.command("show")
@@ -174,6 +176,7 @@ def _path(job: pb.Job) -> str:
 def _summary(job: pb.Job) -> Table:
     table = Table(show_header=False)
     table.add_row("job", f"{job.name} (id {job.id}, term {job.term})")
+    table.add_row("owner", job.owner)
     table.add_row("switch", job.switch)
     table.add_row("workers", f"{job.workers}; joined: {', '.join(map(str, job.joined)) or 'none'}")
     table.add_row("quorum", str(job.quorum))

@@ -9,6 +9,15 @@ from innet.errors import UsageError
 Target = Annotated[
     str, typer.Option(help="The kind of switch: bmv2, tofino, tofino2, tofino-sde or tofino2-sde.")
 ]
+UplinkOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--uplink",
+        metavar="PARENT:PORT:PARENT_PORT",
+        help="Attach it below another switch: the parent, this switch's port, the parent's port. "
+        "Give the option again for more parents, which share the slots.",
+    ),
+]
 Ports = Annotated[str, typer.Option(help="The ports to use, as in [b]1-4,7[/b].")]
 DeviceId = Annotated[int, typer.Option(min=0, help="The switch's P4Runtime device id.")]
 ServiceIp = Annotated[str, typer.Option(help="The IPv4 address at which workers reach the switch.")]

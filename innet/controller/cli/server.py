@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from innet.controller import defaults
+from innet.errors import UsageError
 from innet.rpc import tls
 from innet.rpc.addresses import local_address, served_address
 from innet.rpc.client import DEFAULT_ADDRESS
@@ -17,6 +18,7 @@ from innet.terminal.signals import StopRequest
 
 if TYPE_CHECKING:
     from innet.controller.controller import Controller
+    from innet.controller.state.store import Store
 
 
 def controller(
@@ -43,6 +45,13 @@ def controller(
             "without it they are only in memory."
         ),
     ] = None,
+    standby: Annotated[
+        bool,
+        typer.Option(
+            "--standby",
+            help="Wait while another controller has the state file, and take over when it has gone.",
+        ),
+    ] = False,
     lease: Annotated[
         float,
         typer.Option(
@@ -80,7 +89,8 @@ def controller(
     """Run the controller, until Ctrl-C.
 
     When it is ready, it prints [b]controller HOST:PORT[/b] to standard output. With --metrics-addr it
-    also prints [b]Metrics HOST:PORT[/b], and with --web [b]Page URL[/b].
+    also prints [b]Metrics HOST:PORT[/b], and with --web [b]Page URL[/b]. With --standby it prints
+    [b]standby[/b] while it waits.
     """
     from innet.controller.server import ControllerServer
     from innet.controller.state.registry import Policy
@@ -95,20 +105,31 @@ def controller(
     identity = tls.load(tls_folder, tls.CONTROLLER) if tls_folder else None
     policy = Policy(lease, most_slots_per_job, most_jobs)
     with contextlib.ExitStack() as stack:
-        server = ControllerServer(address, identity, insecure=insecure, state=state, policy=policy)
+        stop = StopRequest() if standby else None
+        kept = _taken_over(state, stop) if stop else state
+        server = ControllerServer(address, identity, insecure=insecure, state=kept, policy=policy)
         stack.callback(server.close)
         metrics = metrics_address and stack.enter_context(
             _metrics(server.controller, metrics_address)
         )
         served = served_address(address, server.port)
         url = page and stack.enter_context(page.served(local_address(served), feed))
-        stop = StopRequest()  # before the line below: a signal counts from there on
+        stop = stop or StopRequest()  # before the line below: a signal counts from there on
         say(f"controller {served}")
         if metrics:
             say(f"Metrics {metrics}")
         if url:
             say(f"Page {url}")
         stop.wait()
+
+
+def _taken_over(state: Path | None, stop: StopRequest) -> "Store":
+    """Wait until no other controller has the state file, and return the store."""
+    from innet.controller.standby import await_state
+
+    if not state:
+        raise UsageError("--standby needs --state, with the file of the other controller")
+    return await_state(state, lambda: say("standby"), stop.pause)
 
 
 def _metrics(controller: "Controller", address: str) -> contextlib.AbstractContextManager[str]:

@@ -13,15 +13,16 @@ from innet.controller.cli.options import (
     ServiceIp,
     ServiceMac,
     Target,
+    UplinkOptions,
     parse_ports,
     parse_uplink,
 )
-from innet.errors import InnetError
+from innet.errors import InnetError, UsageError
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import tls
 from innet.rpc.client import DEFAULT_ADDRESS, connected, translated
 from innet.rpc.plain import as_plain
-from innet.rpc.words import misplaced
+from innet.rpc.words import misplaced, reachable
 from innet.terminal.console import console, say_json
 from innet.terminal.options import AsJson, ControllerAddress, Lanes, TlsFolder
 from innet.terminal.tables import folding_table
@@ -29,6 +30,11 @@ from innet.wire.layout import UDP_PORT
 
 app = typer.Typer(no_args_is_help=True, help="Manage the switches that the controller programs.")
 _out = console(soft_wrap=True)
+_MOVES = {
+    pb.PATH_SWITCH: "goes on through other switches",
+    pb.PATH_FALLBACK: "goes on with its fallback",
+    pb.PATH_NONE: "waits until the switch is undrained",
+}
 
 
 @app.command("add")
@@ -42,14 +48,7 @@ def add(
     lanes: Lanes = defaults.LANES,
     service_ip: ServiceIp = defaults.SERVICE.ip,
     service_mac: ServiceMac = defaults.SERVICE.mac,
-    uplink: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PARENT:PORT:PARENT_PORT",
-            help="Attach it below another switch: the parent, this switch's port, the parent's port. "
-            "Give the option again for more parents, which share the slots.",
-        ),
-    ] = None,
+    uplink: UplinkOptions = None,
     target: Target = "bmv2",
     artifact: ArtifactFolder = "",
     insecure: Annotated[
@@ -107,7 +106,7 @@ def list_switches(
         free = f"{each.free_slots} of {each.slots}"
         table.add_row(
             each.name, each.grpc_address, str(each.device_id), ports, each.service.ip,
-            str(each.lanes), free, "yes" if each.reachable else "no",
+            str(each.lanes), free, reachable(each),
         )  # fmt: skip
     _out.print(table)
 
@@ -127,7 +126,7 @@ def show(
         return
     table = Table(show_header=False)
     table.add_row("switch", f"{switch.name} at {switch.grpc_address}, device {switch.device_id}")
-    table.add_row("reachable", "yes" if switch.reachable else "no")
+    table.add_row("reachable", reachable(switch))
     table.add_row("address", f"{switch.service.ip}, {switch.service.mac}")
     table.add_row("target", switch.target)
     table.add_row("lanes", str(switch.lanes))
@@ -147,18 +146,62 @@ def show(
 @app.command("set")
 def set_ports(
     name: Annotated[str, typer.Argument(help="The switch's name.")],
-    ports: Ports,
+    ports: Ports = "",
+    uplink: UplinkOptions = None,
     address: ControllerAddress = DEFAULT_ADDRESS,
     tls_folder: TlsFolder = None,
 ) -> None:
-    """Replace the list of a switch's ports. Its jobs go on.
+    """Replace the list of a switch's ports, or of its uplinks. Its jobs go on.
 
-    Ports that a worker or another switch uses must stay in the list.
+    Ports that a worker or another switch uses must stay in the list. Before you change uplinks that
+    a job sums over, drain their parent.
     """
-    request = pb.SetSwitchPortsRequest(name=name, ports=parse_ports(ports))
+    if not (ports or uplink):
+        raise UsageError("nothing is to be changed: give --ports or --uplink")
+    request = pb.SetSwitchPortsRequest(name=name, ports=parse_ports(ports) if ports else ())
+    if uplink:
+        request.uplinks.CopyFrom(pb.Uplinks(links=[_uplink(each) for each in uplink]))
     with connected(address, tls_folder) as stub, translated("change the switch"):
         switch = stub.SetSwitchPorts(request)
     _out.print(f"switch {switch.name}: ports {', '.join(map(str, switch.ports))}")
+    if uplink and (problems := _uplink_problems(switch)):
+        raise InnetError(problems)
+
+
+@app.command("drain")
+def drain(
+    name: Annotated[str, typer.Argument(help="The switch's name.")],
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force",
+            help="Drain it even if jobs have no other path. These wait until you undrain it.",
+        ),
+    ] = False,
+    address: ControllerAddress = DEFAULT_ADDRESS,
+    tls_folder: TlsFolder = None,
+) -> None:
+    """Move a switch's jobs to other switches, or to their fallback. No step is lost.
+
+    The switch takes no new jobs, and goes on as a bridge. [b]innet switch undrain[/b] ends this.
+    """
+    with connected(address, tls_folder) as stub, translated("drain the switch"):
+        moved = stub.DrainSwitch(pb.DrainSwitchRequest(name=name, force=force)).jobs
+    _out.print(f"switch {name} drained")
+    for each in moved:
+        _out.print(f"job {each.job} {_MOVES[each.path]}")
+
+
+@app.command("undrain")
+def undrain(
+    name: Annotated[str, typer.Argument(help="The switch's name.")],
+    address: ControllerAddress = DEFAULT_ADDRESS,
+    tls_folder: TlsFolder = None,
+) -> None:
+    """Use a drained switch again. Its jobs return to it."""
+    with connected(address, tls_folder) as stub, translated("undrain the switch"):
+        stub.UndrainSwitch(pb.UndrainSwitchRequest(name=name))
+    _out.print(f"switch {name} is in use again")
 
 
 @app.command("remove")

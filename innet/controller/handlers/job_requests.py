@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import secrets
+from dataclasses import replace
 
 import structlog
 
@@ -16,7 +17,7 @@ from innet.controller.jobs.slots import allocate
 from innet.controller.jobs.terms import LAST_TERM
 from innet.controller.jobs.trees import Fabric
 from innet.controller.state import messages, validation
-from innet.controller.state.inventory import uplinks
+from innet.controller.state.inventory import drained, uplinks
 from innet.controller.state.registry import Registry
 from innet.controller.switches.supervisor import Supervisor
 from innet.errors import AlreadyExists, ControllerError, NoCapacity, SwitchError, UsageError
@@ -30,14 +31,15 @@ _log = structlog.get_logger("innet.controller")
 class JobRequests:
     """The requests about a registry's jobs. Any thread may make them. They raise InnetError.
 
-    `last_id` and `last_number` are those of the job that was created last.
+    `last_id` and `last_number` are those of the job that was created last. A request with an `owner`
+    reaches only the owner's jobs, and one with None reaches all jobs.
     """
 
     def __init__(self, registry: Registry, last_id: int, last_number: int) -> None:
         self._registry, self._last_id, self._last_number = registry, last_id, last_number
 
-    def create(self, request: pb.CreateJobRequest) -> pb.CreateJobResponse:
-        """Reserve slots for a job, or a position in the queue for slots."""
+    def create(self, request: pb.CreateJobRequest, owner: str = "") -> pb.CreateJobResponse:
+        """Reserve slots for a job that will be `owner`'s, or a position in the queue for slots."""
         validation.check_job(request)
         registry = self._registry
         with registry.lock:
@@ -46,28 +48,43 @@ class JobRequests:
                 raise AlreadyExists(
                     f"a job named {request.name!r} exists already: choose another name"
                 )
-            registry.switch(request.switch)
-            fabric = Fabric.below(request.switch, uplinks(registry.switches))
+            if registry.switch(request.switch).record.drained:
+                raise ControllerError(
+                    f"the switch {request.switch!r} is drained and takes no new jobs: name another one"
+                )
+            fabric = Fabric.below(request.switch, uplinks(registry.switches)).with_drained(
+                drained(registry.switches)
+            )
             _check_tree(request, fabric)
             token = "" if request.token_digests else new_token()
             slots = self._slots(request)
             self._check_quota()
             slot_range = self._allocate(request, fabric, slots)
-            spec = self._spec(request, fabric, slots, token)
+            spec = replace(self._spec(request, fabric, slots, token), owner=owner)
             job = self._start(spec, fabric, slot_range)
             return pb.CreateJobResponse(job=self._overview(job), token=token)
 
-    def views(self, *, detailed: bool = False) -> list[pb.Job]:
-        """Return all jobs, without counters. If `detailed`, they have their workers and trees."""
+    def views(self) -> list[pb.Job]:
+        """Return all jobs, without counters."""
+        with self._registry.lock:
+            return [self._overview(job) for job in self._registry.jobs.values()]
+
+    def listed(self, owner: str | None, *, detailed: bool = False) -> pb.ListJobsResponse:
+        """Return the jobs, without counters, and how many jobs of others are left out.
+
+        If `detailed`, jobs have their workers and trees.
+        """
         look = self._details if detailed else self._overview
         with self._registry.lock:
-            return [look(job) for job in self._registry.jobs.values()]
+            found = self._registry.jobs_of(owner)
+            left_out = len(self._registry.jobs) - len(found)
+            return pb.ListJobsResponse(jobs=map(look, found), left_out=left_out)
 
-    def view(self, name: str) -> pb.Job:
+    def view(self, name: str, owner: str | None = None) -> pb.Job:
         """Return one job, with its workers, and with the counters of switches that answer."""
         registry = self._registry
         with registry.lock:
-            job = registry.job(name)
+            job = registry.job(name, owner)
             view = self._details(job)
             tops, slot_range = _tops(job, view), job.slot_range
             names = {*tops, *(each.switch for each in view.tree)}
@@ -78,13 +95,14 @@ class JobRequests:
             _add_counters(view, _counters(supervisors, slot_range), tops)
         return view
 
-    def events(self, name: str) -> list[DatedEvent]:
+    def events(self, name: str, owner: str | None = None) -> list[DatedEvent]:
         """Return what has happened to a job, or to earlier jobs of this name. Raises NotFound."""
         with self._registry.lock:
             self._registry.check_open()
-            found = self._registry.store.events(name)
+            kept = self._registry.store.events(name)
+            found = [each for each in kept if owner in (None, each.owner)]
             if not found:
-                self._registry.job(name)  # raises NotFound, unless writing failed
+                self._registry.job(name, owner)  # raises NotFound, unless writing failed
             return found
 
     def histories(self) -> dict[str, History]:
@@ -92,11 +110,11 @@ class JobRequests:
         with self._registry.lock:
             return {name: job.history.copy() for name, job in self._registry.jobs.items()}
 
-    def delete(self, name: str) -> None:
+    def delete(self, name: str, owner: str | None = None) -> None:
         """End a job: notify its workers and free its slots."""
         with self._registry.lock:
             self._registry.check_open()
-            self._registry.end(self._registry.job(name), f"the job {name!r} was deleted")
+            self._registry.end(self._registry.job(name, owner), f"the job {name!r} was deleted")
 
     # Creating a job.
 

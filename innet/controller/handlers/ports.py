@@ -1,14 +1,14 @@
-"""A change of the ports that a switch has."""
+"""Changes of the ports and uplinks that a switch has."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from innet.controller.jobs.job import Job
-from innet.controller.jobs.records import SwitchRecord
-from innet.controller.state.inventory import Switches
+from innet.controller.jobs.records import SwitchRecord, Uplink
+from innet.controller.state.inventory import Switches, check_links, descendants
 from innet.controller.state.validation import check_ports
 from innet.controller.switches.targets.choice import find
-from innet.errors import ControllerError
+from innet.errors import ControllerError, UsageError
 
 
 def with_ports(
@@ -24,6 +24,30 @@ def with_ports(
         if port not in ports:
             raise ControllerError(f"port {port} of {record.name!r} is in use by {user}: include it")
     return replace(record, ports=tuple(ports))
+
+
+def with_uplinks(
+    record: SwitchRecord, uplinks: Iterable[Uplink], switches: Switches, jobs: Iterable[Job]
+) -> SwitchRecord:
+    """Return the record of a switch with other uplinks.
+
+    Raises UsageError if it cannot have them, and ControllerError if one needs a port that a worker or
+    another switch is attached to.
+    """
+    changed = replace(record, uplinks=tuple(uplinks))
+    below = descendants(record.name, switches)
+    taken = dict(_users(replace(record, uplinks=()), switches, jobs))
+    for link in changed.uplinks:
+        if link.parent in below:
+            raise UsageError(
+                f"{link.parent!r} is below {record.name!r} and cannot be its parent: name another switch"
+            )
+        if user := taken.get(link.port):
+            raise ControllerError(
+                f"port {link.port} of {record.name!r} is in use by {user}: use another port"
+            )
+    check_links(changed, {name: each for name, each in switches.items() if name != record.name})
+    return changed
 
 
 def _users(

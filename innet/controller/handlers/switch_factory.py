@@ -44,8 +44,8 @@ class SwitchFactory:
                     ended=ended,
                     election=election,
                     patient=patient,
-                    ports=lambda: made.record.ports,
-                    silent=partial(self._silent, record),
+                    present=lambda: made.record,
+                    silent=lambda: self._silent(made.record),
                 )
 
             # A person who adds a switch should not wait for a controller that is gone.

@@ -1,16 +1,20 @@
 """Requests about switches: adding, showing, changing and removing them."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import structlog
 
-from innet.controller.handlers.ports import with_ports
+from innet.controller.handlers.ports import with_ports, with_uplinks
 from innet.controller.handlers.probes import Probes
 from innet.controller.handlers.switch_factory import SwitchFactory
+from innet.controller.jobs.events import Path
+from innet.controller.jobs.job import Job
 from innet.controller.jobs.records import SwitchRecord
+from innet.controller.jobs.trees import Fabric
 from innet.controller.state import validation
-from innet.controller.state.inventory import Switch, check_links, children
+from innet.controller.state.inventory import Switch, check_links, children, uplinks
 from innet.controller.state.registry import Registry, listed
 from innet.errors import AlreadyExists, ControllerError, SwitchError
 from innet.rpc import innet_pb2 as pb
@@ -61,18 +65,64 @@ class SwitchRequests:
         return view
 
     def set_ports(self, request: pb.SetSwitchPortsRequest) -> pb.Switch:
-        """Give a switch other ports. Its jobs continue."""
+        """Give a switch other ports and uplinks. Its jobs continue."""
         with self._registry.lock:
-            switch, _ = self._with_ports(request)
-        # Without the lock, so that nobody else waits for a slow switch.
-        switch.supervisor.switch().check_ports(request.ports)
+            switch, _ = self._with_changes(request)
+        if request.ports:  # without the lock, so that nobody else waits for a slow switch
+            switch.supervisor.switch().check_ports(request.ports)
         with self._registry.lock:
             self._registry.check_open()
-            switch, record = self._with_ports(request)
-            self._registry.store.set_ports(record)
-            switch.record = record
+            switch, record = self._with_changes(request)
+            fabrics = self._fabrics(record)
+            self._registry.store.change_switch(record)
+            before, switch.record = switch.record, record
             switch.supervisor.wake()
-            _log.info("ports changed", switch=record.name, ports=record.ports)
+            _log.info(
+                "ports changed", switch=record.name, ports=record.ports,
+                uplinks=[f"{each.parent}:{each.port}:{each.parent_port}" for each in record.uplinks],
+            )  # fmt: skip
+            if record.uplinks == before.uplinks:
+                return switch.view()
+            switch.found.clear()
+            self._wake_parents(before)
+            self._wake_parents(record)
+            for job, fabric in fabrics.items():
+                job.switches.fabric = fabric
+                self._registry.commit(job, [])
+        self._probes.send(switch)
+        with self._registry.lock:
+            self._probes.wait(switch)
+            return switch.view()
+
+    def drain(self, request: pb.DrainSwitchRequest) -> pb.DrainSwitchResponse:
+        """Move a switch's jobs to other switches, or to their fallback, and give it no new ones.
+
+        It goes on as a bridge. Raises ControllerError, and changes nothing, if a job has no other path
+        and the request does not force it.
+        """
+        with self._registry.lock:
+            self._registry.check_open()
+            switch = self._registry.switch(request.name)
+            paths = self._paths_without(switch)
+            if not request.force:
+                _check_paths(request.name, paths)
+            self._set_drained(switch, drained=True)
+            moved = [
+                pb.MovedJob(job=job.spec.name, path=f"PATH_{path.name}")
+                for job, path in paths.items()
+            ]
+            return pb.DrainSwitchResponse(jobs=moved)
+
+    def undrain(self, name: str) -> pb.Switch:
+        """Use a drained switch again. Raises ControllerError if it does not answer."""
+        with self._registry.lock:
+            self._registry.check_open()
+            switch = self._registry.switch(name)
+            if switch.record.drained and switch.supervisor.problem:
+                raise ControllerError(
+                    f"{switch.supervisor.problem}: jobs would stand still; undrain it once it answers"
+                )
+            self._set_drained(switch, drained=False)
             return switch.view()
 
     def remove(self, name: str) -> None:
@@ -93,11 +143,56 @@ class SwitchRequests:
             switches = self._registry.switches.items()
             return {name: each.supervisor.drifts for name, each in switches}
 
-    def _with_ports(self, request: pb.SetSwitchPortsRequest) -> tuple[Switch, SwitchRecord]:
-        """Return a switch, and its record with other ports. Raises InnetError if that cannot be."""
-        switch = self._registry.switch(request.name)
-        jobs = self._registry.jobs_on(request.name)
-        return switch, with_ports(switch.record, request.ports, self._registry.switches, jobs)
+    def _with_changes(self, request: pb.SetSwitchPortsRequest) -> tuple[Switch, SwitchRecord]:
+        """Return a switch, and its record with what a request changes. Raises InnetError."""
+        registry, switch = self._registry, self._registry.switch(request.name)
+        jobs, record, links = registry.jobs_on(request.name), switch.record, switch.record.uplinks
+        if request.HasField("uplinks"):
+            links = validation.uplinks(request.uplinks.links)
+        if request.ports or not request.HasField("uplinks"):
+            wanted = replace(record, uplinks=links)
+            ports = with_ports(wanted, request.ports, registry.switches, jobs).ports
+            record = replace(record, ports=ports)
+        if links != record.uplinks:
+            record = with_uplinks(record, links, registry.switches, jobs)
+        return switch, record
+
+    def _fabrics(self, record: SwitchRecord) -> dict[Job, Fabric]:
+        """Return the fabrics of a switch's jobs with its changed record.
+
+        Raises ControllerError if a job sums over a link that would change.
+        """
+        links = {**uplinks(self._registry.switches), record.name: record.uplinks}
+        before = self._registry.switches[record.name].record.uplinks
+        changed = {*before} ^ {*record.uplinks} or {*before}  # else their order
+        parents = {link.parent for link in changed}
+        found = {}
+        for job in self._registry.jobs_on(record.name):
+            drained = job.switches.fabric.drained
+            found[job] = Fabric.of(job.spec.switches, links).with_drained(drained)
+            if not job.allows(found[job]):
+                raise ControllerError(
+                    f"the job {job.spec.name!r} needs links of {record.name!r} that would change: first "
+                    f"drain {listed(map(repr, parents))}"
+                )
+        return found
+
+    def _paths_without(self, switch: Switch) -> dict[Job, Path]:
+        """Return the path of each job that has to leave a switch, none if it is drained already."""
+        if switch.record.drained:
+            return {}
+        jobs = self._registry.jobs_on(switch.record.name)
+        found = {job: job.path_without(switch.record.name) for job in jobs}
+        return {job: path for job, path in found.items() if path is not None}
+
+    def _set_drained(self, switch: Switch, *, drained: bool) -> None:
+        if switch.record.drained == drained:
+            return
+        record = replace(switch.record, drained=drained)
+        self._registry.store.change_switch(record)
+        switch.record = record
+        _log.info("switch drained" if drained else "switch undrained", name=record.name)
+        self._registry.drain(record.name)
 
     def _check_unused(self, name: str) -> None:
         if below := children(name, self._registry.switches):
@@ -138,6 +233,20 @@ class SwitchRequests:
                 raise AlreadyExists(
                     f"the switch at {record.grpc_address} has been added already, as {other.name!r}"
                 )
+
+
+def _check_paths(name: str, paths: Mapping[Job, Path]) -> None:
+    """Raise ControllerError if a job has no path without the switch."""
+    why = [
+        f"the job {job.spec.name!r} has no other path, and {job.roster.no_fallback}"
+        for job, path in paths.items()
+        if path == Path.NONE
+    ]
+    if why:
+        raise ControllerError(
+            f"the switch {name!r} cannot be drained: {'; '.join(why)}; let these jobs end first, or use "
+            "--force to make them wait"
+        )
 
 
 def _same_device(one: SwitchRecord, other: SwitchRecord) -> bool:

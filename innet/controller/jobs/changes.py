@@ -28,7 +28,7 @@ class JobEvent:
 
 @dataclass(frozen=True)
 class DatedEvent:
-    """An event in the life of a job, at a time in seconds since 1970."""
+    """An event in the life of a job of `owner`'s, at a time in seconds since 1970."""
 
     job: str
     at: float
@@ -36,6 +36,7 @@ class DatedEvent:
     rank: int | None
     term: int
     why: str
+    owner: str = ""
 
 
 def changes(
@@ -43,7 +44,8 @@ def changes(
 ) -> Iterator[JobEvent]:
     """Yield what has happened between two states. Without one before, the job is new."""
     if not before:
-        about = (("switch", after.spec.switch), ("workers", after.spec.workers))
+        spec = after.spec
+        about = (("switch", spec.switch), ("workers", spec.workers), ("owner", spec.owner))
         yield JobEvent(CREATED, after.term, details=about)
     for each in departures:
         yield JobEvent(LEFT, before.term if before else after.term, each.reason, each.rank)

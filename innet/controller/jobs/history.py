@@ -15,6 +15,7 @@ class Cause(StrEnum):
     WORKER_MOVED = "worker_moved"  # its attachment has changed
     WORKER_LEFT = "worker_left"
     SWITCH_LOST = "switch_lost"
+    SWITCH_DRAINED = "switch_drained"  # the operator wants it unused
     SWITCH_REFUSED = "switch_refused"  # it refused the job's entries
     SWITCH_USABLE = "switch_usable"  # again, or for the first time
     CONTROLLER_RESTARTED = "controller_restarted"

@@ -54,6 +54,7 @@ class Job:
         cls, record: JobRecord, invitation: Invitation, fabric: Fabric, now: float
     ) -> "Job":
         """Return a job as an earlier controller left it. Its workers have one lease to come back."""
+        fabric = fabric.with_drained(record.drained)
         job = cls(record.spec, record.term, invitation, fabric, record.slot_range, now)
         job.switches.fresh = record.fresh
         job.roster.departed = dict(record.departed)
@@ -74,6 +75,7 @@ class Job:
             self.agreement,
             tuple(self.roster.departed.items()),
             self.roster.records(),
+            self.switches.fabric.drained,
         )
 
     @property
@@ -101,6 +103,22 @@ class Job:
         running = self.path == Path.SWITCH
         idle = bool(self.roster.workers) and not running and not self.terms.obstacle(now)
         return self.switches.assignment(switch, self.term, running=running, clear=idle)
+
+    def allows(self, fabric: Fabric) -> bool:
+        """Return whether links can become those of a `fabric` without a change to the present term."""
+        at = {where.switch for where in self.roster.attachments.values()}
+        if at and not fabric.trees(at):
+            return False
+        return self.path != Path.SWITCH or self.switches.planned(fabric) == self.switches.plan
+
+    def path_without(self, switch: str) -> Path | None:
+        """Return the path that the job would take without a switch, or None if it does not use it."""
+        if not (self.roster.admitted and self.switches.sums(switch)):
+            return None
+        fabric = self.switches.fabric
+        if not self.switches.problem_in(fabric.with_drained({switch, *fabric.drained})):
+            return Path.SWITCH
+        return Path.NONE if self.roster.no_fallback else Path.FALLBACK
 
     # Events from workers.
 
@@ -213,6 +231,22 @@ class Job:
         if problem and self.path == Path.SWITCH and self.switches.sums(switch):
             return self.terms.renew(Cause.SWITCH_LOST, problem, now)
         return self.terms.look(now)
+
+    def drain(self, drained: Collection[str], now: float) -> Actions:
+        """Leave out these switches, of all that the controller has, if possible. Use all others."""
+        before, plan = self.switches.fabric.drained, self.switches.plan
+        self.switches.fabric = self.switches.fabric.with_drained(drained)
+        after = self.switches.fabric.drained
+        drains, returns = sorted(after - before), sorted(before - after)
+        if not (drains or returns):
+            return []
+        if self.path != Path.SWITCH or (self.switches.plan == plan and not after & plan.keys()):
+            return self.terms.look(now)
+        if drains:
+            why = f"the operator has drained {', '.join(drains)}"
+            return self.terms.renew(Cause.SWITCH_DRAINED, why, now)
+        why = f"the operator has undrained {', '.join(returns)}"
+        return self.terms.renew(Cause.SWITCH_USABLE, why, now)
 
     def slots_granted(self, slot_range: SlotRange, now: float) -> Actions:
         """Take the slots that the job has waited for."""

@@ -38,18 +38,29 @@ class JobSwitches:
     @property
     def plan(self) -> Mapping[str, tuple[Share, ...]]:
         """Return the shares of each switch that sums, or {} while these are not known."""
+        return self.planned(self.fabric)
+
+    def planned(self, fabric: Fabric) -> Mapping[str, tuple[Share, ...]]:
+        """Return the shares of each switch that would sum in a `fabric`."""
         if not self.slot_range or self.pending:
             return {}
         at = self._roster.attachments
-        trees = self.fabric.trees({where.switch for where in at.values()})
+        trees = fabric.trees({where.switch for where in at.values()})
         return shares(trees, self.slot_range, at, self._roster.quorum)
 
     @property
     def problem(self) -> str | None:
         """Return why the switches that sum cannot be used, or None if they can."""
+        return self.problem_in(self.fabric)
+
+    def problem_in(self, fabric: Fabric) -> str | None:
+        """Return why the switches that would sum in a `fabric` cannot be used, or None if they can."""
         if not self.slot_range:
             return "no slots are free for the job yet"
-        return next((problem for each in self.plan if (problem := self._problems[each])), None)
+        plan = self.planned(fabric)
+        if drained := fabric.drained & plan.keys():
+            return f"the switch {min(drained)!r} is drained"
+        return next((problem for each in plan if (problem := self._problems[each])), None)
 
     @property
     def cleared(self) -> bool:

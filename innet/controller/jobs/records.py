@@ -108,7 +108,8 @@ class JobSpec:
     A result needs `quorum` contributions, or those of all workers that are left, if these are
     fewer. With fewer than `min_workers` workers there are no results. `token_digest` is the digest of
     the token of all ranks, or the digests of each rank's own. `others` are the switches besides
-    `switch` on which the job has slots.
+    `switch` on which the job has slots. `owner` is the name in the certificate of the client that
+    created the job, empty without TLS.
     """
 
     name: str
@@ -122,6 +123,7 @@ class JobSpec:
     token_digest: bytes
     number: int
     others: tuple[str, ...] = ()
+    owner: str = ""
 
     @property
     def switches(self) -> tuple[str, ...]:
@@ -141,7 +143,10 @@ class WorkerRecord:
 
 @dataclass(frozen=True)
 class JobRecord:
-    """The stored state of a job. `agreement` says how the term begins, None until it is agreed upon."""
+    """The stored state of a job. `agreement` says how the term begins, None until it is agreed upon.
+
+    `drained` are the job's switches that this term leaves out if it can.
+    """
 
     spec: JobSpec
     term: int
@@ -150,11 +155,12 @@ class JobRecord:
     agreement: Resume | None
     departed: tuple[tuple[int, str], ...]
     workers: tuple[WorkerRecord, ...]
+    drained: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
 class SwitchRecord:
-    """The stored state of a switch: all that it was added with.
+    """The stored state of a switch: all that it was added with, and whether it is `drained`.
 
     `target` is the kind of switch. `artifact` is the folder of its binary, if it needs one.
     """
@@ -168,3 +174,4 @@ class SwitchRecord:
     uplinks: tuple[Uplink, ...] = ()
     target: str = "bmv2"
     artifact: str = ""
+    drained: bool = False

@@ -7,7 +7,7 @@ communicates.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from innet.controller.defaults import uplink_address
 from innet.controller.jobs.records import Attachment, Contributor, Share, SlotRange, Uplink
@@ -29,10 +29,14 @@ class Tree:
 
 @dataclass(frozen=True)
 class Fabric:
-    """The switches that a job may use, `top` first, and their uplinks among each other."""
+    """The switches that a job may use, `top` first, and their uplinks among each other.
+
+    Trees leave out the `drained` switches if they can.
+    """
 
     top: str
     uplinks: Mapping[str, tuple[Uplink, ...]]
+    drained: frozenset[str] = frozenset()
 
     @classmethod
     def below(cls, top: str, uplinks: Mapping[str, tuple[Uplink, ...]]) -> "Fabric":
@@ -58,6 +62,10 @@ class Fabric:
         }
         return cls(switches[0], {**kept, switches[0]: ()})
 
+    def with_drained(self, drained: Iterable[str]) -> "Fabric":
+        """Return the fabric with other drained switches. Names that it does not have are left out."""
+        return replace(self, drained=frozenset(self.uplinks.keys() & {*drained}))
+
     @property
     def tops(self) -> list[str]:
         """Return the switches without uplinks."""
@@ -76,12 +84,26 @@ class Fabric:
     def trees(self, at: Iterable[str]) -> list[Tree]:
         """Return the trees that join these switches, or none if no switch is above them all.
 
-        Without any switch to join, the top is a tree alone.
+        Without any switch to join, the top is a tree alone. If no tree can do without the drained
+        switches, they take part.
         """
+        switches = {*at} or {self.top}
+        return self._without_drained(switches) or self._trees(switches)
+
+    def _without_drained(self, at: set[str]) -> list[Tree]:
+        if not self.drained or at & self.drained:
+            return []
+        kept = {
+            name: tuple(link for link in links if link.parent not in self.drained)
+            for name, links in self.uplinks.items()
+        }
+        return Fabric(self.top, kept).trees(at)
+
+    def _trees(self, at: set[str]) -> list[Tree]:
         planes = max(1, *(len(links) for links in self.uplinks.values()))
         found: list[Tree] = []
         for plane in range(planes):
-            tree = self._tree({*at} or {self.top}, plane)
+            tree = self._tree(at, plane)
             if tree and tree not in found:
                 found.append(tree)
         return found

@@ -70,10 +70,21 @@ def uplinks(switches: Switches) -> dict[str, tuple[Uplink, ...]]:
     return {name: each.record.uplinks for name, each in switches.items()}
 
 
+def drained(switches: Switches) -> frozenset[str]:
+    """Return the drained switches."""
+    return frozenset(name for name, each in switches.items() if each.record.drained)
+
+
 def children(name: str, switches: Switches) -> list[str]:
     """Return the switches that have a link up to this one."""
     above = uplinks(switches).items()
     return [below for below, links in above if name in {link.parent for link in links}]
+
+
+def descendants(name: str, switches: Switches) -> set[str]:
+    """Return all switches below this one."""
+    below = children(name, switches)
+    return {*below}.union(*(descendants(each, switches) for each in below))
 
 
 def broadcast_domain(switch: str, uplinks: Mapping[str, tuple[Uplink, ...]]) -> set[str]:
@@ -109,9 +120,9 @@ def silent_ports(record: SwitchRecord, switches: Switches) -> frozenset[int]:
 
 
 def check_links(record: SwitchRecord, switches: Switches) -> None:
-    """Raise InnetError unless a new switch can be attached as its record tells.
+    """Raise InnetError unless a switch can be attached as its record tells, to others than itself.
 
-    Its parents must have been added before, so links never form a circle.
+    Its parents must have been added before.
     """
     mine: set[int] = set()
     for link in record.uplinks:

@@ -57,6 +57,7 @@ def switch_view(switch: SwitchRecord, slots: int, free_slots: int, *, reachable:
         slots=slots,
         free_slots=free_slots,
         reachable=reachable,
+        drained=switch.drained,
         uplinks=[
             pb.Uplink(parent=link.parent, port=link.port, parent_port=link.parent_port)
             for link in switch.uplinks
@@ -82,6 +83,7 @@ def job_view(job: Job, lanes: int, lease_s: float, now: float) -> pb.Job:
         reason=job.terms.reason(now),
         worker_lease_s=lease_s,
         recoveries=job.history.recoveries,
+        owner=job.spec.owner,
     )
 
 

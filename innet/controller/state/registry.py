@@ -19,16 +19,16 @@ from innet.controller import defaults
 from innet.controller.jobs.changes import ENDED, DatedEvent, JobEvent, changes
 from innet.controller.jobs.events import Actions, Invitation
 from innet.controller.jobs.job import Job
-from innet.controller.jobs.records import JobRecord, SlotRange, Uplink
+from innet.controller.jobs.records import JobRecord, JobSpec, SlotRange, Uplink
 from innet.controller.jobs.slot_queue import grants
 from innet.controller.jobs.slots import SwitchAllocator, allocate
-from innet.controller.state.inventory import Switch
+from innet.controller.state.inventory import Switch, drained
 from innet.controller.state.members import Members
 from innet.controller.state.store import Store
 from innet.controller.state.validation import check_name
 from innet.controller.state.waits import Waits
 from innet.controller.switches.targets.choice import find
-from innet.errors import ControllerError, ControllerUnreachable, NotFound
+from innet.errors import ControllerError, ControllerUnreachable, NotAuthorized, NotFound
 
 _MOST_LISTED = 20
 Thing = TypeVar("Thing")
@@ -80,9 +80,21 @@ class Registry:
         """Return a switch. Raises NotFound."""
         return _find(self.switches, name, "switch")
 
-    def job(self, name: str) -> Job:
-        """Return a job. Raises NotFound."""
-        return _find(self.jobs, name, "job")
+    def job(self, name: str, owner: str | None = None) -> Job:
+        """Return a job, which has to be the `owner`'s if one is given.
+
+        Raises NotFound, which names no jobs of others, and NotAuthorized.
+        """
+        mine = {each.spec.name: each for each in self.jobs_of(owner)}
+        if name in self.jobs and name not in mine:
+            raise NotAuthorized(
+                f"the job {name!r} is another user's: ask that user or an administrator"
+            )
+        return _find(mine, name, "job")
+
+    def jobs_of(self, owner: str | None) -> list[Job]:
+        """Return the jobs of an owner, or all of them for None."""
+        return [job for job in self.jobs.values() if owner in (None, job.spec.owner)]
 
     def jobs_on(self, switch: str) -> list[Job]:
         """Return the jobs that may use a switch, or none once the controller has been stopped."""
@@ -113,6 +125,10 @@ class Registry:
 
     # Changes.
 
+    def remember(self, record: JobRecord) -> None:
+        """Note that the store has a job like this. So its history does not begin again."""
+        self._saved[record.spec.name] = record
+
     def commit(self, job: Job, actions: Actions) -> None:
         """Store the changes of a job, and then carry out its actions."""
         self._save(job)
@@ -120,11 +136,17 @@ class Registry:
         for each in job.spec.switches:
             self.switches[each].assign(job.spec.name, job.assignment(each, self.clock()))
 
+    def drain(self, switch: str) -> None:
+        """Tell the jobs of a switch which switches are drained at present."""
+        now, names = self.clock(), drained(self.switches)
+        for job in self.jobs_on(switch):
+            self.commit(job, job.drain(names, now))
+
     def end(self, job: Job, reason: str) -> None:
         """End a job: notify its workers and free its slots."""
         name = job.spec.name
         events = [JobEvent(ENDED, job.term, reason)]
-        self.store.remove_job(name, self._dated(name, events))
+        self.store.remove_job(name, _dated(job.spec, events))
         self.members.deliver(job.roster.end(reason))
         del self.jobs[name]
         self._saved.pop(name, None)
@@ -153,7 +175,7 @@ class Registry:
             return
         events = [*changes(before, record, job.terms, departures)]
         try:
-            self.store.save_job(record, self._dated(name, events))
+            self.store.save_job(record, _dated(record.spec, events))
         except ControllerError as problem:
             # A job that the next controller does not know is better than one that stands still.
             _log.error("the state is not kept", job=name, problem=str(problem))
@@ -161,9 +183,13 @@ class Registry:
             self._saved[name] = record
         _log_events(name, events)
 
-    def _dated(self, job: str, events: Iterable[JobEvent]) -> list[DatedEvent]:
-        at = time.time()
-        return [DatedEvent(job, at, each.event, each.rank, each.term, each.why) for each in events]
+
+def _dated(spec: JobSpec, events: Iterable[JobEvent]) -> list[DatedEvent]:
+    at = time.time()
+    return [
+        DatedEvent(spec.name, at, each.event, each.rank, each.term, each.why, spec.owner)
+        for each in events
+    ]
 
 
 def listed(names: Iterable[str]) -> str:

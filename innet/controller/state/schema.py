@@ -1,12 +1,24 @@
 """The tables of the state file, and the way from older versions of them."""
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 7
 CHECKSUM_SINCE = 4
 """The first version whose files have a checksum."""
 
 _CHECKSUM = (
     "CREATE TABLE checksum (value BLOB NOT NULL)",  # see innet.controller.state.checksum
     "INSERT INTO checksum VALUES (x'')",
+)
+
+_OWNERS = (
+    # The name in the certificate of the client that has created the job; empty without TLS.
+    "ALTER TABLE jobs ADD COLUMN owner TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE events ADD COLUMN owner TEXT NOT NULL DEFAULT ''",
+)
+
+_DRAINS = (
+    "ALTER TABLE switches ADD COLUMN drained INTEGER NOT NULL DEFAULT 0",
+    # A JSON list of the switches that the job's term leaves out.
+    "ALTER TABLE jobs ADD COLUMN drained TEXT NOT NULL DEFAULT '[]'",
 )
 
 _EVENTS = (
@@ -73,6 +85,8 @@ SCHEMA = (
     "INSERT INTO last_job VALUES (0, 0)",
     *_EVENTS,
     *_CHECKSUM,
+    *_OWNERS,
+    *_DRAINS,
 )
 
 UPGRADES = {
@@ -88,5 +102,7 @@ UPGRADES = {
     ),
     3: _CHECKSUM,
     4: _EVENTS,
+    5: _OWNERS,
+    6: _DRAINS,
 }
 """The statements that turn a file of one version into one of the next."""

@@ -48,11 +48,15 @@ class State:
     last_number: int
 
 
+class StateInUse(UsageError):
+    """A state file that belongs to another controller at present."""
+
+
 class Store:
     """The state of one controller, in a file or in memory. For one thread at a time.
 
-    Raises UsageError if the file is not a controller's, of a newer version, damaged, or in use. The
-    file is then left unchanged. A file of an older version is upgraded, and a copy of it is kept as
+    Raises UsageError if the file is not a controller's, of a newer version, or damaged, and StateInUse.
+    The file is then left unchanged. A file of an older version is upgraded, and a copy of it is kept as
     ``PATH.vN``, N being its version. Changes are on disk when a call returns. If they cannot be written,
     the call raises ControllerError and has changed nothing.
     """
@@ -71,9 +75,9 @@ class Store:
                 stack.pop_all()
         except (sqlite3.Error, ValueError, OverflowError) as problem:
             if getattr(problem, "sqlite_errorcode", 0) == sqlite3.SQLITE_BUSY:
-                raise UsageError(
+                raise StateInUse(
                     f"{self._where} is the state of another controller that runs: stop that one, or name "
-                    "another file"
+                    "another file; with --standby this one waits"
                 ) from None
             raise UsageError(_unusable(self._where, problem)) from None
 
@@ -85,22 +89,7 @@ class Store:
         """Return all that was kept."""
         try:
             run = self._database.execute
-            switches = [
-                SwitchRecord(
-                    name,
-                    address,
-                    device,
-                    tuple(json.loads(ports)),
-                    Address(*service),
-                    lanes,
-                    tuple(Uplink(*link) for link in json.loads(uplinks)),
-                    target,
-                    artifact,
-                )
-                for name, address, device, ports, *service, lanes, uplinks, target, artifact in run(
-                    "SELECT * FROM switches ORDER BY rowid"
-                )
-            ]
+            switches = [_switch(*row) for row in run("SELECT * FROM switches ORDER BY rowid")]
             jobs = [self._job(*row) for row in run("SELECT * FROM jobs ORDER BY number")]
             [[last_id, last_number]] = run("SELECT * FROM last_job")
         except (sqlite3.Error, ValueError, TypeError, OverflowError) as problem:
@@ -111,20 +100,19 @@ class Store:
         """Keep a switch."""
         service = astuple(switch.service)
         ports = json.dumps(switch.ports)
-        uplinks = json.dumps([astuple(link) for link in switch.uplinks])
         row = (
-            switch.name, switch.grpc_address, switch.device_id, ports, *service, switch.lanes, uplinks,
-            switch.target, switch.artifact,
+            switch.name, switch.grpc_address, switch.device_id, ports, *service, switch.lanes,
+            _links(switch), switch.target, switch.artifact, switch.drained,
         )  # fmt: skip
         with self._transaction(switch_item(switch.name)) as database:
-            database.execute("INSERT INTO switches VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+            database.execute(f"INSERT INTO switches VALUES ({_marks(row)})", row)  # noqa: S608 - no input
 
-    def set_ports(self, switch: SwitchRecord) -> None:
-        """Keep the ports of a switch as they are now."""
+    def change_switch(self, switch: SwitchRecord) -> None:
+        """Keep the ports and uplinks of a switch, and whether it is drained, as they are now."""
         with self._transaction(switch_item(switch.name)) as database:
             database.execute(
-                "UPDATE switches SET ports = ? WHERE name = ?",
-                (json.dumps(switch.ports), switch.name),
+                "UPDATE switches SET ports = ?, uplinks = ?, drained = ? WHERE name = ?",
+                (json.dumps(switch.ports), _links(switch), switch.drained, switch.name),
             )
 
     def remove_switch(self, name: str) -> None:
@@ -140,16 +128,14 @@ class Store:
             spec.lease_s, spec.token_digest, spec.number, job.term,
             *(astuple(slot_range) if slot_range else (None, None, None)),
             job.fresh, _agreement_text(job.agreement), json.dumps(job.departed), json.dumps(spec.others),
+            spec.owner, json.dumps(sorted(job.drained)),
         )  # fmt: skip
         workers = [
             (spec.name, each.rank, each.nonce, each.fallback, *_attachment_row(each.where))
             for each in job.workers
         ]
         with self._transaction(job_item(spec.name), LAST_JOB) as database:
-            database.execute(
-                f"REPLACE INTO jobs VALUES ({', '.join('?' * len(row))})",  # noqa: S608 - no input
-                row,
-            )
+            database.execute(f"REPLACE INTO jobs VALUES ({_marks(row)})", row)  # noqa: S608 - no input
             database.execute("DELETE FROM workers WHERE job = ?", (spec.name,))
             database.executemany("INSERT INTO workers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", workers)
             database.execute(
@@ -169,7 +155,7 @@ class Store:
 
         Raises ControllerError.
         """
-        query = "SELECT job, at, event, rank, term, why FROM events WHERE job = ? ORDER BY number"
+        query = "SELECT job, at, event, rank, term, why, owner FROM events WHERE job = ? ORDER BY number"
         try:
             return [DatedEvent(*row) for row in self._database.execute(query, (job,))]
         except sqlite3.Error as problem:
@@ -217,13 +203,25 @@ class Store:
             self._database.backup(copy)
 
     def _job(self, *row: Any) -> JobRecord:
-        *spec, term, index, first_slot, slots, fresh, agreement, departed, others = row
+        (
+            *spec,
+            term,
+            index,
+            first_slot,
+            slots,
+            fresh,
+            agreement,
+            departed,
+            others,
+            owner,
+            drained,
+        ) = row
         slot_range = None if index is None else SlotRange(index, first_slot, slots)
         workers = self._database.execute(
             "SELECT * FROM workers WHERE job = ? ORDER BY rank", (spec[0],)
         )
         return JobRecord(
-            replace(JobSpec(*spec), others=tuple(json.loads(others))),
+            replace(JobSpec(*spec), others=tuple(json.loads(others)), owner=owner),
             term,
             slot_range,
             bool(fresh),
@@ -233,6 +231,7 @@ class Store:
                 WorkerRecord(rank, nonce, bool(fallback), _attachment(*where))
                 for _, rank, nonce, fallback, *where in workers
             ),
+            frozenset(json.loads(drained)),
         )
 
     @contextlib.contextmanager
@@ -251,13 +250,38 @@ class Store:
             raise ControllerError(f"cannot write to {self._where}: {problem}") from None
 
 
+def _switch(name: str, address: str, device: int, ports: str, *more: Any) -> SwitchRecord:
+    *service, lanes, uplinks, target, artifact, drained = more
+    return SwitchRecord(
+        name,
+        address,
+        device,
+        tuple(json.loads(ports)),
+        Address(*service),
+        lanes,
+        tuple(Uplink(*link) for link in json.loads(uplinks)),
+        target,
+        artifact,
+        bool(drained),
+    )
+
+
+def _links(switch: SwitchRecord) -> str:
+    return json.dumps([astuple(link) for link in switch.uplinks])
+
+
+def _marks(row: tuple[object, ...]) -> str:
+    return ", ".join("?" * len(row))
+
+
 def _add_events(database: sqlite3.Connection, job: str, events: Iterable[DatedEvent]) -> None:
     """Add events of a job, and drop the oldest if there are too many."""
     rows = [astuple(each) for each in events]
     if not rows:
         return
     database.executemany(
-        "INSERT INTO events (job, at, event, rank, term, why) VALUES (?, ?, ?, ?, ?, ?)", rows
+        "INSERT INTO events (job, at, event, rank, term, why, owner) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        rows,
     )
     database.execute(
         "DELETE FROM events WHERE job = ?1 AND number <= (SELECT number FROM events WHERE job = ?1 "

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from innet.controller import defaults
 from innet.controller.jobs.records import SwitchRecord, Uplink
@@ -78,10 +78,15 @@ def switch_record(request: pb.AddSwitchRequest) -> SwitchRecord:
         tuple(request.ports),
         service_address(request),
         request.lanes or defaults.LANES,
-        tuple(Uplink(each.parent, each.port, each.parent_port) for each in request.uplinks),
+        uplinks(request.uplinks),
         find(request.target).name,
         request.artifact,
     )
+
+
+def uplinks(links: Iterable[pb.Uplink]) -> tuple[Uplink, ...]:
+    """Return the uplinks of a request."""
+    return tuple(Uplink(each.parent, each.port, each.parent_port) for each in links)
 
 
 def service_address(request: pb.AddSwitchRequest) -> Address:

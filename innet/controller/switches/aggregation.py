@@ -40,10 +40,10 @@ _FRAME_BYTES = _FRAME.itemsize
 class AggregationSwitch:
     """A connection to a switch that runs the aggregation program, from :meth:`start` on.
 
-    `hello` is called with a nonce and an attachment when a worker's hello packet comes in. `ports`
-    returns the ports that the switch has at present, by default those of its record. `silent`
-    returns the ports that must not be flooded. The other arguments are as for
-    :class:`SwitchConnection`. Methods raise SwitchError. Only one thread may call those that write.
+    `hello` is called with a nonce and an attachment when a worker's hello packet comes in. `present`
+    returns the record with the ports and uplinks that the switch has at present. `silent` returns the
+    ports that must not be flooded. The other arguments are as for :class:`SwitchConnection`. Methods
+    raise SwitchError. Only one thread may call those that write.
     """
 
     def __init__(
@@ -56,14 +56,14 @@ class AggregationSwitch:
         ended: Callable[[], None] = lambda: None,
         election: tuple[int, int] | None = None,
         patient: bool = True,
-        ports: Callable[[], Sequence[int]] | None = None,
+        present: Callable[[], SwitchRecord] | None = None,
         silent: Callable[[], frozenset[int]] = frozenset,
         on_request: OnRequest | None = None,
     ) -> None:
         self.service, self._program, self._hello = record.service, program, hello
         self._record, self._silent = record, silent
         self._target = find(record.target)
-        self._ports = ports or (lambda: record.ports)
+        self._present = present or (lambda: record)
         self._held: Held = {}
         self._entities: dict[int, _Entities] = {}
         self._clearing = CellClearing(
@@ -108,7 +108,7 @@ class AggregationSwitch:
         By default they are the ports that the switch should have at present.
         """
         there = self._connection.ports()
-        if there and (missing := sorted({*(ports or self._ports())} - there)):
+        if there and (missing := sorted({*(ports or self._present().ports)} - there)):
             raise UsageError(
                 f"the switch at {self._record.grpc_address} has no port {_numbers(missing)}: it has "
                 f"{_numbers(sorted(there))}"
@@ -155,7 +155,7 @@ class AggregationSwitch:
 
     def port_counters(self) -> dict[int, dict[str, int]]:
         """Return the number of packets dropped at each port, by counter."""
-        names, ports = self._connection.names, self._ports()
+        names, ports = self._connection.names, self._present().ports
         cells = [names.counter(each, port) for port in ports for each in PORT_COUNTERS]
         counts = iter(self._connection.count(*cells))
         return {port: {each: next(counts) for each in PORT_COUNTERS} for port in ports}
@@ -215,9 +215,9 @@ class AggregationSwitch:
 
     def _own_entities(self) -> Held:
         """Return the switch's own entities. Links that close a loop are left out of the flood group."""
-        names, silent = self._connection.names, self._silent()
-        ports = [port for port in self._ports() if port not in silent]
-        return by_key(entries.own_entities(names, self.service, ports, self._record.uplinks))
+        names, silent, record = self._connection.names, self._silent(), self._present()
+        ports = [port for port in record.ports if port not in silent]
+        return by_key(entries.own_entities(names, self.service, ports, record.uplinks))
 
     def _hold(self, jobs: Sequence[Assignment]) -> dict[int, str]:
         self._own = self._own_entities()

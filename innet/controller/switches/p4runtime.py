@@ -299,7 +299,7 @@ def open_channel(address: str, identity: tls.Identity | None, *, patient: bool) 
     try:
         if patient:
             advice = _SWITCH_WITHOUT_TLS if identity else _CONTROLLER_WITHOUT_TLS
-            tls.await_ready(channel, address, identity, _ANSWER_WITHIN, advice)
+            tls.await_ready({address: channel}, identity, _ANSWER_WITHIN, advice)
         else:
             _ask(channel)
         return channel

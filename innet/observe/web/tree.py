@@ -50,7 +50,7 @@ def _switch(view: View, shown: SwitchView, children: list[Node]) -> Node:
 
 def _state(shown: SwitchView) -> str:
     if shown.switch.reachable:
-        return "ready"
+        return "ready, drained" if shown.switch.drained else "ready"
     return f"lost: {shown.switch.problem}" if shown.switch.problem else "lost"
 
 

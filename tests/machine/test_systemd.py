@@ -1,0 +1,105 @@
+"""The servers under systemd: their units are valid, and they tell when they serve and when they stop."""
+
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from commands import BIN
+from pages import ROOT
+from switches import STOPS_WITHIN
+from waiting import WITHIN
+
+from innet.local.ports import free_cables
+from innet.machine import systemd
+from innet.rpc.certificates import make
+
+UNITS = sorted((ROOT / "examples/systemd").glob("*.service"))
+EXPOSURE = 30
+"""The largest exposure that `systemd-analyze security` may find, from 0 to 100."""
+
+needs_systemd = pytest.mark.skipif(
+    not shutil.which("systemd-analyze"), reason="systemd-analyze is not on the PATH"
+)
+each_unit = pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[socket.socket]:
+    """Yield a socket that receives what a server tells systemd."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(str(tmp_path / "notify"))
+        receiver.settimeout(WITHIN)
+        yield receiver
+
+
+def installed(unit: Path) -> str:
+    """Return a unit for this environment's commands."""
+    return unit.read_text().replace("/opt/innet/bin", str(BIN))
+
+
+def command(unit: Path, folder: Path) -> list[str]:
+    """Return the unit's command for this machine: with free ports, and certificates in a folder."""
+    [_, rest] = installed(unit).replace("\\\n", "").split("ExecStart=")
+    text = rest.partition("\n")[0].replace("%d", str(folder)).replace("%S/innet", str(folder))
+    for port, cable in zip(("1@eth1", "2@eth2"), free_cables(2), strict=True):
+        text = text.replace(port, f"{port[0]}@{cable.interface}")
+    return [
+        "127.0.0.1:0" if before.endswith(("--address", "--grpc-server-addr")) else word
+        for before, word in zip(["", *shlex.split(text)], shlex.split(text), strict=False)
+    ]
+
+
+def test_there_is_a_unit_for_each_server():
+    assert [unit.stem for unit in UNITS] == ["innet-controller", "innet-pbox", "innet-switch"]
+
+
+@needs_systemd
+@each_unit
+def test_a_unit_is_valid_and_allows_little(unit: Path, tmp_path: Path):
+    path = tmp_path / unit.name
+    path.write_text(installed(unit))
+    for check in (["verify", "--man=no"], ["security", "--offline=yes", f"--threshold={EXPOSURE}"]):
+        done = subprocess.run(
+            ["systemd-analyze", *check, path],
+            capture_output=True, text=True, timeout=WITHIN, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, ""), done.stdout
+
+
+@each_unit
+def test_a_server_tells_systemd_when_it_serves_and_when_it_stops(
+    unit: Path, tmp_path: Path, manager: socket.socket, monkeypatch: pytest.MonkeyPatch
+):
+    make(tmp_path, ["127.0.0.1"])
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+    with subprocess.Popen(
+        command(unit, tmp_path), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as server:
+        try:
+            assert manager.recv(100) == b"READY=1"
+            host, _, port = server.stdout.readline().split()[1].rpartition(":")
+            socket.create_connection((host, int(port)), WITHIN).close()
+            server.terminate()
+            assert manager.recv(100) == b"STOPPING=1"
+            assert server.wait(STOPS_WITHIN) == 128 + signal.SIGTERM
+        finally:
+            server.kill()
+    assert "SuccessExitStatus=143" in unit.read_text()
+
+
+def test_an_abstract_address_and_a_manager_that_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(f"\0{tmp_path}")
+        monkeypatch.setenv("NOTIFY_SOCKET", f"@{tmp_path}")
+        systemd.notify(systemd.READY)
+        assert manager.recv(100) == b"READY=1"
+    systemd.notify(systemd.READY)
+    monkeypatch.delenv("NOTIFY_SOCKET")
+    systemd.notify(systemd.READY)

@@ -1,0 +1,165 @@
+"""Revoked certificates, over mutual TLS with a controller that runs on."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import refuse, run
+from secured import SecuredRack, add_switch, secured_rack
+from structlog.testing import capture_logs
+from waiting import until
+
+from innet.controller.server import ControllerServer
+from innet.errors import AllReduceError, NotAuthorized, UsageError
+from innet.rpc import innet_pb2 as pb
+from innet.rpc import tls
+from innet.rpc.certificates import issue, make
+from innet.rpc.client import translated
+from innet.rpc.issued import issued, revoke
+from innet.rpc.revocation import Revocations, fingerprint
+
+REFUSED = "this certificate has been revoked: ask whoever makes certificates for a new one"
+ONE, TWO = "01" * 32, "ab" * 32
+
+
+# ---- the list -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / tls.REVOKED
+
+
+def seen(revocations: Revocations) -> frozenset[str]:
+    revocations.refresh()
+    return revocations.all
+
+
+def test_the_list_is_read_as_openssl_writes_fingerprints(path: Path):
+    shown = ":".join(TWO[at : at + 2] for at in range(0, 64, 2)).upper()
+    path.write_text(f"{ONE}  # alice\n\n# nobody\nsha256 Fingerprint={shown}\n")
+    assert Revocations(path).all == {ONE, TWO}
+
+
+def test_the_list_may_come_later_and_a_revocation_is_final(path: Path):
+    revocations = Revocations(path)
+    assert not revocations.all
+    path.write_text(ONE)
+    assert seen(revocations) == {ONE}
+    path.write_text(TWO)
+    assert seen(revocations) == {ONE, TWO}
+    path.unlink()
+    assert seen(revocations) == {ONE, TWO}
+
+
+def test_a_list_that_is_half_written_counts_as_far_as_it_goes(path: Path):
+    revocations = Revocations(path)
+    path.write_text(f"{ONE}\n{TWO[:20]}")
+    with capture_logs() as said:
+        assert seen(revocations) == seen(revocations) == {ONE}
+    [line] = said
+    assert "line 2 is no SHA-256 fingerprint" in line["problem"]
+    path.write_text(f"{ONE}\n{TWO}\n")
+    assert seen(revocations) == {ONE, TWO}
+
+
+def test_a_controller_does_not_start_with_a_list_that_it_cannot_read(tmp_path: Path):
+    make(tmp_path, [])
+    (tmp_path / tls.REVOKED).write_text("alice\n")
+    with pytest.raises(UsageError, match=r"revoked.txt: line 1 is no SHA-256 fingerprint"):
+        ControllerServer("127.0.0.1:0", tls.load(tmp_path, tls.CONTROLLER))
+
+
+def test_all_certificates_of_a_name_are_revoked_and_later_ones_are_not(tmp_path: Path):
+    make(tmp_path, [])
+    found = []
+    for _ in range(3):
+        own = issue(tmp_path, "alice", [tls.USER, tls.WORKER])
+        found += [fingerprint((own / f"{role}.pem").read_text()) for role in ("user", "worker")]
+        if len(found) == 4:
+            assert [each.fingerprint for each in revoke(tmp_path, "alice")] == found
+            assert not revoke(tmp_path, "alice")
+    assert Revocations(tmp_path / tls.REVOKED).all == {*found[:4]}
+    assert [each.fingerprint for each in issued(tmp_path)][-6:] == found
+
+
+def test_the_commands_issue_show_and_revoke(tmp_path: Path):
+    make(tmp_path, [])
+    folder, own = str(tmp_path), tmp_path / "alice"
+    done = run("innet", "certificates", "issue", folder, "alice", "--role", "user")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"in {own}" in done.stdout
+    assert own.stat().st_mode & 0o777 == 0o700
+    assert {each.name for each in own.iterdir()} == {"ca.pem", "user.pem", "user-key.pem"}
+    done = run("innet", "certificates", "revoke", folder, "alice")
+    assert done.stdout.startswith("revoked: alice, user, valid until ")
+    shown = run("innet", "certificates", "list", folder, COLUMNS="200").stdout
+    [line] = [line for line in shown.splitlines() if "alice" in line]
+    assert "revoked" in line
+    refuse("no certificate was made for 'bob'", "innet", "certificates", "revoke", folder, "bob")
+
+
+def test_what_cannot_be_issued_or_revoked_is_refused(tmp_path: Path):
+    make(tmp_path, [])
+    for name in ("", "../alice", "al ice", "worker", "controller", "a" * 65):
+        with pytest.raises(UsageError, match="cannot be a name"):
+            issue(tmp_path, name, [tls.USER])
+    with pytest.raises(UsageError, match="'switch' is a server, and clients read no list"):
+        revoke(tmp_path, "switch")
+    with pytest.raises(UsageError, match=r"there is no .*issued.txt: name the folder in which"):
+        revoke(tmp_path / "elsewhere", "alice")
+
+
+# ---- a controller that runs on --------------------------------------------------------------------
+
+
+@pytest.fixture
+def rack(tmp_path: Path) -> Iterator[SecuredRack]:
+    with secured_rack(tmp_path / "tls") as made, made.serving():
+        add_switch(made)
+        yield made
+
+
+def jobs(rack: SecuredRack, who: str) -> list[str]:
+    with rack.client(who) as stub, translated("list"):
+        return [job.name for job in stub.ListJobs(pb.ListJobsRequest()).jobs]
+
+
+def test_the_next_call_of_a_revoked_user_is_refused_and_a_new_certificate_is_not(rack: SecuredRack):
+    rack.create("alice", "train")
+    with rack.client("alice") as stub:  # this connection was there before
+        revoke(rack.folder, "alice")
+        refused = pytest.raises(NotAuthorized, match=REFUSED)
+        with capture_logs() as said, refused, translated("list"):
+            stub.ListJobs(pb.ListJobsRequest())
+    [line] = [each for each in said if each["event"] == "refused"]
+    assert (line["who"], line["method"]) == ("alice (user)", "ListJobs")
+    with pytest.raises(NotAuthorized, match=REFUSED):
+        jobs(rack, "alice")
+    assert jobs(rack, "bob") == []
+    issue(rack.folder, "alice", [tls.USER])
+    assert jobs(rack, "alice") == ["train"]
+
+
+def test_a_revoked_worker_is_out_of_its_job_and_the_others_go_on(rack: SecuredRack):
+    token = rack.create("root", "train", workers=2, min_workers=1)
+    with contextlib.ExitStack() as stack:
+        agents = [rack.join(name, "train", at, token) for at, name in enumerate(("alice", "bob"))]
+        for each in agents:
+            stack.callback(each.close)
+        ones = np.ones(100, np.float32)
+        for each in [each.submit(ones) for each in agents]:
+            assert (each.result() == 1).all()
+        revoke(rack.folder, "alice")
+        with rack.client("root") as stub:
+            get = pb.GetJobRequest(name="train")
+            until(lambda: [*stub.GetJob(get).joined] == [1])
+            [left] = stub.GetJob(get).departures
+        assert (left.rank, left.reason) == (0, "its certificate has been revoked")
+        with pytest.raises(AllReduceError, match=REFUSED):
+            agents[0].all_reduce(ones)
+        assert (agents[1].all_reduce(ones) == 1).all()
+        with pytest.raises(NotAuthorized, match=REFUSED):
+            rack.join("alice", "train", 0, token)
