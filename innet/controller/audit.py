@@ -21,41 +21,46 @@ CHANGES = frozenset(
 )  # fmt: skip
 """The methods that change switches or jobs."""
 _REFUSED = frozenset({"PERMISSION_DENIED", "UNAUTHENTICATED"})
+_JOIN_REFUSED = _REFUSED | {
+    "ALREADY_EXISTS", "FAILED_PRECONDITION", "INVALID_ARGUMENT", "NOT_FOUND",
+}  # fmt: skip
+"""The outcomes of a refused Join. Only a Join without an answer was refused."""
+_LONGEST_NAME = 64
 _REFUSAL_EVERY = 10.0
-_MOST_PEERS = 1000
+_MOST_KEPT = 1000
 _Behaviour = Callable[[Any, Any], Any]
 _log = structlog.get_logger("innet.audit")
 
 
 class Refusals:
-    """The log of refused clients: at most one line in ten seconds for each name at a machine."""
+    """The log of refused clients: one line in ten seconds for each name and method at a machine."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._logged: dict[tuple[str, str], tuple[float, int]] = {}
+        self._logged: dict[tuple[str, str, str], tuple[float, int]] = {}
         self._lock = threading.Lock()
 
-    def note(self, method: str, context: Any, why: str, name: str = "") -> None:
-        """Log a refusal, or count it for the next line. `name` is that of the switch or the job."""
+    def note(self, method: str, context: Any, why: str, **about: object) -> None:
+        """Log a refusal, or count it for the next line. `about` are more facts for the line."""
         peer, client = context.peer(), who(context)
         with self._lock:
-            unlogged = self._due((peer.rpartition(":")[0], client))
+            unlogged = self._due((peer.rpartition(":")[0], client, method))
         if unlogged is not None:
             _log.warning(
-                "refused", method=method, name=name, who=client, peer=peer, why=why,
+                "refused", method=method, **about, who=client, peer=peer, why=why,
                 more_before=unlogged,
             )  # fmt: skip
 
-    def _due(self, client: tuple[str, str]) -> int | None:
+    def _due(self, key: tuple[str, str, str]) -> int | None:
         """Return how many refusals were not logged, or None if this one is not logged either."""
         now = self._clock()
-        at, unlogged = self._logged.pop(client, (-_REFUSAL_EVERY, 0))
+        at, unlogged = self._logged.pop(key, (-_REFUSAL_EVERY, 0))
         if now - at < _REFUSAL_EVERY:
-            self._logged[client] = at, unlogged + 1
+            self._logged[key] = at, unlogged + 1
             return None
-        while len(self._logged) >= _MOST_PEERS:
+        while len(self._logged) >= _MOST_KEPT:
             del self._logged[next(iter(self._logged))]
-        self._logged[client] = now, 0
+        self._logged[key] = now, 0
         return unlogged
 
 
@@ -90,24 +95,57 @@ class AuditInterceptor(grpc.ServerInterceptor):
 
     def _recorded_stream(self, method: str, behaviour: _Behaviour) -> _Behaviour:
         def recorded(requests: Any, context: Any) -> Iterator[Any]:
+            remembered, answered = _Remembered(requests), False
             try:
-                yield from behaviour(requests, context)
+                for answer in behaviour(remembered, context):
+                    answered = True
+                    yield answer
             except BaseException:
-                self._failed(method, requests, context)
+                if not answered and _code(context) in _JOIN_REFUSED:
+                    self._refused(method, getattr(remembered.first, "join", None), context)
                 raise
 
         return recorded
 
     def _failed(self, method: str, request: Any, context: Any) -> None:
-        code = getattr(context.code(), "name", "UNKNOWN")
-        why = (context.details() or b"").decode(errors="replace")
-        if code in _REFUSED:
-            self._refusals.note(method, context, why, getattr(request, "name", ""))
+        if (code := _code(context)) in _REFUSED:
+            self._refused(method, request, context)
         elif method in CHANGES:
             _log.warning(
                 method, name=request.name, who=who(context), peer=context.peer(),
-                failed=code, why=why,
+                failed=code, why=_why(context),
             )  # fmt: skip
+
+    def _refused(self, method: str, request: Any, context: Any) -> None:
+        """Log what the client has asked for: it is only a claim, and of any length."""
+        about = {
+            field: value[:_LONGEST_NAME] if isinstance(value, str) else value
+            for field in ("name", "job", "rank")
+            if (value := getattr(request, field, None)) is not None
+        }
+        self._refusals.note(method, context, _why(context), **about)
+
+
+class _Remembered:
+    """An iterator of messages that keeps the `first`."""
+
+    def __init__(self, messages: Iterator[Any]) -> None:
+        self.first: Any = None
+        self._messages = messages
+
+    def __iter__(self) -> Iterator[Any]:
+        for message in self._messages:
+            self.first = message if self.first is None else self.first
+            yield message
+
+
+def _code(context: Any) -> str:
+    """Return the name of the status code that a call has ended with."""
+    return getattr(context.code(), "name", "UNKNOWN")
+
+
+def _why(context: Any) -> str:
+    return (context.details() or b"").decode(errors="replace")
 
 
 def who(context: Any) -> str:

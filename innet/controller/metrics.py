@@ -34,6 +34,7 @@ class ControllerCollector(Collector):
         yield from self._history()
         yield from _of_switches(switches)
         yield _dropped(switches)
+        yield _ports_up(switches)
         yield self._drift()
         yield self._expiry()
 
@@ -162,4 +163,16 @@ def _dropped(switches: list[pb.Switch]) -> Metric:
             for reason in _PORT_COUNTERS:
                 labels = [switch.name, str(counters.port), reason]
                 family.add_metric(labels, getattr(counters, reason))
+    return family
+
+
+def _ports_up(switches: list[pb.Switch]) -> Metric:
+    family = GaugeMetricFamily(
+        "innet_controller_switch_port_up",
+        "0 if innet-switch reports that the port is down, 1 otherwise.",
+        labels=("switch", "port"),
+    )
+    for switch in switches:
+        for each in switch.port_counters:
+            family.add_metric([switch.name, str(each.port)], not each.down)
     return family

@@ -1,6 +1,7 @@
 """The controller's gRPC server."""
 
 from concurrent import futures
+from importlib.metadata import version
 from pathlib import Path
 
 import grpc
@@ -86,9 +87,11 @@ class ControllerServer:
             self._watch = CertificateWatch(identity, revocations, service.expel)
         rpc.add_ControllerServicer_to_server(service, self._server)
         self._server.start()
+        _log.info("the controller serves", port=self.port, version=version("innet"))
 
     def close(self) -> None:
         """Stop serving, and disconnect from the switches."""
+        _log.info("the controller stops")
         if self._watch:
             self._watch.close()
         self.controller.close()

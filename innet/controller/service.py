@@ -152,7 +152,9 @@ class ControllerService(rpc.ControllerServicer):
             )
         except Exception:  # noqa: BLE001 - whatever it is
             # One strange message must not leave a stream half open.
-            _log.exception("a worker's message was not understood")
+            _log.exception(
+                "a worker's message was not understood", job=stream.job, rank=stream.rank
+            )
             self._controller.workers.leave(stream, "the controller did not understand it")
 
 

@@ -19,6 +19,7 @@ from innet.emulation.requirements import BMV2
 from innet.emulation.topology import LinkSpec
 from innet.errors import InnetError
 from innet.local.processes import command as run
+from innet.rpc import tls
 from innet.switch.mininet import InnetSwitch
 
 CPU_PORT = 510
@@ -82,14 +83,14 @@ class EmulatedSwitch(InnetSwitch):
     def await_ready(self) -> None:
         """Wait until it serves P4Runtime. Raises InnetError."""
         with grpc.insecure_channel(self.grpc_address) as channel:
-            ready = grpc.channel_ready_future(channel)
+            answer = tls.answered(channel)
             for _ in range(int(_READY_WITHIN / 0.1)):
                 with contextlib.suppress(grpc.FutureTimeoutError):
-                    ready.result(0.1)
+                    answer.exception(0.1)
                     return
                 if not self.alive:
                     break
-            ready.cancel()
+            answer.cancel()
         output = self.log.read_text().strip()
         raise InnetError(f"{self.name} does not serve P4Runtime: {output or 'its log is empty'}")
 

@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import os
+import sys
 import threading
 import weakref
 from collections import deque
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
-from innet.errors import AgentClosed, InnetError, LeftBehind, LinkFailed, UsageError
+from innet.errors import AgentClosed, AllReduceError, InnetError, LeftBehind, LinkFailed, UsageError
 from innet.host.exchanges import Exchanges
 from innet.host.fallback import Fallback
 from innet.host.fallback_network import warn_of_shared_network
@@ -26,6 +27,7 @@ from innet.host.transport import Traffic
 from innet.host.waker import Waker
 from innet.host.worker_log import WorkerLog
 from innet.machine.forks import Owner
+from innet.machine.interfaces import bits_per_second, interface_at
 from innet.rpc import innet_pb2 as pb
 
 if TYPE_CHECKING:
@@ -85,6 +87,7 @@ class Agent:
             )
         if fallback and link_spec == "host" and not self.info.rank:  # one log line is enough
             warn_of_shared_network(self._link.ip, os.environ)
+        self._link_rate = bits_per_second(interface_at(self._link.ip)) if link_spec == "host" else 0
         self._exchanges = Exchanges(self._link, self.info, membership, waker, timeouts, fallback)
         try:
             self._reducer = Reducer(self._exchanges, self.info, spec)
@@ -121,6 +124,11 @@ class Agent:
         """Return the term on which the job's workers last agreed; None before the first exchange."""
         return self._exchanges.term
 
+    @property
+    def failure(self) -> AllReduceError | None:
+        """Return the error that every later all-reduce raises, or None while there is none."""
+        return self._exchanges.failure
+
     def progress(self) -> pb.Progress:
         """Return the worker's progress, as its heartbeats report it to the controller."""
         traffic = self.traffic
@@ -132,6 +140,7 @@ class Agent:
             retransmissions=traffic.retransmissions,
             chunks_done=traffic.chunks,
             corrupted=traffic.corrupted,
+            link_bits_per_s=self._link_rate,
         )
         self._exchanges.fill(progress)
         return progress
@@ -201,10 +210,11 @@ class Agent:
         self._calls.append(call)
         self._waker.wake()
 
-    def close(self, *, abandon: bool = False) -> None:
+    def close(self, *, abandon: bool = False, problem: BaseException | None = None) -> None:
         """Finish all submitted calls, then leave the job; with `abandon`, leave at once.
 
-        Does nothing in a forked child: the agent belongs to the parent.
+        With a `problem`, the controller's log and the other workers' errors name it. Does nothing in a
+        forked child: the agent belongs to the parent.
         """
         if not self._owner.here:
             return
@@ -214,7 +224,7 @@ class Agent:
         self._calls.append(None)
         self._waker.wake()
         self._thread.join()
-        self._membership.close()
+        self._membership.close(problem)
         self._link.close()
         self._waker.close()
         self._until_closed.close()
@@ -233,8 +243,8 @@ class Agent:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: object, *_: object) -> None:
-        self.close(abandon=kind is not None)
+    def __exit__(self, _: object, problem: BaseException | None, __: object) -> None:
+        self.close(abandon=problem is not None, problem=problem)
 
     def _serve(self) -> None:
         while True:
@@ -259,7 +269,7 @@ class Agent:
         if unexpected := not isinstance(problem, InnetError):
             self._exchanges.give_up(problem)
         if unexpected or isinstance(problem, LeftBehind | LinkFailed):
-            self._membership.close()  # the others need not wait for this worker
+            self._membership.close(problem)  # the others need not wait for this worker
 
     def _reduce(self, call: _Call) -> Any:
         if call.written:
@@ -304,5 +314,7 @@ def _leave_jobs() -> None:
 
     A daemon thread that is inside PyTorch when the interpreter ends would abort the process.
     """
+    # The interpreter sets it for the exception that ends a script.
+    problem = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
     for agent in list(_agents):
-        agent.close(abandon=True)
+        agent.close(abandon=True, problem=problem)

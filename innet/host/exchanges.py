@@ -86,6 +86,11 @@ class Exchanges:
         """Return the present term, None before the first."""
         return self._current.term
 
+    @property
+    def failure(self) -> AllReduceError | None:
+        """Return the error that every later exchange raises, or None while there is none."""
+        return self._failure
+
     def all_reduce(
         self,
         chunks: Integers,

@@ -86,8 +86,8 @@ def join(
         membership = Membership(controller, request, timeout, waker, identity)
         try:
             agent = Agent(membership, link, waker, timeouts or Timeouts(), fallback, spec)
-        except BaseException:
-            membership.close()
+        except BaseException as problem:
+            membership.close(problem)
             raise
     except BaseException:
         waker.close()

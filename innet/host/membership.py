@@ -24,6 +24,8 @@ from innet.machine.tcp import break_when_silent
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import tls
 from innet.rpc.client import CONNECT_WITHIN, connect, named, translated
+from innet.rpc.words import LONGEST_REASON
+from innet.terminal.console import printable
 from innet.wire.frames import Address
 from innet.wire.layout import Kind
 from innet.wire.records import blank
@@ -128,8 +130,10 @@ class Membership:
         self._send(pb.WorkerMessage(trouble=self._trouble))
         self._say_hello()  # in case the worker is now attached to another port
 
-    def close(self) -> None:
-        """Leave the job."""
+    def close(self, problem: BaseException | None = None) -> None:
+        """Leave the job. The controller and the other workers learn of the `problem`, if there is one."""
+        if problem and not self._leaving.is_set():
+            self._send(pb.WorkerMessage(farewell=pb.Farewell(reason=_summary(problem))))
         self._leaving.set()
         self._stream.finish()
         self._listener.join(_FAREWELL_WITHIN)
@@ -254,6 +258,12 @@ class Membership:
                 resume.reason,
             )
         self.recover = None
+
+
+def _summary(problem: BaseException) -> str:
+    """Return an exception's type and message in one printable line."""
+    line = " ".join(f"{type(problem).__name__}: {problem}".split()).rstrip(":")
+    return printable(line)[:LONGEST_REASON]
 
 
 class _Stream:

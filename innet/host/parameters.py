@@ -82,6 +82,8 @@ class RackedParameters:
         happened. Raises ServerLost if the server no longer has the parameters, another
         ParameterServerError, or any AllReduceError.
         """
+        if failure := self._agent.failure:
+            raise failure
         if self._lost:
             raise ServerLost(
                 "the last step failed: give the server the parameters again with begin()"

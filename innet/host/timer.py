@@ -27,6 +27,11 @@ class RetransmissionTimer:
     _least: float = float("inf")
 
     @property
+    def least(self) -> float:
+        """Return the shortest round trip, or 0 before the first."""
+        return self._least if self.smoothed is not None else 0.0
+
+    @property
     def queueing(self) -> float:
         """Return the usual round trip minus the shortest: the time that packets spend in queues."""
         return self.smoothed - self._least if self.smoothed is not None else 0.0

@@ -202,6 +202,7 @@ class SwitchTransport:
         window, now = self._window, self._clock()
         progress.remaining = window.remaining
         progress.round_trip_s = self._timer.smoothed or 0.0
+        progress.least_round_trip_s = self._timer.least
         progress.timeout_s = self._timer.timeout
         progress.window = self._congestion.size
         if window.remaining:

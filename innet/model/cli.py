@@ -10,6 +10,7 @@ import typer
 
 from innet.errors import UsageError
 from innet.model.all_reduce import SlotParameters
+from innet.model.capacity import capacity
 from innet.model.links import LinkModel, parse_amount, parse_link, parse_range, parse_time
 from innet.model.predict import Prediction, Workload, max_workers_hidden, predictions
 from innet.terminal.console import console
@@ -109,6 +110,49 @@ def fit_link(
     _out.print(f"{found.measurements} measurements, off by {found.error:.1%} (root mean square)")
     if output:
         output.write_text(json.dumps(asdict(link)) + "\n")
+
+
+@app.command("capacity")
+def show_capacity(
+    link: LinkName = "10G",
+    latency: Latency = "5us",
+    racks: Annotated[
+        int,
+        typer.Option(
+            min=1, help="The number of rack switches. Several have one switch above them."
+        ),
+    ] = 1,
+    round_trip: Annotated[
+        str,
+        typer.Option(help="A measured round trip, as in 200us; 0: computed from the latency."),
+    ] = "0",
+    lanes: Lanes = 256,
+    slots: Annotated[
+        int, typer.Option(min=0, help="Slots of a job; 0: as many as fill the link.")
+    ] = 0,
+    switch_slots: Annotated[
+        int, typer.Option(min=0, help="Slots of a switch; 0: those of the compiled program.")
+    ] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Print the slots that a job needs, its bandwidth, and how many jobs a switch can take."""
+    found = capacity(
+        parse_link(link, parse_time(latency, "--latency")),
+        lanes,
+        hops=1 if racks == 1 else 2,
+        round_trip=parse_time(round_trip, "--round-trip"),
+        slots=slots,
+        switch_slots=switch_slots,
+    )
+    if as_json:
+        sys.stdout.write(json.dumps(asdict(found)) + "\n")
+        return
+    _out.print(f"link             {found.link / 1e9:.4g} Gb/s")
+    _out.print(f"lanes            {found.lanes}, packets of {found.packet_bytes} bytes")
+    _out.print(f"round trip       {found.round_trip * 1e6:.4g} us")
+    _out.print(f"slots of a job   {found.slots}; {found.needed} fill the link")
+    _out.print(f"bandwidth        {found.gradients / 1e9:.4g} Gb/s of gradients for each worker")
+    _out.print(f"jobs per switch  {found.jobs}, of its {found.switch_slots:,} slots")
 
 
 @app.command("simulate")

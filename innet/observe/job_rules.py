@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 
+from innet.model.all_reduce import SlotParameters
+from innet.model.capacity import aligned
 from innet.observe.findings import Severity
 from innet.observe.rules import Rule
-from innet.observe.subjects import ObservedJob, ranks
+from innet.observe.subjects import ObservedJob, ObservedWorker, ranks
 from innet.rpc import innet_pb2 as pb
 
 
@@ -72,6 +74,27 @@ def _stale(it: ObservedJob) -> Iterator[str]:
     yield f"{it.now.quorum} of {it.now.workers} contributions make a result"
 
 
+def _short_of_slots(it: ObservedJob) -> list[ObservedWorker]:
+    """Return the workers whose links carry more than the job's slots can fill."""
+    slots = it.now.slots if it.now.path == pb.PATH_SWITCH else 0
+    return [worker for worker in it.present if 0 < slots < worker.slots_needed]
+
+
+def _link_and_round_trip(it: ObservedJob) -> Iterator[str]:
+    frame = SlotParameters(lanes=it.now.lanes).frame
+    for worker in _short_of_slots(it):
+        rate, seconds = worker.progress.link_bits_per_s, worker.progress.least_round_trip_s
+        yield (
+            f"worker {worker.rank}: {rate / 1e9:g} Gb/s x {seconds * 1e6:.0f} us, its shortest round "
+            f"trip, are {worker.slots_needed} packets of {frame} bytes"
+        )
+
+
+def _more_slots(it: ObservedJob) -> str:
+    needed = aligned(max(worker.slots_needed for worker in _short_of_slots(it)))
+    return f"the job has {it.now.slots} slots, and needs {needed} to fill its workers' links"
+
+
 JOB_RULES: tuple[Rule[ObservedJob], ...] = (
     Rule(
         "switch_taken",
@@ -135,6 +158,15 @@ JOB_RULES: tuple[Rule[ObservedJob], ...] = (
         lambda it: f"the workers wait for a drained switch: {', '.join(it.drained)}",
         "`innet switch undrain` lets the job use it again. A fallback would let the job go on meanwhile",
         _reason,
+    ),
+    Rule(
+        "few_slots",
+        Severity.NOTE,
+        lambda it: bool(_short_of_slots(it)),
+        _more_slots,
+        "if the training waits for the network, create the job with so many --slots, as far as they "
+        "are free, or use a program with more lanes",
+        _link_and_round_trip,
     ),
     Rule(
         "no_path",

@@ -11,7 +11,7 @@ from innet.host.fallback_network import through_switch
 from innet.host.link import connect_to_service
 from innet.host.links import links_of_all
 from innet.machine import environment as names
-from innet.observe import interfaces
+from innet.machine import interfaces
 from innet.observe.findings import Finding, good, note, problem, warning
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import tls

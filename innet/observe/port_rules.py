@@ -13,6 +13,15 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 PORT_RULES: tuple[Rule[ObservedPort], ...] = (
     Rule(
+        "port_down",
+        Severity.PROBLEM,
+        lambda it: it.down and (it.has_worker or it.has_uplink),
+        lambda it: (
+            f"{it.label} is down, and {'a worker' if it.has_worker else 'an uplink'} needs it"
+        ),
+        "look at the cable and at the interfaces at both of its ends: the switch's log names its own",
+    ),
+    Rule(
         "stranger",
         Severity.WARNING,
         lambda it: it.grown_counters and not it.has_worker,

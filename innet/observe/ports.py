@@ -29,6 +29,17 @@ class ObservedPort:
         )
 
     @property
+    def down(self) -> bool:
+        """Return whether the switch reports that the port is down."""
+        return self.observation.now.ports[self.switch, self.port].down
+
+    @property
+    def has_uplink(self) -> bool:
+        """Return whether an uplink of the switch leaves by it."""
+        switch = self.observation.now.switches.get(self.switch)
+        return any(link.port == self.port for link in (switch.uplinks if switch else ()))
+
+    @property
     def grown_counters(self) -> dict[str, int]:
         """Return the counters that have grown, and by how much."""
         growth = {

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from innet.host.stragglers import named
+from innet.model.all_reduce import SlotParameters
+from innet.model.capacity import slots_needed
 from innet.observe.rates import lost_packets
 from innet.observe.sample import Observation
 from innet.observe.stalls import SILENT_S, STALLED_S, Stall
@@ -165,6 +167,13 @@ class ObservedWorker:
     def progress(self) -> pb.Progress:
         """Return its last progress report."""
         return self.member.progress
+
+    @property
+    def slots_needed(self) -> int:
+        """Return the slots that fill its link, or 0 if its rate or its round trip is not known."""
+        rate, seconds = self.progress.link_bits_per_s, self.progress.least_round_trip_s
+        frame = SlotParameters(lanes=self.job.now.lanes).frame
+        return slots_needed(rate, seconds, frame) if rate and seconds else 0
 
     @property
     def invited(self) -> bool:

@@ -23,6 +23,7 @@ from innet.errors import NotAuthorized, UsageError
 
 CONTROLLER, SWITCH, ADMIN, WORKER = "controller", "switch", "admin", "worker"
 USER, OBSERVER = "user", "observer"
+_NO_ANSWER = grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE
 OPERATORS = (ADMIN, USER, OBSERVER)
 """The roles of people and programs that manage jobs or look at them, the mightiest first."""
 AUTHORITY, WORKERS_AUTHORITY = "ca", "workers-ca"
@@ -187,6 +188,15 @@ def channel(
     return grpc.insecure_channel(address, options)
 
 
+def answered(channel: grpc.Channel) -> Any:
+    """Return a call that ends when a server has answered on a channel, whatever it has answered.
+
+    The call names no method. gRPC's own future would go on watching the channel for a moment, and
+    then fail in a thread of its own if the channel had been closed meanwhile.
+    """
+    return channel.unary_unary("/innet/answered").future(b"", wait_for_ready=True)
+
+
 def await_ready(
     channels: Mapping[str, grpc.Channel], identity: Identity | None, timeout: float, advice: str
 ) -> str:
@@ -199,9 +209,14 @@ def await_ready(
     connected: queue.SimpleQueue[str] = queue.SimpleQueue()
     with contextlib.ExitStack() as stack:
         for address, each in channels.items():
-            ready = grpc.channel_ready_future(each)
-            stack.callback(ready.cancel)
-            ready.add_done_callback(lambda _, address=address: connected.put(address))
+            answer = answered(each)
+            stack.callback(answer.cancel)
+
+            def note(answer: grpc.Future, address: str = address) -> None:
+                if answer.code() not in _NO_ANSWER:
+                    connected.put(address)
+
+            answer.add_done_callback(note)
         doubtful = min(timeout, _DOUBTFUL_AFTER)
         for wait in (doubtful, timeout - doubtful):
             with contextlib.suppress(queue.Empty):

@@ -5,6 +5,9 @@ from innet.rpc import innet_pb2 as pb
 LONG_WAIT_S = 5.0
 """Seconds of waiting for other workers after which a log mentions it."""
 
+LONGEST_REASON = 500
+"""The most characters of a worker's reason for leaving, or for asking for another term."""
+
 PATHS = {pb.PATH_NONE: "none", pb.PATH_SWITCH: "switch", pb.PATH_FALLBACK: "fallback"}
 
 

@@ -115,12 +115,14 @@ def test_changes_and_refusals_are_recorded_with_the_name_in_the_certificate(fold
 def test_a_wrong_token_is_recorded(tor: Rack):
     with tor.job(2) as name, capture_logs() as said:
         with pytest.raises(NotAuthorized), translated("join"):
-            tor.stub.CheckJoin(pb.CheckJoinRequest(job=name, token="wrong"))  # noqa: S106
+            tor.stub.CheckJoin(pb.CheckJoinRequest(job=name, rank=1, token="wrong"))  # noqa: S106
         with pytest.raises(NotAuthorized):
-            tor.join(name, 0, token="wrong")  # noqa: S106
-    [refused] = [each for each in said if each["event"] == "refused"]
-    assert (refused["method"], refused["who"]) == ("CheckJoin", "nobody")
-    assert "the token is not" in refused["why"]
+            tor.join(name, 1, token="wrong")  # noqa: S106
+    refused = [each for each in said if each["event"] == "refused"]
+    assert [each["method"] for each in refused] == ["CheckJoin", "Join"]
+    for each in refused:
+        assert (each["who"], each["job"], each["rank"]) == ("nobody", name, 1)
+        assert "the token is not" in each["why"]
 
 
 @dataclass
@@ -137,14 +139,16 @@ class Client:
         return self.shown
 
 
-def test_refusals_are_logged_once_in_ten_seconds_for_each_machine():
-    times = iter([0.0, 1.0, 9.9, 5.0, 10.1, 10.2])
+def test_refusals_are_logged_once_in_ten_seconds_for_each_machine_and_method():
+    times = iter([0.0, 1.0, 9.9, 5.0, 10.1, 10.2, 10.3])
     refusals = Refusals(lambda: next(times))
     with capture_logs() as said:
         for machine in (1, 1, 1, 2, 1, 1):
             refusals.note("Join", Client(machine), "the token is wrong")
+        refusals.note("CheckJoin", Client(1), "the token is wrong")
     assert [(each["peer"], each["more_before"]) for each in said] == [
         ("ipv4:10.0.0.1:4000", 0),
         ("ipv4:10.0.0.2:4000", 0),
         ("ipv4:10.0.0.1:4000", 2),
+        ("ipv4:10.0.0.1:4000", 0),
     ]

@@ -15,7 +15,7 @@ from commands import BIN, run, serving
 from racks import rack
 from waiting import WITHIN
 
-from innet.observe import interfaces
+from innet.machine import interfaces
 from innet.observe.checklist import CHECKS, check
 from innet.observe.findings import Finding, Severity
 from innet.observe.roles import Role

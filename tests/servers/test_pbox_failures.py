@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import BIN
+from mortal import Mortal
 from pbox_workers import WITHIN
 
 from innet.errors import (
@@ -225,6 +226,27 @@ def test_a_server_that_is_killed_is_noticed():
                 pushing.fails_with(ServerLost, "closed the connection: is it still running")
         finally:
             process.kill()
+
+
+def test_training_goes_on_with_a_server_that_was_started_anew():
+    address = f"127.0.0.1:{free_tcp_port()}"
+    server = Mortal(str(BIN / "innet"), "pbox", "serve", "--address", address)
+    try:
+        held, gradient = ones(), ones()
+        for steps in (1, 2):
+            options = {"initial": held, "optimizer": pbox.SGD(lr=0.25), "timeout": WITHIN}
+            with pbox.connect(
+                address, job="test", rank=0, workers=1, keys=[20_000], **options
+            ) as client:
+                client.push_pull(gradient, held)
+                assert (held[0] == 1 - 0.25 * steps).all()
+                server.kill()
+                with pytest.raises(ServerLost):
+                    client.push_pull(gradient, held)
+                assert (held[0] == 1 - 0.25 * steps).all()
+            server.start()
+    finally:
+        server.stop()
 
 
 def test_a_server_that_hangs_is_noticed():

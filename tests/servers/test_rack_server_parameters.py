@@ -8,10 +8,16 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from c_arrays import pointers
-from racks import WITHIN
+from racks import WITHIN, problem
 from trees import Forest, forest, integers, sums
 
-from innet.errors import ParameterServerError, ServerLost, UsageError, WorkersDisagree
+from innet.errors import (
+    ParameterServerError,
+    ServerLost,
+    UsageError,
+    WorkersDisagree,
+    WorkersMissing,
+)
 from innet.host.agent import Agent
 from innet.host.parameters import RackedParameters
 from innet.host.quantizers import fixed_point
@@ -213,6 +219,21 @@ def test_a_server_that_was_started_anew_says_so_and_is_given_the_parameters_agai
         together(agents, lambda rank, _: held[rank].step(gradients[rank]))
         reference.step(mean(gradients), optimizer.lr)
         assert {flat(each) for each in held} == {reference.values.tobytes()}
+
+
+def test_a_worker_that_dies_is_named_by_this_step_and_all_later_ones(racks: Forest):
+    with racks.workers("pbox", AT) as agents:
+        held = begun(agents, SGD())
+        gradients = [values(rank) for rank in range(3)]
+        with ThreadPoolExecutor(2) as pool:
+            running = {rank: pool.submit(held[rank].step, gradients[rank]) for rank in (0, 2)}
+            agents[1].close(abandon=True, problem=MemoryError("no room"))
+            named = "worker 1: its program has failed: MemoryError: no room"
+            assert all(named in str(problem(each)) for each in running.values())
+        for rank in running:
+            held[rank]._lost = True  # as after a step that has failed halfway
+            with pytest.raises(WorkersMissing, match=named):
+                held[rank].step(gradients[rank])
 
 
 def test_where_nobody_keeps_parameters_it_is_said(racks: Forest):

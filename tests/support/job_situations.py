@@ -181,3 +181,20 @@ def _(it: Situation) -> None:
 def _(it: Situation) -> None:
     for _, switch in (it.before, it.after):
         switch.port_counters[1].refused, switch.port_counters[1].spoofed = 800, 1
+
+
+@case(
+    "few_slots", "job train", Severity.NOTE, "has 32 slots, and needs 1024",
+    "worker 1: 10 Gb/s x 200 us, its shortest round trip, are 777 packets of 322 bytes",
+)  # fmt: skip
+def _(it: Situation) -> None:
+    it.says(1, link_bits_per_s=10_000_000_000, least_round_trip_s=0.0002)
+    it.says(2, link_bits_per_s=10_000_000_000, least_round_trip_s=0.000001)
+
+
+@case(
+    "port_down", "port 2 of tor", Severity.PROBLEM, "port 2 of tor is down, and a worker needs it"
+)
+def _(it: Situation) -> None:
+    for port in (2, 4):  # nobody is at port 4
+        it.switch.port_counters[port - 1].down = True

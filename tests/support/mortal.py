@@ -58,16 +58,17 @@ class Mortal:
 class MortalSwitch(Mortal):
     """innet-switch with cables made of UDP, or in shared memory, for which it needs a folder.
 
-    `links` are the workers' ends.
+    `links` are the workers' ends, and `options` more options.
     """
 
-    def __init__(self, ports: int, folder: Path | None = None) -> None:
+    def __init__(self, ports: int, *options: str, folder: Path | None = None) -> None:
         cables = shared_cables(ports, folder) if folder else free_cables(ports)
         self.address = f"127.0.0.1:{free_tcp_port()}"
         self.ports = range(1, ports + 1)
         self.links = [each.link for each in cables]
         interfaces = port_options(each.interface for each in cables)
-        super().__init__(COMMAND, "--no-p4", "--grpc-server-addr", self.address, *interfaces)
+        address = ("--grpc-server-addr", self.address)
+        super().__init__(COMMAND, "--no-p4", *address, *interfaces, *options)
 
 
 class MortalController(Mortal):
@@ -138,9 +139,9 @@ def _shut(sock: socket.socket) -> None:
 
 
 @contextlib.contextmanager
-def mortal_switch(ports: int) -> Iterator[MortalSwitch]:
+def mortal_switch(ports: int, *options: str) -> Iterator[MortalSwitch]:
     """Run a switch that can be killed. If it is alive at the end, it has to stop cleanly."""
-    switch = MortalSwitch(ports)
+    switch = MortalSwitch(ports, *options)
     try:
         yield switch
     finally:

@@ -38,15 +38,19 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 
 
 @contextlib.contextmanager
-def slurm(folder: Path) -> Iterator[dict[str, str]]:
-    """Run Slurm's daemons, or skip the test. Yield the environment of srun."""
+def slurm(folder: Path, *more: str) -> Iterator[dict[str, str]]:
+    """Run Slurm's daemons, or skip the test. Yield the environment of srun.
+
+    `more` are further lines of the configuration.
+    """
     path = f"/usr/sbin:{os.environ['PATH']}"
     daemons = [shutil.which(name, path=path) for name in ("slurmctld", "slurmd")]
     if os.geteuid() or not all((*daemons, shutil.which("srun"))):
         pytest.skip("needs root, and Debian's slurmctld, slurmd and slurm-client")
     file = folder / "slurm.conf"
     ports = [free_tcp_port(), free_tcp_port()]
-    file.write_text(CONFIGURATION.format(host=socket.gethostname(), ports=ports, folder=folder))
+    configuration = CONFIGURATION.format(host=socket.gethostname(), ports=ports, folder=folder)
+    file.write_text(configuration + "".join(f"{line}\n" for line in more))
     for name in ("state", "spool"):
         (folder / name).mkdir()
     environment = {"SLURM_CONF": str(file)}

@@ -35,7 +35,7 @@ RING_BYTES = 1 << 20
 
 @pytest.fixture(scope="module")
 def switch(tmp_path_factory) -> Iterator[MortalSwitch]:
-    running = MortalSwitch(WORKERS + 1, tmp_path_factory.mktemp("cables"))
+    running = MortalSwitch(WORKERS + 1, folder=tmp_path_factory.mktemp("cables"))
     try:
         yield running
     finally:

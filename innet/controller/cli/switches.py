@@ -118,7 +118,7 @@ def show(
     address: ControllerAddress = DEFAULT_ADDRESS,
     tls_folder: TlsFolder = None,
 ) -> None:
-    """Show a switch, and the packets that it refused, by ingress port."""
+    """Show a switch, its ports that are down, and the packets that it refused, by ingress port."""
     with connected(address, tls_folder) as stub, translated("show the switch"):
         switch = stub.GetSwitch(pb.GetSwitchRequest(name=name))
     if as_json:
@@ -137,9 +137,11 @@ def show(
             "uplink", f"from port {link.port} to port {link.parent_port} of {link.parent}{found}"
         )
     _out.print(table)
-    counters = folding_table("port", "refused", "corrupted", "spoofed")
+    counters = folding_table("port", "state", "refused", "corrupted", "spoofed")
     for each in switch.port_counters:
-        counters.add_row(str(each.port), str(each.refused), str(each.corrupted), str(each.spoofed))
+        state = "down" if each.down else ""
+        counts = each.refused, each.corrupted, each.spoofed
+        counters.add_row(str(each.port), state, *map(str, counts))
     _out.print(counters)
 
 

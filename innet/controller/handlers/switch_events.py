@@ -78,8 +78,9 @@ class SwitchEvents:
                 self._check_address(nonce, where)
             except UsageError as problem:
                 _log.warning(
-                    "a worker's address is refused", job=job.spec.name, port=where.port,
-                    switch=where.switch, address=where.address.mac, why=str(problem),
+                    "a worker's address is refused", job=job.spec.name,
+                    rank=worker.rank if worker else None, port=where.port, switch=where.switch,
+                    address=where.address.mac, why=str(problem),
                 )  # fmt: skip
                 return job.refuse(nonce, problem, now)
         return job.hello(nonce, where, now)

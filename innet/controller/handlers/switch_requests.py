@@ -60,8 +60,10 @@ class SwitchRequests:
             switch = self._registry.switch(name)
             view = switch.view()
         with contextlib.suppress(SwitchError):
-            for port, counts in switch.supervisor.switch().port_counters().items():
-                view.port_counters.add(port=port, **counts)
+            connection = switch.supervisor.switch()
+            down = connection.ports_down()
+            for port, counts in connection.port_counters().items():
+                view.port_counters.add(port=port, down=port in down, **counts)
         return view
 
     def set_ports(self, request: pb.SetSwitchPortsRequest) -> pb.Switch:

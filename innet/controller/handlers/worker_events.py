@@ -32,7 +32,7 @@ class WorkerEvents:
         with self._registry.lock:
             job = self._registry.members.job(stream.nonce)
             if job and self._registry.members.has(stream):  # else it has left meanwhile
-                self._take(job, stream.nonce, message)
+                self._take(job, stream, message)
 
     def check_join(self, request: pb.CheckJoinRequest) -> pb.CheckJoinResponse:
         """Return what a worker needs to join, or raise the error that joining would raise."""
@@ -61,11 +61,14 @@ class WorkerEvents:
                 self.leave(stream, reason)
             elif members.has(stream) and not self._registry.closed.is_set():
                 members.lose_stream(stream.nonce)
-                _log.warning("a worker's connection is lost, and may come back", job=stream.job)
+                _log.warning(
+                    "a worker's connection is lost, and may come back",
+                    job=stream.job, rank=stream.rank,
+                )  # fmt: skip
             stream.end()
 
-    def _take(self, job: Job, nonce: int, message: pb.WorkerMessage) -> None:
-        now = self._registry.clock()
+    def _take(self, job: Job, stream: Stream, message: pb.WorkerMessage) -> None:
+        now, nonce = self._registry.clock(), stream.nonce
         match message.WhichOneof("message"):
             case "heartbeat":
                 progress = message.heartbeat.progress
@@ -77,8 +80,11 @@ class WorkerEvents:
                 self._registry.commit(job, job.ready(nonce, ready.term, ready.exchange, now))
             case "trouble":
                 trouble = message.trouble
-                validation.check_trouble(trouble)
+                validation.check_reason(trouble.reason)
                 self._registry.commit(job, job.trouble(nonce, trouble.term, trouble.reason, now))
+            case "farewell":
+                validation.check_reason(message.farewell.reason)
+                self.leave(stream, f"its program has failed: {message.farewell.reason}")
             case _:
                 raise UsageError("a worker's message is empty, or of a kind that is not known here")
 
@@ -100,8 +106,9 @@ class WorkerEvents:
             nonce, fallback = request.nonce or registry.new_nonce(), request.fallback
             if request.nonce:
                 actions = job.rejoin(nonce, now, fallback=fallback)
+                _log.info("a worker's connection is back", job=request.job, rank=request.rank)
             else:
                 unheard = registry.members.presence.unheard()
                 actions = job.join(request.rank, nonce, now, fallback=fallback, unheard=unheard)
-            registry.members.add(nonce, job, stream)
+            registry.members.add(nonce, job, request.rank, stream)
             registry.commit(job, [*actions, *registry.waits.repeat(job, nonce)])

@@ -7,9 +7,10 @@ from innet.controller.jobs.history import Departed
 from innet.controller.jobs.records import JobRecord
 from innet.controller.jobs.terms import Terms
 
-CREATED, JOINED, LEFT, BEGINS, ENDED = (
-    "job created", "worker joined", "worker left", "term begins", "job ended",
+CREATED, JOINED, NOT_JOINED, LEFT = (
+    "job created", "worker joined", "worker not joined", "worker left",
 )  # fmt: skip
+TERM_ENDS, TERM_BEGINS, ENDED = "term ends", "term begins", "job ended"
 
 
 @dataclass(frozen=True)
@@ -48,13 +49,22 @@ def changes(
         about = (("switch", spec.switch), ("workers", spec.workers), ("owner", spec.owner))
         yield JobEvent(CREATED, after.term, details=about)
     for each in departures:
-        yield JobEvent(LEFT, before.term if before else after.term, each.reason, each.rank)
+        event = LEFT if each.admitted else NOT_JOINED
+        yield JobEvent(event, before.term if before else after.term, each.reason, each.rank)
     yield from _joined(before, after)
+    if before:
+        yield from _terms(before, after, terms)
+
+
+def _terms(before: JobRecord, after: JobRecord, terms: Terms) -> Iterator[JobEvent]:
+    """Yield the end and the beginning of a term. A term without workers does not end, but is over."""
+    why = f"{terms.cause}: {terms.why}" if terms.why else str(terms.cause)
+    if before.agreement and not after.agreement and after.workers:
+        yield JobEvent(TERM_ENDS, before.term, why, terms.culprit)
     begun = after.agreement
-    if before and begun and begun != before.agreement:
-        why = f"{terms.cause}: {terms.why}" if terms.why else str(terms.cause)
+    if begun and begun != before.agreement:
         yield JobEvent(
-            BEGINS, begun.term, why,
+            TERM_BEGINS, begun.term, why, terms.culprit,
             details=(
                 ("path", begun.path.name.lower()), ("avoids_switch", begun.reason),
                 ("exchange", begun.exchange), ("shared", begun.shared),

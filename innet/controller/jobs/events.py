@@ -124,3 +124,5 @@ class Progress:
     timeout_s: float = 0.0
     window: int = 0
     fallback_exchanges: int = 0
+    least_round_trip_s: float = 0.0
+    link_bits_per_s: int = 0

@@ -23,11 +23,12 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True)
 class Departed:
-    """A worker that has left, and the time on the controller's clock."""
+    """A worker that has left, and the time on the controller's clock. It may not have been `admitted`."""
 
     rank: int
     reason: str
     at: float
+    admitted: bool = True
 
 
 @dataclass
@@ -51,6 +52,10 @@ class History:
     def note_departure(self, departed: Departed) -> None:
         """Note that a worker has left."""
         self.departures.append(departed)
+        self.unrecorded.append(departed)
+
+    def note_failed_join(self, departed: Departed) -> None:
+        """Note that a worker has left before it was admitted."""
         self.unrecorded.append(departed)
 
     def take_unrecorded(self) -> list[Departed]:

@@ -166,7 +166,7 @@ class Job:
         if self.path != Path.SWITCH:
             return []
         moved_to = f"worker {worker.rank} has moved to port {where.port}"
-        return self.terms.renew(Cause.WORKER_MOVED, moved_to, now)
+        return self.terms.renew(Cause.WORKER_MOVED, moved_to, now, worker.rank)
 
     def refuse(self, nonce: int, problem: UsageError, now: float) -> Actions:
         """Expel a worker whose hello packet is unacceptable. A worker already admitted stays."""
@@ -202,7 +202,7 @@ class Job:
         reason = f"worker {worker.rank}: {reason}"
         if self.path == Path.SWITCH:
             self.terms.avoid_switch(reason, now, strict=False)
-        return self.terms.renew(Cause.WORKER_TROUBLE, reason, now)
+        return self.terms.renew(Cause.WORKER_TROUBLE, reason, now, worker.rank)
 
     def leave(self, nonce: int, reason: str, now: float) -> Actions:
         """Remove a worker that has left, with its stream. May be called again."""
@@ -211,6 +211,7 @@ class Job:
             return []
         self.switches.forget_worker(worker.rank)
         if not worker.where:  # the others have never met it
+            self.history.note_failed_join(Departed(worker.rank, reason, now, admitted=False))
             return []
         self.history.note_departure(Departed(worker.rank, reason, now))
         others = self.roster.admitted
@@ -220,7 +221,7 @@ class Job:
         counted_on = self.path == Path.FALLBACK or self.roster.left < self.spec.quorum
         if counted_on:
             why = f"worker {worker.rank} has left"
-            return actions + self.terms.renew(Cause.WORKER_LEFT, why, now)
+            return actions + self.terms.renew(Cause.WORKER_LEFT, why, now, worker.rank)
         return actions + self.terms.advance(now)
 
     # Events from switches.

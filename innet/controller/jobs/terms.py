@@ -15,7 +15,7 @@ class Terms:
     """The terms of a job, of which `term` is the present one.
 
     `agreement` says how the term begins, None until the workers agree. `cause` and `why` say why the
-    term before it has ended.
+    term before it has ended, and `culprit` is the rank that has ended it, if a worker has.
     """
 
     def __init__(
@@ -30,6 +30,7 @@ class Terms:
         self.term = term
         self.agreement: Resume | None = None
         self.cause, self.why = Cause.NEW_WORKERS, ""
+        self.culprit: int | None = None
         self._spec, self._roster, self._switches, self._history = spec, roster, switches, history
         self._detour, self._began = Detour(), now
 
@@ -69,10 +70,12 @@ class Terms:
         self.next(Cause.NEW_WORKERS)
         return self._roster.begin_generation()
 
-    def next(self, cause: Cause, why: str = "", *, still_clear: bool = False) -> None:
+    def next(
+        self, cause: Cause, why: str = "", rank: int | None = None, *, still_clear: bool = False
+    ) -> None:
         """Go on to the next term. With `still_clear`, cells that are clear need no clearing."""
         self._history.terms[cause] += 1
-        self.cause, self.why = cause, why
+        self.cause, self.why, self.culprit = cause, why, rank
         self.term = self.term % LAST_TERM + 1
         self.agreement = None
         self._switches.begin_term(still_clear=still_clear)
@@ -90,12 +93,15 @@ class Terms:
             return self.renew(Cause.SWITCH_USABLE, "the switch can be used", now)
         return self.advance(now)
 
-    def renew(self, cause: Cause, reason: str, now: float) -> Actions:
-        """Begin to agree on a new term, unless that is already under way or pointless."""
+    def renew(self, cause: Cause, reason: str, now: float, rank: int | None = None) -> Actions:
+        """Begin to agree on a new term, unless that is already under way or pointless.
+
+        `rank` is the worker that is the cause, if one is.
+        """
         if not self.agreement or self._roster.ending:
             return self.advance(now)
         # Cells cleared while no worker was admitted are still clear.
-        self.next(cause, reason, still_clear=self.path != Path.SWITCH)
+        self.next(cause, reason, rank, still_clear=self.path != Path.SWITCH)
         stopped: Actions = [
             self.recover(each, reason) for each in self._roster.admitted if each.ready is None
         ]

@@ -37,11 +37,11 @@ class Members:
         """Take in the workers that a job had under an earlier controller."""
         self._jobs.update(dict.fromkeys(job.roster.nonces, job))
 
-    def add(self, nonce: int, job: Job, stream: Stream) -> None:
+    def add(self, nonce: int, job: Job, rank: int, stream: Stream) -> None:
         """Take in a worker with its stream, which replaces an earlier one."""
         if before := self._streams.get(nonce):
             before.end(AlreadyExists("this worker has come back on another stream"))
-        stream.job, stream.nonce = job.spec.name, nonce
+        stream.job, stream.rank, stream.nonce = job.spec.name, rank, nonce
         self._jobs[nonce], self._streams[nonce] = job, stream
 
     def forget(self, nonce: int) -> Job | None:

@@ -9,13 +9,13 @@ from innet.rpc import innet_pb2 as pb
 
 
 class Stream:
-    """A worker's open stream. `job` and `nonce` are known once the worker has asked to join.
+    """A worker's open stream. `job`, `rank` and `nonce` are known once the worker has asked to join.
 
     `certificate` is the fingerprint of the worker's certificate, or empty without TLS.
     """
 
     def __init__(self, connection: Connection, certificate: str = "") -> None:
-        self.job, self.nonce = "", 0
+        self.job, self.rank, self.nonce = "", 0, 0
         self.certificate = certificate
         self.connection = connection
         self._outbox: queue.SimpleQueue[pb.JoinEvent | InnetError | None] = queue.SimpleQueue()

@@ -10,6 +10,7 @@ from innet.controller.switches.targets.choice import find
 from innet.controller.switches.targets.interface import Target
 from innet.errors import UsageError
 from innet.rpc import innet_pb2 as pb
+from innet.rpc import words
 from innet.rpc.tokens import DIGEST_BYTES
 from innet.wire.frames import Address
 from innet.wire.layout import MAX_WORKERS, UDP_PORT
@@ -17,7 +18,7 @@ from innet.wire.layout import MAX_WORKERS, UDP_PORT
 MOST_BYTES = 64 << 10
 """The longest message to the controller, in bytes."""
 
-_LONGEST_NAME, _LONGEST_ADDRESS, _LONGEST_TOKEN, _LONGEST_REASON = 64, 300, 256, 500
+_LONGEST_NAME, _LONGEST_ADDRESS, _LONGEST_TOKEN = 64, 300, 256
 _LONGEST_LEASE_S = 366 * 24 * 3600
 _NAME = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9._-]{{0,{_LONGEST_NAME - 1}}}")
 _LARGEST_COUNT = (1 << 63) - 1  # the largest integer in SQLite
@@ -163,10 +164,10 @@ def check_ready(ready: pb.Ready) -> None:
         raise UsageError(f"exchange {ready.exchange} is too large: the largest is {_LARGEST_COUNT}")
 
 
-def check_trouble(trouble: pb.Trouble) -> None:
-    """Check a worker's complaint, which the other workers will read."""
-    if len(trouble.reason) > _LONGEST_REASON or not trouble.reason.isprintable():
-        raise UsageError(f"a reason has up to {_LONGEST_REASON} printable characters")
+def check_reason(reason: str) -> None:
+    """Check the reason that a worker gives, which the other workers will read."""
+    if len(reason) > words.LONGEST_REASON or not reason.isprintable():
+        raise UsageError(f"a reason has up to {words.LONGEST_REASON} printable characters")
 
 
 def check_progress(progress: pb.Progress) -> None:

@@ -160,6 +160,10 @@ class AggregationSwitch:
         counts = iter(self._connection.count(*cells))
         return {port: {each: next(counts) for each in PORT_COUNTERS} for port in ports}
 
+    def ports_down(self) -> frozenset[int]:
+        """Return the ports that are down, as far as the switch reports it."""
+        return self._connection.ports_down()
+
     def reset_counters(self, slot_range: SlotRange) -> None:
         """Set a job's counters to zero."""
         cells = entries.job_counters(self._connection.names, slot_range.index).values()

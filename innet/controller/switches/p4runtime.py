@@ -26,7 +26,8 @@ _ANSWER_WITHIN, _RECONNECT_WITHIN = 5.0, 1.0
 _RUN_WITHIN = 120.0  # a switch may have to compile the program
 _UPDATES_AT_ONCE = 500
 _MOST_WAITING, _LOOK_UP_EVERY = 8192, 1.0
-_PORTS_METADATA = "switch-ports"  # of innet-switch; P4Runtime has no request for it
+# Of innet-switch; P4Runtime has no request for it.
+_PORTS_METADATA, _PORTS_DOWN_METADATA = "switch-ports", "switch-ports-down"
 _BROKEN = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -98,13 +99,20 @@ class SwitchConnection:
 
     def ports(self) -> frozenset[int]:
         """Return the switch's ports, or none if it does not report them."""
+        return self._reported(_PORTS_METADATA)
+
+    def ports_down(self) -> frozenset[int]:
+        """Return the switch's ports that are down, or none if it does not report them."""
+        return self._reported(_PORTS_DOWN_METADATA)
+
+    def _reported(self, key: str) -> frozenset[int]:
         try:
             _, call = self._client.stub.Capabilities.with_call(
                 p4rt.CapabilitiesRequest(), timeout=_ANSWER_WITHIN
             )
         except grpc.RpcError:  # older servers do not know the method
             return frozenset()
-        said = str(dict(call.trailing_metadata() or ()).get(_PORTS_METADATA, ""))
+        said = str(dict(call.trailing_metadata() or ()).get(key, ""))
         return frozenset(int(each) for each in said.split(",") if each.isdecimal())
 
     def cookie(self) -> int | None:

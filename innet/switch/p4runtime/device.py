@@ -183,6 +183,12 @@ class Device:
         """Return the numbers of all ports except the CPU port, as in ``1,2,7``."""
         return ",".join(str(port.number) for port in self._ports[:-1])
 
+    @property
+    def ports_down(self) -> str:
+        """Return the numbers of the ports whose interface is down or has disappeared, as in ``1,2,7``."""
+        down = (port for port in self._ports[:-1] if not self._links.is_up(port))
+        return ",".join(str(port.number) for port in down)
+
     def stats(self) -> Stats:
         """Return the counts of the ports and of the program's tables."""
         with self._lock:

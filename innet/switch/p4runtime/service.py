@@ -22,6 +22,9 @@ from innet.switch.p4runtime.refusals import exhausted, forbidden, unsupported
 PORTS_METADATA = "switch-ports"
 """The trailing metadata of Capabilities with the numbers of the ports, as in ``1,2,7``."""
 
+PORTS_DOWN_METADATA = "switch-ports-down"
+"""The same with the ports that are down."""
+
 _API_VERSION = "1.4.1"
 _MAX_STREAMS, _CALLS = 64, 16
 _ENTITIES_PER_RESPONSE = 1000  # by default a client takes messages of up to 4 MiB
@@ -45,8 +48,10 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
 
     # The methods' names are P4Runtime's.
     def Capabilities(self, request: Any, context: Any) -> p4rt.CapabilitiesResponse:  # noqa: ARG002, N802
-        """Answer with the version of P4Runtime, and with the ports' numbers as metadata."""
-        context.set_trailing_metadata(((PORTS_METADATA, self.device.port_numbers),))
+        """Answer with the version of P4Runtime, and with the ports' numbers and states as metadata."""
+        ports = (PORTS_METADATA, self.device.port_numbers)
+        down = (PORTS_DOWN_METADATA, self.device.ports_down)
+        context.set_trailing_metadata((ports, down))
         return p4rt.CapabilitiesResponse(p4runtime_api_version=_API_VERSION)
 
     def SetForwardingPipelineConfig(  # noqa: N802

@@ -12,6 +12,7 @@ _SIOCGIFADDR, _SIOCETHTOOL = 0x8915, 0x8946
 _GET_DRIVER, _GET_TX_CHECKSUMS = 0x3, 0x16  # of linux/ethtool.h
 _ADDRESS = slice(20, 24)  # in struct ifreq, of a struct sockaddr_in
 _DRIVER = slice(4, 36)
+_INTERFACES = Path("/sys/class/net")
 _ROUTES = Path("/proc/net/route")
 _UP, _VIA_GATEWAY = 1, 2
 
@@ -20,11 +21,30 @@ def interface_to(ip: str) -> str:
     """Return the interface by which packets to an IPv4 address leave, or "" if none is known."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock, contextlib.suppress(OSError):
         sock.connect((ip, 9))
-        own = socket.inet_aton(sock.getsockname()[0])
-        for _, name in socket.if_nameindex():
-            if _address(sock, name) == own:
-                return name
+        return interface_at(sock.getsockname()[0])
     return ""
+
+
+def interface_at(ip: str) -> str:
+    """Return the interface that has an IPv4 address of this machine, or "" if none has it."""
+    own = socket.inet_aton(ip)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        names = (name for _, name in socket.if_nameindex())
+        return next((name for name in names if _address(sock, name) == own), "")
+
+
+def bits_per_second(interface: str) -> int:
+    """Return the rate of an interface's link, or 0 if it has none, as a veth or a bridge."""
+    try:
+        megabits = int((_INTERFACES / interface / "speed").read_text())
+    except (OSError, ValueError):
+        return 0
+    return max(megabits, 0) * 1_000_000 if is_physical(interface) else 0
+
+
+def is_physical(interface: str) -> bool:
+    """Return whether an interface is a device of the machine, and not made of software."""
+    return (_INTERFACES / interface / "device").exists()
 
 
 def gateway_to(ip: str) -> str:

@@ -1,0 +1,9 @@
+#!/bin/sh
+# EpilogSlurmctld: deletes the job that prolog.sh has created.
+. "$(dirname "$0")/innet.conf"
+export PATH INNET_CONTROLLER INNET_TLS="$ADMINISTRATOR_TLS"
+
+name=slurm-$SLURM_JOB_ID
+[ -e "$TOKENS/$name" ] || exit 0
+rm -f "$TOKENS/$name"
+innet job delete "$name"
