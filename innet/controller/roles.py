@@ -3,7 +3,8 @@
 A revoked certificate allows nothing.
 
 An administrator may call every method. A user manages jobs of its own: it sees and deletes only those
-that it has created. An observer sees everything and changes nothing. A worker may join jobs.
+that it has created. An observer sees everything and changes nothing. A worker may join jobs. The
+controller's own certificate may read, because its web page, a process of its own, asks with it.
 """
 
 from collections.abc import Callable, Mapping
@@ -59,7 +60,9 @@ class RoleInterceptor(grpc.ServerInterceptor):
 
 def check_allowed(roles: list[str], method: str) -> None:
     """Raise NotAuthorized unless one of a client's `roles` allows `method`."""
-    if tls.ADMIN in roles or any(method in _METHODS.get(role, ()) for role in roles):
+    if tls.ADMIN in roles or (tls.CONTROLLER in roles and method in _READS):
+        return
+    if any(method in _METHODS.get(role, ()) for role in roles):
         return
     shown = f"the one shown is for: {', '.join(roles)}" if roles else "the one shown names no role"
     able = ["an administrator", *(_WORDS[role] for role in _METHODS if method in _METHODS[role])]

@@ -75,10 +75,11 @@ class ControllerService(rpc.ControllerServicer):
             owner = _confined(context, "CreateJob") or roles.owner(context.auth_context())
             return self._controller.jobs.create(request, owner)
 
-    def ListJobs(self, request: Any, context: Any) -> pb.ListJobsResponse:  # noqa: ARG002, N802
+    def ListJobs(self, request: pb.ListJobsRequest, context: Any) -> pb.ListJobsResponse:  # noqa: N802
         """Return the jobs that the caller may see, without counters."""
         with _answered(context):
-            return self._controller.jobs.listed(_confined(context, "ListJobs"))
+            owner = _confined(context, "ListJobs")
+            return self._controller.jobs.listed(owner, detailed=request.detailed)
 
     def GetJob(self, request: pb.GetJobRequest, context: Any) -> pb.Job:  # noqa: N802
         """Return one job, with counters and workers."""

@@ -19,6 +19,9 @@ class Rates:
     chunks: float = 0.0
     packets: float = 0.0
     retransmissions: float = 0.0
+    losses: float = 0.0
+    bytes_sent: float = 0.0
+    bytes_received: float = 0.0
 
     @classmethod
     def between(cls, before: pb.Progress, now: pb.Progress, seconds: float) -> Self:
@@ -27,16 +30,35 @@ class Rates:
         If the worker has joined again in between, only the second heartbeat counts.
         """
         since = before if now.packets_sent >= before.packets_sent else pb.Progress()
+
+        def growth(counter: str) -> int:
+            return max(0, int(getattr(now, counter)) - int(getattr(since, counter)))
+
+        sent, again = growth("packets_sent"), growth("retransmissions")
         return cls(
-            max(0, now.exchange - since.exchange) / seconds,
-            max(0, now.chunks_done - since.chunks_done) / seconds,
-            (now.packets_sent - since.packets_sent) / seconds,
-            max(0, now.retransmissions - since.retransmissions) / seconds,
+            growth("exchange") / seconds,
+            growth("chunks_done") / seconds,
+            sent / seconds,
+            again / seconds,
+            lost_packets(sent, growth("packets_received"), again, now) / seconds,
+            growth("bytes_sent") / seconds,
+            growth("bytes_received") / seconds,
         )
 
     def payload(self, lanes: int) -> float:
         """Return bytes of lanes per second, one way, without headers and repetitions."""
         return self.chunks * lanes * 4
+
+
+def lost_packets(sent: int, received: int, retransmissions: int, now: pb.Progress) -> int:
+    """Return how many of a worker's packets must have been lost, at least, in either direction.
+
+    The switch answers every packet with one packet: a first contribution with its chunk's result, and a
+    repeated one on the spot. So a repetition that came too soon gets an answer of its own. A packet that
+    never gets an answer was lost on one of the two ways. The counts are growths up to the report `now`.
+    """
+    under_way = min(now.window, now.remaining) if now.busy else 0
+    return max(0, min(sent - received - under_way, retransmissions))
 
 
 class RateTracker:
@@ -63,7 +85,7 @@ class RateTracker:
         return self._rates.get((job, rank))
 
     def of_job(self, sample: Sample) -> Rates | None:
-        """Return a job's rates: those of its fastest worker, and the packets of all of them."""
+        """Return a job's rates: those of its fastest worker, and packets and bytes of all of them."""
         name = sample.job.name
         found = [rates for rank in sample.members if (rates := self.of_worker(name, rank))]
         return _combined(found) if found else None
@@ -75,4 +97,7 @@ def _combined(rates: Sequence[Rates]) -> Rates:
         max(each.chunks for each in rates),
         sum(each.packets for each in rates),
         sum(each.retransmissions for each in rates),
+        sum(each.losses for each in rates),
+        sum(each.bytes_sent for each in rates),
+        sum(each.bytes_received for each in rates),
     )

@@ -7,6 +7,7 @@ from functools import cached_property
 from innet.host.stragglers import named
 from innet.model.all_reduce import SlotParameters
 from innet.model.capacity import slots_needed
+from innet.observe.rates import lost_packets
 from innet.observe.sample import Observation
 from innet.observe.stalls import SILENT_S, STALLED_S, Stall
 from innet.rpc import innet_pb2 as pb
@@ -238,16 +239,11 @@ class ObservedWorker:
 
     @property
     def lost_packets(self) -> int:
-        """Return how many packets must have been lost, at least, in either direction.
-
-        The switch answers every packet with one packet: a first contribution with its chunk's
-        result, and a repeated one on the spot. So a repetition that came too soon gets an answer of
-        its own. A packet that never gets an answer was lost on one of the two ways.
-        """
-        at = self.progress
-        under_way = min(at.window, at.remaining) if at.busy else 0
-        unanswered = self.growth("packets_sent") - self.growth("packets_received") - under_way
-        return max(0, min(unanswered, self.growth("retransmissions")))
+        """Return how many packets must have been lost, at least, in either direction."""
+        sent, received, again = map(
+            self.growth, ("packets_sent", "packets_received", "retransmissions")
+        )
+        return lost_packets(sent, received, again, self.progress)
 
     @property
     def lossy(self) -> bool:

@@ -13,8 +13,9 @@ from rich.text import Text
 
 from innet.errors import ControllerUnreachable
 from innet.observe.overview import Overview
-from innet.observe.rates import Rates, RateTracker
+from innet.observe.rates import Rates
 from innet.observe.screen import Screen
+from innet.observe.view import View, Viewer
 from innet.rpc.plain import as_plain
 from innet.terminal.console import PlainConsole, say_json
 
@@ -52,13 +53,13 @@ def run_as_json(take: Take, interval: float, *, once: bool) -> None:
 
     A job's rates need two samples, so the first line comes after `interval`.
     """
-    rates = RateTracker()
-    plain(take(), rates)
+    viewer = Viewer()
+    viewer.see(take())
     while True:
         time.sleep(interval)
         now = {"time": datetime.now(UTC).isoformat(timespec="milliseconds")}
         try:
-            say_json({**now, **plain(take(), rates)})
+            say_json({**now, **plain(viewer.see(take()))})
         except ControllerUnreachable as problem:
             if once:
                 raise
@@ -67,19 +68,16 @@ def run_as_json(take: Take, interval: float, *, once: bool) -> None:
             return
 
 
-def plain(overview: Overview, rates: RateTracker) -> dict[str, Any]:
+def plain(view: View) -> dict[str, Any]:
     """Return all jobs with their rates, and all switches, as plain values."""
     jobs = []
-    for sample in overview.samples:
-        rates.update(sample)
-        members = {
-            str(rank): _per_second(rates.of_worker(sample.job.name, rank), sample.job.lanes)
-            for rank in sample.members
-        }
-        total = _per_second(rates.of_job(sample), sample.job.lanes)
-        jobs.append({**as_plain(sample.job), "rates": total, "member_rates": members})
-    switches = [as_plain(switch) for switch in overview.switches]
-    return {"jobs": jobs, "switches": switches, "jobs_left_out": overview.left_out}
+    for each in view.jobs:
+        lanes = each.job.lanes
+        members = {str(worker.rank): _per_second(worker.rates, lanes) for worker in each.workers}
+        total = _per_second(each.rates, lanes)
+        jobs.append({**as_plain(each.job), "rates": total, "member_rates": members})
+    switches = [as_plain(each.switch) for each in view.switches]
+    return {"jobs": jobs, "switches": switches, "jobs_left_out": view.left_out}
 
 
 def _per_second(rates: Rates | None, lanes: int) -> dict[str, float] | None:
@@ -91,4 +89,5 @@ def _per_second(rates: Rates | None, lanes: int) -> dict[str, float] | None:
         "bytes_per_s": rates.payload(lanes),
         "packets_per_s": rates.packets,
         "retransmissions_per_s": rates.retransmissions,
+        "losses_per_s": rates.losses,
     }

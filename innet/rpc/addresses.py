@@ -5,6 +5,7 @@ import ipaddress
 from innet.errors import UsageError
 
 _MOST_PORTS = 1 << 16
+_LOOPBACK = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - not a server's
 
 
 def check_address(address: str, setting: str) -> None:
@@ -23,7 +24,7 @@ def check_plain_text(address: str, advice: str) -> None:
 
     `advice` tells the user how to turn TLS on.
     """
-    if not _on_this_machine(address):
+    if not on_this_machine(address):
         raise UsageError(
             f"{address} can be reached from other machines: {advice}, "
             "or say --insecure to serve everybody in plain text"
@@ -35,7 +36,14 @@ def served_address(address: str, port: int) -> str:
     return address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
 
 
-def _on_this_machine(address: str) -> bool:
+def local_address(address: str) -> str:
+    """Return the address at which this machine reaches a server that listens at `address`."""
+    host, _, port = address.rpartition(":")
+    return f"{_LOOPBACK[host]}:{port}" if host in _LOOPBACK else address
+
+
+def on_this_machine(address: str) -> bool:
+    """Return whether only this machine can reach a server at this address."""
     if address.startswith("unix:"):
         return True
     host = address.rpartition(":")[0].strip("[]")

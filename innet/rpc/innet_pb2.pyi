@@ -214,7 +214,7 @@ class Invitation(_message.Message):
     def __init__(self, nonce: _Optional[int] = ..., service: _Optional[_Union[Address, _Mapping]] = ..., lanes: _Optional[int] = ..., lease_s: _Optional[float] = ..., unsealed: bool = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ["counters", "departures", "first_slot", "id", "joined", "lanes", "members", "name", "outage", "owner", "path", "quorum", "reason", "slots", "switch", "term", "tree", "waiting_for", "waiting_s", "worker_lease_s", "workers"]
+    __slots__ = ["counters", "departures", "first_slot", "id", "joined", "lanes", "members", "name", "outage", "owner", "path", "quorum", "reason", "recoveries", "slots", "switch", "term", "tree", "waiting_for", "waiting_s", "worker_lease_s", "workers"]
     COUNTERS_FIELD_NUMBER: _ClassVar[int]
     DEPARTURES_FIELD_NUMBER: _ClassVar[int]
     FIRST_SLOT_FIELD_NUMBER: _ClassVar[int]
@@ -228,6 +228,7 @@ class Job(_message.Message):
     PATH_FIELD_NUMBER: _ClassVar[int]
     QUORUM_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    RECOVERIES_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     SWITCH_FIELD_NUMBER: _ClassVar[int]
     TERM_FIELD_NUMBER: _ClassVar[int]
@@ -249,6 +250,7 @@ class Job(_message.Message):
     path: Path
     quorum: int
     reason: str
+    recoveries: int
     slots: int
     switch: str
     term: int
@@ -257,7 +259,7 @@ class Job(_message.Message):
     waiting_s: float
     worker_lease_s: float
     workers: int
-    def __init__(self, name: _Optional[str] = ..., switch: _Optional[str] = ..., id: _Optional[int] = ..., term: _Optional[int] = ..., workers: _Optional[int] = ..., lanes: _Optional[int] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., joined: _Optional[_Iterable[int]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., quorum: _Optional[int] = ..., path: _Optional[_Union[Path, str]] = ..., reason: _Optional[str] = ..., members: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., worker_lease_s: _Optional[float] = ..., tree: _Optional[_Iterable[_Union[JobSwitch, _Mapping]]] = ..., waiting_for: _Optional[_Iterable[int]] = ..., waiting_s: _Optional[float] = ..., departures: _Optional[_Iterable[_Union[Departed, _Mapping]]] = ..., outage: bool = ..., owner: _Optional[str] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., switch: _Optional[str] = ..., id: _Optional[int] = ..., term: _Optional[int] = ..., workers: _Optional[int] = ..., lanes: _Optional[int] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., joined: _Optional[_Iterable[int]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., quorum: _Optional[int] = ..., path: _Optional[_Union[Path, str]] = ..., reason: _Optional[str] = ..., members: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., worker_lease_s: _Optional[float] = ..., tree: _Optional[_Iterable[_Union[JobSwitch, _Mapping]]] = ..., waiting_for: _Optional[_Iterable[int]] = ..., waiting_s: _Optional[float] = ..., departures: _Optional[_Iterable[_Union[Departed, _Mapping]]] = ..., outage: bool = ..., owner: _Optional[str] = ..., recoveries: _Optional[int] = ...) -> None: ...
 
 class JobEvent(_message.Message):
     __slots__ = ["at", "event", "ranks", "term", "why"]
@@ -316,8 +318,10 @@ class JoinRequest(_message.Message):
     def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., token: _Optional[str] = ..., fallback: bool = ..., nonce: _Optional[int] = ...) -> None: ...
 
 class ListJobsRequest(_message.Message):
-    __slots__ = []
-    def __init__(self) -> None: ...
+    __slots__ = ["detailed"]
+    DETAILED_FIELD_NUMBER: _ClassVar[int]
+    detailed: bool
+    def __init__(self, detailed: bool = ...) -> None: ...
 
 class ListJobsResponse(_message.Message):
     __slots__ = ["jobs", "left_out"]

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from collections.abc import Sequence
 
 import structlog
 from structlog.typing import EventDict, Processor
@@ -10,13 +11,22 @@ from innet.terminal.console import printable
 from innet.terminal.options import LogFormat
 
 
-def configure(*, verbose: bool = False, log_format: LogFormat = LogFormat.TEXT) -> None:
-    """Log to standard error from level INFO on, with `verbose` from DEBUG on. Times are in UTC."""
+def configure(
+    *,
+    verbose: bool = False,
+    log_format: LogFormat = LogFormat.TEXT,
+    also: Sequence[Processor] = (),
+) -> None:
+    """Log to standard error from level INFO on, with `verbose` from DEBUG on. Times are in UTC.
+
+    The processors `also` see every entry before it becomes text.
+    """
     level = logging.DEBUG if verbose else logging.INFO
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
+            *also,
             *_renderers(log_format),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),

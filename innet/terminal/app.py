@@ -14,6 +14,7 @@ from innet.terminal.signals import Stopped
 _EXTRAS = {
     "cryptography": "certificates",
     "matplotlib": "emulate",
+    "nicegui": "web",
     "prometheus_client": "metrics",
     "pydantic": "apply",
     "scapy": "capture",

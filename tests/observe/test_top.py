@@ -52,7 +52,7 @@ def test_a_rate_is_what_grew_between_two_heartbeats():
     tracker.update(
         sample(12.0, 0.4, exchange=45, chunks_done=6000, packets_sent=6350, retransmissions=250)
     )
-    assert tracker.of_worker("train", 0) == Rates(2.0, 2000.0, 2100.0, 100.0)
+    assert tracker.of_worker("train", 0) == Rates(2.0, 2000.0, 2100.0, 100.0, 100.0)
     assert tracker.of_worker("train", 0).payload(lanes=256) == 2000 * 1024
 
 
@@ -68,7 +68,7 @@ def test_a_worker_that_joined_again_counts_from_zero():
     tracker = RateTracker()
     tracker.update(sample(10.0, exchange=100, packets_sent=9000, chunks_done=9000))
     tracker.update(sample(12.0, exchange=4, packets_sent=800, chunks_done=600, retransmissions=2))
-    assert tracker.of_worker("train", 0) == Rates(2.0, 300.0, 400.0, 1.0)
+    assert tracker.of_worker("train", 0) == Rates(2.0, 300.0, 400.0, 1.0, 1.0)
 
 
 def test_of_a_worker_that_is_silent_no_rate_is_known():
@@ -85,7 +85,7 @@ def test_a_job_is_as_fast_as_its_workers_and_repeats_what_all_of_them_do():
     for at in (10.0, 11.0):
         each = int(at - 10) * 100
         tracker.update(sample(at, chunks_done=each, retransmissions=each, packets_sent=2 * each))
-    assert tracker.of_job(sample(11.0)) == Rates(0.0, 100.0, 400.0, 200.0)
+    assert tracker.of_job(sample(11.0)) == Rates(0.0, 100.0, 400.0, 200.0, 200.0)
 
 
 def test_rates_are_shown_from_the_second_moment_on():

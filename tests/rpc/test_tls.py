@@ -79,7 +79,11 @@ def allowed(stub: Any, method: str) -> bool:
 
 @pytest.mark.parametrize(
     ("role", "expected"),
-    [(tls.ADMIN, METHODS), (tls.WORKER, ["Join", "CheckJoin"]), (tls.CONTROLLER, [])],
+    [
+        (tls.ADMIN, METHODS),
+        (tls.WORKER, ["Join", "CheckJoin"]),
+        (tls.CONTROLLER, ["ListSwitches", "GetSwitch", "ListJobs", "GetJob", "GetJobHistory"]),
+    ],
 )
 def test_a_role_reaches_its_methods_and_no_others(
     controller, folder, role: str, expected: list[str]

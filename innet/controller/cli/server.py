@@ -9,7 +9,7 @@ import typer
 from innet.controller import defaults
 from innet.errors import UsageError
 from innet.rpc import tls
-from innet.rpc.addresses import served_address
+from innet.rpc.addresses import local_address, served_address
 from innet.rpc.client import DEFAULT_ADDRESS
 from innet.telemetry import logs
 from innet.terminal.console import say
@@ -68,18 +68,40 @@ def controller(
         int, typer.Option(min=0, help="Refuse more jobs than this at a time; 0: no limit.")
     ] = 0,
     metrics_address: MetricsAddress = "",
+    web: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Serve a web page about switches and jobs at this address. Beyond this machine it needs "
+            "--tls or --web-token-file.",
+        ),
+    ] = "",
+    web_token_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="Ask readers of the page for the token in this file, instead of a certificate. The file "
+            "is made if it is missing.",
+        ),
+    ] = None,
     log_format: LogFormatted = LogFormat.TEXT,
     verbose: Verbose = False,
 ) -> None:
     """Run the controller, until Ctrl-C.
 
     When it is ready, it prints [b]controller HOST:PORT[/b] to standard output. With --metrics-addr it
-    also prints [b]Metrics HOST:PORT[/b]. With --standby it prints [b]standby[/b] while it waits.
+    also prints [b]Metrics HOST:PORT[/b], and with --web [b]Page URL[/b]. With --standby it prints
+    [b]standby[/b] while it waits.
     """
     from innet.controller.server import ControllerServer
     from innet.controller.state.registry import Policy
+    from innet.controller.web import WebPage
+    from innet.telemetry.feed import LogFeed
 
-    logs.configure(verbose=verbose, log_format=log_format)
+    feed = LogFeed()
+    logs.configure(verbose=verbose, log_format=log_format, also=[feed] if web else [])
+    page = WebPage(web, tls_folder, web_token_file, log_format) if web else None
+    if page:
+        page.check()
     identity = tls.load(tls_folder, tls.CONTROLLER) if tls_folder else None
     policy = Policy(lease, most_slots_per_job, most_jobs)
     with contextlib.ExitStack() as stack:
@@ -90,10 +112,14 @@ def controller(
         metrics = metrics_address and stack.enter_context(
             _metrics(server.controller, metrics_address)
         )
+        served = served_address(address, server.port)
+        url = page and stack.enter_context(page.served(local_address(served), feed))
         stop = stop or StopRequest()  # before the line below: a signal counts from there on
-        say(f"controller {served_address(address, server.port)}")
+        say(f"controller {served}")
         if metrics:
             say(f"Metrics {metrics}")
+        if url:
+            say(f"Page {url}")
         stop.wait()
 
 

@@ -69,24 +69,23 @@ class JobRequests:
         with self._registry.lock:
             return [self._overview(job) for job in self._registry.jobs.values()]
 
-    def listed(self, owner: str | None) -> pb.ListJobsResponse:
-        """Return the jobs, without counters, and how many jobs of others are left out."""
+    def listed(self, owner: str | None, *, detailed: bool = False) -> pb.ListJobsResponse:
+        """Return the jobs, without counters, and how many jobs of others are left out.
+
+        If `detailed`, jobs have their workers and trees.
+        """
+        look = self._details if detailed else self._overview
         with self._registry.lock:
             found = self._registry.jobs_of(owner)
             left_out = len(self._registry.jobs) - len(found)
-            return pb.ListJobsResponse(jobs=map(self._overview, found), left_out=left_out)
+            return pb.ListJobsResponse(jobs=map(look, found), left_out=left_out)
 
     def view(self, name: str, owner: str | None = None) -> pb.Job:
         """Return one job, with its workers, and with the counters of switches that answer."""
         registry = self._registry
         with registry.lock:
             job = registry.job(name, owner)
-            view, now = self._overview(job), registry.clock()
-            for _, worker in sorted(job.roster.workers.items()):
-                silence = registry.members.presence.silence(worker.nonce)
-                view.members.append(messages.worker_view(worker, job, now, silence))
-            view.departures.extend(messages.departures(job, now))
-            view.tree.extend(messages.tree_view(job))
+            view = self._details(job)
             tops, slot_range = _tops(job, view), job.slot_range
             names = {*tops, *(each.switch for each in view.tree)}
             supervisors = {each: registry.switches[each].supervisor for each in names}
@@ -207,6 +206,16 @@ class JobRequests:
         wait = registry.waits.of(job)
         view.waiting_for.extend(sorted(wait.ranks))
         view.waiting_s, view.outage = wait.seconds(now), registry.members.presence.outage
+        return view
+
+    def _details(self, job: Job) -> pb.Job:
+        """Return all that is known of a job without asking its switches."""
+        view, now = self._overview(job), self._registry.clock()
+        for _, worker in sorted(job.roster.workers.items()):
+            silence = self._registry.members.presence.silence(worker.nonce)
+            view.members.append(messages.worker_view(worker, job, now, silence))
+        view.departures.extend(messages.departures(job, now))
+        view.tree.extend(messages.tree_view(job))
         return view
 
 

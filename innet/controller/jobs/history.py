@@ -44,6 +44,11 @@ class History:
 
     unrecorded: list[Departed] = field(default_factory=list)
 
+    @property
+    def recoveries(self) -> int:
+        """Return the number of terms begun, except those for new workers."""
+        return self.terms.total() - self.terms[Cause.NEW_WORKERS]
+
     def note_departure(self, departed: Departed) -> None:
         """Note that a worker has left."""
         self.departures.append(departed)

@@ -82,6 +82,7 @@ def job_view(job: Job, lanes: int, lease_s: float, now: float) -> pb.Job:
         path=f"PATH_{job.path.name}",
         reason=job.terms.reason(now),
         worker_lease_s=lease_s,
+        recoveries=job.history.recoveries,
         owner=job.spec.owner,
     )
 

@@ -1,0 +1,118 @@
+"""The process of the page. The controller's log comes by standard input, and its end ends the page."""
+
+import asyncio
+import os
+import socket
+import ssl
+import sys
+import threading
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+os.environ.setdefault("MATPLOTLIB", "false")  # NiceGUI would import it, which takes a second
+
+import uvicorn
+from fastapi import FastAPI
+from nicegui import app as nicegui_app
+from nicegui import ui
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.types import ASGIApp
+
+from innet.observe.web.access import AdministratorsOnly, TokenRequired
+from innet.observe.web.page import Page
+from innet.observe.web.source import Source
+from innet.rpc import tls
+from innet.telemetry import logs
+from innet.telemetry.feed import entries
+from innet.terminal.options import LogFormat
+
+_LOOPBACK_NAMES = ["localhost", "127.0.0.1", "[::1]", "::1"]
+
+
+def serve(
+    socket_number: Annotated[int, typer.Option("--socket")],
+    controller: Annotated[str, typer.Option()],
+    address: Annotated[str, typer.Option()],
+    tls_folder: Annotated[Path | None, typer.Option("--tls")] = None,
+    token_file: Annotated[Path | None, typer.Option()] = None,
+    log_format: Annotated[LogFormat, typer.Option()] = LogFormat.TEXT,
+) -> None:
+    """Serve the page at a socket that listens already."""
+    logs.configure(log_format=log_format)
+    app = _page_app(controller, tls_folder)
+    token = token_file.read_text().strip() if token_file else ""
+    config = uvicorn.Config(
+        _guarded(app, address, token, tls_folder),
+        ws="wsproto",
+        http=AdministratorsOnly if tls_folder and not token else "h11",
+        log_level="warning",
+        timeout_graceful_shutdown=1,
+        **_certificates(tls_folder, ask=not token),
+    )
+    uvicorn.Server(config).run([socket.socket(fileno=socket_number)])
+
+
+def _page_app(controller: str, tls_folder: Path | None) -> FastAPI:
+    """Return the application, which shows the same source to all browsers."""
+    source = Source(controller, tls_folder)
+    pages: dict[str, Page] = {}
+
+    @ui.page("/", title=f"innet {controller}", dark=None)
+    def page() -> None:
+        client = ui.context.client
+        shown = Page(source, controller)
+        shown.update()
+        pages[client.id] = shown
+        client.on_delete(lambda: pages.pop(client.id, None))
+        source.wake()
+
+    def changed() -> None:
+        for each in pages.values():
+            each.update()
+
+    async def start() -> None:
+        loop = asyncio.get_running_loop()
+        threading.Thread(target=_read_log, args=(source, loop), daemon=True).start()
+        await source.run(lambda: bool(pages), changed)
+
+    nicegui_app.on_startup(start)
+    app = FastAPI(openapi_url=None)
+    ui.run_with(app, show_welcome_message=False, favicon="🔀")
+    return app
+
+
+def _read_log(source: Source, loop: asyncio.AbstractEventLoop) -> None:
+    """Give the controller's log to the source. At its end the controller has ended."""
+    for entry in entries(sys.stdin):
+        loop.call_soon_threadsafe(source.take, entry)
+    os._exit(0)  # nothing has to be kept
+
+
+def _guarded(app: ASGIApp, address: str, token: str, tls_folder: Path | None) -> ASGIApp:
+    """Return the application behind its token, if there is one.
+
+    A page that asks for nothing answers only to names of this machine. Otherwise a foreign page could
+    read it under a name of its own that leads here.
+    """
+    if token:
+        return TokenRequired(app, token, secure=bool(tls_folder))
+    if tls_folder:
+        return app
+    return TrustedHostMiddleware(app, allowed_hosts=[*_LOOPBACK_NAMES, address.rpartition(":")[0]])
+
+
+def _certificates(folder: Path | None, *, ask: bool) -> dict[str, Any]:
+    if not folder:
+        return {}
+    return {
+        "ssl_certfile": tls.certificate_path(folder, tls.CONTROLLER),
+        "ssl_keyfile": tls.key_path(folder, tls.CONTROLLER),
+        "ssl_ca_certs": str(tls.certificate_path(folder, tls.AUTHORITY)),
+        "ssl_cert_reqs": ssl.CERT_REQUIRED if ask else ssl.CERT_NONE,
+    }
+
+
+if __name__ == "__main__":
+    typer.run(serve)
