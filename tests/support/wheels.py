@@ -67,8 +67,11 @@ class Said:
 
 
 def sum_in_a_rack(commands: Path, folder: Path) -> Said:
-    """Run two_workers.py in a rack, with innet's commands from a folder."""
-    rack = [str(commands / "innet"), "rack", "--workers", "2", "--lanes", "64", "--"]
+    """Run two_workers.py in a rack, with innet's commands from a folder.
+
+    One of the workers has no compiler, which a cable in shared memory needs.
+    """
+    rack = [str(commands / "innet"), "rack", "--udp", "--workers", "2", "--lanes", "64", "--"]
     workers = [str(commands / "python"), "-P", str(SUPPORT / "two_workers.py"), str(folder)]
     done = _run([*rack, *workers], folder)
     assert done.returncode == 0, done.stdout + done.stderr
