@@ -55,7 +55,7 @@ def workers(
 ) -> Iterator[tuple[list[Agent], Wiring]]:
     """Yield the agents of one job, behind cables of bounded rate."""
     with contextlib.ExitStack() as stack:
-        rack = stack.enter_context(local_rack(count, lanes, slots))
+        rack = stack.enter_context(local_rack(count, lanes, slots, udp=True))
         wiring = stack.enter_context(faulty(rack.links, seed, line=line))
         yield (
             [

@@ -71,7 +71,7 @@ def kills(console: Console, number: int) -> dict[str, Any]:
 def algorithms(console: Console, steps: int) -> list[dict[str, Any]]:
     """Train with LocalSGD and DiLoCo."""
     results = []
-    with local_rack(REPLICAS) as rack, lighthouses(4 * len(ALGORITHMS)) as each:
+    with local_rack(REPLICAS, udp=True) as rack, lighthouses(4 * len(ALGORITHMS)) as each:
         results += trained(rack, each, "int32", LOSS, steps)
         for quantizer in ("int8", "int8+stochastic"):
             results += trained(rack, each, quantizer, LOSS, steps, ["innet"])

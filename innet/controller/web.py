@@ -25,7 +25,7 @@ from innet.rpc.tokens import new_token
 from innet.telemetry.feed import LogFeed
 from innet.terminal.options import LogFormat
 
-_PROGRAM = "innet.observe.web"
+_PROGRAM = "innet.observe.web.serve"
 _ENDS_WITHIN = 5.0
 _log = structlog.get_logger("innet.controller")
 

@@ -13,7 +13,7 @@ LACKING = ("sklearn", "torch", "yaml")
 
 
 @pytest.mark.parametrize(
-    "name", ["loopback", "quantizers", "rack", "papers.weak_scaling", "papers.worker"]
+    "name", ["collectives", "quantizers", "rack", "papers.weak_scaling", "papers.worker"]
 )
 def test_all_missing_packages_are_named_at_once(name: str, tmp_path: Path):
     for package in Path(sysconfig.get_path("purelib")).iterdir():

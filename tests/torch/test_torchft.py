@@ -39,7 +39,7 @@ def addresses() -> Iterator[Iterator[str]]:
 
 @pytest.fixture(scope="module")
 def rack(addresses) -> Iterator[Rack]:  # without torchft it is not needed
-    with local_rack(SURVIVORS + VICTIMS) as running:
+    with local_rack(SURVIVORS + VICTIMS, udp=True) as running:
         yield running
 
 

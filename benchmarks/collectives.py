@@ -1,0 +1,205 @@
+"""All-reduce over every transport of one machine, size by size, in the manner of nccl-tests.
+
+No root is needed::
+
+    python -m benchmarks.collectives
+
+Workers, switches and controllers are processes of one machine. ``shm`` and ``udp`` lead through an
+innet-switch, over cables in shared memory and over cables made of UDP. ``gloo`` uses the loopback
+interface. The transports take turns in the same processes, so other changes on the machine affect
+all alike.
+
+A time is that of the slowest worker. As in nccl-tests, ``algbw`` is the size divided by the median
+time, and ``busbw`` is algbw times 2 (n - 1) / n for n workers. ``wrong`` counts the elements of an
+int32 sum that differ from numpy's.
+"""
+
+import contextlib
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from innet.errors import UsageError
+from innet.host.join import join
+from innet.local.rack import Rack, local_rack
+from innet.local.workers import spawned_workers
+from innet.terminal.app import run
+
+SIZES = [4 << 2 * power for power in range(13)]  # bytes, to 64 MiB
+FEWEST_ROUNDS, MOST_ROUNDS = 5, 100
+BYTES_PER_SIZE = 128 << 20
+WARM_UP = 2
+GLOO, SHARED, UDP = "gloo", "shm", "udp"
+TRANSPORTS = SHARED, UDP, GLOO
+
+Sum = Callable[[torch.Tensor], torch.Tensor]
+Times = dict[str, dict[str, Any]]
+
+app = typer.Typer(pretty_exceptions_enable=False)
+
+
+@app.command()
+def main(
+    workers: Annotated[int, typer.Option(min=2, max=32, help="Worker processes.")] = 4,
+    lanes: Annotated[int, typer.Option(help="Integers per packet: 64 or 256.")] = 256,
+    slots: Annotated[int, typer.Option(help="Chunks under way at once.")] = 512,
+    largest: Annotated[int, typer.Option(help="MiB of the largest all-reduce.")] = 64,
+    transports: Annotated[str, typer.Option(help="Transports, separated by commas.")] = ",".join(
+        TRANSPORTS
+    ),
+    plot: Annotated[Path | None, typer.Option(help="Draw the medians to this file.")] = None,
+    output: Annotated[Path | None, typer.Option(help="Write all times to this JSON file.")] = None,
+) -> None:
+    """Run the benchmark and print the table."""
+    names = transports.split(",")
+    if unknown := set(names) - set(TRANSPORTS):
+        raise UsageError(f"no transport {unknown.pop()!r}: there are {', '.join(TRANSPORTS)}")
+    sizes = [size for size in SIZES if size <= largest << 20]
+    with contextlib.ExitStack() as stack:
+        racks = {
+            name: _described(
+                stack.enter_context(local_rack(workers, lanes, slots, udp=name == UDP))
+            )
+            for name in names
+            if name != GLOO
+        }
+        given = json.dumps({"sizes": sizes, "transports": names, "racks": racks})
+        command = [sys.executable, "-m", "benchmarks.collectives", "work", given]
+        processes = stack.enter_context(spawned_workers(command, workers))
+        said, problem = processes[0].communicate()
+    if processes[0].returncode:
+        raise SystemExit(f"rank 0 has failed:\n{problem}")
+    found = json.loads(said)
+    facts = {
+        "workers": workers, "lanes": lanes, "slots": slots, "cores": os.cpu_count(),
+        "platform": platform.platform(), "torch": torch.__version__,
+    }  # fmt: skip
+    Console().print(table(found, workers, f"{workers} workers, {lanes} lanes, {slots} slots"))
+    if output:
+        output.write_text(json.dumps({**facts, "sizes": found}, indent=1))
+    if plot:
+        draw(found, plot)
+
+
+def _described(rack: Rack) -> dict[str, Any]:
+    return {
+        "controller": rack.controller, "job": rack.job, "token": rack.token, "links": rack.links,
+    }  # fmt: skip
+
+
+def table(found: Mapping[str, Times], workers: int, title: str) -> Table:
+    """Return a table with a row for each size and transport."""
+    shown = Table(
+        "bytes", "transport", "min, ms", "median, ms", "p99, ms", "algbw, MB/s", "busbw, MB/s",
+        "wrong", title=f"{title}, {os.cpu_count()} cores",
+    )  # fmt: skip
+    for size, times in found.items():
+        for name, each in times.items():
+            seconds = each["seconds"]
+            median = statistics.median(seconds)
+            algbw = int(size) / median / 1e6
+            shown.add_row(
+                f"{int(size):,}", name,
+                *(f"{1e3 * it:.2f}" for it in (min(seconds), median, np.percentile(seconds, 99))),
+                f"{algbw:,.1f}", f"{algbw * 2 * (workers - 1) / workers:,.1f}",
+                f"{each['wrong']:,}",
+            )  # fmt: skip
+        shown.add_section()
+    return shown
+
+
+def draw(found: Mapping[str, Times], file: Path) -> None:
+    """Draw the median time of each transport over the size."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 4.5))
+    sizes = [int(size) for size in found]
+    for name in next(iter(found.values())):
+        medians = [1e3 * statistics.median(times[name]["seconds"]) for times in found.values()]
+        axes.loglog(sizes, medians, marker="o", label=name)
+    axes.set_xlabel("bytes")
+    axes.set_ylabel("median time of an all-reduce, ms")
+    axes.legend()
+    figure.tight_layout()
+    figure.savefig(file)
+
+
+def work(sizes: list[int], transports: list[str], racks: Mapping[str, Mapping[str, Any]]) -> None:
+    """Run one worker. Rank 0 prints the slowest worker's times as JSON."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    found: dict[int, Times] = {}
+    with contextlib.ExitStack() as stack:
+        sums: dict[str, Sum] = {}
+        for name in transports:
+            if name == GLOO:
+                sums[name] = _over_gloo
+                continue
+            rack = racks[name]
+            agent = stack.enter_context(
+                join(
+                    rack["controller"], rack["job"], rank, rack["links"][rank], token=rack["token"]
+                )
+            )
+            sums[name] = lambda tensor, agent=agent: agent.all_reduce(tensor, "sum")
+        for size in sizes:
+            found[size] = {name: {"wrong": wrong(size, each)} for name, each in sums.items()}
+            for name, seconds in timed(size, sums).items():
+                found[size][name]["seconds"] = seconds
+    if not rank:
+        sys.stdout.write(json.dumps(found))
+    dist.destroy_process_group()
+
+
+def _over_gloo(tensor: torch.Tensor) -> torch.Tensor:
+    dist.all_reduce(tensor)
+    return tensor
+
+
+def timed(size: int, sums: Mapping[str, Sum]) -> dict[str, list[float]]:
+    """Return the slowest worker's seconds of some all-reduces, for each transport."""
+    values = torch.randn(size // 4)
+    rounds = max(FEWEST_ROUNDS, min(MOST_ROUNDS, BYTES_PER_SIZE // size))
+    taken = torch.zeros(WARM_UP + rounds, len(sums))
+    for turn in range(len(taken)):
+        for column, each in enumerate(sums.values()):
+            tensor = values.clone()
+            dist.barrier()
+            started = time.perf_counter()
+            each(tensor)
+            taken[turn, column] = time.perf_counter() - started
+    dist.all_reduce(taken, dist.ReduceOp.MAX)
+    return dict(zip(sums, taken[WARM_UP:].T.tolist(), strict=True))
+
+
+def wrong(size: int, each: Sum) -> int:
+    """Return how many elements of an int32 sum differ from numpy's, over all workers."""
+    given = [
+        np.random.default_rng([size, rank]).integers(-(1 << 20), 1 << 20, size // 4, np.int32)
+        for rank in range(dist.get_world_size())
+    ]
+    result = each(torch.from_numpy(given[dist.get_rank()].copy())).numpy()
+    differing = torch.tensor(np.count_nonzero(result != np.sum(given, axis=0, dtype=np.int32)))
+    dist.all_reduce(differing)
+    return int(differing)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["work"]:
+        work(**json.loads(sys.argv[2]))
+    else:
+        run(app)
