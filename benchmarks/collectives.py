@@ -6,14 +6,15 @@ No root is needed::
 
 Workers, switches and controllers are processes of one machine. ``shm`` and ``udp`` lead through an
 innet-switch, over cables in shared memory and over cables made of UDP. ``gloo`` uses the loopback
-interface. The transports take turns in the same processes, so other changes on the machine affect
-all alike.
+interface. The transports take turns in the same processes, in an order that changes, so other changes
+on the machine affect all alike.
 
 A time is that of the slowest worker. As in nccl-tests, ``algbw`` is the size divided by the median
 time, and ``busbw`` is algbw times 2 (n - 1) / n for n workers. ``wrong`` counts the elements of an
 int32 sum that differ from numpy's.
 """
 
+import collections
 import contextlib
 import json
 import os
@@ -175,13 +176,15 @@ def timed(size: int, sums: Mapping[str, Sum]) -> dict[str, list[float]]:
     values = torch.randn(size // 4)
     rounds = max(FEWEST_ROUNDS, min(MOST_ROUNDS, BYTES_PER_SIZE // size))
     taken = torch.zeros(WARM_UP + rounds, len(sums))
-    for turn in range(len(taken)):
-        for column, each in enumerate(sums.values()):
+    columns = collections.deque(enumerate(sums.values()))
+    for turn in taken:
+        for column, each in columns:
             tensor = values.clone()
             dist.barrier()
             started = time.perf_counter()
             each(tensor)
-            taken[turn, column] = time.perf_counter() - started
+            turn[column] = time.perf_counter() - started
+        columns.rotate()  # a transport's time also depends on the one before
     dist.all_reduce(taken, dist.ReduceOp.MAX)
     return dict(zip(sums, taken[WARM_UP:].T.tolist(), strict=True))
 

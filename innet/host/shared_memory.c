@@ -70,7 +70,8 @@ static int map_cable(struct shared_memory *shared, const struct cable_offer *off
     struct cable *cable = MAP_FAILED;
     if (offer->version != CABLE_VERSION || offer->bytes != sizeof *cable || !is_firm(files[0]))
         return EPROTO;
-    cable = mmap(NULL, sizeof *cable, PROT_READ | PROT_WRITE, MAP_SHARED, files[0], 0);
+    cable =
+        mmap(NULL, sizeof *cable, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, files[0], 0);
     if (cable == MAP_FAILED)
         return errno;
     shared->cable = cable;

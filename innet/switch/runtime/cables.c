@@ -61,7 +61,8 @@ static bool connect_cable(struct shared_cable *cable, int peer)
                               eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
     struct cable *memory = MAP_FAILED;
     if (files[0] >= 0)
-        memory = mmap(NULL, sizeof *memory, PROT_READ | PROT_WRITE, MAP_SHARED, files[0], 0);
+        memory = mmap(NULL, sizeof *memory, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
+                      files[0], 0);
     if (memory == MAP_FAILED || files[1] < 0 || files[2] < 0 || !offer(peer, files)) {
         if (memory != MAP_FAILED)
             munmap(memory, sizeof *memory);
