@@ -89,9 +89,12 @@ system:
 		done; \
 		if [ -n "$$missing" ]; then \
 			echo "installing$$missing"; \
-			apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
-				apt-get install -y -qq --no-install-recommends $$missing > /dev/null \
-				|| echo "could not install$$missing: what needs them is skipped"; \
+			apt-get update -qq; \
+			for package in $$missing; do \
+				DEBIAN_FRONTEND=noninteractive \
+					apt-get install -y -qq --no-install-recommends $$package > /dev/null \
+					|| echo "could not install $$package: what needs it is skipped"; \
+			done; \
 		fi; \
 	fi
 

@@ -31,7 +31,8 @@ class Browser:
     @property
     def text(self) -> str:
         """Return the text that the page shows."""
-        return str(self.driver.execute_script("return document.body.innerText"))
+        # Between two pages there is no body.
+        return str(self.driver.execute_script("return document.body?.innerText ?? ''"))
 
     def wait_for(self, *texts: str, without: str = "") -> str:
         """Return the page's text when it shows all of these texts, and does not show one."""
