@@ -10,7 +10,7 @@ from innet.errors import UsageError
 from innet.machine.private_file import private_file
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import innet_pb2_grpc as rpc
-from innet.rpc import tls
+from innet.rpc import tls, words
 from innet.wire.layout import UDP_PORT
 
 
@@ -130,8 +130,7 @@ def _ports(switch: SwitchSpec | pb.Switch) -> str:
 
 
 def _uplinks(switch: SwitchSpec | pb.Switch) -> str:
-    texts = [f"{each.parent}:{each.port}:{each.parent_port}" for each in switch.uplinks]
-    return ",".join(texts) or "none"
+    return ",".join(map(words.uplink, switch.uplinks)) or "none"
 
 
 def _links(spec: SwitchSpec) -> list[pb.Uplink]:

@@ -62,11 +62,15 @@ def check_allowed(roles: list[str], method: str) -> None:
     """Raise NotAuthorized unless one of a client's `roles` allows `method`."""
     if tls.ADMIN in roles or (tls.CONTROLLER in roles and method in _READS):
         return
-    if any(method in _METHODS.get(role, ()) for role in roles):
+    if _allows(roles, method):
         return
     shown = f"the one shown is for: {', '.join(roles)}" if roles else "the one shown names no role"
     able = ["an administrator", *(_WORDS[role] for role in _METHODS if method in _METHODS[role])]
     raise NotAuthorized(f"{method} needs the certificate of {' or '.join(able)}, and {shown}")
+
+
+def _allows(roles: list[str], method: str) -> bool:
+    return any(method in _METHODS.get(role, ()) for role in roles)
 
 
 def owner(shown: Mapping[str, Any]) -> str:
@@ -84,7 +88,7 @@ def confined_to(shown: Mapping[str, Any], method: str) -> str | None:
     others = [role for role in roles if role != tls.USER]
     if tls.USER not in roles or tls.ADMIN in roles:
         return None
-    if any(method in _METHODS.get(role, ()) for role in others):
+    if _allows(others, method):
         return None
     if name := owner(shown):
         return name

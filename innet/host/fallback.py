@@ -237,9 +237,8 @@ class _Collectives:
         aborts the process. So the thread waits in short steps and looks for `close` in between.
         """
         while not work.is_completed():
-            with contextlib.suppress(
-                RuntimeError
-            ):  # the step is over, or the collective has failed
+            # An error means that the step is over, or that the collective has failed.
+            with contextlib.suppress(RuntimeError):
                 work.wait(_STEP)
             if self._closed and not work.is_completed():
                 # Gloo cannot break a collective off, and its destructor would wait for the end.

@@ -272,7 +272,8 @@ class Connection:
         self._wait(self._context, seconds)
 
     def close(self) -> None:
-        """Release everything that belongs to the connection alone."""
+        """End the connection."""
+        raise NotImplementedError
 
 
 class UdpConnection(Connection):
@@ -281,6 +282,7 @@ class UdpConnection(Connection):
     def __init__(
         self, library: ctypes.CDLL, sock: socket.socket, incoming: Format, waker: int | None
     ) -> None:
+        self._socket = sock
         self._udp = _Udp(sock.fileno(), -1 if waker is None else waker, True)
         super().__init__(library, "innet", ctypes.addressof(self._udp), incoming)
 
@@ -288,6 +290,10 @@ class UdpConnection(Connection):
     def segmenting(self) -> bool:
         """Return whether the kernel cuts one buffer into packets."""
         return bool(self._udp.segmenting)
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
 
 
 class SharedMemoryConnection(Connection):

@@ -66,7 +66,6 @@ class Link:
         *,
         sealed: bool = True,
     ) -> None:
-        self._end, self._until_closed = end, contextlib.ExitStack()
         self.ip = own.ip
         self._own = int.from_bytes(own.ip_bytes), own.udp_port
         source = int.from_bytes(service.ip_bytes), service.udp_port
@@ -83,22 +82,21 @@ class Link:
         self.arriving = fastpath.Format(self.dtype, *source, told, sealed=sealed)
         self.leaving = fastpath.Format(self.dtype, *self._own)
         self.native: fastpath.Connection | None = None
-        library = fastpath.compiled()
-        descriptor = waker.descriptor if waker else None
+        library, descriptor = fastpath.compiled(), waker.descriptor if waker else None
         if isinstance(end, Path):
             if not library:
                 raise UsageError(_NEEDS_COMPILER)
             self.native = fastpath.SharedMemoryConnection(library, end, self.arriving, descriptor)
-        else:
-            if library:
-                self.native = fastpath.UdpConnection(library, end, self.arriving, descriptor)
-            end.setblocking(False)
-            enlarge_buffers(end)
-            join_datagrams(end)
-            self._until_closed.callback(end.close)
-            numpy = NumpySocket(end, self.dtype, source, told, waker, sealed=sealed)
-        self._packets = self.native or numpy
-        self._until_closed.callback(self._packets.close)
+            self._packets: fastpath.Connection | NumpySocket = self.native
+            return
+        end.setblocking(False)
+        enlarge_buffers(end)
+        join_datagrams(end)
+        if library:
+            self.native = fastpath.UdpConnection(library, end, self.arriving, descriptor)
+        self._packets = self.native or NumpySocket(
+            end, self.dtype, source, told, waker, sealed=sealed
+        )
 
     def wait(self, seconds: float) -> None:
         """Return when a packet is there, when the waker is used, or after `seconds`."""
@@ -127,7 +125,7 @@ class Link:
 
     def close(self) -> None:
         """End the connection."""
-        self._until_closed.close()
+        self._packets.close()
 
 
 def open_link(

@@ -120,7 +120,8 @@ class NumpySocket:
             self._waker.reset()
 
     def close(self) -> None:
-        """Do nothing: the socket is the caller's."""
+        """Close the socket."""
+        self._socket.close()
 
     def _take(self) -> Rows:
         messages = self._messages

@@ -1,5 +1,7 @@
 """Texts that the controller, workers and commands share, for logs, tables and errors."""
 
+from typing import Any
+
 from innet.rpc import innet_pb2 as pb
 
 LONG_WAIT_S = 5.0
@@ -17,6 +19,11 @@ def left_out(jobs: int) -> str:
         return ""
     others = "1 job of another user is" if jobs == 1 else f"{jobs} jobs of other users are"
     return f"{others} left out: a user's certificate shows only its own jobs"
+
+
+def uplink(link: Any) -> str:
+    """Return an uplink as options and cluster files write it, ``PARENT:PORT:PARENT_PORT``."""
+    return f"{link.parent}:{link.port}:{link.parent_port}"
 
 
 def misplaced(switch: str, link: pb.Uplink) -> str:

@@ -94,7 +94,7 @@ def test_a_tensor_that_cannot_be_read_spoils_the_seat_and_never_a_sum(tor: Rack)
 def test_a_link_that_fails_spoils_the_seat_and_never_a_sum(tor: Rack):
     with tor.job(2) as job, tor.join(job, 0) as first, tor.join(job, 1) as second:
         with Path(os.devnull).open() as nothing:  # not a socket
-            os.dup2(nothing.fileno(), first._link._end.fileno())
+            os.dup2(nothing.fileno(), first._link._packets._socket.fileno())
         with ThreadPoolExecutor(1) as pool:
             other = pool.submit(second.all_reduce, ONES)
             with pytest.raises(LinkFailed, match="non-socket"):

@@ -101,7 +101,7 @@ def own(sock: socket.socket) -> Address:
 
 def frames_from(link: Link, count: int) -> Records:
     """Return packets as they leave a link."""
-    local = link._end.getsockname()
+    local = link._packets._socket.getsockname()
     return numbered(count, frame_address(local), link.encapsulation)
 
 

@@ -18,6 +18,7 @@ from innet.controller.state.inventory import Switch, check_links, children, upli
 from innet.controller.state.registry import Registry, listed
 from innet.errors import AlreadyExists, ControllerError, SwitchError
 from innet.rpc import innet_pb2 as pb
+from innet.rpc import words
 
 _log = structlog.get_logger("innet.controller")
 
@@ -81,7 +82,7 @@ class SwitchRequests:
             switch.supervisor.wake()
             _log.info(
                 "ports changed", switch=record.name, ports=record.ports,
-                uplinks=[f"{each.parent}:{each.port}:{each.parent_port}" for each in record.uplinks],
+                uplinks=[*map(words.uplink, record.uplinks)],
             )  # fmt: skip
             if record.uplinks == before.uplinks:
                 return switch.view()

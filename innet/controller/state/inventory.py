@@ -12,6 +12,7 @@ from innet.controller.switches.targets.choice import find
 from innet.controller.switches.targets.interface import Program
 from innet.errors import AlreadyExists, NotFound, UsageError
 from innet.rpc import innet_pb2 as pb
+from innet.rpc import words
 from innet.wire.frames import Address
 
 
@@ -137,7 +138,7 @@ def check_links(record: SwitchRecord, switches: Switches) -> None:
         for port, owner in (link.port, record), (link.parent_port, parent):
             if port not in owner.ports:
                 raise UsageError(
-                    f"the uplink {_words(link)}: {owner.name!r} has no port {port}; it has "
+                    f"the uplink {words.uplink(link)}: {owner.name!r} has no port {port}; it has "
                     f"{', '.join(map(str, owner.ports))}"
                 )
         if link.port in mine:
@@ -174,14 +175,10 @@ def _check_free(link: Uplink, record: SwitchRecord, switches: Switches) -> None:
             taken += [each for each in other.record.uplinks if each.port == link.parent_port]
     if taken:
         raise AlreadyExists(
-            f"the uplink {_words(link)}: port {link.parent_port} of {link.parent!r} has a link already: "
-            "use another port"
+            f"the uplink {words.uplink(link)}: port {link.parent_port} of {link.parent!r} has a link "
+            "already: use another port"
         )
 
 
 def _same_end(one: Uplink, other: Uplink) -> bool:
     return (one.parent, one.parent_port) == (other.parent, other.parent_port)
-
-
-def _words(link: Uplink) -> str:
-    return f"{link.parent}:{link.port}:{link.parent_port}"

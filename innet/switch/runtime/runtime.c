@@ -118,16 +118,18 @@ static void send_frames(struct port *port)
 static void write_frames(struct port *port)
 {
     struct shared_cable *cable = &port->cable;
+    if (!cable->memory) {
+        not_sent(port, port->out_frames, port->out_bytes);
+        return;
+    }
     u32 left = port->out_bytes;
     for (u32 i = 0; i < port->out_frames; i++) {
         u32 size = left < port->segment ? left : port->segment;
-        if (!cable->memory
-            || !ring_write(&cable->out, port->out_buffer + port->out_bytes - left, size))
+        if (!ring_write(&cable->out, port->out_buffer + port->out_bytes - left, size))
             not_sent(port, 1, size);
         left -= size;
     }
-    if (cable->memory)
-        ring_publish(&cable->out);
+    ring_publish(&cable->out);
 }
 
 static void flush_port(struct port *port)
