@@ -9,7 +9,9 @@ from ipaddress import IPv4Address
 from pathlib import Path
 
 _SIOCGIFADDR, _SIOCETHTOOL = 0x8915, 0x8946
-_GET_DRIVER, _GET_TX_CHECKSUMS = 0x3, 0x16  # of linux/ethtool.h
+_GET_DRIVER, _GET_TX_CHECKSUMS, _GET_FLAGS, _GET_CHANNELS = 0x3, 0x16, 0x25, 0x3C  # linux/ethtool.h
+_TAKES_TAGS = 1 << 8
+_CHANNELS = struct.Struct("=20xI8xI")  # the last of received only, and of both directions
 _ADDRESS = slice(20, 24)  # in struct ifreq, of a struct sockaddr_in
 _DRIVER = slice(4, 36)
 _INTERFACES = Path("/sys/class/net")
@@ -71,6 +73,18 @@ def leaves_checksums(interface: str) -> bool:
     """Return whether the kernel leaves the checksums of outgoing packets to an interface."""
     reply = _ethtool(interface, struct.pack("=II", _GET_TX_CHECKSUMS, 0))
     return bool(struct.unpack("=II", reply)[1]) if reply else False
+
+
+def takes_vlan_tags(interface: str) -> bool:
+    """Return whether an interface takes VLAN tags out of the frames that it receives."""
+    reply = _ethtool(interface, struct.pack("=II", _GET_FLAGS, 0))
+    return not reply or bool(struct.unpack("=II", reply)[1] & _TAKES_TAGS)
+
+
+def receive_queues(interface: str) -> int:
+    """Return the number of an interface's receive queues."""
+    reply = _ethtool(interface, struct.pack("=I32x", _GET_CHANNELS))
+    return max(1, sum(_CHANNELS.unpack(reply))) if reply else 1
 
 
 def _ethtool(interface: str, request: bytes) -> bytes:

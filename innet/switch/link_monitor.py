@@ -63,9 +63,17 @@ class LinkMonitor:
             if index and index != self._indices[port.number]:
                 with contextlib.suppress(OSError):  # it has gone again, or is still being made
                     attach(port.socket, port.interface, index)
+                    self._attach_xdp(port)
                     self._indices[port.number] = index
             problem = "" if _is_up(port) else "it is down" if index else "it has disappeared"
             self._record(port, problem)
+
+    @staticmethod
+    def _attach_xdp(port: Port) -> None:
+        reason = port.xdp.attach(port.interface) if port.xdp else ""
+        if reason:
+            names = {"port": port.number, "interface": port.interface}
+            _log.warning("packet socket instead of XDP", **names, why=reason)
 
     def _record(self, port: Port, problem: str) -> None:
         if bool(problem) == (port.number in self._down):

@@ -22,8 +22,8 @@ def capture(folder: Path, ports: Iterable[Port]) -> None:
     if not folder.is_dir():
         raise UsageError(f"--pcap {folder}: there is no such folder")
     for port in ports:
-        plain = re.fullmatch(r"[\w.-]+", port.spec)
-        name = port.spec if plain else f"port{port.number}"
+        plain = re.fullmatch(r"[\w.-]+", port.interface)
+        name = port.interface if plain else f"port{port.number}"
         port.captures = tuple(
             _open(folder / f"{name}_{direction}.pcap") for direction in ("in", "out")
         )

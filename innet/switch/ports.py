@@ -1,6 +1,7 @@
 """A switch's ports: the reader of ``-i`` options, and the sockets behind the ports.
 
-``1@eth0`` is a network interface, as in BMv2. ``1@udp:127.0.0.1:9001/127.0.0.1:8001`` is a cable
+``1@eth0`` is a network interface, as in BMv2. Frames pass through AF_XDP where possible, and else
+through a packet socket. ``1@xdp:eth0`` and ``1@packet:eth0`` choose one of them. ``1@udp:127.0.0.1:9001/127.0.0.1:8001`` is a cable
 made of UDP: frames for port 1 arrive in datagrams at the first address, and leave to the second.
 ``1@shm:/run/innet/1`` is a cable in shared memory, for a worker on the same machine: the worker
 connects to the Unix socket with this path.
@@ -16,9 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+import structlog
+
 from innet.errors import UsageError
 from innet.machine.sockets import enlarge_buffers, join_datagrams
 from innet.switch.constants import PortKind
+from innet.switch.xdp import Xdp, open_xdp, other_use
 
 _ETH_P_ALL = 3
 _PACKET_ADD_MEMBERSHIP = 1
@@ -27,6 +31,9 @@ _PACKET_AUXDATA = 8
 _PACKET_IGNORE_OUTGOING = 23
 _SOL_PACKET = 263
 MAX_PORTS = 512  # v1model has 9 bits for a port
+
+_WAYS = ("xdp:", "packet:")
+_log = structlog.get_logger("innet.switch")
 
 Socket = socket.socket  # also inside of a class that has a `socket`
 
@@ -46,6 +53,8 @@ class Port:
     """While open, it keeps other switches of this network namespace from the interface."""
     path: Path | None = None
     """The socket's path, if workers connect to the port through shared memory."""
+    xdp: Xdp | None = None
+    """The AF_XDP sockets of an interface. Only frames that XDP leaves to it reach the packet socket."""
 
     def fileno(self) -> int:
         """Return the socket's file descriptor."""
@@ -55,6 +64,8 @@ class Port:
         """Close the socket and the captures."""
         if self.path:
             self.path.unlink(missing_ok=True)
+        if self.xdp:
+            self.xdp.close()
         self.socket.close()
         if self.claim:
             self.claim.close()
@@ -67,7 +78,8 @@ def open_port(text: str) -> Port:
     number, _, spec = text.partition("@")
     if not number.isdecimal() or int(number) >= MAX_PORTS or not spec:
         raise UsageError(
-            f"port {text!r} is not NUMBER@INTERFACE, NUMBER@udp:IP:PORT/IP:PORT or "
+            f"port {text!r} is not NUMBER@INTERFACE (or @xdp:INTERFACE, @packet:INTERFACE), "
+            f"NUMBER@udp:IP:PORT/IP:PORT or "
             f"NUMBER@shm:PATH, with a number below {MAX_PORTS}"
         )
     try:
@@ -76,13 +88,7 @@ def open_port(text: str) -> Port:
         if spec.startswith("shm:"):
             path = Path(spec.removeprefix("shm:"))
             return Port(int(number), spec, _listen(path), PortKind.SHARED_MEMORY, path=path)
-        claim = _claimed(text, spec)
-        try:
-            sock = _open_interface(spec)
-        except OSError:
-            claim.close()
-            raise
-        return Port(int(number), spec, sock, PortKind.FRAMES, interface=spec, claim=claim)
+        return _interface_port(int(number), text, spec)
     except OSError as problem:
         raise UsageError(f"cannot open port {text!r}: {problem.strerror or problem}") from problem
 
@@ -165,6 +171,32 @@ def _claimed(text: str, name: str) -> socket.socket:
             ) from None
         raise
     return claim
+
+
+def _interface_port(number: int, text: str, spec: str) -> Port:
+    """Open a port on a network interface. Raises OSError and UsageError."""
+    way, name = spec.split(":", 1) if spec.startswith(_WAYS) else ("", spec)
+    claim = _claimed(text, name)
+    with contextlib.ExitStack() as stack:
+        stack.callback(claim.close)
+        sock = _open_interface(name)
+        stack.callback(sock.close)
+        xdp = _xdp(text, way, number, name)
+        stack.pop_all()
+    return Port(number, spec, sock, PortKind.FRAMES, interface=name, claim=claim, xdp=xdp)
+
+
+def _xdp(text: str, way: str, number: int, name: str) -> Xdp | None:
+    """Return the AF_XDP sockets that an option asks for. Without ``xdp:`` they are optional."""
+    if way == "packet":
+        return None
+    found = (not way and other_use(name)) or open_xdp(name)
+    if isinstance(found, Xdp):
+        return found
+    if way:
+        raise UsageError(f"port {text!r}: {name} cannot use XDP: {found}")
+    _log.info("packet socket instead of XDP", port=number, interface=name, why=found)
+    return None
 
 
 def _open_interface(name: str) -> socket.socket:

@@ -52,7 +52,7 @@ class Stats:
                     port.number,
                     port.spec,
                     engine.port_counts(port.number),
-                    _overruns(port),
+                    _overruns(engine, port),
                     links.is_up(port),
                 )
                 for port in ports
@@ -67,7 +67,11 @@ class Stats:
         )
 
 
-def _overruns(port: Port) -> int:
-    """Return the number of frames that found the socket's receive buffer full."""
+def _overruns(engine: Engine, port: Port) -> int:
+    """Return the number of frames for which a port's sockets had no room."""
     info = port.socket.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, 4 * _WORDS)
-    return int(struct.unpack(f"{_WORDS}I", info)[_DROPS])
+    dropped = int(struct.unpack(f"{_WORDS}I", info)[_DROPS])
+    if not port.xdp:
+        return dropped
+    with engine.held():  # the packet loop may replace the sockets
+        return dropped + port.xdp.lost()

@@ -87,6 +87,8 @@ class Engine:
         """Start forwarding packets."""
         for port in ports:
             self._library.add_port(port.number, port.fileno(), port.kind)
+            if port.xdp:
+                self._library.use_xdp(port.number, port.xdp.address)
             if port.captures:
                 self._library.capture(port.number, *(file.fileno() for file in port.captures))
         self._thread = threading.Thread(target=self._library.run, name="innet-switch", daemon=True)

@@ -125,6 +125,7 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "set_priority_queues": (None, (_SWITCH, _U32)),
     "capture": (None, (_SWITCH, _U32, _INT, _INT)),
     "add_port": (None, (_SWITCH, _U32, _INT, _INT)),
+    "use_xdp": (None, (_SWITCH, _U32, ctypes.c_void_p)),
     "set_egress_hook": (None, (_SWITCH, ctypes.c_void_p, ctypes.c_void_p)),
     "run": (None, (_SWITCH,)),
     "stop": (None, (_SWITCH,)),

@@ -11,12 +11,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static void watch(int poller, int file, u32 number, enum event_kind kind)
-{
-    struct epoll_event event = {.events = EPOLLIN, .data.u64 = event_of(number, kind)};
-    epoll_ctl(poller, EPOLL_CTL_ADD, file, &event);
-}
-
 static void close_files(const int *files, u32 count)
 {
     for (u32 i = 0; i < count; i++)

@@ -5,10 +5,18 @@
 
 #include "switch.h"
 
+#include <sys/epoll.h>
+
 /* The reason for which a file of a port wakes the packet loop. */
-enum event_kind { PORT_EVENT, PEER_EVENT, FRAMES_EVENT };
+enum event_kind { PORT_EVENT, PEER_EVENT, FRAMES_EVENT, SOCKETS_EVENT };
 
 static inline u64 event_of(u32 number, enum event_kind kind) { return (u64)kind << 32 | number; }
+
+static inline void watch(int poller, int file, u32 number, enum event_kind kind)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = event_of(number, kind)};
+    epoll_ctl(poller, EPOLL_CTL_ADD, file, &event);
+}
 
 void cable_accept(struct port *port, u32 number, int poller);
 void cable_close(struct port *port);

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 enum { RECEIVE_BATCH = 16 };
-enum { SHARED_BATCH = 64 }; /* frames of a cable in shared memory, before other ports have a turn */
+enum { SHARED_BATCH = 64 }; /* frames that come without a call, before other ports have a turn */
 enum { MAC_ADDRESSES = 12, VLAN_TAG = 4 };
 enum { PASSES = 1024 }; /* the most further passes of packets while the lock is held */
 
@@ -38,8 +38,7 @@ struct sw *rt_create(u32 drop_port)
     enough &= replication_create(&sw->replication);
     sw->poller = epoll_create1(EPOLL_CLOEXEC);
     sw->waker = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    struct epoll_event event = {.events = EPOLLIN, .data.u64 = event_of(RT_MAX_PORTS, PORT_EVENT)};
-    epoll_ctl(sw->poller, EPOLL_CTL_ADD, sw->waker, &event);
+    watch(sw->poller, sw->waker, RT_MAX_PORTS, PORT_EVENT);
     if (enough)
         return sw;
     rt_destroy(sw);
@@ -132,6 +131,26 @@ static void write_frames(struct port *port)
     ring_publish(&cable->out);
 }
 
+static bool has_xdp(const struct port *port)
+{
+    return port->xdp && port->xdp->now && !port->xdp->now->gone;
+}
+
+static void push_frames(struct port *port)
+{
+    struct xdp *xdp = port->xdp->now;
+    u32 left = port->out_bytes;
+    if (xdp->down)
+        xdp_push(xdp); /* what it has, if the interface is up again */
+    for (u32 i = 0; i < port->out_frames; i++) {
+        u32 size = left < port->segment ? left : port->segment;
+        if (!xdp_send(xdp, port->out_buffer + port->out_bytes - left, size))
+            not_sent(port, 1, size);
+        left -= size;
+    }
+    xdp_push(xdp);
+}
+
 static void flush_port(struct port *port)
 {
     if (!port->out_frames)
@@ -142,6 +161,8 @@ static void flush_port(struct port *port)
         send_segments(port);
     else if (port->kind == PORT_SHARED_MEMORY)
         write_frames(port);
+    else if (has_xdp(port))
+        push_frames(port);
     else
         send_frames(port);
     port->out_frames = port->out_bytes = 0;
@@ -321,6 +342,22 @@ static void read_frames(struct sw *sw, u32 number)
     ring_release(in);
 }
 
+static void pull_frames(struct sw *sw, u32 number)
+{
+    struct xdp *xdp = sw->ports[number].xdp->now;
+    u32 passes = PASSES;
+    sw->now = now_ns(sw);
+    for (u32 i = 0; i < xdp->count; i++) {
+        struct xdp_queue *queue = &xdp->queues[i];
+        u32 count = xdp_look(queue, SHARED_BATCH);
+        for (u32 j = 0; j < count; j++) {
+            struct xdp_desc frame = xdp_frame(queue, j);
+            process_frame(sw, number, queue->chunks + frame.addr, frame.len, &passes);
+        }
+        xdp_release(queue, count);
+    }
+}
+
 static struct ring_reader *shared_in(struct sw *sw, u32 which)
 {
     struct shared_cable *cable = &sw->ports[sw->shared[which]].cable;
@@ -369,6 +406,31 @@ static void handle_cable(struct sw *sw, u32 number, enum event_kind kind)
         cable_close(port);
 }
 
+static void watch_sockets(struct sw *sw, u32 number)
+{
+    const struct xdp *xdp = sw->ports[number].xdp->now;
+    for (u32 i = 0; xdp && i < xdp->count; i++)
+        watch(sw->poller, xdp->queues[i].socket, number, FRAMES_EVENT);
+}
+
+static void handle_xdp(struct sw *sw, u32 number, enum event_kind kind)
+{
+    if (kind == FRAMES_EVENT)
+        pull_frames(sw, number);
+    else if (xdp_take_next(sw->ports[number].xdp))
+        watch_sockets(sw, number);
+}
+
+static void handle_event(struct sw *sw, u32 number, enum event_kind kind)
+{
+    if (sw->ports[number].kind == PORT_SHARED_MEMORY)
+        handle_cable(sw, number, kind);
+    else if (kind == PORT_EVENT)
+        receive_batch(sw, number);
+    else
+        handle_xdp(sw, number, kind);
+}
+
 /* Adds a port before rt_run. */
 void rt_add_port(struct sw *sw, u32 number, int fd, int kind)
 {
@@ -379,8 +441,16 @@ void rt_add_port(struct sw *sw, u32 number, int fd, int kind)
     sw->ports[number].out_buffer =
         needed(zeroed(1, (size_t)RT_MAX_FRAME + MOST_SENT_BYTES + program.header_bytes));
     sw->ports[number].capture_in = sw->ports[number].capture_out = -1;
-    struct epoll_event event = {.events = EPOLLIN, .data.u64 = event_of(number, PORT_EVENT)};
-    epoll_ctl(sw->poller, EPOLL_CTL_ADD, fd, &event);
+    watch(sw->poller, fd, number, PORT_EVENT);
+}
+
+/* Called before rt_run. The port's own socket then only gets the frames that XDP leaves to it. */
+void rt_use_xdp(struct sw *sw, u32 number, struct xdp_port *xdp)
+{
+    sw->ports[number].xdp = xdp;
+    sw->xdp[sw->xdp_count++] = number;
+    watch(sw->poller, xdp->bell, number, SOCKETS_EVENT);
+    watch_sockets(sw, number);
 }
 
 /* Called before rt_run. */
@@ -397,6 +467,16 @@ void rt_capture(struct sw *sw, u32 number, int in, int out)
     sw->ports[number].capture_out = out;
 }
 
+/* Frames that the kernel did not take are tried again, even if no others follow. */
+static bool push_waits(const struct port *port) { return has_xdp(port) && port->xdp->now->waiting; }
+
+static void push_again(struct sw *sw)
+{
+    for (u32 i = 0; i < sw->xdp_count; i++)
+        if (push_waits(&sw->ports[sw->xdp[i]]))
+            xdp_push(sw->ports[sw->xdp[i]].xdp->now);
+}
+
 /* The frames of all ports leave together at the end of a round, in few system calls. A thread that
  * takes the lock finds nothing half done: all frames of a counted packet have left. */
 static bool run_round(struct sw *sw, const struct epoll_event *events, int count)
@@ -408,18 +488,28 @@ static bool run_round(struct sw *sw, const struct epoll_event *events, int count
         u32 number = (u32)events[i].data.u64;
         if (number == RT_MAX_PORTS)
             stopped = true;
-        else if (sw->ports[number].kind == PORT_SHARED_MEMORY)
-            handle_cable(sw, number, (enum event_kind)(events[i].data.u64 >> 32));
         else
-            receive_batch(sw, number);
+            handle_event(sw, number, (enum event_kind)(events[i].data.u64 >> 32));
         let_others_in(sw);
     }
     read_cables(sw);
     sw->now = now_ns(sw);
     finish_passes(sw, &passes);
+    push_again(sw);
     flush_all(sw);
     rt_release(sw);
     return !stopped;
+}
+
+/* Returns how long to wait for events, in ms, or -1 for as long as it takes. */
+static int patience(struct sw *sw)
+{
+    if (passes_wait(sw) || frames_wait(sw))
+        return 0;
+    for (u32 i = 0; i < sw->xdp_count; i++)
+        if (push_waits(&sw->ports[sw->xdp[i]]))
+            return 1;
+    return -1;
 }
 
 /* Runs the packet loop until rt_stop. */
@@ -428,7 +518,7 @@ void rt_run(struct sw *sw)
     struct epoll_event events[64];
     int count;
     do
-        count = epoll_wait(sw->poller, events, 64, passes_wait(sw) || frames_wait(sw) ? 0 : -1);
+        count = epoll_wait(sw->poller, events, 64, patience(sw));
     while (run_round(sw, events, count));
 }
 

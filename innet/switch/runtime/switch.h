@@ -1,7 +1,7 @@
 /* One running switch, for the runtime's own files and for the program's inline calls.
  *
  * The files depend on each other in this order: memory.c, switch.c (lock and clock), tables.c,
- * externs.c, replication.c and cables.c, and on top runtime.c (ports and the packet loop), which calls
+ * externs.c, replication.c, cables.c and xdp.c, and on top runtime.c (ports and the packet loop), which calls
  * the program. */
 
 #ifndef INNET_SWITCH_H
@@ -9,6 +9,7 @@
 
 #include "ring.h"
 #include "runtime.h"
+#include "xdp.h"
 
 #include <pthread.h>
 #include <time.h>
@@ -32,6 +33,7 @@ struct port {
     u32 out_bytes, out_frames, segment;
     bool queued;
     struct shared_cable cable;
+    struct xdp_port *xdp; /* NULL if the interface has none */
 };
 
 struct sw {
@@ -57,6 +59,7 @@ struct sw {
     struct port ports[RT_MAX_PORTS];
     u32 dirty[RT_MAX_PORTS], dirty_count;
     u32 shared[RT_MAX_PORTS], shared_count; /* the ports with cables in shared memory */
+    u32 xdp[RT_MAX_PORTS], xdp_count; /* the ports with AF_XDP sockets */
     int poller, waker;
     u8 *receive_buffer;
     u8 *nowhere; /* takes frames for ports that do not exist */

@@ -1,0 +1,87 @@
+"""What depends on a network interface, as the kernel reports it. Nothing here needs privileges.
+
+The requests go to the network namespace of the process. The files in `/sys` may show another one.
+"""
+
+import socket
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_GET_LINK, _GET_ADDRESS = 18, 22
+_REQUEST_DUMP = 0x301
+_ERROR, _DONE = 2, 3
+_HEADER = struct.Struct("=IHHII")
+_LINK, _ADDRESS = struct.Struct("=BxHiII"), struct.Struct("=BBBBI")
+_ATTRIBUTE = struct.Struct("=HH")
+_LINK_BELOW, _QDISC, _MASTER, _LINK_INFO, _INFO_KIND = 5, 6, 10, 18, 1
+_SCOPE_LINK = 253
+_ROOM = 1 << 17
+
+
+@dataclass(frozen=True)
+class Link:
+    """A network interface. `below` is the index of the one that it stands on, or 0."""
+
+    index: int
+    below: int
+    master: int
+    qdisc: str
+    kind: str
+
+
+def links() -> list[Link]:
+    """Return the interfaces of this network namespace. Raises OSError."""
+    found = []
+    for message in _dump(_GET_LINK):
+        index = _LINK.unpack_from(message)[2]
+        about = _attributes(message[_LINK.size :])
+        kind = _text(_attributes(about.get(_LINK_INFO, b"")).get(_INFO_KIND, b""))
+        below = _number(about.get(_LINK_BELOW, b""))
+        master = _number(about.get(_MASTER, b""))
+        found.append(Link(index, below, master, _text(about.get(_QDISC, b"")), kind))
+    return found
+
+
+def has_address(index: int) -> bool:
+    """Return whether an interface has an IP address that is not link-local. Raises OSError."""
+    addresses = (_ADDRESS.unpack_from(message) for message in _dump(_GET_ADDRESS))
+    return any(each == index and scope < _SCOPE_LINK for *_, scope, each in addresses)
+
+
+def _dump(kind: int) -> Iterator[bytes]:
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as sock:
+        body = bytes(_LINK.size)
+        sock.send(_HEADER.pack(_HEADER.size + len(body), kind, _REQUEST_DUMP, 1, 0) + body)
+        while True:
+            data = sock.recv(_ROOM)
+            while data:
+                size, what, *_ = _HEADER.unpack_from(data)
+                if what == _DONE:
+                    return
+                if what == _ERROR:
+                    code = -struct.unpack_from("=i", data, _HEADER.size)[0]
+                    raise OSError(code, "the kernel does not list its interfaces")
+                yield data[_HEADER.size : size]
+                data = data[_aligned(size) :]
+
+
+def _attributes(data: bytes) -> dict[int, bytes]:
+    found = {}
+    while len(data) >= _ATTRIBUTE.size:
+        size, what = _ATTRIBUTE.unpack_from(data)
+        found[what] = data[_ATTRIBUTE.size : size]
+        data = data[_aligned(size) :]
+    return found
+
+
+def _aligned(size: int) -> int:
+    return size + 3 & ~3
+
+
+def _number(data: bytes) -> int:
+    return struct.unpack("=I", data)[0] if data else 0
+
+
+def _text(data: bytes) -> str:
+    return data.rstrip(b"\0").decode()
