@@ -1,18 +1,25 @@
-"""Speed of the embedded switch beside BMv2: the same JSON, entries, veth pairs and traffic.
+"""Speed of the embedded switch's ways to use interfaces, beside BMv2 and beside loops without a program.
 
 Run as root, with simple_switch_grpc on the PATH::
 
     python -m benchmarks.switch
 
-Two workers send contributions through two veth pairs, each with at most a window of unanswered
-ones. Every pair of contributions becomes a sum that goes to both workers. Two figures are measured.
-One is the contributions per second, with the window that suits the switch best; a larger one may
-overflow its queues and lose packets. The other is the time until a lone contribution of a
+All use the same veth pairs and the same traffic, both switches also the same JSON and entries. Two
+workers send contributions through two veth pairs, each with at most a window of unanswered ones. Every
+pair of contributions becomes a sum that goes to both workers. A loop sends every contribution back
+instead, so it handles as many frames.
+
+The switch and the workers have a core each. Three figures are measured. The first is the contributions
+per second, with the window that suits the switch best; a larger one may overflow its queues and lose
+packets. The second is the contributions for each second of the switch's own processor time, which
+depends less on what else the machine does. It includes what the kernel does when the switch calls it,
+and not what the kernel does when a worker sends. The third is the time until a lone contribution of a
 one-worker job is answered.
 """
 
 import contextlib
 import ctypes
+import math
 import mmap
 import os
 import platform
@@ -24,10 +31,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import grpc
 import numpy as np
@@ -35,6 +42,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.reflector import Way
 from innet.controller.jobs.records import Assignment, Attachment, SlotRange, SwitchRecord
 from innet.controller.jobs.trees import Tree, shares
 from innet.controller.switches.aggregation import AggregationSwitch
@@ -48,8 +56,6 @@ from innet.wire.records import Records, blank, packet_bytes
 from topologies import namespaces
 
 WINDOWS = (32, 64, 128, 256)
-SWITCHES = {"innet-switch": [str(Path(sys.executable).with_name("innet-switch"))],
-            "BMv2": ["simple_switch_grpc"]}  # fmt: skip
 SERVICE = Address("02:00:00:00:00:fe", "10.255.255.254")
 TERM = 1
 _SOL_PACKET, _STATISTICS, _TX_RING, _VERSION, _QDISC_BYPASS = 263, 6, 13, 10, 20
@@ -57,6 +63,38 @@ _TPACKET_V2, _TPACKET_V2_DATA = 1, 32
 _FRAME_ROOM, _BLOCK = 2048, 1 << 16
 _CLONE_NEWNET = 0x40000000
 _GIVE_UP = 1.0
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A switch, or a loop that reflects frames."""
+
+    name: str
+    command: list[str]
+    ports: str = ""
+    """What precedes the name of an interface in an option, to choose the kind of port."""
+    way: Way | None = None
+
+    @property
+    def cores(self) -> tuple[int, int]:
+        """Return the cores for the workers and for the switch."""
+        cores = sorted(_CORES)
+        return cores[0], cores[-1]
+
+
+_INNET = [str(Path(sys.executable).with_name("innet-switch"))]
+_REFLECTOR = [sys.executable, "-m", "benchmarks.reflector"]
+BASE = "innet-switch, packet sockets"
+CONTENDERS = (
+    Contender(BASE, _INNET, "packet:"),
+    Contender("innet-switch, AF_XDP", _INNET, "xdp:"),
+    Contender("BMv2", ["simple_switch_grpc"]),
+    Contender("loop, recvmmsg", _REFLECTOR, way=Way.RECVMMSG),
+    Contender("loop, TPACKET_V3 and a ring to send", _REFLECTOR, way=Way.TPACKET),
+    Contender("loop, AF_XDP", _REFLECTOR, way=Way.AF_XDP),
+    Contender("program in XDP", _REFLECTOR, way=Way.PROGRAM),
+)
+_CORES = os.sched_getaffinity(0)
 
 
 class Station:
@@ -114,11 +152,17 @@ class Station:
 
 @dataclass(frozen=True)
 class Bench:
-    """A switch that runs the aggregation program, and its rack."""
+    """A switch that runs the aggregation program, or a loop, and its rack."""
 
     rack: namespaces.Rack
-    switch: AggregationSwitch
+    process: int
+    switch: AggregationSwitch | None
     lanes: int
+
+    def processor_seconds(self) -> float:
+        """Return the processor time of the switch so far."""
+        tasks = Path(f"/proc/{self.process}/task").glob("*/schedstat")
+        return sum(int(each.read_text().split()[0]) for each in tasks) / 1e9
 
     def stations(self, number: int, window: int, workers: int) -> list[Station]:
         """Return the workers of a new job, which replaces the last one."""
@@ -130,30 +174,39 @@ class Bench:
         slots = SlotRange(number, 256 * number, window)
         does = shares([Tree("", {})], slots, where, workers)
         job = Assignment(number, slots, TERM, where, does[""])
-        if refused := self.switch.hold([job]):
-            raise InnetError(refused[number])
-        for _ in self.switch.clear(job.slot_range):
-            pass
+        if self.switch:
+            if refused := self.switch.hold([job]):
+                raise InnetError(refused[number])
+            for _ in self.switch.clear(job.slot_range):
+                pass
         return [
             Station(namespace, address, _contributions(address, job, self.lanes))
             for namespace, address in zip(self.rack.workers, own, strict=False)
         ]
 
 
-def best_throughput(bench: Bench, seconds: float) -> tuple[float, int]:
-    """Return two workers' highest rate of contributions per second, and the window for it."""
+class Rate(NamedTuple):
+    """Contributions per second, and for each second of the switch's processor time."""
+
+    by_clock: float
+    by_processor: float
+    window: int
+
+
+def best_throughput(bench: Bench, seconds: float) -> Rate:
+    """Return two workers' highest rate, with the window for it."""
     found = []
     for number, window in enumerate(WINDOWS, start=1):
         with contextlib.suppress(InnetError):  # some were lost
-            found.append((throughput(bench, number, window, seconds), window))
-    return max(found)
+            found.append(throughput(bench, number, window, seconds))
+    return max(found, default=Rate(float("nan"), float("nan"), 0))
 
 
-def throughput(bench: Bench, number: int, window: int, seconds: float) -> float:
-    """Return the contributions per second with one window. Raises InnetError if something is lost."""
+def throughput(bench: Bench, number: int, window: int, seconds: float) -> Rate:
+    """Return the rate with one window. Raises InnetError if something is lost."""
     stations = bench.stations(number, window, 2)
     halves = slice(0, window // 2), slice(window // 2, window)
-    sent, started = 0, time.perf_counter()
+    sent, started, used = 0, time.perf_counter(), bench.processor_seconds()
     for sequence in range(1, 1 << 30):
         for half in halves:
             for station in stations:
@@ -165,8 +218,10 @@ def throughput(bench: Bench, number: int, window: int, seconds: float) -> float:
             break
     for station in stations:
         station.wait(sent)
+    took, used = time.perf_counter() - started, bench.processor_seconds() - used
+    for station in stations:
         station.close()
-    return 2 * sent / (time.perf_counter() - started)
+    return Rate(2 * sent / took, 2 * sent / used if used > took / 100 else float("nan"), window)
 
 
 def latency(bench: Bench, times: int) -> float:
@@ -219,58 +274,94 @@ def main(
     rounds: Annotated[int, typer.Option(help="Measurements of each; the median is shown.")] = 3,
     only: Annotated[int, typer.Option(help="Only this many lanes.")] = 0,
 ) -> None:
-    """Compare the embedded switch with BMv2 over veth pairs."""
+    """Compare ways to use interfaces over veth pairs."""
     if reason := namespaces.unavailable():
         raise UsageError(reason)
     console = Console()
-    have = {name: start for name, start in SWITCHES.items() if shutil.which(start[0])}
-    table = Table("lanes", "switch", "window", "contributions/s", "ratio", "lone packet, us",
-                  title=f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores; "
+    have = [each for each in CONTENDERS if shutil.which(each.command[0])]
+    table = Table("lanes", "switch", "window", "contributions/s", "of processor time",
+                  "times packet sockets", "lone packet, us",
+                  title=f"{platform.processor() or platform.machine()}, {len(_CORES)} cores; "
                   f"median of {rounds}")  # fmt: skip
     for lanes in [only] if only else [64, 256]:
-        rates: dict[str, list[float]] = {name: [] for name in have}
-        times: dict[str, list[float]] = {name: [] for name in have}
-        windows: dict[str, int] = {}
+        rates: dict[str, list[Rate]] = {each.name: [] for each in have}
+        times: dict[str, list[float]] = {each.name: [] for each in have}
         for _ in range(rounds):
-            for name, start in have.items():
-                with namespaces.rack(2) as rack, running(rack, start, lanes) as bench:
-                    rate, windows[name] = best_throughput(bench, seconds)
-                    rates[name].append(rate)
-                    times[name].append(latency(bench, 1000))
-        base = statistics.median(rates.get("BMv2", [float("nan")]))
-        for name in have:
-            rate, delay = statistics.median(rates[name]), statistics.median(times[name])
+            for each in have:
+                with namespaces.rack(2) as rack, running(rack, each, lanes) as bench:
+                    rates[each.name].append(best_throughput(bench, seconds))
+                    times[each.name].append(latency(bench, 1000))
+        for name, found in rates.items():
+            ratios = (
+                rate.by_processor / base.by_processor
+                for rate, base in zip(found, rates[BASE], strict=True)
+            )
             table.add_row(
-                str(lanes), name, str(windows[name]), f"{rate:,.0f}", f"{rate / base:.1f}",
-                f"{delay * 1e6:.0f}",
+                str(lanes), name, str(statistics.mode(rate.window for rate in found)),
+                _median(",.0f", (rate.by_clock for rate in found)),
+                _median(",.0f", (rate.by_processor for rate in found)),
+                _median(".2f", ratios), _median(".0f", (each * 1e6 for each in times[name])),
             )  # fmt: skip
-        alone = pipeline(lanes, seconds / 3)
-        table.add_row(str(lanes), "innet-switch, pipeline alone", "", f"{alone:,.0f}", "", "")
+        table.add_row(str(lanes), "pipeline alone", "", "", f"{pipeline(lanes, seconds / 3):,.0f}")
     console.print(table)
 
 
+def _median(form: str, values: Iterable[float]) -> str:
+    found = [value for value in values if not math.isnan(value)]
+    return format(statistics.median(found), form) if found else ""
+
+
 @contextlib.contextmanager
-def running(rack: namespaces.Rack, start: list[str], lanes: int) -> Iterator[Bench]:
-    """Run a switch in the rack, with the aggregation program."""
-    with tempfile.TemporaryDirectory() as folder:
-        address = f"unix:{folder}/p4runtime"
+def running(rack: namespaces.Rack, contender: Contender, lanes: int) -> Iterator[Bench]:
+    """Run a switch in the rack, with the aggregation program, or a loop."""
+    workers_core, switch_core = contender.cores
+    pinned = ["taskset", "-c", str(switch_core)]
+    os.sched_setaffinity(0, {workers_core})
+    with contextlib.ExitStack() as stack:
+        if contender.way:
+            if contender.way == Way.PROGRAM:
+                for worker in rack.workers:
+                    stack.enter_context(_reflecting(worker, pinned, Way.NOTHING, ["eth0"]))
+            process = _reflecting(rack.switch, pinned, contender.way, ["eth1", "eth2"])
+            yield Bench(rack, stack.enter_context(process), None, lanes)
+            return
+        address = f"unix:{stack.enter_context(tempfile.TemporaryDirectory())}/p4runtime"
         command = [
-            *namespaces.inside(rack.switch), *start, "--no-p4", "--device-id", "0",
-            "-i", "1@eth1", "-i", "2@eth2", "--", "--grpc-server-addr", address, "--cpu-port", "510",
+            *pinned, *contender.command, "--no-p4", "--device-id", "0",
+            "-i", f"1@{contender.ports}eth1", "-i", f"2@{contender.ports}eth2",
+            "--", "--grpc-server-addr", address, "--cpu-port", "510",
         ]  # fmt: skip
-        with subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        ) as process:
-            try:
-                with grpc.insecure_channel(address) as channel:
-                    grpc.channel_ready_future(channel).result(30)
-                record = SwitchRecord("bench", address, 0, (1, 2), SERVICE, lanes)
-                switch = AggregationSwitch(record, artifact(lanes), lambda *_: None)
-                switch.start()
-                yield Bench(rack, switch, lanes)
-                switch.close()
-            finally:
-                process.terminate()
+        process = stack.enter_context(_started(rack.switch, command))
+        with grpc.insecure_channel(address) as channel:
+            grpc.channel_ready_future(channel).result(60)
+        record = SwitchRecord("bench", address, 0, (1, 2), SERVICE, lanes)
+        switch = AggregationSwitch(record, artifact(lanes), lambda *_: None)
+        switch.start()
+        stack.callback(switch.close)
+        yield Bench(rack, process.pid, switch, lanes)
+
+
+@contextlib.contextmanager
+def _reflecting(
+    namespace: str, pinned: list[str], way: Way, interfaces: list[str]
+) -> Iterator[int]:
+    """Run a loop, and return its process."""
+    with _started(namespace, [*pinned, *_REFLECTOR, way, *interfaces]) as process:
+        if not process.stdout or not process.stdout.readline():
+            raise InnetError(f"the loop {way} did not start: its error message is above")
+        yield process.pid
+
+
+@contextlib.contextmanager
+def _started(namespace: str, command: list[str]) -> Iterator["subprocess.Popen[bytes]"]:
+    """Run a command in a namespace, and end it."""
+    whole = [*namespaces.inside(namespace), *command]
+    errors = None if "benchmarks.reflector" in command else subprocess.DEVNULL
+    with subprocess.Popen(whole, stdout=subprocess.PIPE, stderr=errors) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
 
 
 def _contributions(own: Address, job: Assignment, lanes: int) -> Records:

@@ -80,7 +80,8 @@ class InnetSwitch(Switch):
         return {number: each for number, each in self.intfs.items() if each.name != "lo"}
 
     def _command(self) -> list[str]:
-        ports = (f"-i{number}@{each.name}" for number, each in self._interfaces().items())
+        # Links are often shaped by queueing disciplines, which frames sent through XDP would bypass.
+        ports = (f"-i{number}@packet:{each.name}" for number, each in self._interfaces().items())
         return [
             *self._base_command(),
             "--device-id", str(self.device_id),

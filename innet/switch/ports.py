@@ -1,10 +1,10 @@
 """A switch's ports: the reader of ``-i`` options, and the sockets behind the ports.
 
-``1@eth0`` is a network interface, as in BMv2. Frames pass through AF_XDP where possible, and else
-through a packet socket. ``1@xdp:eth0`` and ``1@packet:eth0`` choose one of them. ``1@udp:127.0.0.1:9001/127.0.0.1:8001`` is a cable
-made of UDP: frames for port 1 arrive in datagrams at the first address, and leave to the second.
-``1@shm:/run/innet/1`` is a cable in shared memory, for a worker on the same machine: the worker
-connects to the Unix socket with this path.
+``1@eth0`` is a network interface, as in BMv2. Its frames pass through AF_XDP where possible, and else
+through a packet socket. ``1@xdp:eth0`` and ``1@packet:eth0`` choose one of the two.
+``1@udp:127.0.0.1:9001/127.0.0.1:8001`` is a cable made of UDP: frames for port 1 arrive in datagrams
+at the first address, and leave to the second. ``1@shm:/run/innet/1`` is a cable in shared memory, for
+a worker on the same machine: the worker connects to the Unix socket with this path.
 """
 
 import contextlib
