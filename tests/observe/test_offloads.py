@@ -9,20 +9,26 @@ import sys
 import pytest
 from paths import ROOT, SUPPORT
 
-
-@pytest.mark.skipif(
+pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or not (shutil.which("ip") and shutil.which("ethtool")),
     reason="makes a veth: root, ip, ethtool",
 )
-def test_offloads_left_at_a_veth_and_a_fallback_through_the_switch_are_found():
+
+
+def findings(way: str) -> dict[str, list]:
+    """Return what doctor says about a worker behind a port of this kind."""
     done = subprocess.run(
-        ["unshare", "--net", sys.executable, str(SUPPORT / "veth_rack.py")],
+        ["unshare", "--net", sys.executable, str(SUPPORT / "veth_rack.py"), way],
         cwd=ROOT, env={**os.environ, "PYTHONPATH": f"{ROOT}:{SUPPORT}"},
         capture_output=True, text=True, timeout=250, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     # The controller, in the same process, logs to the same place.
-    said = dict(json.loads(each) for each in done.stdout.splitlines() if each.startswith("["))
+    return dict(json.loads(each) for each in done.stdout.splitlines() if each.startswith("["))
+
+
+def test_offloads_left_at_a_veth_and_a_fallback_through_the_switch_are_found():
+    said = findings("packet:")
     severity, what, remedy = said["route/before"]
     assert severity == "PROBLEM"
     assert "service address 10.77.0.254: Network is unreachable" in what
@@ -44,3 +50,7 @@ def test_offloads_left_at_a_veth_and_a_fallback_through_the_switch_are_found():
     assert "ethtool -K IFACE tx off" in remedy
     assert "loss" not in [rule for rule, *_ in said["job/on"]]
     assert not {"offload", "refused"} & {rule for rule, *_ in said["job/off"]}
+
+
+def test_xdp_keeps_a_veth_from_sending_large_frames_and_the_sums_are_correct():
+    assert not {"offload", "refused", "loss"} & {rule for rule, *_ in findings("xdp:")["job/on"]}

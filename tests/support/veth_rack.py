@@ -1,10 +1,12 @@
 """A worker behind a veth, in a network namespace of its own: what doctor says about it. Needs root.
 
-Run by test_offloads.py with ``unshare --net``; prints what was found as JSON, one line each.
+Run by test_offloads.py with ``unshare --net`` and the kind of port, such as ``packet:``. Prints what was
+found as JSON, one line each.
 """
 
 import json
 import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -30,10 +32,10 @@ def configure(*commands: str) -> None:
         subprocess.run(each.split(), check=True, capture_output=True)
 
 
-def main() -> None:
+def main(way: str) -> None:
     configure("ip link set lo up", "ip link add sw1 type veth peer name h1", "ip link set sw1 up")
     address = f"127.0.0.1:{free_tcp_port()}"
-    command = [str(BIN / "innet-switch"), "--no-p4", "-i1@sw1", "--grpc-server-addr", address]
+    command = [str(BIN / "innet-switch"), "--no-p4", f"-i1@{way}sw1", "--grpc-server-addr", address]
     server = ControllerServer("127.0.0.1:0")
     controller = f"127.0.0.1:{server.port}"
     channel, stub = connect(controller)
@@ -76,11 +78,12 @@ def machine(environment: dict[str, str], name: str) -> list[str]:
 
 def busy(agent: Agent, stub: object) -> list[list[str]]:
     """Return the findings while the worker sums."""
-    stop = threading.Event()
+    stop, correct = threading.Event(), [True]
 
     def work() -> None:
+        values = np.arange(ELEMENTS, dtype=np.int32)
         while not stop.is_set():
-            agent.all_reduce(np.ones(ELEMENTS, np.float32))
+            correct.append(np.array_equal(agent.all_reduce(values), np.arange(ELEMENTS)))
 
     worker = threading.Thread(target=work)
     worker.start()
@@ -89,6 +92,7 @@ def busy(agent: Agent, stub: object) -> list[list[str]]:
     finally:
         stop.set()
         worker.join()
+    assert all(correct)
     return [[each.rule, each.statement, each.remedy] for each in found]
 
 
@@ -97,4 +101,4 @@ def say(name: str, what: object) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])
