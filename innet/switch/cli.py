@@ -41,7 +41,8 @@ Interfaces = Annotated[
         "-i",
         "--interface",
         metavar="N@PORT",
-        help="Attach port N: a network interface, [b]1@eth0[/b]; a cable made of UDP, "
+        help="Attach port N: a network interface, [b]1@eth0[/b], or [b]1@xdp:eth0[/b] and "
+        "[b]1@packet:eth0[/b] to choose between AF_XDP and a packet socket; a cable made of UDP, "
         "[b]1@udp:LOCAL_IP:PORT/REMOTE_IP:PORT[/b]; or shared memory with a worker on this machine, "
         "[b]1@shm:PATH[/b].",
     ),

@@ -78,8 +78,7 @@ def open_port(text: str) -> Port:
     number, _, spec = text.partition("@")
     if not number.isdecimal() or int(number) >= MAX_PORTS or not spec:
         raise UsageError(
-            f"port {text!r} is not NUMBER@INTERFACE (or @xdp:INTERFACE, @packet:INTERFACE), "
-            f"NUMBER@udp:IP:PORT/IP:PORT or "
+            f"port {text!r} is not NUMBER@INTERFACE, NUMBER@udp:IP:PORT/IP:PORT or "
             f"NUMBER@shm:PATH, with a number below {MAX_PORTS}"
         )
     try:
