@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from linked_switches import command, inside, ip, linked_namespace, watched
+from tiny_programs import FOLDER
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or not shutil.which("ip"), reason="needs root and iproute2"
@@ -110,6 +111,32 @@ def test_vlan_tags_stay_in_frames_wherever_the_kernel_keeps_them(namespace, way)
         for beside in (False, True):
             if reason := inside(namespace, TAGGED.replace("BESIDE", str(beside))):
                 pytest.skip(reason)
+
+
+NEXT_PROGRAM = """
+import socket
+from pathlib import Path
+from innet.switch.engine import Engine
+from innet.switch.ports import open_port
+near, far = (socket.socket(socket.AF_PACKET, socket.SOCK_RAW) for _ in range(2))
+near.bind(("h1", 0x88b5))
+far.bind(("h2", 0x88b5))
+far.settimeout(120)
+ports = [open_port(f"{number}@WAYs{number}") for number in (1, 2)]
+for number in range(3):
+    frame = bytes.fromhex("ffffffffffff 020000000001 88b5") + bytes([number]) * 46
+    near.send(frame)
+    engine = Engine(Path("PROGRAM").read_text())
+    engine.start(ports)
+    assert far.recv(2000) == frame
+    engine.close()
+"""
+
+
+@pytest.mark.parametrize("way", ["xdp:", "packet:"])
+def test_frames_wait_in_the_ports_for_the_next_program(namespace, way):
+    program = str(FOLDER / "wire.json")
+    inside(namespace, NEXT_PROGRAM.replace("WAY", way).replace("PROGRAM", program))
 
 
 def test_a_switch_that_is_killed_leaves_no_program_behind(namespace):

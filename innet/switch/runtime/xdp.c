@@ -20,6 +20,8 @@ enum { SEND_BUFFER = 8 << 20 };
 enum { DEVICE_BOUND = 1 << 6 }; /* BPF_F_XDP_DEV_BOUND_ONLY, from Linux 6.3 on */
 enum { KERNEL_FUNCTION = 2 };   /* BPF_PSEUDO_KFUNC_CALL */
 
+#define NEEDS "it needs root, or CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF"
+
 /* ---- the program ------------------------------------------------------------------------------- */
 
 static int bpf(enum bpf_cmd command, union bpf_attr *about)
@@ -110,22 +112,26 @@ static int make_map(void)
 #define STACK(to, at) MOVE(to, BPF_REG_10), ADD(to, at)
 
 /* The program passes a frame to the socket of its queue. Frames whose VLAN tag the driver has taken out
- * go the usual way, to the packet socket, which sees the tag. Only a function of the driver can tell. */
+ * go the usual way, to the packet socket, which sees the tag. Only a function of the driver can tell.
+ * Without it, the first part of the program is left out. */
 static int load_program(int map, uint32_t interface, int tag_function)
 {
+    enum { TAG_PART = 11, QUEUE = offsetof(struct xdp_md, rx_queue_index) };
     struct bpf_insn program[] = {
         MOVE(BPF_REG_6, BPF_REG_1),
         {.code = BPF_ST | BPF_MEM | BPF_DW, .dst_reg = BPF_REG_10, .off = -8},
         STACK(BPF_REG_2, -8),
         STACK(BPF_REG_3, -4),
         CALL(KERNEL_FUNCTION, tag_function),
-        {.code = BPF_JMP | BPF_JNE | BPF_K, .dst_reg = BPF_REG_0, .off = 2},
+        {.code = BPF_JMP32 | BPF_JEQ | BPF_K, .dst_reg = BPF_REG_0, .off = 2, .imm = -ENODATA},
         SET(BPF_REG_0, XDP_PASS),
         EXIT,
+        MOVE(BPF_REG_1, BPF_REG_6),
+        /* from here on without a tag */
         {.code = BPF_LDX | BPF_MEM | BPF_W,
          .dst_reg = BPF_REG_2,
-         .src_reg = BPF_REG_6,
-         .off = offsetof(struct xdp_md, rx_queue_index)},
+         .src_reg = BPF_REG_1,
+         .off = QUEUE},
         {.code = BPF_LD | BPF_DW | BPF_IMM,
          .dst_reg = BPF_REG_1,
          .src_reg = BPF_PSEUDO_MAP_FD,
@@ -135,16 +141,12 @@ static int load_program(int map, uint32_t interface, int tag_function)
         CALL(0, BPF_FUNC_redirect_map),
         EXIT,
     };
-    enum { LENGTH = sizeof program / sizeof *program, FIRST = 10 };
-    /* The assembly has 10 instructions for the tag, of which the first also saves the context. */
-    struct bpf_insn plain[] = {program[0],         program[FIRST],     program[FIRST + 1],
-                               program[FIRST + 2], program[FIRST + 3], program[FIRST + 4],
-                               program[FIRST + 5]};
+    uint32_t skipped = tag_function ? 0 : TAG_PART;
     union bpf_attr about = {.prog_type = BPF_PROG_TYPE_XDP,
                             .expected_attach_type = BPF_XDP,
                             .license = address("GPL"),
-                            .insns = address(tag_function ? program : plain),
-                            .insn_cnt = tag_function ? LENGTH : sizeof plain / sizeof *plain};
+                            .insns = address(program + skipped),
+                            .insn_cnt = sizeof program / sizeof *program - skipped};
     if (tag_function) {
         about.prog_flags = DEVICE_BOUND;
         about.prog_ifindex = interface;
@@ -180,14 +182,13 @@ static const char *attach_reason(void)
 /* Attaches the program for as long as the link is open. */
 static const char *attach_program(struct xdp *xdp, int map, uint32_t interface, bool tags_seen)
 {
-    int tag_function = kernel_function("bpf_xdp_metadata_rx_vlan_tag");
-    int program = tag_function ? load_program(map, interface, tag_function) : -1;
-    if (program < 0 && !tags_seen)
-        return "its driver hides VLAN tags from XDP (`ethtool -K` with `rxvlan off` ends that)";
+    int tag_function = tags_seen ? 0 : kernel_function("bpf_xdp_metadata_rx_vlan_tag");
+    const char *hidden = "its driver hides VLAN tags from XDP (`ethtool -K` with `rxvlan off`)";
+    if (!tags_seen && !tag_function)
+        return hidden;
+    int program = load_program(map, interface, tag_function);
     if (program < 0)
-        program = load_program(map, interface, 0);
-    if (program < 0)
-        return errno == EPERM ? "XDP needs root, or CAP_NET_ADMIN and CAP_BPF" : strerror(errno);
+        return errno == EPERM ? NEEDS : tags_seen ? strerror(errno) : hidden;
     xdp->link = attach(program, interface);
     const char *reason = xdp->link < 0 ? attach_reason() : NULL;
     close(program);
@@ -342,7 +343,7 @@ static const char *open_sockets(struct xdp *xdp, uint32_t interface, bool tags_s
 {
     int map = make_map();
     if (map < 0)
-        return errno == EPERM ? "XDP needs root, or CAP_NET_ADMIN and CAP_BPF" : strerror(errno);
+        return errno == EPERM ? NEEDS : strerror(errno);
     const char *reason = attach_program(xdp, map, interface, tags_seen);
     for (uint32_t i = 0; i < xdp->count && !reason; i++)
         reason = open_queue(&xdp->queues[i], interface, i, map);
