@@ -140,8 +140,6 @@ static void push_frames(struct port *port)
 {
     struct xdp *xdp = port->xdp->now;
     u32 left = port->out_bytes;
-    if (xdp->down)
-        xdp_push(xdp); /* what it has, if the interface is up again */
     for (u32 i = 0; i < port->out_frames; i++) {
         u32 size = left < port->segment ? left : port->segment;
         if (!xdp_send(xdp, port->out_buffer + port->out_bytes - left, size))
@@ -151,8 +149,16 @@ static void push_frames(struct port *port)
     xdp_push(xdp);
 }
 
+/* A program writes most frames to an interface with XDP directly into the memory shared with it. */
+static u8 *direct_room(struct port *port, u32 bytes)
+{
+    return has_xdp(port) ? xdp_room(port->xdp->now, bytes + program.header_bytes) : NULL;
+}
+
 static void flush_port(struct port *port)
 {
+    if (has_xdp(port))
+        xdp_push(port->xdp->now);
     if (!port->out_frames)
         return;
     port->out.packets += port->out_frames;
@@ -199,6 +205,8 @@ u8 *rt_room(struct sw *sw, u32 number, u32 bytes)
     struct port *port = find_port(sw, number);
     if (!port || bytes > RT_MAX_FRAME)
         return sw->nowhere;
+    if ((port->direct = direct_room(port, bytes)))
+        return port->direct;
     if (port->out_frames && !fits(port, bytes))
         flush_port(port);
     if (!port->out_frames)
@@ -213,13 +221,19 @@ void rt_emit(struct sw *sw, u32 number, u32 bytes)
         rt_dropped(sw, port ? DROP_TOO_LONG : DROP_NO_SUCH_PORT);
         return;
     }
-    u8 *frame = port->out_buffer + port->out_bytes;
+    u8 *frame = port->direct ? port->direct : port->out_buffer + port->out_bytes;
     if (sw->egress_hook)
         sw->egress_hook(sw->egress_hook_context, frame, bytes);
     if (port->capture_out >= 0)
         capture_frame(port->capture_out, frame, bytes);
-    port->out_bytes += bytes;
-    port->out_frames++;
+    if (port->direct) {
+        xdp_queue(port->xdp->now, bytes);
+        port->out.packets++;
+        port->out.bytes += bytes;
+    } else {
+        port->out_bytes += bytes;
+        port->out_frames++;
+    }
     if (!port->queued) {
         port->queued = true;
         sw->dirty[sw->dirty_count++] = number;

@@ -34,6 +34,7 @@ struct port {
     bool queued;
     struct shared_cable cable;
     struct xdp_port *xdp; /* NULL if the interface has none */
+    u8 *direct;           /* the place of the next frame, if it is in memory shared with XDP */
 };
 
 struct sw {

@@ -443,18 +443,33 @@ static void take_completed(struct xdp *xdp)
     __atomic_store_n(ring->consumer, ring->place, __ATOMIC_RELEASE);
 }
 
-/* Copies a frame for xdp_push. Returns false if there is no room for it, or if the interface is down. */
-bool xdp_send(struct xdp *xdp, const uint8_t *frame, uint32_t bytes)
+/* Returns the place for the next frame, or NULL if there is no room, or if the interface is down. */
+uint8_t *xdp_room(struct xdp *xdp, uint32_t bytes)
 {
-    struct xdp_queue *queue = &xdp->queues[0];
     if (!xdp->free)
         take_completed(xdp);
     if (!xdp->free || xdp->down || bytes > XDP_CHUNK)
+        return NULL;
+    return xdp->queues[0].chunks + xdp->free_chunks[xdp->free - 1];
+}
+
+/* Takes the frame in that place for xdp_push. */
+void xdp_queue(struct xdp *xdp, uint32_t bytes)
+{
+    struct xdp_ring *sent = &xdp->queues[0].sent;
+    struct xdp_desc *frames = sent->entries;
+    frames[sent->place++ % XDP_CHUNKS] =
+        (struct xdp_desc){.addr = xdp->free_chunks[--xdp->free], .len = bytes};
+}
+
+/* Copies a frame for xdp_push. Returns false if there is no room. */
+bool xdp_send(struct xdp *xdp, const uint8_t *frame, uint32_t bytes)
+{
+    uint8_t *room = xdp_room(xdp, bytes);
+    if (!room)
         return false;
-    uint64_t chunk = xdp->free_chunks[--xdp->free];
-    memcpy(queue->chunks + chunk, frame, bytes);
-    struct xdp_desc *frames = queue->sent.entries;
-    frames[queue->sent.place++ % XDP_CHUNKS] = (struct xdp_desc){.addr = chunk, .len = bytes};
+    memcpy(room, frame, bytes);
+    xdp_queue(xdp, bytes);
     return true;
 }
 
