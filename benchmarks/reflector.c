@@ -185,7 +185,11 @@ static void reflect_chunks(uint32_t port)
     uint32_t count = xdp_look(queue, XDP_BATCH);
     for (uint32_t i = 0; i < count; i++) {
         struct xdp_desc frame = xdp_frame(queue, i);
-        xdp_send(xdp, queue->chunks + frame.addr, frame.len);
+        uint8_t *room = xdp_room(xdp, frame.len);
+        if (!room)
+            break;
+        memcpy(room, queue->chunks + frame.addr, frame.len);
+        xdp_queue(xdp, frame.len);
     }
     xdp_release(queue, count);
     xdp_push(xdp);

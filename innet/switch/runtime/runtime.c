@@ -114,45 +114,17 @@ static void send_frames(struct port *port)
     }
 }
 
-static void write_frames(struct port *port)
+static void publish_frames(struct port *port)
 {
-    struct shared_cable *cable = &port->cable;
-    if (!cable->memory) {
+    if (port->cable.memory)
+        ring_publish(&port->cable.out);
+    else /* the worker has ended since */
         not_sent(port, port->out_frames, port->out_bytes);
-        return;
-    }
-    u32 left = port->out_bytes;
-    for (u32 i = 0; i < port->out_frames; i++) {
-        u32 size = left < port->segment ? left : port->segment;
-        if (!ring_write(&cable->out, port->out_buffer + port->out_bytes - left, size))
-            not_sent(port, 1, size);
-        left -= size;
-    }
-    ring_publish(&cable->out);
 }
 
 static bool has_xdp(const struct port *port)
 {
     return port->xdp && port->xdp->now && !port->xdp->now->gone;
-}
-
-static void push_frames(struct port *port)
-{
-    struct xdp *xdp = port->xdp->now;
-    u32 left = port->out_bytes;
-    for (u32 i = 0; i < port->out_frames; i++) {
-        u32 size = left < port->segment ? left : port->segment;
-        if (!xdp_send(xdp, port->out_buffer + port->out_bytes - left, size))
-            not_sent(port, 1, size);
-        left -= size;
-    }
-    xdp_push(xdp);
-}
-
-/* A program writes most frames to an interface with XDP directly into the memory shared with it. */
-static u8 *direct_room(struct port *port, u32 bytes)
-{
-    return has_xdp(port) ? xdp_room(port->xdp->now, bytes + program.header_bytes) : NULL;
 }
 
 static void flush_port(struct port *port)
@@ -166,9 +138,7 @@ static void flush_port(struct port *port)
     if (port->kind == PORT_SEGMENTS)
         send_segments(port);
     else if (port->kind == PORT_SHARED_MEMORY)
-        write_frames(port);
-    else if (has_xdp(port))
-        push_frames(port);
+        publish_frames(port);
     else
         send_frames(port);
     port->out_frames = port->out_bytes = 0;
@@ -198,6 +168,27 @@ static struct port *find_port(struct sw *sw, u32 number)
     return number < RT_MAX_PORTS && sw->ports[number].kind ? &sw->ports[number] : NULL;
 }
 
+static u8 *room_in_buffer(struct port *port, u32 bytes)
+{
+    if (port->out_frames && !fits(port, bytes))
+        flush_port(port);
+    if (!port->out_frames)
+        port->segment = bytes;
+    return port->out_buffer + port->out_bytes;
+}
+
+static u8 *room_in_cable(struct port *port, u32 bytes)
+{
+    struct shared_cable *cable = &port->cable;
+    return cable->memory ? ring_reserve(&cable->out, bytes, program.header_bytes) : NULL;
+}
+
+/* What does not fit into the memory shared with XDP leaves through the packet socket. */
+static u8 *room_in_xdp(struct port *port, u32 bytes)
+{
+    return has_xdp(port) ? xdp_room(port->xdp->now, bytes + program.header_bytes) : NULL;
+}
+
 /* Returns the place for a port's next frame of so many bytes, to be written before it is emitted.
  * Behind the place is room for as many bytes as the program's headers have. */
 u8 *rt_room(struct sw *sw, u32 number, u32 bytes)
@@ -205,13 +196,11 @@ u8 *rt_room(struct sw *sw, u32 number, u32 bytes)
     struct port *port = find_port(sw, number);
     if (!port || bytes > RT_MAX_FRAME)
         return sw->nowhere;
-    if ((port->direct = direct_room(port, bytes)))
-        return port->direct;
-    if (port->out_frames && !fits(port, bytes))
-        flush_port(port);
-    if (!port->out_frames)
-        port->segment = bytes;
-    return port->out_buffer + port->out_bytes;
+    if (port->kind == PORT_SHARED_MEMORY)
+        port->room = room_in_cable(port, bytes);
+    else if (!(port->direct = (port->room = room_in_xdp(port, bytes))))
+        port->room = room_in_buffer(port, bytes);
+    return port->room ? port->room : sw->nowhere;
 }
 
 void rt_emit(struct sw *sw, u32 number, u32 bytes)
@@ -221,16 +210,21 @@ void rt_emit(struct sw *sw, u32 number, u32 bytes)
         rt_dropped(sw, port ? DROP_TOO_LONG : DROP_NO_SUCH_PORT);
         return;
     }
-    u8 *frame = port->direct ? port->direct : port->out_buffer + port->out_bytes;
+    if (!port->room) { /* no worker is connected, or its ring is full */
+        port->send_failures++;
+        return;
+    }
     if (sw->egress_hook)
-        sw->egress_hook(sw->egress_hook_context, frame, bytes);
+        sw->egress_hook(sw->egress_hook_context, port->room, bytes);
     if (port->capture_out >= 0)
-        capture_frame(port->capture_out, frame, bytes);
+        capture_frame(port->capture_out, port->room, bytes);
     if (port->direct) {
         xdp_queue(port->xdp->now, bytes);
         port->out.packets++;
         port->out.bytes += bytes;
     } else {
+        if (port->kind == PORT_SHARED_MEMORY)
+            ring_commit(&port->cable.out, bytes);
         port->out_bytes += bytes;
         port->out_frames++;
     }
@@ -452,8 +446,9 @@ void rt_add_port(struct sw *sw, u32 number, int fd, int kind)
         sw->shared[sw->shared_count++] = number;
     sw->ports[number].fd = fd;
     sw->ports[number].kind = (enum port_kind)kind;
-    sw->ports[number].out_buffer =
-        needed(zeroed(1, (size_t)RT_MAX_FRAME + MOST_SENT_BYTES + program.header_bytes));
+    if (kind != PORT_SHARED_MEMORY)
+        sw->ports[number].out_buffer =
+            needed(zeroed(1, (size_t)RT_MAX_FRAME + MOST_SENT_BYTES + program.header_bytes));
     sw->ports[number].capture_in = sw->ports[number].capture_out = -1;
     watch(sw->poller, fd, number, PORT_EVENT);
 }

@@ -32,9 +32,10 @@ struct port {
     u8 *out_buffer;
     u32 out_bytes, out_frames, segment;
     bool queued;
+    u8 *room; /* for the next frame, in the buffer or in the cable; NULL if there is none */
     struct shared_cable cable;
     struct xdp_port *xdp; /* NULL if the interface has none */
-    u8 *direct;           /* the place of the next frame, if it is in memory shared with XDP */
+    bool direct;          /* the room is in memory shared with XDP */
 };
 
 struct sw {
@@ -60,7 +61,7 @@ struct sw {
     struct port ports[RT_MAX_PORTS];
     u32 dirty[RT_MAX_PORTS], dirty_count;
     u32 shared[RT_MAX_PORTS], shared_count; /* the ports with cables in shared memory */
-    u32 xdp[RT_MAX_PORTS], xdp_count; /* the ports with AF_XDP sockets */
+    u32 xdp[RT_MAX_PORTS], xdp_count;       /* the ports with AF_XDP sockets */
     int poller, waker;
     u8 *receive_buffer;
     u8 *nowhere; /* takes frames for ports that do not exist */

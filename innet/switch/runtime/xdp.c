@@ -462,17 +462,6 @@ void xdp_queue(struct xdp *xdp, uint32_t bytes)
         (struct xdp_desc){.addr = xdp->free_chunks[--xdp->free], .len = bytes};
 }
 
-/* Copies a frame for xdp_push. Returns false if there is no room. */
-bool xdp_send(struct xdp *xdp, const uint8_t *frame, uint32_t bytes)
-{
-    uint8_t *room = xdp_room(xdp, bytes);
-    if (!room)
-        return false;
-    memcpy(room, frame, bytes);
-    xdp_queue(xdp, bytes);
-    return true;
-}
-
 /* Shows the kernel the frames to be sent. Where the driver cannot take them by itself, a call sends a
  * limited number of them. */
 void xdp_push(struct xdp *xdp)

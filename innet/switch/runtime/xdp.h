@@ -76,7 +76,6 @@ static inline struct xdp_desc xdp_frame(const struct xdp_queue *queue, uint32_t 
 void xdp_release(struct xdp_queue *queue, uint32_t count);
 uint8_t *xdp_room(struct xdp *xdp, uint32_t bytes);
 void xdp_queue(struct xdp *xdp, uint32_t bytes);
-bool xdp_send(struct xdp *xdp, const uint8_t *frame, uint32_t bytes);
 void xdp_push(struct xdp *xdp);
 
 #endif
