@@ -477,7 +477,7 @@ void xdp_push(struct xdp *xdp)
         taken = __atomic_load_n(sent->consumer, __ATOMIC_ACQUIRE);
     }
     xdp->down = taken != sent->place && error == ENETDOWN;
-    xdp->waiting = taken != sent->place && error && !xdp->down;
+    xdp->waiting = taken != sent->place && wants_wakeup(sent) && !xdp->down;
     xdp->gone = error == ENXIO;
     take_completed(xdp);
 }
