@@ -20,6 +20,9 @@ MAX_FRAME = 1 << 16
 MAX_GROUPS, MAX_SESSIONS = 1 << 16, 1 << 15
 """The multicast groups and the clone sessions that a program can name."""
 
+MAX_CORES = 64
+"""The most cores of one switch."""
+
 COUNTER_BYTES, METER_BYTES = 16, 80
 """The memory of one cell, at most."""
 
@@ -51,6 +54,7 @@ CONSTANTS: Constants = {
     "RT_MAX_FRAME": MAX_FRAME,
     "RT_MAX_GROUPS": MAX_GROUPS,
     "RT_MAX_SESSIONS": MAX_SESSIONS,
+    "RT_MAX_CORES": MAX_CORES,
     "COUNTER_BYTES": COUNTER_BYTES,
     "METER_BYTES": METER_BYTES,
     "PORT": PortKind,

@@ -5,8 +5,8 @@
 
 #include "switch.h"
 
-/* The reason for which a file of a port wakes the packet loop. */
-enum event_kind { PORT_EVENT, PEER_EVENT, FRAMES_EVENT };
+/* The reason for which a file wakes the packet loop: a port, a cable of a port, or another core. */
+enum event_kind { PORT_EVENT, PEER_EVENT, FRAMES_EVENT, CORE_EVENT };
 
 static inline u64 event_of(u32 number, enum event_kind kind) { return (u64)kind << 32 | number; }
 

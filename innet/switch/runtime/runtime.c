@@ -2,6 +2,7 @@
 
 #define _GNU_SOURCE
 #include "cables.h"
+#include "cores.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -38,8 +39,12 @@ struct sw *rt_create(u32 drop_port)
     enough &= replication_create(&sw->replication);
     sw->poller = epoll_create1(EPOLL_CLOEXEC);
     sw->waker = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    sw->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    sw->cores = 1;
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = event_of(RT_MAX_PORTS, PORT_EVENT)};
     epoll_ctl(sw->poller, EPOLL_CTL_ADD, sw->waker, &event);
+    event.data.u64 = event_of(RT_MAX_PORTS, CORE_EVENT);
+    epoll_ctl(sw->poller, EPOLL_CTL_ADD, sw->bell, &event);
     if (enough)
         return sw;
     rt_destroy(sw);
@@ -55,6 +60,8 @@ void rt_destroy(struct sw *sw)
     }
     close(sw->poller);
     close(sw->waker);
+    close(sw->bell);
+    cores_destroy(sw);
     free(sw->receive_buffer);
     free(sw->nowhere);
     replication_destroy(&sw->replication);
@@ -117,7 +124,7 @@ static void send_frames(struct port *port)
 
 static void write_frames(struct port *port)
 {
-    struct shared_cable *cable = &port->cable;
+    struct shared_cable *cable = &port->wire->cable;
     if (!cable->memory) {
         not_sent(port, port->out_frames, port->out_bytes);
         return;
@@ -140,9 +147,11 @@ static void flush_port(struct port *port)
     port->out.bytes += port->out_bytes;
     if (port->kind == PORT_SEGMENTS)
         send_segments(port);
-    else if (port->kind == PORT_SHARED_MEMORY)
+    else if (port->kind == PORT_SHARED_MEMORY) {
+        pthread_mutex_lock(&port->wire->sending);
         write_frames(port);
-    else
+        pthread_mutex_unlock(&port->wire->sending);
+    } else
         send_frames(port);
     port->out_frames = port->out_bytes = 0;
 }
@@ -273,6 +282,16 @@ static void process_frame(struct sw *sw, u32 number, u8 *frame, u32 bytes, u32 *
     finish_passes(sw, passes);
 }
 
+/* Processes a frame on the core that owns its key. There is room to hand one frame over. */
+static void spread_frame(struct sw *sw, u32 number, u8 *frame, u32 bytes, u32 *passes)
+{
+    u32 core = core_of_frame(sw, number, frame, bytes);
+    if (core == sw->core)
+        process_frame(sw, number, frame, bytes, passes);
+    else
+        hand_over(sw, core, number, frame, bytes);
+}
+
 static void process_batch(struct sw *sw, u32 number, struct mmsghdr *messages, int count)
 {
     u32 passes = PASSES;
@@ -285,9 +304,10 @@ static void process_batch(struct sw *sw, u32 number, struct mmsghdr *messages, i
         u32 step = segment_of(&messages[i].msg_hdr, bytes);
         for (u32 at = 0; at < bytes; at += step) {
             u32 length = bytes - at < step ? bytes - at : step;
-            process_frame(sw, number, frames + at, length, &passes);
+            spread_frame(sw, number, frames + at, length, &passes);
         }
     }
+    cores_publish(sw);
 }
 
 static void receive_batch(struct sw *sw, u32 number)
@@ -303,7 +323,10 @@ static void receive_batch(struct sw *sw, u32 number)
                                                    .msg_control = control[i],
                                                    .msg_controllen = sizeof control[i]}};
     }
-    int count = recvmmsg(sw->ports[number].fd, messages, RECEIVE_BATCH, MSG_DONTWAIT, NULL);
+    /* No more messages than frames can be handed over. */
+    u32 most = cores_room(sw) / (sw->ports[number].kind == PORT_SEGMENTS ? MOST_SEGMENTS : 1);
+    most = most < RECEIVE_BATCH ? most : RECEIVE_BATCH;
+    int count = recvmmsg(sw->ports[number].fd, messages, most, MSG_DONTWAIT, NULL);
     if (count > 0) /* the next round takes the rest */
         process_batch(sw, number, messages, count);
 }
@@ -313,12 +336,25 @@ static void read_frames(struct sw *sw, u32 number)
     struct ring_reader *in = &sw->ports[number].cable.in;
     u32 passes = PASSES, bytes;
     sw->now = now_ns(sw);
-    for (u32 i = 0; i < SHARED_BATCH; i++) {
+    for (u32 i = 0; i < SHARED_BATCH && cores_room(sw); i++) {
         if (!(bytes = ring_read(in, sw->receive_buffer, RT_MAX_FRAME)))
             break;
-        process_frame(sw, number, sw->receive_buffer, bytes, &passes);
+        spread_frame(sw, number, sw->receive_buffer, bytes, &passes);
     }
     ring_release(in);
+    cores_publish(sw);
+}
+
+/* Takes frames that another core has received. */
+static void take_frames(struct sw *sw, u32 from)
+{
+    u32 passes = PASSES;
+    u8 *frame;
+    struct handed *next;
+    for (u32 i = 0; i < SHARED_BATCH && (next = handed_over(sw, from, &frame)); i++) {
+        process_frame(sw, next->port, frame, next->bytes, &passes);
+        cores_take(sw, from);
+    }
 }
 
 static struct ring_reader *shared_in(struct sw *sw, u32 which)
@@ -347,10 +383,20 @@ static void read_cables(struct sw *sw)
     }
 }
 
-/* Returns whether cables in shared memory have frames. If not, the next frame causes an event. */
+static void read_cores(struct sw *sw)
+{
+    sw->now = now_ns(sw);
+    for (u32 i = 0; sw->cores > 1 && i < sw->cores; i++) {
+        take_frames(sw, i);
+        let_others_in(sw);
+    }
+}
+
+/* Returns whether cables in shared memory or other cores have frames. If not, the next frame causes an
+ * event. */
 static bool frames_wait(struct sw *sw)
 {
-    bool wait = false;
+    bool wait = sw->cores > 1 && !cores_sleep(sw);
     for (u32 i = 0; i < sw->shared_count; i++) {
         struct ring_reader *in = shared_in(sw, i);
         wait |= in && !ring_sleep(in);
@@ -361,24 +407,31 @@ static bool frames_wait(struct sw *sw)
 static void handle_cable(struct sw *sw, u32 number, enum event_kind kind)
 {
     struct port *port = &sw->ports[number];
+    pthread_mutex_lock(&port->sending);
     if (kind == FRAMES_EVENT)
         cable_drain(port);
     else if (kind == PORT_EVENT)
         cable_accept(port, number, sw->poller);
     else if (cable_is_closed(port))
         cable_close(port);
+    pthread_mutex_unlock(&port->sending);
 }
 
-/* Adds a port before rt_run. */
-void rt_add_port(struct sw *sw, u32 number, int fd, int kind)
+/* Adds a port before rt_run. One core receives its frames, and all cores send to it. */
+void rt_add_port(struct sw *sw, u32 number, int fd, int kind, u32 receiver)
 {
-    if (kind == PORT_SHARED_MEMORY)
-        sw->shared[sw->shared_count++] = number;
+    struct port *wire = &(sw->core == receiver ? sw : sw->peers[receiver])->ports[number];
     sw->ports[number].fd = fd;
+    sw->ports[number].wire = wire;
     sw->ports[number].kind = (enum port_kind)kind;
     sw->ports[number].out_buffer =
         needed(zeroed(1, (size_t)RT_MAX_FRAME + MOST_SENT_BYTES + program.header_bytes));
     sw->ports[number].capture_in = sw->ports[number].capture_out = -1;
+    if (sw->core != receiver)
+        return;
+    pthread_mutex_init(&wire->sending, NULL);
+    if (kind == PORT_SHARED_MEMORY)
+        sw->shared[sw->shared_count++] = number;
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = event_of(number, PORT_EVENT)};
     epoll_ctl(sw->poller, EPOLL_CTL_ADD, fd, &event);
 }
@@ -406,15 +459,19 @@ static bool run_round(struct sw *sw, const struct epoll_event *events, int count
     packet_lock(sw);
     for (int i = 0; i < count; i++) {
         u32 number = (u32)events[i].data.u64;
-        if (number == RT_MAX_PORTS)
+        enum event_kind kind = (enum event_kind)(events[i].data.u64 >> 32);
+        if (kind == CORE_EVENT)
+            cores_awake(sw);
+        else if (number == RT_MAX_PORTS)
             stopped = true;
         else if (sw->ports[number].kind == PORT_SHARED_MEMORY)
-            handle_cable(sw, number, (enum event_kind)(events[i].data.u64 >> 32));
+            handle_cable(sw, number, kind);
         else
             receive_batch(sw, number);
         let_others_in(sw);
     }
     read_cables(sw);
+    read_cores(sw);
     sw->now = now_ns(sw);
     finish_passes(sw, &passes);
     flush_all(sw);
@@ -432,6 +489,18 @@ void rt_run(struct sw *sw)
     while (run_round(sw, events, count));
 }
 
+/* Processes the frames that other cores have handed over, when the loops of all cores have stopped. */
+void rt_finish(struct sw *sw)
+{
+    u8 *frame;
+    rt_hold(sw);
+    for (u32 i = 0; sw->cores > 1 && i < sw->cores; i++)
+        while (handed_over(sw, i, &frame))
+            take_frames(sw, i);
+    flush_all(sw);
+    rt_release(sw);
+}
+
 void rt_stop(struct sw *sw)
 {
     u64 one = 1;
@@ -444,11 +513,14 @@ struct port_counts {
     u64 send_failures;
 };
 
+/* Adds this core's counts. */
 void rt_port_counts(struct sw *sw, u32 number, struct port_counts *counts)
 {
     rt_hold(sw);
     struct port *port = &sw->ports[number];
-    *counts = (struct port_counts){port->in, port->out, port->send_failures};
+    add_count(&counts->in, &port->in);
+    add_count(&counts->out, &port->out);
+    counts->send_failures += port->send_failures;
     rt_release(sw);
 }
 

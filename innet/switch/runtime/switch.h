@@ -1,7 +1,7 @@
 /* One running switch, for the runtime's own files and for the program's inline calls.
  *
  * The files depend on each other in this order: memory.c, switch.c (lock and clock), tables.c,
- * externs.c, replication.c and cables.c, and on top runtime.c (ports and the packet loop), which calls
+ * externs.c, replication.c, cables.c and cores.c, and on top runtime.c (ports and the packet loop), which calls
  * the program. */
 
 #ifndef INNET_SWITCH_H
@@ -32,7 +32,11 @@ struct port {
     u32 out_bytes, out_frames, segment;
     bool queued;
     struct shared_cable cable;
+    struct port *wire;       /* the port of the core that has the cable, which all cores send on */
+    pthread_mutex_t sending; /* protects the cable's ring to the worker from the other cores */
 };
+
+struct handover; /* cores.h */
 
 struct sw {
     pthread_mutex_t lock;
@@ -60,6 +64,12 @@ struct sw {
     int poller, waker;
     u8 *receive_buffer;
     u8 *nowhere; /* takes frames for ports that do not exist */
+
+    u32 core, cores; /* the number of this core, and of all cores */
+    struct sw *peers[RT_MAX_CORES];
+    struct handover *to[RT_MAX_CORES]; /* frames for another core */
+    u32 asleep;                        /* other cores have to wake this one */
+    int bell;                          /* its eventfd */
 };
 
 /* Called by the program, like the functions of runtime.h. */
@@ -95,6 +105,12 @@ static inline void rt_dropped(struct sw *sw, u32 why) { sw->dropped[why]++; }
 static inline u32 rt_drop_port(const struct sw *sw) { return sw->drop_port; }
 
 static inline u32 rt_priority_queues(const struct sw *sw) { return sw->priority_queues; }
+
+static inline void add_count(struct count *to, const struct count *count)
+{
+    to->packets += count->packets;
+    to->bytes += count->bytes;
+}
 
 /* switch.c */
 void switch_create(struct sw *sw);
