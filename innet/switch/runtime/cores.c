@@ -92,30 +92,33 @@ void cores_publish(struct sw *sw)
     }
 }
 
-struct handed *handed_over(struct sw *sw, u32 from, u8 **frame)
+u32 handed_over(struct sw *sw, u32 from)
 {
     struct handover *in = sw->peers[from]->to[sw->core];
-    if (!in || __atomic_load_n(&in->head, __ATOMIC_ACQUIRE) == in->tail)
-        return NULL;
-    u32 at = in->tail % HANDED_OVER;
+    return in ? (u32)(__atomic_load_n(&in->head, __ATOMIC_ACQUIRE) - in->tail) : 0;
+}
+
+struct handed *handed_frame(struct sw *sw, u32 from, u32 which, u8 **frame)
+{
+    struct handover *in = sw->peers[from]->to[sw->core];
+    u32 at = (in->tail + which) % HANDED_OVER;
     *frame = in->data + (size_t)at * PLACE;
     return &in->frames[at];
 }
 
-void cores_take(struct sw *sw, u32 from)
+void cores_take(struct sw *sw, u32 from, u32 frames)
 {
     struct handover *in = sw->peers[from]->to[sw->core];
-    __atomic_store_n(&in->tail, in->tail + 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&in->tail, in->tail + frames, __ATOMIC_RELEASE);
 }
 
 /* Asks the other cores for a wake-up. Returns false if they have handed over frames already. */
 bool cores_sleep(struct sw *sw)
 {
-    u8 *frame;
     __atomic_store_n(&sw->asleep, 1, __ATOMIC_RELAXED);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     for (u32 i = 0; i < sw->cores; i++)
-        if (handed_over(sw, i, &frame))
+        if (handed_over(sw, i))
             return false;
     return true;
 }

@@ -44,8 +44,10 @@ void cores_publish(struct sw *sw);
 bool cores_sleep(struct sw *sw);
 void cores_awake(struct sw *sw);
 
-/* The frames that other cores have handed over. The next frame stays in its place until it is taken. */
-struct handed *handed_over(struct sw *sw, u32 from, u8 **frame);
-void cores_take(struct sw *sw, u32 from);
+/* The frames that another core has handed over: their number, one of them, and the release of their
+ * places. */
+u32 handed_over(struct sw *sw, u32 from);
+struct handed *handed_frame(struct sw *sw, u32 from, u32 which, u8 **frame);
+void cores_take(struct sw *sw, u32 from, u32 frames);
 
 #endif

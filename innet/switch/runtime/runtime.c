@@ -336,7 +336,8 @@ static void read_frames(struct sw *sw, u32 number)
     struct ring_reader *in = &sw->ports[number].cable.in;
     u32 passes = PASSES, bytes;
     sw->now = now_ns(sw);
-    for (u32 i = 0; i < SHARED_BATCH && cores_room(sw); i++) {
+    u32 room = cores_room(sw), most = room < SHARED_BATCH ? room : SHARED_BATCH;
+    for (u32 i = 0; i < most; i++) {
         if (!(bytes = ring_read(in, sw->receive_buffer, RT_MAX_FRAME)))
             break;
         spread_frame(sw, number, sw->receive_buffer, bytes, &passes);
@@ -348,13 +349,15 @@ static void read_frames(struct sw *sw, u32 number)
 /* Takes frames that another core has received. */
 static void take_frames(struct sw *sw, u32 from)
 {
-    u32 passes = PASSES;
-    u8 *frame;
-    struct handed *next;
-    for (u32 i = 0; i < SHARED_BATCH && (next = handed_over(sw, from, &frame)); i++) {
+    u32 passes = PASSES, there = handed_over(sw, from);
+    u32 frames = there < SHARED_BATCH ? there : SHARED_BATCH;
+    for (u32 i = 0; i < frames; i++) {
+        u8 *frame;
+        struct handed *next = handed_frame(sw, from, i, &frame);
         process_frame(sw, next->port, frame, next->bytes, &passes);
-        cores_take(sw, from);
     }
+    if (frames)
+        cores_take(sw, from, frames);
 }
 
 static struct ring_reader *shared_in(struct sw *sw, u32 which)
@@ -492,10 +495,9 @@ void rt_run(struct sw *sw)
 /* Processes the frames that other cores have handed over, when the loops of all cores have stopped. */
 void rt_finish(struct sw *sw)
 {
-    u8 *frame;
     rt_hold(sw);
     for (u32 i = 0; sw->cores > 1 && i < sw->cores; i++)
-        while (handed_over(sw, i, &frame))
+        while (handed_over(sw, i))
             take_frames(sw, i);
     flush_all(sw);
     rt_release(sw);
