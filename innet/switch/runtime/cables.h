@@ -10,8 +10,8 @@ enum event_kind { PORT_EVENT, PEER_EVENT, FRAMES_EVENT, CORE_EVENT };
 
 static inline u64 event_of(u32 number, enum event_kind kind) { return (u64)kind << 32 | number; }
 
-void cable_accept(struct port *port, u32 number, int poller);
-void cable_close(struct port *port);
+void cable_accept(struct sw *sw, u32 number);
+void cable_close(struct sw *sw, u32 number);
 bool cable_is_closed(const struct port *port);
 void cable_drain(const struct port *port);
 

@@ -41,6 +41,7 @@ struct sw *rt_create(u32 drop_port)
     sw->waker = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     sw->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     sw->cores = 1;
+    sw->peers[0] = sw;
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = event_of(RT_MAX_PORTS, PORT_EVENT)};
     epoll_ctl(sw->poller, EPOLL_CTL_ADD, sw->waker, &event);
     event.data.u64 = event_of(RT_MAX_PORTS, CORE_EVENT);
@@ -55,7 +56,7 @@ struct sw *rt_create(u32 drop_port)
 void rt_destroy(struct sw *sw)
 {
     for (u32 i = 0; i < RT_MAX_PORTS; i++) {
-        cable_close(&sw->ports[i]);
+        cable_close(sw, i);
         free(sw->ports[i].out_buffer);
     }
     close(sw->poller);
@@ -124,7 +125,7 @@ static void send_frames(struct port *port)
 
 static void write_frames(struct port *port)
 {
-    struct shared_cable *cable = &port->wire->cable;
+    struct shared_cable *cable = &port->cable;
     if (!cable->memory) {
         not_sent(port, port->out_frames, port->out_bytes);
         return;
@@ -147,11 +148,9 @@ static void flush_port(struct port *port)
     port->out.bytes += port->out_bytes;
     if (port->kind == PORT_SEGMENTS)
         send_segments(port);
-    else if (port->kind == PORT_SHARED_MEMORY) {
-        pthread_mutex_lock(&port->wire->sending);
+    else if (port->kind == PORT_SHARED_MEMORY)
         write_frames(port);
-        pthread_mutex_unlock(&port->wire->sending);
-    } else
+    else
         send_frames(port);
     port->out_frames = port->out_bytes = 0;
 }
@@ -410,31 +409,29 @@ static bool frames_wait(struct sw *sw)
 static void handle_cable(struct sw *sw, u32 number, enum event_kind kind)
 {
     struct port *port = &sw->ports[number];
-    pthread_mutex_lock(&port->sending);
     if (kind == FRAMES_EVENT)
         cable_drain(port);
     else if (kind == PORT_EVENT)
-        cable_accept(port, number, sw->poller);
+        cable_accept(sw, number);
     else if (cable_is_closed(port))
-        cable_close(port);
-    pthread_mutex_unlock(&port->sending);
+        cable_close(sw, number);
 }
 
-/* Adds a port before rt_run. One core receives its frames, and all cores send to it. */
+/* Adds a port before rt_run. All cores send to it, and one of them receives its frames. If it is for a
+ * cable in shared memory, all cores receive, and the first one takes the worker. */
 void rt_add_port(struct sw *sw, u32 number, int fd, int kind, u32 receiver)
 {
-    struct port *wire = &(sw->core == receiver ? sw : sw->peers[receiver])->ports[number];
     sw->ports[number].fd = fd;
-    sw->ports[number].wire = wire;
     sw->ports[number].kind = (enum port_kind)kind;
     sw->ports[number].out_buffer =
         needed(zeroed(1, (size_t)RT_MAX_FRAME + MOST_SENT_BYTES + program.header_bytes));
     sw->ports[number].capture_in = sw->ports[number].capture_out = -1;
+    if (kind == PORT_SHARED_MEMORY) {
+        sw->shared[sw->shared_count++] = number;
+        receiver = 0;
+    }
     if (sw->core != receiver)
         return;
-    pthread_mutex_init(&wire->sending, NULL);
-    if (kind == PORT_SHARED_MEMORY)
-        sw->shared[sw->shared_count++] = number;
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = event_of(number, PORT_EVENT)};
     epoll_ctl(sw->poller, EPOLL_CTL_ADD, fd, &event);
 }

@@ -13,10 +13,10 @@
 #include <pthread.h>
 #include <time.h>
 
-/* The switch's end of a cable in shared memory. */
+/* A core's end of a cable in shared memory. */
 struct shared_cable {
     struct cable *memory; /* NULL while no worker is connected */
-    int peer, wakeup;     /* the connection, and the eventfd of this end */
+    int peer, wakeup;     /* the connection, for the first core, and the eventfd of this end */
     struct ring_reader in;
     struct ring_writer out;
 };
@@ -32,8 +32,6 @@ struct port {
     u32 out_bytes, out_frames, segment;
     bool queued;
     struct shared_cable cable;
-    struct port *wire;       /* the port of the core that has the cable, which all cores send on */
-    pthread_mutex_t sending; /* protects the cable's ring to the worker from the other cores */
 };
 
 struct handover; /* cores.h */
