@@ -73,8 +73,10 @@ static struct cable *make_cable(u32 cores, int peer, int *files)
     size_t bytes = cores * sizeof(struct cable);
     bool whole = true;
     files[0] = make_memory(bytes);
-    for (u32 i = 1; i < cores + 2; i++)
-        whole &= (files[i] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) >= 0;
+    /* Each core is woken once: it may sleep already, and has to say so in the new ring. */
+    for (u32 i = 0; i < cores; i++)
+        whole &= (files[1 + i] = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK)) >= 0;
+    whole &= (files[1 + cores] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) >= 0;
     struct cable *memory = map_memory(files[0], bytes);
     if (memory && whole && offer(peer, files, cores))
         return memory;
