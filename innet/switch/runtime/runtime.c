@@ -452,7 +452,7 @@ void rt_capture(struct sw *sw, u32 number, int in, int out)
 
 /* The frames of all ports leave together at the end of a round, in few system calls. A thread that
  * takes the lock finds nothing half done: all frames of a counted packet have left. */
-static bool run_round(struct sw *sw, const struct epoll_event *events, int count)
+static bool run_round(struct sw *sw, const struct epoll_event *events, int count, bool *more)
 {
     bool stopped = false;
     u32 passes = PASSES;
@@ -475,6 +475,7 @@ static bool run_round(struct sw *sw, const struct epoll_event *events, int count
     sw->now = now_ns(sw);
     finish_passes(sw, &passes);
     flush_all(sw);
+    *more = passes_wait(sw) || frames_wait(sw);
     rt_release(sw);
     return !stopped;
 }
@@ -484,9 +485,10 @@ void rt_run(struct sw *sw)
 {
     struct epoll_event events[64];
     int count;
+    bool more = true; /* there is work, so do not sleep */
     do
-        count = epoll_wait(sw->poller, events, 64, passes_wait(sw) || frames_wait(sw) ? 0 : -1);
-    while (run_round(sw, events, count));
+        count = epoll_wait(sw->poller, events, 64, more ? 0 : -1);
+    while (run_round(sw, events, count, &more));
 }
 
 /* Processes the frames that other cores have handed over, when the loops of all cores have stopped. */
