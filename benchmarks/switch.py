@@ -25,7 +25,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -36,23 +35,21 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.cores import SERVICE, TERM, contributions, pipeline
 from innet.controller.jobs.records import Assignment, Attachment, SlotRange, SwitchRecord
 from innet.controller.jobs.trees import Tree, shares
 from innet.controller.switches.aggregation import AggregationSwitch
 from innet.errors import InnetError, UsageError
 from innet.p4.artifacts import artifact
-from innet.switch.engine import Engine
 from innet.wire.check import seal
-from innet.wire.frames import ENCAPSULATION_BYTES, Address, encapsulation
-from innet.wire.layout import HEADER_BYTES, Kind, Operation
-from innet.wire.records import Records, blank, packet_bytes
+from innet.wire.frames import ENCAPSULATION_BYTES, Address
+from innet.wire.layout import HEADER_BYTES, Kind
+from innet.wire.records import Records, blank
 from topologies import namespaces
 
 WINDOWS = (32, 64, 128, 256)
 SWITCHES = {"innet-switch": [str(Path(sys.executable).with_name("innet-switch"))],
             "BMv2": ["simple_switch_grpc"]}  # fmt: skip
-SERVICE = Address("02:00:00:00:00:fe", "10.255.255.254")
-TERM = 1
 _SOL_PACKET, _STATISTICS, _TX_RING, _VERSION, _QDISC_BYPASS = 263, 6, 13, 10, 20
 _TPACKET_V2, _TPACKET_V2_DATA = 1, 32
 _FRAME_ROOM, _BLOCK = 2048, 1 << 16
@@ -136,7 +133,7 @@ class Bench:
         for _ in self.switch.clear(job.slot_range):
             pass
         return [
-            Station(namespace, address, _contributions(address, job, self.lanes))
+            Station(namespace, address, contributions(address, job, self.lanes))
             for namespace, address in zip(self.rack.workers, own, strict=False)
         ]
 
@@ -182,47 +179,6 @@ def latency(bench: Bench, times: int) -> float:
         took.append(time.perf_counter() - started)
     station.close()
     return statistics.median(took)
-
-
-def pipeline(lanes: int, seconds: float, cores: int = 1) -> float:
-    """Return the contributions per second that the program answers without ports.
-
-    Each core has a thread, and contributions to a slot of its own.
-    """
-    engine, number, group = Engine(artifact(lanes).json, cores=cores), 1, 2
-    own = Address("02:00:00:00:00:01", "10.0.0.1", 4000)
-    mac = int.from_bytes(SERVICE.mac_bytes)
-    _enter(engine, "service", [SERVICE.ip_number], "serve", [mac])
-    _enter(engine, "own_addresses", [SERVICE.ip_number], "expose", [])
-    records = _contributions(own, Assignment(number, SlotRange(0, 0, 256), TERM), lanes)
-    records["sequence"] = 1
-    seal(records, own.ip_number, own.udp_port)
-    frames = {engine.core_of(1, each.tobytes()): each for each in records}
-    for frame in frames.values():
-        key = [1, own.ip_number, own.udp_port, number, TERM, int(frame["slot"])]
-        _enter(engine, "workers", key, "admit", [1, 1, group, 0])
-    times, took = 10_000, 0.0
-    with ThreadPoolExecutor(cores) as threads:
-        while took < seconds:
-            times *= 2
-            started = time.perf_counter()
-            for done in [
-                threads.submit(engine.exercise, 1, frame.tobytes(), times, core)
-                for core, frame in frames.items()
-            ]:
-                done.result()
-            took = time.perf_counter() - started
-    engine.close()
-    return cores * times / took
-
-
-def _enter(engine: Engine, table: str, key: list[int], action: str, args: list[int]) -> None:
-    """Add an exact entry. Names are the last parts of the full ones."""
-    layout = next(each for each in engine.program.tables if each.name.endswith(f".{table}"))
-    names = {each.id: each.name for each in engine.program.actions}
-    number = next(each for each in layout.actions if names[each].endswith(f".{action}"))
-    masks = [(1 << field.bits) - 1 for field in layout.keys]
-    engine.entries.insert(layout.name, key, masks, 1, number, args)
 
 
 def main(
@@ -282,15 +238,6 @@ def running(rack: namespaces.Rack, start: list[str], lanes: int) -> Iterator[Ben
                 switch.close()
             finally:
                 process.terminate()
-
-
-def _contributions(own: Address, job: Assignment, lanes: int) -> Records:
-    """Return a contribution to every slot of the job, without sequence number and check."""
-    prefix = encapsulation(own, SERVICE, packet_bytes(lanes))
-    records = blank(job.slot_range.slots, lanes, Kind.CONTRIBUTION, prefix)
-    records["operation"], records["job"], records["term"] = Operation.SUM, job.job, TERM
-    records["slot"] = job.slot_range.first_slot + np.arange(job.slot_range.slots)
-    return records
 
 
 @contextlib.contextmanager

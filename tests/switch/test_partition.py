@@ -26,14 +26,16 @@ def test_programs_whose_cells_have_one_index_can_be_spread(name, fields):
     assert (found.fields, found.reason) == (fields, "")
 
 
+CELLS = "register TallyIngress.cells"
+
+
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
         ("control_plane", "register ControlIngress.last is indexed by 0"),
         ("extern_direct_meter", "entries of a table share the packets of meter TestIngress.speed"),
         ("mix_limit", "register Inward.packets is indexed by scalars.tmp"),
-        ("tally", "register TallyIngress.cells is indexed by tally.cell, and register "
-                  "TallyIngress.cells by tally.other"),
+        ("tally", f"{CELLS} is indexed by tally.cell, and {CELLS} by tally.other"),
         ("wide_state", "the controller can change the parser's value sets"),
     ],
 )  # fmt: skip
@@ -47,7 +49,15 @@ A, B, WIDE = (ir.FieldRef("h", name) for name in ("a", "b", "wide"))
 M, NARROW = (ir.FieldRef("m", name) for name in ("m", "narrow"))
 PORT, TIME = (ir.FieldRef("standard_metadata", n) for n in ("ingress_port", "ingress_timestamp"))
 HEADER = ir.Name("header", "h")
-BITS = {"a": 16, "b": 16, "wide": 80, "m": 32, "narrow": 8, "ingress_port": 9, "ingress_timestamp": 48}
+BITS = {
+    "a": 16,
+    "b": 16,
+    "wide": 80,
+    "m": 32,
+    "narrow": 8,
+    "ingress_port": 9,
+    "ingress_timestamp": 48,
+}
 
 
 def step(op, *args) -> ir.Primitive:
@@ -66,7 +76,7 @@ def pipeline(name: str, *actions: int) -> ir.Pipeline:
     """Return a pipeline that runs these actions, each in a table without keys."""
     names = [f"{name}{position}" for position in range(len(actions))]
     tables = tuple(
-        ir.Table(table, (), (action,), 1, action, (), True, (), None, None, None,  # noqa: FBT003
+        ir.Table(table, (), (action,), 1, action, (), True, (), None, None, None,
                  {action: following}, following, following)
         for table, action, following in zip(names, actions, [*names[1:], None][: len(names)], strict=True)
     )  # fmt: skip
@@ -92,7 +102,7 @@ def made(*ingress, egress=(), keys=(), parser=()) -> ir.Program:
 
 
 def only_if(program: ir.Program, skipped: str, condition: ir.Expr) -> ir.Program:
-    """Return the program with a condition in front of the ingress. Unless it holds, a table is skipped."""
+    """Return the program with a table of the ingress, its first one, behind a condition."""
     following = {each.name: each for each in program.ingress.tables}[skipped].next_on_hit
     branch = ir.Conditional("branch", condition, skipped, following, ir.Source())
     ingress = dataclasses.replace(program.ingress, start="branch", conditionals=(branch,))

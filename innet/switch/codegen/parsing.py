@@ -69,9 +69,9 @@ class Parsing:
                     self._check_indices(step.args)
                     self._steps.body((step,))
                 self._select(state)
-            for name in self._failures:
-                self._emit(f"{_label(name)}:")
-                self._emit(f"error = {self._codes[self._scope.names.of(name)]}; goto accept;")
+            for error in self._failures:
+                self._emit(f"{_label(error)}:")
+                self._emit(f"error = {self._codes[self._scope.names.of(error)]}; goto accept;")
             self._emit("accept:", f"{self._scope.standard('parser_error')} = error;")
             for header in loaded:
                 lvalues = self._scope.header_lvalues(header.name)

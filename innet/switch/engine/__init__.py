@@ -14,6 +14,7 @@ import hashlib
 import secrets
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -177,6 +178,11 @@ class Engine:
         """Return the core that processes a frame."""
         return int(self._library.core(port, frame, len(frame)))
 
+    def processor_seconds(self) -> list[float]:
+        """Return the processor time that each core has taken since the start."""
+        clocks = [time.pthread_getcpuclockid(each.ident) for each in self._threads if each.ident]
+        return [time.clock_gettime(clock) for clock in clocks]
+
     def exercise(self, port: int, frame: bytes, times: int, core: int = 0) -> None:
         """Run a frame through the program on one core `times` times, with the core's lock held.
 
@@ -194,7 +200,7 @@ def _cores(program: ir.Program, wanted: int, *, tracing: bool) -> int:
     if reason:
         _log.warning("the program runs on one core", reason=reason)
         return 1
-    _log.info("the program runs on several cores", cores=wanted, key=", ".join(split.fields))
+    _log.info("the program runs on several cores", cores=wanted, by=split.fields or "port")
     return wanted
 
 
