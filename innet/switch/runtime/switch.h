@@ -31,6 +31,7 @@ struct port {
     u8 *out_buffer;
     u32 out_bytes, out_frames, segment;
     bool queued;
+    u8 *room; /* for the next frame, in the buffer or in the cable; NULL if there is none */
     struct shared_cable cable;
 };
 
