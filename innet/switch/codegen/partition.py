@@ -97,7 +97,7 @@ class _Flow:
         self._program, self._primitives = program, primitives
         self._actions = {each.id: each for each in program.actions}
         self._headers = {each.name: each for each in program.headers}
-        self._accesses: dict[tuple[str, ir.Expr], ir.Expr | None] = {}
+        self._accesses: dict[tuple[str, str], ir.Expr | None] = {}
         self._relevant = _relevant(program)
         self._passes = bool(primitives & {*_CLONES, "resubmit"})
         self._standard = standard
@@ -119,11 +119,11 @@ class _Flow:
     def _verdict(self) -> Partition:
         for (what, index), value in self._accesses.items():
             if value is None or _is_constant(value):
-                return Partition(reason=f"{what} is indexed by {_shown(index)}")
+                return Partition(reason=f"{what} is indexed by {index}")
         keys = {value: (what, index) for (what, index), value in self._accesses.items()}
         if len(keys) > 1:
             (one, first), (other, second) = list(keys.values())[:2]
-            indices = f"by {_shown(first)}, and {other} by {_shown(second)}"
+            indices = f"by {first}, and {other} by {second}"
             return Partition(reason=f"{one} is indexed {indices}")
         return Partition(next(iter(keys), None))
 
@@ -202,7 +202,7 @@ class _Flow:
     def _note_access(self, step: ir.Primitive, state: State) -> None:
         array, index = (step.args[position] for position in _ACCESSES[step.op])
         if isinstance(array, ir.Name):
-            access = f"{array.kind.removesuffix('_array')} {array.name}", index
+            access = f"{array.kind.removesuffix('_array')} {array.name}", _shown(index)
             value = self._value(index, state)
             before = self._accesses.setdefault(access, value)
             if before != value:
@@ -272,15 +272,17 @@ class _Flow:
         """Return the headers of stacks and unions that these names belong to or stand for."""
         program = self._program
         related = set(names)
+        groups = [{each.name, *each.headers} for each in program.unions]
+        groups += [{each.name, *each.headers} for each in program.stacks]
         size = 0
         while len(related) > size:
             size = len(related)
             for each in program.union_stacks:
                 if related & {each.name, *each.unions, *each.stacks}:
                     related |= {each.name, *each.unions, *each.stacks}
-            for group in (*program.unions, *program.stacks):
-                if related & {group.name, *group.headers}:
-                    related |= {group.name, *group.headers}
+            for group in groups:
+                if related & group:
+                    related |= group
         return related & {*self._headers}
 
     def _forget_metadata(self, state: State) -> State:

@@ -99,7 +99,7 @@ class Entries:
     def idle_ns(self, table: str, entry: int) -> int:
         """Return the nanoseconds since a packet last matched an entry, or since it was inserted."""
         number = self._numbers[table]
-        return min(idle(number, entry) for idle in self._library.on_each("entry_idle"))
+        return min(int(idle(number, entry)) for idle in self._library.on_each("entry_idle"))
 
     def table_counts(self, table: str) -> TableCounts:
         """Return the hits and misses of a table so far."""
