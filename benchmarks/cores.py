@@ -14,6 +14,7 @@ import os
 import platform
 import statistics
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -97,6 +98,7 @@ def cables(lanes: int, cores: int) -> Iterator[tuple[Engine, list[tuple[Link, Re
             stack.callback(port.close)
         engine.start(ports)
         stack.callback(engine.stop)  # before the ports are closed
+        stack.enter_context(_placed())
         workers = []
         for number in _NUMBERS:
             spec = f"shm:{folder / str(number)}"
@@ -104,6 +106,24 @@ def cables(lanes: int, cores: int) -> Iterator[tuple[Engine, list[tuple[Link, Re
             records = admitted(engine, number, own_address(spec), lanes)
             workers.append((link, records[np.arange(_FRAMES[lanes]) % SLOTS]))
         yield engine, workers
+
+
+@contextlib.contextmanager
+def _placed() -> Iterator[None]:
+    """Keep the workers on one processor, and the switch's first core on another one.
+
+    A worker's frames then come out of another processor's cache, as they do in real use.
+    """
+    before = os.sched_getaffinity(0)
+    processors = sorted(before)
+    os.sched_setaffinity(0, processors[:1])
+    cores = [each for each in threading.enumerate() if each.name == "innet-switch"]
+    for number, core in enumerate(cores, start=1):
+        os.sched_setaffinity(core.native_id or 0, {processors[number % len(processors)]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def _answered(engine: Engine, workers: list[tuple[Link, Records]]) -> tuple[int, float]:
