@@ -3,14 +3,18 @@
 import contextlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import differential
 import numpy as np
 import pytest
+from faulty_job import faulty_job
 from mortal import MortalSwitch, rack_of
+from racks import Rack
 from waiting import WITHIN
 
 from innet.controller.state.registry import Policy
+from innet.local.faults import Faults
 from innet.p4.artifacts import artifact
 from innet.switch.engine import Engine
 from innet.switch.engine.counts import Count, TableCounts
@@ -23,24 +27,39 @@ def test_recorded_packets_are_treated_as_bmv2_treated_them(name):
     assert differential.replay(name, cores=2, most=1) == []
 
 
-@pytest.mark.parametrize("shared", [True, False], ids=["shared memory", "UDP"])
-def test_sums_are_exact(tmp_path, shared):
-    switch = MortalSwitch(WORKERS, "--cores", "2", folder=tmp_path if shared else None)
-    given = np.random.default_rng(1).integers(-1000, 1000, (WORKERS, SIZE), np.int32)
+@contextlib.contextmanager
+def rack_of_two_cores(folder: Path | None) -> Iterator[Rack]:
+    """Start a switch on two cores, with cables in shared memory if there is a folder for them."""
+    switch = MortalSwitch(WORKERS + 1, "--cores", "2", folder=folder)
     try:
-        with (
-            rack_of(switch, policy=Policy(lease_s=WITHIN)) as rack,
-            rack.job(WORKERS) as job,
-            contextlib.ExitStack() as stack,
-            ThreadPoolExecutor(WORKERS) as pool,
-        ):
-            agents = [stack.enter_context(rack.join(job, rank)) for rank in range(WORKERS)]
-            for times in (1, 2, 3):
-                sums = pool.map(lambda a, v: a.all_reduce(v, "sum"), agents, times * given)
-                for each in sums:
-                    np.testing.assert_array_equal(each, times * given.sum(0))
+        with rack_of(switch, policy=Policy(lease_s=WITHIN)) as rack:
+            yield rack
     finally:
         switch.stop()
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["shared memory", "UDP"])
+def test_sums_are_exact(tmp_path, shared):
+    given = np.random.default_rng(1).integers(-1000, 1000, (WORKERS, SIZE), np.int32)
+    with (
+        rack_of_two_cores(tmp_path if shared else None) as rack,
+        rack.job(WORKERS) as job,
+        contextlib.ExitStack() as stack,
+        ThreadPoolExecutor(WORKERS) as pool,
+    ):
+        agents = [stack.enter_context(rack.join(job, rank)) for rank in range(WORKERS)]
+        for times in (1, 2, 3):
+            sums = pool.map(lambda a, v: a.all_reduce(v, "sum"), agents, times * given)
+            for each in sums:
+                np.testing.assert_array_equal(each, times * given.sum(0))
+
+
+def test_faults_in_a_cable_change_no_sum(tmp_path):
+    with (
+        rack_of_two_cores(tmp_path) as rack,
+        faulty_job(rack, WORKERS, 64, seed=5, faults=Faults.all(0.01)) as job,
+    ):
+        job.sum(SIZE // 4)
 
 
 # -- the control plane's view --------------------------------------------------------------------
