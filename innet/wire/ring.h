@@ -29,7 +29,7 @@ struct ring {
     _Alignas(64) uint8_t data[RING_BYTES];
 };
 
-struct cable { struct ring up, down; }; /* up leads to the switch; the memory has one for each core */
+struct cable { struct ring up, down; }; /* for each core; up leads to the switch */
 
 /* The message that comes with the files: the memory, the eventfds of the cores, that of the worker. */
 struct cable_offer { uint32_t version, bytes; };
