@@ -6,11 +6,13 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/if_packet.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -18,6 +20,7 @@
 enum { RECEIVE_BATCH = 16 };
 enum { SHARED_BATCH = 64 }; /* frames of a cable in shared memory, before other ports have a turn */
 enum { MAC_ADDRESSES = 12, VLAN_TAG = 4 };
+enum { FRAME_MEMORY = 2304 }; /* what Linux takes for a full frame of Ethernet */
 enum { PASSES = 1024 }; /* the most further passes of packets while the lock is held */
 
 /* ---- creation ---------------------------------------------------------------------------------- */
@@ -203,6 +206,20 @@ void rt_emit(struct sw *sw, u32 number, u32 bytes)
         port->queued = true;
         sw->dirty[sw->dirty_count++] = number;
     }
+}
+
+/* Returns how many frames of a port wait in the kernel for the link. The kernel only tells their memory,
+ * so small frames count for less. Frames that leave together have one look at the queue. A cable in
+ * shared memory has no such queue. */
+u32 rt_queue_depth(struct sw *sw, u32 number)
+{
+    struct port *port = find_port(sw, number);
+    int bytes = 0;
+    if (!port || port->kind == PORT_SHARED_MEMORY)
+        return 0;
+    if (!port->out_frames)
+        port->depth = ioctl(port->fd, SIOCOUTQ, &bytes) ? 0 : (u32)bytes / FRAME_MEMORY;
+    return port->depth;
 }
 
 /* ---- receiving --------------------------------------------------------------------------------- */
