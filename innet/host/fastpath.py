@@ -144,7 +144,7 @@ class _IoRound(ctypes.Structure):
         ("newest", _real), ("owed_since", _real),
         ("sent", _number), ("repetitions", _number), ("limited", _number), ("received", _number),
         ("corrupted", _number), ("finished", _number), ("first", _number), ("lost", _number),
-        ("others", _number), ("sent_at", _real), ("result_at", _real), ("now", _real),
+        ("marked", _number), ("others", _number), ("sent_at", _real), ("result_at", _real), ("now", _real),
         ("samples", _number), ("round_trips", _real * BATCHES), ("error", _number),
     ]  # fmt: skip
 
@@ -421,7 +421,7 @@ class CompiledRounds:
             sent=done.sent, repetitions=done.repetitions, limited=bool(done.limited),
             sent_at=done.sent_at, owed_since=done.owed_since, received=done.received,
             finished=done.finished, first=bool(done.first), lost=done.lost,
-            result_at=done.result_at, round_trips=done.round_trips[: done.samples], now=done.now,
+            marked=done.marked, result_at=done.result_at, round_trips=done.round_trips[: done.samples], now=done.now,
             others=packets_in(self._native.buffer, self._link.arriving.dtype, done.others),
         )  # fmt: skip
 

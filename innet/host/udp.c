@@ -64,16 +64,22 @@ int innet_send(void *context, const uint8_t *packets, size_t count, size_t bytes
 
 /* ---- receive --------------------------------------------------------------------------------- */
 
-static size_t segment_of(struct msghdr *message, size_t bytes)
+/* What the kernel tells about a datagram. */
+struct about { size_t segment; int congested; };
+
+static struct about about(struct msghdr *message, size_t bytes)
 {
+    struct about found = {.segment = bytes};
     for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c)) {
         if (c->cmsg_level == IPPROTO_UDP && c->cmsg_type == UDP_GRO) {
             int segment;
             memcpy(&segment, CMSG_DATA(c), sizeof segment);
-            return segment > 0 ? (size_t)segment : bytes;
+            found.segment = segment > 0 ? (size_t)segment : bytes;
+        } else if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS) {
+            found.congested = *CMSG_DATA(c) % 4 == ECN_CONGESTED;
         }
     }
-    return bytes;
+    return found;
 }
 
 /* Receives up to MESSAGES datagrams, each into `room` bytes of `buffer`. Leaves the intact packets of the
@@ -84,7 +90,7 @@ int innet_receive(void *context, uint8_t *buffer, size_t room, const struct form
     const struct udp_socket *udp = context;
     struct mmsghdr messages[MESSAGES];
     struct iovec vectors[MESSAGES];
-    _Alignas(struct cmsghdr) char control[MESSAGES][CMSG_SPACE(sizeof(int))];
+    _Alignas(struct cmsghdr) char control[MESSAGES][CMSG_SPACE(sizeof(int)) + CMSG_SPACE(1)];
     for (size_t i = 0; i < MESSAGES; i++) {
         vectors[i] = (struct iovec){buffer + i * room, room};
         messages[i].msg_hdr = (struct msghdr){.msg_iov = &vectors[i],
@@ -99,15 +105,18 @@ int innet_receive(void *context, uint8_t *buffer, size_t room, const struct form
     uint8_t *end = buffer;
     for (int i = 0; i < count; i++) {
         size_t bytes = messages[i].msg_len;
-        if (segment_of(&messages[i].msg_hdr, bytes) != format->bytes)
+        struct about message = about(&messages[i].msg_hdr, bytes);
+        if (message.segment != format->bytes)
             continue;
-        const uint8_t *packet = vectors[i].iov_base;
+        uint8_t *packet = vectors[i].iov_base;
         /* The last packet of a datagram may be cut short. Such a packet is not one of ours. */
         for (; bytes >= format->bytes; bytes -= format->bytes, packet += format->bytes) {
             if (!is_intact(format, packet)) {
                 arrivals->corrupted++;
                 continue;
             }
+            if (message.congested) /* the low byte of the flags */
+                packet[format->front + AT_FLAGS + 1] |= FLAG_MARKED;
             if (end != packet)
                 memmove(end, packet, format->bytes);
             end += format->bytes;

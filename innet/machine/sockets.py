@@ -15,6 +15,7 @@ MOST_SENT_BYTES = 65_000
 SOCKET_BUFFER_BYTES = 8 << 20
 """Size of a socket's send buffer, and of its receive buffer: room for bursts."""
 
+_ECN_CAPABLE, _IP_RECVTOS = 2, 13
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
 
 
@@ -28,6 +29,12 @@ def enlarge_buffers(sock: socket.socket) -> None:
             sock.setsockopt(socket.SOL_SOCKET, forced, SOCKET_BUFFER_BYTES)
         except PermissionError:
             sock.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
+
+
+def take_part_in_ecn(sock: socket.socket) -> None:
+    """Let hops mark a UDP socket's packets where their queues are long, and tell received marks."""
+    sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, _ECN_CAPABLE)
+    sock.setsockopt(socket.IPPROTO_IP, _IP_RECVTOS, 1)
 
 
 def join_datagrams(sock: socket.socket) -> None:
