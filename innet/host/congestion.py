@@ -23,9 +23,10 @@ tolerates some. Delay by itself is no sign either: a result also waits for other
 processors. A window that shrinks while packets queue leaves no link idle.
 
 Flows that ignore marks may keep a queue long, whatever this window does. A TCP without ECN does so. A
-window that obeyed the marks would give it the whole link. So if nearly all results of many round
-trips in a row are marked, the marks tell nothing. The window then returns to its size before them,
-and follows loss, as TCP's does.
+window that obeyed the marks would give it the whole link. So if it shrinks in vain, because nearly
+all results of many round trips stay marked, it takes part in the competition: it begins again with
+slow start, and follows loss, as TCP's does. It obeys the marks again after a round trip without any,
+and from time to time, because by then its own packets may be the queue.
 
 This module is pure logic: the caller brings the counts.
 """
@@ -38,7 +39,8 @@ _HEAVY, _LIGHT = 1 / 8, 1 / 32  # shares of a round trip's results
 _FEW = 3  # losses that never count as heavy, however few the results
 _SHRINKING = 0.7
 _GAIN = 1 / 16  # of the marked share's average, as in RFC 8257
-_IN_VAIN = 16  # round trips in a row with nearly all results marked
+_IN_VAIN = 16  # round trips with nearly all results marked, after which marks do not count
+_COMPETING = 256  # such round trips, after which marks count again
 
 
 @dataclass
@@ -71,8 +73,7 @@ class CongestionWindow:
         self._threshold = float(most)
         self._round_trip = _RoundTrip(float("-inf"))
         self._marked_share = 1.0  # RFC 8257's alpha, which begins with 1
-        self._in_vain = 0  # round trips in a row
-        self._size_before = self._size  # before these
+        self._in_vain = 0  # round trips with nearly all results marked, minus others
 
     @property
     def size(self) -> int:
@@ -123,16 +124,16 @@ class CongestionWindow:
             self._round_trip = _RoundTrip(now)
 
     def _learn(self, this: _RoundTrip) -> None:
-        """Average the share of marked results, and notice marks that tell nothing."""
+        """Average the share of marked results, and notice that the window shrinks in vain."""
         self._marked_share += _GAIN * (this.marked / this.results - self._marked_share)
-        if not this.nearly_all_marked:
+        if not this.marked or self._in_vain == _IN_VAIN + _COMPETING:
             self._in_vain = 0
-            return
-        self._in_vain += 1
-        if self._in_vain == 1:
-            self._size_before = self._size
-        if self._in_vain == _IN_VAIN:
-            self._threshold = self._size_before
+        elif this.nearly_all_marked:
+            self._in_vain += 1
+            if self._in_vain == _IN_VAIN:
+                self._threshold = float(self._most)
+        elif self._in_vain < _IN_VAIN:
+            self._in_vain = max(0, self._in_vain - 1)
 
     def _adapt(self, this: _RoundTrip, *, queueing: bool) -> None:
         if this.heavily_lost:

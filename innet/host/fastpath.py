@@ -35,7 +35,13 @@ from innet.host.numpy_socket import DATAGRAM_BYTES, MESSAGES
 from innet.host.rounds import BATCHES, RoundLimits, RoundOutcome
 from innet.host.window import SlotState, Window
 from innet.machine.packaged import read
-from innet.machine.sockets import MOST_SEGMENTS, MOST_SENT_BYTES, UDP_GRO, UDP_SEGMENT
+from innet.machine.sockets import (
+    LONG_QUEUE_BYTES,
+    MOST_SEGMENTS,
+    MOST_SENT_BYTES,
+    UDP_GRO,
+    UDP_SEGMENT,
+)
 from innet.native.compiler import compile_library
 from innet.native.constants import Constants
 from innet.wire.check import bases, weights
@@ -64,6 +70,7 @@ _CONSTANTS: Constants = {
     "BATCHES": BATCHES,
     "MESSAGES": MESSAGES,
     "BATCH_PACKETS": BATCH_PACKETS,
+    "LONG_QUEUE_BYTES": LONG_QUEUE_BYTES,
     "MOST_SEGMENTS": MOST_SEGMENTS,
     "MOST_SENT_BYTES": MOST_SENT_BYTES,
     "UDP_SEGMENT": UDP_SEGMENT,

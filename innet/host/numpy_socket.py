@@ -8,6 +8,7 @@ such call, so numpy lays out its structs as Linux expects them.
 
 import ctypes
 import errno
+import fcntl
 import os
 import select
 import socket
@@ -17,10 +18,19 @@ import numpy as np
 import numpy.typing as npt
 
 from innet.host.waker import Waker
-from innet.machine.sockets import MOST_SEGMENTS, MOST_SENT_BYTES, UDP_GRO, UDP_SEGMENT
+from innet.machine.sockets import (
+    LONG_QUEUE_BYTES,
+    MOST_SEGMENTS,
+    MOST_SENT_BYTES,
+    SIOCOUTQ,
+    UDP_GRO,
+    UDP_SEGMENT,
+)
 from innet.wire.check import intact
 from innet.wire.layout import Ecn, Flag
 from innet.wire.records import Records
+
+_MARK = socket.IPPROTO_IP, socket.IP_TOS, struct.pack("=i", Ecn.CONGESTED)
 
 Rows = npt.NDArray[np.uint8]
 
@@ -103,8 +113,9 @@ class NumpySocket:
     def send(self, packets: Records) -> None:
         """Send packets that have their check, in order. Lost ones are no error. Raises OSError."""
         most = min(MOST_SEGMENTS, MOST_SENT_BYTES // packets.itemsize)
+        options = [_MARK] if self._has_long_queue() else []
         for start in range(0, len(packets), most):
-            self._send_batch(packets[start : start + most])
+            self._send_batch(packets[start : start + most], options)
 
     def receive(self) -> tuple[Records, int]:
         """Return the packets of the next datagrams, and the number of dropped ones.
@@ -170,18 +181,22 @@ class NumpySocket:
         parts = [self._buffers[message, : count * size] for message, count in datagrams]
         return np.concatenate(parts).reshape(-1, size)
 
-    def _send_batch(self, packets: Records) -> None:
+    def _has_long_queue(self) -> bool:
+        waiting = struct.unpack("=i", fcntl.ioctl(self._socket, SIOCOUTQ, bytes(4)))
+        return bool(waiting[0] >= LONG_QUEUE_BYTES)
+
+    def _send_batch(self, packets: Records, options: list[tuple[int, int, bytes]]) -> None:
         if len(packets) > 1 and self.segmenting:
             size = struct.pack("=H", packets.itemsize)
             try:
-                self._sendmsg(packets, [(socket.SOL_UDP, UDP_SEGMENT, size)])
+                self._sendmsg(packets, [(socket.SOL_UDP, UDP_SEGMENT, size), *options])
                 return
             except OSError as problem:
                 if problem.errno not in (errno.EINVAL, errno.EIO, errno.EOPNOTSUPP):
                     raise
                 self.segmenting = False  # the kernel or the device cannot: send one by one
         for packet in packets:
-            self._sendmsg(packet.reshape(1), [])
+            self._sendmsg(packet.reshape(1), options)
 
     def _sendmsg(self, packets: Records, ancillary: list[tuple[int, int, bytes]]) -> None:
         try:

@@ -2,7 +2,9 @@
 
 #define _GNU_SOURCE
 #include <errno.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "network.h"
@@ -23,20 +25,33 @@ static int is_loss(int number)
            || number == EHOSTDOWN || number == EAGAIN || number == ENOBUFS;
 }
 
-static int send_one(int descriptor, const uint8_t *packets, size_t bytes, uint16_t segment)
+/* Many earlier packets still wait for this host's own link. The host is a hop like a switch. */
+static int has_long_queue(int descriptor)
 {
-    _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof segment)] = {0};
+    int bytes;
+    return !ioctl(descriptor, SIOCOUTQ, &bytes) && bytes >= LONG_QUEUE_BYTES;
+}
+
+enum { OPTION = CMSG_SPACE(sizeof(int)) };
+
+static void add_option(struct msghdr *message, int level, int type, const void *value, size_t bytes)
+{
+    struct cmsghdr *option = (void *)((char *)message->msg_control + message->msg_controllen);
+    *option = (struct cmsghdr){.cmsg_level = level, .cmsg_type = type, .cmsg_len = CMSG_LEN(bytes)};
+    memcpy(CMSG_DATA(option), value, bytes);
+    message->msg_controllen += OPTION;
+}
+
+static int send_one(int descriptor, const uint8_t *packets, size_t bytes, uint16_t segment,
+                    int congested)
+{
+    _Alignas(struct cmsghdr) char control[2 * OPTION] = {0};
     struct iovec vector = {(void *)packets, bytes};
-    struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1};
-    if (segment) {
-        message.msg_control = control;
-        message.msg_controllen = sizeof control;
-        struct cmsghdr *option = CMSG_FIRSTHDR(&message);
-        *option = (struct cmsghdr){.cmsg_level = IPPROTO_UDP,
-                                   .cmsg_type = UDP_SEGMENT,
-                                   .cmsg_len = CMSG_LEN(sizeof segment)};
-        memcpy(CMSG_DATA(option), &segment, sizeof segment);
-    }
+    struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1, .msg_control = control};
+    if (segment)
+        add_option(&message, IPPROTO_UDP, UDP_SEGMENT, &segment, sizeof segment);
+    if (congested)
+        add_option(&message, IPPROTO_IP, IP_TOS, &(int){ECN_CONGESTED}, sizeof(int));
     if (sendmsg(descriptor, &message, 0) >= 0 || is_loss(errno))
         return 0;
     return errno;
@@ -45,11 +60,12 @@ static int send_one(int descriptor, const uint8_t *packets, size_t bytes, uint16
 int innet_send(void *context, const uint8_t *packets, size_t count, size_t bytes)
 {
     struct udp_socket *udp = context;
+    int congested = has_long_queue(udp->descriptor);
     size_t most = MOST_SENT_BYTES / bytes < MOST_SEGMENTS ? MOST_SENT_BYTES / bytes : MOST_SEGMENTS;
     while (count) {
         size_t some = udp->segmenting && most > 1 ? (count < most ? count : most) : 1;
-        int number =
-            send_one(udp->descriptor, packets, some * bytes, some > 1 ? (uint16_t)bytes : 0);
+        int number = send_one(udp->descriptor, packets, some * bytes,
+                              some > 1 ? (uint16_t)bytes : 0, congested);
         if (some > 1 && (number == EINVAL || number == EIO || number == EOPNOTSUPP)) {
             udp->segmenting = 0; /* the kernel or the device cannot: send one by one */
             continue;
@@ -65,7 +81,10 @@ int innet_send(void *context, const uint8_t *packets, size_t count, size_t bytes
 /* ---- receive --------------------------------------------------------------------------------- */
 
 /* What the kernel tells about a datagram. */
-struct about { size_t segment; int congested; };
+struct about {
+    size_t segment;
+    int congested;
+};
 
 static struct about about(struct msghdr *message, size_t bytes)
 {

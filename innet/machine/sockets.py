@@ -15,6 +15,15 @@ MOST_SENT_BYTES = 65_000
 SOCKET_BUFFER_BYTES = 8 << 20
 """Size of a socket's send buffer, and of its receive buffer: room for bursts."""
 
+FRAME_MEMORY = 2304
+"""The memory that Linux takes for a full frame of Ethernet while it waits for the link."""
+
+LONG_QUEUE_BYTES = 128 * FRAME_MEMORY
+"""A socket's queue from which on a sender marks its own packets, as switches do."""
+
+SIOCOUTQ = 0x5411
+"""Linux's request for the memory of the packets of a socket that still wait for the link."""
+
 _ECN_CAPABLE, _IP_RECVTOS = 2, 13
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
 

@@ -20,7 +20,6 @@
 enum { RECEIVE_BATCH = 16 };
 enum { SHARED_BATCH = 64 }; /* frames of a cable in shared memory, before other ports have a turn */
 enum { MAC_ADDRESSES = 12, VLAN_TAG = 4 };
-enum { FRAME_MEMORY = 2304 }; /* what Linux takes for a full frame of Ethernet */
 enum { PASSES = 1024 }; /* the most further passes of packets while the lock is held */
 
 /* ---- creation ---------------------------------------------------------------------------------- */
