@@ -40,7 +40,7 @@ _FEW = 3  # losses that never count as heavy, however few the results
 _SHRINKING = 0.7
 _GAIN = 1 / 16  # of the marked share's average, as in RFC 8257
 _IN_VAIN = 16  # round trips with nearly all results marked, after which marks do not count
-_COMPETING = 256  # such round trips, after which marks count again
+_COMPETING = 256  # marked round trips without obeying, after which marks count again
 
 
 @dataclass
@@ -73,7 +73,7 @@ class CongestionWindow:
         self._threshold = float(most)
         self._round_trip = _RoundTrip(float("-inf"))
         self._marked_share = 1.0  # RFC 8257's alpha, which begins with 1
-        self._in_vain = 0  # round trips with nearly all results marked, minus others
+        self._in_vain = 0  # round trips with nearly all results marked, minus others; then all marked
 
     @property
     def size(self) -> int:
@@ -89,6 +89,10 @@ class CongestionWindow:
     def steady(self) -> bool:
         """Return whether the window keeps its size unless packets are lost or marked."""
         return self._size >= self._most
+
+    @property
+    def _competing(self) -> bool:
+        return self._in_vain >= _IN_VAIN
 
     def limits(self) -> None:
         """Note that more was due than the window let through."""
@@ -128,17 +132,17 @@ class CongestionWindow:
         self._marked_share += _GAIN * (this.marked / this.results - self._marked_share)
         if not this.marked or self._in_vain == _IN_VAIN + _COMPETING:
             self._in_vain = 0
-        elif this.nearly_all_marked:
+        elif this.nearly_all_marked or self._competing:
             self._in_vain += 1
             if self._in_vain == _IN_VAIN:
                 self._threshold = float(self._most)
-        elif self._in_vain < _IN_VAIN:
+        else:
             self._in_vain = max(0, self._in_vain - 1)
 
     def _adapt(self, this: _RoundTrip, *, queueing: bool) -> None:
         if this.heavily_lost:
             self._shrink(_SHRINKING, self._least)
-        elif this.marked and self._in_vain < _IN_VAIN:
+        elif this.marked and not self._competing:
             self._shrink(1 - self._marked_share / 2, self._least)
         elif this.lost and queueing:
             self._shrink(_SHRINKING, self._first)
