@@ -114,7 +114,7 @@ class Agent:
         """Return the number of sums made without the switch so far, by reason.
 
         ``switch``: the switch could not be reached. ``no_slots``: the job had no slots. Both count
-        exchanges, and an all-reduce takes two or more. ``dtype``: tensors that the switch cannot
+        exchanges, and an all-reduce takes one or more. ``dtype``: tensors that the switch cannot
         sum.
         """
         return dict(self._exchanges.fallbacks)

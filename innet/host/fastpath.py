@@ -324,8 +324,10 @@ class SharedMemoryConnection(Connection):
             raise
 
     def close(self) -> None:
-        """End the connection."""
-        self._library.innet_shared_destroy(self._context)
+        """End the connection, unless it has ended."""
+        context, self._context = self._context, 0
+        if context:
+            self._library.innet_shared_destroy(context)
 
     def _connect(self) -> None:
         until = time.monotonic() + _CONNECT_WITHIN

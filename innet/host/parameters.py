@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from innet.errors import ParameterServerError, ServerLost, UsageError, WorkersDisagree
 from innet.host.agent import Agent
+from innet.host.agreement import Call
 from innet.host.exchanges import Exchanges
 from innet.host.integers import Integers, Reduction
 from innet.host.job import WorkerInfo
@@ -103,7 +104,7 @@ class RackedParameters:
 
     def _begin(self, exchanges: Exchanges, reducer: Reducer) -> Floats:
         info, values = self._agent.info, _flat(self._values)
-        reducer.agree(values.size, "parameters", np.empty(0, np.int32), "sum")
+        reducer.agree(Call(values.size, "parameters", "sum"))
         rows = fixed_point.blocks(values, info.lanes - wire.HEADER_LANES)
         record = self._optimizer.record()
         described = _lanes(len(rows), info.lanes)
@@ -128,7 +129,7 @@ class RackedParameters:
         # Each word must be the same on all workers. The maximum of the words and of their
         # complements gives the largest and the smallest of each.
         scales = np.concatenate([same, ~same, own])
-        agreed = reducer.agree(gradient.size, "parameters", scales, "mean")
+        agreed = reducer.agree(Call(gradient.size, "parameters", "mean"), scales)
         if (agreed[: same.size] != ~agreed[same.size : 2 * same.size]).any():
             raise WorkersDisagree(
                 "the workers take different steps: their numbers of steps and their learning rates "

@@ -1,8 +1,9 @@
 """The reducer: the exchanges that make the sum, mean or maximum of vectors over the workers.
 
-float32 takes two exchanges: the maximum of the block exponents, and the sum of integers. Integers
-also take two, since the workers have to agree on the size first. A sum that may overflow 32 bits is
-made again, in limbs.
+A sum of float32 takes two exchanges: the maximum of the block exponents, and the sum of integers.
+One of integers also takes two, since the workers have to agree on the size first. A sum that may
+overflow 32 bits is made again, in limbs. A small vector takes one exchange, which gathers it
+(:mod:`innet.host.gathering`), and so does a maximum.
 """
 
 from collections.abc import Hashable
@@ -11,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from innet.errors import SumOverflow, UsageError, WorkersDisagree
-from innet.host import memory
+from innet.errors import SumOverflow, UsageError
+from innet.host import agreement, memory
+from innet.host.agreement import Call
 from innet.host.exchanges import Exchanges
+from innet.host.gathering import Gathering, float_sums, integer_sums
 from innet.host.integers import Counts, Flags, Integers, Reduction, Wide
 from innet.host.job import WorkerInfo
 from innet.host.limbs import HALVES, THIRDS, Limbs, overflow_flags
@@ -24,16 +27,15 @@ from innet.host.quantizers.residuals import Residuals
 from innet.host.quantizers.rounding import Stochastic, nearest
 from innet.host.quantizers.scaling import Scaling
 from innet.host.quantizers.spec import QuantizerSpec
-from innet.host.tensors import REDUCE_OPS, ReduceOp
+from innet.host.tensors import ReduceOp
 from innet.wire.layout import Flag, Operation
 
 if TYPE_CHECKING:
     import torch
 
-_DTYPES = ("float32", "int32", "int64", "parameters")
-_KIND_BITS = 4  # the low bits of the word that identifies a call; the quantizer is above them
-_EXACT = QuantizerSpec()
 _ONCE = np.ones((1, 1), np.uint8)
+_FLOAT = np.dtype(np.float32)
+_NONE = np.empty(0, np.int32)
 
 
 class Reducer:
@@ -71,23 +73,43 @@ class Reducer:
         :mod:`innet.host.quantizers` gives the error bounds. `key` identifies the tensor for error
         feedback.
         """
+        if small := self._small(values.size, spec, mean=mean):
+            return self._small_floats(small, values, spec, key, mean=mean)
         reduced: Floats = self._floats(self._quantizer(spec), values, spec, key, mean=mean)
         return reduced
+
+    def _small(self, size: int, spec: QuantizerSpec, *, mean: bool) -> Gathering | None:
+        small = Gathering(_floats(size, spec, mean=mean), self._info, _FLOAT)
+        return small if spec.rounds and small.fits else None
+
+    def _small_floats(
+        self, small: Gathering, values: Floats, spec: QuantizerSpec, key: Hashable, *, mean: bool
+    ) -> Floats:
+        given = self._residuals.added(key, values) if spec.feedback else values
+        gathered, present = self._gather(small, given)
+        if spec.feedback:
+            self._residuals.keep(key, given, given, present[self._info.rank])
+        return float_sums(gathered, present, mean=mean)
 
     def on_device(
         self, values: "torch.Tensor", spec: QuantizerSpec, key: Hashable = None, *, mean: bool
     ) -> "torch.Tensor":
         """Do the same as :meth:`floats` for a flat float32 tensor; only integers leave its device."""
-        from innet.host.quantizers.device import on_device
+        if self._small(len(values), spec, mean=mean):
+            import torch
+
+            reduced = self.floats(values.cpu().numpy(), spec, key, mean=mean)
+            return torch.from_numpy(reduced).to(values.device)
+        from innet.host.quantizers.device import on_device as quantizer_on
 
         variant = spec, values.device
         if variant not in self._on_devices:
             quantizer = self._quantizer(spec)
-            self._on_devices[variant] = on_device(quantizer, values.device, self._info.lanes)
-        reduced: torch.Tensor = self._floats(
+            self._on_devices[variant] = quantizer_on(quantizer, values.device, self._info.lanes)
+        on_device: torch.Tensor = self._floats(
             self._on_devices[variant], values, spec, key, mean=mean
         )
-        return reduced
+        return on_device
 
     def _floats(
         self, quantizer: Any, values: Any, spec: QuantizerSpec, key: Hashable, *, mean: bool
@@ -98,7 +120,7 @@ class Reducer:
         given = self._residuals.added(key, values) if spec.feedback else values
         rows = quantizer.rows(given, lanes)
         own = quantizer.scales(rows)
-        agreed = self.agree(size, "float32", own, "mean" if mean else "sum", spec)
+        agreed = self.agree(_floats(size, spec, mean=mean), own)
         rounding, scaling = self._rounding(spec), None
         if isinstance(quantizer, BlockScale):
             scaling = quantizer.on_the_way(rows, own, agreed, rounding, mean=mean)
@@ -130,65 +152,49 @@ class Reducer:
 
     def integers(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return the exact sum of int32 or int64 vectors, of the same dtype. Raises SumOverflow."""
-        self.agree(values.size, values.dtype.name, np.empty(0, np.int32), "sum")
+        call = Call(values.size, values.dtype.name, "sum")
+        small = Gathering(call, self._info, values.dtype)
+        if small.fits:
+            return _as_integers(integer_sums(*self._gather(small, values)), values.dtype)
+        self.agree(call)
         if values.dtype == np.int64:
             return self._sum_in_limbs(values, THIRDS)[0]
         chunks = fixed_point.blocks(values, self._info.lanes)
         sums, _, _ = self._sum(chunks, overflow_flags(chunks, self._info.workers))
-        return _as_int32(sums.reshape(-1)[: values.size])
+        return _as_integers(sums.reshape(-1)[: values.size], values.dtype)
 
     def extremes(self, values: npt.NDArray[Any], op: ReduceOp) -> npt.NDArray[Any]:
         """Return the exact largest ("max") or smallest ("min") of int32 or float32 vectors.
 
         A NaN wins either way.
         """
-        self.agree(values.size, values.dtype.name, np.empty(0, np.int32), op)
         words = _in_order(values.view(np.int32)) if values.dtype == np.float32 else values
         words = words if op == "max" else ~words
         if values.dtype == np.float32:
             words = np.where(np.isnan(values), np.iinfo(np.int32).max, words)
-        chunks = fixed_point.blocks(words, self._info.lanes)
-        none = np.zeros(len(chunks), np.uint16)
-        largest = self._exchanges.all_reduce(chunks, Operation.MAX, none).lanes
-        found = largest.reshape(-1)[: values.size]
+        found = self.agree(Call(values.size, values.dtype.name, op), words)
         found = memory.copy(found, np.int32) if op == "max" else ~found
         return _in_order(found).view(np.float32) if values.dtype == np.float32 else found
 
-    def agree(
-        self, size: int, dtype: str, scales: Integers, op: ReduceOp, spec: QuantizerSpec = _EXACT
-    ) -> Integers:
-        """Return the scales' maximum over the workers.
+    def agree(self, call: Call, words: Integers = _NONE) -> Integers:
+        """Return the maximum of (n,) int32 over the workers.
 
-        Raises WorkersDisagree if the workers' calls differ. `dtype` is "parameters" where a server
-        takes the sums (:mod:`innet.host.parameters`).
-
-        Before the scales travel the size and the kind of the call, and their negatives. The maxima
-        are then the largest and the smallest, so a disagreement shows before anything is summed.
+        Raises WorkersDisagree if the workers' calls differ. The words of the call travel first, so
+        that a disagreement shows before anything is summed.
         """
-        kind = len(REDUCE_OPS) * _DTYPES.index(dtype) + REDUCE_OPS.index(op)
-        kind |= spec.identity << _KIND_BITS
-        words = np.concatenate([np.array([size, -size, kind, -kind], np.int32), scales])
-        chunks = fixed_point.blocks(words, self._info.lanes)
+        chunks = fixed_point.blocks(np.concatenate([call.words, words]), self._info.lanes)
+        agreed = self._maximum(chunks, call).lanes
+        return agreed.reshape(-1)[agreement.WORDS : agreement.WORDS + words.size]
 
-        def check(first: Integers) -> None:
-            largest, smallest = first[0], -first[1]
-            if largest != smallest:
-                raise WorkersDisagree(
-                    f"this worker reduces {size} elements, others between {smallest} and {largest}"
-                )
-            if (first[2] + first[3]) % (1 << _KIND_BITS):
-                raise WorkersDisagree(
-                    "the workers call all-reduce with different dtypes or operations: this one asks "
-                    f"for the {op} of {dtype}"
-                )
-            if first[2] != -first[3]:
-                raise WorkersDisagree(
-                    f"the workers call all-reduce with different quantizers: this one's is {spec}"
-                )
+    def _gather(
+        self, small: Gathering, values: npt.NDArray[Any]
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+        return small.gathered(self._maximum(small.contribution(values), small.call))
 
+    def _maximum(self, chunks: Integers, call: Call) -> Reduction:
+        """Return the maximum of (n, lanes) int32 that begin with the words of the call."""
         none = np.zeros(len(chunks), np.uint16)
-        agreed = self._exchanges.all_reduce(chunks, Operation.MAX, none, check)
-        return agreed.lanes.reshape(-1)[4 : words.size]
+        return self._exchanges.all_reduce(chunks, Operation.MAX, none, call.check)
 
     def _sum(
         self, chunks: Integers, flags: Flags, scaling: Scaling | None = None
@@ -230,14 +236,18 @@ def _in_order(bits: Integers) -> Integers:
     return ordered
 
 
-def _as_int32(sums: Integers | Wide) -> Integers:
-    """Return the sums as a new int32 array. Raises SumOverflow if one does not fit."""
-    info = np.iinfo(np.int32)
+def _as_integers(sums: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Return the sums as a new array of `dtype`. Raises SumOverflow if one does not fit."""
+    info = np.iinfo(dtype)
     beyond = (sums < info.min) | (sums > info.max)
     if beyond.any():
         at = beyond.argmax()
+        remedy = "convert the tensors to int64" if dtype == np.int32 else "sum smaller numbers"
         raise SumOverflow(
-            f"{beyond.sum()} sums do not fit int32, the first {sums[at]} at element {at}: "
-            "convert the tensors to int64"
+            f"{beyond.sum()} sums do not fit {dtype}, the first {sums[at]} at element {at}: {remedy}"
         )
-    return memory.copy(sums, np.int32)
+    return memory.copy(sums, dtype.type)
+
+
+def _floats(size: int, spec: QuantizerSpec, *, mean: bool) -> Call:
+    return Call(size, "float32", "mean" if mean else "sum", spec)

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 from fractions import Fraction
-from math import frexp
+from math import frexp, isfinite
 
 import numpy as np
 import pytest
@@ -73,6 +73,28 @@ def assert_within_the_stated_bound(block: np.ndarray, got: np.ndarray) -> None:
         assert abs(Fraction(float(mean)) - exact) <= bound
 
 
+def gathered(workers: int, elements: int) -> bool:
+    """Return whether a float32 vector is gathered, in at most four chunks, and then summed."""
+    return elements <= 4 * ((LANES - 4) // workers)
+
+
+def assert_rounded_once(vectors: np.ndarray, got: np.ndarray, divisor: int = 1) -> None:
+    """Check the bound of `innet.host.gathering`, element by element; NaN and infinity as IEEE does."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        rough = vectors.astype(np.float64).sum(axis=0)
+    for column, about, found in zip(vectors.T.tolist(), rough.tolist(), got.tolist(), strict=True):
+        if not isfinite(about):
+            np.testing.assert_equal(found, about)
+            continue
+        exact = sum(map(Fraction, column)) / divisor
+        double = sum(abs(Fraction(each)) for each in column) * len(column) / 2**53
+        largest = abs(exact) + double
+        if isfinite(found):
+            assert abs(Fraction(found) - exact) <= double + largest / 2**24 + Fraction(1, 2**150)
+        else:
+            assert largest * (1 + Fraction(1, 2**24)) >= LARGEST
+
+
 @given(recipes())
 @example((65, 128, 128, 0, 0))  # sums beyond float32
 @example((65, -149, -120, 0, 0))  # denormal numbers
@@ -83,6 +105,9 @@ def test_every_worker_gets_the_mean_within_the_stated_bound(agents: list[Agent],
     first, *others = means(agents, *given_ones)
     assert first.dtype == np.float32
     assert {other.tobytes() for other in others} <= {first.tobytes()}
+    if gathered(len(agents), first.size):
+        assert_rounded_once(given_ones, first, len(agents))
+        return
     for start in range(0, first.size, LANES):
         block, got = given_ones[:, start : start + LANES], first[start : start + LANES]
         if np.isfinite(block).all():
@@ -215,8 +240,27 @@ def test_the_sum_of_floats_is_the_mean_times_the_workers(pair: list[Agent], reci
     vectors = gradients(2, recipe)
     [mean, _], [total, again] = means(pair, *vectors), sums(pair, vectors)
     assert total.tobytes() == again.tobytes()
+    if gathered(2, mean.size):
+        assert_rounded_once(vectors, total)
+        assert_rounded_once(vectors, mean, 2)
+        return
     with np.errstate(over="ignore"):
         np.testing.assert_array_equal(total, 2 * mean)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "op", "most"),
+    [("float32", "mean", 30), ("int32", "sum", 30), ("int64", "sum", 15), ("float32", "max", 60)],
+)
+def test_a_small_vector_takes_one_round_trip(pair: list[Agent], dtype: str, op, most: int):
+    vector = np.arange(most).astype(dtype)
+    for elements in (0, 1, most):
+        before = pair[0].traffic.chunks
+        running = [agent.submit(vector[:elements], op) for agent in pair]
+        for future in running:
+            factor = 2 if op == "sum" else 1
+            np.testing.assert_array_equal(future.result(WITHIN), factor * vector[:elements])
+        assert pair[0].traffic.chunks - before == 1
 
 
 @pytest.mark.parametrize(

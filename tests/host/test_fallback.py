@@ -221,7 +221,7 @@ def test_a_job_without_slots_goes_over_the_fallback(group: Group, tor: Rack):
     with tor.job(SIZE, slots=tor.free_slots), tor.job(SIZE, slots=512, queue=True) as job:
         arguments = tor.controller, job, tor.tokens[job], tor.links
         for fallbacks in group.run(joined, *arguments):
-            assert fallbacks == {"dtype": 4, "no_slots": 4}
+            assert fallbacks == {"dtype": 4, "no_slots": 2}
 
 
 def outnumbered(rank: int, controller: str, job: str, token: str, links: list[str]) -> None:

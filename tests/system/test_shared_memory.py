@@ -98,6 +98,13 @@ def test_a_port_takes_the_next_worker_when_one_has_ended(rack):
             check_sum(agents, 100)
 
 
+def test_an_agent_may_be_closed_again(rack):
+    with workers(rack) as agents:
+        check_sum(agents, 1)
+        for _ in range(2):
+            agents[0].close()
+
+
 def test_a_port_has_one_worker(rack):
     with workers(rack), pytest.raises(UsageError, match="another worker is connected"):
         open_link(rack.links[0], SERVICE, LANES)

@@ -165,7 +165,7 @@ def test_a_group_for_which_there_are_no_slots_sums_over_the_fallback(group: Grou
     with contextlib.ExitStack() as stack:
         while free := tor.free_slots:
             stack.enter_context(tor.job(1, slots=1 << free.bit_length() - 1))
-        assert group.run(slotless) == [([3.0, 3.0], "{'no_slots': 2}")] * SIZE
+        assert group.run(slotless) == [([3.0, 3.0], "{'no_slots': 1}")] * SIZE
 
 
 # -- what goes wrong ---------------------------------------------------------------------------

@@ -67,6 +67,11 @@ class QuantizerSpec:
             else zlib.crc32(repr(self).encode()) % (1 << _IDENTITY_BITS)
         )
 
+    @property
+    def rounds(self) -> bool:
+        """Return whether it rounds values, so that an exact sum may take the place of its own."""
+        return self.name != "strom"
+
     def bind(self, workers: int) -> Quantizer:
         """Return the quantizer for `workers` workers. Raises UsageError if it cannot serve so many."""
         if self.name == "int32":
