@@ -13,7 +13,8 @@ had a long queue on the way of a contribution or of the result.
 * **At most an eighth lost**: while the window is below the size at which it last shrank, it doubles
   (slow start).
 * **At most a thirty-second lost**: from that size on, it grows by a thirty-second, or by one. While
-  packets queue, it grows by one, as TCP's does.
+  packets queue, it grows only as the window of a TCP Reno would that shrinks by as much (RFC 9438,
+  section 4.3).
 
 It grows only if more was due than it let through.
 
@@ -38,6 +39,7 @@ _LEAST = 4
 _HEAVY, _LIGHT = 1 / 8, 1 / 32  # shares of a round trip's results
 _FEW = 3  # losses that never count as heavy, however few the results
 _SHRINKING = 0.7
+_FRIENDLY = 3 * (1 - _SHRINKING) / (1 + _SHRINKING)  # chunks in a round trip, as in RFC 9438
 _GAIN = 1 / 16  # of the marked share's average, as in RFC 8257
 _IN_VAIN = 16  # round trips with nearly all results marked, after which marks do not count
 _COMPETING = 256  # marked round trips without obeying, after which marks count again
@@ -149,7 +151,7 @@ class CongestionWindow:
         elif this.limited and self._size < self._threshold:
             self._size = min(2 * self._size, self._threshold)
         elif this.limited and this.lost <= _LIGHT * this.results:
-            step = 1.0 if queueing else max(1.0, _LIGHT * self._size)
+            step = _FRIENDLY if queueing else max(1.0, _LIGHT * self._size)
             self._size = min(self._size + step, float(self._most))
 
     def _shrink(self, factor: float, least: int) -> None:

@@ -153,14 +153,14 @@ def test_a_loss_while_packets_queue_shrinks_it_to_its_first_size_and_no_further(
     assert 32 <= min(path.round_trips(100)[20:]) < 40
 
 
-def test_while_packets_queue_it_grows_by_one_in_a_round_trip():
+def test_while_packets_queue_it_grows_by_one_in_two_round_trips():
     path = Path(CongestionWindow(512), carries=300)
     path.round_trips(100)
     path.carries, path.queueing = 10**9, True
     path.window.delivered(300, 10, path.now, path.now + 1, queueing=True)
     size = path.window.size
     path.now += 1
-    assert path.round_trips(5) == [size + 1, size + 2, size + 3, size + 4, size + 5]
+    assert path.round_trips(100)[-1] == pytest.approx(size + 53, abs=1)
 
 
 @given(
