@@ -37,7 +37,7 @@ from innet.host.integers import Flags, Integers, Reduction
 from innet.host.job import WorkerInfo
 from innet.host.join import join
 from innet.host.quantizers.interface import Floats
-from innet.host.quantizers.scaling import Scaling
+from innet.host.quantizers.scaling import Scaling, integers_of
 from innet.host.quantizers.spec import QuantizerSpec
 from innet.host.reducer import Reducer
 from innet.local.rack import local_rack
@@ -97,16 +97,13 @@ class Desk:
 
     def all_reduce(
         self,
-        chunks: Integers,
+        chunks: Integers | Scaling,
         operation: Operation,
         flags: Flags,
         inspect: Inspect = lambda _: None,
-        scaling: Scaling | None = None,
     ) -> Reduction:
         """See :meth:`innet.host.exchanges.Exchanges.all_reduce`."""
-        if scaling:
-            scaling.make_ready()
-        return self._room.meet(self._rank, chunks, operation, flags, inspect)
+        return self._room.meet(self._rank, integers_of(chunks), operation, flags, inspect)
 
 
 @contextlib.contextmanager

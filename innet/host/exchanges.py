@@ -22,7 +22,7 @@ from innet.host.fallback_path import FallbackPath
 from innet.host.integers import Flags, Integers, Reduction
 from innet.host.job import ControllerMessages, Path, Term, Timeouts, WorkerInfo
 from innet.host.link import Link
-from innet.host.quantizers.scaling import Scaling
+from innet.host.quantizers.scaling import Scaling, integers_of
 from innet.host.stopwatch import Stopwatch
 from innet.host.transport import SwitchTransport, Traffic
 from innet.host.wait_limits import WaitLimits
@@ -93,16 +93,15 @@ class Exchanges:
 
     def all_reduce(
         self,
-        chunks: Integers,
+        chunks: Integers | Scaling,
         operation: Operation,
         flags: Flags,
         inspect: Inspect = _anything,
-        scaling: Scaling | None = None,
     ) -> Reduction:
         """Combine (n, lanes) int32 and their (n,) flags with those of the other workers.
 
         The result is read-only: it is kept for workers that lose it. The chunks are no longer read
-        once this returns or raises. `scaling` makes the chunks when they are needed.
+        once this returns or raises. A scaling makes its chunks when they are needed.
 
         `inspect` is called with the first chunk's result, (lanes,), as soon as it has arrived. It
         may raise an AllReduceError to give up. Raises any AllReduceError.
@@ -117,7 +116,7 @@ class Exchanges:
                 while True:
                     term = self._await_term()
                     with self._current.spoilt_if_over():
-                        result = self._carry_out(term, chunks, operation, flags, inspect, scaling)
+                        result = self._carry_out(term, chunks, operation, flags, inspect)
                         break
         finally:
             self._chunks = 0
@@ -234,35 +233,32 @@ class Exchanges:
     def _carry_out(
         self,
         term: Term,
-        chunks: Integers,
+        chunks: Integers | Scaling,
         operation: Operation,
         flags: Flags,
         inspect: Inspect,
-        scaling: Scaling | None,
     ) -> Reduction:
         if term.shared and term.exchange == self._number:
             contribution = shared_exchange.without_result(*chunks.shape)
             shared = self._reduce(term, self._number, contribution, Operation.MAX, inspect)
             return shared_exchange.result_in(shared, len(chunks))
-        return self._reduce(term, self._number, (chunks, flags), operation, inspect, scaling)
+        return self._reduce(term, self._number, (chunks, flags), operation, inspect)
 
     def _reduce(
         self,
         term: Term,
         number: int,
-        contribution: tuple[Integers, Flags],
+        contribution: tuple[Integers | Scaling, Flags],
         operation: Operation,
         inspect: Inspect,
-        scaling: Scaling | None = None,
     ) -> Reduction:
         """Carry out an exchange over the term's path."""
         chunks, flags = contribution
         if term.path == Path.SWITCH:
-            return self._transport.all_reduce(chunks, flags, operation, inspect, scaling)
-        if scaling:
-            scaling.make_ready()
+            return self._transport.all_reduce(chunks, flags, operation, inspect)
+        integers = integers_of(chunks)
         result = self._fallback.all_reduce(
-            term, number, contribution, operation, self._check_meanwhile
+            term, number, (integers, flags), operation, self._check_meanwhile
         )
         inspect(result.lanes[0])
         self._transport.progressed()

@@ -57,15 +57,17 @@ void innet_dequantize(const int32_t *sums, size_t rows, size_t lanes, const floa
     }
 }
 
-/* Makes the integers of the first `rows` rows, as far as they are missing. */
-void innet_make_ready(struct scaling *scaling, int64_t rows)
+static void store_scaled_row(uint8_t *lanes, const struct scaling *scaling, size_t row)
 {
-    size_t lanes = (size_t)scaling->lanes;
-    for (; scaling->ready < rows; scaling->ready++) {
-        size_t row = (size_t)scaling->ready;
-        quantize_row(scaling->values + row * lanes, lanes, scaling->up[row], scaling->fit[row],
-                     scaling->integers + row * lanes);
+    size_t count = (size_t)scaling->lanes;
+    const float *values = scaling->values + row * count;
+    float scale = scaling->up[row];
+    if (!scaling->fit[row]) {
+        memset(lanes, 0, count * WORD_BYTES);
+        return;
     }
+    for (size_t k = 0; k < count; k++)
+        put_word(lanes + WORD_BYTES * k, (uint32_t)(int32_t)rintf(values[k] * scale));
 }
 
 static void make_result(struct scaling *scaling, size_t row, const uint32_t *sums, uint8_t count)
@@ -179,9 +181,10 @@ void innet_transmit(struct window *window, const struct format *format,
         put_half(header + AT_FLAGS, vectors->own_flags[chunk]);
         put_word(header + AT_SEQUENCE, (uint32_t)window->sequence[slot]);
         if (vectors->scaling)
-            innet_make_ready(vectors->scaling, chunk + 1);
-        store_row(header + HEADER_BYTES, vectors->own + (size_t)chunk * format->lanes,
-                  format->lanes);
+            store_scaled_row(header + HEADER_BYTES, vectors->scaling, (size_t)chunk);
+        else
+            store_row(header + HEADER_BYTES, vectors->own + (size_t)chunk * format->lanes,
+                      format->lanes);
         uint64_t sum = format->base + word_sum(header, format->words, format->weights);
         put_word(header + AT_CHECK, (uint32_t)(sum >> 32));
     }

@@ -30,16 +30,14 @@ struct window {
     uint16_t job, term;
 };
 
-/* Converts the floats of an exchange: to integers, a row at a time just before it is sent, and the sums
- * back to floats, as they arrive. */
+/* Converts the floats of an exchange: to integers, a row at a time as it is sent, and the sums back to
+ * floats, as they arrive. */
 struct scaling {
     int64_t lanes;
     const float *values, *up; /* rows, and their factors */
     const uint8_t *fit;       /* 0 for a row that is sent as zeros */
-    int32_t *integers;
-    int64_t ready;     /* number of rows of them made so far */
-    const float *down; /* the sums' factors, applied after */
-    int64_t mean;      /* division by the number of contributions, if it is a mean */
+    const float *down;        /* the sums' factors, applied after */
+    int64_t mean;             /* division by the number of contributions, if it is a mean */
     float *results;
     uint8_t *done; /* 1 for rows of `results` that are made */
 };
@@ -47,7 +45,7 @@ struct scaling {
 /* The vector of an exchange and its result, with an element, or a row of `lanes`, for each chunk. */
 struct vectors {
     int64_t chunks;
-    const uint32_t *own;
+    const uint32_t *own; /* NULL if they are made by scaling */
     const uint16_t *own_flags;
     uint32_t *sums;
     uint16_t *flags;
@@ -90,6 +88,5 @@ void innet_take(struct window *window, const struct format *format, struct vecto
 void innet_transmit(struct window *window, const struct format *format,
                     const struct vectors *vectors, int64_t most, double now, uint8_t *packets,
                     struct sent *sent);
-void innet_make_ready(struct scaling *scaling, int64_t rows);
 
 #endif

@@ -109,7 +109,7 @@ class NativeScaling(ctypes.Structure):
 
     _fields_ = [
         ("lanes", _number), ("values", _pointer), ("up", _pointer), ("fit", _pointer),
-        ("integers", _pointer), ("ready", _number), ("down", _pointer), ("mean", _number),
+        ("down", _pointer), ("mean", _number),
         ("results", _pointer), ("done", _pointer),
     ]  # fmt: skip
 
@@ -194,11 +194,10 @@ def bind(library: ctypes.CDLL) -> ctypes.CDLL:
     library.innet_shared_connect.argtypes = library.innet_shared_destroy.argtypes = (_pointer,)
     library.innet_shared_destroy.restype = None
     library.innet_io_round.argtypes = (pointer(Network), pointer(_Worker), pointer(_IoRound))
-    library.innet_make_ready.argtypes = (pointer(NativeScaling), _number)
     library.innet_largest.argtypes = (_pointer, _size, _size, _pointer)
     scaled = (_pointer, _size, _size, _pointer, _pointer, _pointer)
     library.innet_quantize.argtypes = library.innet_dequantize.argtypes = scaled
-    for name in ("io_round", "make_ready", "largest", "quantize", "dequantize"):
+    for name in ("io_round", "largest", "quantize", "dequantize"):
         getattr(library, f"innet_{name}").restype = None
     return library
 
@@ -387,26 +386,29 @@ class CompiledRounds:
 
     def start(
         self,
-        chunks: Integers,
+        chunks: "Integers | NativeScaling",
         own_flags: Flags,
         result: Reduction,
-        scaling: NativeScaling | None = None,
     ) -> None:
         """Begin an exchange that sends `chunks`, (n, lanes), and fills `result`, of the same shape.
 
-        `scaling` makes each chunk just before it is sent, and floats of each result when it
-        arrives.
+        A scaling makes each chunk as it is sent, and floats of each result when it arrives.
         """
-        count, lanes = chunks.shape
+        count, lanes = result.lanes.shape
+        own, scaling = None, None
+        if isinstance(chunks, NativeScaling):
+            scaling = ctypes.addressof(chunks)
+        else:
+            own = at(chunks, np.int32, count * lanes)
         if count != self._state.chunks or lanes != self._link.arriving.native.lanes:
             raise AssertionError
         fields = (
-            count, at(chunks, np.int32, count * lanes), at(own_flags, np.uint16, count),
+            count, own, at(own_flags, np.uint16, count),
             at(result.lanes, np.int32, count * lanes), at(result.flags, np.uint16, count),
             at(result.counts, np.uint8, count), at(result.members, np.uint32, count),
-            ctypes.addressof(scaling) if scaling else None,
+            scaling,
         )  # fmt: skip
-        self._results = [chunks, own_flags, result, scaling]
+        self._results = [chunks, own_flags, result]
         self._let(fields)
 
     def stop(self) -> None:

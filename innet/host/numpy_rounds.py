@@ -12,6 +12,7 @@ import numpy as np
 from innet.host.integers import Bitmaps, Flags, Integers, Reduction
 from innet.host.job import Term, WorkerInfo
 from innet.host.link import Link
+from innet.host.quantizers.scaling import Scaling
 from innet.host.rounds import RoundLimits, RoundOutcome
 from innet.host.window import Indices, Window
 from innet.wire.batch import load_lanes, store_lanes
@@ -34,9 +35,9 @@ class NumpyRounds:
     ) -> None:
         self._link, self._info, self._term, self._window = link, info, term, window
         self._packets, self._absent, self._clock = packets, absent, clock
-        self._exchange: tuple[Integers, Flags, Reduction] | None = None
+        self._exchange: tuple[Integers | Scaling, Flags, Reduction] | None = None
 
-    def start(self, chunks: Integers, own_flags: Flags, result: Reduction) -> None:
+    def start(self, chunks: Integers | Scaling, own_flags: Flags, result: Reduction) -> None:
         """Begin an exchange that sends `chunks`, (n, lanes), and fills `result`, of the same shape."""
         self._exchange = chunks, own_flags, result
 
@@ -68,6 +69,8 @@ class NumpyRounds:
         packets["slot"] = self._term.first_slot + slots
         packets["sequence"] = self._window.sequence[slots]
         packets["flags"] = own_flags[chunks]
+        if isinstance(own, Scaling):
+            own, chunks = own[chunks], np.arange(len(chunks))
         store_lanes(packets, own, chunks)
         self._link.send(packets)
 
@@ -119,7 +122,7 @@ class NumpyRounds:
         return self._link.receive()
 
     @property
-    def _under_way(self) -> tuple[Integers, Flags, Reduction]:
+    def _under_way(self) -> tuple[Integers | Scaling, Flags, Reduction]:
         if not self._exchange:
             raise AssertionError
         return self._exchange

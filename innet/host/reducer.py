@@ -25,7 +25,7 @@ from innet.host.quantizers.block_scale import BlockScale
 from innet.host.quantizers.interface import Floats, Quantizer, Rounding
 from innet.host.quantizers.residuals import Residuals
 from innet.host.quantizers.rounding import Stochastic, nearest
-from innet.host.quantizers.scaling import Scaling
+from innet.host.quantizers.scaling import Scaling, integers_of
 from innet.host.quantizers.spec import QuantizerSpec
 from innet.host.tensors import ReduceOp
 from innet.wire.layout import Flag, Operation
@@ -125,12 +125,14 @@ class Reducer:
         if isinstance(quantizer, BlockScale):
             scaling = quantizer.on_the_way(rows, own, agreed, rounding, mean=mean)
         if scaling:
-            integers, flags = scaling.integers, quantizer.flags(own, agreed)
+            contribution, flags = scaling, quantizer.flags(own, agreed)
         else:
-            integers, flags = quantizer.quantize(rows, own, agreed, rounding)
-        sums, counts, done = self._sum(integers, flags, scaling)
+            contribution, flags = quantizer.quantize(rows, own, agreed, rounding)
+        sums, counts, done = self._sum(contribution, flags)
         if spec.feedback:
-            alone = quantizer.dequantize(integers, _ONCE, agreed, flags, mean=False)
+            alone = quantizer.dequantize(
+                integers_of(contribution), _ONCE, agreed, flags, mean=False
+            )
             counted = np.repeat(done.members >> self._info.rank & 1 == 1, elements)[:size]
             self._residuals.keep(key, given, alone.reshape(-1)[:size], counted)
         if scaling and sums is done.lanes:
@@ -197,16 +199,13 @@ class Reducer:
         return self._exchanges.all_reduce(chunks, Operation.MAX, none, call.check)
 
     def _sum(
-        self, chunks: Integers, flags: Flags, scaling: Scaling | None = None
+        self, chunks: Integers | Scaling, flags: Flags
     ) -> tuple[Integers | Wide, Counts, Reduction]:
         """Return the exact sums of (n, lanes) int32, the contributions' counts, and the raw result.
 
-        The counts broadcast against the sums. `flags`, (n,), go with the chunks, which `scaling`
-        makes.
+        The counts broadcast against the sums. `flags`, (n,), go with the chunks.
         """
-        done = self._exchanges.all_reduce(chunks, Operation.SUM, flags, scaling=scaling)
-        if scaling:
-            scaling.make_ready()
+        done = self._exchanges.all_reduce(chunks, Operation.SUM, flags)
         counts = done.counts[:, None]
         overflowed = np.flatnonzero(done.flags & Flag.OVERFLOW)
         if not overflowed.size:

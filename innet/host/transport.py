@@ -17,7 +17,7 @@ from innet.host.job import Path, Term, Timeouts, WorkerInfo
 from innet.host.link import Link
 from innet.host.missing import MissingWorkers
 from innet.host.numpy_rounds import NumpyRounds
-from innet.host.quantizers.scaling import Scaling
+from innet.host.quantizers.scaling import Scaling, integers_of
 from innet.host.rounds import IoRounds, RoundLimits, RoundOutcome
 from innet.host.silence import SwitchSilence
 from innet.host.stopwatch import Lateness
@@ -145,28 +145,30 @@ class SwitchTransport:
 
     def all_reduce(
         self,
-        chunks: Integers,
+        chunks: Integers | Scaling,
         flags: Flags,
         operation: Operation,
         inspect: Callable[[Integers], None],
-        scaling: Scaling | None = None,
     ) -> Reduction:
         """Combine a (chunks, lanes) int32 array with the other workers' arrays of the same shape.
 
-        `flags`, (chunks,), go with the chunks, which `scaling` makes just before they are sent.
+        `flags`, (chunks,), go with the chunks. A scaling makes them as they are sent.
         `inspect` is called with the first chunk's result, (lanes,), as soon as it has arrived; it
         may raise to give the exchange up. Raises the errors of :meth:`JobView.check`, LeftBehind,
         SwitchUnreachable, WorkersMissing, OSError; after that the term is spoilt.
         """
         # Contiguous and in this machine's byte order. A quantizer's integers need not be either.
-        own = np.ascontiguousarray(chunks, np.int32), np.ascontiguousarray(flags, np.uint16)
+        scaling = chunks if isinstance(chunks, Scaling) and self._compiled else None
+        own = (
+            scaling if scaling is not None else np.ascontiguousarray(integers_of(chunks), np.int32)
+        )
+        flags = np.ascontiguousarray(flags, np.uint16)
         result = Reduction.empty(*chunks.shape)
         self._window.start(len(chunks))
-        if scaling and not self._compiled:
-            scaling.make_ready()
-        self._numpy.start(*own, result)
+        self._numpy.start(own, flags, result)
         if self._compiled:
-            self._compiled.start(*own, result, scaling.native if scaling else None)
+            sent = own.native if isinstance(own, Scaling) else own
+            self._compiled.start(sent, flags, result)
         try:
             self._run(operation, lambda: inspect(result.lanes[0]))
         except BaseException:

@@ -12,6 +12,7 @@
 #define INNET_RING_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 #include <unistd.h>
@@ -72,19 +73,35 @@ static inline bool ring_has_room(struct ring_writer *writer, uint64_t bytes)
     return RING_BYTES - (writer->head - tail) >= bytes;
 }
 
-/* Writes a frame for ring_publish. Returns false if there is no room. */
-static inline bool ring_write(struct ring_writer *writer, const uint8_t *frame, uint32_t bytes)
+/* Returns the place for a frame of so many bytes, or NULL if there is no room. The caller may overwrite
+ * `beyond` bytes behind the frame. */
+static inline uint8_t *ring_reserve(struct ring_writer *writer, uint32_t bytes, uint32_t beyond)
 {
-    uint64_t place = ring_place(bytes), left = ring_left(writer->head);
+    uint64_t place = ring_place((uint64_t)bytes + beyond), left = ring_left(writer->head);
     uint64_t skipped = place > left ? left : 0;
     if (!ring_has_room(writer, skipped + place))
-        return false;
+        return NULL;
     if (skipped)
         ring_mark(writer->ring, writer->head, RING_WRAP);
     writer->head += skipped;
+    return ring_at(writer->ring, writer->head) + RING_HEADER;
+}
+
+/* Completes the frame in the reserved place, for ring_publish. */
+static inline void ring_commit(struct ring_writer *writer, uint32_t bytes)
+{
     ring_mark(writer->ring, writer->head, bytes);
-    memcpy(ring_at(writer->ring, writer->head) + RING_HEADER, frame, bytes);
-    writer->head += place;
+    writer->head += ring_place(bytes);
+}
+
+/* Writes a frame for ring_publish. Returns false if there is no room. */
+static inline bool ring_write(struct ring_writer *writer, const uint8_t *frame, uint32_t bytes)
+{
+    uint8_t *place = ring_reserve(writer, bytes, 0);
+    if (!place)
+        return false;
+    memcpy(place, frame, bytes);
+    ring_commit(writer, bytes);
     return true;
 }
 

@@ -278,7 +278,7 @@ def test_what_is_scaled_on_its_way_has_the_bits_of_what_is_not(trouble, compiled
     worker = SwitchTransport(network, info, clock, JobView(), Timeouts(1e9, 1e9))  # type: ignore[arg-type]
     worker.begin(term)
     none = np.zeros(len(values), np.uint16)
-    done = worker.all_reduce(scaling.integers, none, Operation.SUM, lambda _: None, scaling=scaling)
+    done = worker.all_reduce(scaling, none, Operation.SUM, lambda _: None)
     wanted = fixed_point.quantize(values, own, agreed, 3)
     assert scaling.integers.tobytes() == wanted.tobytes()
     assert (done.lanes == 3 * wanted).all()
@@ -302,8 +302,7 @@ def test_of_an_exchange_that_was_broken_off_nothing_is_left():
     worker.begin(term)
     none = np.zeros(len(values), np.uint16)
     with pytest.raises(ZeroDivisionError):
-        worker.all_reduce(scaling.integers, none, Operation.SUM, give_up, scaling=scaling)
-    scaling.make_ready()
+        worker.all_reduce(scaling, none, Operation.SUM, give_up)
     other = Reduction.empty(*values.shape)  # a result over the fallback, of other workers
     other.lanes[:], other.counts[:] = 2 * scaling.integers, 2
     means = fixed_point.dequantize(other.lanes, own, 3, other.counts[:, None])

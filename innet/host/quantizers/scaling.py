@@ -1,11 +1,13 @@
 """Floats in C: scaled before an exchange, during it, or after it.
 
-During an exchange :class:`Scaling` makes a row's integers just before they are sent, and its floats
-as soon as their sum arrives. So the first packet need not wait for the last number, nor the first
-result for the last packet. The bits are those of :mod:`innet.host.quantizers.fixed_point`.
+During an exchange :class:`Scaling` makes a row's integers as they are sent, and its floats as soon
+as their sum arrives. So the first packet need not wait for the last number, nor the first result
+for the last packet. The integers are not kept. A row that is sent again is made again. The bits are
+those of :mod:`innet.host.quantizers.fixed_point`.
 """
 
 import ctypes
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +20,11 @@ Floats = npt.NDArray[np.float32]
 
 
 class Scaling:
-    """The floats of an exchange, (rows, lanes) float32, and their `integers`.
+    """The floats of an exchange, (rows, lanes) float32: its contribution and its result.
 
-    A row is multiplied by its `up`, (rows,) float32, and rounded to the nearest. Rows that are not
-    `fit`, (rows,) bool, become zeros. A sum is divided by its count if a `mean` is wanted, and then
-    multiplied by its `down`.
+    `shape` is that of the floats. A row is multiplied by its `up`, (rows,) float32, and rounded to
+    the nearest. Rows that are not `fit`, (rows,) bool, become zeros. A sum is divided by its count
+    if a `mean` is wanted, and then multiplied by its `down`.
     """
 
     def __init__(
@@ -36,22 +38,28 @@ class Scaling:
         mean: bool,
     ) -> None:
         self._library = library
-        rows, lanes = values.shape
-        self._values = np.ascontiguousarray(values)
-        self.integers = memory.empty(values.shape, np.int32)
+        self.shape = rows, lanes = values.shape
+        self._values, self._up, self._fit = np.ascontiguousarray(values), up, fit
         self._results = memory.empty(values.shape, np.float32)
         self._done = np.zeros(rows, np.uint8)
         self._down, self._mean = down, mean
-        self._kept = up, fit
         self.native = fastpath.NativeScaling(
             lanes, at(self._values, np.float32), at(up, np.float32, rows), at(fit, np.bool_, rows),
-            at(self.integers, np.int32), 0, at(down, np.float32, rows), mean,
+            at(down, np.float32, rows), mean,
             at(self._results, np.float32), at(self._done, np.uint8),
         )  # fmt: skip
 
-    def make_ready(self) -> None:
-        """Make all `integers` that are still missing."""
-        self._library.innet_make_ready(self.native, len(self.integers))
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __getitem__(self, rows: npt.NDArray[np.int64]) -> Integers:
+        """Return the integers of some rows, (len(rows), lanes)."""
+        return quantize(self._library, self._values[rows], self._up[rows], self._fit[rows])
+
+    @cached_property
+    def integers(self) -> Integers:
+        """The integers of all rows, (rows, lanes)."""
+        return quantize(self._library, self._values, self._up, self._fit)
 
     def forget(self) -> None:
         """Discard all floats, because the exchange was broken off."""
@@ -66,6 +74,11 @@ class Scaling:
                 self._library, done.lanes[rest], self._down[rest], counts
             )
         return self._results
+
+
+def integers_of(chunks: Integers | Scaling) -> Integers:
+    """Return the integers of a contribution, (chunks, lanes) int32."""
+    return chunks.integers if isinstance(chunks, Scaling) else chunks
 
 
 def largest(library: ctypes.CDLL, values: Floats) -> Floats:

@@ -117,21 +117,12 @@ static void send_frames(struct port *port)
     }
 }
 
-static void write_frames(struct port *port)
+static void publish_frames(struct port *port)
 {
-    struct shared_cable *cable = &port->cable;
-    if (!cable->memory) {
+    if (port->cable.memory)
+        ring_publish(&port->cable.out);
+    else /* the worker has ended since */
         not_sent(port, port->out_frames, port->out_bytes);
-        return;
-    }
-    u32 left = port->out_bytes;
-    for (u32 i = 0; i < port->out_frames; i++) {
-        u32 size = left < port->segment ? left : port->segment;
-        if (!ring_write(&cable->out, port->out_buffer + port->out_bytes - left, size))
-            not_sent(port, 1, size);
-        left -= size;
-    }
-    ring_publish(&cable->out);
 }
 
 static void flush_port(struct port *port)
@@ -143,7 +134,7 @@ static void flush_port(struct port *port)
     if (port->kind == PORT_SEGMENTS)
         send_segments(port);
     else if (port->kind == PORT_SHARED_MEMORY)
-        write_frames(port);
+        publish_frames(port);
     else
         send_frames(port);
     port->out_frames = port->out_bytes = 0;
@@ -173,6 +164,21 @@ static struct port *find_port(struct sw *sw, u32 number)
     return number < RT_MAX_PORTS && sw->ports[number].kind ? &sw->ports[number] : NULL;
 }
 
+static u8 *room_in_buffer(struct port *port, u32 bytes)
+{
+    if (port->out_frames && !fits(port, bytes))
+        flush_port(port);
+    if (!port->out_frames)
+        port->segment = bytes;
+    return port->out_buffer + port->out_bytes;
+}
+
+static u8 *room_in_cable(struct port *port, u32 bytes)
+{
+    struct shared_cable *cable = &port->cable;
+    return cable->memory ? ring_reserve(&cable->out, bytes, program.header_bytes) : NULL;
+}
+
 /* Returns the place for a port's next frame of so many bytes, to be written before it is emitted.
  * Behind the place is room for as many bytes as the program's headers have. */
 u8 *rt_room(struct sw *sw, u32 number, u32 bytes)
@@ -180,11 +186,9 @@ u8 *rt_room(struct sw *sw, u32 number, u32 bytes)
     struct port *port = find_port(sw, number);
     if (!port || bytes > RT_MAX_FRAME)
         return sw->nowhere;
-    if (port->out_frames && !fits(port, bytes))
-        flush_port(port);
-    if (!port->out_frames)
-        port->segment = bytes;
-    return port->out_buffer + port->out_bytes;
+    port->room =
+        port->kind == PORT_SHARED_MEMORY ? room_in_cable(port, bytes) : room_in_buffer(port, bytes);
+    return port->room ? port->room : sw->nowhere;
 }
 
 void rt_emit(struct sw *sw, u32 number, u32 bytes)
@@ -194,11 +198,16 @@ void rt_emit(struct sw *sw, u32 number, u32 bytes)
         rt_dropped(sw, port ? DROP_TOO_LONG : DROP_NO_SUCH_PORT);
         return;
     }
-    u8 *frame = port->out_buffer + port->out_bytes;
+    if (!port->room) { /* no worker is connected, or its ring is full */
+        port->send_failures++;
+        return;
+    }
     if (sw->egress_hook)
-        sw->egress_hook(sw->egress_hook_context, frame, bytes);
+        sw->egress_hook(sw->egress_hook_context, port->room, bytes);
     if (port->capture_out >= 0)
-        capture_frame(port->capture_out, frame, bytes);
+        capture_frame(port->capture_out, port->room, bytes);
+    if (port->kind == PORT_SHARED_MEMORY)
+        ring_commit(&port->cable.out, bytes);
     port->out_bytes += bytes;
     port->out_frames++;
     if (!port->queued) {
@@ -392,8 +401,9 @@ void rt_add_port(struct sw *sw, u32 number, int fd, int kind)
         sw->shared[sw->shared_count++] = number;
     sw->ports[number].fd = fd;
     sw->ports[number].kind = (enum port_kind)kind;
-    sw->ports[number].out_buffer =
-        needed(zeroed(1, (size_t)RT_MAX_FRAME + MOST_SENT_BYTES + program.header_bytes));
+    if (kind != PORT_SHARED_MEMORY)
+        sw->ports[number].out_buffer =
+            needed(zeroed(1, (size_t)RT_MAX_FRAME + MOST_SENT_BYTES + program.header_bytes));
     sw->ports[number].capture_in = sw->ports[number].capture_out = -1;
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = event_of(number, PORT_EVENT)};
     epoll_ctl(sw->poller, EPOLL_CTL_ADD, fd, &event);
