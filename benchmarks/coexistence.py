@@ -40,7 +40,7 @@ TCP = {"cubic": ("cubic", 0), "cubic with ECN": ("cubic", 1), "bbr": ("bbr", 0)}
 """The kinds of TCP: the congestion control and whether it asks for ECN."""
 
 DIRECTIONS = ("up", "down")
-FAR = "10.0.0.3"
+FIRST, FAR = "10.0.0.1", "10.0.0.3"
 _SEGMENT, _TCP_FRAME = 1448, 1514  # bytes of data in a full frame, and of the frame
 _BURST = 15_000
 
@@ -106,33 +106,53 @@ def rack(mbits: float, queue: int, lanes: int, slots: int) -> Iterator[tuple[nam
         )
         at = ["--controller", address]
         add = ["switch", "add", "tor", p4runtime, "--ports", "1-3", "--lanes", str(lanes), *at]
-        create = ["job", "create", "job", "--switch", "tor", "--workers", "2", "--slots", str(slots)]
+        create = [
+            "job",
+            "create",
+            "job",
+            "--switch",
+            "tor",
+            "--workers",
+            "2",
+            "--slots",
+            str(slots),
+        ]
         subprocess.run([*run, *add], check=True, capture_output=True)
         done = subprocess.run([*run, *create, "--json", *at], check=True, capture_output=True)
         yield made, json.loads(done.stdout)["token"]
 
 
-def measure(made: namespaces.Rack, token: str, case: Case, mbits: float, seconds: float) -> Outcome:
-    """Run the all-reduce and TCP at the same time, for `seconds`, and count in the second half."""
+@contextlib.contextmanager
+def traffic(
+    made: namespaces.Rack, token: str, case: Case, elements: int = 1_000_000
+) -> Iterator[list[Program]]:
+    """Run the all-reduce and TCP at the same time. Yields the first worker, and TCP's receiver."""
     kind, ecn = TCP[case.tcp]
     first, _, far = made.workers
-    sender, sink = (first, far) if case.direction == "up" else (far, first)
+    sender, sink, ip = (first, far, FAR) if case.direction == "up" else (far, first, FIRST)
     for namespace in sender, sink:
         setting = ["sysctl", "-qw", f"net.ipv4.tcp_ecn={ecn}"]
         subprocess.run([*namespaces.inside(namespace), *setting], check=True)
     with contextlib.ExitStack() as stack:
         workers = [
-            stack.enter_context(_program(made.workers[rank], ["worker", token, str(rank)]))
+            stack.enter_context(
+                _program(made.workers[rank], ["worker", token, str(rank), str(elements)])
+            )
             for rank in range(2)
         ]
-        workers[0].counts()
+        workers[0].counts()  # it has joined
         programs = [workers[0]]
         if case.flows:
-            ip = FAR if case.direction == "up" else "10.0.0.1"
             taking = stack.enter_context(_program(sink, ["sink", str(case.flows)]))
-            taking.counts()
+            taking.counts()  # it listens
             stack.enter_context(_program(sender, ["sender", ip, str(case.flows), kind]))
             programs.append(taking)
+        yield programs
+
+
+def measure(made: namespaces.Rack, token: str, case: Case, mbits: float, seconds: float) -> Outcome:
+    """Run a case for `seconds`, and count in the second half."""
+    with traffic(made, token, case) as programs:
         time.sleep(seconds / 2)
         before = [each.counts() for each in programs]
         time.sleep(seconds / 2)

@@ -8,7 +8,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,16 +18,15 @@ from innet.host.join import join
 
 PORT = 5201
 _CONTROLLER = "10.0.0.3:9600"
-_ELEMENTS = 1_000_000
 _PIECE = 1 << 16
 
 
 class Sums:
     """All-reduces of one vector, again and again, and the number of those that were wrong."""
 
-    def __init__(self, agent: Agent, rank: int) -> None:
+    def __init__(self, agent: Agent, rank: int, elements: int) -> None:
         self._agent = agent
-        vectors = np.random.default_rng(1).integers(-1000, 1000, (2, _ELEMENTS), np.int32)
+        vectors = np.random.default_rng(1).integers(-1000, 1000, (2, elements), np.int32)
         self._own, self._sum = vectors[rank], vectors.sum(0, np.int32)
         self.done = self.wrong = 0
 
@@ -82,20 +81,23 @@ def send(ip: str, kind: str) -> None:
 
 
 def main(role: str, *arguments: str) -> None:
-    """Do the work of a role, and answer questions for counts."""
-    work: list[Callable[[], None]]
-    counts: Callable[[], dict[str, Any]] = dict
+    """Do the work of a role."""
     if role == "worker":
-        token, rank = arguments
-        sums = Sums(join(_CONTROLLER, "job", int(rank), "host", token=token), int(rank))
-        work, counts = [sums.run], sums.counts
+        token, rank, elements = arguments
+        agent = join(_CONTROLLER, "job", int(rank), "host", token=token)
+        sums = Sums(agent, int(rank), int(elements))
+        work([sums.run], sums.counts)
     elif role == "sink":
         sink = Sink(int(arguments[0]))
-        work, counts = [sink.run], sink.counts
+        work([sink.run], sink.counts)
     else:
         ip, flows, kind = arguments
-        work = [lambda: send(ip, kind)] * int(flows)
-    for each in work:
+        work([lambda: send(ip, kind)] * int(flows), dict)
+
+
+def work(tasks: Sequence[Callable[[], None]], counts: Callable[[], dict[str, Any]]) -> None:
+    """Run the tasks, each in a thread, and answer questions for counts."""
+    for each in tasks:
         threading.Thread(target=each, daemon=True).start()
     for _ in sys.stdin:
         sys.stdout.write(json.dumps({"time": time.monotonic(), **counts()}) + "\n")

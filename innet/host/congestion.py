@@ -75,7 +75,9 @@ class CongestionWindow:
         self._threshold = float(most)
         self._round_trip = _RoundTrip(float("-inf"))
         self._marked_share = 1.0  # RFC 8257's alpha, which begins with 1
-        self._in_vain = 0  # round trips with nearly all results marked, minus others; then all marked
+        self._in_vain = (
+            0  # round trips with nearly all results marked, minus others; then all marked
+        )
 
     @property
     def size(self) -> int:

@@ -151,8 +151,8 @@ class _IoRound(ctypes.Structure):
         ("newest", _real), ("owed_since", _real),
         ("sent", _number), ("repetitions", _number), ("limited", _number), ("received", _number),
         ("corrupted", _number), ("finished", _number), ("first", _number), ("lost", _number),
-        ("marked", _number), ("others", _number), ("sent_at", _real), ("result_at", _real), ("now", _real),
-        ("samples", _number), ("round_trips", _real * BATCHES), ("error", _number),
+        ("marked", _number), ("others", _number), ("sent_at", _real), ("result_at", _real),
+        ("now", _real), ("samples", _number), ("round_trips", _real * BATCHES), ("error", _number),
     ]  # fmt: skip
 
 
@@ -432,7 +432,8 @@ class CompiledRounds:
             sent=done.sent, repetitions=done.repetitions, limited=bool(done.limited),
             sent_at=done.sent_at, owed_since=done.owed_since, received=done.received,
             finished=done.finished, first=bool(done.first), lost=done.lost,
-            marked=done.marked, result_at=done.result_at, round_trips=done.round_trips[: done.samples], now=done.now,
+            marked=done.marked, result_at=done.result_at, now=done.now,
+            round_trips=done.round_trips[: done.samples],
             others=packets_in(self._native.buffer, self._link.arriving.dtype, done.others),
         )  # fmt: skip
 

@@ -160,7 +160,9 @@ class NumpySocket:
         sizes, control_bytes = messages["received"][:count], messages["control_bytes"][:count]
         control = self._control[:count]
         first = control["first"]
-        joined = (control_bytes > 0) & (first["level"] == socket.SOL_UDP) & (first["kind"] == UDP_GRO)
+        joined = (
+            (control_bytes > 0) & (first["level"] == socket.SOL_UDP) & (first["kind"] == UDP_GRO)
+        )
         segments = np.where(joined, first["number"], sizes)
         last = np.where(joined, control["second"], first)
         about_service = control_bytes > np.where(joined, first.itemsize, 0)

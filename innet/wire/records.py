@@ -47,4 +47,4 @@ def marked(records: Records) -> npt.NDArray[np.bool_]:
     if "encapsulation" not in (records.dtype.names or ()):
         return flagged
     frames = np.ascontiguousarray(records).view(np.uint8).reshape(len(records), -1)
-    return flagged | (frames[:, TYPE_OF_SERVICE] % 4 == Ecn.CONGESTED)
+    return np.asarray(flagged | (frames[:, TYPE_OF_SERVICE] % 4 == Ecn.CONGESTED), np.bool_)

@@ -276,9 +276,7 @@ def test_a_host_takes_part_in_ecn_and_frames_on_cables_carry_it_themselves(socke
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
         other.connect(("127.0.0.1", 9))
         Link(other, LANES, own(other), SERVICE, bytes(42), bytes(42))
-        services = [
-            each.getsockopt(socket.IPPROTO_IP, socket.IP_TOS) for each in (*sockets, other)
-        ]
+        services = [each.getsockopt(socket.IPPROTO_IP, socket.IP_TOS) for each in (*sockets, other)]
     assert services == [Ecn.CAPABLE, Ecn.CAPABLE, Ecn.NOT_CAPABLE]
     front = encapsulation(SERVICE, SERVICE, packet_bytes(LANES), Ecn.CONGESTED)
     packets = numbered(2, SERVICE, front)
