@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from faulty_job import faulty_job
 from mortal import MortalSwitch, rack_of
 from racks import Rack
 from waiting import WITHIN
@@ -22,6 +23,7 @@ from innet.controller.state.registry import Policy
 from innet.errors import UsageError
 from innet.host.agent import Agent
 from innet.host.link import open_link, shared_address
+from innet.local.faults import Faults
 from innet.switch.ports import open_port
 from innet.wire.frames import Address
 
@@ -31,6 +33,8 @@ SERVICE = Address("02:00:00:00:00:fe", "10.0.255.254", 19790)
 LANES = 64
 OFFER = socket.CMSG_LEN(3 * array.array("i").itemsize)
 RING_BYTES = 1 << 20
+ELEMENTS = int(os.environ.get("INNET_SOAK_ELEMENTS", "50000"))
+PIECE = 500_000
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +86,15 @@ def test_sums_are_exact(rack):
     with workers(rack) as agents:
         for size in SIZES:
             check_sum(agents, size)
+
+
+@pytest.mark.timeout(4 * 3600)
+def test_faults_in_a_cable_change_no_sum(rack):
+    with faulty_job(rack, WORKERS, 64, seed=5, faults=Faults.all(0.01)) as job:
+        for done in range(0, ELEMENTS, PIECE):
+            job.sum(min(PIECE, ELEMENTS - done))
+        counts = job.wiring.total()
+    assert min(counts.dropped, counts.duplicated, counts.delayed, counts.corrupted) > 0
 
 
 def test_a_switch_that_was_killed_and_started_again_is_found(rack):

@@ -4,9 +4,11 @@ import contextlib
 import multiprocessing
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from innet.errors import InnetError
@@ -15,6 +17,7 @@ from innet.local.faults.fates import DOWN, UP, Counts, Fate, Faults, Line
 from innet.local.ports import free_udp_ports
 
 _STOPS_WITHIN = 10.0
+_SHARED = "shm:"
 
 
 class Wiring:
@@ -75,6 +78,14 @@ class Wiring:
         return self._control.recv()
 
 
+def _ends(links: Sequence[str], folder: Path) -> tuple[list[Any], list[Any]]:
+    """Return where each cable's switch is found, and where its agent."""
+    if all(link.startswith(_SHARED) for link in links):
+        switches = [Path(link.removeprefix(_SHARED)) for link in links]
+        return switches, [folder / str(number) for number in range(len(links))]
+    return [parse_endpoints(link) for link in links], free_udp_ports(len(links))
+
+
 @contextlib.contextmanager
 def faulty(
     links: Sequence[str],
@@ -85,27 +96,27 @@ def faulty(
 ) -> Iterator[Wiring]:
     """Lengthen free cables by a stretch with faults; `line` bounds the rate of each direction.
 
-    The seed decides about the faults of each packet.
+    The stretch is made of UDP, or in shared memory, as the cables are. The seed decides about the
+    faults of each packet.
     """
-    ends = [parse_endpoints(link) for link in links]
-    agents = free_udp_ports(len(links))
     ours, theirs = multiprocessing.Pipe()
     program = (
         f"import sys; sys.path[:] = {sys.path!r}; from innet.local.faults.carrier import carry; "
         f"carry({theirs.fileno()})"
     )
-    with ours, theirs, subprocess.Popen(
-        [sys.executable, "-c", program], pass_fds=[theirs.fileno()]
-    ) as process:  # fmt: skip
+    with (
+        tempfile.TemporaryDirectory(prefix="innet-") as folder,
+        ours,
+        theirs,
+        subprocess.Popen(
+            [sys.executable, "-c", program], pass_fds=[theirs.fileno()]
+        ) as process,
+    ):  # fmt: skip
         theirs.close()
         try:
-            ours.send((ends, agents, seed, up or Faults(), down or Faults(), line))
-            inner = ours.recv()
-            near = [
-                f"udp:127.0.0.1:{agent}/127.0.0.1:{port}"
-                for agent, port in zip(agents, inner, strict=True)
-            ]
-            yield Wiring(near, ours)
+            ends = _ends(links, Path(folder))
+            ours.send((*ends, seed, up or Faults(), down or Faults(), line))
+            yield Wiring(ours.recv(), ours)
             ours.close()  # this tells the process to end
             if code := process.wait(_STOPS_WITHIN):
                 raise InnetError(

@@ -4,15 +4,15 @@ import contextlib
 import heapq
 import random
 import select
-import socket
-import struct
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from itertools import count, groupby
+from itertools import count
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
+from innet.local.faults.ends import End, SwitchsEnd, UdpEnd, WorkersEnd
 from innet.local.faults.fates import (
     LOST,
     Copy,
@@ -25,11 +25,9 @@ from innet.local.faults.fates import (
     Overwrite,
     Resize,
 )
-from innet.machine.sockets import UDP_GRO, UDP_SEGMENT, enlarge_buffers, join_datagrams
 from innet.wire.frames import ENCAPSULATION_BYTES
 from innet.wire.layout import HEADER_BYTES
 
-_MOST_SEGMENTS, _MOST_BYTES = 64, 65_000
 _MOST_HELD, _RECENT = 4096, 256
 _DATAGRAMS_PER_ROUND, _MOST_WAITING = 16, 10_000
 _HEADERS = ENCAPSULATION_BYTES + HEADER_BYTES
@@ -72,8 +70,8 @@ class Queue:
 class Direction:
     """A direction of a cable."""
 
-    source: socket.socket
-    target: socket.socket
+    source: End
+    target: End
     chance: random.Random
     faults: Faults
     queue: Queue | None
@@ -91,7 +89,7 @@ class Direction:
         """Take the packets that have come."""
         with contextlib.suppress(BlockingIOError):
             for _ in range(most):
-                self.arrive(_receive(self.source))
+                self.arrive(self.source.receive())
 
     def arrive(self, packets: list[bytes]) -> None:
         """Take in packets, by the queue if there is one."""
@@ -180,40 +178,50 @@ class Direction:
         self.send([packet for *_, packet in held])
 
     def send(self, packets: list[bytes]) -> None:
-        """Send packets, in order, as many as possible with one call."""
+        """Send packets, in order."""
         self.counts.sent += len(packets)
         self.counts.held = len(self._held)
-        for size, run in groupby(packets, len):
-            equal = list(run)
-            most = max(1, min(_MOST_SEGMENTS, _MOST_BYTES // size)) if size else 1
-            for start in range(0, len(equal), most):
-                _send(self.target, equal[start : start + most], size)
+        if packets:
+            self.target.send(packets)
 
 
 def carry(control: int) -> None:
     """Carry packets until the other end of the connection with this descriptor is closed."""
     with Connection(control) as connection, contextlib.ExitStack() as stack:
-        ends, agents, seed, up, down, line = connection.recv()
+        switches, agents, seed, up, down, line = connection.recv()
         ways: list[Direction] = []
-        inner_ports: list[int] = []
-        for number, ((near, switch), agent) in enumerate(zip(ends, agents, strict=True)):
-            inner = stack.enter_context(_socket(("127.0.0.1", 0), ("127.0.0.1", agent)))
-            outer = stack.enter_context(_socket(near, switch))
-            inner_ports.append(inner.getsockname()[1])
+        links: list[str] = []
+        for number, (switch, agent) in enumerate(zip(switches, agents, strict=True)):
+            inner, outer, link = _ends(switch, agent)
+            stack.callback(inner.close)
+            stack.callback(outer.close)
+            links.append(link)
             for source, target, faults in ((inner, outer, up), (outer, inner, down)):
                 chance = random.Random(f"{seed} {number} {len(ways) % 2}")  # noqa: S311 - repeatable faults
                 ways.append(
                     Direction(source, target, chance, faults, Queue(line) if line else None)
                 )
-        connection.send(inner_ports)
+        connection.send(links)
         with contextlib.suppress(EOFError):
             _carry(connection, ways)
+
+
+def _ends(switch: Any, agent: Any) -> tuple[End, End, str]:
+    """Return the ends towards the agent and the switch, and the agent's link.
+
+    A cable in shared memory has a path on either side. For one made of UDP, `switch` has the
+    addresses of both ends, and `agent` is the agent's port.
+    """
+    if isinstance(agent, Path):
+        return SwitchsEnd(agent), WorkersEnd(switch), f"shm:{agent}"
+    inner = UdpEnd(("127.0.0.1", 0), ("127.0.0.1", agent))
+    return inner, UdpEnd(*switch), f"udp:127.0.0.1:{agent}/127.0.0.1:{inner.port}"
 
 
 def _carry(connection: Connection, ways: list[Direction]) -> None:
     """Carry packets until the connection is closed; then raise EOFError."""
     sources = {way.source: way for way in ways}
-    watched: list[Connection | socket.socket] = [connection, *sources]
+    watched: list[Connection | End] = [connection, *sources]
     while True:
         # Poll and epoll round up to milliseconds, which is too coarse for a line's rate.
         soon = _LOOK_EVERY if any(way.busy for way in ways) else None
@@ -246,31 +254,3 @@ def _answer(ways: list[Direction], question: str, *arguments: Any) -> Any:
             for way in ways:
                 way.release()
     return None
-
-
-def _socket(local: tuple[str, int], remote: tuple[str, int]) -> socket.socket:
-    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    sock.bind(local)
-    sock.connect(remote)
-    enlarge_buffers(sock)
-    join_datagrams(sock)
-    return sock
-
-
-def _receive(sock: socket.socket) -> list[bytes]:
-    """Return the packets of the next datagram, or of many joined into one. Raises BlockingIOError."""
-    try:
-        content, ancillary, _, _ = sock.recvmsg(1 << 16, 64, socket.MSG_DONTWAIT)
-    except ConnectionRefusedError:  # nobody listens, so the packet is lost
-        return []
-    for level, kind, data in ancillary:
-        if (level, kind) == (socket.SOL_UDP, UDP_GRO):
-            [size] = struct.unpack("=i", data[:4])
-            return [content[start : start + size] for start in range(0, len(content), size)]
-    return [content]
-
-
-def _send(sock: socket.socket, packets: list[bytes], size: int) -> None:
-    segment = (socket.SOL_UDP, UDP_SEGMENT, struct.pack("=H", size))
-    with contextlib.suppress(ConnectionRefusedError):
-        sock.sendmsg(packets, [segment] if len(packets) > 1 else [])
