@@ -8,20 +8,22 @@ had a long queue on the way of a contribution or of the result.
 * **Some marked**: the window shrinks by half the share of marked results, averaged over round trips.
   This is DCTCP (RFC 8257): a long queue halves the window, and a queue that is just too long costs
   little.
-* **Some lost, while packets queue**: the window shrinks, but not below its first size. Packets queue
-  if a round trip takes more than twice the shortest. Without that, losses are chance.
+* **Some lost, while packets queue**: a large window shrinks, but not below 128 chunks. On a path that
+  has marked packets not long ago, it shrinks to its first size. Packets queue if a round trip takes
+  more than twice the shortest. Without that, losses are chance.
 * **At most an eighth lost**: while the window is below the size at which it last shrank, it doubles
   (slow start).
-* **At most a thirty-second lost**: from that size on, it grows by a thirty-second, or by one. While
-  packets queue, it grows only as the window of a TCP Reno would that shrinks by as much (RFC 9438,
-  section 4.3).
+* **At most a thirty-second lost**: from that size on, it grows by a thirty-second, or by one. A window
+  that a loss would shrink grows only as that of a TCP Reno with the same factor (RFC 9438, section
+  4.3).
 
 It grows only if more was due than it let through.
 
 Loss by itself is no sign of congestion: links also lose packets at random. A window that shrank at
 every loss, as TCP Reno's does, would leave a link with 1 % loss mostly idle. BBR version 2 also
 tolerates some. Delay by itself is no sign either: a result also waits for other workers, and for
-processors. A window that shrinks while packets queue leaves no link idle.
+processors. Both together may still be chance where processors are busy, so only a large window
+follows them.
 
 Flows that ignore marks may keep a queue long, whatever this window does. A TCP without ECN does so. A
 window that obeyed the marks would give it the whole link. So if it shrinks in vain, because nearly
@@ -36,11 +38,13 @@ from dataclasses import dataclass
 
 _FIRST = 32
 _LEAST = 4
+_LARGE = 128
 _HEAVY, _LIGHT = 1 / 8, 1 / 32  # shares of a round trip's results
 _FEW = 3  # losses that never count as heavy, however few the results
 _SHRINKING = 0.7
 _FRIENDLY = 3 * (1 - _SHRINKING) / (1 + _SHRINKING)  # chunks in a round trip, as in RFC 9438
 _GAIN = 1 / 16  # of the marked share's average, as in RFC 8257
+_FORGOTTEN = 1 / 64  # a marked share below this is of long ago
 _IN_VAIN = 16  # round trips with nearly all results marked, after which marks do not count
 _COMPETING = 256  # marked round trips without obeying, after which marks count again
 
@@ -75,9 +79,9 @@ class CongestionWindow:
         self._threshold = float(most)
         self._round_trip = _RoundTrip(float("-inf"))
         self._marked_share = 1.0  # RFC 8257's alpha, which begins with 1
-        self._in_vain = (
-            0  # round trips with nearly all results marked, minus others; then all marked
-        )
+        self._path_marks = False
+        # Round trips with nearly all results marked, minus others; once competing, all marked ones.
+        self._in_vain = 0
 
     @property
     def size(self) -> int:
@@ -134,6 +138,8 @@ class CongestionWindow:
     def _learn(self, this: _RoundTrip) -> None:
         """Average the share of marked results, and notice that the window shrinks in vain."""
         self._marked_share += _GAIN * (this.marked / this.results - self._marked_share)
+        recent = self._marked_share > _FORGOTTEN
+        self._path_marks = this.marked > 0 or (self._path_marks and recent)
         if not this.marked or self._in_vain == _IN_VAIN + _COMPETING:
             self._in_vain = 0
         elif this.nearly_all_marked or self._competing:
@@ -144,16 +150,18 @@ class CongestionWindow:
             self._in_vain = max(0, self._in_vain - 1)
 
     def _adapt(self, this: _RoundTrip, *, queueing: bool) -> None:
+        patience = self._first if self._path_marks else min(_LARGE, self._most)
+        congested = queueing and self._size > patience
         if this.heavily_lost:
             self._shrink(_SHRINKING, self._least)
         elif this.marked and not self._competing:
             self._shrink(1 - self._marked_share / 2, self._least)
-        elif this.lost and queueing:
-            self._shrink(_SHRINKING, self._first)
+        elif this.lost and congested:
+            self._shrink(_SHRINKING, patience)
         elif this.limited and self._size < self._threshold:
             self._size = min(2 * self._size, self._threshold)
         elif this.limited and this.lost <= _LIGHT * this.results:
-            step = _FRIENDLY if queueing else max(1.0, _LIGHT * self._size)
+            step = _FRIENDLY if congested else max(1.0, _LIGHT * self._size)
             self._size = min(self._size + step, float(self._most))
 
     def _shrink(self, factor: float, least: int) -> None:

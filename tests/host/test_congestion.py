@@ -145,12 +145,21 @@ def test_marks_count_again_after_a_round_trip_without_any():
     assert path.round_trips(15)[-1] < 10
 
 
-def test_a_loss_while_packets_queue_shrinks_it_to_its_first_size_and_no_further():
+def test_losses_while_packets_queue_shrink_a_large_window_and_no_other():
     path = Path(CongestionWindow(512), loss=0.02)
     assert path.round_trips(100)[-1] == 512
     path.queueing = True
     assert path.round_trips(1)[-1] == int(0.7 * 512)
-    assert 32 <= min(path.round_trips(100)[20:]) < 40
+    assert 128 <= min(path.round_trips(100)[20:]) < 136
+    small = Path(CongestionWindow(128), loss=0.02, queueing=True)
+    assert min(small.round_trips(200)[10:]) == 128
+
+
+def test_on_a_path_that_marks_losses_shrink_it_to_its_first_size():
+    path = Path(CongestionWindow(128), unmarked=0)
+    path.round_trips(30)
+    path.queueing, path.loss = True, 0.02
+    assert 32 <= min(path.round_trips(100)) < 40
 
 
 def test_while_packets_queue_it_grows_by_one_in_two_round_trips():

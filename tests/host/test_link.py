@@ -13,7 +13,7 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
 from innet.errors import UsageError
-from innet.host import fastpath
+from innet.host import fastpath, numpy_socket
 from innet.host.link import Link, frame_address, open_link, parse_endpoints
 from innet.host.waker import Waker
 from innet.wire.capture import Innet
@@ -258,6 +258,21 @@ def test_a_mark_of_the_network_becomes_a_flag_of_its_packets(sockets, together: 
         got = np.frombuffer(collect(far, 3), packets.dtype)
         assert (marked(got) == (ecn == Ecn.CONGESTED)).all()
         assert (got["sequence"] == packets["sequence"]).all()
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_a_host_with_a_long_queue_marks_its_own_packets(sockets, which_code, monkeypatch, count):
+    if which_code == "C":
+        monkeypatch.setitem(fastpath._CONSTANTS, "LONG_QUEUE_BYTES", 0)
+        library = fastpath._compile()
+        monkeypatch.setattr(fastpath, "compiled", lambda: library)
+    else:
+        monkeypatch.setattr(numpy_socket, "LONG_QUEUE_BYTES", 0)
+    (near, far), packets = links(sockets), numbered(count, own(sockets[0]))
+    near.send(unsealed(packets))
+    got = np.frombuffer(collect(far, count), packets.dtype)
+    assert marked(got).all()
+    assert (got["lanes"] == packets["lanes"]).all()
 
 
 def test_marks_do_not_hide_damage(sockets):
