@@ -31,7 +31,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from innet.host import fastpath
+from innet.host import fastpath, memory
 from innet.host.integers import Counts, Flags, Integers, Wide
 from innet.host.quantizers import scaling
 from innet.host.quantizers.interface import Floats, Rounding
@@ -54,10 +54,13 @@ def blocks(values: npt.NDArray[Number], lanes: int) -> npt.NDArray[Number]:
 
     If no padding is needed, the result is a view of `values`.
     """
-    missing = -values.size % lanes
-    if missing:
-        values = np.concatenate([values, np.zeros(missing, values.dtype)])
-    return values.reshape(-1, lanes)
+    if values.size % lanes == 0:
+        return values.reshape(-1, lanes)
+    padded = memory.empty((-(-values.size // lanes), lanes), values.dtype.type)
+    flat = padded.reshape(-1)
+    flat[: values.size] = values
+    flat[values.size :] = 0
+    return padded
 
 
 def block_exponents(values: Floats) -> Integers:
