@@ -48,6 +48,7 @@ class _Call:
     written: Any
     spec: QuantizerSpec
     key: Hashable
+    in_place: bool
 
 
 @dataclass(frozen=True)
@@ -180,17 +181,21 @@ class Agent:
         *,
         quantizer: str | None = None,
         key: Hashable = None,
+        in_place: bool = False,
     ) -> "Future[Tensor]":
         """Do the same as :meth:`all_reduce`, in the background.
 
         The agent reads the tensor only after finishing all-reduces that were submitted before. Do
         not change the tensor until the future is done.
+
+        With `in_place`, the result may be in the tensor's own memory, which saves a copy. If the
+        call fails, the tensor's content is undefined.
         """
         by_switch = summed_by_switch(tensor, op, fallback=self._fallback is not None)
         rounded = by_switch and str(tensor.dtype).endswith("float32") and op in ("mean", "sum")
         spec = self._reducer.choose(quantizer, key) if rounded else QuantizerSpec()
         future: Future[Tensor] = Future()
-        self._queue(_Call(future, tensor, op, by_switch, written(tensor), spec, key))
+        self._queue(_Call(future, tensor, op, by_switch, written(tensor), spec, key, in_place))
         return future
 
     def perform(self, work: Callable[[Exchanges, Reducer], Done]) -> "Future[Done]":
@@ -293,7 +298,9 @@ class Agent:
         if call.op in ("max", "min"):
             return self._reducer.extremes(values, call.op)
         if values.dtype == np.float32:
-            return self._reducer.floats(values, call.spec, call.key, mean=call.op == "mean")
+            return self._reducer.floats(
+                values, call.spec, call.key, mean=call.op == "mean", in_place=call.in_place
+            )
         return self._reducer.integers(values)
 
     def _reduce_by_fallback(self, tensor: Any, op: ReduceOp) -> Any:

@@ -62,6 +62,10 @@ static void store_scaled_row(uint8_t *lanes, const struct scaling *scaling, size
     size_t count = (size_t)scaling->lanes;
     const float *values = scaling->values + row * count;
     float scale = scaling->up[row];
+    if (scaling->kept && scaling->is_kept[row]) {
+        store_row(lanes, (const uint32_t *)scaling->kept + row * count, count);
+        return;
+    }
     if (!scaling->fit[row]) {
         memset(lanes, 0, count * WORD_BYTES);
         return;
@@ -73,6 +77,11 @@ static void store_scaled_row(uint8_t *lanes, const struct scaling *scaling, size
 static void make_result(struct scaling *scaling, size_t row, const uint32_t *sums, uint8_t count)
 {
     size_t lanes = (size_t)scaling->lanes;
+    if (scaling->kept && !scaling->is_kept[row]) {
+        quantize_row(scaling->values + row * lanes, lanes, scaling->up[row], scaling->fit[row],
+                     scaling->kept + row * lanes);
+        scaling->is_kept[row] = 1;
+    }
     dequantize_row((const int32_t *)sums, lanes, scaling->down[row], scaling->mean ? count : 1,
                    scaling->results + row * lanes);
     scaling->done[row] = 1;

@@ -35,9 +35,11 @@ struct window {
 struct scaling {
     int64_t lanes;
     const float *values, *up; /* rows, and their factors */
-    const uint8_t *fit;       /* 0 for a row that is sent as zeros */
-    const float *down;        /* the sums' factors, applied after */
-    int64_t mean;             /* division by the number of contributions, if it is a mean */
+    int32_t *kept;            /* NULL, or the integers of rows whose result is in their place */
+    uint8_t *is_kept;
+    const uint8_t *fit; /* 0 for a row that is sent as zeros */
+    const float *down;  /* the sums' factors, applied after */
+    int64_t mean;       /* division by the number of contributions, if it is a mean */
     float *results;
     uint8_t *done; /* 1 for rows of `results` that are made */
 };

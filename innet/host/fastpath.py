@@ -108,7 +108,8 @@ class NativeScaling(ctypes.Structure):
     """The floats of an exchange, as a C struct; see :class:`innet.host.quantizers.scaling.Scaling`."""
 
     _fields_ = [
-        ("lanes", _number), ("values", _pointer), ("up", _pointer), ("fit", _pointer),
+        ("lanes", _number), ("values", _pointer), ("up", _pointer), ("kept", _pointer),
+        ("is_kept", _pointer), ("fit", _pointer),
         ("down", _pointer), ("mean", _number),
         ("results", _pointer), ("done", _pointer),
     ]  # fmt: skip

@@ -66,16 +66,24 @@ class Reducer:
         return spec
 
     def floats(
-        self, values: Floats, spec: QuantizerSpec, key: Hashable = None, *, mean: bool
+        self,
+        values: Floats,
+        spec: QuantizerSpec,
+        key: Hashable = None,
+        *,
+        mean: bool,
+        in_place: bool = False,
     ) -> Floats:
         """Return the mean or sum of float32 vectors.
 
         :mod:`innet.host.quantizers` gives the error bounds. `key` identifies the tensor for error
-        feedback.
+        feedback. With `in_place`, the result may take the place of the values.
         """
         if small := self._small(values.size, spec, mean=mean):
             return self._small_floats(small, values, spec, key, mean=mean)
-        reduced: Floats = self._floats(self._quantizer(spec), values, spec, key, mean=mean)
+        reduced: Floats = self._floats(
+            self._quantizer(spec), values, spec, key, mean=mean, in_place=in_place
+        )
         return reduced
 
     def _small(self, size: int, spec: QuantizerSpec, *, mean: bool) -> Gathering | None:
@@ -112,7 +120,14 @@ class Reducer:
         return on_device
 
     def _floats(
-        self, quantizer: Any, values: Any, spec: QuantizerSpec, key: Hashable, *, mean: bool
+        self,
+        quantizer: Any,
+        values: Any,
+        spec: QuantizerSpec,
+        key: Hashable,
+        *,
+        mean: bool,
+        in_place: bool = False,
     ) -> Any:
         """Reduce `values` of the quantizer's kind: a numpy array, or a tensor on its device."""
         lanes, size = self._info.lanes, len(values)
@@ -123,7 +138,8 @@ class Reducer:
         agreed = self.agree(_floats(size, spec, mean=mean), own)
         rounding, scaling = self._rounding(spec), None
         if isinstance(quantizer, BlockScale):
-            scaling = quantizer.on_the_way(rows, own, agreed, rounding, mean=mean)
+            reuse = in_place and not spec.feedback  # which compares the values with the result
+            scaling = quantizer.on_the_way(rows, own, agreed, rounding, mean=mean, in_place=reuse)
         if scaling:
             contribution, flags = scaling, quantizer.flags(own, agreed)
         else:

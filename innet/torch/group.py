@@ -160,8 +160,9 @@ class InnetGroup(ProcessGroup):
         def fill(result: torch.Tensor) -> None:
             parts = result.reshape(-1).split([tensor.numel() for tensor in tensors])
             for tensor, part in zip(tensors, parts, strict=True):
-                # Bypass autograd's book-keeping, as all backends do for their results.
-                tensor.data.copy_(part.view(tensor.shape))
+                if part.data_ptr() != tensor.data_ptr():
+                    # Bypass autograd's book-keeping, as all backends do for their results.
+                    tensor.data.copy_(part.view(tensor.shape))
 
         self._last = submit(agent, tensors, op, fill)
         return SwitchWork(self._last, tensors)

@@ -15,6 +15,7 @@ from waiting import WITHIN
 
 from innet.controller.state.registry import Policy
 from innet.errors import SumOverflow, UnsupportedTensor, UsageError, WorkersDisagree
+from innet.host import fastpath
 from innet.host.agent import Agent
 from innet.local.faults import DOWN, UP, Faults, faulty
 
@@ -261,6 +262,24 @@ def test_a_small_vector_takes_one_round_trip(pair: list[Agent], dtype: str, op, 
             factor = 2 if op == "sum" else 1
             np.testing.assert_array_equal(future.result(WITHIN), factor * vector[:elements])
         assert pair[0].traffic.chunks - before == 1
+
+
+@pytest.mark.skipif(not fastpath.compiled(), reason="needs a C compiler")
+@pytest.mark.parametrize("elements", [1000, 64 * LANES])
+def test_a_result_in_place_is_in_the_tensors_own_memory(pair: list[Agent], elements: int):
+    chance = np.random.default_rng(elements)
+    given = chance.standard_normal((2, elements), np.float32)
+    tensors = [torch.from_numpy(mine.copy()) for mine in given]
+    expected = [
+        future.result(WITHIN)
+        for future in [a.submit(t) for a, t in zip(pair, tensors, strict=True)]
+    ]
+    running = [a.submit(t, in_place=True) for a, t in zip(pair, tensors, strict=True)]
+    for future, tensor, mean in zip(running, tensors, expected, strict=True):
+        found = future.result(WITHIN)
+        assert torch.equal(found, mean)
+        if elements % LANES == 0:
+            assert found.data_ptr() == tensor.data_ptr()
 
 
 @pytest.mark.parametrize(

@@ -249,10 +249,13 @@ def test_vectors_are_scaled_to_the_same_bits(lanes, monkeypatch):
     assert found[0] == found[1]
 
 
-def travelling(values: np.ndarray, agreed: np.ndarray) -> tuple[Scaling, np.ndarray]:
+def travelling(
+    values: np.ndarray, agreed: np.ndarray, *, in_place: bool
+) -> tuple[Scaling, np.ndarray]:
     """Return floats to be scaled during an exchange, and their exponents."""
     own = fixed_point.block_exponents(values)
-    scaling = fixed_point.on_the_way(values, own, agreed, 3, mean=True)
+    given = values.copy() if in_place else values
+    scaling = fixed_point.on_the_way(given, own, agreed, 3, mean=True, in_place=in_place)
     assert scaling
     return scaling, own
 
@@ -260,7 +263,10 @@ def travelling(values: np.ndarray, agreed: np.ndarray) -> tuple[Scaling, np.ndar
 @needs_compiler
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("trouble", [0.0, 0.3])
-def test_what_is_scaled_on_its_way_has_the_bits_of_what_is_not(trouble, compiled, monkeypatch):
+@pytest.mark.parametrize("in_place", [False, True])
+def test_what_is_scaled_on_its_way_has_the_bits_of_what_is_not(
+    in_place, trouble, compiled, monkeypatch
+):
     chance = np.random.default_rng(7)
     values = chance.standard_normal((300, LANES), np.float32)
     values *= np.float32(2) ** chance.integers(-30, 30, (300, 1)).astype(np.float32)
@@ -268,7 +274,7 @@ def test_what_is_scaled_on_its_way_has_the_bits_of_what_is_not(trouble, compiled
     agreed = fixed_point.block_exponents(values)
     agreed[20:40] += 2
     agreed[50] = fixed_point.NOT_FINITE
-    scaling, own = travelling(values, agreed)
+    scaling, own = travelling(values, agreed, in_place=in_place)
     if not compiled:
         monkeypatch.setattr(fastpath, "compiled", lambda: None)
     info = WorkerInfo(job=1, rank=0, workers=3, min_workers=3, lanes=LANES)
@@ -288,12 +294,13 @@ def test_what_is_scaled_on_its_way_has_the_bits_of_what_is_not(trouble, compiled
 
 
 @needs_compiler
-def test_of_an_exchange_that_was_broken_off_nothing_is_left():
+@pytest.mark.parametrize("in_place", [False, True])
+def test_of_an_exchange_that_was_broken_off_nothing_is_left(in_place: bool):
     def give_up(_: np.ndarray) -> None:
         raise ZeroDivisionError
 
     values = np.random.default_rng(8).standard_normal((40, LANES), np.float32)
-    scaling, own = travelling(values, fixed_point.block_exponents(values))
+    scaling, own = travelling(values, fixed_point.block_exponents(values), in_place=in_place)
     info = WorkerInfo(job=1, rank=0, workers=3, min_workers=3, lanes=LANES)
     term = Term(2, Way.SWITCH, first_slot=0, slots=16)
     clock = Clock()
@@ -307,6 +314,34 @@ def test_of_an_exchange_that_was_broken_off_nothing_is_left():
     other.lanes[:], other.counts[:] = 2 * scaling.integers, 2
     means = fixed_point.dequantize(other.lanes, own, 3, other.counts[:, None])
     assert scaling.results(other).tobytes() == means.tobytes()
+
+
+@needs_compiler
+@pytest.mark.parametrize("trouble", [0.0, 0.3])
+def test_an_exchange_that_overwrites_its_values_can_begin_again(trouble: float):
+    values = np.random.default_rng(9).standard_normal((60, LANES), np.float32)
+    scaling, own = travelling(values, fixed_point.block_exponents(values), in_place=True)
+    info = WorkerInfo(job=1, rank=0, workers=3, min_workers=3, lanes=LANES)
+    clock, job = Clock(), JobView()
+    network = Network(info, Term(2, Way.SWITCH, first_slot=0, slots=16), 1, trouble, clock)
+    worker = SwitchTransport(network, info, clock, job, Timeouts(1e9, 1e9))  # type: ignore[arg-type]
+    none = np.zeros(len(values), np.uint16)
+
+    def give_up(_: np.ndarray) -> None:
+        raise ZeroDivisionError
+
+    for number in (2, 3):
+        worker.begin(Term(number, Way.SWITCH, first_slot=0, slots=16))
+        with pytest.raises(ZeroDivisionError):
+            worker.all_reduce(scaling, none, Operation.SUM, give_up)
+        network.under_way.clear()
+    worker.begin(Term(4, Way.SWITCH, first_slot=0, slots=16))
+    done = worker.all_reduce(scaling, none, Operation.SUM, lambda _: None)
+    wanted = fixed_point.quantize(values, own, own, 3)
+    assert (done.lanes == 3 * wanted).all()
+    assert (scaling.integers == wanted).all()
+    means = fixed_point.dequantize(done.lanes, own, 3, done.counts[:, None])
+    assert scaling.results(done).tobytes() == means.tobytes()
 
 
 @needs_compiler

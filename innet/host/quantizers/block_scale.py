@@ -55,12 +55,24 @@ class BlockScale:
         return integers, self.flags(own, agreed)
 
     def on_the_way(
-        self, rows: Floats, own: Integers, agreed: Integers, rounding: Rounding, *, mean: bool
+        self,
+        rows: Floats,
+        own: Integers,
+        agreed: Integers,
+        rounding: Rounding,
+        *,
+        mean: bool,
+        in_place: bool,
     ) -> Scaling | None:
-        """Return a Scaling that converts rows during the exchange, or None if that is impossible."""
+        """Return a Scaling that converts rows during the exchange, or None if that is impossible.
+
+        With `in_place` it may overwrite the rows.
+        """
         if rounding is not nearest:
             return None
-        return fixed_point.on_the_way(rows, own, agreed, self._workers, mean=mean)
+        return fixed_point.on_the_way(
+            rows, own, agreed, self._workers, mean=mean, in_place=in_place
+        )
 
     def results(self, scaling: Scaling, done: Reduction, agreed: Integers) -> Floats:
         """Return the floats of :meth:`dequantize`, from an exchange that made them row by row."""

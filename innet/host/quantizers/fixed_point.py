@@ -112,11 +112,18 @@ def quantize(
 
 
 def on_the_way(
-    values: Floats, own: Integers, agreed: Integers, workers: int, *, mean: bool
+    values: Floats,
+    own: Integers,
+    agreed: Integers,
+    workers: int,
+    *,
+    mean: bool,
+    in_place: bool = False,
 ) -> scaling.Scaling | None:
     """Return a Scaling with the results of :func:`quantize` and :func:`dequantize`, row by row.
 
-    It rounds to nearest. Returns None without a compiler, or if something has to be clamped.
+    With `in_place` it may overwrite the values. It rounds to nearest. Returns None without a compiler,
+    or if something has to be clamped.
     """
     steps = step_exponents(agreed, workers)
     finite = agreed < NOT_FINITE
@@ -126,7 +133,7 @@ def on_the_way(
         return None
     up = np.ldexp(np.float32(1), np.where(fit, -steps, 0))
     down = np.ldexp(np.float32(1), np.where(finite, steps, 0))
-    return scaling.Scaling(library, values, up, fit, down, mean=mean)
+    return scaling.Scaling(library, values, up, fit, down, mean=mean, in_place=in_place)
 
 
 def clamped(values: Floats, own: Integers, agreed: Integers, workers: int) -> Floats:

@@ -25,6 +25,9 @@ class Scaling:
     `shape` is that of the floats. A row is multiplied by its `up`, (rows,) float32, and rounded to
     the nearest. Rows that are not `fit`, (rows,) bool, become zeros. A sum is divided by its count
     if a `mean` is wanted, and then multiplied by its `down`.
+
+    With `in_place` the results overwrite the values. The integers of a row are then kept from its
+    result on, since the exchange may have to begin again.
     """
 
     def __init__(
@@ -36,15 +39,20 @@ class Scaling:
         down: Floats,
         *,
         mean: bool,
+        in_place: bool = False,
     ) -> None:
         self._library = library
         self.shape = rows, lanes = values.shape
         self._values, self._up, self._fit = np.ascontiguousarray(values), up, fit
-        self._results = memory.empty(values.shape, np.float32)
+        self._results = self._values if in_place else memory.empty(values.shape, np.float32)
+        self._kept = memory.empty(values.shape, np.int32) if in_place else None
+        self._is_kept = np.zeros(rows, np.bool_)
         self._done = np.zeros(rows, np.uint8)
         self._down, self._mean = down, mean
         self.native = fastpath.NativeScaling(
-            lanes, at(self._values, np.float32), at(up, np.float32, rows), at(fit, np.bool_, rows),
+            lanes, at(self._values, np.float32), at(up, np.float32, rows),
+            None if self._kept is None else at(self._kept, np.int32),
+            at(self._is_kept, np.bool_), at(fit, np.bool_, rows),
             at(down, np.float32, rows), mean,
             at(self._results, np.float32), at(self._done, np.uint8),
         )  # fmt: skip
@@ -54,12 +62,16 @@ class Scaling:
 
     def __getitem__(self, rows: npt.NDArray[np.int64]) -> Integers:
         """Return the integers of some rows, (len(rows), lanes)."""
-        return quantize(self._library, self._values[rows], self._up[rows], self._fit[rows])
+        made = quantize(self._library, self._values[rows], self._up[rows], self._fit[rows])
+        if self._kept is not None:
+            kept = self._is_kept[rows]
+            made[kept] = self._kept[rows[kept]]
+        return made
 
     @cached_property
     def integers(self) -> Integers:
         """The integers of all rows, (rows, lanes)."""
-        return quantize(self._library, self._values, self._up, self._fit)
+        return self[np.arange(len(self))]
 
     def forget(self) -> None:
         """Discard all floats, because the exchange was broken off."""
