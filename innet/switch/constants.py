@@ -2,7 +2,13 @@
 
 import enum
 
-from innet.machine.sockets import MOST_SEGMENTS, MOST_SENT_BYTES, UDP_GRO, UDP_SEGMENT
+from innet.machine.sockets import (
+    FRAME_MEMORY,
+    MOST_SEGMENTS,
+    MOST_SENT_BYTES,
+    UDP_GRO,
+    UDP_SEGMENT,
+)
 from innet.native.constants import Constants
 
 MISS = 0xFFFFFFFF
@@ -60,6 +66,7 @@ CONSTANTS: Constants = {
     "PORT": PortKind,
     "DROPS": len(DROPS),
     **{f"DROP_{reason.upper()}": number for number, reason in enumerate(DROPS)},
+    "FRAME_MEMORY": FRAME_MEMORY,
     "MOST_SEGMENTS": MOST_SEGMENTS,
     "MOST_SENT_BYTES": MOST_SENT_BYTES,
     "UDP_SEGMENT": UDP_SEGMENT,

@@ -7,11 +7,13 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/if_packet.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -220,6 +222,20 @@ void rt_emit(struct sw *sw, u32 number, u32 bytes)
         port->queued = true;
         sw->dirty[sw->dirty_count++] = number;
     }
+}
+
+/* Returns how many frames of a port wait in the kernel for the link. The kernel only tells their memory,
+ * so small frames count for less. Frames that leave together have one look at the queue. A cable in
+ * shared memory has no such queue. */
+u32 rt_queue_depth(struct sw *sw, u32 number)
+{
+    struct port *port = find_port(sw, number);
+    int bytes = 0;
+    if (!port || port->kind == PORT_SHARED_MEMORY)
+        return 0;
+    if (!port->out_frames)
+        port->depth = ioctl(port->fd, SIOCOUTQ, &bytes) ? 0 : (u32)bytes / FRAME_MEMORY;
+    return port->depth;
 }
 
 /* ---- receiving --------------------------------------------------------------------------------- */

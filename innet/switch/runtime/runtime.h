@@ -116,6 +116,7 @@ struct entry *rt_lookup_8(struct sw *sw, u32 table, const u8 *key);
 struct entry *rt_lookup_16(struct sw *sw, u32 table, const u8 *key);
 u8 *rt_room(struct sw *sw, u32 port, u32 bytes);
 void rt_emit(struct sw *sw, u32 port, u32 bytes);
+u32 rt_queue_depth(struct sw *sw, u32 port);
 u64 rt_now_us(const struct sw *sw);
 void rt_trace(struct sw *sw, const struct path *path, char level, const char *message, ...)
     __attribute__((format(printf, 4, 5)));

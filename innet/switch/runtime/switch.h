@@ -30,6 +30,7 @@ struct port {
     /* Frames to be sent, back to back, all of `segment` bytes. The last one may be shorter. */
     u8 *out_buffer;
     u32 out_bytes, out_frames, segment;
+    u32 depth; /* of the kernel's queue, when the first of them came */
     bool queued;
     u8 *room; /* for the next frame, in the buffer or in the cable; NULL if there is none */
     struct shared_cable cable;
