@@ -42,22 +42,20 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.cores import SERVICE, TERM, contributions, pipeline
 from benchmarks.reflector import Way
 from innet.controller.jobs.records import Assignment, Attachment, SlotRange, SwitchRecord
 from innet.controller.jobs.trees import Tree, shares
 from innet.controller.switches.aggregation import AggregationSwitch
 from innet.errors import InnetError, UsageError
 from innet.p4.artifacts import artifact
-from innet.switch.engine import Engine
 from innet.wire.check import seal
-from innet.wire.frames import ENCAPSULATION_BYTES, Address, encapsulation
-from innet.wire.layout import HEADER_BYTES, Kind, Operation
-from innet.wire.records import Records, blank, packet_bytes
+from innet.wire.frames import ENCAPSULATION_BYTES, Address
+from innet.wire.layout import HEADER_BYTES, Kind
+from innet.wire.records import Records, blank
 from topologies import namespaces
 
 WINDOWS = (32, 64, 128, 256)
-SERVICE = Address("02:00:00:00:00:fe", "10.255.255.254")
-TERM = 1
 _SOL_PACKET, _STATISTICS, _TX_RING, _VERSION, _QDISC_BYPASS = 263, 6, 13, 10, 20
 _TPACKET_V2, _TPACKET_V2_DATA = 1, 32
 _FRAME_ROOM, _BLOCK = 2048, 1 << 16
@@ -180,7 +178,7 @@ class Bench:
             for _ in self.switch.clear(job.slot_range):
                 pass
         return [
-            Station(namespace, address, _contributions(address, job, self.lanes))
+            Station(namespace, address, contributions(address, job, self.lanes))
             for namespace, address in zip(self.rack.workers, own, strict=False)
         ]
 
@@ -236,37 +234,6 @@ def latency(bench: Bench, times: int) -> float:
         took.append(time.perf_counter() - started)
     station.close()
     return statistics.median(took)
-
-
-def pipeline(lanes: int, seconds: float) -> float:
-    """Return the contributions per second that the program answers in one thread, without ports."""
-    engine, number, group = Engine(artifact(lanes).json), 1, 2
-    own = Address("02:00:00:00:00:01", "10.0.0.1", 4000)
-    mac = int.from_bytes(SERVICE.mac_bytes)
-    _enter(engine, "service", [SERVICE.ip_number], "serve", [mac])
-    _enter(engine, "own_addresses", [SERVICE.ip_number], "expose", [])
-    key = [1, own.ip_number, own.udp_port, number, TERM, 0]
-    _enter(engine, "workers", key, "admit", [1, 1, group, 0])
-    frame = _contributions(own, Assignment(number, SlotRange(0, 0, 1), TERM), lanes)
-    frame["sequence"] = 1
-    seal(frame, own.ip_number, own.udp_port)
-    times, took = 10_000, 0.0
-    while took < seconds:
-        times *= 2
-        started = time.perf_counter()
-        engine.exercise(1, frame.tobytes(), times)
-        took = time.perf_counter() - started
-    engine.close()
-    return times / took
-
-
-def _enter(engine: Engine, table: str, key: list[int], action: str, args: list[int]) -> None:
-    """Add an exact entry. Names are the last parts of the full ones."""
-    layout = next(each for each in engine.program.tables if each.name.endswith(f".{table}"))
-    names = {each.id: each.name for each in engine.program.actions}
-    number = next(each for each in layout.actions if names[each].endswith(f".{action}"))
-    masks = [(1 << field.bits) - 1 for field in layout.keys]
-    engine.entries.insert(layout.name, key, masks, 1, number, args)
 
 
 def main(
@@ -363,15 +330,6 @@ def _started(namespace: str, command: list[str]) -> Iterator["subprocess.Popen[b
             yield process
         finally:
             process.terminate()
-
-
-def _contributions(own: Address, job: Assignment, lanes: int) -> Records:
-    """Return a contribution to every slot of the job, without sequence number and check."""
-    prefix = encapsulation(own, SERVICE, packet_bytes(lanes))
-    records = blank(job.slot_range.slots, lanes, Kind.CONTRIBUTION, prefix)
-    records["operation"], records["job"], records["term"] = Operation.SUM, job.job, TERM
-    records["slot"] = job.slot_range.first_slot + np.arange(job.slot_range.slots)
-    return records
 
 
 @contextlib.contextmanager

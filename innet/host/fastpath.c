@@ -95,6 +95,13 @@ static int is_ours(const struct window *window, const uint8_t *header)
            && half_at(header + AT_TERM) == window->term;
 }
 
+/* A hop on the packet's way, or on a contribution's, had a long queue. */
+static int is_marked(const struct format *format, const uint8_t *header)
+{
+    return (half_at(header + AT_FLAGS) & FLAG_MARKED)
+           || (format->front && (header - format->front)[TYPE_OF_SERVICE] % 4 == ECN_CONGESTED);
+}
+
 void innet_take(struct window *window, const struct format *format, struct vectors *vectors,
                 const uint8_t *packets, size_t count, double now, double quiet_until,
                 double too_soon, double reordering, struct taken *taken)
@@ -123,9 +130,10 @@ void innet_take(struct window *window, const struct format *format, struct vecto
         if (!late && sent_at > taken->newest)
             taken->newest = sent_at;
         taken->lost += window->suspect[slot] && !late;
+        taken->marked += is_marked(format, header);
         uint32_t *sums = vectors->sums + (size_t)chunk * format->lanes;
         load_row(header + HEADER_BYTES, sums, format->lanes);
-        vectors->flags[chunk] = half_at(header + AT_FLAGS);
+        vectors->flags[chunk] = half_at(header + AT_FLAGS) & (uint16_t)~FLAG_MARKED;
         vectors->counts[chunk] = header[AT_COUNT];
         vectors->members[chunk] = word_at(header + AT_WORKERS);
         if (vectors->scaling)

@@ -60,7 +60,7 @@ struct arrivals { int64_t packets, corrupted; };
 
 struct taken {
     int64_t others; /* replies other than results; if there are any, nothing is done */
-    int64_t finished, lost;
+    int64_t finished, lost, marked;
     double oldest, newest; /* sending times of chunks whose results allow a measurement */
     int64_t *chunks;       /* the finished ones */
 };

@@ -35,7 +35,13 @@ from innet.host.numpy_socket import DATAGRAM_BYTES, MESSAGES
 from innet.host.rounds import BATCHES, RoundLimits, RoundOutcome
 from innet.host.window import SlotState, Window
 from innet.machine.packaged import read
-from innet.machine.sockets import MOST_SEGMENTS, MOST_SENT_BYTES, UDP_GRO, UDP_SEGMENT
+from innet.machine.sockets import (
+    LONG_QUEUE_BYTES,
+    MOST_SEGMENTS,
+    MOST_SENT_BYTES,
+    UDP_GRO,
+    UDP_SEGMENT,
+)
 from innet.native.compiler import compile_library
 from innet.native.constants import Constants
 from innet.wire.check import bases, weights
@@ -64,6 +70,7 @@ _CONSTANTS: Constants = {
     "BATCHES": BATCHES,
     "MESSAGES": MESSAGES,
     "BATCH_PACKETS": BATCH_PACKETS,
+    "LONG_QUEUE_BYTES": LONG_QUEUE_BYTES,
     "MOST_SEGMENTS": MOST_SEGMENTS,
     "MOST_SENT_BYTES": MOST_SENT_BYTES,
     "UDP_SEGMENT": UDP_SEGMENT,
@@ -145,8 +152,8 @@ class _IoRound(ctypes.Structure):
         ("newest", _real), ("owed_since", _real),
         ("sent", _number), ("repetitions", _number), ("limited", _number), ("received", _number),
         ("corrupted", _number), ("finished", _number), ("first", _number), ("lost", _number),
-        ("others", _number), ("sent_at", _real), ("result_at", _real), ("now", _real),
-        ("samples", _number), ("round_trips", _real * BATCHES), ("error", _number),
+        ("marked", _number), ("others", _number), ("sent_at", _real), ("result_at", _real),
+        ("now", _real), ("samples", _number), ("round_trips", _real * BATCHES), ("error", _number),
     ]  # fmt: skip
 
 
@@ -426,7 +433,8 @@ class CompiledRounds:
             sent=done.sent, repetitions=done.repetitions, limited=bool(done.limited),
             sent_at=done.sent_at, owed_since=done.owed_since, received=done.received,
             finished=done.finished, first=bool(done.first), lost=done.lost,
-            result_at=done.result_at, round_trips=done.round_trips[: done.samples], now=done.now,
+            marked=done.marked, result_at=done.result_at, now=done.now,
+            round_trips=done.round_trips[: done.samples],
             others=packets_in(self._native.buffer, self._link.arriving.dtype, done.others),
         )  # fmt: skip
 

@@ -28,7 +28,7 @@ from innet.errors import UsageError
 from innet.host import fastpath
 from innet.host.numpy_socket import NumpySocket
 from innet.host.waker import Waker
-from innet.machine.sockets import enlarge_buffers, join_datagrams
+from innet.machine.sockets import enlarge_buffers, join_datagrams, take_part_in_ecn
 from innet.wire.check import seal
 from innet.wire.frames import SOURCE_IP, SOURCE_PORT, Address, encapsulation
 from innet.wire.records import Records, packet_bytes, packet_dtype
@@ -92,6 +92,8 @@ class Link:
         end.setblocking(False)
         enlarge_buffers(end)
         join_datagrams(end)
+        if not encapsulation:
+            take_part_in_ecn(end)
         if library:
             self.native = fastpath.UdpConnection(library, end, self.arriving, descriptor)
         self._packets = self.native or NumpySocket(

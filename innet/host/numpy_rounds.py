@@ -16,8 +16,8 @@ from innet.host.quantizers.scaling import Scaling
 from innet.host.rounds import RoundLimits, RoundOutcome
 from innet.host.window import Indices, Window
 from innet.wire.batch import load_lanes, store_lanes
-from innet.wire.layout import VERSION, Kind
-from innet.wire.records import Records
+from innet.wire.layout import VERSION, Flag, Kind
+from innet.wire.records import Records, marked
 
 
 class NumpyRounds:
@@ -87,7 +87,8 @@ class NumpyRounds:
         finished = window.finish(slots)
         _, _, result = self._under_way
         load_lanes(batch, positions, result.lanes, finished)
-        result.flags[finished] = batch["flags"][positions]
+        outcome.marked = int(np.count_nonzero(marked(batch[positions])))
+        result.flags[finished] = batch["flags"][positions] & ~np.uint16(Flag.MARKED)
         result.counts[finished] = batch["count"][positions]
         result.members[finished] = batch["workers"][positions]
         self._absent[slots] = 0

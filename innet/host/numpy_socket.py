@@ -8,6 +8,7 @@ such call, so numpy lays out its structs as Linux expects them.
 
 import ctypes
 import errno
+import fcntl
 import os
 import select
 import socket
@@ -17,9 +18,19 @@ import numpy as np
 import numpy.typing as npt
 
 from innet.host.waker import Waker
-from innet.machine.sockets import MOST_SEGMENTS, MOST_SENT_BYTES, UDP_GRO, UDP_SEGMENT
+from innet.machine.sockets import (
+    LONG_QUEUE_BYTES,
+    MOST_SEGMENTS,
+    MOST_SENT_BYTES,
+    SIOCOUTQ,
+    UDP_GRO,
+    UDP_SEGMENT,
+)
 from innet.wire.check import intact
+from innet.wire.layout import Ecn, Flag
 from innet.wire.records import Records
+
+_MARK = socket.IPPROTO_IP, socket.IP_TOS, struct.pack("=i", Ecn.CONGESTED)
 
 Rows = npt.NDArray[np.uint8]
 
@@ -31,7 +42,9 @@ DATAGRAM_BYTES = 1 << 16
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
-# The structs of recvmmsg(2) on 64-bit machines: iovec, mmsghdr, and cmsghdr with an int.
+# The structs of recvmmsg(2) on 64-bit machines: iovec, mmsghdr, and two cmsghdrs, each with an int or
+# a byte. If the kernel has joined datagrams, the first tells their size, and the type of service comes
+# second.
 _VECTOR = np.dtype([("base", "u8"), ("bytes", "u8")], align=True)
 _MESSAGE = np.dtype(
     [
@@ -46,9 +59,15 @@ _MESSAGE = np.dtype(
     ],
     align=True,
 )
-_CONTROL = np.dtype(
-    [("bytes", "u8"), ("level", "i4"), ("kind", "i4"), ("segment", "i4")], align=True
+_CONTROL_MESSAGE = np.dtype(
+    {
+        "names": ["bytes", "level", "kind", "number", "octet"],
+        "formats": ["u8", "i4", "i4", "i4", "u1"],
+        "offsets": [0, 8, 12, 16, 16],
+        "itemsize": 24,
+    }
 )
+_CONTROL = np.dtype([("first", _CONTROL_MESSAGE), ("second", _CONTROL_MESSAGE)])
 
 # Errors of a UDP socket if nobody listens at the other end: they mean a lost packet, no more.
 _UNREACHABLE = {errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN}
@@ -94,8 +113,9 @@ class NumpySocket:
     def send(self, packets: Records) -> None:
         """Send packets that have their check, in order. Lost ones are no error. Raises OSError."""
         most = min(MOST_SEGMENTS, MOST_SENT_BYTES // packets.itemsize)
+        options = [_MARK] if self._has_long_queue() else []
         for start in range(0, len(packets), most):
-            self._send_batch(packets[start : start + most])
+            self._send_batch(packets[start : start + most], options)
 
     def receive(self) -> tuple[Records, int]:
         """Return the packets of the next datagrams, and the number of dropped ones.
@@ -103,13 +123,14 @@ class NumpySocket:
         The packets are valid until the next call. Having received nothing is no error. Raises
         OSError.
         """
-        rows = self._take()
+        rows, congested = self._take()
         batch = np.ascontiguousarray(rows).reshape(-1).view(self._dtype)
         good = intact(batch, *self._address) if self._sealed else batch["check"] == 0
         for offset, wanted in self._told:
             good &= (rows[:, offset : offset + len(wanted)] == np.frombuffer(wanted, np.uint8)).all(
                 1
             )
+        batch["flags"] |= np.where(congested, np.uint16(Flag.MARKED), np.uint16(0))
         dropped = len(batch) - int(np.count_nonzero(good))
         return batch[good] if dropped else batch, dropped
 
@@ -123,7 +144,8 @@ class NumpySocket:
         """Close the socket."""
         self._socket.close()
 
-    def _take(self) -> Rows:
+    def _take(self) -> tuple[Rows, npt.NDArray[np.bool_]]:
+        """Return the packets of the next datagrams, and which of them found a long queue."""
         messages = self._messages
         messages["control_bytes"] = _CONTROL.itemsize
         count = _LIBC.recvmmsg(
@@ -133,14 +155,22 @@ class NumpySocket:
         if count < 0:
             number = ctypes.get_errno()
             if number == errno.EAGAIN or number in _UNREACHABLE:
-                return self._buffers[:0, : self._packet_bytes]
+                return self._buffers[:0, : self._packet_bytes], np.zeros(0, np.bool_)
             raise OSError(number, os.strerror(number))
-        sizes, control = messages["received"][:count], self._control[:count]
-        joined = (messages["control_bytes"][:count] > 0) & (control["kind"] == UDP_GRO)
-        segments = np.where(joined, control["segment"], sizes)
+        sizes, control_bytes = messages["received"][:count], messages["control_bytes"][:count]
+        control = self._control[:count]
+        first = control["first"]
+        joined = (
+            (control_bytes > 0) & (first["level"] == socket.SOL_UDP) & (first["kind"] == UDP_GRO)
+        )
+        segments = np.where(joined, first["number"], sizes)
+        last = np.where(joined, control["second"], first)
+        about_service = control_bytes > np.where(joined, first.itemsize, 0)
+        congested = about_service & (last["octet"] % 4 == Ecn.CONGESTED)
         ours = np.flatnonzero(segments == self._packet_bytes)
         # The last packet of a datagram may be cut short. Such a packet is not one of ours.
-        return self._rows(ours, sizes[ours] // self._packet_bytes)
+        packets = sizes[ours] // self._packet_bytes
+        return self._rows(ours, packets), np.repeat(congested[ours], packets)
 
     def _rows(self, which: npt.NDArray[np.intp], packets: npt.NDArray[np.uint32]) -> Rows:
         size = self._packet_bytes
@@ -153,18 +183,22 @@ class NumpySocket:
         parts = [self._buffers[message, : count * size] for message, count in datagrams]
         return np.concatenate(parts).reshape(-1, size)
 
-    def _send_batch(self, packets: Records) -> None:
+    def _has_long_queue(self) -> bool:
+        waiting = struct.unpack("=i", fcntl.ioctl(self._socket, SIOCOUTQ, bytes(4)))
+        return bool(waiting[0] >= LONG_QUEUE_BYTES)
+
+    def _send_batch(self, packets: Records, options: list[tuple[int, int, bytes]]) -> None:
         if len(packets) > 1 and self.segmenting:
             size = struct.pack("=H", packets.itemsize)
             try:
-                self._sendmsg(packets, [(socket.SOL_UDP, UDP_SEGMENT, size)])
+                self._sendmsg(packets, [(socket.SOL_UDP, UDP_SEGMENT, size), *options])
                 return
             except OSError as problem:
                 if problem.errno not in (errno.EINVAL, errno.EIO, errno.EOPNOTSUPP):
                     raise
                 self.segmenting = False  # the kernel or the device cannot: send one by one
         for packet in packets:
-            self._sendmsg(packet.reshape(1), [])
+            self._sendmsg(packet.reshape(1), options)
 
     def _sendmsg(self, packets: Records, ancillary: list[tuple[int, int, bytes]]) -> None:
         try:

@@ -12,14 +12,14 @@ struct io_round {
     double until;            /* end of the round if nothing comes */
     double pause;            /* lets packets accumulate while more than `most` chunks remain */
     double round_trip_began; /* the round ends with the result of a chunk sent since then; */
-    int64_t steady;          /* if this is set, only if packets were lost */
+    int64_t steady;          /* if this is set, only if packets were lost or marked */
     double too_soon, reordering, quiet_until; /* see innet_take */
     int64_t remaining;                        /* chunks without result */
     /* Input and output. The switch has owed an answer since `owed_since`, or owes none (infinity). */
     double newest, owed_since;
     /* Output. */
     int64_t sent, repetitions, limited;
-    int64_t received, corrupted, finished, first, lost;
+    int64_t received, corrupted, finished, first, lost, marked;
     int64_t others;            /* packets in the buffer that the caller still has to process */
     double sent_at, result_at; /* of the last packet, of the last result */
     double now;
@@ -105,10 +105,11 @@ static int take(struct worker *worker, struct io_round *io, const struct arrival
     }
     io->finished += taken.finished;
     io->lost += taken.lost;
+    io->marked += taken.marked;
     io->newest = taken.newest;
     io->result_at = io->now;
     io->owed_since = INFINITY;
-    int round_over = io->newest >= io->round_trip_began && (io->lost || !io->steady);
+    int round_over = io->newest >= io->round_trip_began && (io->lost || io->marked || !io->steady);
     return !io->first && io->finished < io->remaining && !round_over;
 }
 

@@ -22,8 +22,8 @@ class RoundLimits:
 
     Up to `most` chunks may be in flight. If nothing comes, the round ends at `until`. While more
     than `most` chunks remain, `pause` lets packets accumulate. A round ends after `batches`. It
-    also ends with the result of a chunk sent after `round_trip_began`, if packets were lost or the
-    window is not `steady`.
+    also ends with the result of a chunk sent after `round_trip_began`, if packets were lost or
+    marked, or if the window is not `steady`.
 
     `too_soon` and `reordering` are the window's. A round of many batches raises `reordering` to the
     round trips that it measures, because queues fill. Since `owed_since` the switch owes an answer;
@@ -48,8 +48,8 @@ class RoundOutcome:
     It has sent `sent` packets, among them `repetitions` retransmissions, the last at `sent_at`.
     `limited` tells whether more was due. The `received` packets have completed `finished` chunks,
     the last at `result_at`. `first` tells whether the exchange's first chunk was one of them.
-    `lost` of the finished chunks had been lost before. `round_trips` has one for each batch that
-    allows a measurement.
+    `lost` of the finished chunks had been lost before, and `marked` of them found long queues on
+    their way. `round_trips` has one for each batch that allows a measurement.
 
     `others` is a batch that contains replies other than results. It ends the round, and the caller
     still has to process it.
@@ -66,6 +66,7 @@ class RoundOutcome:
     finished: int = 0
     first: bool = False
     lost: int = 0
+    marked: int = 0
     result_at: float = -math.inf
     round_trips: Sequence[float] = ()
 

@@ -1,4 +1,8 @@
-/* The connection to a switch on the same machine: a cable in shared memory, which wire/ring.h describes. */
+/* The connection to a switch on the same machine: a cable in shared memory, which wire/ring.h describes.
+ *
+ * A switch on several cores has a pair of rings for each. Any core takes any packet, but it has to hand
+ * it over to another core if that one sums the cell. An answer comes from the core that has summed, so
+ * the next packet to the same cell goes to that core. */
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -13,14 +17,19 @@
 #include "network.h"
 #include "ring.h"
 
+enum { CELLS = 2 << 16 }; /* two for each slot */
+
 struct shared_memory {
     struct sockaddr_un address;
-    int waker;           /* an eventfd, or -1 */
-    int connection;      /* to the switch, or -1 */
-    int wakeup;          /* the eventfd of this end, or -1 */
-    struct cable *cable; /* NULL until the switch has passed it on */
-    struct ring_reader in;
-    struct ring_writer out;
+    int waker;            /* an eventfd, or -1 */
+    int connection;       /* to the switch, or -1 */
+    int wakeup;           /* the eventfd of this end, or -1 */
+    struct cable *cables; /* one for each core; NULL until the switch has passed them on */
+    uint32_t cores, next; /* the number of cores, and the one whose packets are taken next */
+    struct ring_reader in[CABLE_CORES];
+    struct ring_writer out[CABLE_CORES];
+    size_t front;            /* bytes before a packet's header, once packets have arrived */
+    uint8_t cores_of[CELLS]; /* the cores that have answered, counted from 1 */
 };
 
 /* ---- connection ------------------------------------------------------------------------------ */
@@ -34,12 +43,14 @@ static void close_file(int *file)
 
 static void disconnect(struct shared_memory *shared)
 {
-    if (shared->cable)
-        munmap(shared->cable, sizeof *shared->cable);
-    shared->cable = NULL;
+    if (shared->cables)
+        munmap(shared->cables, shared->cores * sizeof *shared->cables);
+    shared->cables = NULL;
     close_file(&shared->connection);
     close_file(&shared->wakeup);
-    close_file(&shared->out.bell);
+    for (uint32_t i = 0; i < shared->cores; i++)
+        close_file(&shared->out[i].bell);
+    shared->cores = 0;
 }
 
 static int open_connection(struct shared_memory *shared)
@@ -57,28 +68,36 @@ static int open_connection(struct shared_memory *shared)
 }
 
 /* Returns whether access to the memory can never fail, whatever the switch does. */
-static int is_firm(int memory)
+static int is_firm(int memory, size_t bytes)
 {
     struct stat about;
     int seals = fcntl(memory, F_GET_SEALS);
     return seals >= 0 && seals & F_SEAL_SHRINK && !fstat(memory, &about)
-           && about.st_size == sizeof(struct cable);
+           && (size_t)about.st_size == bytes;
 }
 
-static int map_cable(struct shared_memory *shared, const struct cable_offer *offer, int *files)
+/* Takes the memory, and the eventfds behind it in `files`. */
+static int map_cables(struct shared_memory *shared, const struct cable_offer *offer, int *files,
+                      uint32_t cores)
 {
-    struct cable *cable = MAP_FAILED;
-    if (offer->version != CABLE_VERSION || offer->bytes != sizeof *cable || !is_firm(files[0]))
+    struct cable *cables = MAP_FAILED;
+    size_t bytes = cores * sizeof *cables;
+    if (offer->version != CABLE_VERSION || offer->bytes != bytes || !is_firm(files[0], bytes))
         return EPROTO;
-    cable =
-        mmap(NULL, sizeof *cable, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, files[0], 0);
-    if (cable == MAP_FAILED)
+    cables = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, files[0], 0);
+    if (cables == MAP_FAILED)
         return errno;
-    shared->cable = cable;
-    shared->wakeup = files[2];
-    shared->in = (struct ring_reader){.ring = &cable->down};
-    shared->out = (struct ring_writer){.ring = &cable->up, .bell = files[1]};
-    files[1] = files[2] = -1;
+    shared->cables = cables;
+    shared->cores = cores;
+    shared->next = 0;
+    for (uint32_t i = 0; i < cores; i++) {
+        shared->in[i] = (struct ring_reader){.ring = &cables[i].down};
+        shared->out[i] = (struct ring_writer){.ring = &cables[i].up, .bell = files[1 + i]};
+        files[1 + i] = -1;
+    }
+    shared->wakeup = files[1 + cores];
+    files[1 + cores] = -1;
+    memset(shared->cores_of, 0, sizeof shared->cores_of);
     return 0;
 }
 
@@ -97,13 +116,16 @@ static int take_offer(struct shared_memory *shared)
         return errno;
     if (!bytes)
         return EBUSY; /* another worker has the port */
-    int files[CABLE_FILES] = {-1, -1, -1}, number = EPROTO;
+    int files[CABLE_FILES], number = EPROTO;
+    size_t count = 0;
     struct cmsghdr *passed = CMSG_FIRSTHDR(&message);
-    if (passed && passed->cmsg_type == SCM_RIGHTS)
-        memcpy(files, CMSG_DATA(passed), passed->cmsg_len - CMSG_LEN(0));
-    if (bytes == sizeof offer && files[CABLE_FILES - 1] >= 0)
-        number = map_cable(shared, &offer, files);
-    for (int i = 0; i < CABLE_FILES; i++)
+    if (passed && passed->cmsg_type == SCM_RIGHTS) {
+        count = (passed->cmsg_len - CMSG_LEN(0)) / sizeof *files;
+        memcpy(files, CMSG_DATA(passed), count * sizeof *files);
+    }
+    if (bytes == sizeof offer && count >= 3)
+        number = map_cables(shared, &offer, files, (uint32_t)count - 2);
+    for (size_t i = 0; i < count; i++)
         close_file(&files[i]);
     return number;
 }
@@ -114,7 +136,7 @@ int innet_shared_connect(void *context)
 {
     struct shared_memory *shared = context;
     int number = 0;
-    if (shared->cable)
+    if (shared->cables)
         return 0;
     if (shared->connection < 0)
         number = open_connection(shared);
@@ -136,7 +158,7 @@ void *innet_shared_create(const char *path, int waker)
     shared->address.sun_family = AF_UNIX;
     strcpy(shared->address.sun_path, path);
     shared->waker = waker;
-    shared->connection = shared->wakeup = shared->out.bell = -1;
+    shared->connection = shared->wakeup = -1;
     return shared;
 }
 
@@ -148,6 +170,21 @@ void innet_shared_destroy(void *context)
 
 /* ---- packets --------------------------------------------------------------------------------- */
 
+/* Returns where the core that sums a packet's cell is kept. */
+static uint8_t *core_of(struct shared_memory *shared, const uint8_t *packet)
+{
+    const uint8_t *header = packet + shared->front;
+    return &shared->cores_of[half_at(header + AT_SLOT) * 2 + (word_at(header + AT_SEQUENCE) & 1)];
+}
+
+static uint32_t core_for(struct shared_memory *shared, const uint8_t *packet)
+{
+    if (shared->cores == 1 || !shared->front)
+        return 0;
+    uint8_t core = *core_of(shared, packet);
+    return core ? core - 1 : 0;
+}
+
 /* Packets for which there is no room, or no switch, are lost, as on a wire. */
 int innet_shared_send(void *context, const uint8_t *packets, size_t count, size_t bytes)
 {
@@ -155,24 +192,41 @@ int innet_shared_send(void *context, const uint8_t *packets, size_t count, size_
     if (innet_shared_connect(shared))
         return 0;
     for (; count; count--, packets += bytes)
-        if (!ring_write(&shared->out, packets, (uint32_t)bytes))
-            break;
-    ring_publish(&shared->out);
+        ring_write(&shared->out[core_for(shared, packets)], packets, (uint32_t)bytes);
+    for (uint32_t i = 0; i < shared->cores; i++)
+        ring_publish(&shared->out[i]);
     return 0;
 }
 
-/* Copies the intact packets of the right size that are there to the buffer, which is as large as MESSAGES
+/* Returns the next core with packets, or the number of cores. */
+static uint32_t core_with_packets(struct shared_memory *shared)
+{
+    for (uint32_t i = 0; i < shared->cores; i++) {
+        uint32_t core = (shared->next + i) % shared->cores;
+        if (ring_look(&shared->in[core]))
+            return core;
+    }
+    return shared->cores;
+}
+
+/* Copies the intact packets of the right size of one core to the buffer, which is as large as MESSAGES
  * times `room`. Returns EAGAIN if nothing is there. */
 int innet_shared_receive(void *context, uint8_t *buffer, size_t room, const struct format *format,
                          struct arrivals *arrivals)
 {
     struct shared_memory *shared = context;
     *arrivals = (struct arrivals){0};
-    if (innet_shared_connect(shared) || !ring_look(&shared->in))
+    if (innet_shared_connect(shared))
         return EAGAIN;
+    uint32_t core = core_with_packets(shared);
+    if (core == shared->cores)
+        return EAGAIN;
+    struct ring_reader *in = &shared->in[core];
+    shared->next = core + 1;
+    shared->front = format->front;
     uint8_t *end = buffer, *last = buffer + MESSAGES * room - room;
     while (end <= last && arrivals->packets < BATCH_PACKETS) {
-        uint32_t bytes = ring_read(&shared->in, end, (uint32_t)room);
+        uint32_t bytes = ring_read(in, end, (uint32_t)room);
         if (!bytes)
             break;
         if (bytes != format->bytes)
@@ -181,17 +235,21 @@ int innet_shared_receive(void *context, uint8_t *buffer, size_t room, const stru
             arrivals->corrupted++;
             continue;
         }
+        *core_of(shared, end) = (uint8_t)(core + 1);
         end += bytes;
         arrivals->packets++;
     }
-    ring_release(&shared->in);
+    ring_release(in);
     return 0;
 }
 
 int innet_shared_wait(void *context, double seconds)
 {
     struct shared_memory *shared = context;
-    if (shared->cable && !ring_sleep(&shared->in))
+    bool asleep = true;
+    for (uint32_t i = 0; i < shared->cores; i++)
+        asleep &= ring_sleep(&shared->in[i]);
+    if (!asleep)
         return 0;
     struct pollfd ends[] = {
         {shared->waker, POLLIN, 0}, {shared->wakeup, POLLIN, 0}, {shared->connection, POLLIN, 0}};
@@ -199,7 +257,7 @@ int innet_shared_wait(void *context, double seconds)
     uint64_t wakeups;
     if (ends[1].revents && read(shared->wakeup, &wakeups, sizeof wakeups) < 0 && errno != EAGAIN)
         disconnect(shared);
-    if (ends[2].revents && shared->cable)
+    if (ends[2].revents && shared->cables)
         disconnect(shared); /* the switch sends nothing after the files: it has ended */
     return woken;
 }

@@ -276,7 +276,12 @@ class SwitchTransport:
         for round_trip in outcome.round_trips:
             self._timer.sample(round_trip)
         self._congestion.delivered(
-            outcome.finished, outcome.lost, self._window.newest, outcome.result_at
+            outcome.finished,
+            outcome.lost,
+            self._window.newest,
+            outcome.result_at,
+            outcome.marked,
+            queueing=self._timer.queueing > self._timer.least,
         )
         self.traffic.chunks += outcome.finished
 

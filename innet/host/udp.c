@@ -2,7 +2,9 @@
 
 #define _GNU_SOURCE
 #include <errno.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "network.h"
@@ -23,20 +25,33 @@ static int is_loss(int number)
            || number == EHOSTDOWN || number == EAGAIN || number == ENOBUFS;
 }
 
-static int send_one(int descriptor, const uint8_t *packets, size_t bytes, uint16_t segment)
+/* Many earlier packets still wait for this host's own link. The host is a hop like a switch. */
+static int has_long_queue(int descriptor)
 {
-    _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof segment)] = {0};
+    int bytes;
+    return !ioctl(descriptor, SIOCOUTQ, &bytes) && bytes >= LONG_QUEUE_BYTES;
+}
+
+enum { OPTION = CMSG_SPACE(sizeof(int)) };
+
+static void add_option(struct msghdr *message, int level, int type, const void *value, size_t bytes)
+{
+    struct cmsghdr *option = (void *)((char *)message->msg_control + message->msg_controllen);
+    *option = (struct cmsghdr){.cmsg_level = level, .cmsg_type = type, .cmsg_len = CMSG_LEN(bytes)};
+    memcpy(CMSG_DATA(option), value, bytes);
+    message->msg_controllen += OPTION;
+}
+
+static int send_one(int descriptor, const uint8_t *packets, size_t bytes, uint16_t segment,
+                    int congested)
+{
+    _Alignas(struct cmsghdr) char control[2 * OPTION] = {0};
     struct iovec vector = {(void *)packets, bytes};
-    struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1};
-    if (segment) {
-        message.msg_control = control;
-        message.msg_controllen = sizeof control;
-        struct cmsghdr *option = CMSG_FIRSTHDR(&message);
-        *option = (struct cmsghdr){.cmsg_level = IPPROTO_UDP,
-                                   .cmsg_type = UDP_SEGMENT,
-                                   .cmsg_len = CMSG_LEN(sizeof segment)};
-        memcpy(CMSG_DATA(option), &segment, sizeof segment);
-    }
+    struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1, .msg_control = control};
+    if (segment)
+        add_option(&message, IPPROTO_UDP, UDP_SEGMENT, &segment, sizeof segment);
+    if (congested)
+        add_option(&message, IPPROTO_IP, IP_TOS, &(int){ECN_CONGESTED}, sizeof(int));
     if (sendmsg(descriptor, &message, 0) >= 0 || is_loss(errno))
         return 0;
     return errno;
@@ -45,11 +60,12 @@ static int send_one(int descriptor, const uint8_t *packets, size_t bytes, uint16
 int innet_send(void *context, const uint8_t *packets, size_t count, size_t bytes)
 {
     struct udp_socket *udp = context;
+    int congested = has_long_queue(udp->descriptor);
     size_t most = MOST_SENT_BYTES / bytes < MOST_SEGMENTS ? MOST_SENT_BYTES / bytes : MOST_SEGMENTS;
     while (count) {
         size_t some = udp->segmenting && most > 1 ? (count < most ? count : most) : 1;
-        int number =
-            send_one(udp->descriptor, packets, some * bytes, some > 1 ? (uint16_t)bytes : 0);
+        int number = send_one(udp->descriptor, packets, some * bytes,
+                              some > 1 ? (uint16_t)bytes : 0, congested);
         if (some > 1 && (number == EINVAL || number == EIO || number == EOPNOTSUPP)) {
             udp->segmenting = 0; /* the kernel or the device cannot: send one by one */
             continue;
@@ -64,16 +80,25 @@ int innet_send(void *context, const uint8_t *packets, size_t count, size_t bytes
 
 /* ---- receive --------------------------------------------------------------------------------- */
 
-static size_t segment_of(struct msghdr *message, size_t bytes)
+/* What the kernel tells about a datagram. */
+struct about {
+    size_t segment;
+    int congested;
+};
+
+static struct about about(struct msghdr *message, size_t bytes)
 {
+    struct about found = {.segment = bytes};
     for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c)) {
         if (c->cmsg_level == IPPROTO_UDP && c->cmsg_type == UDP_GRO) {
             int segment;
             memcpy(&segment, CMSG_DATA(c), sizeof segment);
-            return segment > 0 ? (size_t)segment : bytes;
+            found.segment = segment > 0 ? (size_t)segment : bytes;
+        } else if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS) {
+            found.congested = *CMSG_DATA(c) % 4 == ECN_CONGESTED;
         }
     }
-    return bytes;
+    return found;
 }
 
 /* Receives up to MESSAGES datagrams, each into `room` bytes of `buffer`. Leaves the intact packets of the
@@ -84,7 +109,7 @@ int innet_receive(void *context, uint8_t *buffer, size_t room, const struct form
     const struct udp_socket *udp = context;
     struct mmsghdr messages[MESSAGES];
     struct iovec vectors[MESSAGES];
-    _Alignas(struct cmsghdr) char control[MESSAGES][CMSG_SPACE(sizeof(int))];
+    _Alignas(struct cmsghdr) char control[MESSAGES][CMSG_SPACE(sizeof(int)) + CMSG_SPACE(1)];
     for (size_t i = 0; i < MESSAGES; i++) {
         vectors[i] = (struct iovec){buffer + i * room, room};
         messages[i].msg_hdr = (struct msghdr){.msg_iov = &vectors[i],
@@ -99,15 +124,18 @@ int innet_receive(void *context, uint8_t *buffer, size_t room, const struct form
     uint8_t *end = buffer;
     for (int i = 0; i < count; i++) {
         size_t bytes = messages[i].msg_len;
-        if (segment_of(&messages[i].msg_hdr, bytes) != format->bytes)
+        struct about message = about(&messages[i].msg_hdr, bytes);
+        if (message.segment != format->bytes)
             continue;
-        const uint8_t *packet = vectors[i].iov_base;
+        uint8_t *packet = vectors[i].iov_base;
         /* The last packet of a datagram may be cut short. Such a packet is not one of ours. */
         for (; bytes >= format->bytes; bytes -= format->bytes, packet += format->bytes) {
             if (!is_intact(format, packet)) {
                 arrivals->corrupted++;
                 continue;
             }
+            if (message.congested) /* the low byte of the flags */
+                packet[format->front + AT_FLAGS + 1] |= FLAG_MARKED;
             if (end != packet)
                 memmove(end, packet, format->bytes);
             end += format->bytes;

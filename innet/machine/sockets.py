@@ -15,6 +15,16 @@ MOST_SENT_BYTES = 65_000
 SOCKET_BUFFER_BYTES = 8 << 20
 """Size of a socket's send buffer, and of its receive buffer: room for bursts."""
 
+FRAME_MEMORY = 2304
+"""The memory that Linux takes for a full frame of Ethernet while it waits for the link."""
+
+LONG_QUEUE_BYTES = 128 * FRAME_MEMORY
+"""A socket's queue from which on a sender marks its own packets, as switches do."""
+
+SIOCOUTQ = 0x5411
+"""Linux's request for the memory of the packets of a socket that still wait for the link."""
+
+_ECN_CAPABLE, _IP_RECVTOS = 2, 13
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
 
 
@@ -28,6 +38,12 @@ def enlarge_buffers(sock: socket.socket) -> None:
             sock.setsockopt(socket.SOL_SOCKET, forced, SOCKET_BUFFER_BYTES)
         except PermissionError:
             sock.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
+
+
+def take_part_in_ecn(sock: socket.socket) -> None:
+    """Let hops mark a UDP socket's packets where their queues are long, and tell received marks."""
+    sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, _ECN_CAPABLE)
+    sock.setsockopt(socket.IPPROTO_IP, _IP_RECVTOS, 1)
 
 
 def join_datagrams(sock: socket.socket) -> None:

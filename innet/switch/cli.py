@@ -11,6 +11,7 @@ import typer
 
 from innet.errors import UsageError
 from innet.rpc.addresses import check_address, check_plain_text, served_address
+from innet.switch.constants import MAX_CORES
 from innet.switch.pcap import capture
 from innet.switch.ports import MAX_PORTS, Port, open_port
 from innet.telemetry import logs
@@ -124,6 +125,15 @@ def switch(
         int,
         typer.Option(min=1, max=8, help="Queues per port, selected by standard_metadata.priority."),
     ] = 1,
+    cores: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=MAX_CORES,
+            help="Run on up to N cores. A program whose state cannot be split runs on one core.",
+            metavar="N",
+        ),
+    ] = 1,
     log_console: Annotated[
         bool, typer.Option("--log-console", help="Log every step of every packet.")
     ] = False,
@@ -174,6 +184,7 @@ def switch(
             seed=seed,
             priority_queues=priority_queues,
             tracing=log_console,
+            cores=cores,
         )
         stack.pop_all()  # from here on the device closes the ports
         service.device = device

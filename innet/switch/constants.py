@@ -2,7 +2,13 @@
 
 import enum
 
-from innet.machine.sockets import MOST_SEGMENTS, MOST_SENT_BYTES, UDP_GRO, UDP_SEGMENT
+from innet.machine.sockets import (
+    FRAME_MEMORY,
+    MOST_SEGMENTS,
+    MOST_SENT_BYTES,
+    UDP_GRO,
+    UDP_SEGMENT,
+)
 from innet.native.constants import Constants
 
 MISS = 0xFFFFFFFF
@@ -19,6 +25,9 @@ MAX_FRAME = 1 << 16
 
 MAX_GROUPS, MAX_SESSIONS = 1 << 16, 1 << 15
 """The multicast groups and the clone sessions that a program can name."""
+
+MAX_CORES = 64
+"""The most cores of one switch."""
 
 COUNTER_BYTES, METER_BYTES = 16, 80
 """The memory of one cell, at most."""
@@ -51,11 +60,13 @@ CONSTANTS: Constants = {
     "RT_MAX_FRAME": MAX_FRAME,
     "RT_MAX_GROUPS": MAX_GROUPS,
     "RT_MAX_SESSIONS": MAX_SESSIONS,
+    "RT_MAX_CORES": MAX_CORES,
     "COUNTER_BYTES": COUNTER_BYTES,
     "METER_BYTES": METER_BYTES,
     "PORT": PortKind,
     "DROPS": len(DROPS),
     **{f"DROP_{reason.upper()}": number for number, reason in enumerate(DROPS)},
+    "FRAME_MEMORY": FRAME_MEMORY,
     "MOST_SEGMENTS": MOST_SEGMENTS,
     "MOST_SENT_BYTES": MOST_SENT_BYTES,
     "UDP_SEGMENT": UDP_SEGMENT,

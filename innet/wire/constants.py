@@ -3,7 +3,8 @@
 from itertools import accumulate
 
 from innet.native.constants import Constants
-from innet.wire.layout import HEADER, HEADER_BYTES, VERSION, Flag, Kind, Operation
+from innet.wire.frames import TYPE_OF_SERVICE
+from innet.wire.layout import HEADER, HEADER_BYTES, VERSION, Ecn, Flag, Kind, Operation
 
 _OFFSETS = accumulate((field.bits // 8 for field in HEADER), initial=0)
 
@@ -14,5 +15,7 @@ CONSTANTS: Constants = {
     "KIND": Kind,
     "OPERATION": Operation,
     "FLAG": Flag,
+    "ECN": Ecn,
+    "TYPE_OF_SERVICE": TYPE_OF_SERVICE,
 }
 """``AT_JOB`` and so on are the positions of the header's fields, in bytes."""

@@ -4,11 +4,14 @@ import ipaddress
 import struct
 from dataclasses import dataclass
 
-from innet.wire.layout import UDP_PORT
+from innet.wire.layout import UDP_PORT, Ecn
 
 ENCAPSULATION_BYTES = 14 + 20 + 8
 SOURCE_IP, SOURCE_PORT = slice(26, 30), slice(34, 36)
 """The position of the sender's address and port in these bytes."""
+
+TYPE_OF_SERVICE = 15
+"""The position of the byte that ends with :class:`innet.wire.layout.Ecn`."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +43,15 @@ def mac_text(raw: bytes) -> str:
     return ":".join(f"{byte:02x}" for byte in raw)
 
 
-def encapsulation(source: Address, destination: Address, payload_bytes: int) -> bytes:
+def encapsulation(
+    source: Address, destination: Address, payload_bytes: int, ecn: Ecn = Ecn.CAPABLE
+) -> bytes:
     """Return the 42 bytes in front of a UDP payload of `payload_bytes`, without a UDP checksum."""
     total = 28 + payload_bytes
     ip = struct.pack(
-        "!BBHHHBBH4s4s", 0x45, 0, total, 0, 0, 64, 17, 0, source.ip_bytes, destination.ip_bytes
-    )
+        "!BBHHHBBH4s4s", 0x45, ecn, total, 0, 0, 64, 17, 0, source.ip_bytes,
+        destination.ip_bytes,
+    )  # fmt: skip
     ip = ip[:10] + struct.pack("!H", internet_checksum(ip)) + ip[12:]
     ethernet = destination.mac_bytes + source.mac_bytes + b"\x08\x00"
     udp = struct.pack("!HHHH", source.udp_port, destination.udp_port, 8 + payload_bytes, 0)

@@ -50,6 +50,15 @@ class Flag(enum.IntFlag):
 
     OVERFLOW = 1  # a lane has left the range in which no sum can overflow, or a sum has overflowed
     NOT_FINITE = 2  # a worker has a NaN or an infinity here that the agreed scale does not reveal
+    MARKED = 4  # a queue on the way was long
+
+
+class Ecn(enum.IntEnum):
+    """Explicit congestion notification (RFC 3168): the low two bits of IPv4's type of service."""
+
+    NOT_CAPABLE = 0
+    CAPABLE = 2  # the sender takes part: ECT(0)
+    CONGESTED = 3  # a hop had a long queue: CE
 
 
 @dataclass(frozen=True)

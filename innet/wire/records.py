@@ -5,7 +5,8 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from innet.wire.layout import HEADER, HEADER_BYTES, LANE_BYTES, VERSION, Kind
+from innet.wire.frames import TYPE_OF_SERVICE
+from innet.wire.layout import HEADER, HEADER_BYTES, LANE_BYTES, VERSION, Ecn, Flag, Kind
 
 Records = npt.NDArray[np.void]
 
@@ -38,3 +39,12 @@ def blank(count: int, lanes: int, kind: Kind, encapsulation: bytes = b"") -> Rec
     records["version"] = VERSION
     records["kind"] = kind
     return records
+
+
+def marked(records: Records) -> npt.NDArray[np.bool_]:
+    """Return which packets, or contributions in them, found a long queue on their way, (packets,)."""
+    flagged: npt.NDArray[np.bool_] = records["flags"] & Flag.MARKED != 0
+    if "encapsulation" not in (records.dtype.names or ()):
+        return flagged
+    frames = np.ascontiguousarray(records).view(np.uint8).reshape(len(records), -1)
+    return np.asarray(flagged | (frames[:, TYPE_OF_SERVICE] % 4 == Ecn.CONGESTED), np.bool_)

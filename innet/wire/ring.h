@@ -1,12 +1,13 @@
 /* A cable in shared memory between a port of the switch and a worker: one ring of frames for each
- * direction.
+ * direction, and for each core of the switch.
  *
  * A ring has one writer and one reader. Neither trusts the other. Each keeps its own position in its own
  * memory, and checks the other's position before using it. The reader copies a frame before looking at
  * it. So if the other side writes rubbish, frames are lost or damaged, as on a wire, and no more.
  *
  * The switch makes the memory when a worker connects to the port's Unix socket, and passes it on with
- * two eventfds. A reader that is about to sleep says so in its ring. Only then does the writer wake it. */
+ * an eventfd for each core and for the worker. A reader that is about to sleep says so in its ring. Only
+ * then does the writer wake it. */
 
 #ifndef INNET_RING_H
 #define INNET_RING_H
@@ -17,7 +18,8 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CABLE_VERSION = 1, CABLE_FILES = 3 }; /* the memory, the switch's eventfd, the worker's */
+enum { CABLE_VERSION = 1 };
+enum { CABLE_CORES = 64, CABLE_FILES = CABLE_CORES + 2 }; /* at most */
 enum { RING_BYTES = 1 << 20, RING_HEADER = 8, RING_WRAP = 0xffff0001 };
 
 struct ring {
@@ -27,9 +29,9 @@ struct ring {
     _Alignas(64) uint8_t data[RING_BYTES];
 };
 
-struct cable { struct ring up, down; }; /* up leads to the switch */
+struct cable { struct ring up, down; }; /* for each core; up leads to the switch */
 
-/* The message that comes with the files. */
+/* The message that comes with the files: the memory, the eventfds of the cores, that of the worker. */
 struct cable_offer { uint32_t version, bytes; };
 
 struct ring_writer {

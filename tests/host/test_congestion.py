@@ -17,6 +17,8 @@ class Path:
     window: CongestionWindow
     loss: float = 0.0  # of every chunk, at random
     carries: int = 10**9  # chunks in flight or queued without loss
+    unmarked: int = 10**9  # chunks in flight or queued that are not marked
+    queueing: bool = False
     seed: int = 1
     now: float = 0.0
 
@@ -32,7 +34,8 @@ class Path:
             if limited:
                 self.window.limits()
             lost = max(0, size - self.carries) + int(self.chance.binomial(size, self.loss))
-            self.window.delivered(size, lost, sent_at, self.now)
+            marked = min(size, max(0, size - self.unmarked))
+            self.window.delivered(size, lost, sent_at, self.now, marked, queueing=self.queueing)
             sizes.append(self.window.size)
         return sizes
 
@@ -95,15 +98,92 @@ def test_silence_leaves_the_least_from_which_it_grows_quickly():
     assert path.round_trips(4)[-1] == 64
 
 
+def test_marks_of_a_whole_round_trip_halve_it_at_first():
+    window = CongestionWindow(128)
+    Path(window).round_trips(10)
+    window.delivered(128, 0, 10.0, 11.0, marked=128)
+    before = 15 / 16  # RFC 8257's alpha after ten round trips without marks
+    share = before**10 + (1 - before**10) / 16
+    assert window.size == int(128 * (1 - share / 2))
+    fresh = CongestionWindow(128)
+    fresh.delivered(32, 0, 0.0, 1.0, marked=32)
+    assert fresh.size == 16
+
+
+def test_a_queue_that_marks_keeps_it_near_the_threshold_and_loses_nothing():
+    path = Path(CongestionWindow(512), unmarked=60, carries=200, queueing=True)
+    path.round_trips(100)
+    settled = path.round_trips(400)
+    assert min(settled) >= 40
+    assert max(settled) <= 65
+
+
+def test_one_marked_result_in_many_costs_little_after_a_while():
+    path = Path(CongestionWindow(128))
+    path.round_trips(100)
+    path.window.delivered(128, 0, path.now, path.now + 1, marked=1)
+    assert path.window.size >= 127
+
+
+def test_marks_that_stay_however_small_it_is_do_not_starve_it():
+    path = Path(CongestionWindow(128), unmarked=0)
+    assert min(path.round_trips(16)) == 4
+    assert path.round_trips(8)[-1] == 128
+    sizes = path.round_trips(600)
+    assert 0 < sizes.count(4) < 60, "it obeys again from time to time"
+    path.unmarked = 20
+    path.round_trips(300)
+    assert max(path.round_trips(100)) < 50, "now the marks are its own packets'"
+
+
+def test_marks_count_again_after_a_round_trip_without_any():
+    path = Path(CongestionWindow(128), unmarked=0)
+    path.round_trips(40)
+    path.unmarked = 10**9
+    path.round_trips(1)
+    path.unmarked = 0
+    assert path.round_trips(15)[-1] < 10
+
+
+def test_losses_while_packets_queue_shrink_a_large_window_and_no_other():
+    path = Path(CongestionWindow(512), loss=0.02)
+    assert path.round_trips(100)[-1] == 512
+    path.queueing = True
+    assert path.round_trips(1)[-1] == int(0.7 * 512)
+    assert 128 <= min(path.round_trips(100)[20:]) < 136
+    small = Path(CongestionWindow(128), loss=0.02, queueing=True)
+    assert min(small.round_trips(200)[10:]) == 128
+
+
+def test_on_a_path_that_marks_losses_shrink_it_to_its_first_size():
+    path = Path(CongestionWindow(128), unmarked=0)
+    path.round_trips(30)
+    path.queueing, path.loss = True, 0.02
+    assert 32 <= min(path.round_trips(100)) < 40
+
+
+def test_while_packets_queue_it_grows_by_one_in_two_round_trips():
+    path = Path(CongestionWindow(512), carries=300)
+    path.round_trips(100)
+    path.carries, path.queueing = 10**9, True
+    path.window.delivered(300, 10, path.now, path.now + 1, queueing=True)
+    size = path.window.size
+    path.now += 1
+    assert path.round_trips(100)[-1] == pytest.approx(size + 53, abs=1)
+
+
 @given(
     st.integers(1, 300),
-    st.lists(st.tuples(st.integers(0, 300), st.booleans()), max_size=60),
+    st.lists(
+        st.tuples(st.integers(0, 300), st.integers(0, 300), st.booleans(), st.booleans()),
+        max_size=60,
+    ),
 )
-def test_it_never_leaves_its_bounds(slots: int, rounds: list[tuple[int, bool]]):
+def test_it_never_leaves_its_bounds(slots: int, rounds: list[tuple[int, int, bool, bool]]):
     window = CongestionWindow(slots)
-    for now, (lost, silent) in enumerate(rounds):
+    for now, (lost, marked, silent, queueing) in enumerate(rounds):
         window.limits()
         if silent:
             window.silence()
-        window.delivered(300, lost, now, now + 1)
+        window.delivered(300, lost, now, now + 1, marked, queueing=queueing)
         assert min(4, slots) <= window.size <= slots

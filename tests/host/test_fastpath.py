@@ -19,11 +19,13 @@ from innet.host.quantizers.scaling import Scaling
 from innet.host.rounds import RoundLimits
 from innet.host.transport import SwitchTransport
 from innet.host.window import Window
+from innet.rpc import innet_pb2 as pb
 from innet.wire.check import intact, seal
-from innet.wire.layout import Flag, Kind, Operation
+from innet.wire.layout import Ecn, Flag, Kind, Operation
 from innet.wire.records import Records, blank, packet_dtype
 
-FRONT = bytes(range(42))
+FRONT = bytes([*range(15), Ecn.CAPABLE, *range(16, 42)])
+MARKED_FRONT = bytes([*range(15), Ecn.CONGESTED, *range(16, 42)])
 OWN, SERVICE = (0x0A000001, 5000), (0x0AFFFFFE, 19790)
 LANES = 8
 FOREIGN = {"version": 1, "job": 3, "term": 1, "slot": 64, "sequence": 1000}
@@ -58,6 +60,7 @@ class Network:
         self.corrupted = 0
         self.sent: list[tuple[float, bytes]] = []
         self.chance = np.random.default_rng(seed)
+        self.marking = 0.0  # of the results
         self.under_way: list[tuple[float, int, bytes]] = []
         self.native = Native(self)
 
@@ -79,6 +82,10 @@ class Network:
         record["workers"] = 0b101 if waits else 0b111
         record["count"] = 0 if waits else 3
         record["lanes"] *= 3
+        if self.chance.random() < max(self.marking, self.trouble / 2):
+            record["flags"] |= Flag.MARKED
+        elif self.chance.random() < self.trouble / 2:
+            record["encapsulation"] = np.void(MARKED_FRONT)
         if self.chance.random() < self.trouble / 4:  # of another job
             field = self.chance.choice(list(FOREIGN))
             record[field] += FOREIGN[field]
@@ -188,6 +195,31 @@ def test_with_and_without_a_compiler_a_worker_does_the_same(seed, trouble, slots
     plain = played(seed, trouble, slots)
     for ours, theirs in zip(compiled, plain, strict=True):
         assert ours == theirs
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_marks_shrink_the_window_and_leave_the_flags(compiled, monkeypatch):
+    if not compiled:
+        monkeypatch.setattr(fastpath, "compiled", lambda: None)
+    elif not fastpath.compiled():
+        pytest.skip("there is no C compiler")
+    info = WorkerInfo(job=1, rank=0, workers=3, min_workers=3, lanes=LANES)
+    term = Term(2, Way.SWITCH, first_slot=0, slots=64)
+    sizes = []
+    for marking in (0.0, 1.0):
+        clock = Clock()
+        network = Network(info, term, 1, 0.0, clock)
+        network.marking = marking
+        worker = SwitchTransport(network, info, clock, JobView(), Timeouts(1e9, 1e9))  # type: ignore[arg-type]
+        worker.begin(term)
+        own, flags = np.ones((100, LANES), np.int32), np.arange(100, dtype=np.uint16) % 3
+        done = worker.all_reduce(own, flags, Operation.SUM, lambda _: None)
+        assert (done.lanes == 3).all()
+        assert (done.flags == flags).all()
+        worker.fill(progress := pb.Progress())
+        sizes.append(progress.window)
+    assert sizes[0] == 64
+    assert sizes[1] <= 8
 
 
 @needs_compiler

@@ -13,14 +13,14 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
 from innet.errors import UsageError
-from innet.host import fastpath
+from innet.host import fastpath, numpy_socket
 from innet.host.link import Link, frame_address, open_link, parse_endpoints
 from innet.host.waker import Waker
 from innet.wire.capture import Innet
 from innet.wire.check import intact, seal
 from innet.wire.frames import Address, encapsulation
-from innet.wire.layout import Kind
-from innet.wire.records import Records, blank, packet_bytes
+from innet.wire.layout import Ecn, Flag, Kind
+from innet.wire.records import Records, blank, marked, packet_bytes
 
 LANES = 64
 SERVICE = Address("02:00:00:00:00:01", "10.1.0.1")
@@ -242,6 +242,62 @@ def test_what_is_not_as_the_switch_has_sent_it_is_dropped_and_counted(sockets):
     near.send(packets[:1])
     assert collect(far, 1) == packets[:1].tobytes()
     assert far.corrupted == 4
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_mark_of_the_network_becomes_a_flag_of_its_packets(sockets, together: bool):
+    (_, far), packets = links(sockets), numbered(3, own(sockets[0]))
+    segment = (socket.SOL_UDP, UDP_SEGMENT, struct.pack("=H", packets.itemsize))
+    for ecn in (Ecn.CONGESTED, Ecn.CAPABLE, Ecn.NOT_CAPABLE):
+        sockets[0].setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 46 << 2 | ecn)
+        if together:
+            sockets[0].sendmsg([packets.tobytes()], [segment])
+        else:
+            for packet in packets:
+                sockets[0].send(packet.tobytes())
+        got = np.frombuffer(collect(far, 3), packets.dtype)
+        assert (marked(got) == (ecn == Ecn.CONGESTED)).all()
+        assert (got["sequence"] == packets["sequence"]).all()
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_a_host_with_a_long_queue_marks_its_own_packets(sockets, which_code, monkeypatch, count):
+    if which_code == "C":
+        monkeypatch.setitem(fastpath._CONSTANTS, "LONG_QUEUE_BYTES", 0)
+        library = fastpath._compile()
+        monkeypatch.setattr(fastpath, "compiled", lambda: library)
+    else:
+        monkeypatch.setattr(numpy_socket, "LONG_QUEUE_BYTES", 0)
+    (near, far), packets = links(sockets), numbered(count, own(sockets[0]))
+    near.send(unsealed(packets))
+    got = np.frombuffer(collect(far, count), packets.dtype)
+    assert marked(got).all()
+    assert (got["lanes"] == packets["lanes"]).all()
+
+
+def test_marks_do_not_hide_damage(sockets):
+    (_, far), packets = links(sockets), numbered(3, own(sockets[0]))
+    packets["flags"][1] |= Flag.MARKED  # without a new check
+    sockets[0].setsockopt(socket.IPPROTO_IP, socket.IP_TOS, Ecn.CONGESTED)
+    for packet in packets:
+        sockets[0].send(packet.tobytes())
+    got = np.frombuffer(collect(far, 2), packets.dtype)
+    assert got["sequence"].tolist() == [0, 2]
+    assert far.corrupted == 1
+
+
+def test_a_host_takes_part_in_ecn_and_frames_on_cables_carry_it_themselves(sockets):
+    links(sockets)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.connect(("127.0.0.1", 9))
+        Link(other, LANES, own(other), SERVICE, bytes(42), bytes(42))
+        services = [each.getsockopt(socket.IPPROTO_IP, socket.IP_TOS) for each in (*sockets, other)]
+    assert services == [Ecn.CAPABLE, Ecn.CAPABLE, Ecn.NOT_CAPABLE]
+    front = encapsulation(SERVICE, SERVICE, packet_bytes(LANES), Ecn.CONGESTED)
+    packets = numbered(2, SERVICE, front)
+    assert marked(packets).all()
+    assert Ether(packets[0].tobytes())[IP].tos == Ecn.CONGESTED
+    assert not marked(numbered(2, SERVICE, encapsulation(SERVICE, SERVICE, 0))).any()
 
 
 def test_of_a_switch_that_does_not_seal_only_a_check_of_zero_is_taken(sockets):

@@ -12,7 +12,7 @@ from aggregation_rack import FIRST_SLOT, Job, aggregation_rack
 from p4runtime_client import group
 from slot_model import Answer, Protocol, Size, Sum, Workers, arrive, start, steps
 
-from innet.wire.layout import Kind
+from innet.wire.layout import Ecn, Flag, Kind
 
 WORKERS = 3
 SIZES = {21: Size(WORKERS, 2, 7), 22: Size(WORKERS, 2, 7, 2), 23: Size(WORKERS, 2, 7, 1)}
@@ -70,12 +70,13 @@ def contribute(
     job: Job, size: Size, worker: int, slot: int, use: int, answer: Answer | None
 ) -> None:
     """Send a contribution to the switch, and assert that it answers as the model does."""
-    sequence = Protocol(size).tag(use)
-    job.send(worker, sequence, value(worker, size.chunk(slot, use)))
+    sequence, chunk = Protocol(size).tag(use), size.chunk(slot, use)
+    job.send(worker, sequence, value(worker, chunk), ecn=ecn(worker, chunk))
     for each in sorted(answer.to) if answer else []:
         match answer.kind:
             case Kind.RESULT:
-                job.assert_result(each, sequence, total(answer.total), bitmap(answer.members))
+                sum_of, members = total(answer.total), bitmap(answer.members)
+                job.assert_result(each, sequence, sum_of, members, marks(answer.total))
             case Kind.PENDING:
                 job.assert_pending(each, sequence, bitmap(answer.members))
             case Kind.STALE:
@@ -90,6 +91,16 @@ def value(worker: int, chunk: int) -> int:
 
 def total(contributions: Sum) -> int:
     return sum(value(*each) for each in contributions)
+
+
+def ecn(worker: int, chunk: int) -> Ecn:
+    """Return whether a queue on the contribution's way is long."""
+    return random.Random(-worker * 100 - chunk).choice([Ecn.CAPABLE, Ecn.CAPABLE, Ecn.CONGESTED])
+
+
+def marks(contributions: Sum) -> Flag:
+    """Return the flags of the sum."""
+    return Flag.MARKED if any(ecn(*each) == Ecn.CONGESTED for each in contributions) else Flag(0)
 
 
 def bitmap(workers: Workers) -> int:

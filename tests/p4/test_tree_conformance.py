@@ -29,7 +29,7 @@ from tree_model import Reply, Shape, Tree, first_state
 
 from innet.wire.check import intact, seal
 from innet.wire.frames import ENCAPSULATION_BYTES, Address, encapsulation
-from innet.wire.layout import Kind, Operation
+from innet.wire.layout import Ecn, Flag, Kind, Operation
 from innet.wire.records import blank, packet_bytes, packet_dtype
 
 SHAPE = Shape(((0, 1), (2, 3, 4)), 2, 7)
@@ -93,7 +93,8 @@ def rack(kind):
 def answer(for_job: Job, kind: Kind, sequence: int, workers: int, value, **changes) -> bytes:
     """Return an answer of the parent to this switch."""
     source, target = changes.pop("source", SERVICE), changes.pop("target", HERE)
-    packet = blank(1, LANES, kind, encapsulation(source, target, packet_bytes(LANES)))
+    front = encapsulation(source, target, packet_bytes(LANES), changes.pop("ecn", Ecn.CAPABLE))
+    packet = blank(1, LANES, kind, front)
     fields = {"job": for_job.job, "term": TERM, "slot": for_job.slot, "sequence": sequence}
     fields |= {"operation": Operation.SUM, "count": TOTAL, "workers": workers}
     for name, content in {**fields, **changes}.items():
@@ -135,14 +136,16 @@ def walk_together(rack, choice: random.Random, first_slot: int) -> set:
             use = choice.randrange(state.progress[worker][slot] + 1)
             if use < SHAPE.size.uses(slot):
                 state, reply = tree.contribute(state, worker, slot, use)
-                jobs[slot].send(worker, use + 1, value(worker, SHAPE.size.chunk(slot, use)))
+                chunk = SHAPE.size.chunk(slot, use)
+                jobs[slot].send(worker, use + 1, value(worker, chunk), ecn=ecn(worker, chunk))
                 said |= check(jobs[slot], use + 1, worker, reply)
         elif what < 0.45 and answers:
             packet = choice.choice(answers)
             job = jobs[packet.slot]
             state, reply = tree.answer(state, packet)
             contents = bitmap(packet.members), total(packet.total)
-            rack.send(UPLINK, answer(job, Kind.RESULT, packet.sequence, *contents))
+            flags = {"ecn": link_down(packet.sequence), "flags": marks(packet.total)}
+            rack.send(UPLINK, answer(job, Kind.RESULT, packet.sequence, *contents, **flags))
             said |= check(job, packet.sequence, None, reply)
         elif what < 0.5:  # the parent waits for others, or sends a STALE that it never should
             slot, sequence = choice.randrange(SHAPE.slots), choice.randint(1, 4)
@@ -167,12 +170,16 @@ def check(job: Job, sequence: int, worker: int | None, reply: Reply | None) -> s
     if reply and reply.kind is None:
         packet = raised(job)
         assert (packet["slot"], packet["sequence"]) == (job.slot, sequence)
+        assert packet["flags"] == marks(reply.total)
         np.testing.assert_array_equal(packet["lanes"], total(reply.total))
     for each in sorted(reply.to) if reply else []:
         members = bitmap(reply.members)
         match reply.kind:
             case Kind.RESULT:
-                job.assert_result(each, sequence, total(reply.total), members)
+                flags = marks(reply.total)
+                if link_down(sequence) == Ecn.CONGESTED:
+                    flags |= Flag.MARKED
+                job.assert_result(each, sequence, total(reply.total), members, flags)
             case Kind.PENDING:
                 below = worker is not None
                 job.assert_pending(each, sequence, members | (ELSEWHERE if below else 0))
@@ -189,6 +196,21 @@ def value(worker: int, chunk: int) -> int:
 
 def total(contributions) -> int:
     return sum(value(*each) for each in contributions)
+
+
+def ecn(worker: int, chunk: int) -> Ecn:
+    """Return whether a queue on the contribution's way is long."""
+    return random.Random(-worker * 100 - chunk).choice([Ecn.CAPABLE, Ecn.CAPABLE, Ecn.CONGESTED])
+
+
+def link_down(sequence: int) -> Ecn:
+    """Return whether the queue from the parent is long when it sends this result."""
+    return Ecn.CONGESTED if sequence % 3 == 0 else Ecn.CAPABLE
+
+
+def marks(contributions) -> Flag:
+    """Return the flags of the sum."""
+    return Flag.MARKED if any(ecn(*each) == Ecn.CONGESTED for each in contributions) else Flag(0)
 
 
 def bitmap(workers) -> int:

@@ -12,8 +12,8 @@ from switches import Switch, receive, running_switch
 from innet.controller.switches.entries import OUTCOMES, job_counters
 from innet.p4.artifacts import artifact
 from innet.wire.check import intact, seal
-from innet.wire.frames import ENCAPSULATION_BYTES, Address, encapsulation
-from innet.wire.layout import Kind, Operation
+from innet.wire.frames import ENCAPSULATION_BYTES, TYPE_OF_SERVICE, Address, encapsulation
+from innet.wire.layout import Ecn, Kind, Operation
 from innet.wire.records import blank, packet_bytes, packet_dtype
 
 LANES = 64
@@ -103,7 +103,8 @@ class Job:
     ) -> bytes:
         """Return the frame that :meth:`send` sends."""
         source = changes.pop("source", station(worker + 1))
-        prefix = encapsulation(source, SERVICE, packet_bytes(LANES))
+        ecn = changes.pop("ecn", Ecn.CAPABLE)
+        prefix = encapsulation(source, SERVICE, packet_bytes(LANES), ecn)
         packet = blank(1, LANES, Kind.CONTRIBUTION, prefix)
         fields = {"job": self.job, "term": TERM, "slot": self.slot, "sequence": sequence}
         for name, content in {**fields, "operation": operation, **changes}.items():
@@ -115,6 +116,7 @@ class Job:
     def receive(self, worker: int) -> np.void:
         """Return the next packet from the switch to the worker."""
         frame = self.rack.receive(worker + 1)
+        assert frame[TYPE_OF_SERVICE] == Ecn.CAPABLE
         answer = np.frombuffer(frame, packet_dtype(LANES, ENCAPSULATION_BYTES))
         assert intact(answer, SERVICE.ip_number, SERVICE.udp_port)
         return answer[0]

@@ -93,8 +93,8 @@ def _waiting(sock: socket.socket) -> Iterator[bytes]:
 
 
 @contextlib.contextmanager
-def embedded(given: Program) -> Iterator[Target]:
-    """Run the embedded switch in this process."""
+def embedded(given: Program, cores: int = 1) -> Iterator[Target]:
+    """Run the embedded switch in this process, on so many cores if the program allows it."""
     with contextlib.ExitStack() as stack:
         far, near = {}, []
         for number in PORTS:
@@ -106,7 +106,7 @@ def embedded(given: Program) -> Iterator[Target]:
             near.append(Port(number, "pair", inner, PortKind.FRAMES))
         address = f"unix:{stack.enter_context(tempfile.TemporaryDirectory())}/control"
         service = P4RuntimeService(0)
-        service.device = Device(near, _CPU_PORT, DROP_PORT, lambda _: None)
+        service.device = Device(near, _CPU_PORT, DROP_PORT, lambda _: None, cores=cores)
         stack.callback(service.device.close)
         server, _ = serve(service, address)
         stack.callback(lambda: server.stop(grace=None).wait())

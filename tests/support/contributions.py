@@ -28,7 +28,7 @@ from innet.p4.artifacts import Artifact, artifact
 from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.wire.check import seal
 from innet.wire.frames import ENCAPSULATION_BYTES, Address, encapsulation
-from innet.wire.layout import Flag, Kind, Operation
+from innet.wire.layout import Ecn, Flag, Kind, Operation
 from innet.wire.records import Records, blank, packet_bytes, packet_dtype
 
 WORKERS = {2: PORTS[:3], 3: PORTS[2:], 4: PORTS}
@@ -96,7 +96,8 @@ def _answer(chance: random.Random, about: int, lanes: int) -> bytes:
     target = BELOW if chance.random() < 0.95 else SERVICE
     size = packet_bytes(lanes)
     packet = np.frombuffer(frame, packet_dtype(lanes, ENCAPSULATION_BYTES)).copy()
-    packet["encapsulation"] = np.frombuffer(encapsulation(SERVICE, target, size), "V42")
+    front = encapsulation(SERVICE, target, size, chance.choice([*Ecn]))
+    packet["encapsulation"] = np.frombuffer(front, "V42")
     packet["kind"] = chance.choice((*(Kind.RESULT,) * 5, Kind.PENDING, Kind.STALE, Kind.HELLO))
     packet["count"], packet["workers"] = 7, chance.getrandbits(32)
     seal(packet, SERVICE.ip_number, SERVICE.udp_port)
@@ -114,7 +115,8 @@ def contribution(
     """
     jobs = jobs or [*WORKERS, *(job for job in WORKERS if port in WORKERS[job])]
     source = station(port)
-    packet = blank(1, lanes, Kind.CONTRIBUTION, encapsulation(source, SERVICE, packet_bytes(lanes)))
+    front = encapsulation(source, SERVICE, packet_bytes(lanes), chance.choice([*Ecn]))
+    packet = blank(1, lanes, Kind.CONTRIBUTION, front)
     packet["job"] = chance.choice(jobs)
     packet["term"] = TERM
     packet["slot"] = FIRST_SLOT + chance.randrange(3)

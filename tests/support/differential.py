@@ -235,15 +235,18 @@ def _parse(lines: list[Any]) -> tuple[Scenario, Outcome]:
     return given, outcome
 
 
-def replay(name: str) -> list[str]:
-    """Repeat the scenarios of a recorded vector. Returns the differences, in words."""
+def replay(name: str, cores: int = 1, most: int | None = None) -> list[str]:
+    """Repeat the scenarios of a recorded vector. Returns the differences, in words.
+
+    With `most`, it repeats only so many of them.
+    """
     running = load(name)
     digest, scenarios = recorded(name)
     if digest != hashlib.sha256(running.json).hexdigest():
         return [f"{name} was compiled anew: python tests/support/differential.py record {name}"]
     found = []
-    for given, wanted in scenarios:
-        with embedded(running) as target:
+    for given, wanted in list(scenarios)[:most]:
+        with embedded(running, cores) as target:
             found += differences(given, wanted, carry_out(target, given, running.p4info))
     return found
 

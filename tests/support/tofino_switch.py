@@ -19,7 +19,7 @@ FORMATS = {
     "ethernet": "destination:48 source:48 ether_type:16",
     "arp": "hardware_type:16 protocol_type:16 hardware_length:8 protocol_length:8 operation:16 "
     "sender_mac:48 sender_ip:32 target_mac:48 target_ip:32",
-    "ipv4": "version:4 header_length:4 type_of_service:8 total_length:16 identification:16 flags:3 "
+    "ipv4": "version:4 header_length:4 diffserv:6 ecn:2 total_length:16 identification:16 flags:3 "
     "fragment_offset:13 time_to_live:8 protocol:8 checksum:16 source:32 destination:32",
     "udp": "source:16 destination:16 length:16 checksum:16",
     "innet": "version:8 kind:8 operation:8 count:8 job:16 term:16 slot:16 flags:16 sequence:32 "
@@ -90,7 +90,10 @@ def _widths(header: str) -> list[tuple[str, int]]:
 
 
 class TofinoSwitch:
-    """The running program: `insert` entries in P4Runtime's form, and `send` frames."""
+    """The running program: `insert` entries in P4Runtime's form, and `send` frames.
+
+    The queue of every port holds `queued_cells`.
+    """
 
     def __init__(self, chip: str) -> None:
         text = assembly(chip)
@@ -99,6 +102,7 @@ class TofinoSwitch:
         self._end, self._metadata = (12, 16) if chip == "tofino" else (20, 32)
         self.cpu_port = CPU_PORTS[chip]
         self._groups: dict[int, list[tuple[int, int]]] = {}
+        self.queued_cells = 0
 
     def insert(self, entity: Any, program: Artifact) -> None:
         """Insert an entry of a table, or a multicast group. `program` defines the ids in it."""
@@ -172,6 +176,7 @@ class TofinoSwitch:
         packet = Vector(self._egress, frame)
         packet["eg_intr_md.egress_port"] = port
         packet["eg_intr_md.egress_rid"] = instance
+        packet["eg_intr_md.enq_qdepth"] = self.queued_cells
         purpose = packet.extract("bridge")["purpose"]
         parsed = purpose in {REPLY, COPY}
         if parsed:

@@ -23,7 +23,7 @@ _MOST_SEGMENTS, _MOST_BYTES = 64, 65_000
 _CONNECTS_WITHIN = 10.0  # seconds
 
 # As in wire/ring.h.
-_VERSION, _FILES = 1, 3
+_VERSION, _FILES, _MOST_FILES = 1, 3, 66
 _RING_BYTES, _HEADER, _WRAP = 1 << 20, 8, 0xFFFF0001
 _HEAD, _TAIL, _ASLEEP, _DATA = 0, 64, 72, 128
 _RING = _DATA + _RING_BYTES
@@ -87,7 +87,7 @@ class _Rings:
     """The two rings of a cable, seen from one end: `came` is the ring to read, `goes` the other."""
 
     def __init__(self, file: int, came: int, goes: int, *, bell: int) -> None:
-        self._memory = mmap.mmap(file, _CABLE)
+        self._memory = mmap.mmap(file, 0)
         self._came, self._goes, self._bell = came, goes, bell
         self._read = self._written = 0
 
@@ -148,19 +148,27 @@ def _place(length: int) -> int:
 
 
 class WorkersEnd:
-    """The end that connects to a switch's port, as a worker does."""
+    """The end that connects to a switch's port, as a worker does.
+
+    A switch on several cores has a pair of rings for each. All packets go to the first core, which
+    hands over those of other cores.
+    """
 
     def __init__(self, path: Path) -> None:
         self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._connection.settimeout(_CONNECTS_WITHIN)
         self._connection.connect(str(path))
-        _, files, *_ = socket.recv_fds(self._connection, 64, _FILES)
-        if len(files) != _FILES:
+        _, files, *_ = socket.recv_fds(self._connection, 64, _MOST_FILES)
+        if len(files) < _FILES:
             raise InnetError(f"{path}: the switch has another worker at this port")
-        memory, bell, self._wakeup = files
-        self._rings = _Rings(memory, _DOWN, _UP, bell=bell)
+        memory, *bells, self._wakeup = files
+        self._rings = [
+            _Rings(memory, core * _CABLE + _DOWN, core * _CABLE + _UP, bell=bell)
+            for core, bell in enumerate(bells)
+        ]
         self._files = files
-        self._rings.sleep()
+        for each in self._rings:
+            each.sleep()
 
     def fileno(self) -> int:
         """Return the eventfd by which the switch wakes this end."""
@@ -172,11 +180,12 @@ class WorkersEnd:
 
     def send(self, packets: list[bytes]) -> None:
         """Write packets as far as there is room."""
-        self._rings.send(packets)
+        self._rings[0].send(packets)
 
     def close(self) -> None:
         """End the connection."""
-        self._rings.close()
+        for each in self._rings:
+            each.close()
         self._connection.close()
         for file in self._files:
             os.close(file)
@@ -211,7 +220,7 @@ class SwitchsEnd:
                 self._worker.close()
         if not self._rings:
             raise BlockingIOError
-        return _awake(self._rings, self._wakeup)
+        return _awake([self._rings], self._wakeup)
 
     def send(self, packets: list[bytes]) -> None:
         """Write packets as far as there is room. Without a worker they are lost."""
@@ -249,12 +258,12 @@ class SwitchsEnd:
         self._peer = self._rings = None
 
 
-def _awake(rings: _Rings, wakeup: int) -> list[bytes]:
-    """Return the packets in a ring. Raises BlockingIOError if a wake-up announces the next."""
+def _awake(rings: list[_Rings], wakeup: int) -> list[bytes]:
+    """Return the packets in the rings. Raises BlockingIOError if a wake-up announces the next."""
     with contextlib.suppress(BlockingIOError):
         os.eventfd_read(wakeup)
-    if packets := rings.receive():
+    if packets := [packet for each in rings for packet in each.receive()]:
         return packets
-    if rings.sleep():
+    if all(each.sleep() for each in rings):
         raise BlockingIOError
-    return rings.receive()
+    return [packet for each in rings for packet in each.receive()]

@@ -58,6 +58,12 @@ const bit<8> OPERATION_MAX = 2;      // signed
 // What a contribution says of itself; in a result, what any of its contributions said.
 const bit<16> FLAG_OVERFLOW   = 1;   // lanes may overflow, or have overflowed
 const bit<16> FLAG_NOT_FINITE = 2;   // a NaN or an infinity that the scale does not tell
+const bit<16> FLAG_MARKED     = 4;   // a queue on the way was long
+
+// Explicit congestion notification in IPv4 (RFC 3168).
+const bit<2> ECN_NOT_CAPABLE = 0;
+const bit<2> ECN_CAPABLE     = 2;
+const bit<2> ECN_CONGESTED   = 3;
 
 // The multicast group that reaches every port: broadcasts and unknown destinations. Group ids from
 // 2 on belong to jobs.

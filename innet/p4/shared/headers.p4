@@ -33,7 +33,8 @@ header arp_t {
 header ipv4_t {
     bit<4>  version;
     bit<4>  header_length;
-    bit<8>  type_of_service;
+    bit<6>  diffserv;
+    bit<2>  ecn;
     bit<16> total_length;
     bit<16> identification;
     bit<3>  flags;
@@ -88,7 +89,7 @@ header packet_in_t {
 
 // What the checksum of an IPv4 header is of.
 #define IPV4_FIELDS                                                                     \
-    { hdr.ipv4.version, hdr.ipv4.header_length, hdr.ipv4.type_of_service,               \
+    { hdr.ipv4.version, hdr.ipv4.header_length, hdr.ipv4.diffserv, hdr.ipv4.ecn,        \
       hdr.ipv4.total_length, hdr.ipv4.identification, hdr.ipv4.flags,                   \
       hdr.ipv4.fragment_offset, hdr.ipv4.time_to_live, hdr.ipv4.protocol,               \
       hdr.ipv4.source, hdr.ipv4.destination }

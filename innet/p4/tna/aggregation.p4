@@ -43,6 +43,9 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta,
 
     apply {
         tree.apply(hdr, meta, standard);
+        if (hdr.ipv4.ecn == ECN_CONGESTED && (meta.admitted == 1 || meta.above == 1)) {
+            hdr.innet.flags = hdr.innet.flags | FLAG_MARKED;
+        }
         sequence.apply(hdr, meta);
         arrivals.apply(hdr, meta);
         countdown.apply(meta);

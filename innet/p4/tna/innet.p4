@@ -6,6 +6,7 @@
 #include "parser.p4"
 #include "forwarding.p4"
 #include "aggregation.p4"
+#include "marking.p4"
 
 control IngressPipeline(inout headers_t hdr, inout metadata_t meta,
                         in ingress_intrinsic_metadata_t standard,
@@ -84,6 +85,7 @@ control EgressPipeline(inout egress_headers_t hdr, inout egress_metadata_t meta,
                        inout egress_intrinsic_metadata_for_deparser_t deparser,
                        inout egress_intrinsic_metadata_for_output_port_t port) {
     Readdress() readdress;
+    Marking() marking;
 
     action drop() {
         deparser.drop_ctl = 1;
@@ -107,6 +109,7 @@ control EgressPipeline(inout egress_headers_t hdr, inout egress_metadata_t meta,
         if (hdr.bridge.purpose == PURPOSE_COPY) {
             readdress.apply(hdr, standard);
         }
+        marking.apply(hdr, standard);
         if (hdr.bridge.purpose != PURPOSE_AGAIN && hdr.bridge.purpose != PURPOSE_AGAIN_ALL) {
             hdr.bridge.setInvalid();
         }

@@ -28,6 +28,14 @@
 #define RECIRCULATION_PORT(n) (9w##n << 7) + 68
 #endif
 
+// A queue is long from 2 to the power of this on, in cells of the packet buffer: 512 of 80 bytes on
+// Tofino 1, 256 of 176 bytes on Tofino 2.
+#if __TARGET_TOFINO__ == 1
+#define MARKING_BITS 9
+#else
+#define MARKING_BITS 8
+#endif
+
 #define COUNTER(size, index_t, name) Counter<bit<32>, index_t>(size, CounterType_t.PACKETS) name
 #define COUNT(name, index) name.count(index)
 

@@ -47,6 +47,9 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta,
         } else {
             admission.apply(hdr, meta, standard);
             if (meta.admitted == 1) {
+                if (hdr.ipv4.ecn == ECN_CONGESTED) {
+                    hdr.innet.flags = hdr.innet.flags | FLAG_MARKED;
+                }
                 sequence.apply(hdr, meta);
                 if (meta.age != AGE_STALE) {
                     arrivals.apply(meta);

@@ -16,6 +16,7 @@
 #include "forwarding.p4"
 #include "integrity.p4"
 #include "aggregation.p4"
+#include "marking.p4"
 
 control IngressPipeline(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     ArpResponder() arp_responder;
@@ -72,6 +73,7 @@ control IngressPipeline(inout headers_t hdr, inout metadata_t meta, inout standa
 
 control EgressPipeline(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     Readdress() readdress;
+    Marking() marking;
 
     apply {
         if (standard.egress_port == CPU_PORT) {
@@ -80,8 +82,11 @@ control EgressPipeline(inout headers_t hdr, inout metadata_t meta, inout standar
             hdr.packet_in.padding = 0;
         } else if (meta.flooded == 1 && standard.egress_port == standard.ingress_port) {
             mark_to_drop(standard);
-        } else if (meta.copied == 1) {
-            readdress.apply(hdr, standard);
+        } else {
+            if (meta.copied == 1) {
+                readdress.apply(hdr, standard);
+            }
+            marking.apply(hdr, standard);
         }
     }
 }

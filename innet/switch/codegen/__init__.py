@@ -7,7 +7,15 @@ and `scope`. `names` keeps the program's own text out of the C.
 """
 
 from innet.switch import ir
-from innet.switch.codegen import checksums, controls, data, externs, packet, replication
+from innet.switch.codegen import (
+    checksums,
+    controls,
+    data,
+    externs,
+    packet,
+    replication,
+    spreading,
+)
 from innet.switch.codegen.headers import Headers
 from innet.switch.codegen.parsing import Parsing
 from innet.switch.codegen.registers import Registers
@@ -42,9 +50,10 @@ def generate(program: ir.Program, *, tracing: bool = False) -> str:
     replication.functions(scope)
     packet.depart(scope)
     packet.process(scope)
+    key = spreading.key(scope, parsing)
     spans = [controls.spans(table) for table in program.tables]
     externs.layout(scope, [*spans, *(() for _ in program.value_sets)])
-    _description(scope, banks, parsing.max_header_bytes())
+    _description(scope, banks, parsing.max_header_bytes(), is_keyed=key is not None)
     return "\n".join([*_includes(scope), *scope.text.lines]) + "\n"
 
 
@@ -53,7 +62,9 @@ def _includes(scope: Scope) -> list[str]:
     return ['#include "switch.h"', f"#define LIMBS {limbs}", '#include "limbs.h"', ""]
 
 
-def _description(scope: Scope, banks: list[data.Bank], header_bytes: int) -> None:
+def _description(
+    scope: Scope, banks: list[data.Bank], header_bytes: int, *, is_keyed: bool
+) -> None:
     tables, counters = scope.program.tables, scope.program.counters
     defaults = [
         NO_ACTION if table.default_action is None else table.default_action for table in tables
@@ -77,6 +88,7 @@ def _description(scope: Scope, banks: list[data.Bank], header_bytes: int) -> Non
         f"    .phv_bytes = {'sizeof(struct phv)' if replication.waits(scope) else '0'},",
         f"    .header_bytes = {header_bytes},",
         f"    .learn_lists = {len(scope.program.learn_lists)},",
+        f"    .is_keyed = {str(is_keyed).lower()},",
         "};",
     )
 

@@ -27,14 +27,12 @@ def depart(scope: Scope) -> None:
 def _enter_egress(scope: Scope) -> None:
     spec = scope.standard("egress_spec")
     if replication.queueing(scope):
-        scope.emit("if (!enqueue(sw, p)) return;")
+        scope.emit("if (!enqueue(sw, p, port)) return;")
     if scope.mentions("egress_global_timestamp"):
         scope.emit(f"{scope.standard('egress_global_timestamp')} = rt_now_us(sw);")
     if scope.mentions("deq_timedelta"):
         wait = f"(u32)rt_now_us(sw) - {scope.standard('enq_timestamp')}"
         scope.emit(f"{scope.standard('deq_timedelta')} = {wait};")
-    if scope.mentions("deq_qdepth"):
-        scope.emit(f"{scope.standard('deq_qdepth')} = 0;")
     if scope.mentions("packet_length"):
         scope.emit(f"{scope.standard('packet_length')} = p->m.path.bytes;")
     scope.emit(

@@ -31,24 +31,31 @@ class Parsing:
         self._scope, self._steps, self._headers = scope, steps, headers
         self._emit = scope.emit
         self._failures: dict[str, None] = {}
+        self._skipped: frozenset[str] = frozenset()
         core = map(scope.names.of, _CORE_ERRORS)
         self._codes = _error_codes(scope.program.errors, core)
         steps.define(
             extract=self._extract, set=self._set, advance=self._advance, verify=self._verify
         )
 
-    def parser(self) -> None:
-        """Write a function that parses a frame and returns the number of bytes parsed."""
+    def parser(self, name: str = "parse", only: frozenset[str] | None = None) -> None:
+        """Write a function that parses a frame and returns the number of bytes parsed.
+
+        With `only`, it skips the contents of all headers but these and those that the parser reads.
+        """
         program = self._scope.program
         looping = _looping(program)
+        self._failures = {}
+        untouched = _untouched(program)
+        loaded = [each for each in untouched if only is None or each.name in only]
+        self._skipped = frozenset({each.name for each in untouched if each not in loaded})
         with self._scope.block(
-            "static u32 parse(struct sw *sw, struct state *s, struct phv *restrict p, "
+            f"static u32 {name}(struct sw *sw, struct state *s, struct phv *restrict p, "
             "const u8 *frame, u32 length)"
         ):
             self._emit("const u64 *a = NULL; (void)a; (void)sw; (void)s; (void)frame;")
             self._emit("u32 at = 0, error = 0, cycles = 0; (void)length; (void)cycles;")
-            first, last = _cleared(self._scope)
-            self._emit(*(f"memset(&{each}, 0, sizeof {each});" for each in first))
+            self._emit(*(f"memset(&{each}, 0, sizeof {each});" for each in _cleared(self._scope)))
             self._scope.trace("Parser 'parser': start")
             self._emit(_goto_state(program.parser_start))
             for state in program.states:
@@ -62,11 +69,12 @@ class Parsing:
                     self._check_indices(step.args)
                     self._steps.body((step,))
                 self._select(state)
-            for name in self._failures:
-                self._emit(f"{_label(name)}:")
-                self._emit(f"error = {self._codes[self._scope.names.of(name)]}; goto accept;")
+            for error in self._failures:
+                self._emit(f"{_label(error)}:")
+                self._emit(f"error = {self._codes[self._scope.names.of(error)]}; goto accept;")
             self._emit("accept:", f"{self._scope.standard('parser_error')} = error;")
-            for lvalues in last:
+            for header in loaded:
+                lvalues = self._scope.header_lvalues(header.name)
                 clear = f"memset(&{lvalues.fields}, 0, sizeof {lvalues.fields});"
                 self._emit(f"if (!{lvalues.valid}) {clear}")
             tracing.parsed(self._scope, self._codes)
@@ -152,6 +160,10 @@ class Parsing:
 
     def _read(self, header: ir.Header, lvalues: HeaderLvalues) -> None:
         offset, source = 0, "frame + at"
+        if header.name in self._skipped:
+            varbit = " + (u32)bytes" if header.varbit else ""
+            self._emit(f"at += {header.fixed_bytes}{varbit};")
+            return
         for run in runs(header):
             first = f"{lvalues.fields}.{run[0].name}"
             if run[0].varbit:
@@ -265,23 +277,32 @@ def _error_codes(declared: dict[str, int], core: Iterable[str]) -> dict[str, int
     return codes
 
 
-def _cleared(scope: Scope) -> tuple[list[str], list[HeaderLvalues]]:
-    """Return the headers to clear before parsing, and those to clear after it if they are invalid.
-
-    The second kind is used only by extractions. If such a header is wide and in most packets,
-    clearing it late costs nothing.
-    """
+def _cleared(scope: Scope) -> list[str]:
+    """Return the headers to clear before parsing."""
     program = scope.program
+    late = {each.name for each in _untouched(program)}
+    early = [each for each in _alone(program) if each.name not in late]
+    first = [scope.header_lvalues(each.name).fields for each in early]
+    return first + [f"p->{stack.name}" for stack in program.stacks]
+
+
+def _untouched(program: ir.Program) -> list[ir.Header]:
+    """Return the headers that the parser only extracts, which are cleared after it if they are invalid.
+
+    If such a header is wide and in most packets, clearing it late costs nothing.
+    """
     steps = [step for state in program.states for step in state.body if step.op != "extract"]
     nodes = [state.keys for state in program.states], [step.args for step in steps]
     touched: set[object] = {field.header for field in fields_in(nodes)}
     touched |= {arg.name for step in steps for arg in step.args if isinstance(arg, ir.Name)}
     touched |= {name for each in program.unions if each.name in touched for name in each.headers}
+    return [each for each in _alone(program) if each.name not in touched]
+
+
+def _alone(program: ir.Program) -> list[ir.Header]:
+    """Return the headers that are in no stack."""
     stacked = {name for stack in program.stacks for name in stack.headers}
-    headers = [each for each in program.headers if not each.metadata and each.name not in stacked]
-    first = [scope.header_lvalues(each.name).fields for each in headers if each.name in touched]
-    first += [f"p->{stack.name}" for stack in program.stacks]
-    return first, [scope.header_lvalues(each.name) for each in headers if each.name not in touched]
+    return [each for each in program.headers if not each.metadata and each.name not in stacked]
 
 
 def _looping(program: ir.Program) -> set[str]:

@@ -45,16 +45,17 @@ def enqueue(scope: Scope) -> None:
     """Write a function that sets the queue's metadata, and returns whether the packet has a queue."""
     if not queueing(scope):
         return
-    with scope.block("static bool enqueue(struct sw *sw, struct phv *p)"):
-        scope.emit("(void)p;")
+    with scope.block("static bool enqueue(struct sw *sw, struct phv *p, u32 port)"):
+        scope.emit("(void)p; (void)port;")
         if scope.mentions("priority"):
             test = f"{scope.standard('priority')} >= rt_priority_queues(sw)"
             scope.emit(f"if ({test}) {{ rt_dropped(sw, DROP_PRIORITY); return false; }}")
-        scope.emit(
-            f"{scope.standard('enq_timestamp')} = (u32)rt_now_us(sw);",
-            f"{scope.standard('enq_qdepth')} = 0;",
-            "return true;",
-        )
+        if scope.mentions("enq_timestamp") or scope.mentions("deq_timedelta"):
+            scope.emit(f"{scope.standard('enq_timestamp')} = (u32)rt_now_us(sw);")
+        for depth in ("enq_qdepth", "deq_qdepth"):
+            if scope.mentions(depth):
+                scope.emit(f"{scope.standard(depth)} = rt_queue_depth(sw, port);")
+        scope.emit("return true;")
     scope.emit("")
 
 

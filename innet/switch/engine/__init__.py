@@ -14,14 +14,20 @@ import hashlib
 import secrets
 import struct
 import threading
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import structlog
+
+from innet.switch import ir
 from innet.switch.bmv2json import load
 from innet.switch.build import compile_program
 from innet.switch.codegen import generate
+from innet.switch.codegen.partition import partition
 from innet.switch.constants import DROPS
 from innet.switch.engine.arrays import Arrays
 from innet.switch.engine.counts import PortCounts
@@ -29,6 +35,7 @@ from innet.switch.engine.entries import Entries
 from innet.switch.engine.library import Library, PortCountsStruct, ReplicaStruct
 from innet.switch.ports import Port
 
+_log = structlog.get_logger("innet.switch")
 _WORD = (1 << 64) - 1
 _STDOUT = 1
 _SAMPLE = struct.Struct("=HH")
@@ -64,20 +71,24 @@ class Engine:
         tracing: bool = False,
         seed: int | None = None,
         egress_hook: EgressHook | None = None,
+        cores: int = 1,
     ) -> None:
         self.program = load(json)
+        self.cores = _cores(self.program, cores, tracing=tracing)
         content = json.encode() if isinstance(json, str) else json
         self.digest = hashlib.sha256(content).hexdigest()
         self.priority_queues = priority_queues
         path = compile_program(
             content + bytes([tracing]), partial(generate, self.program, tracing=tracing), keep
         )
-        self._library = library = Library(path, drop_port)
-        self._thread: threading.Thread | None = None
+        self._library = library = Library(path, drop_port, self.cores)
+        self._threads: list[threading.Thread] = []
         library.set_priority_queues(priority_queues)
         if egress_hook:
             library.set_egress_hook(egress_hook.function, egress_hook.context)
-        library.seed((secrets.randbits(64) if seed is None else seed) & _WORD)
+        seed = secrets.randbits(64) if seed is None else seed
+        for core, plant in enumerate(library.on_each("seed")):
+            plant((seed + core) & _WORD)
         if tracing:
             self.log_to(_STDOUT)  # the trace goes there too
         self.entries = Entries(library, self.program)
@@ -85,21 +96,28 @@ class Engine:
 
     def start(self, ports: Iterable[Port]) -> None:
         """Start forwarding packets."""
-        for port in ports:
-            self._library.add_port(port.number, port.fileno(), port.kind)
+        for position, port in enumerate(ports):
+            receiver = position % self.cores
+            self._library.add_port(port.number, port.fileno(), port.kind, receiver)
             if port.xdp:
-                self._library.use_xdp(port.number, port.xdp.address)
+                self._library.use_xdp(port.number, port.xdp.address, receiver)
             if port.captures:
                 self._library.capture(port.number, *(file.fileno() for file in port.captures))
-        self._thread = threading.Thread(target=self._library.run, name="innet-switch", daemon=True)
-        self._thread.start()
+        self._threads = [
+            threading.Thread(target=run, name="innet-switch", daemon=True)
+            for run in self._library.on_each("run")
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
         """Stop forwarding. Packets that arrive wait in the ports."""
-        if self._thread:
+        if self._threads:
             self._library.stop()
-            self._thread.join()
-            self._thread = None
+            for thread in self._threads:
+                thread.join()
+            self._library.finish()
+            self._threads = []
 
     def close(self) -> None:
         """Stop forwarding and release everything except the ports."""
@@ -144,16 +162,7 @@ class Engine:
 
     def learned(self) -> list[tuple[int, bytes]]:
         """Take the samples since the last call, each as the kind of digest and its bytes."""
-        found: list[tuple[int, bytes]] = []
-        room = ctypes.create_string_buffer(_SAMPLES_BYTES)
-        while size := self._library.learned(room, len(room)):
-            data, at = room.raw[:size], 0
-            while at < size:
-                number, count = _SAMPLE.unpack_from(data, at)
-                at += _SAMPLE.size
-                found.append((number, data[at : at + count]))
-                at += count
-        return found
+        return [sample for take in self._library.on_each("learned") for sample in _samples(take)]
 
     def drops(self) -> dict[str, int]:
         """Return the number of packets dropped so far for each reason in :data:`DROPS`."""
@@ -167,9 +176,46 @@ class Engine:
         self._library.port_counts(number, ctypes.byref(raw))
         return PortCounts(raw.received.value(), raw.sent.value(), raw.send_failures)
 
-    def exercise(self, port: int, frame: bytes, times: int) -> None:
-        """Run a frame through the program `times` times for a measurement, with the lock held."""
-        self._library.exercise(port, frame, len(frame), times)
+    def core_of(self, port: int, frame: bytes) -> int:
+        """Return the core that processes a frame."""
+        return int(self._library.core(port, frame, len(frame)))
+
+    def processor_seconds(self) -> list[float]:
+        """Return the processor time that each core has taken since the start."""
+        clocks = [time.pthread_getcpuclockid(each.ident) for each in self._threads if each.ident]
+        return [time.clock_gettime(clock) for clock in clocks]
+
+    def exercise(self, port: int, frame: bytes, times: int, core: int = 0) -> None:
+        """Run a frame through the program on one core `times` times, with the core's lock held.
+
+        It is for measurements.
+        """
+        self._library.on_each("exercise")[core](port, frame, len(frame), times)
+
+
+def _cores(program: ir.Program, wanted: int, *, tracing: bool) -> int:
+    """Return the number of cores that run a program, and log the reason if it is not `wanted`."""
+    if wanted == 1:
+        return 1
+    split = partition(program)
+    reason = "a trace shows one packet after the other" if tracing else split.reason
+    if reason:
+        _log.warning("the program runs on one core", reason=reason)
+        return 1
+    _log.info("the program runs on several cores", cores=wanted, by=split.fields or "port")
+    return wanted
+
+
+def _samples(take: Callable[[Any, int], int]) -> Iterator[tuple[int, bytes]]:
+    """Take the samples of one core."""
+    room = ctypes.create_string_buffer(_SAMPLES_BYTES)
+    while size := take(room, len(room)):
+        data, at = room.raw[:size], 0
+        while at < size:
+            number, count = _SAMPLE.unpack_from(data, at)
+            at += _SAMPLE.size
+            yield number, data[at : at + count]
+            at += count
 
 
 def _replica_array(replicas: Sequence[tuple[int, int]]) -> ctypes.Array[ReplicaStruct]:

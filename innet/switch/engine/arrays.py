@@ -23,7 +23,8 @@ class Arrays:
         number = self._registers[name]
         size = self._library.register_bytes(number)
         raw = ctypes.create_string_buffer(size * count)
-        self._library.register(number, first, count, raw, False)
+        with self._library.held():  # every core fills in its own cells
+            self._library.register(number, first, count, raw, False)
         cells, order = memoryview(raw.raw), byte_order(size)
         return [int.from_bytes(cells[i : i + size], order) for i in range(0, len(cells), size)]
 
@@ -32,13 +33,14 @@ class Arrays:
         number = self._registers[name]
         size = self._library.register_bytes(number)
         raw = b"".join(value.to_bytes(size, byte_order(size)) for value in values)
-        self._library.register(number, first, len(values), raw, True)
+        with self._library.held():
+            self._library.register(number, first, len(values), raw, True)
 
     def counter(self, name: str, index: int, new: Count | None = None) -> Count:
         """Read or set one cell of an indirect counter."""
         raw = count_struct(new)
         self._library.counter(self._counters[name], index, ctypes.byref(raw), new is not None)
-        return raw.value()
+        return new or raw.value()
 
     def set_meter(self, name: str, index: int, rates: MeterRates | None) -> None:
         """Configure one cell of an indirect meter. Without rates it marks every packet green."""

@@ -90,7 +90,7 @@ class Entries:
         raw = count_struct(new)
         number = self._numbers[table]
         self._library.entry_count(number, entry, ctypes.byref(raw), new is not None)
-        return raw.value()
+        return new or raw.value()
 
     def set_meter(self, table: str, entry: int, rates: MeterRates | None) -> None:
         """Configure an entry's direct meter. Without rates it marks every packet green."""
@@ -98,7 +98,8 @@ class Entries:
 
     def idle_ns(self, table: str, entry: int) -> int:
         """Return the nanoseconds since a packet last matched an entry, or since it was inserted."""
-        return int(self._library.entry_idle(self._numbers[table], entry))
+        number = self._numbers[table]
+        return min(int(idle(number, entry)) for idle in self._library.on_each("entry_idle"))
 
     def table_counts(self, table: str) -> TableCounts:
         """Return the hits and misses of a table so far."""

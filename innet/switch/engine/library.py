@@ -55,20 +55,37 @@ class MeterStruct(ctypes.Structure):
 class Library:
     """A loaded library with one switch of its runtime. The C function ``rt_x`` is the method `x`.
 
+    Each of the switch's `cores` is a switch of the runtime. A method calls its function for every
+    core, with the same arguments, and returns the first result. Functions that read counts add those
+    of their core. Calls that change the switch come from one thread at a time.
+
     Raises UnsupportedProgram if there is not enough memory.
     """
 
-    def __init__(self, path: Path, drop_port: int) -> None:
+    def __init__(self, path: Path, drop_port: int, cores: int = 1) -> None:
         self.functions = ctypes.CDLL(str(path))
         for name, (result, arguments) in _SIGNATURES.items():
             function = getattr(self.functions, f"rt_{name}")
             function.restype, function.argtypes = result, arguments
-        self._switch = self.functions.rt_create(drop_port)
-        if not self._switch:
+        made = [self.functions.rt_create(drop_port) for _ in range(cores)]
+        self._cores = [_SWITCH(core) for core in made if core]
+        all_cores = (_SWITCH * cores)(*self._cores)
+        if len(self._cores) < cores or not self.functions.rt_join(all_cores, cores):
+            self._on_all(self.functions.rt_destroy, ())
             raise UnsupportedProgram("this machine has no memory for the program's arrays")
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        return partial(getattr(self.functions, f"rt_{name}"), self._switch)
+        function = getattr(self.functions, f"rt_{name}")
+        if len(self._cores) == 1:
+            return partial(function, self._cores[0])
+        return lambda *arguments: self._on_all(function, arguments)[0]
+
+    def _on_all(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> list[Any]:
+        return [function(core, *arguments) for core in self._cores]
+
+    def on_each(self, name: str) -> list[Callable[..., Any]]:
+        """Return the C function ``rt_x`` for `x`, once for every core."""
+        return [partial(getattr(self.functions, f"rt_{name}"), core) for core in self._cores]
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -105,6 +122,9 @@ _REPLICAS = ctypes.POINTER(ReplicaStruct)
 
 _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "create": (_SWITCH, (_U32,)),
+    "join": (_BOOL, (ctypes.POINTER(_SWITCH), _U32)),
+    "core": (_U32, (_SWITCH, _U32, _BYTES, _U32)),
+    "finish": (None, (_SWITCH,)),
     "destroy": (None, (_SWITCH,)),
     "insert": (_U32, (_SWITCH, _U32, _BYTES, _BYTES, _U32, _U32, _U64S, _U32, _U32)),
     "remove": (None, (_SWITCH, _U32, _U32)),
@@ -124,8 +144,8 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "learned": (_U32, (_SWITCH, _BYTES, _U32)),
     "set_priority_queues": (None, (_SWITCH, _U32)),
     "capture": (None, (_SWITCH, _U32, _INT, _INT)),
-    "add_port": (None, (_SWITCH, _U32, _INT, _INT)),
-    "use_xdp": (None, (_SWITCH, _U32, ctypes.c_void_p)),
+    "add_port": (None, (_SWITCH, _U32, _INT, _INT, _U32)),
+    "use_xdp": (None, (_SWITCH, _U32, ctypes.c_void_p, _U32)),
     "set_egress_hook": (None, (_SWITCH, ctypes.c_void_p, ctypes.c_void_p)),
     "run": (None, (_SWITCH,)),
     "stop": (None, (_SWITCH,)),

@@ -43,6 +43,7 @@ class Device:
         priority_queues: int = 1,
         tracing: bool = False,
         egress_hook: EgressHook | None = None,
+        cores: int = 1,
     ) -> None:
         self._send = send
         self._make_engine = partial(
@@ -53,6 +54,7 @@ class Device:
             priority_queues=priority_queues,
             tracing=tracing,
             egress_hook=egress_hook,
+            cores=cores,
         )
         inner, self._cpu = cpu_port(cpu_port_number)
         self._ports = [*ports, inner]

@@ -11,6 +11,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+_Static_assert(RT_MAX_CORES <= CABLE_CORES, "as in innet/switch/constants.py");
+
 static void close_files(const int *files, u32 count)
 {
     for (u32 i = 0; i < count; i++)
@@ -19,82 +21,112 @@ static void close_files(const int *files, u32 count)
 }
 
 /* Returns memory that no process can shrink, or -1. */
-static int make_memory(void)
+static int make_memory(size_t bytes)
 {
     int memory = memfd_create("innet-cable", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (memory < 0)
         return -1;
     /* Without its pages, a later write could find that there is no memory left. */
-    if (!posix_fallocate(memory, 0, sizeof(struct cable))
+    if (!posix_fallocate(memory, 0, (off_t)bytes)
         && !fcntl(memory, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
         return memory;
     close(memory);
     return -1;
 }
 
-static bool offer(int peer, const int *files)
+/* Passes on the memory and the eventfds: those of the cores, and the worker's. */
+static bool offer(int peer, const int *files, u32 cores)
 {
     _Alignas(struct cmsghdr) char control[CMSG_SPACE(CABLE_FILES * sizeof(int))] = {0};
-    struct cable_offer text = {CABLE_VERSION, sizeof(struct cable)};
+    size_t bytes = (cores + 2) * sizeof(int);
+    struct cable_offer text = {CABLE_VERSION, cores * (u32)sizeof(struct cable)};
     struct iovec vector = {&text, sizeof text};
     struct msghdr message = {.msg_iov = &vector,
                              .msg_iovlen = 1,
                              .msg_control = control,
-                             .msg_controllen = sizeof control};
+                             .msg_controllen = CMSG_SPACE(bytes)};
     struct cmsghdr *passed = CMSG_FIRSTHDR(&message);
     passed->cmsg_level = SOL_SOCKET;
     passed->cmsg_type = SCM_RIGHTS;
-    passed->cmsg_len = CMSG_LEN(CABLE_FILES * sizeof(int));
-    memcpy(CMSG_DATA(passed), files, CABLE_FILES * sizeof(int));
+    passed->cmsg_len = CMSG_LEN(bytes);
+    memcpy(CMSG_DATA(passed), files, bytes);
     return sendmsg(peer, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == sizeof text;
 }
 
-static bool connect_cable(struct shared_cable *cable, int peer)
+static struct cable *map_memory(int memory, size_t bytes)
 {
-    int files[CABLE_FILES] = {make_memory(), eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
-                              eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
-    struct cable *memory = MAP_FAILED;
-    if (files[0] >= 0)
-        memory = mmap(NULL, sizeof *memory, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
-                      files[0], 0);
-    if (memory == MAP_FAILED || files[1] < 0 || files[2] < 0 || !offer(peer, files)) {
-        if (memory != MAP_FAILED)
-            munmap(memory, sizeof *memory);
-        close_files(files, CABLE_FILES);
-        return false;
-    }
-    close(files[0]);
-    *cable = (struct shared_cable){.memory = memory,
-                                   .peer = peer,
-                                   .wakeup = files[1],
-                                   .in = {.ring = &memory->up},
-                                   .out = {.ring = &memory->down, .bell = files[2]}};
-    return true;
+    void *mapped = MAP_FAILED;
+    if (memory >= 0)
+        mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, memory, 0);
+    return mapped == MAP_FAILED ? NULL : mapped;
+}
+
+/* Returns the memory of a new cable, with its eventfds in `files`, or NULL. */
+static struct cable *make_cable(u32 cores, int peer, int *files)
+{
+    size_t bytes = cores * sizeof(struct cable);
+    bool whole = true;
+    files[0] = make_memory(bytes);
+    /* Each core is woken once: it may sleep already, and has to say so in the new ring. */
+    for (u32 i = 0; i < cores; i++)
+        whole &= (files[1 + i] = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK)) >= 0;
+    whole &= (files[1 + cores] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) >= 0;
+    struct cable *memory = map_memory(files[0], bytes);
+    if (memory && whole && offer(peer, files, cores))
+        return memory;
+    if (memory)
+        munmap(memory, bytes);
+    close_files(files, cores + 2);
+    return NULL;
+}
+
+/* Sets a core's end of a cable. The first core holds its own lock, and takes that of a later core. */
+static void set_cable(struct sw *core, u32 number, struct shared_cable cable)
+{
+    rt_hold(core);
+    if (core->ports[number].cable.memory)
+        close(core->ports[number].cable.wakeup);
+    core->ports[number].cable = cable;
+    if (cable.memory)
+        watch(core->poller, cable.wakeup, number, FRAMES_EVENT);
+    rt_release(core);
 }
 
 /* Takes the worker that connects to a port's socket. A port has one worker at a time. */
-void cable_accept(struct port *port, u32 number, int poller)
+void cable_accept(struct sw *sw, u32 number)
 {
+    struct port *port = &sw->ports[number];
+    int files[CABLE_FILES];
     int peer = accept4(port->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (peer < 0)
         return;
-    if (port->cable.memory || !connect_cable(&port->cable, peer)) {
+    struct cable *memory = port->cable.memory ? NULL : make_cable(sw->cores, peer, files);
+    if (!memory) {
         close(peer);
         return;
     }
-    watch(poller, peer, number, PEER_EVENT);
-    watch(poller, port->cable.wakeup, number, FRAMES_EVENT);
+    close(files[0]);
+    watch(sw->poller, peer, number, PEER_EVENT);
+    for (u32 i = 0; i < sw->cores; i++)
+        set_cable(
+            sw->peers[i], number,
+            (struct shared_cable){.memory = &memory[i],
+                                  .peer = peer,
+                                  .wakeup = files[1 + i],
+                                  .in = {.ring = &memory[i].up},
+                                  .out = {.ring = &memory[i].down, .bell = files[1 + sw->cores]}});
 }
 
 /* Ends a cable whose worker has ended. */
-void cable_close(struct port *port)
+void cable_close(struct sw *sw, u32 number)
 {
-    struct shared_cable *cable = &port->cable;
-    if (!cable->memory)
+    struct shared_cable cable = sw->ports[number].cable;
+    if (!cable.memory)
         return;
-    munmap(cable->memory, sizeof *cable->memory);
-    close_files((int[]){cable->peer, cable->wakeup, cable->out.bell}, 3);
-    *cable = (struct shared_cable){0};
+    for (u32 i = 0; i < sw->cores; i++)
+        set_cable(sw->peers[i], number, (struct shared_cable){0});
+    munmap(cable.memory, sw->cores * sizeof *cable.memory);
+    close_files((int[]){cable.peer, cable.out.bell}, 2);
 }
 
 /* Returns whether the worker's end is closed. A worker never sends anything on its connection. */

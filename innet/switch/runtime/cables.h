@@ -7,8 +7,9 @@
 
 #include <sys/epoll.h>
 
-/* The reason for which a file of a port wakes the packet loop. */
-enum event_kind { PORT_EVENT, PEER_EVENT, FRAMES_EVENT, SOCKETS_EVENT };
+/* The reason for which a file wakes the packet loop: a port, a cable or AF_XDP sockets of a port, or
+ * another core. */
+enum event_kind { PORT_EVENT, PEER_EVENT, FRAMES_EVENT, SOCKETS_EVENT, CORE_EVENT };
 
 static inline u64 event_of(u32 number, enum event_kind kind) { return (u64)kind << 32 | number; }
 
@@ -18,8 +19,8 @@ static inline void watch(int poller, int file, u32 number, enum event_kind kind)
     epoll_ctl(poller, EPOLL_CTL_ADD, file, &event);
 }
 
-void cable_accept(struct port *port, u32 number, int poller);
-void cable_close(struct port *port);
+void cable_accept(struct sw *sw, u32 number);
+void cable_close(struct sw *sw, u32 number);
 bool cable_is_closed(const struct port *port);
 void cable_drain(const struct port *port);
 

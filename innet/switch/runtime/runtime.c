@@ -2,15 +2,18 @@
 
 #define _GNU_SOURCE
 #include "cables.h"
+#include "cores.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/if_packet.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -39,6 +42,10 @@ struct sw *rt_create(u32 drop_port)
     sw->poller = epoll_create1(EPOLL_CLOEXEC);
     sw->waker = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     watch(sw->poller, sw->waker, RT_MAX_PORTS, PORT_EVENT);
+    sw->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    sw->cores = 1;
+    sw->peers[0] = sw;
+    watch(sw->poller, sw->bell, RT_MAX_PORTS, CORE_EVENT);
     if (enough)
         return sw;
     rt_destroy(sw);
@@ -49,11 +56,13 @@ struct sw *rt_create(u32 drop_port)
 void rt_destroy(struct sw *sw)
 {
     for (u32 i = 0; i < RT_MAX_PORTS; i++) {
-        cable_close(&sw->ports[i]);
+        cable_close(sw, i);
         free(sw->ports[i].out_buffer);
     }
     close(sw->poller);
     close(sw->waker);
+    close(sw->bell);
+    cores_destroy(sw);
     free(sw->receive_buffer);
     free(sw->nowhere);
     replication_destroy(&sw->replication);
@@ -234,6 +243,22 @@ void rt_emit(struct sw *sw, u32 number, u32 bytes)
     }
 }
 
+/* Returns how many frames of a port wait in the kernel for the link. The kernel only tells their memory,
+ * so small frames count for less. Frames that leave together have one look at the queue. A cable in
+ * shared memory has no such queue. */
+u32 rt_queue_depth(struct sw *sw, u32 number)
+{
+    struct port *port = find_port(sw, number);
+    int bytes = 0;
+    if (!port || port->kind == PORT_SHARED_MEMORY)
+        return 0;
+    if (has_xdp(port))
+        return XDP_CHUNKS - port->xdp->now->free;
+    if (!port->out_frames)
+        port->depth = ioctl(port->fd, SIOCOUTQ, &bytes) ? 0 : (u32)bytes / FRAME_MEMORY;
+    return port->depth;
+}
+
 /* ---- receiving --------------------------------------------------------------------------------- */
 
 static bool find_control(struct msghdr *message, int level, int type, void *data, size_t bytes)
@@ -302,6 +327,16 @@ static void process_frame(struct sw *sw, u32 number, u8 *frame, u32 bytes, u32 *
     finish_passes(sw, passes);
 }
 
+/* Processes a frame on the core that owns its key. There is room to hand one frame over. */
+static void spread_frame(struct sw *sw, u32 number, u8 *frame, u32 bytes, u32 *passes)
+{
+    u32 core = core_of_frame(sw, number, frame, bytes);
+    if (core == sw->core)
+        process_frame(sw, number, frame, bytes, passes);
+    else
+        hand_over(sw, core, number, frame, bytes);
+}
+
 static void process_batch(struct sw *sw, u32 number, struct mmsghdr *messages, int count)
 {
     u32 passes = PASSES;
@@ -314,9 +349,10 @@ static void process_batch(struct sw *sw, u32 number, struct mmsghdr *messages, i
         u32 step = segment_of(&messages[i].msg_hdr, bytes);
         for (u32 at = 0; at < bytes; at += step) {
             u32 length = bytes - at < step ? bytes - at : step;
-            process_frame(sw, number, frames + at, length, &passes);
+            spread_frame(sw, number, frames + at, length, &passes);
         }
     }
+    cores_publish(sw);
 }
 
 static void receive_batch(struct sw *sw, u32 number)
@@ -332,7 +368,10 @@ static void receive_batch(struct sw *sw, u32 number)
                                                    .msg_control = control[i],
                                                    .msg_controllen = sizeof control[i]}};
     }
-    int count = recvmmsg(sw->ports[number].fd, messages, RECEIVE_BATCH, MSG_DONTWAIT, NULL);
+    /* No more messages than frames can be handed over. */
+    u32 most = cores_room(sw) / (sw->ports[number].kind == PORT_SEGMENTS ? MOST_SEGMENTS : 1);
+    most = most < RECEIVE_BATCH ? most : RECEIVE_BATCH;
+    int count = recvmmsg(sw->ports[number].fd, messages, most, MSG_DONTWAIT, NULL);
     if (count > 0) /* the next round takes the rest */
         process_batch(sw, number, messages, count);
 }
@@ -342,12 +381,28 @@ static void read_frames(struct sw *sw, u32 number)
     struct ring_reader *in = &sw->ports[number].cable.in;
     u32 passes = PASSES, bytes;
     sw->now = now_ns(sw);
-    for (u32 i = 0; i < SHARED_BATCH; i++) {
+    u32 room = cores_room(sw), most = room < SHARED_BATCH ? room : SHARED_BATCH;
+    for (u32 i = 0; i < most; i++) {
         if (!(bytes = ring_read(in, sw->receive_buffer, RT_MAX_FRAME)))
             break;
-        process_frame(sw, number, sw->receive_buffer, bytes, &passes);
+        spread_frame(sw, number, sw->receive_buffer, bytes, &passes);
     }
     ring_release(in);
+    cores_publish(sw);
+}
+
+/* Takes frames that another core has received. */
+static void take_frames(struct sw *sw, u32 from)
+{
+    u32 passes = PASSES, there = handed_over(sw, from);
+    u32 frames = there < SHARED_BATCH ? there : SHARED_BATCH;
+    for (u32 i = 0; i < frames; i++) {
+        u8 *frame;
+        struct handed *next = handed_frame(sw, from, i, &frame);
+        process_frame(sw, next->port, frame, next->bytes, &passes);
+    }
+    if (frames)
+        cores_take(sw, from, frames);
 }
 
 static void pull_frames(struct sw *sw, u32 number)
@@ -357,13 +412,15 @@ static void pull_frames(struct sw *sw, u32 number)
     sw->now = now_ns(sw);
     for (u32 i = 0; i < xdp->count; i++) {
         struct xdp_queue *queue = &xdp->queues[i];
-        u32 count = xdp_look(queue, SHARED_BATCH);
+        u32 room = cores_room(sw);
+        u32 count = xdp_look(queue, room < SHARED_BATCH ? room : SHARED_BATCH);
         for (u32 j = 0; j < count; j++) {
             struct xdp_desc frame = xdp_frame(queue, j);
-            process_frame(sw, number, queue->chunks + frame.addr, frame.len, &passes);
+            spread_frame(sw, number, queue->chunks + frame.addr, frame.len, &passes);
         }
         xdp_release(queue, count);
     }
+    cores_publish(sw);
 }
 
 static struct ring_reader *shared_in(struct sw *sw, u32 which)
@@ -392,10 +449,20 @@ static void read_cables(struct sw *sw)
     }
 }
 
-/* Returns whether cables in shared memory have frames. If not, the next frame causes an event. */
+static void read_cores(struct sw *sw)
+{
+    sw->now = now_ns(sw);
+    for (u32 i = 0; sw->cores > 1 && i < sw->cores; i++) {
+        take_frames(sw, i);
+        let_others_in(sw);
+    }
+}
+
+/* Returns whether cables in shared memory or other cores have frames. If not, the next frame causes an
+ * event. */
 static bool frames_wait(struct sw *sw)
 {
-    bool wait = false;
+    bool wait = sw->cores > 1 && !cores_sleep(sw);
     for (u32 i = 0; i < sw->shared_count; i++) {
         struct ring_reader *in = shared_in(sw, i);
         wait |= in && !ring_sleep(in);
@@ -409,9 +476,9 @@ static void handle_cable(struct sw *sw, u32 number, enum event_kind kind)
     if (kind == FRAMES_EVENT)
         cable_drain(port);
     else if (kind == PORT_EVENT)
-        cable_accept(port, number, sw->poller);
+        cable_accept(sw, number);
     else if (cable_is_closed(port))
-        cable_close(port);
+        cable_close(sw, number);
 }
 
 static void watch_sockets(struct sw *sw, u32 number)
@@ -439,23 +506,30 @@ static void handle_event(struct sw *sw, u32 number, enum event_kind kind)
         handle_xdp(sw, number, kind);
 }
 
-/* Adds a port before rt_run. */
-void rt_add_port(struct sw *sw, u32 number, int fd, int kind)
+/* Adds a port before rt_run. All cores send to it, and one of them receives its frames. If it is for a
+ * cable in shared memory, all cores receive, and the first one takes the worker. */
+void rt_add_port(struct sw *sw, u32 number, int fd, int kind, u32 receiver)
 {
-    if (kind == PORT_SHARED_MEMORY)
-        sw->shared[sw->shared_count++] = number;
     sw->ports[number].fd = fd;
     sw->ports[number].kind = (enum port_kind)kind;
     if (kind != PORT_SHARED_MEMORY)
         sw->ports[number].out_buffer =
             needed(zeroed(1, (size_t)RT_MAX_FRAME + MOST_SENT_BYTES + program.header_bytes));
     sw->ports[number].capture_in = sw->ports[number].capture_out = -1;
-    watch(sw->poller, fd, number, PORT_EVENT);
+    if (kind == PORT_SHARED_MEMORY) {
+        sw->shared[sw->shared_count++] = number;
+        receiver = 0;
+    }
+    if (sw->core == receiver)
+        watch(sw->poller, fd, number, PORT_EVENT);
 }
 
-/* Called before rt_run. The port's own socket then only gets the frames that XDP leaves to it. */
-void rt_use_xdp(struct sw *sw, u32 number, struct xdp_port *xdp)
+/* Called before rt_run. The port's own socket then only gets the frames that XDP leaves to it. One core
+ * uses the AF_XDP sockets, and the others send through the port's own socket. */
+void rt_use_xdp(struct sw *sw, u32 number, struct xdp_port *xdp, u32 receiver)
 {
+    if (sw->core != receiver)
+        return;
     sw->ports[number].xdp = xdp;
     sw->xdp[sw->xdp_count++] = number;
     watch(sw->poller, xdp->bell, number, SOCKETS_EVENT);
@@ -488,33 +562,36 @@ static void push_again(struct sw *sw)
 
 /* The frames of all ports leave together at the end of a round, in few system calls. A thread that
  * takes the lock finds nothing half done: all frames of a counted packet have left. */
-static bool run_round(struct sw *sw, const struct epoll_event *events, int count)
+static bool run_round(struct sw *sw, const struct epoll_event *events, int count, bool *more)
 {
     bool stopped = false;
     u32 passes = PASSES;
     packet_lock(sw);
     for (int i = 0; i < count; i++) {
         u32 number = (u32)events[i].data.u64;
-        if (number == RT_MAX_PORTS)
+        enum event_kind kind = (enum event_kind)(events[i].data.u64 >> 32);
+        if (kind == CORE_EVENT)
+            cores_awake(sw);
+        else if (number == RT_MAX_PORTS)
             stopped = true;
         else
-            handle_event(sw, number, (enum event_kind)(events[i].data.u64 >> 32));
+            handle_event(sw, number, kind);
         let_others_in(sw);
     }
     read_cables(sw);
+    read_cores(sw);
     sw->now = now_ns(sw);
     finish_passes(sw, &passes);
     push_again(sw);
     flush_all(sw);
+    *more = passes_wait(sw) || frames_wait(sw);
     rt_release(sw);
     return !stopped;
 }
 
-/* Returns how long to wait for events, in ms, or -1 for as long as it takes. */
+/* Returns how long to sleep, in ms, or -1 for until there is an event. */
 static int patience(struct sw *sw)
 {
-    if (passes_wait(sw) || frames_wait(sw))
-        return 0;
     for (u32 i = 0; i < sw->xdp_count; i++)
         if (push_waits(&sw->ports[sw->xdp[i]]))
             return 1;
@@ -526,9 +603,21 @@ void rt_run(struct sw *sw)
 {
     struct epoll_event events[64];
     int count;
+    bool more = true; /* there is work, so do not sleep */
     do
-        count = epoll_wait(sw->poller, events, 64, patience(sw));
-    while (run_round(sw, events, count));
+        count = epoll_wait(sw->poller, events, 64, more ? 0 : patience(sw));
+    while (run_round(sw, events, count, &more));
+}
+
+/* Processes the frames that other cores have handed over, when the loops of all cores have stopped. */
+void rt_finish(struct sw *sw)
+{
+    rt_hold(sw);
+    for (u32 i = 0; sw->cores > 1 && i < sw->cores; i++)
+        while (handed_over(sw, i))
+            take_frames(sw, i);
+    flush_all(sw);
+    rt_release(sw);
 }
 
 void rt_stop(struct sw *sw)
@@ -543,11 +632,14 @@ struct port_counts {
     u64 send_failures;
 };
 
+/* Adds this core's counts. */
 void rt_port_counts(struct sw *sw, u32 number, struct port_counts *counts)
 {
     rt_hold(sw);
     struct port *port = &sw->ports[number];
-    *counts = (struct port_counts){port->in, port->out, port->send_failures};
+    add_count(&counts->in, &port->in);
+    add_count(&counts->out, &port->out);
+    counts->send_failures += port->send_failures;
     rt_release(sw);
 }
 

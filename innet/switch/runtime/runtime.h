@@ -96,11 +96,15 @@ struct program {
     size_t phv_bytes;   /* of a packet that waits for another pass; 0 if none ever does */
     u32 header_bytes;   /* the most that it writes in front of a payload */
     u32 learn_lists;    /* the number of kinds of digests */
+    bool is_keyed;      /* packets with different keys may run on different cores */
 };
 extern const struct program program;
 
 /* Takes one packet through the program: parse, ingress, copies, egress, deparse. */
 void program_process(struct sw *sw, void *state, u32 port, const u8 *frame, u32 length);
+
+/* Returns the key of a frame: the index of all cells that the packet may access. */
+u64 program_key(struct sw *sw, u32 port, const u8 *frame, u32 length);
 
 /* Takes a packet through one more pass: from the parser on, or for a clone from the egress on. */
 void program_again(struct sw *sw, void *state, struct pending *packet);
@@ -112,6 +116,7 @@ struct entry *rt_lookup_8(struct sw *sw, u32 table, const u8 *key);
 struct entry *rt_lookup_16(struct sw *sw, u32 table, const u8 *key);
 u8 *rt_room(struct sw *sw, u32 port, u32 bytes);
 void rt_emit(struct sw *sw, u32 port, u32 bytes);
+u32 rt_queue_depth(struct sw *sw, u32 port);
 u64 rt_now_us(const struct sw *sw);
 void rt_trace(struct sw *sw, const struct path *path, char level, const char *message, ...)
     __attribute__((format(printf, 4, 5)));

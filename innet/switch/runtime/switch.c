@@ -62,10 +62,11 @@ u64 rt_frame_number(struct sw *sw)
 
 u32 rt_copy_number(struct sw *sw) { return ++sw->copy_number; }
 
+/* Adds this core's counts. */
 void rt_drops(struct sw *sw, u64 *counts, u32 reasons)
 {
     rt_hold(sw);
     for (u32 i = 0; i < reasons && i < DROPS; i++)
-        counts[i] = sw->dropped[i];
+        counts[i] += sw->dropped[i];
     rt_release(sw);
 }

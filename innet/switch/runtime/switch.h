@@ -1,8 +1,8 @@
 /* One running switch, for the runtime's own files and for the program's inline calls.
  *
  * The files depend on each other in this order: memory.c, switch.c (lock and clock), tables.c,
- * externs.c, replication.c, cables.c and xdp.c, and on top runtime.c (ports and the packet loop), which calls
- * the program. */
+ * externs.c, replication.c, cables.c, xdp.c and cores.c, and on top runtime.c (ports and the packet loop),
+ * which calls the program. */
 
 #ifndef INNET_SWITCH_H
 #define INNET_SWITCH_H
@@ -14,10 +14,10 @@
 #include <pthread.h>
 #include <time.h>
 
-/* The switch's end of a cable in shared memory. */
+/* A core's end of a cable in shared memory. */
 struct shared_cable {
     struct cable *memory; /* NULL while no worker is connected */
-    int peer, wakeup;     /* the connection, and the eventfd of this end */
+    int peer, wakeup;     /* the connection, for the first core, and the eventfd of this end */
     struct ring_reader in;
     struct ring_writer out;
 };
@@ -31,12 +31,15 @@ struct port {
     /* Frames to be sent, back to back, all of `segment` bytes. The last one may be shorter. */
     u8 *out_buffer;
     u32 out_bytes, out_frames, segment;
+    u32 depth; /* of the kernel's queue, when the first of them came */
     bool queued;
     u8 *room; /* for the next frame, in the buffer or in the cable; NULL if there is none */
     struct shared_cable cable;
     struct xdp_port *xdp; /* NULL if the interface has none */
     bool direct;          /* the room is in memory shared with XDP */
 };
+
+struct handover; /* cores.h */
 
 struct sw {
     pthread_mutex_t lock;
@@ -65,6 +68,12 @@ struct sw {
     int poller, waker;
     u8 *receive_buffer;
     u8 *nowhere; /* takes frames for ports that do not exist */
+
+    u32 core, cores; /* the number of this core, and of all cores */
+    struct sw *peers[RT_MAX_CORES];
+    struct handover *to[RT_MAX_CORES]; /* frames for another core */
+    u32 asleep;                        /* other cores have to wake this one */
+    int bell;                          /* its eventfd */
 };
 
 /* Called by the program, like the functions of runtime.h. */
@@ -100,6 +109,12 @@ static inline void rt_dropped(struct sw *sw, u32 why) { sw->dropped[why]++; }
 static inline u32 rt_drop_port(const struct sw *sw) { return sw->drop_port; }
 
 static inline u32 rt_priority_queues(const struct sw *sw) { return sw->priority_queues; }
+
+static inline void add_count(struct count *to, const struct count *count)
+{
+    to->packets += count->packets;
+    to->bytes += count->bytes;
+}
 
 /* switch.c */
 void switch_create(struct sw *sw);

@@ -1,7 +1,7 @@
 /* The state that packets look up and the control plane writes: table entries, bundles of actions,
  * counters and registers. */
 
-#include "switch.h"
+#include "cores.h"
 
 #include <stdlib.h>
 
@@ -396,13 +396,16 @@ void rt_set_action(struct sw *sw, u32 table, u32 id, u32 action, const u64 *args
 
 /* ---- counts and registers ---------------------------------------------------------------------- */
 
+/* Sets a count, and leaves nothing of it for the next core. Or adds the count of this core. */
 static void exchange_count(struct sw *sw, struct count *count, struct count *with, bool set)
 {
     rt_hold(sw);
-    if (set)
+    if (set) {
         *count = *with;
-    else
-        *with = *count;
+        *with = (struct count){0};
+    } else {
+        add_count(with, count);
+    }
     rt_release(sw);
 }
 
@@ -428,17 +431,19 @@ u64 rt_entry_idle(struct sw *sw, u32 table, u32 id)
 
 struct table_counts { u64 hits, misses; };
 
+/* Adds this core's counts. */
 void rt_table_counts(struct sw *sw, u32 table, struct table_counts *counts)
 {
     rt_hold(sw);
-    *counts = (struct table_counts){sw->tables[table].hits, sw->tables[table].misses};
+    counts->hits += sw->tables[table].hits;
+    counts->misses += sw->tables[table].misses;
     rt_release(sw);
 }
 
 u32 rt_register_bytes(u32 number) { return program.registers[number].bytes; }
 
-/* Reads or sets cells of a register in the form that they have in memory: up to 128 bits
- * little-endian, wider ones most significant byte first. */
+/* Reads those cells of a register that this core owns, or sets cells. They have the form of C's memory:
+ * up to 128 bits little-endian, wider ones most significant byte first. */
 void rt_register(struct sw *sw, u32 number, u32 first, u32 count, u8 *values, bool set)
 {
     const struct cells *cells = &program.registers[number];
@@ -447,7 +452,7 @@ void rt_register(struct sw *sw, u32 number, u32 first, u32 count, u8 *values, bo
     for (u32 i = 0; i < count; i++, at += cells->stride, values += cells->bytes)
         if (set)
             memcpy(at, values, cells->bytes);
-        else
+        else if (sw->cores == 1 || core_of_key(sw, first + i) == sw->core)
             memcpy(values, at, cells->bytes);
     rt_release(sw);
 }

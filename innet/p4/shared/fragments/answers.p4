@@ -9,6 +9,7 @@
         hdr.ipv4.source = hdr.ipv4.destination;
         hdr.ipv4.destination = meta.sender;
         hdr.ipv4.time_to_live = 64;
+        hdr.ipv4.ecn = ECN_CAPABLE;  // a mark has moved to the flags
         hdr.udp.source = hdr.udp.destination;
         hdr.udp.destination = port;
         hdr.udp.checksum = 0;  // "none": IPv4 allows it
@@ -50,6 +51,7 @@
         hdr.ethernet.source = meta.uplink_mac;
         hdr.ipv4.source = meta.uplink_address;
         hdr.ipv4.time_to_live = 64;
+        hdr.ipv4.ecn = ECN_CAPABLE;
         hdr.udp.source = hdr.udp.destination;
         hdr.udp.checksum = 0;
         hdr.innet.flags = hdr.innet.flags | meta.flags;
@@ -60,6 +62,7 @@
     // Who has sent it, and what it says, is right already; the copies get their addresses.
     action go_down() {
         hdr.ipv4.time_to_live = 64;
+        hdr.ipv4.ecn = ECN_CAPABLE;
         hdr.innet.check = 0;
         answer_to_all();
     }

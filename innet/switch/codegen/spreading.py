@@ -1,0 +1,34 @@
+"""The function that tells which packets may run on different cores (:mod:`.partition`)."""
+
+from innet.switch import ir
+from innet.switch.codegen.parsing import Parsing
+from innet.switch.codegen.partition import partition
+from innet.switch.codegen.references import fields_in
+from innet.switch.codegen.scope import STANDARD, Scope
+
+
+def key(scope: Scope, parsing: Parsing) -> ir.Expr | None:
+    """Write the function that computes a frame's key, and return the key, if the program has one.
+
+    The function parses the frame, but it loads only the headers that the parser or the key needs.
+    """
+    # A trace shows one packet after the other, so a program that traces runs on one core.
+    found = None if scope.tracing else partition(scope.program, scope.names.of(STANDARD)).key
+    if found:
+        read = fields_in((found, scope.program.states))
+        parsing.parser("parse_key", frozenset(str(each.header) for each in read))
+    with scope.block(
+        "u64 program_key(struct sw *sw, u32 port, const u8 *frame, u32 length)",
+    ):
+        if found:
+            scope.emit(
+                "struct phv phv, *p = &phv;",
+                "memset(&p->m, 0, sizeof p->m);",
+                f"{scope.standard('ingress_port')} = (u16)port;",
+                "parse_key(sw, NULL, p, frame, length);",
+                f"return (u64){scope.expressions.number(found).text};",
+            )
+        else:
+            scope.emit("(void)sw; (void)port; (void)frame; (void)length;", "return 0;")
+    scope.emit("")
+    return found
