@@ -4,9 +4,9 @@
 
 PYTHON ?= python3
 # The number of processes that run tests side by side; 0 runs them one after the other. There are more than
-# processors, because many tests wait. A file's tests stay in one process, since they share racks. Files keep
-# their order, because short ones come last.
-PROCESSES ?= $(shell echo $$((2 * $$(nproc))))
+# processors, because many tests wait, and at most 16, because each takes memory and ports. A file's tests
+# stay in one process, since they share racks. Files keep their order, because short ones come last.
+PROCESSES ?= $(shell n=$$(nproc); echo $$((n < 8 ? 2 * n : 16)))
 VENV := .venv
 LIBRARIES := .venv-libs
 BIN := $(VENV)/bin
