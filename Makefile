@@ -3,9 +3,10 @@
 # Needed beforehand: Python 3.11 with venv, make, and a C compiler (gcc or clang).
 
 PYTHON ?= python3
-# The number of processes that run tests side by side; 0 runs them one after the other. A file's tests
+# The number of processes that run tests side by side; 0 runs them one after the other. There are more than
+# processors, because many tests wait, and at most 16, because each takes memory and ports. A file's tests
 # stay in one process, since they share racks. Files keep their order, because short ones come last.
-PROCESSES ?= 0
+PROCESSES ?= $(shell n=$$(nproc); echo $$((n < 8 ? 2 * n : 16)))
 VENV := .venv
 LIBRARIES := .venv-libs
 BIN := $(VENV)/bin
@@ -14,7 +15,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 export PYTHONDONTWRITEBYTECODE =
 C_SOURCES = $(shell find innet -name '*.[ch]')
 
-.PHONY: help demo test test-fast matrix soak lint format docs proto artifacts system libraries clean
+.PHONY: help demo test pytest test-fast matrix soak lint format docs proto artifacts system libraries clean
 
 help:
 	@echo 'make demo       set up, then train a rack through a P4 switch; no root needed'
@@ -33,7 +34,11 @@ help:
 demo: $(VENV)/.demo
 	$(BIN)/innet demo
 
-test: $(VENV)/.dev system libraries lint
+# mypy takes one processor for a minute: the tests begin meanwhile.
+test: $(VENV)/.dev system libraries
+	$(MAKE) --jobs 2 lint pytest
+
+pytest: $(VENV)/.dev
 	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 test-fast: $(VENV)/.dev

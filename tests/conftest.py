@@ -20,6 +20,10 @@ from innet.rpc.certificates import make
 if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
+# Several test processes share the processors: threads of PyTorch that wait for each other only take time
+# from the others.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # A shell's background jobs and their children ignore Ctrl-C, but the tests send it to their
 # processes.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

@@ -4,24 +4,26 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from emulations import alone
 from rich.console import Console
+from waiting import marked, until
 
 from benchmarks.emulated.network import Case, Network, Outcome, measure
 from innet.emulation import requirements
 
 MIB = 1 << 20
-WITHIN = 200
 
 
-@pytest.fixture(autouse=True)
-def able() -> None:
+@pytest.fixture(scope="module", autouse=True)
+def able() -> Iterator[None]:
     if why := requirements.missing():
         pytest.skip(why)
+    with alone():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -60,22 +62,8 @@ def test_what_is_ended_leaves_no_process(tmp_path: Path) -> None:
     ) as process:  # fmt: skip
         assert process.stdout
         assert "hosts" in process.stdout.readline()
-        deadline = time.monotonic() + WITHIN
-        while len(marked(mark)) < 5:
-            assert time.monotonic() < deadline
+        until(lambda: len(marked(mark)) >= 5)
         process.send_signal(signal.SIGTERM)
         process.stdout.read()
     assert process.returncode
-    while marked(mark):  # a process that was killed needs a processor to end
-        assert time.monotonic() < deadline
-
-
-def marked(mark: str) -> list[str]:
-    found = []
-    for each in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            if mark.encode() in each.read_bytes():
-                found.append(each.parent.name)
-        except OSError:
-            continue
-    return found
+    until(lambda: not marked(mark))  # a process that was killed needs a processor to end

@@ -20,12 +20,14 @@ from emulations import (
     WITHIN,
     WORKER,
     Trace,
+    alone,
     command,
     emulate,
     left,
     one_rack,
     running,
 )
+from waiting import until
 
 from innet.emulation import requirements
 from innet.emulation.plan import plan
@@ -34,9 +36,11 @@ from innet.emulation.topology import load
 
 
 @pytest.fixture(autouse=True)
-def able() -> None:
+def able() -> Iterator[None]:
     if why := requirements.missing():
         pytest.skip(why)
+    with alone():
+        yield
 
 
 @pytest.fixture(params=["embedded", "bmv2"])
@@ -124,12 +128,10 @@ def test_a_link_between_racks_that_is_cut_costs_no_sum_or_all_hear_of_it(
         trace.set_link(uplink, "down")
         if mended:
             asked = trace.frames("tor2-eth1")
-            while trace.frames("tor2-eth1") < asked + 10:  # its host retransmits
-                assert emulation.poll() is None
+            await_frames(emulation, trace, "tor2-eth1", asked + 10)  # its host retransmits
             trace.set_link(uplink, "up")
             before = trace.frames(uplink)
-            while trace.frames(uplink) < before + 1000:  # the sums continue
-                assert emulation.poll() is None
+            await_frames(emulation, trace, uplink, before + 1000)  # the sums continue
             (tmp_path / "enough").touch()
         said = emulation.stdout.read()
         assert emulation.wait(WITHIN) == 0, said
@@ -269,6 +271,18 @@ def await_hosts(emulation: "subprocess.Popen[str]", count: int) -> None:
         line = emulation.stdout.readline()
         assert line, "it has ended"
         seen += line.endswith("begun\n")
+
+
+def await_frames(
+    emulation: "subprocess.Popen[str]", trace: Trace, interface: str, count: int
+) -> None:
+    """Return when an interface of a running emulation has received this many frames."""
+
+    def received() -> bool:
+        assert emulation.poll() is None
+        return trace.frames(interface) >= count
+
+    until(received)
 
 
 def test_two_at_the_same_time_do_not_meet(tmp_path: Path, trace: Trace):

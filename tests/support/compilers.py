@@ -1,16 +1,23 @@
 """P4 compilers: the committed programs, and compilers on the PATH that can make them again."""
 
+import contextlib
 import gzip
+import hashlib
 import json
 import re
 import shutil
+import tempfile
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from innet.native.compiler import open_cache
 from innet.p4 import tofino
 from innet.p4.artifacts import folder
-from innet.p4.compile import compiler_version
+from innet.p4.compile import compiler_path, compiler_version
 from innet.p4.versions import CompilerVersion
 
 _RECORDED = re.compile(r"^(\S+) ([\w.-]+)(?: \(SHA: ([0-9a-f]{7,40})\))?")
@@ -32,12 +39,45 @@ def assembly(chip: str) -> str:
     return gzip.decompress((tofino.artifacts() / name).read_bytes()).decode()
 
 
+def kept(
+    compiler: str, name: str, sources: Iterable[Path], make: Callable[[Path], object]
+) -> list[Path]:
+    """Return the files that `make` writes to a folder, with a compiler on the PATH.
+
+    A P4 compiler is slow. So the files stay in innet's cache, by a digest of the compiler and of all
+    `sources`: the P4, and the modules that run the compiler. Raises CompilerError.
+    """
+    place = open_cache()
+    made = place / f"{_digest(Path(compiler_path(compiler)), sources)}.{name}"
+    if not made.exists():
+        with tempfile.TemporaryDirectory(dir=place) as scratch:
+            new = Path(scratch) / name
+            new.mkdir()
+            make(new)
+            with contextlib.suppress(OSError):  # another run was faster
+                new.rename(made)
+    return sorted(made.iterdir())
+
+
+def _digest(compiler: Path, sources: Iterable[Path]) -> str:
+    about = compiler.stat()
+    digest = hashlib.sha256(f"{compiler} {about.st_size} {about.st_mtime_ns}".encode())
+    for file in sources:
+        digest.update(b"\0" + file.read_bytes())
+    return digest.hexdigest()[:32]
+
+
+@cache
+def _found_version(compiler: str) -> CompilerVersion:
+    return compiler_version(compiler)
+
+
 def needs_compiler(recorded: str) -> None:
     """Skip the test unless a compiler on the PATH should make the same files as the recorded one."""
     wanted = recorded_version(recorded)
     if not shutil.which(wanted.name):
         pytest.skip(f"{wanted.name} is not on the PATH")
-    found = compiler_version(wanted.name)
+    found = _found_version(wanted.name)
     if not should_agree(found, wanted):
         pytest.skip(f"{wanted} made the programs, and {found} is on the PATH")
 

@@ -1,12 +1,14 @@
 """Emulations as a user starts them, and what they leave on the machine."""
 
 import contextlib
+import fcntl
 import json
 import os
 import re
 import select
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,6 +57,14 @@ def running(topology: Path, *options: str, run: list[str]) -> Iterator["subproce
             yield process
         finally:
             process.kill()
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Let no other test process emulate meanwhile, since an emulation removes what others have left."""
+    with (Path(tempfile.gettempdir()) / "innet-emulations.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def left() -> set[str]:

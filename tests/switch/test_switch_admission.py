@@ -1,6 +1,7 @@
 """Requests that a switch refuses without much work, and P4Infos that do not quite match their program."""
 
 import contextlib
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -22,9 +23,10 @@ from innet.switch.p4runtime.schema import Schema
 
 ROUTER = program("router")
 GROWTH = 200 << 20
+ELECTIONS = itertools.count(5)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def switch() -> Iterator[Switch]:
     with running_switch(2) as running:
         yield running
@@ -32,7 +34,7 @@ def switch() -> Iterator[Switch]:
 
 @pytest.fixture
 def controller(switch: Switch) -> Iterator[Controller]:
-    with Controller(switch.address, 5) as primary:
+    with Controller(switch.address, next(ELECTIONS)) as primary:
         yield primary
 
 

@@ -1,10 +1,14 @@
 """The tests' own P4 programs and their compiled forms belong together."""
 
 import json
+from pathlib import Path
 
 import pytest
-from compilers import needs_compiler
+import tiny_programs
+from compilers import kept, needs_compiler
 from tiny_programs import DIGESTS, FOLDER, SOURCES, compile_to, digests
+
+from innet.p4.compile import COMPILER
 
 RENEW = "run `python tests/support/tiny_programs.py`"
 
@@ -14,7 +18,10 @@ def test_the_compiled_programs_are_those_of_the_sources():
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
-def test_compiling_a_program_again_gives_the_same(source, tmp_path):
+def test_compiling_a_program_again_gives_the_same(source):
     needs_compiler(json.loads(DIGESTS.read_text())["compiler"])
-    for made in compile_to(tmp_path, source):
+    sources = [source, Path(tiny_programs.__file__)]
+    files = kept(COMPILER, source.stem, sources, lambda folder: compile_to(folder, source))
+    assert len(files) == 2
+    for made in files:
         assert made.read_bytes() == (FOLDER / made.name).read_bytes(), RENEW
