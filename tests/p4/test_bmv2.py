@@ -16,7 +16,7 @@ from typing import IO
 
 import numpy as np
 import pytest
-from bmv2 import BMV2, exact_mean, running, running_switch
+from bmv2 import BMV2, exact_mean, gathered_chunks, running, running_switch
 from paths import SUPPORT
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Dot1Q, Ether
@@ -123,6 +123,8 @@ def gradients(rank: int) -> list[np.ndarray]:
 
 def chunks(elements: int, lanes: int) -> int:
     """Return the chunks of an all-reduce: those of four words and the exponents, then the blocks."""
+    if small := gathered_chunks(elements, WORKERS, lanes):
+        return small
     vector = -(-elements // lanes)
     return -(-(vector + 4) // lanes) + vector
 

@@ -10,6 +10,7 @@ import grpc
 import numpy as np
 from waiting import WITHIN
 
+from innet.host.gathering import float_sums
 from innet.host.quantizers.fixed_point import block_exponents, blocks, dequantize, quantize
 
 BMV2 = "simple_switch_grpc"
@@ -42,8 +43,17 @@ def running(
             process.terminate()
 
 
+def gathered_chunks(elements: int, workers: int, lanes: int) -> int:
+    """Return the chunks of a float32 vector that is small enough to be gathered, else 0."""
+    each = (lanes - 4) // workers  # elements in a chunk, beside four words
+    chunks = max(1, -(-elements // each))
+    return chunks if chunks <= 4 else 0
+
+
 def exact_mean(vectors: tuple[np.ndarray, ...], lanes: int) -> np.ndarray:
     """Return the expected result for one vector of each worker."""
+    if gathered_chunks(vectors[0].size, len(vectors), lanes):
+        return float_sums(np.stack(vectors), np.ones((len(vectors), 1), bool), mean=True)
     parts = [blocks(vector, lanes) for vector in vectors]
     own = [block_exponents(part) for part in parts]
     agreed, workers = np.max(own, axis=0), len(parts)
