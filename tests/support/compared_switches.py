@@ -20,7 +20,7 @@ from google.protobuf.reflection import GeneratedProtocolMessageType
 from p4runtime_client import Controller
 from random_values import DROP_PORT, PORTS
 from tiny_programs import Program
-from waiting import WITHIN
+from waiting import WITHIN, until
 
 from innet.machine.sockets import enlarge_buffers
 from innet.p4runtime import p4runtime_pb2 as p4rt
@@ -146,10 +146,21 @@ class _Bmv2(_P4Runtime):
         )
 
     def send(self, port: int, frame: bytes) -> list[Output]:
+        outputs: list[Output] = []
+        until(lambda: self._sent(port, frame, outputs))
+        return sorted(output for output in outputs if output[0] in PORTS)
+
+    def _sent(self, port: int, frame: bytes, outputs: list[Output]) -> bool:
+        """Send a frame, and collect what comes out. Return False if BMv2's ports do not run yet."""
         # The switch ends the stream when it has no more packets.
         answers = self._stream(iter([_Packet(port=port, packet=frame)]), timeout=WITHIN)
-        outputs = [(answer.port, answer.packet) for answer in answers]
-        return sorted(output for output in outputs if output[0] in PORTS)
+        try:
+            outputs.extend((answer.port, answer.packet) for answer in answers)
+        except grpc.RpcError as error:
+            if error.details() == "not ready":
+                return False
+            raise
+        return True
 
 
 @contextlib.contextmanager

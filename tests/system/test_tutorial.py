@@ -47,11 +47,14 @@ def change_one_line() -> None:
     Path("train.py").write_text(script)
 
 
-def losses(command: str) -> list[float]:
-    """Run a training of the page, and return its losses."""
-    done = subprocess.run(
-        shlex.split(command), capture_output=True, text=True, timeout=WITHIN, check=False
-    )
+def losses(command: str, attempts: int = 1) -> list[float]:
+    """Run a training of the page, and return its losses. A process that aborts is started again."""
+    for _ in range(attempts):
+        done = subprocess.run(
+            shlex.split(command), capture_output=True, text=True, timeout=WITHIN, check=False
+        )
+        if "terminate called without an active exception" not in done.stderr:
+            break
     assert done.returncode == 0, done.stderr
     return [float(loss) for loss in re.findall(r"^step \d+: loss (.*)$", done.stdout, re.MULTILINE)]
 
@@ -86,7 +89,8 @@ def shell(command: str) -> Iterator[Shell]:
 
 
 def test_two_changed_lines_take_the_script_to_the_switch(folder: Path):
-    over_gloo = losses(COMMANDS["this machine: gloo"])
+    # PyTorch itself seldom aborts at the end of a script that used Gloo.
+    over_gloo = losses(COMMANDS["this machine: gloo"], attempts=3)
     change_one_line()
     assert losses(COMMANDS["this machine: innet"]) == pytest.approx(over_gloo, abs=1e-3)
     assert over_gloo == sorted(over_gloo, reverse=True)
