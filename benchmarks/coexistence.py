@@ -106,17 +106,7 @@ def rack(mbits: float, queue: int, lanes: int, slots: int) -> Iterator[tuple[nam
         )
         at = ["--controller", address]
         add = ["switch", "add", "tor", p4runtime, "--ports", "1-3", "--lanes", str(lanes), *at]
-        create = [
-            "job",
-            "create",
-            "job",
-            "--switch",
-            "tor",
-            "--workers",
-            "2",
-            "--slots",
-            str(slots),
-        ]
+        create = f"job create job --switch tor --workers 2 --slots {slots}".split()
         subprocess.run([*run, *add], check=True, capture_output=True)
         done = subprocess.run([*run, *create, "--json", *at], check=True, capture_output=True)
         yield made, json.loads(done.stdout)["token"]

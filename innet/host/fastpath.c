@@ -21,6 +21,8 @@ void innet_largest(const uint32_t *values, size_t rows, size_t lanes, uint32_t *
     }
 }
 
+static inline int32_t rounded(float value, float scale) { return (int32_t)rintf(value * scale); }
+
 static void quantize_row(const float *values, size_t lanes, float scale, int fit, int32_t *integers)
 {
     if (!fit) {
@@ -28,7 +30,7 @@ static void quantize_row(const float *values, size_t lanes, float scale, int fit
         return;
     }
     for (size_t k = 0; k < lanes; k++)
-        integers[k] = (int32_t)rintf(values[k] * scale);
+        integers[k] = rounded(values[k], scale);
 }
 
 static void dequantize_row(const int32_t *sums, size_t lanes, float scale, float count,
@@ -71,7 +73,7 @@ static void store_scaled_row(uint8_t *lanes, const struct scaling *scaling, size
         return;
     }
     for (size_t k = 0; k < count; k++)
-        put_word(lanes + WORD_BYTES * k, (uint32_t)(int32_t)rintf(values[k] * scale));
+        put_word(lanes + WORD_BYTES * k, (uint32_t)rounded(values[k], scale));
 }
 
 static void make_result(struct scaling *scaling, size_t row, const uint32_t *sums, uint8_t count)

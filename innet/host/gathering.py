@@ -40,7 +40,7 @@ class Gathering:
 
     def contribution(self, values: npt.NDArray[Any]) -> Integers:
         """Return this worker's (chunks, lanes) int32 for a flat vector of `dtype`."""
-        count = max(1, -(-len(values) // self._each)) if self._each else 1
+        count = max(1, -(-len(values) // max(1, self._each)))
         chunks = np.full((count, self.info.lanes), _ABSENT, np.int32)
         chunks[:, : agreement.WORDS] = self.call.words
         own = np.zeros(count * self._each, self.dtype)

@@ -40,7 +40,7 @@ def empty(shape: tuple[int, ...], dtype: type[Scalar]) -> npt.NDArray[Scalar]:
 def copy(values: npt.NDArray[Any], dtype: type[Scalar]) -> npt.NDArray[Scalar]:
     """Return a copy of the values as an array of `dtype`, which must hold them, in recycled memory."""
     made = empty(values.shape, dtype)
-    np.copyto(made, values, casting="unsafe")
+    np.copyto(made, values, casting="same_kind")
     return made
 
 

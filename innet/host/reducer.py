@@ -87,7 +87,7 @@ class Reducer:
         return reduced
 
     def _small(self, size: int, spec: QuantizerSpec, *, mean: bool) -> Gathering | None:
-        small = Gathering(_floats(size, spec, mean=mean), self._info, _FLOAT)
+        small = Gathering(_call(size, spec, mean=mean), self._info, _FLOAT)
         return small if spec.rounds and small.fits else None
 
     def _small_floats(
@@ -108,16 +108,14 @@ class Reducer:
 
             reduced = self.floats(values.cpu().numpy(), spec, key, mean=mean)
             return torch.from_numpy(reduced).to(values.device)
-        from innet.host.quantizers.device import on_device as quantizer_on
+        from innet.host.quantizers.device import on_device
 
         variant = spec, values.device
         if variant not in self._on_devices:
             quantizer = self._quantizer(spec)
-            self._on_devices[variant] = quantizer_on(quantizer, values.device, self._info.lanes)
-        on_device: torch.Tensor = self._floats(
-            self._on_devices[variant], values, spec, key, mean=mean
-        )
-        return on_device
+            self._on_devices[variant] = on_device(quantizer, values.device, self._info.lanes)
+        on_gpu: torch.Tensor = self._floats(self._on_devices[variant], values, spec, key, mean=mean)
+        return on_gpu
 
     def _floats(
         self,
@@ -135,7 +133,7 @@ class Reducer:
         given = self._residuals.added(key, values) if spec.feedback else values
         rows = quantizer.rows(given, lanes)
         own = quantizer.scales(rows)
-        agreed = self.agree(_floats(size, spec, mean=mean), own)
+        agreed = self.agree(_call(size, spec, mean=mean), own)
         rounding, scaling = self._rounding(spec), None
         if isinstance(quantizer, BlockScale):
             reuse = in_place and not spec.feedback  # which compares the values with the result
@@ -173,13 +171,14 @@ class Reducer:
         call = Call(values.size, values.dtype.name, "sum")
         small = Gathering(call, self._info, values.dtype)
         if small.fits:
-            return _as_integers(integer_sums(*self._gather(small, values)), values.dtype)
+            gathered = integer_sums(*self._gather(small, values))
+            return _checked(gathered, values.dtype).astype(values.dtype)
         self.agree(call)
         if values.dtype == np.int64:
             return self._sum_in_limbs(values, THIRDS)[0]
         chunks = fixed_point.blocks(values, self._info.lanes)
         sums, _, _ = self._sum(chunks, overflow_flags(chunks, self._info.workers))
-        return _as_integers(sums.reshape(-1)[: values.size], values.dtype)
+        return memory.copy(_checked(sums.reshape(-1)[: values.size], values.dtype), np.int32)
 
     def extremes(self, values: npt.NDArray[Any], op: ReduceOp) -> npt.NDArray[Any]:
         """Return the exact largest ("max") or smallest ("min") of int32 or float32 vectors.
@@ -251,8 +250,8 @@ def _in_order(bits: Integers) -> Integers:
     return ordered
 
 
-def _as_integers(sums: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Return the sums as a new array of `dtype`. Raises SumOverflow if one does not fit."""
+def _checked(sums: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Return the sums. Raises SumOverflow if one does not fit `dtype`."""
     info = np.iinfo(dtype)
     beyond = (sums < info.min) | (sums > info.max)
     if beyond.any():
@@ -261,8 +260,8 @@ def _as_integers(sums: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[An
         raise SumOverflow(
             f"{beyond.sum()} sums do not fit {dtype}, the first {sums[at]} at element {at}: {remedy}"
         )
-    return memory.copy(sums, dtype.type)
+    return sums
 
 
-def _floats(size: int, spec: QuantizerSpec, *, mean: bool) -> Call:
+def _call(size: int, spec: QuantizerSpec, *, mean: bool) -> Call:
     return Call(size, "float32", "mean" if mean else "sum", spec)

@@ -235,7 +235,8 @@ int innet_shared_receive(void *context, uint8_t *buffer, size_t room, const stru
             arrivals->corrupted++;
             continue;
         }
-        *core_of(shared, end) = (uint8_t)(core + 1);
+        if (shared->cores > 1)
+            *core_of(shared, end) = (uint8_t)(core + 1);
         end += bytes;
         arrivals->packets++;
     }

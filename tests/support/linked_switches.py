@@ -42,6 +42,15 @@ def command(namespace: str, *ports: str) -> list[str]:
     return ["ip", "netns", "exec", namespace, COMMAND, program, *served, *ports]
 
 
+def refused(namespace: str, port: str) -> str:
+    """Start a switch with a port that it refuses. Returns the error."""
+    done = subprocess.run(
+        command(namespace, "-i", port), capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.returncode == 2
+    return done.stderr
+
+
 class Watched:
     """A switch with its log and its Prometheus metrics."""
 

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-from linked_switches import command, inside, ip, linked_namespace, watched
+from linked_switches import inside, ip, linked_namespace, refused, watched
 from tiny_programs import FOLDER
 
 pytestmark = pytest.mark.skipif(
@@ -197,9 +197,5 @@ def test_what_keeps_an_interface_from_xdp(namespace):
 
 
 def test_xdp_by_name_is_an_error_where_it_is_impossible(namespace):
-    done = subprocess.run(
-        command(namespace, "-i", "1@xdp:lo"),
-        capture_output=True, text=True, timeout=200, check=False,
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert "port '1@xdp:lo': lo cannot use XDP: its driver does not run XDP programs" in done.stderr
+    said = refused(namespace, "1@xdp:lo")
+    assert "port '1@xdp:lo': lo cannot use XDP: its driver does not run XDP programs" in said

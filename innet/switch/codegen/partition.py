@@ -12,8 +12,9 @@ Tables, groups and sessions do not change while packets run. Counts of cores are
 read. So neither of them ties packets together.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from innet.switch import ir
 from innet.switch.codegen.references import fields_in
@@ -39,6 +40,8 @@ _FOLLOWED = frozenset({"+", "-", "*", "&", "|", "^"})
 _SHIFTS = frozenset({"<<", ">>"})
 _WORD = 64
 _MAX_NODES = 32
+
+Node = TypeVar("Node")
 
 State = Mapping[ir.FieldRef, ir.Expr | None]
 """The fields that have changed, each with its value or None. Any other field is as the parser left it."""
@@ -133,20 +136,16 @@ class _Flow:
         """Return the state at the end of a pipeline, or None if no packet gets there."""
         conditionals = {each.name: each for each in pipeline.conditionals}
         tables = {each.name: each for each in pipeline.tables}
-        at: dict[str | None, State | None] = {}
-        waiting: list[tuple[str | None, State | None]] = [(pipeline.start, start)]
-        while waiting:
-            name, state = waiting.pop()
-            joined = _joined(at.get(name), state)
-            if joined is None or (name in at and joined == at[name]):
-                continue
-            at[name] = joined
+
+        def behind(name: str | None, state: State) -> Iterable[tuple[str | None, State | None]]:
+            if name is None:
+                return ()
             if name in conditionals:
                 both = conditionals[name].if_true, conditionals[name].if_false
-                waiting += [(following, joined) for following in both]
-            elif name is not None:
-                waiting += self._table(tables[name], joined)
-        return at.get(None)
+                return [(following, state) for following in both]
+            return self._table(tables[name], state)
+
+        return _states(pipeline.start, start, behind).get(None)
 
     def _table(self, table: ir.Table, state: State) -> Iterator[tuple[str | None, State | None]]:
         """Yield the nodes that follow a table, each with a state at which it may be reached."""
@@ -167,22 +166,19 @@ class _Flow:
     def _action(self, action: ir.Action, state: State) -> tuple[State | None, State | None]:
         """Return the state behind an action, and the state with which it leaves the pipeline."""
         end = len(action.body)
-        at: dict[int, State] = {}
-        left: State | None = None
-        waiting: list[tuple[int, State]] = [(0, state)]
-        while waiting:
-            number, state = waiting.pop()
-            joined = _joined(at.get(number), state)
-            if joined is None or (number in at and joined == at[number]):
-                continue
-            at[number] = joined
+
+        def behind(number: int, state: State) -> Iterable[tuple[int, State | None]]:
             if number == end:
-                continue
+                return ()
             step = action.body[number]
+            after = self._step(step, state)
+            return [(following, after) for following in _following(step, number)]
+
+        at = _states(0, state, behind)
+        left: State | None = None
+        for number, step in enumerate(action.body):
             if step.op in ("exit", "assert", "assume"):
-                left = _joined(left, joined)
-            after = self._step(step, joined)
-            waiting += [(following, after) for following in _following(step, number)]
+                left = _joined(left, at.get(number))
         return at.get(end), left
 
     def _step(self, step: ir.Primitive, state: State) -> State:
@@ -309,6 +305,26 @@ def _relevant(program: ir.Program) -> frozenset[ir.FieldRef]:
             found.add(field)
             waiting += fields_in(assigned.get(field, []))
     return frozenset(found)
+
+
+def _states(
+    start: Node,
+    state: State | None,
+    behind: Callable[[Node, State], Iterable[tuple[Node, State | None]]],
+) -> dict[Node, State]:
+    """Return the state at every node that a packet reaches, when no path adds anything to it.
+
+    `behind` returns the nodes that follow a node, each with its state.
+    """
+    at: dict[Node, State] = {}
+    waiting = [(start, state)]
+    while waiting:
+        node, state = waiting.pop()
+        joined = _joined(at.get(node), state)
+        if joined is not None and joined != at.get(node):
+            at[node] = joined
+            waiting += behind(node, joined)
+    return at
 
 
 def _joined(one: State | None, other: State | None) -> State | None:

@@ -451,8 +451,10 @@ static void read_cables(struct sw *sw)
 
 static void read_cores(struct sw *sw)
 {
+    if (sw->cores == 1)
+        return;
     sw->now = now_ns(sw);
-    for (u32 i = 0; sw->cores > 1 && i < sw->cores; i++) {
+    for (u32 i = 0; i < sw->cores; i++) {
         take_frames(sw, i);
         let_others_in(sw);
     }
