@@ -1,7 +1,7 @@
 """fully_shard (FSDP2) on CPUs: every worker keeps a part of every parameter.
 
-FSDP2 all-gathers parameters and reduce-scatters gradients. The switch does neither: Gloo carries
-both. The all-reduces of the script itself, here those of the losses, go through the switch.
+FSDP2 all-gathers parameters and reduce-scatters gradients, both through the switch. So do the
+all-reduces of the script itself, here those of the losses.
 """
 
 import torch

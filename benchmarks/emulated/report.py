@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Protocol
 
 import typer
 from rich.console import Console
@@ -12,7 +12,15 @@ from rich.table import Table
 from benchmarks.emulated.network import Outcome, machine
 from innet.errors import UsageError
 
-Part = Callable[[Console, bool], Sequence[Outcome]]
+
+class Measured(Protocol):
+    """The outcome of a case."""
+
+    def figures(self) -> dict[str, Any]:
+        """Return the outcome as JSON has it."""
+
+
+Part = Callable[[Console, bool], Sequence[Measured]]
 """A function that measures something, quickly or thoroughly, shows the outcomes, and returns them."""
 
 

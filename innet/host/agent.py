@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import numpy as np
 
 from innet.errors import AgentClosed, AllReduceError, InnetError, LeftBehind, LinkFailed, UsageError
+from innet.host.agreement import ALL_REDUCE, Collective
+from innet.host.collectives import Collectives
 from innet.host.exchanges import Exchanges
 from innet.host.fallback import Fallback
 from innet.host.fallback_network import warn_of_shared_network
@@ -49,6 +51,7 @@ class _Call:
     spec: QuantizerSpec
     key: Hashable
     in_place: bool
+    collective: Collective
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class _Work:
     does: Callable[[Exchanges, Reducer], Any]
 
 
-class Agent:
+class Agent(Collectives):
     """A worker of a job. Use :func:`innet.join` to get one, and close it or use it in a ``with``.
 
     One thread of the agent serves the calls in the order in which they were made. Every worker of
@@ -182,6 +185,7 @@ class Agent:
         quantizer: str | None = None,
         key: Hashable = None,
         in_place: bool = False,
+        collective: Collective = ALL_REDUCE,
     ) -> "Future[Tensor]":
         """Do the same as :meth:`all_reduce`, in the background.
 
@@ -189,13 +193,16 @@ class Agent:
         not change the tensor until the future is done.
 
         With `in_place`, the result may be in the tensor's own memory, which saves a copy. If the
-        call fails, the tensor's content is undefined.
+        call fails, the tensor's content is undefined. `collective` names the caller's collective,
+        which has to be the same on all workers.
         """
         by_switch = summed_by_switch(tensor, op, fallback=self._fallback is not None)
         rounded = by_switch and str(tensor.dtype).endswith("float32") and op in ("mean", "sum")
         spec = self._reducer.choose(quantizer, key) if rounded else QuantizerSpec()
         future: Future[Tensor] = Future()
-        self._queue(_Call(future, tensor, op, by_switch, written(tensor), spec, key, in_place))
+        self._queue(
+            _Call(future, tensor, op, by_switch, written(tensor), spec, key, in_place, collective)
+        )
         return future
 
     def perform(self, work: Callable[[Exchanges, Reducer], Done]) -> "Future[Done]":
@@ -288,7 +295,9 @@ class Agent:
         flat = call.tensor.detach().reshape(-1)
         if quantized_on_device(flat, call.op):
             mean = call.op == "mean"
-            on_gpu = self._reducer.on_device(flat, call.spec, call.key, mean=mean)
+            on_gpu = self._reducer.on_device(
+                flat, call.spec, call.key, mean=mean, collective=call.collective
+            )
             return on_gpu.reshape(call.tensor.shape)
         flat = flat.cpu().numpy()
         reduced = torch.from_numpy(self._reduce_flat(flat, call))
@@ -296,12 +305,13 @@ class Agent:
 
     def _reduce_flat(self, values: "np.ndarray[Any, Any]", call: _Call) -> "np.ndarray[Any, Any]":
         if call.op in ("max", "min"):
-            return self._reducer.extremes(values, call.op)
+            return self._reducer.extremes(values, call.op, call.collective)
         if values.dtype == np.float32:
             return self._reducer.floats(
-                values, call.spec, call.key, mean=call.op == "mean", in_place=call.in_place
-            )
-        return self._reducer.integers(values)
+                values, call.spec, call.key, mean=call.op == "mean", in_place=call.in_place,
+                collective=call.collective,
+            )  # fmt: skip
+        return self._reducer.integers(values, call.collective)
 
     def _reduce_by_fallback(self, tensor: Any, op: ReduceOp) -> Any:
         import torch

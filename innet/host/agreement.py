@@ -1,6 +1,7 @@
 """The workers' agreement that they make the same call, by a maximum over the switch."""
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -12,22 +13,45 @@ from innet.host.tensors import REDUCE_OPS, ReduceOp
 WORDS = 4
 """The number of int32 that describe a call."""
 
-_DTYPES = ("float32", "int32", "int64", "parameters")
+CollectiveName = Literal[
+    "all-reduce", "reduce-scatter", "reduce", "all-gather", "broadcast", "barrier"
+]
+
+_DTYPES = ("float32", "int32", "int64", "parameters", "bytes")
+_COLLECTIVES: tuple[CollectiveName, ...] = get_args(CollectiveName)
 _EXACT = QuantizerSpec()
-_KIND_BITS = 4  # the low bits of the word that identifies a call; the quantizer is above them
+_KIND_BITS = (
+    7  # the low bits of the word that identifies a call; the quantizer or root is above them
+)
+
+
+@dataclass(frozen=True)
+class Collective:
+    """A collective operation. `root` is the rank that a reduce or broadcast names."""
+
+    name: CollectiveName = "all-reduce"
+    root: int = 0
+
+
+ALL_REDUCE = Collective()
+REDUCE_SCATTER = Collective("reduce-scatter")
+ALL_GATHER = Collective("all-gather")
+BARRIER = Collective("barrier")
 
 
 @dataclass(frozen=True)
 class Call:
     """A call that all workers of a job have to make alike.
 
-    `dtype` is "parameters" where a server takes the sums (:mod:`innet.host.parameters`).
+    `size` is the number of elements. `dtype` is "bytes" where nothing is added, and "parameters"
+    where a server takes the sums (:mod:`innet.host.parameters`).
     """
 
     size: int
     dtype: str
-    op: ReduceOp
+    op: ReduceOp = "sum"
     spec: QuantizerSpec = _EXACT
+    collective: Collective = ALL_REDUCE
 
     @property
     def words(self) -> Integers:
@@ -40,22 +64,36 @@ class Call:
 
     def check(self, largest: Integers) -> None:
         """Raise WorkersDisagree unless all workers sent the same words, given their maxima."""
+        if (largest[2] + largest[3]) % (1 << _KIND_BITS):
+            raise WorkersDisagree(
+                "the workers call different collectives, or the same one with different dtypes or "
+                f"operations: this one calls {self._text}"
+            )
         most, fewest = largest[0], -largest[1]
         if most != fewest:
             raise WorkersDisagree(
-                f"this worker reduces {self.size} elements, others between {fewest} and {most}"
-            )
-        if (largest[2] + largest[3]) % (1 << _KIND_BITS):
-            raise WorkersDisagree(
-                "the workers call all-reduce with different dtypes or operations: this one asks "
-                f"for the {self.op} of {self.dtype}"
+                f"this worker's {self.collective.name} has {self.size} {self._unit}, others have "
+                f"between {fewest} and {most}"
             )
         if largest[2] != -largest[3]:
             raise WorkersDisagree(
-                f"the workers call all-reduce with different quantizers: this one's is {self.spec}"
+                f"the workers call {self.collective.name} with different quantizers or roots: this "
+                f"one's quantizer is {self.spec}, and its root {self.collective.root}"
             )
 
     @property
+    def _unit(self) -> str:
+        return "bytes" if self.dtype == "bytes" else "elements"
+
+    @property
+    def _text(self) -> str:
+        if self.dtype == "bytes":
+            return self.collective.name
+        return f"{self.collective.name} for the {self.op} of {self.dtype}"
+
+    @property
     def _kind(self) -> int:
-        kind = len(REDUCE_OPS) * _DTYPES.index(self.dtype) + REDUCE_OPS.index(self.op)
-        return kind | self.spec.identity << _KIND_BITS
+        kind = _COLLECTIVES.index(self.collective.name)
+        kind = kind * len(_DTYPES) + _DTYPES.index(self.dtype)
+        kind = kind * len(REDUCE_OPS) + REDUCE_OPS.index(self.op)
+        return kind | (self.spec.identity + self.collective.root) << _KIND_BITS

@@ -8,6 +8,7 @@ import torch
 from torch.distributed import GradBucket as Bucket  # type: ignore[attr-defined]
 
 from innet.host.agent import Agent
+from innet.host.agreement import ALL_REDUCE, Collective
 from innet.host.coalesced import Coalesced
 from innet.host.tensors import ReduceOp
 
@@ -46,8 +47,10 @@ def submit(
     *,
     quantizer: str | None = None,
     key: Hashable = None,
+    in_place: bool = True,
+    collective: Collective = ALL_REDUCE,
 ) -> "Future[Result]":
-    """Reduce tensors of one dtype in one all-reduce, in place where that saves a copy.
+    """Reduce tensors of one dtype in one all-reduce, in place where that is wanted and saves a copy.
 
     float16 and bfloat16 go through the switch too, as float32. `finish` turns the reduced tensor
     into the future's result, before any later all-reduce begins. It gets one flat tensor if there
@@ -62,7 +65,10 @@ def submit(
         return made
 
     coalesced = cast("torch.Tensor", Coalesced(tensors))
-    return chained(agent.submit(coalesced, op, quantizer=quantizer, key=key, in_place=True), take)
+    reduced = agent.submit(
+        coalesced, op, quantizer=quantizer, key=key, in_place=in_place, collective=collective
+    )
+    return chained(reduced, take)
 
 
 def chained(future: "Future[Value]", finish: Callable[[Value], Result]) -> "Future[Result]":

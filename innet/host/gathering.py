@@ -36,7 +36,7 @@ class Gathering:
     @property
     def fits(self) -> bool:
         """Return whether the vector is small enough."""
-        return self.call.size <= _MOST_CHUNKS * self._each
+        return self._size <= _MOST_CHUNKS * self._each
 
     def contribution(self, values: npt.NDArray[Any]) -> Integers:
         """Return this worker's (chunks, lanes) int32 for a flat vector of `dtype`."""
@@ -54,9 +54,14 @@ class Gathering:
         The mask covers the elements: with a quorum, chunks may be of different workers.
         """
         lanes = self._values(result.lanes).copy().view(self.dtype)
-        values = lanes.transpose(1, 0, 2).reshape(self.info.workers, -1)[:, : self.call.size]
+        values = lanes.transpose(1, 0, 2).reshape(self.info.workers, -1)[:, : self._size]
         members = np.repeat(_bits(result.members, self.info.workers), self._each, axis=1)
-        return values, members[:, : self.call.size]
+        return values, members[:, : self._size]
+
+    @property
+    def _size(self) -> int:
+        """Return the number of elements of `dtype` of each worker."""
+        return -(-self.call.size // 4) if self.call.dtype == "bytes" else self.call.size
 
     @property
     def _words(self) -> int:

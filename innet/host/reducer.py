@@ -13,13 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from innet.errors import SumOverflow, UsageError
-from innet.host import agreement, memory
-from innet.host.agreement import Call
+from innet.host import memory
+from innet.host.agreement import ALL_REDUCE, Call, Collective
 from innet.host.exchanges import Exchanges
 from innet.host.gathering import Gathering, float_sums, integer_sums
 from innet.host.integers import Counts, Flags, Integers, Reduction, Wide
 from innet.host.job import WorkerInfo
 from innet.host.limbs import HALVES, THIRDS, Limbs, overflow_flags
+from innet.host.maxima import NO_WORDS, Maxima
 from innet.host.quantizers import fixed_point
 from innet.host.quantizers.block_scale import BlockScale
 from innet.host.quantizers.interface import Floats, Quantizer, Rounding
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 _ONCE = np.ones((1, 1), np.uint8)
 _FLOAT = np.dtype(np.float32)
-_NONE = np.empty(0, np.int32)
 
 
 class Reducer:
@@ -46,6 +46,7 @@ class Reducer:
     ) -> None:
         """Set the default quantizer to `spec`. Raises UsageError if it does not suit the job."""
         self._exchanges = exchanges
+        self._maxima = Maxima(exchanges, info)
         self._info = info
         self._spec = spec or QuantizerSpec()
         self._residuals = Residuals()
@@ -73,40 +74,48 @@ class Reducer:
         *,
         mean: bool,
         in_place: bool = False,
+        collective: Collective = ALL_REDUCE,
     ) -> Floats:
         """Return the mean or sum of float32 vectors.
 
         :mod:`innet.host.quantizers` gives the error bounds. `key` identifies the tensor for error
         feedback. With `in_place`, the result may take the place of the values.
         """
-        if small := self._small(values.size, spec, mean=mean):
+        call = _call(values.size, spec, collective, mean=mean)
+        if small := self._small(call):
             return self._small_floats(small, values, spec, key, mean=mean)
-        reduced: Floats = self._floats(
-            self._quantizer(spec), values, spec, key, mean=mean, in_place=in_place
-        )
+        quantizer = self._quantizer(spec)
+        reduced: Floats = self._floats(quantizer, values, call, key, mean=mean, in_place=in_place)
         return reduced
 
-    def _small(self, size: int, spec: QuantizerSpec, *, mean: bool) -> Gathering | None:
-        small = Gathering(_call(size, spec, mean=mean), self._info, _FLOAT)
-        return small if spec.rounds and small.fits else None
+    def _small(self, call: Call) -> Gathering | None:
+        small = Gathering(call, self._info, _FLOAT)
+        return small if call.spec.rounds and small.fits else None
 
     def _small_floats(
         self, small: Gathering, values: Floats, spec: QuantizerSpec, key: Hashable, *, mean: bool
     ) -> Floats:
         given = self._residuals.added(key, values) if spec.feedback else values
-        gathered, present = self._gather(small, given)
+        gathered, present = self._maxima.gather(small, given)
         if spec.feedback:
             self._residuals.keep(key, given, given, present[self._info.rank])
         return float_sums(gathered, present, mean=mean)
 
     def on_device(
-        self, values: "torch.Tensor", spec: QuantizerSpec, key: Hashable = None, *, mean: bool
+        self,
+        values: "torch.Tensor",
+        spec: QuantizerSpec,
+        key: Hashable = None,
+        *,
+        mean: bool,
+        collective: Collective = ALL_REDUCE,
     ) -> "torch.Tensor":
         """Do the same as :meth:`floats` for a flat float32 tensor; only integers leave its device."""
-        if self._small(len(values), spec, mean=mean):
+        call = _call(len(values), spec, collective, mean=mean)
+        if self._small(call):
             import torch
 
-            reduced = self.floats(values.cpu().numpy(), spec, key, mean=mean)
+            reduced = self.floats(values.cpu().numpy(), spec, key, mean=mean, collective=collective)
             return torch.from_numpy(reduced).to(values.device)
         from innet.host.quantizers.device import on_device
 
@@ -114,26 +123,26 @@ class Reducer:
         if variant not in self._on_devices:
             quantizer = self._quantizer(spec)
             self._on_devices[variant] = on_device(quantizer, values.device, self._info.lanes)
-        on_gpu: torch.Tensor = self._floats(self._on_devices[variant], values, spec, key, mean=mean)
+        on_gpu: torch.Tensor = self._floats(self._on_devices[variant], values, call, key, mean=mean)
         return on_gpu
 
     def _floats(
         self,
         quantizer: Any,
         values: Any,
-        spec: QuantizerSpec,
+        call: Call,
         key: Hashable,
         *,
         mean: bool,
         in_place: bool = False,
     ) -> Any:
         """Reduce `values` of the quantizer's kind: a numpy array, or a tensor on its device."""
-        lanes, size = self._info.lanes, len(values)
+        lanes, size, spec = self._info.lanes, call.size, call.spec
         elements = quantizer.rows_per_chunk * lanes  # of a chunk
         given = self._residuals.added(key, values) if spec.feedback else values
         rows = quantizer.rows(given, lanes)
         own = quantizer.scales(rows)
-        agreed = self.agree(_call(size, spec, mean=mean), own)
+        agreed = self.agree(call, own)
         rounding, scaling = self._rounding(spec), None
         if isinstance(quantizer, BlockScale):
             reuse = in_place and not spec.feedback  # which compares the values with the result
@@ -166,12 +175,14 @@ class Reducer:
         self._rounded += 1
         return Stochastic.of(0, self._info.rank, self._rounded)
 
-    def integers(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def integers(
+        self, values: npt.NDArray[Any], collective: Collective = ALL_REDUCE
+    ) -> npt.NDArray[Any]:
         """Return the exact sum of int32 or int64 vectors, of the same dtype. Raises SumOverflow."""
-        call = Call(values.size, values.dtype.name, "sum")
+        call = Call(values.size, values.dtype.name, collective=collective)
         small = Gathering(call, self._info, values.dtype)
         if small.fits:
-            gathered = integer_sums(*self._gather(small, values))
+            gathered = integer_sums(*self._maxima.gather(small, values))
             return _checked(gathered, values.dtype).astype(values.dtype)
         self.agree(call)
         if values.dtype == np.int64:
@@ -180,7 +191,9 @@ class Reducer:
         sums, _, _ = self._sum(chunks, overflow_flags(chunks, self._info.workers))
         return memory.copy(_checked(sums.reshape(-1)[: values.size], values.dtype), np.int32)
 
-    def extremes(self, values: npt.NDArray[Any], op: ReduceOp) -> npt.NDArray[Any]:
+    def extremes(
+        self, values: npt.NDArray[Any], op: ReduceOp, collective: Collective = ALL_REDUCE
+    ) -> npt.NDArray[Any]:
         """Return the exact largest ("max") or smallest ("min") of int32 or float32 vectors.
 
         A NaN wins either way.
@@ -189,29 +202,14 @@ class Reducer:
         words = words if op == "max" else ~words
         if values.dtype == np.float32:
             words = np.where(np.isnan(values), np.iinfo(np.int32).max, words)
-        found = self.agree(Call(values.size, values.dtype.name, op), words)
+        call = Call(values.size, values.dtype.name, op, collective=collective)
+        found = self.agree(call, words)
         found = memory.copy(found, np.int32) if op == "max" else ~found
         return _in_order(found).view(np.float32) if values.dtype == np.float32 else found
 
-    def agree(self, call: Call, words: Integers = _NONE) -> Integers:
-        """Return the maximum of (n,) int32 over the workers.
-
-        Raises WorkersDisagree if the workers' calls differ. The words of the call travel first, so
-        that a disagreement shows before anything is summed.
-        """
-        chunks = fixed_point.blocks(np.concatenate([call.words, words]), self._info.lanes)
-        agreed = self._maximum(chunks, call).lanes
-        return agreed.reshape(-1)[agreement.WORDS : agreement.WORDS + words.size]
-
-    def _gather(
-        self, small: Gathering, values: npt.NDArray[Any]
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-        return small.gathered(self._maximum(small.contribution(values), small.call))
-
-    def _maximum(self, chunks: Integers, call: Call) -> Reduction:
-        """Return the maximum of (n, lanes) int32 that begin with the words of the call."""
-        none = np.zeros(len(chunks), np.uint16)
-        return self._exchanges.all_reduce(chunks, Operation.MAX, none, call.check)
+    def agree(self, call: Call, words: Integers = NO_WORDS) -> Integers:
+        """Return the maximum of (n,) int32 over the workers; see :meth:`Maxima.agree`."""
+        return self._maxima.agree(call, words)
 
     def _sum(
         self, chunks: Integers | Scaling, flags: Flags
@@ -263,5 +261,5 @@ def _checked(sums: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     return sums
 
 
-def _call(size: int, spec: QuantizerSpec, *, mean: bool) -> Call:
-    return Call(size, "float32", "mean" if mean else "sum", spec)
+def _call(size: int, spec: QuantizerSpec, collective: Collective, *, mean: bool) -> Call:
+    return Call(size, "float32", "mean" if mean else "sum", spec, collective)

@@ -1,10 +1,13 @@
 """The kinds of tensors, and how each is summed."""
 
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
 from innet.errors import UnsupportedTensor, UsageError
+
+if TYPE_CHECKING:
+    import torch
 
 ReduceOp = Literal["sum", "mean", "max", "min"]
 REDUCE_OPS: tuple[ReduceOp, ...] = get_args(ReduceOp)
@@ -75,3 +78,29 @@ def written(tensor: Any) -> Any:
     import torch
 
     return torch.cuda.current_stream(tensor.device).record_event()
+
+
+def bytes_of(tensor: Any) -> "np.ndarray[Any, np.dtype[np.uint8]]":
+    """Return a tensor's bytes in order, (size,) uint8, which may share its memory."""
+    if isinstance(tensor, np.ndarray):
+        return np.ascontiguousarray(tensor).reshape(-1).view(np.uint8)
+    return as_bytes(tensor.detach().cpu().contiguous())
+
+
+def as_bytes(tensor: "torch.Tensor") -> "np.ndarray[Any, np.dtype[np.uint8]]":
+    """Return a view of a contiguous CPU tensor's bytes, (size,) uint8."""
+    import torch
+
+    content: np.ndarray[Any, np.dtype[np.uint8]]
+    content = tensor.detach().view(-1).view(torch.uint8).numpy()
+    return content
+
+
+def from_bytes(content: "np.ndarray[Any, np.dtype[np.uint8]]", like: Any, shape: Any) -> Any:
+    """Return a new tensor of this shape with these bytes, of the kind, dtype and device of another."""
+    own = np.array(content, order="C").reshape(-1)
+    if isinstance(like, np.ndarray):
+        return own.view(like.dtype).reshape(shape)
+    import torch
+
+    return torch.from_numpy(own).view(like.dtype).reshape(shape).to(like.device)

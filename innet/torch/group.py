@@ -1,4 +1,4 @@
-"""The process group: all-reduces through the switch, everything else over Gloo underneath."""
+"""The process group: collectives through the switch where it can, the others over Gloo underneath."""
 
 import atexit
 import concurrent.futures
@@ -19,30 +19,38 @@ from torch.distributed import (  # type: ignore[attr-defined]
 )
 
 from innet.errors import AgentClosed, UsageError
+from innet.host.agent import Agent
 from innet.host.ddp import submit
 from innet.host.join import metrics_address
 from innet.host.tensors import ReduceOp
 from innet.machine.forks import Owner
+from innet.torch import collectives
 from innet.torch.backend import NAME
+from innet.torch.collectives import Gather, Scatter
 from innet.torch.counts import GLOO, SWITCH, count
 from innet.torch.membership import GroupContext, debugging, join_job, limit
 from innet.torch.rendezvous import rendezvous
-from innet.torch.routes import switch_op
+from innet.torch.routes import move_reason, switch_op
 from innet.torch.settings import with_local_rank
 from innet.torch.work import SwitchWork
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-# The collectives that the switch does not carry. Names differ between versions of PyTorch.
+# The collectives that the switch never carries. Names differ between versions of PyTorch.
 _OVER_GLOO = """
-    broadcast reduce gather scatter send recv recv_anysource monitored_barrier
-    allgather allgather_coalesced _allgather_base all_gather_single
-    all_gather_single_coalesced allgather_into_tensor_coalesced
-    reduce_scatter _reduce_scatter_base reduce_scatter_single
-    reduce_scatter_single_coalesced reduce_scatter_tensor_coalesced
+    gather scatter send recv recv_anysource monitored_barrier
     alltoall alltoall_base all_to_all_single
 """.split()
+_BETWEEN_TWO = {"send", "recv", "recv_anysource"}
+_GATHERS_INTO_TENSORS = "_allgather_base all_gather_single".split()
+_GATHERS_COALESCED = "allgather_into_tensor_coalesced all_gather_single_coalesced".split()
+_SCATTERS_TENSORS = "_reduce_scatter_base reduce_scatter_single".split()
+_SCATTERS_COALESCED = "reduce_scatter_tensor_coalesced reduce_scatter_single_coalesced".split()
+
+
+Step = Callable[[Agent], "Future[None]"]
+"""A function that begins a collective through the switch."""
 
 
 class InnetGroup(ProcessGroup):
@@ -76,6 +84,7 @@ class InnetGroup(ProcessGroup):
                 )
         self._gloo._set_sequence_number_for_group()  # noqa: SLF001
         self._last: Future[None] | None = None
+        self._gloo_is_owed = False  # a barrier after collectives over Gloo
         self._open = contextlib.ExitStack()
         environment = with_local_rank(os.environ, rank if first else _default_rank())
         with contextlib.ExitStack() as stack:
@@ -106,12 +115,64 @@ class InnetGroup(ProcessGroup):
         """Combine several tensors in place in one all-reduce, by the same rule."""
         return self._reduce("allreduce_coalesced", tensors, opts, *more)
 
-    def barrier(self, *arguments: Any, **more: Any) -> dist.Work:
-        """Wait for earlier all-reduces through the switch, then run a barrier over Gloo."""
-        if self._last:
+    def broadcast(self, tensors: Any, opts: Any = None, *more: Any) -> dist.Work:
+        """Give all ranks the root's tensor, through the switch if it can, and else over Gloo."""
+        listed = _listed(tensors)
+        root = _root(opts)
+
+        def step(agent: Agent) -> "Future[None]":
+            return collectives.broadcast(agent, listed[0], root)
+
+        reason = "form" if len(listed) != 1 else move_reason(listed)
+        reason = reason or self._quorum_reason
+        return self._carry("broadcast", reason, step, listed, (listed, opts, *more))
+
+    def reduce(self, tensors: Any, opts: Any = None, *more: Any) -> dist.Work:
+        """Reduce a tensor to the root's, by the same rule."""
+        listed = _listed(tensors)
+        op, reason = switch_op(listed, _operation(opts))
+        root = _root(opts)
+
+        def step(agent: Agent) -> "Future[None]":
+            return collectives.reduce(agent, listed[0], _known(op), root)
+
+        reason = "form" if len(listed) != 1 else reason
+        return self._carry("reduce", reason, step, listed, (listed, opts, *more))
+
+    def barrier(self, *arguments: Any, **more: Any) -> Any:
+        """Wait for all ranks, and for the group's earlier collectives.
+
+        Gloo waits for those over Gloo. If there were none since the last barrier, the switch does it.
+        """
+        reason = "order" if self._gloo_is_owed else self._quorum_reason
+        if _limited(*arguments, *more.values()):
+            reason = "timeout"
+        if reason and self._last:
             concurrent.futures.wait([self._last])
-        count("barrier", GLOO, "collective")
-        return self._below.barrier(*arguments, **more)
+        self._gloo_is_owed = False
+        return self._carry(
+            "barrier", reason, Agent.submit_barrier, [], arguments, owed=False, **more
+        )
+
+    def allgather(self, outputs: Any, inputs: Any, opts: Any = None, *more: Any) -> dist.Work:
+        """Gather tensors into lists, through the switch if it can, and else over Gloo."""
+        lists = [outputs] if isinstance(outputs[0], torch.Tensor) else outputs
+        call = Gather.into_lists(lists, _listed(inputs), self.size())
+        return self._gather("allgather", call, (outputs, inputs, opts, *more))
+
+    def allgather_coalesced(
+        self, outputs: Any, inputs: Any, opts: Any = None, *more: Any
+    ) -> dist.Work:
+        """Gather several tensors into lists, one list for each rank, by the same rule."""
+        by_input = [list(each) for each in zip(*outputs, strict=True)]
+        call = Gather.into_lists(by_input, inputs, self.size())
+        return self._gather("allgather_coalesced", call, (outputs, inputs, opts, *more))
+
+    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None, *more: Any) -> dist.Work:
+        """Reduce lists of tensors, of which each rank gets one, by the same rule."""
+        lists = [inputs] if isinstance(inputs[0], torch.Tensor) else inputs
+        call = Scatter.of_lists(_listed(outputs), lists, self.rank(), self.size())
+        return self._scatter("reduce_scatter", call, (outputs, inputs, opts, *more))
 
     def split_group(self, *_: Any, **__: Any) -> ProcessGroup:
         """Refuse: a part of the group needs a job of its own. Raises UsageError."""
@@ -140,32 +201,70 @@ class InnetGroup(ProcessGroup):
     def _reduce(
         self, name: str, tensors: torch.Tensor | Sequence[torch.Tensor], opts: Any, *more: Any
     ) -> dist.Work:
-        listed = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-        op, reason = None, self._membership.reason
-        if not reason:
-            op, reason = switch_op(listed, _operation(opts))
-        if op is None:
-            count(name, GLOO, reason)
-            arguments = () if opts is None else (opts, *more)
-            return getattr(self._below, name)(listed, *arguments)  # type: ignore[no-any-return]
-        count(name, SWITCH)
-        return self._reduce_by_switch(listed, op)
+        listed = _listed(tensors)
+        op, reason = switch_op(listed, _operation(opts))
 
-    def _reduce_by_switch(self, tensors: list[torch.Tensor], op: ReduceOp) -> dist.Work:
+        def fill(result: torch.Tensor) -> None:
+            parts = result.reshape(-1).split([tensor.numel() for tensor in listed])
+            for tensor, part in zip(listed, parts, strict=True):
+                if part.data_ptr() != tensor.data_ptr():
+                    collectives.put(tensor, part)
+
+        def step(agent: Agent) -> "Future[None]":
+            return submit(agent, listed, _known(op), fill)
+
+        return self._carry(name, reason, step, listed, (listed, opts, *more))
+
+    def _gather(self, name: str, call: Gather | None, arguments: Sequence[Any]) -> dist.Work:
+        reason = (move_reason(call.tensors) or self._quorum_reason) if call else "form"
+        results = call.tensors[len(call.inputs) :] if call else []
+        return self._carry(name, reason, call.run if call else _nothing, results, arguments)
+
+    def _scatter(self, name: str, call: Scatter | None, arguments: Sequence[Any]) -> dist.Work:
+        op, reason = None, "form"
+        if call:
+            op, reason = switch_op(call.tensors, _operation(arguments[2]))
+
+        def step(agent: Agent) -> "Future[None]":
+            return call.run(agent, _known(op)) if call else _nothing(agent)
+
+        return self._carry(name, reason, step, call.outputs if call else [], arguments)
+
+    @property
+    def _quorum_reason(self) -> str:
+        """Return the reason why what needs every worker goes over Gloo, or "" if it does not."""
+        agent = self._membership.agent
+        return "quorum" if agent and agent.info.min_workers < agent.info.workers else ""
+
+    def _carry(
+        self,
+        name: str,
+        reason: str,
+        step: Step,
+        results: Sequence[torch.Tensor],
+        arguments: Sequence[Any],
+        **more: Any,
+    ) -> dist.Work:
+        """Take a step through the switch, or call Gloo if the group or the call has a reason to."""
+        if reason := self._membership.reason or reason:
+            work: dist.Work = self._over_gloo(name, reason, *arguments, **more)
+            return work
         agent = self._membership.agent
         if agent is None:
             raise AgentClosed("the process group is destroyed: create another")
+        count(name.strip("_"), SWITCH)
         limit(agent, self._gloo.options._timeout)  # noqa: SLF001 - PyTorch changes it there only
+        self._last = step(agent)
+        return SwitchWork(self._last, list(results))
 
-        def fill(result: torch.Tensor) -> None:
-            parts = result.reshape(-1).split([tensor.numel() for tensor in tensors])
-            for tensor, part in zip(tensors, parts, strict=True):
-                if part.data_ptr() != tensor.data_ptr():
-                    # Bypass autograd's book-keeping, as all backends do for their results.
-                    tensor.data.copy_(part.view(tensor.shape))
-
-        self._last = submit(agent, tensors, op, fill)
-        return SwitchWork(self._last, tensors)
+    def _over_gloo(
+        self, name: str, reason: str, *arguments: Any, owed: bool = True, **more: Any
+    ) -> Any:
+        count(name.strip("_"), GLOO, reason)
+        self._gloo_is_owed |= owed
+        while arguments and arguments[-1] is None:  # options that were left out
+            arguments = arguments[:-1]
+        return getattr(self._below, name)(*arguments, **more)
 
 
 def _checked(gloo: ProcessGroupGloo, store: Store, timeout: timedelta) -> Any:
@@ -174,19 +273,53 @@ def _checked(gloo: ProcessGroupGloo, store: Store, timeout: timedelta) -> Any:
     return wrap(gloo, "checks", store, gloo.rank(), gloo.size(), timeout)
 
 
-def _over_gloo(name: str) -> Callable[..., Any]:
+def _by_gloo(name: str) -> Callable[..., Any]:
     def carry(self: InnetGroup, *arguments: Any, **more: Any) -> Any:
-        count(name.strip("_"), GLOO, "collective")
-        return getattr(self._below, name)(*arguments, **more)
+        return self._over_gloo(
+            name, "collective", *arguments, owed=name not in _BETWEEN_TWO, **more
+        )
 
-    carry.__name__ = name
-    carry.__doc__ = f"PyTorch's ``{name}``, over Gloo."
-    return carry
+    return _named(carry, name, "over Gloo")
 
 
-for _name in _OVER_GLOO:
+def _gather_into_tensors(name: str, *, several: bool) -> Callable[..., Any]:
+    def gather(self: InnetGroup, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        if not several:
+            call = Gather.into_tensors([outputs], [inputs], self.size())
+        else:
+            call = Gather.into_tensors(outputs, inputs, self.size())
+        return self._gather(name, call, (outputs, inputs, opts))
+
+    return _named(gather, name, "through the switch if it can")
+
+
+def _scatter_tensors(name: str, *, several: bool) -> Callable[..., Any]:
+    def scatter(self: InnetGroup, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        if not several:
+            call = Scatter.of_tensors([outputs], [inputs], self.rank(), self.size())
+        else:
+            call = Scatter.of_tensors(outputs, inputs, self.rank(), self.size())
+        return self._scatter(name, call, (outputs, inputs, opts))
+
+    return _named(scatter, name, "through the switch if it can")
+
+
+def _named(function: Callable[..., Any], name: str, how: str) -> Callable[..., Any]:
+    function.__name__ = name
+    function.__doc__ = f"PyTorch's ``{name}``, {how}."
+    return function
+
+
+_MADE = {
+    **{name: _by_gloo(name) for name in _OVER_GLOO},
+    **{name: _gather_into_tensors(name, several=False) for name in _GATHERS_INTO_TENSORS},
+    **{name: _gather_into_tensors(name, several=True) for name in _GATHERS_COALESCED},
+    **{name: _scatter_tensors(name, several=False) for name in _SCATTERS_TENSORS},
+    **{name: _scatter_tensors(name, several=True) for name in _SCATTERS_COALESCED},
+}
+for _name, _function in _MADE.items():
     if hasattr(ProcessGroup, _name):
-        setattr(InnetGroup, _name, _over_gloo(_name))
+        setattr(InnetGroup, _name, _function)
 
 
 def _default_rank() -> int:
@@ -195,8 +328,32 @@ def _default_rank() -> int:
 
 
 def _operation(opts: Any) -> Any:
-    """Return the operation from an all-reduce's options, or the argument itself if it is one."""
+    """Return the operation from a reduction's options, or the argument itself if it is one."""
     return dist.ReduceOp.SUM if opts is None else getattr(opts, "reduceOp", opts)
+
+
+def _root(opts: Any) -> int:
+    return 0 if opts is None else int(getattr(opts, "rootRank", opts))
+
+
+def _limited(*options: Any) -> bool:
+    """Return whether a barrier's options set a timeout of its own."""
+    limits = [getattr(each, "timeout", None) for each in options]
+    return any(each is not None and each > timedelta(0) for each in limits)
+
+
+def _listed(tensors: torch.Tensor | Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+
+
+def _known(op: ReduceOp | None) -> ReduceOp:
+    if op is None:
+        raise AssertionError
+    return op
+
+
+def _nothing(_: Agent) -> "Future[None]":
+    raise AssertionError
 
 
 _groups: "weakref.WeakSet[InnetGroup]" = weakref.WeakSet()

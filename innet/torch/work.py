@@ -16,26 +16,26 @@ _NO_TIMEOUT = timedelta(0)
 
 
 class SwitchWork(Work):
-    """A handle on an all-reduce through the switch. Once it is done, its `tensors` hold the result."""
+    """A handle on a collective through the switch. Once it is done, its `tensors` hold the result."""
 
-    def __init__(self, reduction: "Future[None]", tensors: list[torch.Tensor]) -> None:
+    def __init__(self, collective: "Future[None]", tensors: list[torch.Tensor]) -> None:
         super().__init__()
-        self._reduction = reduction
+        self._collective = collective
         self._tensors = tensors
 
     def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
         """Wait until the tensors hold the result.
 
-        Without `timeout`, waits until the all-reduce succeeds or fails. Raises TimedOut after
-        `timeout`; the all-reduce goes on. Otherwise raises the errors of
+        Without `timeout`, waits until the collective succeeds or fails. Raises TimedOut after
+        `timeout`; the collective goes on. Otherwise raises the errors of
         :meth:`innet.Agent.all_reduce`.
         """
         seconds = timeout.total_seconds()
         try:
-            self._reduction.result(seconds if seconds > 0 else None)
+            self._collective.result(seconds if seconds > 0 else None)
         except TimeoutError:
             raise TimedOut(
-                f"the all-reduce is not done after {seconds:g} s: it goes on, and can be waited for "
+                f"the collective is not done after {seconds:g} s: it goes on, and can be waited for "
                 "again"
             ) from None
         return True
@@ -45,16 +45,16 @@ class SwitchWork(Work):
         self.wait()
 
     def is_completed(self) -> bool:
-        """Return whether the all-reduce is over, with or without success."""
-        return self._reduction.done()
+        """Return whether the collective is over, with or without success."""
+        return self._collective.done()
 
     def is_success(self) -> bool:
-        """Return whether the all-reduce has succeeded."""
-        return self._reduction.done() and self._reduction.exception() is None
+        """Return whether the collective has succeeded."""
+        return self._collective.done() and self._collective.exception() is None
 
     def exception(self) -> BaseException | None:
         """Return its error, or None."""
-        return self._reduction.exception() if self._reduction.done() else None
+        return self._collective.exception() if self._collective.done() else None
 
     def result(self) -> list[torch.Tensor]:
         """Return the tensors, as soon as they hold the result."""
@@ -64,4 +64,5 @@ class SwitchWork(Work):
     def get_future(self) -> Any:
         """Return a future of the list of tensors."""
         tensors = self._tensors
-        return torch_future(self._reduction, tensors[0].device, lambda _: tensors)
+        device = tensors[0].device if tensors else torch.device("cpu")
+        return torch_future(self._collective, device, lambda _: tensors)

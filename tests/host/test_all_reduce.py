@@ -327,7 +327,8 @@ def test_workers_that_disagree_about_the_size_are_all_told(tor: Rack, sizes: tup
             error = problem(future)
             assert isinstance(error, WorkersDisagree)
             assert str(error) == (
-                f"this worker reduces {size} elements, others between {min(sizes)} and {max(sizes)}"
+                f"this worker's all-reduce has {size} elements, others have between {min(sizes)} "
+                f"and {max(sizes)}"
             )
         for agent in agents:  # the workers' calls differ, so nothing may be summed any more
             assert isinstance(problem(agent.submit(np.ones(5, np.float32))), WorkersDisagree)

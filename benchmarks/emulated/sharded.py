@@ -1,0 +1,151 @@
+"""The program of a host in :mod:`benchmarks.sharded`: the same collectives over innet and over Gloo.
+
+Every case has the groups of one backend. A case's time is that of each step on this host, with a barrier
+over Gloo before each. Counters are those of the kernel, for this host's link.
+"""
+
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+Work = Any  # of PyTorch, which does not declare it
+Step = Callable[[], Sequence[Work]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A case: `steps` calls named `what`, of `nbytes` of float32 in the whole vector.
+
+    `over` is "Gloo" or "innet QUANTIZER". With `narrow`, moves carry bfloat16 with as many elements.
+    """
+
+    what: str
+    over: str
+    nbytes: int
+    steps: int
+    narrow: bool = False
+
+
+def main(folder: Path) -> None:
+    """Run the cases in the folder, and write the results there."""
+    cases = [Case(**each) for each in json.loads((folder / "task.json").read_text())["cases"]]
+    torch.set_num_threads(1)
+    # innet first: its workers' hellos tell the switch every host's port, so that nothing is flooded.
+    os.environ["INNET_SLOTS"] = "256"
+    dist.init_process_group("innet")
+    groups: dict[str, Any] = {"Gloo": dist.new_group(backend="gloo")}
+    for over in {case.over for case in cases}:
+        if over != "Gloo":
+            os.environ["INNET_QUANTIZER"] = over.partition(" ")[2]
+            groups[over] = dist.new_group(backend="innet")
+    noted = [_run(case, groups[case.over], groups["Gloo"]) for case in cases]
+    rank = dist.get_rank()
+    dist.barrier(groups["Gloo"])
+    dist.destroy_process_group()
+    (folder / f"{rank}.json").write_text(json.dumps(noted))
+
+
+def _run(case: Case, group: Any, gloo: Any) -> dict[str, Any]:
+    step, check = _prepared(case, group)
+    _finish(step())  # opens connections and sets windows
+    check()
+    dist.barrier(gloo)
+    seconds, crossed = [], [0, 0, 0, 0]
+    for _ in range(case.steps):
+        dist.barrier(gloo)
+        before, began = counters(), time.monotonic()
+        _finish(step())
+        seconds.append(time.monotonic() - began)
+        dist.barrier(gloo)
+        crossed = [sum(each) for each in zip(crossed, _difference(before), strict=True)]
+    check()
+    if dist.get_rank() == 0:
+        sys.stdout.write(f"{case.what}, {case.over}: {1e3 * statistics.median(seconds):.2f} ms\n")
+        sys.stdout.flush()
+    return {"seconds": seconds, "counters": [each / case.steps for each in crossed]}
+
+
+def _prepared(case: Case, group: Any) -> tuple[Step, Callable[[], None]]:
+    """Return the calls of a step, and a check of their results."""
+    rank, workers = dist.get_rank(), dist.get_world_size()
+    shard = max(1, case.nbytes // 4 // workers)
+    generator = torch.Generator().manual_seed(7)
+    common = torch.rand(shard * workers, generator=generator) - 0.5
+    narrow = torch.bfloat16 if case.narrow else torch.float32
+    vector, part = common * (rank + 1), torch.empty(shard)
+    own = (common[rank * shard :][:shard] * 3).to(narrow)
+    whole = torch.empty(shard * workers, dtype=narrow)
+    scalar, moved = torch.ones(1), torch.empty(shard * workers, dtype=narrow)
+
+    def reduce_scatter() -> Work:
+        return dist.reduce_scatter_tensor(part, vector, group=group, async_op=True)
+
+    def all_gather() -> Work:
+        return dist.all_gather_into_tensor(whole, own, group=group, async_op=True)
+
+    def broadcast() -> Work:
+        if rank == 0:
+            moved.copy_(common)
+        return dist.broadcast(moved, 0, group=group, async_op=True)
+
+    def all_reduce() -> Work:
+        scalar.fill_(1)
+        return dist.all_reduce(scalar, group=group, async_op=True)
+
+    def check() -> None:
+        expected = common[rank * shard :][:shard] * (workers * (workers + 1) / 2)
+        bound = 1e-5 if "int32" in case.over or case.over == "Gloo" else 2e-2
+        right = {
+            "reduce-scatter": lambda: bool(
+                (part - expected).abs().max() <= bound * workers * (workers + 1)
+            ),
+            "all-gather": lambda: torch.equal(whole, (common * 3).to(narrow)),
+            "broadcast": lambda: torch.equal(moved, common.to(narrow)),
+            "4-byte all-reduce": lambda: scalar.item() == workers,
+        }
+        for what, holds in right.items():
+            if what in calls and not holds():
+                raise SystemExit(f"{case.what} over {case.over}: wrong result")
+
+    every: Mapping[str, Callable[[], Work]] = {
+        "reduce-scatter": reduce_scatter,
+        "all-gather": all_gather,
+        "broadcast": broadcast,
+        "4-byte all-reduce": all_reduce,
+        "barrier": lambda: dist.barrier(group, async_op=True),
+    }
+    calls = case.what.split(" and ")
+    return lambda: [every[call]() for call in calls], check
+
+
+def _finish(works: Sequence[Work]) -> None:
+    for work in works:
+        work.wait()
+
+
+def counters() -> tuple[int, ...]:
+    """Return the bytes sent and received, and the packets sent and received, on this host's link."""
+    name = os.environ["GLOO_SOCKET_IFNAME"]
+    for line in Path("/proc/self/net/dev").read_text().splitlines():
+        interface, _, numbers = line.partition(":")
+        if interface.strip() == name:
+            found = [int(number) for number in numbers.split()]
+            return found[8], found[0], found[9], found[1]
+    raise KeyError(name)
+
+
+def _difference(before: Sequence[int]) -> list[int]:
+    return [late - early for late, early in zip(counters(), before, strict=True)]
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

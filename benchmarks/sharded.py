@@ -1,0 +1,109 @@
+"""The collectives of sharded training in one rack of eight hosts, through the switch and over Gloo.
+
+Run as root, with Mininet installed::
+
+    python -m benchmarks.sharded --json sharded.json
+    python -m benchmarks.sharded --only large
+
+Parts:
+
+* ``large``: 16 MiB of float32 at 100 Mbit/s: a reduce-scatter, an all-gather, both at once, a broadcast.
+* ``small``: a barrier and an all-reduce of 4 bytes.
+
+"up" and "down" are the bytes on a host's link, as the kernel counts them, over the vector's bytes. They
+include the barriers over Gloo between the steps, which matter for small vectors only.
+"""
+
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.emulated.network import Network, emulate
+from benchmarks.emulated.report import command
+from benchmarks.emulated.sharded import Case
+
+HOSTS, MBIT = 8, 1_000_000
+KIB, MIB = 1 << 10, 1 << 20
+BOTH = "reduce-scatter and all-gather"
+NETWORK = Network(1, HOSTS, 100 * MBIT, slots=1024)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a case: the slowest host's time of each step, and mean counters per step."""
+
+    case: Case
+    steps_s: Sequence[float]
+    up_bytes: float
+    down_bytes: float
+    up_packets: float
+    down_packets: float
+
+    @property
+    def step_s(self) -> float:
+        """Return the median time of a step."""
+        return statistics.median(self.steps_s)
+
+    def figures(self) -> dict[str, Any]:
+        """Return the outcome as JSON has it."""
+        return {**asdict(self), "step_s": self.step_s}
+
+
+def large(console: Console, quick: bool) -> Sequence[Outcome]:
+    """Compare the collectives of a vector of 16 MiB."""
+    size, steps = (MIB, 2) if quick else (16 * MIB, 5)
+    calls = ("reduce-scatter", "all-gather", BOTH, "broadcast")
+    cases = [Case(what, over, size, steps) for what in calls for over in ("Gloo", "innet int32")]
+    cases.append(Case(BOTH, "innet int16", size, steps, narrow=True))
+    return _measured(console, cases, f"{size // KIB:,} KiB of float32")
+
+
+def small(console: Console, quick: bool) -> Sequence[Outcome]:
+    """Compare the collectives of no more than a number."""
+    steps = 5 if quick else 50
+    calls = ("barrier", "4-byte all-reduce")
+    cases = [Case(what, over, 4, steps) for what in calls for over in ("Gloo", "innet int32")]
+    return _measured(console, cases, "small")
+
+
+def _measured(console: Console, cases: Sequence[Case], title: str) -> Sequence[Outcome]:
+    program = [sys.executable, "-m", "benchmarks.emulated.sharded"]
+    noted = emulate(console, NETWORK, program, {"cases": [asdict(case) for case in cases]})
+    found = [
+        _outcome(case, hosts) for case, hosts in zip(cases, zip(*noted, strict=True), strict=True)
+    ]
+    gloo = {each.case.what: each.step_s for each in found if each.case.over == "Gloo"}
+    table = Table(
+        "call", "over", "step, ms", "times as fast as Gloo", "up", "down", "packets up", "packets down"
+    )  # fmt: skip
+    table.title = f"{HOSTS} hosts, 100 Mbit/s, {title}"
+    for each in found:
+        size = each.case.nbytes
+        table.add_row(
+            each.case.what, each.case.over, f"{1e3 * each.step_s:.2f}",
+            f"{gloo[each.case.what] / each.step_s:.2f}",
+            f"{each.up_bytes / size:.2f}", f"{each.down_bytes / size:.2f}",
+            f"{each.up_packets:,.0f}", f"{each.down_packets:,.0f}",
+        )  # fmt: skip
+    console.print(table)
+    return found
+
+
+def _outcome(case: Case, hosts: Sequence[dict[str, Any]]) -> Outcome:
+    steps = [max(each) for each in zip(*(host["seconds"] for host in hosts), strict=True)]
+    means = [
+        statistics.mean(each) for each in zip(*(host["counters"] for host in hosts), strict=True)
+    ]
+    return Outcome(case, steps, *means)
+
+
+PARTS = {each.__name__: each for each in (large, small)}
+
+
+if __name__ == "__main__":
+    command(PARTS, "Compare the collectives of sharded training through the switch with Gloo's.")

@@ -1,0 +1,139 @@
+"""The collectives that an agent offers besides the all-reduce."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from innet.errors import UsageError
+from innet.host.agreement import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, Collective
+from innet.host.exchanges import Exchanges
+from innet.host.job import WorkerInfo
+from innet.host.moves import Bytes, Moves
+from innet.host.reducer import Reducer
+from innet.host.tensors import ReduceOp, bytes_of, from_bytes, written
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    import numpy as np
+    import torch
+
+Tensor = TypeVar("Tensor", "torch.Tensor", "np.ndarray[Any, Any]")
+Done = TypeVar("Done")
+
+
+class Collectives(ABC):
+    """Collectives in terms of an agent's two ways to run exchanges.
+
+    Tensors are torch tensors on any device, or numpy arrays. All workers make the same calls with
+    tensors of the same shape and dtype. The errors are those of :meth:`innet.Agent.all_reduce`.
+    """
+
+    info: WorkerInfo
+
+    @abstractmethod
+    def submit(
+        self,
+        tensor: Tensor,
+        op: ReduceOp = "mean",
+        *,
+        quantizer: str | None = None,
+        key: Hashable = None,
+        in_place: bool = False,
+        collective: Collective = ALL_REDUCE,
+    ) -> "Future[Tensor]":
+        """Reduce a tensor in the background."""
+
+    @abstractmethod
+    def perform(self, work: Callable[[Exchanges, Reducer], Done]) -> "Future[Done]":
+        """Run exchanges of another kind in the agent's thread."""
+
+    def reduce_scatter(
+        self,
+        tensor: Tensor,
+        op: ReduceOp = "mean",
+        *,
+        quantizer: str | None = None,
+        key: Hashable = None,
+    ) -> Tensor:
+        """Return this worker's part of the reduced tensor.
+
+        The parts are equal, by rank along the first dimension, whose size has to be a multiple of
+        the number of workers. Dtypes, bounds and arguments are those of
+        :meth:`innet.Agent.all_reduce`. Raises UsageError.
+        """
+        rows, rest = divmod(tensor.shape[0] if tensor.shape else 0, self.info.workers)
+        if rest or not tensor.shape:
+            raise UsageError(
+                f"a tensor of shape {tuple(tensor.shape)} has no {self.info.workers} equal parts: its "
+                "first dimension has to be a multiple of the number of workers"
+            )
+        whole = self.submit(tensor, op, quantizer=quantizer, key=key, collective=REDUCE_SCATTER)
+        return whole.result()[self.info.rank * rows : (self.info.rank + 1) * rows]
+
+    def reduce(
+        self,
+        tensor: Tensor,
+        root: int = 0,
+        op: ReduceOp = "mean",
+        *,
+        quantizer: str | None = None,
+        key: Hashable = None,
+    ) -> Tensor | None:
+        """Return the reduced tensor on the worker of rank `root`, and None on the others."""
+        collective = Collective("reduce", self._checked(root))
+        future = self.submit(tensor, op, quantizer=quantizer, key=key, collective=collective)
+        reduced = future.result()
+        return reduced if self.info.rank == root else None
+
+    def all_gather(self, tensor: Tensor) -> Tensor:
+        """Return all workers' tensors, joined by rank along the first dimension, bit by bit.
+
+        Scalars become a vector. Takes any dtype.
+        """
+        shape = (self.info.workers * tensor.shape[0], *tensor.shape[1:]) if tensor.shape else (-1,)
+        joined: Future[Tensor] = self.submit_move(
+            tensor, ALL_GATHER, lambda found: from_bytes(found, tensor, shape)
+        )
+        return joined.result()
+
+    def broadcast(self, tensor: Tensor, root: int = 0) -> Tensor:
+        """Return the tensor of the worker of rank `root`, bit by bit. Takes any dtype."""
+        collective = Collective("broadcast", self._checked(root))
+        future: Future[Tensor] = self.submit_move(
+            tensor, collective, lambda found: from_bytes(found, tensor, tuple(tensor.shape))
+        )
+        return future.result()
+
+    def barrier(self) -> None:
+        """Return when all workers have called it, after all of their calls before."""
+        self.submit_barrier().result()
+
+    def submit_barrier(self) -> "Future[None]":
+        """Do the same as :meth:`barrier`, in the background."""
+        return self.perform(lambda exchanges, _: Moves(exchanges, self.info).barrier())
+
+    def submit_move(
+        self, tensor: Tensor, collective: Collective, finish: Callable[[Bytes], Done]
+    ) -> "Future[Done]":
+        """All-gather or broadcast a tensor's bytes in the background.
+
+        `finish` gets the bytes, which are valid during the call only, and returns the result. It is
+        called in the agent's thread, before any later call begins.
+        """
+        ready = written(tensor)
+
+        def move(exchanges: Exchanges, _: Reducer) -> Done:
+            if ready:
+                ready.synchronize()
+            moves = Moves(exchanges, self.info)
+            if collective.name == "all-gather":
+                return finish(moves.all_gather(bytes_of(tensor)))
+            return finish(moves.broadcast(bytes_of(tensor), collective.root))
+
+        return self.perform(move)
+
+    def _checked(self, root: int) -> int:
+        if not 0 <= root < self.info.workers:
+            raise UsageError(f"root {root}: the ranks are 0 to {self.info.workers - 1}")
+        return root

@@ -1,0 +1,173 @@
+"""PyTorch's collectives in terms of an agent's: one way for all their forms.
+
+A form lists tensors, or joins them in one; it may combine several collectives in one call. Here all
+of them become lists of flat tensors. `None` means that the arguments are not as the switch needs
+them. Gloo then carries the call, or raises PyTorch's usual error.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from innet.host.agent import Agent
+from innet.host.agreement import ALL_GATHER, REDUCE_SCATTER, Collective
+from innet.host.ddp import submit
+from innet.host.moves import Bytes
+from innet.host.tensors import ReduceOp, as_bytes
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+Tensors = Sequence[torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Gather:
+    """An all-gather: `outputs[i][rank]` gets the bits of a rank's `inputs[i]`."""
+
+    inputs: Tensors
+    outputs: Sequence[Tensors]
+
+    @classmethod
+    def into_lists(cls, outputs: Sequence[Tensors], inputs: Tensors, ranks: int) -> "Gather | None":
+        """Return the all-gather of tensors into a list for each of them."""
+        made = cls(list(inputs), [list(each) for each in outputs])
+        return made if made._fits(ranks) else None
+
+    @classmethod
+    def into_tensors(cls, outputs: Tensors, inputs: Tensors, ranks: int) -> "Gather | None":
+        """Return the all-gather of tensors into one tensor for each of them."""
+        if any(
+            out.numel() != ranks * own.numel() for out, own in zip(outputs, inputs, strict=True)
+        ):
+            return None
+        if not all(out.is_contiguous() for out in outputs):
+            return None
+        parts = [
+            out.view(ranks, own.numel()).unbind() for out, own in zip(outputs, inputs, strict=True)
+        ]
+        return cls.into_lists(parts, inputs, ranks)
+
+    def _fits(self, ranks: int) -> bool:
+        if len(self.outputs) != len(self.inputs) or not self.inputs:
+            return False
+        return all(
+            len(parts) == ranks
+            and all(part.numel() == own.numel() and part.dtype == own.dtype for part in parts)
+            for own, parts in zip(self.inputs, self.outputs, strict=True)
+        )
+
+    @property
+    def tensors(self) -> Tensors:
+        """Return all tensors of the call."""
+        return [*self.inputs, *(part for parts in self.outputs for part in parts)]
+
+    def run(self, agent: Agent) -> "Future[None]":
+        """Gather through the switch, in the background."""
+        joined = _Joined(self.inputs)
+        ends = np.cumsum([own.numel() * own.element_size() for own in self.inputs])[:-1]
+
+        def fill(found: Bytes) -> None:
+            for rank, row in enumerate(found):
+                for parts, content in zip(self.outputs, np.split(row, ends), strict=True):
+                    put_bytes(parts[rank], content)
+
+        return agent.submit_move(joined, ALL_GATHER, fill)  # type: ignore[type-var]
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """A reduce-scatter of flat `inputs`. An output gets the elements from its place in all of them on."""
+
+    inputs: Tensors
+    outputs: Tensors
+    places: Sequence[int]
+
+    @classmethod
+    def of_lists(
+        cls, outputs: Tensors, inputs: Sequence[Tensors], rank: int, ranks: int
+    ) -> "Scatter | None":
+        """Return the reduce-scatter of a list of tensors, one for each rank."""
+        if len(outputs) != 1 or len(inputs) != 1 or len(inputs[0]) != ranks:
+            return None
+        [output], [parts] = outputs, inputs
+        place = sum(part.numel() for part in parts[:rank])
+        made = cls(list(parts), [output], [place])
+        return made if parts[rank].numel() == output.numel() else None
+
+    @classmethod
+    def of_tensors(
+        cls, outputs: Tensors, inputs: Tensors, rank: int, ranks: int
+    ) -> "Scatter | None":
+        """Return the reduce-scatter of tensors that hold the parts of all ranks."""
+        if len(outputs) != len(inputs) or not inputs:
+            return None
+        pairs = list(zip(outputs, inputs, strict=True))
+        if any(given.numel() != ranks * out.numel() for out, given in pairs):
+            return None
+        starts = np.cumsum([0, *(given.numel() for given in inputs)]).tolist()
+        places = [start + rank * out.numel() for start, out in zip(starts, outputs, strict=False)]
+        return cls(list(inputs), list(outputs), places)
+
+    @property
+    def tensors(self) -> Tensors:
+        """Return all tensors of the call."""
+        return [*self.inputs, *self.outputs]
+
+    def run(self, agent: Agent, op: ReduceOp) -> "Future[None]":
+        """Reduce through the switch, in the background."""
+
+        def fill(result: torch.Tensor) -> None:
+            flat = result.reshape(-1)
+            for output, place in zip(self.outputs, self.places, strict=True):
+                put(output, flat[place : place + output.numel()])
+
+        return submit(agent, self.inputs, op, fill, in_place=False, collective=REDUCE_SCATTER)
+
+
+def broadcast(agent: Agent, tensor: torch.Tensor, root: int) -> "Future[None]":
+    """Broadcast a tensor through the switch, in the background."""
+    collective = Collective("broadcast", root)
+    return agent.submit_move(tensor, collective, lambda content: put_bytes(tensor, content))
+
+
+def reduce(agent: Agent, tensor: torch.Tensor, op: ReduceOp, root: int) -> "Future[None]":
+    """Reduce a tensor through the switch, in the background. Only the root's tensor changes."""
+
+    def fill(result: torch.Tensor) -> None:
+        if agent.info.rank == root:
+            put(tensor, result)
+
+    return submit(agent, [tensor], op, fill, in_place=False, collective=Collective("reduce", root))
+
+
+def put(tensor: torch.Tensor, values: torch.Tensor) -> None:
+    """Copy values into a tensor of any strides."""
+    # Bypass autograd's book-keeping, as all backends do for their results.
+    tensor.data.copy_(values.view(tensor.shape))
+
+
+def put_bytes(tensor: torch.Tensor, content: Bytes) -> None:
+    """Copy bytes into a contiguous tensor."""
+    if tensor.device.type == "cpu":
+        np.copyto(as_bytes(tensor), content)
+    else:
+        put(tensor, torch.from_numpy(content.copy()).view(tensor.dtype))
+        torch.cuda.current_stream(tensor.device).synchronize()
+
+
+class _Joined:
+    """Several tensors as one, which are read when the agent asks for their bytes."""
+
+    def __init__(self, tensors: Tensors) -> None:
+        self._tensors = tensors
+        self.device = tensors[0].device
+
+    def detach(self) -> torch.Tensor:
+        """Return the present bytes of all tensors."""
+        parts = [as_bytes(each.detach().cpu()) for each in self._tensors]
+        whole: Any = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return torch.from_numpy(whole)

@@ -1,0 +1,249 @@
+"""Collectives of agents through a switch, against the same collectives of numpy in one process."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from racks import Rack, rack
+from waiting import WITHIN
+
+from innet.controller.state.registry import Policy
+from innet.errors import UsageError, WorkersDisagree, WorkersMissing
+from innet.host.agent import Agent
+from innet.local.faults import Faults, faulty
+
+LANES = 64
+DTYPES = ("uint8", "int16", "float16", "float32", "int64", "float64", "complex64", "bool")
+
+
+@pytest.fixture(scope="module")
+def tor() -> Iterator[Rack]:
+    with rack(37, LANES, policy=Policy(lease_s=WITHIN)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[Rack]:
+    with rack(3, LANES) as running:
+        yield running
+
+
+@pytest.fixture(scope="module", params=[1, 2, 3, 32])
+def agents(tor: Rack, request: pytest.FixtureRequest) -> Iterator[list[Agent]]:
+    with tor.workers(request.param) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def three(tor: Rack) -> Iterator[list[Agent]]:
+    with tor.workers(3) as found:
+        yield found
+
+
+def together(agents: Sequence[Agent], call: Callable[[Agent, int], Any]) -> list[Any]:
+    """Return the outcome of a call of every worker, by rank: its result or its error."""
+
+    def outcome(rank: int) -> Any:
+        try:
+            return call(agents[rank], rank)
+        except Exception as problem:  # noqa: BLE001 - the test looks at it
+            return problem
+
+    with ThreadPoolExecutor(len(agents)) as pool:
+        return list(pool.map(outcome, range(len(agents))))
+
+
+def anything(shape: Sequence[int], dtype: str, seed: int) -> np.ndarray:
+    """Return an array of random bits: NaNs, infinities and the smallest integers among them."""
+    kind = np.dtype(dtype)
+    content = np.random.default_rng(seed).integers(0, 256, (*shape, kind.itemsize), np.uint8)
+    content %= 2 if dtype == "bool" else 255
+    return content.view(kind)[..., 0]
+
+
+@st.composite
+def tensors(draw) -> tuple[tuple[int, ...], str, int]:
+    """Draw a shape, a dtype and a seed."""
+    shape = draw(st.lists(st.integers(0, 9), max_size=3).map(tuple) | st.tuples(st.just(3000)))
+    return shape, draw(st.sampled_from(DTYPES)), draw(st.integers(0, 99))
+
+
+@given(tensors())
+def test_an_all_gather_has_the_bits_of_all(agents, drawn):
+    shape, dtype, seed = drawn
+    own = [anything(shape, dtype, seed + rank) for rank in range(len(agents))]
+    expected = np.concatenate(own) if shape else np.stack(own)
+    for found in together(agents, lambda agent, rank: agent.all_gather(own[rank])):
+        assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+        assert found.tobytes() == expected.tobytes()
+
+
+@given(tensors(), st.integers(0, 31))
+def test_a_broadcast_has_the_bits_of_its_root(agents, drawn, number):
+    shape, dtype, seed = drawn
+    root = number % len(agents)
+    own = [anything(shape, dtype, seed + rank) for rank in range(len(agents))]
+    for found in together(agents, lambda agent, rank: agent.broadcast(own[rank], root)):
+        assert (found.shape, found.dtype) == (shape, own[root].dtype)
+        assert found.tobytes() == own[root].tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("rows", [1, 5, 700])
+def test_a_reduce_scatter_of_integers_is_exact(agents, dtype, rows):
+    shape = rows * len(agents), 3
+    own = np.random.default_rng(rows).integers(-(2**25), 2**25, (len(agents), *shape), dtype)
+    parts = np.split(own.sum(0, dtype), len(agents))
+    found = together(agents, lambda agent, rank: agent.reduce_scatter(own[rank], "sum"))
+    for mine, part in zip(found, parts, strict=True):
+        np.testing.assert_array_equal(mine, part)
+
+
+@pytest.mark.parametrize("quantizer", ["int32", "int16", "int8+feedback"])
+def test_a_reduce_scatter_of_floats_is_the_part_of_the_all_reduce(three, quantizer):
+    own = np.random.default_rng(7).normal(size=(3, 3000)).astype(np.float32)
+    # Error feedback keeps the errors of each key, so the two calls need keys of their own.
+    whole = together(
+        three, lambda agent, rank: agent.all_reduce(own[rank], quantizer=quantizer, key="one")
+    )
+    found = together(
+        three, lambda agent, rank: agent.reduce_scatter(own[rank], quantizer=quantizer, key="two")
+    )
+    for rank, mine in enumerate(found):
+        assert mine.tobytes() == whole[0][1000 * rank : 1000 * (rank + 1)].tobytes()
+
+
+def test_error_feedback_makes_up_for_the_errors_of_a_shard(three):
+    own = np.random.default_rng(8).normal(size=(3, 3000)).astype(np.float32)
+    sums = np.zeros((3, 1000))
+    for _ in range(50):
+        parts = together(
+            three,
+            lambda agent, rank: agent.reduce_scatter(
+                own[rank], quantizer="int8+feedback", key="shard"
+            ),
+        )
+        sums += parts
+    np.testing.assert_allclose(sums.reshape(-1) / 50, own.mean(0), atol=0.02)
+
+
+def test_a_reduce_gives_its_root_alone_the_result(three):
+    own = np.arange(3000, dtype=np.int32).reshape(3, -1)
+    for root in range(3):
+        found = together(three, lambda agent, rank, to=root: agent.reduce(own[rank], to, "sum"))
+        np.testing.assert_array_equal(found[root], own.sum(0))
+        assert [each is None for each in found] == [rank != root for rank in range(3)]
+
+
+def test_a_barrier_takes_one_packet_each_way(three):
+    before = [(agent.traffic.packets_sent, agent.traffic.packets_received) for agent in three]
+    together(three, lambda agent, _: agent.barrier())
+    for agent, (sent, received) in zip(three, before, strict=True):
+        # A packet may be repeated on a busy machine.
+        repeated = agent.traffic.retransmissions
+        assert agent.traffic.packets_sent - sent - repeated <= 1
+        assert agent.traffic.packets_received - received - repeated <= 1
+
+
+def test_nobody_leaves_a_barrier_before_the_last_has_come(three):
+    early = [agent.submit_barrier() for agent in three[:2]]
+    assert not any(future.done() for future in early)
+    three[2].barrier()
+    for future in early:
+        future.result(WITHIN)
+
+
+def test_torch_tensors_of_any_dtype_come_back_as_such(three):
+    for dtype in (torch.bfloat16, torch.float8_e4m3fn, torch.bool, torch.complex64, torch.int8):
+        own = [(torch.arange(6) % 2 + rank).reshape(2, 3).to(dtype) for rank in range(3)]
+        for found in together(three, lambda agent, rank, own=own: agent.all_gather(own[rank])):
+            assert found.dtype == dtype
+            assert found.view(torch.uint8).equal(torch.cat(own).view(torch.uint8))
+        [_, found, _] = together(three, lambda agent, rank, own=own: agent.broadcast(own[rank], 2))
+        assert found.view(torch.uint8).equal(own[2].view(torch.uint8))
+
+
+def test_strides_and_views_do_not_matter(three):
+    own = np.arange(60, dtype=np.int64).reshape(6, 10)[::2, 1::3]
+    [found, *_] = together(three, lambda agent, _: agent.all_gather(own))
+    np.testing.assert_array_equal(found, np.concatenate([own] * 3))
+
+
+@pytest.mark.parametrize("size", [10, 3000])
+def test_losses_and_repetitions_change_no_bit(small, size):
+    own = [anything((size,), "float32", rank) for rank in range(3)]
+    with (
+        small.cables(3) as links,
+        faulty(links, 5, Faults(), Faults()) as wiring,
+        small.job(3) as job,
+        ThreadPoolExecutor(3) as pool,
+    ):
+        joined = list(pool.map(lambda rank: small.join(job, rank, wiring.links[rank]), range(3)))
+        for _ in range(5):
+            for found in together(joined, lambda agent, rank: agent.all_gather(own[rank])):
+                assert found.tobytes() == np.concatenate(own).tobytes()
+            for found in together(joined, lambda agent, rank: agent.broadcast(own[rank], 1)):
+                assert found.tobytes() == own[1].tobytes()
+            together(joined, lambda agent, _: agent.barrier())
+        for agent in joined:
+            agent.close()
+
+
+DIFFERENT = {
+    "collectives": (lambda agent: agent.barrier(), lambda agent: agent.all_gather(np.ones(3))),
+    "sizes": (
+        lambda agent: agent.all_gather(np.ones(3)),
+        lambda agent: agent.all_gather(np.ones(4)),
+    ),
+    "roots": (
+        lambda agent: agent.broadcast(np.ones(3000), 0),
+        lambda agent: agent.broadcast(np.ones(3000), 1),
+    ),
+    "reductions": (
+        lambda agent: agent.all_reduce(np.ones(30, np.float32)),
+        lambda agent: agent.reduce_scatter(np.ones(30, np.float32)),
+    ),
+}
+
+
+@pytest.mark.parametrize("calls", DIFFERENT.values(), ids=DIFFERENT)
+def test_workers_that_call_different_things_are_all_told(small, calls):
+    with small.workers(2) as pair:
+        for problem in together(pair, lambda agent, rank: calls[rank](agent)):
+            assert isinstance(problem, WorkersDisagree)
+
+
+def test_what_makes_no_sense_is_refused(three):
+    [one, *_] = three
+    with pytest.raises(UsageError, match="multiple of the number of workers"):
+        one.reduce_scatter(np.ones(4, np.float32))
+    with pytest.raises(UsageError, match="the ranks are 0 to 2"):
+        one.broadcast(np.ones(4), 3)
+    with pytest.raises(UsageError, match="the ranks are 0 to 2"):
+        one.reduce(np.ones(4, np.float32), -1)
+
+
+@pytest.mark.parametrize("size", [10, 5000])
+def test_a_gather_without_one_of_the_workers_names_it(small, size):
+    with small.job(3, min_workers=2) as job, ThreadPoolExecutor(3) as pool:
+        agents = list(pool.map(lambda rank: small.join(job, rank), range(3)))
+        own = np.ones(size)
+        assert (
+            len({found.tobytes() for found in together(agents, lambda a, _: a.all_gather(own))})
+            == 1
+        )
+        agents[2].close()
+        for problem in together(agents[:2], lambda agent, _: agent.all_gather(own)):
+            assert isinstance(problem, WorkersMissing)
+            assert "worker 2" in str(problem)
+        for total in together(
+            agents[:2], lambda agent, _: agent.all_reduce(np.ones(5, np.int32), "sum")
+        ):
+            np.testing.assert_array_equal(total, np.full(5, 2))
+        for agent in agents[:2]:
+            agent.close()

@@ -1,0 +1,163 @@
+"""The same training has the same bits, whatever sums it, in whatever order contributions arrive.
+
+The runs differ in the number of switches, in the places of the workers, in losses and repetitions, in
+the order of the workers, and in failures. Each has to end with the same parameters, bit by bit.
+"""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import timedelta
+
+import numpy as np
+import pytest
+from racks import WITHIN
+from torch.distributed import HashStore, ProcessGroupGloo
+from trees import Forest, forest
+
+from innet.host.agent import Agent
+from innet.host.fallback import GlooFallback
+from innet.local.faults import Faults
+from innet.rpc import innet_pb2 as pb
+
+WORKERS, STEPS = 4, 12
+INPUTS, HIDDEN, CLASSES, BATCH = 64, 96, 10, 16
+HARMED_AT = 5
+"""The step before which something is killed."""
+
+Parameters = list[np.ndarray]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """The agents of a run by rank, and a function that harms the system in the middle of it."""
+
+    agents: Sequence[Agent]
+    harm: Callable[[], None] = lambda: None
+
+
+@contextlib.contextmanager
+def one_switch() -> Iterator[Scene]:
+    with forest({"tor": WORKERS}, {}) as trees, trees.workers("tor", ["tor"] * WORKERS) as agents:
+        yield Scene(agents)
+
+
+@contextlib.contextmanager
+def a_tree() -> Iterator[Scene]:
+    with a_forest() as trees, trees.workers("tor", ["left", "right", "left", "right"]) as agents:
+        yield Scene(agents)
+
+
+@contextlib.contextmanager
+def a_tree_with_losses() -> Iterator[Scene]:
+    with (
+        a_forest(Faults()) as trees,
+        trees.workers("tor", ["left", "left", "right", "right"]) as agents,
+    ):
+        yield Scene(agents)
+
+
+@contextlib.contextmanager
+def a_tree_with_a_killed_switch() -> Iterator[Scene]:
+    with a_forest() as trees, trees.workers("tor", ["right", "left", "right", "left"]) as agents:
+
+        def harm() -> None:
+            trees.switches["tor"].kill()
+            trees.switches["tor"].start()
+
+        yield Scene(agents, harm)
+
+
+@contextlib.contextmanager
+def the_fallback() -> Iterator[Scene]:
+    store, forever = HashStore(), timedelta(days=1)
+    with ThreadPoolExecutor(WORKERS) as pool:
+        groups = pool.map(
+            lambda rank: ProcessGroupGloo(store, rank, WORKERS, forever), range(WORKERS)
+        )
+        fallbacks = [GlooFallback(WORKERS, group, group) for group in groups]
+    with (
+        forest({"tor": WORKERS}, {}) as trees,
+        contextlib.ExitStack() as stack,
+        trees.job("tor", WORKERS) as (name, token),
+    ):
+        agents = [
+            stack.enter_context(trees.worker(name, token, rank, "tor", fallback=fallback))
+            for rank, fallback in enumerate(fallbacks)
+        ]
+        yield Scene(agents, trees.switches["tor"].kill)
+        assert trees.show(name).path == pb.PATH_FALLBACK
+        stack.close()
+        for each in fallbacks:
+            each.close()
+
+
+def a_forest(faults: Faults | None = None) -> contextlib.AbstractContextManager[Forest]:
+    parents = {"left": ["tor"], "right": ["tor"]}
+    return forest({"tor": 0, "left": 2, "right": 2}, parents, faults, seed=3)
+
+
+@pytest.fixture(scope="module", params=["int32", "int16"])
+def reference(request):
+    """Return a quantizer, and the parameters that one switch gives with it."""
+    with one_switch() as scene:
+        return request.param, trained(scene, request.param)
+
+
+@pytest.mark.parametrize(
+    "scene", [a_tree, a_tree_with_losses, a_tree_with_a_killed_switch, the_fallback]
+)
+def test_training_has_the_same_bits(scene, reference):
+    quantizer, expected = reference
+    with scene() as made:
+        assert trained(made, quantizer) == expected
+
+
+def trained(scene: Scene, quantizer: str) -> bytes:
+    """Train with all agents at once. Return the bits of the parameters, the same for every worker."""
+    harmed = threading.Barrier(len(scene.agents), scene.harm)
+    with ThreadPoolExecutor(len(scene.agents)) as pool:
+        futures = [
+            pool.submit(train, agent, rank, quantizer, harmed)
+            for rank, agent in enumerate(scene.agents)
+        ]
+        results = [b"".join(p.tobytes() for p in each.result(WITHIN)) for each in futures]
+    assert len(set(results)) == 1
+    return results[0]
+
+
+def train(agent: Agent, rank: int, quantizer: str, harmed: threading.Barrier) -> Parameters:
+    """Train a network with one hidden layer on random digits. Return its parameters."""
+    chance = np.random.default_rng(1)
+    parameters = [
+        chance.normal(0, 0.1, shape).astype(np.float32)
+        for shape in ((INPUTS, HIDDEN), (HIDDEN,), (HIDDEN, CLASSES), (CLASSES,))
+    ]
+    own = np.random.default_rng(100 + rank)
+    for step in range(STEPS):
+        if step == HARMED_AT:
+            harmed.wait(WITHIN)
+        inputs = own.random((BATCH, INPUTS), np.float32)
+        gradients = gradients_of(parameters, inputs, own.integers(0, CLASSES, BATCH))
+        flat = np.concatenate([each.ravel() for each in gradients])
+        mean = agent.all_reduce(flat, quantizer=quantizer)
+        sizes = np.cumsum([each.size for each in parameters])[:-1]
+        for number, gradient in enumerate(np.split(mean, sizes)):
+            parameters[number] -= np.float32(0.5) * gradient.reshape(parameters[number].shape)
+    return parameters
+
+
+def gradients_of(parameters: Parameters, inputs: np.ndarray, labels: np.ndarray) -> Parameters:
+    """Return the gradients of the cross entropy, in the order of the parameters."""
+    first, bias, second, offset = parameters
+    hidden = np.maximum(inputs @ first + bias, 0)
+    scores = hidden @ second + offset
+    likely = np.exp(scores - scores.max(axis=1, keepdims=True))
+    likely /= likely.sum(axis=1, keepdims=True)
+    likely[np.arange(len(labels)), labels] -= 1
+    error = likely / np.float32(len(labels))
+    back = (error @ second.T) * (hidden > 0)
+    found = [inputs.T @ back, back.sum(0), hidden.T @ error, error.sum(0)]
+    return [each.astype(np.float32) for each in found]

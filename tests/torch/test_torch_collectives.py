@@ -1,0 +1,307 @@
+"""The same calls through innet and over Gloo give the same results, in every form and dtype."""
+
+import itertools
+import re
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from processes import Group, process_group
+from racks import Rack, rack
+
+import innet.torch
+
+SIZE = 3
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+DTYPES = (
+    *FLOATS, torch.float64, torch.int8, torch.uint8, torch.int32, torch.int64, torch.bool,
+    torch.complex64,
+)  # fmt: skip
+TIME = re.compile(r"\[F\d+ [\d:.]+ ")
+"""The time in the messages of Gloo's failed checks."""
+
+SHAPES = ((), (0,), (5,), (3, 4), (2500,))
+"""Shapes of a rank's part. The last does not fit into a few packets."""
+
+
+@pytest.fixture(scope="module")
+def tor() -> Iterator[Rack]:
+    with rack(SIZE * 2) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def group(tor: Rack) -> Iterator[Group]:
+    links = ",".join("+".join(tor.links[rank::SIZE]) for rank in range(SIZE))
+    common = {"INNET_CONTROLLER": tor.controller, "INNET_LINK": links}
+    environments = [{**common, "LOCAL_RANK": str(rank)} for rank in range(SIZE)]
+    with process_group(SIZE, prepare, "innet", environments) as running:
+        yield running
+
+
+_groups: dict[str, Any] = {}
+
+
+def prepare() -> None:
+    pass
+
+
+def peers() -> list[Any]:
+    """Return the groups to compare: innet's and Gloo's."""
+    if not _groups:
+        _groups["gloo"] = dist.new_group(backend="gloo")
+    return [dist.group.WORLD, _groups["gloo"]]
+
+
+def anything(shape: Any, dtype: torch.dtype, seed: int) -> torch.Tensor:
+    """Return small whole numbers, whose sums are exact in any dtype."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, 2 if dtype == torch.bool else 9, shape, generator=generator).to(dtype)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Return whether two lists of tensors have the same bits."""
+    return all(
+        a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b)
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+Form = Callable[[int, Any, torch.dtype, Any, bool], tuple[Any, list[torch.Tensor]]]
+
+
+def broadcast(rank: int, shape: Any, dtype: torch.dtype, group: Any, later: bool) -> Any:
+    tensor = anything(shape, dtype, rank)
+    return dist.broadcast(tensor, 1, group, async_op=later), [tensor]
+
+
+def all_gather(rank: int, shape: Any, dtype: torch.dtype, group: Any, later: bool) -> Any:
+    found = [torch.zeros(shape, dtype=dtype) for _ in range(SIZE)]
+    return dist.all_gather(found, anything(shape, dtype, rank), group, later), found
+
+
+def all_gather_tensor(rank: int, shape: Any, dtype: torch.dtype, group: Any, later: bool) -> Any:
+    count = torch.Size(shape).numel()
+    found = torch.zeros(SIZE * count, dtype=dtype)
+    own = anything((count,), dtype, rank)
+    return dist.all_gather_into_tensor(found, own, group, later), [found]
+
+
+def gather_in_place(rank: int, shape: Any, dtype: torch.dtype, group: Any, later: bool) -> Any:
+    """Gather into the tensor that this rank's part is a view of, as sharded training does."""
+    count = torch.Size(shape).numel()
+    found = torch.zeros(SIZE * count, dtype=dtype)
+    own = found[rank * count : (rank + 1) * count]
+    own.copy_(anything((count,), dtype, rank))
+    return dist.all_gather_into_tensor(found, own, group, later), [found]
+
+
+def objects(rank: int, shape: Any, dtype: torch.dtype, group: Any, later: bool) -> Any:
+    found: list[Any] = [None] * SIZE
+    dist.all_gather_object(found, (rank, anything(shape, dtype, rank)), group)
+    assert [each[0] for each in found] == [*range(SIZE)]
+    return None, [each[1] for each in found]
+
+
+MOVES: list[Form] = [broadcast, all_gather, all_gather_tensor, gather_in_place, objects]
+
+
+def reduce_scatter(rank: int, shape: Any, dtype: torch.dtype, group: Any, later: bool) -> Any:
+    given = [anything(shape, dtype, 7 * rank + part) for part in range(SIZE)]
+    before, own = [each.clone() for each in given], torch.zeros(shape, dtype=dtype)
+    work = dist.reduce_scatter(own, given, group=group, async_op=later)
+    return _unchanged(work, given, before), [own]
+
+
+def reduce_scatter_tensor(
+    rank: int, shape: Any, dtype: torch.dtype, group: Any, later: bool
+) -> Any:
+    count = torch.Size(shape).numel()
+    given, own = anything((SIZE * count,), dtype, rank), torch.zeros(count, dtype=dtype)
+    before = given.clone()
+    work = dist.reduce_scatter_tensor(own, given, group=group, async_op=later)
+    return _unchanged(work, [given], [before]), [own]
+
+
+def reduce(rank: int, shape: Any, dtype: torch.dtype, group: Any, later: bool) -> Any:
+    tensor = anything(shape, dtype, rank)
+    return dist.reduce(tensor, 2, group=group, async_op=later), [tensor] if rank == 2 else []
+
+
+SUMS: list[Form] = [reduce_scatter, reduce_scatter_tensor, reduce]
+
+
+def _unchanged(work: Any, given: list[torch.Tensor], before: list[torch.Tensor]) -> Any:
+    if work:
+        work.wait()
+    assert same(given, before), "the input has changed"
+    return work
+
+
+def compared(rank: int, form: Form, dtypes: Any) -> list[str]:
+    """Run a form over both groups, sync and async. Return what differed, and what Gloo carried."""
+    wrong = []
+    for dtype, shape, later in itertools.product(dtypes, SHAPES, (False, True)):
+        results, before = [], innet.torch.carried()
+        for group in peers():
+            try:
+                work, found = form(rank, shape, dtype, group, later)
+                if work:
+                    work.wait()
+                    assert work.is_completed() or group is not dist.group.WORLD
+                results.append(found)
+            except (RuntimeError, ValueError) as problem:
+                results.append(str(problem))
+        if isinstance(results[1], str):
+            continue  # Gloo has no such dtype
+        if isinstance(results[0], str) or not same(*results):
+            wrong.append(f"{dtype} {shape} {later}: {results}")
+        after = innet.torch.carried()
+        wrong += [f"{way}" for way in after if way.by == "gloo" and after[way] != before.get(way)]
+    return wrong
+
+
+@pytest.mark.parametrize("form", MOVES, ids=lambda form: form.__name__)
+def test_moves_have_the_same_bits_as_over_gloo(group: Group, form: Form):
+    assert group.run(compared, form, DTYPES) == [[]] * SIZE
+
+
+@pytest.mark.parametrize("form", SUMS, ids=lambda form: form.__name__)
+def test_sums_are_the_same_as_over_gloo(group: Group, form: Form):
+    dtypes = (*FLOATS, torch.int32, torch.int64)
+    assert group.run(compared, form, dtypes) == [[]] * SIZE
+
+
+def coalesced(rank: int) -> bool:
+    results = []
+    for each in peers():
+        outputs = [torch.zeros(SIZE * n) for n in (3, 500)]
+        parts = [torch.zeros(n) for n in (3, 500)]
+        with dist._coalescing_manager(each, async_ops=True) as pending:
+            for out in outputs:
+                dist.all_gather_into_tensor(out, torch.full((len(out) // SIZE,), rank + 1.0), each)
+        pending.wait()
+        with dist._coalescing_manager(each, async_ops=True) as pending:
+            for part, out in zip(parts, outputs, strict=True):
+                dist.reduce_scatter_tensor(part, out, group=each)
+        pending.wait()
+        results.append(outputs + parts)
+    return same(*results)
+
+
+def test_coalesced_forms_are_the_same_as_over_gloo(group: Group):
+    assert group.run(coalesced) == [True] * SIZE
+
+
+def uneven(rank: int) -> list[float]:
+    given = [torch.full((n + 1,), float(rank)) for n in range(SIZE)]
+    own = torch.zeros(rank + 1)
+    dist.reduce_scatter(own, given)
+    return own.tolist()
+
+
+def test_parts_of_a_reduce_scatter_may_be_uneven(group: Group):
+    assert group.run(uneven) == [[3.0] * (rank + 1) for rank in range(SIZE)]
+
+
+def sub_group(rank: int) -> list[float]:
+    pair = dist.new_group([0, 2], backend="innet")
+    if rank == 1:
+        return []
+    tensor, found = torch.full((4,), float(rank)), torch.zeros(8)
+    dist.all_gather_into_tensor(found, tensor, pair)
+    dist.broadcast(tensor, 2, pair)
+    dist.barrier(pair)
+    return [*tensor.tolist(), *found.tolist()]
+
+
+def test_a_sub_group_has_its_own_ranks(group: Group):
+    found = [2.0] * 4 + [0.0] * 4 + [2.0] * 4
+    assert group.run(sub_group) == [found, [], found]
+
+
+def barriers(rank: int) -> list[dict[str, int]]:
+    """Return the carriers of a barrier after nothing, and after a collective over Gloo."""
+    found = []
+    dist.barrier()  # settles what earlier tests owe
+    for call in (lambda: None, lambda: dist.all_reduce(torch.ones(1, dtype=torch.float64))):
+        call()
+        before = innet.torch.carried()
+        dist.barrier()
+        work = dist.barrier(async_op=True)
+        work.wait()
+        assert work.is_success()
+        after = innet.torch.carried()
+        found.append(
+            {way.by: n - before.get(way, 0) for way, n in after.items() if n > before.get(way, 0)}
+        )
+    return found
+
+
+def test_the_switch_makes_a_barrier_unless_gloo_has_something_to_wait_for(group: Group):
+    assert group.run(barriers) == [[{"switch": 2}, {"gloo": 1, "switch": 1}]] * SIZE
+
+
+def wrong(rank: int) -> list[tuple[str, str]]:
+    found = []
+    calls: list[Callable[[Any], Any]] = [
+        lambda group: dist.all_gather([torch.zeros(2)] * SIZE, torch.zeros(3), group),
+        lambda group: dist.all_gather_into_tensor(torch.zeros(5), torch.zeros(2), group),
+        lambda group: dist.reduce_scatter_tensor(torch.zeros(5), torch.zeros(6), group=group),
+        lambda group: dist.broadcast(torch.zeros(4, 4)[:, 1], 0, group),
+    ]
+    for call in calls:
+        said = []
+        for group in peers():
+            try:
+                call(group)
+                said.append("done")
+            except (RuntimeError, ValueError) as problem:
+                said.append(f"{type(problem).__name__}: {problem}")
+        found.append(tuple(said))
+    return found
+
+
+def test_wrong_arguments_have_gloos_errors(group: Group):
+    for found in group.run(wrong):
+        for innets, gloos in found:
+            assert TIME.sub("", innets) == TIME.sub("", gloos)
+
+
+def with_fewer(rank: int) -> list[str]:
+    """Move something and wait for all in a job that goes on without some of its workers."""
+    before = innet.torch.carried()
+    tensor, found = torch.full((2,), float(rank)), torch.zeros(2 * SIZE)
+    dist.broadcast(tensor, 1)
+    dist.all_gather_into_tensor(found, tensor)
+    dist.barrier()
+    dist.reduce_scatter_tensor(tensor, torch.ones(2 * SIZE))
+    assert (tensor.tolist(), found.tolist()) == ([3.0] * 2, [1.0] * 2 * SIZE)
+    after = innet.torch.carried()
+    return sorted(way.reason for way in after if after[way] != before.get(way))
+
+
+def test_what_needs_all_workers_goes_over_gloo_if_the_job_does_not():
+    with rack(SIZE) as tor, tor.job(SIZE, min_workers=2) as job:
+        token = {"INNET_JOB": job, "INNET_TOKEN": tor.tokens[job]}
+        common = {"INNET_CONTROLLER": tor.controller, "INNET_LINK": ",".join(tor.links), **token}
+        environments = [{**common, "LOCAL_RANK": str(rank)} for rank in range(SIZE)]
+        with process_group(SIZE, prepare, "innet", environments) as running:
+            reasons = ["", "order", "quorum", "quorum"]  # the barrier waits for Gloo's collectives
+            assert running.run(with_fewer) == [reasons] * SIZE
+
+
+def limited(rank: int) -> set[str]:
+    dist.barrier()  # settles what earlier tests owe
+    before = innet.torch.carried()
+    dist.barrier()
+    dist.barrier(timeout=timedelta(seconds=60))
+    after = innet.torch.carried()
+    return {way.reason for way in after if after[way] != before.get(way)}
+
+
+def test_gloo_makes_a_barrier_that_has_a_timeout_of_its_own(group: Group):
+    assert group.run(limited) == [{"", "timeout"}] * SIZE
