@@ -45,7 +45,7 @@ class Outcome:
 
 def training(console: Console, quick: bool) -> Sequence[Outcome]:
     """Train over Gloo, through the switch, and through the switch with narrow numbers."""
-    layers, steps = (1, 2) if quick else (4, 20)
+    layers, steps = (1, 2) if quick else (4, 10)
     cases = [
         Case("Gloo", layers, steps),
         Case("Gloo", layers, steps, narrow=True),
@@ -53,7 +53,7 @@ def training(console: Console, quick: bool) -> Sequence[Outcome]:
         Case("innet int16", layers, steps, narrow=True),
     ]
     program = [sys.executable, "-m", "benchmarks.emulated.fsdp"]
-    network = Network(1, HOSTS, 100 * MBIT, slots=1024)
+    network = Network(1, HOSTS, 100 * MBIT, slots=128)
     noted = emulate(console, network, program, {"cases": [asdict(case) for case in cases]})
     found = [
         Outcome(

@@ -30,7 +30,7 @@ from benchmarks.emulated.sharded import Case
 HOSTS, MBIT = 8, 1_000_000
 KIB, MIB = 1 << 10, 1 << 20
 BOTH = "reduce-scatter and all-gather"
-NETWORK = Network(1, HOSTS, 100 * MBIT, slots=1024)
+NETWORK = Network(1, HOSTS, 100 * MBIT, slots=128)
 
 
 @dataclass(frozen=True)
