@@ -1,0 +1,48 @@
+"""The workers' agreement on the blocks that they send: one exchange, before that of the values.
+
+All workers get the same blocks, since they follow from the result of an exchange. With a quorum the
+result may lack a worker. Blocks that only this worker has are then left out, as its values would be.
+"""
+
+import numpy as np
+
+from innet.host.agreement import Call
+from innet.host.blocks import Bitmap, Mask, Positions, Values
+from innet.host.exchanges import Exchanges
+from innet.host.job import WorkerInfo
+from innet.host.maxima import Maxima
+from innet.host.quantizers import fixed_point
+from innet.wire.layout import Operation
+
+
+class Unions:
+    """A worker's unions. Both methods return positions of blocks in ascending order.
+
+    They raise WorkersDisagree if the workers' calls differ.
+    """
+
+    def __init__(self, exchanges: Exchanges, info: WorkerInfo) -> None:
+        self._exchanges, self._info = exchanges, info
+        self._maxima = Maxima(exchanges, info)
+
+    def occupied(self, call: Call, own: Mask) -> Positions:
+        """Return the blocks that any worker has, given whether this one has each of them."""
+        self._maxima.agree(call)
+        bitmap = Bitmap(self._info.workers)
+        chunks = fixed_point.blocks(bitmap.words(own), self._info.lanes)
+        none = np.zeros(len(chunks), np.uint16)
+        done = self._exchanges.all_reduce(chunks, Operation.SUM, none)
+        words = -(-own.size // bitmap.per_word)
+        return np.flatnonzero(bitmap.any(done.lanes.reshape(-1)[:words], own.size))
+
+    def largest(self, call: Call, own: Values, share: float) -> Positions:
+        """Return this share of all blocks, at least one: those with the largest value of any worker.
+
+        `own` are float32 magnitudes. Zeros are left out. NaN counts as infinity.
+        """
+        # Magnitudes sort as their bits do, without the sign of minus zero.
+        bits = np.where(np.isfinite(own), abs(own), np.float32(np.inf)).view(np.int32)
+        agreed = self._maxima.agree(call, bits)
+        most = max(1, round(share * own.size))
+        first = np.argsort(-agreed, kind="stable")[:most]
+        return np.sort(first[agreed[first] > 0])
