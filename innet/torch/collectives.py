@@ -152,7 +152,8 @@ def put(tensor: torch.Tensor, values: torch.Tensor) -> None:
 
 def put_sparse(tensor: torch.Tensor, values: torch.Tensor) -> None:
     """Give a sparse tensor another's indices and values."""
-    tensor.data.copy_(values.to(tensor.dtype))
+    with torch.no_grad():  # a sparse tensor's `data` has indices and values of its own
+        tensor.copy_(values.to(tensor.dtype))
 
 
 def put_bytes(tensor: torch.Tensor, content: Bytes) -> None:

@@ -76,7 +76,7 @@ def both_ways(rank: int, *recipe: Any) -> tuple[bool, Any]:
 
 
 @pytest.mark.parametrize("shape_and_cut", [((1000, 8), 1), ((9,), 1), ((30, 7), 2), ((7, 5, 3), 2)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.int64, torch.float16], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.int64], ids=str)
 def test_whole_numbers_have_glooss_sum(group: Group, shape_and_cut, dtype: torch.dtype):
     assert group.run(both_ways, *shape_and_cut, dtype) == [(True, ["switch"])] * SIZE
 
@@ -95,6 +95,18 @@ def averaged(rank: int) -> tuple[bool, bool]:
 
 def test_the_average_goes_through_the_switch_too(group: Group):
     assert group.run(averaged) == [(True, True)] * SIZE
+
+
+def halves(rank: int, dtype: torch.dtype) -> tuple[bool, bool]:
+    mine = sparse(rank, (50, 4), 1, torch.float32).to(dtype)
+    whole = sum(sparse(each, (50, 4), 1, torch.float32).to_dense() for each in range(SIZE))
+    dist.all_reduce(mine)
+    return mine.dtype == dtype, torch.equal(mine.float().to_dense(), whole)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_halves_travel_as_float32_which_gloo_does_not_do(group: Group, dtype: torch.dtype):
+    assert group.run(halves, dtype) == [(True, True)] * SIZE
 
 
 def nothing(rank: int) -> tuple[int, list[int]]:
@@ -123,7 +135,7 @@ def trained(rank: int, backend: str) -> list[float]:
         assert model[0].weight.grad.is_sparse
         optimizer.step()
     if not backend:
-        assert carriers(before) == ["switch"]
+        assert set(carriers(before)) == {"switch"}, innet.torch.carried()
     return torch.cat([each.detach().reshape(-1) for each in model.parameters()]).tolist()
 
 
