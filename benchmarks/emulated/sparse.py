@@ -29,7 +29,8 @@ class Case:
     """A case: `steps` sums of an embedding's gradient, a table of `rows` rows of `width` float32.
 
     Every host touches `share` of the rows, which `touched` tells: "different" rows at random, "popular"
-    ones, of which row r is touched in proportion to 1 / r, or the "same" as the others. `over` is "Gloo" or "innet QUANTIZER". With `sparse`, the gradient is a sparse tensor.
+    ones, of which row r is touched in proportion to 1 / r, or the "same" as the others. `over` is "Gloo"
+    or "innet QUANTIZER". With `sparse`, the gradient is a sparse tensor.
     """
 
     over: str

@@ -1,4 +1,9 @@
-"""The workers' agreement on the blocks that they send: one exchange, before that of the values.
+"""The workers' agreement on the blocks that they send, before they exchange the values.
+
+There are two ways to choose. One takes all blocks that any worker has, as OmniReduce does
+(:mod:`innet.host.blocks`). The other takes the largest of all workers, as in "SwitchTop-k: Scaling
+Top-k Compression on Programmable Switches", KDD 2025, where a sketch in the switch finds them. Here the
+switch's maximum does.
 
 All workers get the same blocks, since they follow from the result of an exchange. With a quorum the
 result may lack a worker. Blocks that only this worker has are then left out, as its values would be.
