@@ -188,7 +188,7 @@ def sparse_recipes(draw) -> tuple[tuple[int, ...], int, torch.dtype, int]:
     """Draw a shape, the number of its sparse dimensions, a dtype, and a seed."""
     shape = draw(st.lists(st.integers(1, 12), min_size=1, max_size=3).map(tuple))
     if draw(st.booleans()):
-        shape = (draw(st.integers(1, 3000)), *shape[1:])
+        shape = (draw(st.integers(1, 3000) | st.integers(3000, 30_000)), *shape[1:])
     dtype = draw(st.sampled_from([torch.float32, torch.int32, torch.int64]))
     return shape, draw(st.integers(1, len(shape))), dtype, draw(st.integers(0, 999))
 
@@ -255,6 +255,42 @@ def test_the_bytes_are_those_of_the_unions_rows(three):
     payload = found[0].values().numel() * 4
     assert frames * 4 * LANES <= 1.1 * payload  # without headers, which 64 lanes make large
     assert found[0].values().sum() == 3 * (rows // 100) * width
+
+
+def far_apart(rows: int) -> list[torch.Tensor]:
+    """Return three tensors with one row each, of 64 elements."""
+    return [
+        torch.sparse_coo_tensor(
+            torch.tensor([[rank * rows // 3]]), torch.ones(1, 64), (rows, 64), check_invariants=True
+        )
+        for rank in range(3)
+    ]
+
+
+def test_the_bits_of_rare_rows_take_no_more_than_the_rows(three):
+    """A million rows have 1042 packets of bits. Of them a few packets are sent, in groups of groups."""
+    found: list[torch.Tensor] = []
+    frames = sent(three, lambda: found.append(reduced(three, far_apart(1_000_000))))
+    assert found[0].indices().tolist() == [[0, 333_333, 666_666]]
+    assert (found[0].values() == 1).all()
+    assert frames <= 12
+    none = [torch.sparse_coo_tensor(torch.empty(1, 0), torch.empty(0, 64), (10**6, 64),
+            check_invariants=True)] * 3  # fmt: skip
+    assert sent(three, lambda: found.append(reduced(three, none))) <= 3
+    assert found[1]._nnz() == 0
+
+
+@pytest.mark.parametrize("exchange", range(5))
+def test_with_a_quorum_groups_of_a_late_worker_do_no_harm(exchange: int):
+    """Whatever it is late for, its rows are summed or missing, and the others' are right."""
+    late = [[1] if number == exchange else [] for number in range(5)]
+    vectors = np.zeros((2, 5000), np.float32)
+    vectors[0, 17], vectors[:, 4000], vectors[1, 4999] = 1, 2, 3
+    [found] = with_a_late_worker("int32+blocks:1", late, vectors)
+    assert found[17] == 1
+    assert found[4000] in (2, 4)
+    assert found[4999] in (0, 3)
+    assert set(np.flatnonzero(found)) <= {17, 4000, 4999}
 
 
 def test_error_feedback_is_refused_for_sparse_tensors(three):
