@@ -186,6 +186,32 @@ def test_the_hook_sends_the_blocks_that_have_gradients(group: Group, tor: Rack):
         }
 
 
+def hooked_sparse(rank: int, tor: str, job: str, token: str, link: str) -> tuple[bool, Any, Any]:
+    """Return the sparse gradient of a model with the hook, and that of a model without."""
+    found = []
+    with innet.join(tor, job, rank, link, token=token) as agent:
+        for with_hook in (True, False):
+            torch.manual_seed(1)
+            model = nn.Sequential(nn.EmbeddingBag(500, 16, sparse=True), nn.Linear(16, 2))
+            replica = DistributedDataParallel(model, process_group=MINE["gloo"])
+            if with_hook:
+                replica.register_comm_hook(agent, innet.ddp_hook)
+            words = torch.randint(0, 500, (8, 3), generator=torch.Generator().manual_seed(rank))
+            nn.functional.cross_entropy(replica(words), words[:, 0] % 2).backward()
+            found.append(model[0].weight.grad)
+    return found[0].is_sparse, found[0].to_dense().tolist(), found[1].to_dense().tolist()
+
+
+def test_the_hook_takes_sparse_gradients(group: Group, tor: Rack):
+    with tor.job(SIZE) as job:
+        for rank, link in enumerate(tor.links[SIZE:]):
+            arguments = tor.controller, job, tor.tokens[job], link
+            group.start(hooked_sparse, *arguments, ranks=[rank])
+        for is_sparse, by_hook, over_gloo in group.results():
+            assert is_sparse
+            torch.testing.assert_close(torch.tensor(by_hook), torch.tensor(over_gloo))
+
+
 def refused(rank: int, tor: str, job: str, token: str, link: str) -> str:
     with innet.join(tor, job, rank, link, token=token) as agent:
         try:
