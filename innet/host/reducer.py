@@ -143,17 +143,16 @@ class Reducer:
             chosen = self._unions.occupied(call, blocks.occupied(given))
         packed = blocks.packed(given, chosen)
 
-        def keep_all(contributed: Floats, counted: Mask) -> None:
-            if keep:
+        def keep_packed(contributed: Floats, counted: Mask) -> None:
+            if keep:  # the other blocks have contributed nothing, and remain
                 keep(blocks.spread(contributed, chosen), blocks.spread(counted, chosen, rest=True))
 
         if not packed.size:
-            keep_all(packed, np.empty(0, bool))
+            keep_packed(packed, np.empty(0, bool))
             return blocks.spread(packed, chosen)
         inner = _call(packed.size, spec, call.collective, mean=mean)
-        reduced = self._floats(
-            quantizer, packed, inner, keep_all if keep else None, mean=mean, in_place=True
-        )
+        keeper = keep_packed if keep else None
+        reduced = self._floats(quantizer, packed, inner, keeper, mean=mean, in_place=True)
         return blocks.spread(reduced, chosen)
 
     def on_device(
@@ -269,12 +268,12 @@ class Reducer:
         dtype = own.values.dtype
         call = Call(own.count, f"sparse {dtype.name}", op, spec, collective)
         chosen = self._unions.occupied(call, own.occupied)
-        packed = own.at(chosen)
-        if packed.size > MOST_ELEMENTS:
+        if (elements := len(chosen) * own.values.shape[1]) > MOST_ELEMENTS:
             raise UnsupportedTensor(
-                f"all workers' rows together have {packed.size} elements, and at most "
-                f"{MOST_ELEMENTS} can be summed at once: sum parts of the tensor"
+                f"all workers' rows together have {elements} elements, and at most {MOST_ELEMENTS} "
+                "can be summed at once: sum parts of the tensor"
             )
+        packed = own.at(chosen)
         summed = self._filled(packed.reshape(-1), spec, collective, mean=mean)
         return Rows(own.count, chosen, summed.reshape(packed.shape))
 
