@@ -23,8 +23,15 @@ from innet.host.fallback_network import warn_of_shared_network
 from innet.host.job import Term, Timeouts
 from innet.host.membership import Membership
 from innet.host.quantizers.spec import QuantizerSpec
-from innet.host.reducer import Reducer
-from innet.host.tensors import ReduceOp, quantized_on_device, summed_by_switch, written
+from innet.host.reducer import EXACT, Reducer
+from innet.host.sparse import rows_of, tensor_of
+from innet.host.tensors import (
+    ReduceOp,
+    is_sparse,
+    quantized_on_device,
+    summed_by_switch,
+    written,
+)
 from innet.host.transport import Traffic
 from innet.host.waker import Waker
 from innet.host.worker_log import WorkerLog
@@ -168,8 +175,9 @@ class Agent(Collectives):
         * int32 and int64, sum: exact. Raises SumOverflow if the dtype cannot hold a sum; the agent
           remains usable.
         * float32 and int32, max or min: exact; NaN if any value is.
-        * Other floating-point and complex dtypes, and sparse tensors: by the fallback, in their own
-          dtype.
+        * Sparse torch tensors (COO) of float32, int32 and int64, sum or mean: as dense ones. Only the
+          rows that any worker has are sent and returned. Error feedback is not possible.
+        * Other floating-point and complex dtypes: by the fallback, in their own dtype.
 
         Raises UsageError, UnsupportedTensor, or one of the AllReduceErrors: JobEnded, LeftBehind,
         LinkFailed, SwitchUnreachable, WorkersMissing, WorkersDisagree, AgentClosed. After an
@@ -197,13 +205,20 @@ class Agent(Collectives):
         which has to be the same on all workers.
         """
         by_switch = summed_by_switch(tensor, op, fallback=self._fallback is not None)
-        rounded = by_switch and str(tensor.dtype).endswith("float32") and op in ("mean", "sum")
-        spec = self._reducer.choose(quantizer, key) if rounded else QuantizerSpec()
+        summed = by_switch and op in ("mean", "sum")
+        spec = self._choose(tensor, quantizer, key) if summed else EXACT
         future: Future[Tensor] = Future()
         self._queue(
             _Call(future, tensor, op, by_switch, written(tensor), spec, key, in_place, collective)
         )
         return future
+
+    def _choose(self, tensor: Any, quantizer: str | None, key: Hashable) -> QuantizerSpec:
+        """Return the quantizer of a float32 tensor, or for integers what leaves them exact."""
+        sparse = is_sparse(tensor)
+        if str(tensor.dtype).endswith("float32"):
+            return self._reducer.choose(quantizer, key, sparse=sparse)
+        return EXACT if sparse else self._reducer.choose_exact(quantizer)
 
     def perform(self, work: Callable[[Exchanges, Reducer], Done]) -> "Future[Done]":
         """Run exchanges of another kind in the agent's thread, after the calls before this one.
@@ -292,6 +307,8 @@ class Agent(Collectives):
             return self._reduce_flat(call.tensor.ravel(), call).reshape(call.tensor.shape)
         import torch
 
+        if is_sparse(call.tensor):
+            return self._reduce_sparse(call.tensor.detach(), call)
         flat = call.tensor.detach().reshape(-1)
         if quantized_on_device(flat, call.op):
             mean = call.op == "mean"
@@ -311,7 +328,12 @@ class Agent(Collectives):
                 values, call.spec, call.key, mean=call.op == "mean", in_place=call.in_place,
                 collective=call.collective,
             )  # fmt: skip
-        return self._reducer.integers(values, call.collective)
+        return self._reducer.integers(values, call.collective, call.spec)
+
+    def _reduce_sparse(self, tensor: "torch.Tensor", call: _Call) -> "torch.Tensor":
+        own, mean = rows_of(tensor), call.op == "mean"
+        reduced = self._reducer.rows(own, call.spec, mean=mean, collective=call.collective)
+        return tensor_of(reduced, tensor)
 
     def _reduce_by_fallback(self, tensor: Any, op: ReduceOp) -> Any:
         import torch

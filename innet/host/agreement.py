@@ -17,11 +17,12 @@ CollectiveName = Literal[
     "all-reduce", "reduce-scatter", "reduce", "all-gather", "broadcast", "barrier"
 ]
 
-_DTYPES = ("float32", "int32", "int64", "parameters", "bytes")
+_SPARSE = ("sparse float32", "sparse int32", "sparse int64")
+_DTYPES = ("float32", "int32", "int64", *_SPARSE, "parameters", "bytes")
 _COLLECTIVES: tuple[CollectiveName, ...] = get_args(CollectiveName)
 _EXACT = QuantizerSpec()
 _KIND_BITS = (
-    7  # the low bits of the word that identifies a call; the quantizer or root is above them
+    8  # the low bits of the word that identifies a call; the quantizer or root is above them
 )
 
 
@@ -43,8 +44,8 @@ BARRIER = Collective("barrier")
 class Call:
     """A call that all workers of a job have to make alike.
 
-    `size` is the number of elements. `dtype` is "bytes" where nothing is added, and "parameters"
-    where a server takes the sums (:mod:`innet.host.parameters`).
+    `size` is the number of elements, or of a sparse tensor's rows. `dtype` is "bytes" where nothing is
+    added, and "parameters" where a server takes the sums (:mod:`innet.host.parameters`).
     """
 
     size: int
@@ -83,6 +84,8 @@ class Call:
 
     @property
     def _unit(self) -> str:
+        if self.dtype in _SPARSE:
+            return "rows"
         return "bytes" if self.dtype == "bytes" else "elements"
 
     @property

@@ -202,9 +202,12 @@ class InnetGroup(ProcessGroup):
         self, name: str, tensors: torch.Tensor | Sequence[torch.Tensor], opts: Any, *more: Any
     ) -> dist.Work:
         listed = _listed(tensors)
-        op, reason = switch_op(listed, _operation(opts))
+        op, reason = switch_op(listed, _operation(opts), sparse=True)
 
         def fill(result: torch.Tensor) -> None:
+            if result.layout != torch.strided:
+                collectives.put_sparse(listed[0], result)
+                return
             parts = result.reshape(-1).split([tensor.numel() for tensor in listed])
             for tensor, part in zip(listed, parts, strict=True):
                 if part.data_ptr() != tensor.data_ptr():
