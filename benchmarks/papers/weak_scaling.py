@@ -29,7 +29,8 @@ from benchmarks.papers.report import Markdown, Output, Quick, Show, Table, show
 from innet.model import all_reduce, iteration
 from innet.model.all_reduce import SlotParameters
 from innet.model.links import SC17_TABLE_2
-from innet.model.simulate import Scenario, SimulatedLink, simulate
+from innet.model.scenario import Scenario, SimulatedLink, switch_tree
+from innet.model.simulate import simulate
 
 WORKERS = (1, 2, 4, 8, 16, 32, 64, 4352)
 """The paper's 68 to 4352 cores are 1 to 64 nodes. The last entry has a worker for each core."""
@@ -86,7 +87,7 @@ def simulated(model: Model) -> list[Row]:
         # Equal workers and racks take as long as one, so only the depth of the tree matters.
         depth = 1 if racks == 1 else 2
         if workers > 1 and depth not in through:
-            scenario = Scenario(workers, model.size, line, slots, racks)
+            scenario = Scenario(workers, model.size, switch_tree(line, [racks]), slots)
             through[depth] = simulate(scenario).seconds
         seconds = (0.0, 0.0, 0.0)
         if workers > 1:

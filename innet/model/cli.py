@@ -2,7 +2,7 @@
 
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -36,6 +36,26 @@ Latency = Annotated[
 ]
 SlotCount = Annotated[int, typer.Option(min=1, help="Chunks in flight in the switch.")]
 Lanes = Annotated[int, typer.Option(min=1, help="Integers per packet.")]
+RackCount = Annotated[
+    int,
+    typer.Option("--racks", min=1, help="Rack switches. Several have switches above them."),
+]
+SpineCount = Annotated[
+    int,
+    typer.Option(
+        "--spines", min=1, help="Switches above the racks. Several have a core switch above them."
+    ),
+]
+Oversubscription = Annotated[
+    float,
+    typer.Option(
+        help="The rate of all links below a switch over that of its links upwards; 0: a link upwards "
+        "is like a worker's."
+    ),
+]
+Background = Annotated[
+    float, typer.Option(help="The share of every link that other traffic takes, from 0 to below 1.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -159,34 +179,41 @@ def show_capacity(
 def simulate_slots(
     size: Size,
     workers: Annotated[int, typer.Option(min=1, help="Workers of the job.")] = 4,
-    racks: Annotated[
-        int,
-        typer.Option(
-            min=1, help="The number of rack switches. Several have one switch above them."
-        ),
-    ] = 1,
+    switches: RackCount = 1,
+    spines: SpineCount = 1,
     link: LinkName = "10G",
     latency: Latency = "5us",
+    oversubscription: Oversubscription = 0.0,
+    background: Background = 0.0,
+    slow: Annotated[
+        float, typer.Option(help="The share of the workers' links that are slow.")
+    ] = 0.0,
+    slowdown: Annotated[
+        float, typer.Option(help="The factor by which the rate of a slow link is lower.")
+    ] = 10.0,
     loss: Annotated[float, typer.Option(help="The fraction of packets that a link loses.")] = 0.0,
     timeout: Annotated[str, typer.Option(help="Time until a chunk is sent again.")] = "1ms",
     slots: SlotCount = 512,
     lanes: Lanes = 256,
-    seed: Annotated[int, typer.Option(help="Seed of the random losses.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Seed of losses, slow links and background traffic.")
+    ] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Simulate one all-reduce through the switch, packet by packet."""
-    from innet.model.simulate import Scenario, SimulatedLink, simulate
+    """Simulate one all-reduce through a tree of switches."""
+    from innet.model.scenario import Scenario, SimulatedLink, switch_tree
+    from innet.model.simulate import simulate
 
     chosen = parse_link(link, parse_time(latency, "--latency"))
-    simulated = SimulatedLink(8 / chosen.beta, chosen.alpha, loss)
+    simulated = SimulatedLink(8 / chosen.beta, chosen.alpha, loss, background=background)
     bytes_ = parse_amount(size, "--model-size")
+    first, *above = switch_tree(simulated, [switches, spines], oversubscription, workers)
     outcome = simulate(
         Scenario(
             workers,
             bytes_,
-            simulated,
+            (replace(first, slow=slow, slowdown=slowdown), *above),
             SlotParameters(slots, lanes),
-            racks,
             timeout=parse_time(timeout, "--timeout"),
             seed=seed,
         )
