@@ -4,7 +4,7 @@ import json
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,9 @@ from innet.model.links import LinkModel, parse_amount, parse_link, parse_range, 
 from innet.model.predict import Prediction, Workload, max_workers_hidden, predictions
 from innet.terminal.console import console
 from innet.terminal.tables import folding_table
+
+if TYPE_CHECKING:
+    from innet.model.scaling import Curve
 
 app = typer.Typer(
     no_args_is_help=True, help="Predict the time that training takes, by formula and simulation."
@@ -228,6 +231,105 @@ def simulate_slots(
     )
 
 
+@app.command("scaling")
+def show_scaling(
+    workers: Annotated[
+        str, typer.Option(help="The number of workers, or a range in which it doubles.")
+    ] = "1..4352",
+    size: Annotated[
+        str,
+        typer.Option("--model-size", help="Gradients of a model of your own in bytes, as in 100M."),
+    ] = "",
+    compute: Annotated[
+        str, typer.Option(help="Time of its forward and backward pass, as in 0.1 or 100ms.")
+    ] = "",
+    link: LinkName = "10G",
+    latency: Latency = "5us",
+    rack: Annotated[int, typer.Option(min=1, help="Workers of a rack, at most.")] = 64,
+    spine: Annotated[int, typer.Option(min=1, help="Racks below a spine switch, at most.")] = 16,
+    oversubscription: Oversubscription = 0.0,
+    background: Background = 0.0,
+    variation: Annotated[
+        str,
+        typer.Option(
+            help="Standard deviation of compute times over their mean. Without one it is fitted to the "
+            "published efficiencies, and 0 for a model of your own."
+        ),
+    ] = "",
+    slow: Annotated[float, typer.Option(help="The share of slow passes.")] = 0.0,
+    slowdown: Annotated[float, typer.Option(help="The factor by which they take longer.")] = 2.0,
+    draws: Annotated[int, typer.Option(min=1, help="Steps simulated for each number.")] = 10,
+    slots: SlotCount = 512,
+    lanes: Lanes = 256,
+    seed: Annotated[int, typer.Option(help="Seed of compute times and background traffic.")] = 0,
+    plot: Annotated[Path | None, typer.Option(help="Draw everything into this image file.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Simulate weak scaling, beside the figures that others have published.
+
+    Without a model, it takes the networks of EASGD's Table 4, with their published steps.
+    """
+    from innet.model.published import TABLE_4
+    from innet.model.scaling import Curve, Fabric, published_curve, weak_scaling
+    from innet.model.scenario import SimulatedLink
+    from innet.model.stragglers import Stragglers
+
+    if bool(size) != bool(compute):
+        raise UsageError("a model of your own needs both --model-size and --compute")
+    counts = parse_range(workers)
+    chosen = parse_link(link, parse_time(latency, "--latency"))
+    line = SimulatedLink(8 / chosen.beta, chosen.alpha, background=background)
+    fabric = Fabric(line, SlotParameters(slots, lanes), rack, spine, oversubscription)
+    spread = parse_amount(variation, "--variation") if variation else 0.0
+    stragglers = Stragglers(spread, slow, slowdown)
+    if size:
+        own = Workload(parse_amount(size, "--model-size"), parse_time(compute, "--compute"))
+        points = weak_scaling(counts, own, fabric, stragglers, draws, seed)
+        curves = [Curve("model", points, stragglers)]
+    else:
+        curves = [
+            published_curve(
+                each, counts, fabric, stragglers, fit=not variation, draws=draws, seed=seed
+            )
+            for each in TABLE_4
+        ]
+    if as_json:
+        rows = [{"model": each.name, **asdict(one)} for each in curves for one in each.points]
+        sys.stdout.write(json.dumps(rows) + "\n")
+    else:
+        _print_scaling(curves)
+    if plot:
+        from innet.model.plot import scaling
+
+        scaling(curves, plot)
+
+
+def _print_scaling(curves: "list[Curve]") -> None:
+    from innet.model.published import SHARP
+    from innet.model.scaling import EDR, offloaded
+
+    for curve in curves:
+        _out.print(f"{curve.name}, compute times vary by {curve.stragglers.variation:.1%}")
+        table = folding_table(*_SCALING_COLUMNS)
+        for one in curve.points:
+            efficiencies = (one.efficiency(kind) for kind in ("switches", "ring", "overlapped"))
+            published = curve.published.efficiency.get(one.workers) if curve.published else None
+            table.add_row(
+                str(one.workers), str(one.levels), f"{one.communicate:.4g}",
+                *(f"{each:.1%}" for each in efficiencies),
+                f"{published:.1%}" if published else "",
+            )  # fmt: skip
+        _out.print(table)
+        if curve.published:
+            _out.print(f"Published: {curve.published.source}")
+    for point in SHARP:
+        modelled = offloaded(point.nodes, point.size or 8, EDR)
+        _out.print(
+            f"SHARP, {point.nodes:,} nodes, {point.vector}: {point.speedup:.2f} times as fast as hosts; "
+            f"innet's model says {modelled:.2f}. {point.source}"
+        )
+
+
 def _link(name: str, latency: str, gamma: str) -> LinkModel:
     link = parse_link(name, parse_time(latency, "--latency"))
     speed = parse_amount(gamma, "--gamma")
@@ -270,4 +372,7 @@ def _print(
 _COLUMNS = (
     "workers", "fastest", "over", "s an iteration", "s communicating", "hidden",
     "efficiency", "times D-Sync", "times a ring",
+)  # fmt: skip
+_SCALING_COLUMNS = (
+    "workers", "levels", "s communicating", "switches", "ring", "overlapped", "published",
 )  # fmt: skip
