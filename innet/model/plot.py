@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from innet.errors import UsageError
 from innet.model.predict import ALGORITHMS, Prediction
 from innet.model.published import SHARP
@@ -64,14 +66,14 @@ def _draw_weak(axes: "Axes", curve: Curve) -> None:
     _label(axes, "weak scaling efficiency")
     axes.set_title(f"{curve.name}, compute times vary by {curve.stragglers.variation:.1%}")
     axes.set_ylim(0, 1.05)
-    axes.legend(fontsize="small")
+    axes.legend(fontsize="small", loc="lower left")
 
 
 def _draw_offloaded(axes: "Axes", most: int) -> None:
-    workers = [1 << power for power in range(1, (most - 1).bit_length() + 1)]
+    workers = np.unique(np.geomspace(2, most, 300).astype(int)).tolist()
     for size, style in _SIZES.items():
         times = [offloaded(each, size, EDR) for each in workers]
-        axes.plot(workers, times, style, drawstyle="steps-post", label=f"innet, {size:,} bytes")
+        axes.plot(workers, times, style, label=f"innet, {size:,} bytes")
     for point, marker in zip(SHARP, "o^s", strict=True):
         axes.plot(point.nodes, point.speedup, f"k{marker}", label=f"SHARP, {point.vector}")
     _label(axes, "times as fast as on hosts")
