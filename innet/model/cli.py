@@ -11,6 +11,7 @@ import typer
 from innet.errors import UsageError
 from innet.model.all_reduce import SlotParameters
 from innet.model.capacity import capacity
+from innet.model.collectives import COLLECTIVES, over_gloo, through_switches
 from innet.model.links import LinkModel, parse_amount, parse_link, parse_range, parse_time
 from innet.model.predict import Prediction, Workload, max_workers_hidden, predictions
 from innet.terminal.console import console
@@ -188,6 +189,7 @@ def simulate_slots(
     latency: Latency = "5us",
     oversubscription: Oversubscription = 0.0,
     background: Background = 0.0,
+    collective: Annotated[str, typer.Option(help=f"One of {', '.join(COLLECTIVES)}.")] = "",
     slow: Annotated[
         float, typer.Option(help="The share of the workers' links that are slow.")
     ] = 0.0,
@@ -203,24 +205,26 @@ def simulate_slots(
     ] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Simulate one all-reduce through a tree of switches."""
+    """Simulate the sum of a vector through a tree of switches, or a whole collective.
+
+    Without --collective it is one exchange. A collective of floats takes one more before it.
+    """
     from innet.model.scenario import Scenario, SimulatedLink, switch_tree
-    from innet.model.simulate import simulate
+    from innet.model.simulate import simulate, simulate_collective
 
     chosen = parse_link(link, parse_time(latency, "--latency"))
     simulated = SimulatedLink(8 / chosen.beta, chosen.alpha, loss, background=background)
     bytes_ = parse_amount(size, "--model-size")
     first, *above = switch_tree(simulated, [switches, spines], oversubscription, workers)
-    outcome = simulate(
-        Scenario(
-            workers,
-            bytes_,
-            (replace(first, slow=slow, slowdown=slowdown), *above),
-            SlotParameters(slots, lanes),
-            timeout=parse_time(timeout, "--timeout"),
-            seed=seed,
-        )
+    scenario = Scenario(
+        workers,
+        bytes_,
+        (replace(first, slow=slow, slowdown=slowdown), *above),
+        SlotParameters(slots, lanes),
+        timeout=parse_time(timeout, "--timeout"),
+        seed=seed,
     )
+    outcome = simulate_collective(scenario, collective) if collective else simulate(scenario)
     if as_json:
         sys.stdout.write(json.dumps(asdict(outcome)) + "\n")
         return
@@ -229,6 +233,41 @@ def simulate_slots(
         f"{outcome.packets_sent:,} packets sent by workers, {outcome.retransmissions:,} of them again; "
         f"{outcome.lost:,} lost"
     )
+
+
+@app.command("collectives")
+def show_collectives(
+    size: Size,
+    workers: Annotated[int, typer.Option(min=2, help="Workers of the job.")] = 8,
+    levels: Annotated[int, typer.Option(min=1, help="Levels of switches.")] = 1,
+    link: LinkName = "10G",
+    latency: Latency = "5us",
+    slots: SlotCount = 512,
+    lanes: Lanes = 256,
+    as_json: AsJson = False,
+) -> None:
+    """Print the time of each collective, through switches and over Gloo.
+
+    The size is that of the whole vector: before a reduce-scatter, and after an all-gather.
+    """
+    chosen = parse_link(link, parse_time(latency, "--latency"))
+    between = replace(chosen, alpha=2 * chosen.alpha)  # two hosts are two links apart
+    vector, window = parse_amount(size, "--model-size"), SlotParameters(slots, lanes)
+    times = {
+        each: (
+            through_switches(each, workers, vector, chosen, window, levels),
+            over_gloo(each, workers, vector, between),
+        )
+        for each in COLLECTIVES
+    }
+    if as_json:
+        rows = [{"collective": each, "switches": a, "gloo": b} for each, (a, b) in times.items()]
+        sys.stdout.write(json.dumps(rows) + "\n")
+        return
+    table = folding_table("collective", "s through switches", "s over Gloo", "times as fast")
+    for each, (switches, gloo) in times.items():
+        table.add_row(each, f"{switches:.4g}", f"{gloo:.4g}", f"{gloo / switches:.2f}")
+    _out.print(table)
 
 
 @app.command("scaling")

@@ -4,7 +4,7 @@ Times are in seconds, sizes in bytes, and rates in bits per second.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 
 from innet.errors import UsageError
 from innet.model.all_reduce import SlotParameters
@@ -141,6 +141,11 @@ class SimulationResult:
     lost: int
     events: int
     """What the simulation took: events, or packets on links."""
+
+    def __add__(self, other: "SimulationResult") -> "SimulationResult":
+        """Return the result of both, one after the other."""
+        sums = zip(astuple(self), astuple(other), strict=True)
+        return SimulationResult(*(one + next_ for one, next_ in sums))
 
     def goodput(self, size: float) -> float:
         """Return the vector's bits per second."""
