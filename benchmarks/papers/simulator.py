@@ -63,11 +63,7 @@ class Setting:
 
     def topology(self) -> dict[str, Any]:
         """Return the network as docs/topologies.md describes it."""
-        below = {"uplinks": [{"to": "spine", "link": {"rate": _rate(self.uplink or self.rate)}}]}
-        tors = [
-            {"name": f"tor{number}", **(below if self.racks > 1 else {})}
-            for number in range(self.racks)
-        ]
+        tors = [self._tor(number) for number in range(self.racks)]
         racks: list[dict[str, Any]] = [
             {"switch": each["name"], "hosts": self.hosts} for each in tors
         ]
@@ -81,6 +77,11 @@ class Setting:
             "switches": [*([{"name": "spine"}] if self.racks > 1 else []), *tors],
             "racks": racks,
         }
+
+    def _tor(self, number: int) -> dict[str, Any]:
+        """Return a rack's switch, below the spine if there is one."""
+        uplink = {"to": "spine", "link": {"rate": _rate(self.uplink or self.rate)}}
+        return {"name": f"tor{number}", "uplinks": [uplink] if self.racks > 1 else []}
 
     def scenario(self, delay: float, chunks: int, starts: Sequence[float]) -> Scenario:
         """Return what the simulator is to simulate. `delay` is that of a link, in seconds."""
@@ -105,7 +106,9 @@ SETTINGS = (
     Setting("one rack"),
     Setting("one rack, a worker 100 ms late", late=0.1),
     Setting("one rack, one link half as fast", slow=2.0),
-    Setting("one rack, 30 % other traffic", background=0.3),
+    # With a large window, a host's other traffic would wait behind it, and reach the next one later.
+    Setting("one rack, 16 slots", slots=16),
+    Setting("one rack, 16 slots, 30 % other traffic", slots=16, background=0.3),
     Setting("2 racks of 4", hosts=4, racks=2),
     Setting("4 racks of 4, uplinks half as fast", hosts=4, racks=4, uplink=2.0),
     Setting("one rack of 16", hosts=16),
