@@ -27,7 +27,7 @@ from innet.model.all_reduce import SlotParameters
 from innet.model.scenario import Level, Scenario, SimulatedLink
 from innet.model.simulate import simulate_collective
 
-CHUNKS = (32, 64, 128)
+CHUNKS = (64, 128, 256)
 """Packets of the all-reduces."""
 BURST = 15_000.0
 """Bytes that an emulated link carries at once after a rest (innet/emulation/network.py)."""
@@ -35,7 +35,7 @@ OTHER_PACKETS = 3
 OTHER_BYTES = 1042
 """Packets of a burst of other traffic, and the bytes of their frames (simulator_host.py)."""
 _MBIT = 1e6
-_REPEATS = 7
+_REPEATS = 5
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Setting:
     name: str
     hosts: int = 8
     racks: int = 1
-    rate: float = 4.0
+    rate: float = 2.0
     uplink: float = 0.0
     slow: float = 0.0
     late: float = 0.0
@@ -105,12 +105,12 @@ def _rate(mbit: float) -> str:
 SETTINGS = (
     Setting("one rack"),
     Setting("one rack, a worker 100 ms late", late=0.1),
-    Setting("one rack, one link half as fast", slow=2.0),
+    Setting("one rack, one link half as fast", slow=1.0),
     # With a large window, a host's other traffic would wait behind it, and reach the next one later.
     Setting("one rack, 16 slots", slots=16),
     Setting("one rack, 16 slots, 30 % other traffic", slots=16, background=0.3),
     Setting("2 racks of 4", hosts=4, racks=2),
-    Setting("4 racks of 4, uplinks half as fast", hosts=4, racks=4, uplink=2.0),
+    Setting("4 racks of 4, uplinks half as fast", hosts=4, racks=4, uplink=1.0),
     Setting("one rack of 16", hosts=16),
 )
 
