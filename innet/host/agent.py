@@ -249,6 +249,7 @@ class Agent(Collectives):
         self._calls.append(None)
         self._waker.wake()
         self._thread.join()
+        self._exchanges.close()
         self._membership.close(problem)
         self._link.close()
         self._waker.close()

@@ -146,6 +146,9 @@ class Exchanges:
         self._limits.stop()
         self._waker.wake()
 
+    def close(self) -> None:
+        """Give up what the exchanges own, after the last one."""
+
     def give_up(self, problem: BaseException) -> None:
         """Refuse all later exchanges after an error between two of them.
 

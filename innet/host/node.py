@@ -17,7 +17,7 @@ import struct
 import uuid
 import weakref
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -112,7 +112,7 @@ class Node:
     def __init__(self, place: Place, peers: Mapping[int, socket.socket], memory: mmap.mmap) -> None:
         self.place, self.memory = place, memory
         self._peers = peers
-        self._arrivals: dict[int, deque[Arrival]] = {index: deque() for index in peers}
+        self._arrivals: dict[int, deque[Arrival]] = {index: deque() for index in sorted(peers)}
         self._failed = False
         _nodes.add(self)
 
@@ -134,13 +134,18 @@ class Node:
         return [self.place.ranks[index] for index in self._awaited]
 
     def check(self) -> None:
-        """Read the others' messages. Raises their error, or NeighbourLost if one has ended.
+        """Read from those that have not arrived. Raises their error, or NeighbourLost if one has ended.
 
-        A worker that has arrived cannot go on without this one, so its connection is not read.
+        What the others have sent since belongs to the time after the meeting. They may have ended.
         """
-        for index in self._awaited:
-            with contextlib.suppress(BlockingIOError):
-                self._take(index, _received(self._peers[index]))
+        self._read(self._awaited)
+
+    def check_all(self) -> None:
+        """Read from all, between two meetings. Raises the same errors.
+
+        No worker gets past the next meeting without this one, so none may have ended.
+        """
+        self._read(self._arrivals)
 
     def wait(self, waker: Waker, seconds: float) -> None:
         """Return when there is something to read, when `waker` wakes, or after so many seconds."""
@@ -164,6 +169,11 @@ class Node:
     @property
     def _awaited(self) -> Sequence[int]:
         return [index for index, queue in self._arrivals.items() if not queue]
+
+    def _read(self, indices: Iterable[int]) -> None:
+        for index in indices:
+            with contextlib.suppress(BlockingIOError):
+                self._take(index, _received(self._peers[index]))
 
     def _tell(self, message: bytes) -> None:
         for peer in self._peers.values():

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from innet.errors import UnsupportedTensor, WorkersDisagree
+from innet.errors import JobEnded, UnsupportedTensor, WorkersDisagree
 from innet.host import memory
 from innet.host.exchanges import Exchanges, Inspect, anything
 from innet.host.fallback import Fallback
@@ -38,7 +38,8 @@ class NodeExchanges(Exchanges):
     """The exchanges of a worker that carries a slice for its node, in the job of `info`.
 
     The results are those of all workers of the group. The node's workers make the same calls in the
-    same order. If one fails, the others fail with its error, or with NeighbourLost.
+    same order. If one fails, the others fail with its error, or with NeighbourLost. The node is
+    closed with the exchanges.
     """
 
     def __init__(
@@ -55,7 +56,6 @@ class NodeExchanges(Exchanges):
         self._node, self._group = node, node.place.info(info)
         self._table = _Table(node, info.lanes)
         self._stragglers = StragglerLog(self._group)
-        self._limits.watch(node.check)
 
     def all_reduce(
         self,
@@ -88,6 +88,16 @@ class NodeExchanges(Exchanges):
         del mean
         raise UnsupportedTensor(f"the ranks of a node do not sum {tensor.dtype}: convert it first")
 
+    def attend(self) -> None:
+        """See :meth:`Exchanges.attend`. The node's other workers are told of an end."""
+        super().attend()
+        if ended := self._controller.ended:
+            self._node.fail(self._failure or JobEnded(ended))
+
+    def close(self) -> None:
+        """Leave the node. Its other workers notice that."""
+        self._node.close()
+
     def give_up(self, problem: BaseException) -> None:
         """See :meth:`Exchanges.give_up`. The node's other workers are told."""
         super().give_up(problem)
@@ -100,7 +110,8 @@ class NodeExchanges(Exchanges):
         # If not, the first row shows all workers of the group how their calls differ.
         own = self._table.part(rows if alike else 1)
         lanes, flags = self._table.combined(own, operation)
-        done = super().all_reduce(lanes, operation, flags, anything if own.start else inspect)
+        with self._limits.watching(self._node.check_all):
+            done = super().all_reduce(lanes, operation, flags, anything if own.start else inspect)
         self._table.put(own, done)
         self._meet(brought)
         if not alike:
@@ -113,6 +124,7 @@ class NodeExchanges(Exchanges):
         while True:
             self._follow()  # other nodes may lack the last result
             self._limits.check_membership()
+            self._node.check()
             if not (late := self._node.late):
                 break
             seconds = waited.look()

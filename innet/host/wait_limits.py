@@ -1,7 +1,8 @@
 """The limits of a worker's waits: for the other workers, for the controller, for a new term."""
 
+import contextlib
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from innet.errors import AgentClosed, JobEnded, SwitchUnreachable, WorkersMissing
 from innet.host.job import ControllerMessages, Timeouts, WorkerInfo
@@ -29,9 +30,14 @@ class WaitLimits:
         """End all waits. Safe from any thread."""
         self._stopped.set()
 
-    def watch(self, check: Callable[[], None]) -> None:
-        """Let :meth:`check_membership` call `check` as well, which may raise an AllReduceError."""
+    @contextlib.contextmanager
+    def watching(self, check: Callable[[], None]) -> Iterator[None]:
+        """Let :meth:`check_membership` call `check` too in the block; it may raise an AllReduceError."""
         self._further = check
+        try:
+            yield
+        finally:
+            self._further = _nothing
 
     def note(self, seconds: float, ranks: Iterable[int]) -> None:
         """Note how long the worker has waited, and for which ranks as far as known."""
