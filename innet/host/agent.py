@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
-from innet.errors import AgentClosed, AllReduceError, InnetError, LeftBehind, LinkFailed, UsageError
+from innet.errors import (
+    AgentClosed,
+    AllReduceError,
+    InnetError,
+    LeftBehind,
+    LinkFailed,
+    NeighbourLost,
+    UsageError,
+)
 from innet.host.agreement import ALL_REDUCE, Collective
 from innet.host.collectives import Collectives
 from innet.host.exchanges import Exchanges
@@ -22,6 +30,8 @@ from innet.host.fallback import Fallback
 from innet.host.fallback_network import warn_of_shared_network
 from innet.host.job import Term, Timeouts
 from innet.host.membership import Membership
+from innet.host.node import Node
+from innet.host.node_exchanges import NodeExchanges
 from innet.host.quantizers.spec import QuantizerSpec
 from innet.host.reducer import EXACT, Reducer
 from innet.host.sparse import rows_of, tensor_of
@@ -84,22 +94,25 @@ class Agent(Collectives):
         timeouts: Timeouts,
         fallback: Fallback | None,
         spec: QuantizerSpec,
+        node: Node | None = None,
     ) -> None:
         self._membership = membership
         self._waker = waker
         self._fallback = fallback
         self.timeouts = timeouts
-        self.info, self._link = membership.be_admitted(link_spec)
-        if fallback and fallback.workers != self.info.workers:
+        job, self._link = membership.be_admitted(link_spec)
+        self.info = node.place.info(job) if node else job
+        if fallback and fallback.workers != job.workers:
             self._link.close()
             raise UsageError(
-                f"the fallback has {fallback.workers} workers, and the job has {self.info.workers}: "
+                f"the fallback has {fallback.workers} workers, and the job has {job.workers}: "
                 "use a process group of exactly the job's workers"
             )
         if fallback and link_spec == "host" and not self.info.rank:  # one log line is enough
             warn_of_shared_network(self._link.ip, os.environ)
         self._link_rate = bits_per_second(interface_at(self._link.ip)) if link_spec == "host" else 0
-        self._exchanges = Exchanges(self._link, self.info, membership, waker, timeouts, fallback)
+        arguments = self._link, job, membership, waker, timeouts, fallback
+        self._exchanges = NodeExchanges(node, *arguments) if node else Exchanges(*arguments)
         try:
             self._reducer = Reducer(self._exchanges, self.info, spec)
         except UsageError:
@@ -251,6 +264,7 @@ class Agent(Collectives):
         self._calls.append(None)
         self._waker.wake()
         self._thread.join()
+        self._exchanges.close()
         self._membership.close(problem)
         self._link.close()
         self._waker.close()
@@ -295,7 +309,7 @@ class Agent(Collectives):
         """Leave the job after an error that the other workers do not have as well."""
         if unexpected := not isinstance(problem, InnetError):
             self._exchanges.give_up(problem)
-        if unexpected or isinstance(problem, LeftBehind | LinkFailed):
+        if unexpected or isinstance(problem, LeftBehind | LinkFailed | NeighbourLost):
             self._membership.close(problem)  # the others need not wait for this worker
 
     def _reduce(self, call: _Call) -> Any:

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 Inspect = Callable[[Integers], None]
 
 
-def _anything(_: Integers) -> None:
-    pass
+def anything(_: Integers) -> None:
+    """Accept any first chunk."""
 
 
 class Exchanges:
@@ -96,7 +96,7 @@ class Exchanges:
         chunks: Integers | Scaling,
         operation: Operation,
         flags: Flags,
-        inspect: Inspect = _anything,
+        inspect: Inspect = anything,
     ) -> Reduction:
         """Combine (n, lanes) int32 and their (n,) flags with those of the other workers.
 
@@ -146,6 +146,9 @@ class Exchanges:
         self._limits.stop()
         self._waker.wake()
 
+    def close(self) -> None:
+        """Give up what the exchanges own, after the last one."""
+
     def give_up(self, problem: BaseException) -> None:
         """Refuse all later exchanges after an error between two of them.
 
@@ -188,7 +191,7 @@ class Exchanges:
         """Give the last result to the workers that have not finished its exchange."""
         if self._last:
             contribution = shared_exchange.with_result(self._last)
-            self._reduce(term, term.exchange, contribution, Operation.MAX, _anything)
+            self._reduce(term, term.exchange, contribution, Operation.MAX, anything)
         self._owes_result = False
 
     def _enter(self, term: Term) -> None:

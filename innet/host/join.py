@@ -12,6 +12,7 @@ from innet.host.fallback import Fallback, ProcessGroupFallback
 from innet.host.job import Timeouts
 from innet.host.links import own_links
 from innet.host.membership import Membership
+from innet.host.node import Node
 from innet.host.quantizers.spec import QuantizerSpec
 from innet.host.waker import Waker
 from innet.machine import environment as names
@@ -37,6 +38,7 @@ def join(
     timeout: float = 30.0,
     timeouts: Timeouts | None = None,
     quantizer: str | None = None,
+    node: Node | None = None,
 ) -> Agent:
     """Become a worker of a job.
 
@@ -59,6 +61,9 @@ def join(
     `quantizer` is the format in which float32 travels, unless a call names another: ``int32``,
     ``int16``, ``int8`` or ``strom:TAU``, with ``+stochastic`` or ``+feedback``. All workers have to
     choose the same (docs/quantization.md).
+
+    With a `node`, its workers sum in shared memory first. The job then has one worker of each node,
+    and carries a slice (:mod:`innet.host.node_exchanges`). The process group passes it.
 
     With ``INNET_METRICS`` set to ``host:port`` the process serves Prometheus at that port plus
     ``LOCAL_RANK``.
@@ -85,7 +90,7 @@ def join(
     try:
         membership = Membership(controller, request, timeout, waker, identity)
         try:
-            agent = Agent(membership, link, waker, timeouts or Timeouts(), fallback, spec)
+            agent = Agent(membership, link, waker, timeouts or Timeouts(), fallback, spec, node)
         except BaseException as problem:
             membership.close(problem)
             raise

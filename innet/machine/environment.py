@@ -12,5 +12,8 @@ TOKEN = "INNET_TOKEN"  # noqa: S105 - the name of it
 LINK = "INNET_LINK"
 """The link to the switch: ``host``, or cables made of UDP or in shared memory."""
 
+LOCAL_SUM = "INNET_LOCAL_SUM"
+"""``0``: the ranks of a node do not sum in shared memory first; ``1``, the default: they do."""
+
 TLS = "INNET_TLS"
 """The folder with the worker's certificate; empty for none."""
