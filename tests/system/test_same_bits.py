@@ -13,6 +13,7 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
+from nodes import met
 from racks import WITHIN
 from torch.distributed import HashStore, ProcessGroupGloo
 from trees import Forest, forest
@@ -94,6 +95,27 @@ def the_fallback() -> Iterator[Scene]:
             each.close()
 
 
+@contextlib.contextmanager
+def nodes_with_a_killed_switch() -> Iterator[Scene]:
+    """Yield two nodes with two workers each, which sum in shared memory first, over a lossy network."""
+    with (
+        forest({"tor": WORKERS}, {}, Faults(), seed=3) as trees,
+        met(2, WORKERS // 2) as nodes,
+        contextlib.ExitStack() as stack,
+    ):
+        jobs = [stack.enter_context(trees.job("tor", 2)) for _ in range(WORKERS // 2)]
+        agents = [
+            stack.enter_context(trees.worker(*jobs[rank % 2], rank // 2, "tor", node=node))
+            for rank, node in enumerate(nodes)
+        ]
+
+        def harm() -> None:
+            trees.switches["tor"].kill()
+            trees.switches["tor"].start()
+
+        yield Scene(agents, harm)
+
+
 def a_forest(faults: Faults | None = None) -> contextlib.AbstractContextManager[Forest]:
     parents = {"left": ["tor"], "right": ["tor"]}
     return forest({"tor": 0, "left": 2, "right": 2}, parents, faults, seed=3)
@@ -107,7 +129,14 @@ def reference(request):
 
 
 @pytest.mark.parametrize(
-    "scene", [a_tree, a_tree_with_losses, a_tree_with_a_killed_switch, the_fallback]
+    "scene",
+    [
+        a_tree,
+        a_tree_with_losses,
+        a_tree_with_a_killed_switch,
+        the_fallback,
+        nodes_with_a_killed_switch,
+    ],
 )
 def test_training_has_the_same_bits(scene, reference):
     quantizer, expected = reference
