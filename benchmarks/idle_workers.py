@@ -13,7 +13,7 @@ import random
 import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import grpc
 
@@ -30,8 +30,14 @@ _CHANNEL = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.max_reconnect_backoff_ms", 1000),
 )
-_HELLO_EVERY, _BEAT_EVERY = 0.1, 1.0  # seconds, as those of a worker
+_FIRST_HELLO, _SLOWEST_HELLO, _BEAT_EVERY = 0.1, 1.6, 1.0  # seconds, as those of a worker
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
+_FINAL = {
+    grpc.StatusCode.ALREADY_EXISTS,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.NOT_FOUND,
+}
 _STARTS_WITHIN = _ENDS_WITHIN = 60.0
 
 
@@ -147,6 +153,7 @@ class _Worker:
         self._counts, self._beating = counts, beating
         self._jitter = random.Random(seat.number)  # noqa: S311 - the same in every run
         self._request = pb.JoinRequest(job=seat.job, rank=seat.rank, token=seat.token)
+        self._said = _Messages()
         self._admitted, self._going, self._term = asyncio.Event(), False, 0
 
     async def run(self) -> None:
@@ -156,35 +163,34 @@ class _Worker:
             try:
                 await self._hold_stream()
             except grpc.aio.AioRpcError as problem:
-                if problem.code() != grpc.StatusCode.UNAVAILABLE:
+                if problem.code() in _FINAL:
                     raise
             pause = _FIRST_PAUSE if self._going else min(2 * pause, _LONGEST_PAUSE)
             self._go(going=False)
             await asyncio.sleep(pause * self._jitter.uniform(0.5, 1))
 
     async def _hold_stream(self) -> None:
+        self._said = _Messages()
+        self._said.put_nowait(pb.WorkerMessage(join=self._request))
         async with grpc.aio.insecure_channel(self._controller, options=_CHANNEL) as channel:
-            call = rpc.ControllerStub(channel).Join()
-            await call.write(pb.WorkerMessage(join=self._request))
-            tasks = [asyncio.create_task(self._beat(call))]
+            tasks = [asyncio.create_task(self._beat())]
             try:
-                async for event in call:
+                async for event in rpc.ControllerStub(channel).Join(self._said):
                     if event.HasField("invitation"):
                         tasks.append(asyncio.create_task(self._say_hello(event.invitation)))
-                    await self._take(call, event)
+                    self._take(event)
             finally:
                 for each in tasks:
                     each.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _take(self, call: Any, event: pb.JoinEvent) -> None:
+    def _take(self, event: pb.JoinEvent) -> None:
         match event.WhichOneof("event"):
             case "invitation":
                 self._request.nonce = event.invitation.nonce
             case "admission":
                 self._admitted.set()
             case "recover":
-                await call.write(pb.WorkerMessage(ready=pb.Ready(term=event.recover.term)))
+                self._said.put_nowait(pb.WorkerMessage(ready=pb.Ready(term=event.recover.term)))
             case "resume":
                 self._counts[1] += event.resume.term != self._term
                 self._term = event.resume.term
@@ -194,12 +200,12 @@ class _Worker:
         self._counts[0] += going - self._going
         self._going = going
 
-    async def _beat(self, call: Any) -> None:
+    async def _beat(self) -> None:
         beat = pb.WorkerMessage(heartbeat=pb.Heartbeat(progress=pb.Progress(exchange=1)))
         await asyncio.sleep(self._jitter.uniform(0, _BEAT_EVERY))
         while True:
             if self._beating.value:
-                await call.write(beat)
+                self._said.put_nowait(beat)
             await asyncio.sleep(_BEAT_EVERY)
 
     async def _say_hello(self, invitation: pb.Invitation) -> None:
@@ -208,9 +214,21 @@ class _Worker:
         hello = blank(1, 0, Kind.HELLO, encapsulation(mine, service, HEADER_BYTES))
         hello["sequence"] = invitation.nonce
         seal(hello, int.from_bytes(mine.ip_bytes), mine.udp_port)
+        pause = _FIRST_HELLO
         while not self._admitted.is_set():
             self._cable.send(hello.tobytes())
-            await asyncio.sleep(_HELLO_EVERY)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _SLOWEST_HELLO)
+
+
+class _Messages(asyncio.Queue[pb.WorkerMessage]):
+    """A queue that gRPC takes messages from."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> pb.WorkerMessage:
+        return await self.get()
 
 
 def _endpoint(text: str) -> tuple[str, int]:

@@ -12,6 +12,7 @@ which goes on.
 import queue
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 
 import grpc
@@ -30,7 +31,7 @@ from innet.wire.frames import Address
 from innet.wire.layout import Kind
 from innet.wire.records import blank
 
-_HELLO_EVERY = 0.1
+_FIRST_HELLO, _SLOWEST_HELLO = 0.1, 1.6  # seconds until the next hello packet
 _BEATS_PER_LEASE, _SLOWEST_BEAT = 3, 1.0
 _SILENT_CONTROLLER = 4.0  # seconds, after which the stream is opened again
 _FAREWELL_WITHIN = 1.0
@@ -140,11 +141,14 @@ class Membership:
         self._stream.close()
 
     def _await_admission(self) -> WorkerInfo:
-        for _ in range(max(1, int(self._timeout / _HELLO_EVERY))):
+        # The pauses grow, because thousands of workers may wait for one controller.
+        pause, until = _FIRST_HELLO, time.monotonic() + self._timeout
+        while time.monotonic() < until:
             self._say_hello()
             try:
-                admission = self._next("admission", _HELLO_EVERY).admission
+                admission = self._next("admission", pause).admission
             except queue.Empty:
+                pause = min(2 * pause, _SLOWEST_HELLO)
                 continue
             return WorkerInfo(
                 job=admission.job_id,
