@@ -45,6 +45,7 @@ from innet.wire.layout import MAX_WORKERS
 _SLOTS = 32
 _WITHIN = 300.0
 _LOOK_EVERY = 0.01
+_LONGEST_PERIOD = 8.0  # of heartbeats
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAUSE = threading.Event()
 
@@ -182,7 +183,7 @@ def shares(
     for _ in track(range(rounds), "heartbeats", transient=True):
         for beating in (True, False):
             workers.beat(beating=beating)
-            _PAUSE.wait(2.0)  # until the last period is over
+            _PAUSE.wait(_LONGEST_PERIOD if beating else 1.0)  # until all beat again
             found[beating].append(share(controller, seconds))
     workers.beat(beating=True)
     return statistics.median(found[True]), statistics.median(found[False])

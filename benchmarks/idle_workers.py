@@ -153,7 +153,7 @@ class _Worker:
         self._counts, self._beating = counts, beating
         self._jitter = random.Random(seat.number)  # noqa: S311 - the same in every run
         self._request = pb.JoinRequest(job=seat.job, rank=seat.rank, token=seat.token)
-        self._said = _Messages()
+        self._said, self._pace = _Messages(), _BEAT_EVERY
         self._admitted, self._going, self._term = asyncio.Event(), False, 0
 
     async def run(self) -> None:
@@ -170,7 +170,7 @@ class _Worker:
             await asyncio.sleep(pause * self._jitter.uniform(0.5, 1))
 
     async def _hold_stream(self) -> None:
-        self._said = _Messages()
+        self._said, self._pace = _Messages(), _BEAT_EVERY
         self._said.put_nowait(pb.WorkerMessage(join=self._request))
         async with grpc.aio.insecure_channel(self._controller, options=_CHANNEL) as channel:
             tasks = [asyncio.create_task(self._beat())]
@@ -195,6 +195,8 @@ class _Worker:
                 self._counts[1] += event.resume.term != self._term
                 self._term = event.resume.term
                 self._go(going=True)
+            case "pace":
+                self._pace = event.pace.heartbeat_s
 
     def _go(self, *, going: bool) -> None:
         self._counts[0] += going - self._going
@@ -204,9 +206,9 @@ class _Worker:
         beat = pb.WorkerMessage(heartbeat=pb.Heartbeat(progress=pb.Progress(exchange=1)))
         await asyncio.sleep(self._jitter.uniform(0, _BEAT_EVERY))
         while True:
-            if self._beating.value:
+            if self._beating.value and self._going:
                 self._said.put_nowait(beat)
-            await asyncio.sleep(_BEAT_EVERY)
+            await asyncio.sleep(self._pace)
 
     async def _say_hello(self, invitation: pb.Invitation) -> None:
         to, mine = invitation.service, self._seat.address

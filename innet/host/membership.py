@@ -82,7 +82,7 @@ class Membership:
         self._answers: queue.SimpleQueue[pb.JoinEvent | Exception] = queue.SimpleQueue()
         self._admitted = False
         self._trouble: pb.Trouble | None = None
-        self._lease = 0.0
+        self._lease = self._pace = 0.0
         self._leaving = threading.Event()
         self._stream = self._open(min(timeout, CONNECT_WITHIN))
         self._listener = threading.Thread(target=self._listen, name="innet-membership", daemon=True)
@@ -183,7 +183,7 @@ class Membership:
         self._stream.send(message)
 
     def _beat(self, progress: Callable[[], pb.Progress], every: float) -> None:
-        while not self._leaving.wait(every) and not self.ended:
+        while not self._leaving.wait(max(every, self._pace)) and not self.ended:
             self._send(pb.WorkerMessage(heartbeat=pb.Heartbeat(progress=progress())))
 
     def _listen(self) -> None:
@@ -217,6 +217,7 @@ class Membership:
         # script may have seeded the shared one.
         jitter = random.Random()  # noqa: S311
         while not self._leaving.wait(pause * jitter.uniform(0.5, 1)):
+            self._pace = 0.0
             try:
                 self._stream = self._open(min(_LONGEST_TRY, share))
             except InnetError:
@@ -240,6 +241,8 @@ class Membership:
                 self.recover = event.recover
             case "resume":
                 self._resume(event.resume)
+            case "pace":
+                self._pace = event.pace.heartbeat_s
             case "waiting":
                 self.waiting_for = frozenset(event.waiting.ranks)
             case "admission":

@@ -5,7 +5,8 @@ from collections.abc import Collection, Iterable
 from innet.controller.jobs.events import Actions, Notify
 from innet.controller.jobs.host_addresses import HostAddresses
 from innet.controller.jobs.job import Job
-from innet.controller.state.messages import event_message
+from innet.controller.state.messages import event_message, pace_message
+from innet.controller.state.pace import USUAL_S, Pace
 from innet.controller.state.presence import Presence
 from innet.controller.state.streams import Stream
 from innet.errors import AlreadyExists, InnetError
@@ -19,6 +20,7 @@ class Members:
         self._streams: dict[int, Stream] = {}
         self.addresses = HostAddresses()
         self.presence = Presence(lease_s, self._streams)
+        self.pace = Pace()
 
     @property
     def nonces(self) -> Collection[int]:
@@ -43,6 +45,8 @@ class Members:
             before.end(AlreadyExists("this worker has come back on another stream"))
         stream.job, stream.rank, stream.nonce = job.spec.name, rank, nonce
         self._jobs[nonce], self._streams[nonce] = job, stream
+        if self.pace.heartbeat_s != USUAL_S:
+            stream.send(pace_message(self.pace.heartbeat_s))
 
     def forget(self, nonce: int) -> Job | None:
         """Remove a worker, and return the job that it was in."""
@@ -66,6 +70,12 @@ class Members:
             if stream:
                 stream.end(action.problem)
             self.forget(action.nonce)
+
+    def keep_pace(self) -> None:
+        """Notify all workers if their number asks for another pace of heartbeats."""
+        if self.pace.follow(len(self._jobs)):
+            for stream in self._streams.values():
+                stream.send(pace_message(self.pace.heartbeat_s))
 
     def end_streams(self, problem: InnetError) -> None:
         """End all streams. The workers stay in their jobs."""
