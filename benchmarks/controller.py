@@ -35,6 +35,7 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks.idle_workers import Fleet, fleet, seats
+from innet.controller.defaults import WORKER_LEASE_S
 from innet.errors import InnetError
 from innet.local.ports import free_cables, free_tcp_port, port_options
 from innet.local.processes import announced, command, serving, spawned
@@ -70,17 +71,21 @@ class Figures:
 
 
 class Controller:
-    """A controller with a state file. It can be killed and started again."""
+    """A controller with a state file. It can be killed and started again.
 
-    def __init__(self, folder: Path) -> None:
+    `lease` is that of workers, in seconds.
+    """
+
+    def __init__(self, folder: Path, lease: float = WORKER_LEASE_S) -> None:
         self.address = f"127.0.0.1:{free_tcp_port()}"
-        self._state, self._running = folder / "state", contextlib.ExitStack()
+        self._lease, self._state, self._running = lease, folder / "state", contextlib.ExitStack()
         self._log = (folder / "controller.log").open("a")
         self.start()
 
     def start(self) -> None:
         """Start it, and return when it serves."""
         arguments = ["controller", "--address", self.address, "--state", str(self._state)]
+        arguments += ["--lease", str(self._lease)]
         run = spawned([*command("innet.cli"), *arguments], stderr=self._log)
         self._process = self._running.enter_context(run)
         announced(self._process, "controller")
@@ -210,7 +215,7 @@ def measured(count: int, processes: int, seconds: float, rounds: int) -> Figures
         terms = workers.terms
         began = time.monotonic()
         controller.kill()
-        _none_going(workers)
+        workers.all_stopped()
         controller.start()
         restarted = time.monotonic() - began
         all_going(workers, count)
@@ -229,11 +234,6 @@ def measured(count: int, processes: int, seconds: float, rounds: int) -> Figures
             restart=restarted,
             new_terms=workers.terms - terms,
         )
-
-
-def _none_going(workers: Fleet) -> None:
-    while workers.going:
-        _PAUSE.wait(_LOOK_EVERY / 10)
 
 
 def main(

@@ -11,6 +11,7 @@ import itertools
 import multiprocessing
 import random
 import socket
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -32,6 +33,7 @@ _CHANNEL = (
 )
 _FIRST_HELLO, _SLOWEST_HELLO, _BEAT_EVERY = 0.1, 1.6, 1.0  # seconds, as those of a worker
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
+_LOOK_EVERY = 0.001
 _FINAL = {
     grpc.StatusCode.ALREADY_EXISTS,
     grpc.StatusCode.FAILED_PRECONDITION,
@@ -90,6 +92,12 @@ class Fleet:
     def terms(self) -> int:
         """Return how often a worker was told of a term other than its last one."""
         return sum(each[1] for each in self._counts)
+
+    def all_stopped(self) -> None:
+        """Wait until no worker has a stream."""
+        pause = threading.Event()
+        while self.going:
+            pause.wait(_LOOK_EVERY)
 
     def beat(self, *, beating: bool) -> None:
         """Let the workers send heartbeats from now on, or not."""

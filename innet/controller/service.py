@@ -23,7 +23,7 @@ from innet.rpc import innet_pb2_grpc as rpc
 from innet.rpc import tls
 from innet.rpc.revocation import REFUSAL, shown_fingerprint
 
-_JOIN_WITHIN, _FAREWELL = 10.0, 0.05
+_JOIN_WITHIN, _FAREWELL = 30.0, 0.05
 _log = structlog.get_logger("innet.controller")
 
 

@@ -11,6 +11,9 @@ from innet.controller.state.presence import Presence
 from innet.controller.state.streams import Stream
 from innet.errors import AlreadyExists, InnetError
 
+_RETURNS_PER_S = 200
+"""The workers that come back to a restarted controller in a second, on a slow machine."""
+
 
 class Members:
     """The workers of all jobs, by nonce. Those whose connection is lost have a job, but no stream."""
@@ -82,6 +85,14 @@ class Members:
         for stream in self._streams.values():
             stream.end(problem)
         self._streams.clear()
+
+    def await_return(self, now: float) -> None:
+        """Begin the leases of workers whose connections an earlier controller had.
+
+        They come back one after the other. So they have more time, the more of them there are.
+        """
+        self.given_up(now)
+        self.presence.excuse(len(self._jobs) / _RETURNS_PER_S)
 
     def given_up(self, now: float) -> Iterable[tuple[int, str]]:
         """Look at all workers. Return those to be given up, and why."""
