@@ -188,6 +188,7 @@ class _Worker:
                         tasks.append(asyncio.create_task(self._say_hello(event.invitation)))
                     self._take(event)
             finally:
+                self._said.put_nowait(None)
                 for each in tasks:
                     each.cancel()
 
@@ -231,14 +232,16 @@ class _Worker:
             pause = min(2 * pause, _SLOWEST_HELLO)
 
 
-class _Messages(asyncio.Queue[pb.WorkerMessage]):
-    """A queue that gRPC takes messages from."""
+class _Messages(asyncio.Queue[pb.WorkerMessage | None]):
+    """A queue that gRPC takes messages from, until it takes None."""
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> pb.WorkerMessage:
-        return await self.get()
+        if message := await self.get():
+            return message
+        raise StopAsyncIteration
 
 
 def _endpoint(text: str) -> tuple[str, int]:

@@ -112,8 +112,9 @@ class AuditInterceptor(grpc.ServerInterceptor):
         return recorded
 
     def _failed(self, method: str, request: Any, context: Any, problem: BaseException) -> None:
-        expected = isinstance(problem, InnetError)
-        code, why = (code_of(problem).name, str(problem)) if expected else ("UNKNOWN", "")
+        code, why = "UNKNOWN", ""
+        if isinstance(problem, InnetError):
+            code, why = code_of(problem).name, str(problem)
         if code in _REFUSED:
             self._refused(method, request, context, why)
         elif method in CHANGES:

@@ -129,7 +129,7 @@ def sample_twice(
     """Take two samples, at least `interval` seconds apart.
 
     Workers report in heartbeats. The second sample is repeated until every admitted worker has sent
-    one since the first sample, for at most six seconds, or more if heartbeats come less often.
+    one since the first sample: for at most six seconds, or longer if heartbeats come less often.
     """
     first = take_sample()
     longest = _MAX_WAIT_S + max(1.0, first.job.heartbeat_s)
