@@ -72,4 +72,4 @@ class Controller:
             registry.remember(record)
             # The switches may have been drained after this term of the job began.
             registry.commit(job, job.drain(drained(registry.switches), now))
-        registry.members.given_up(now)  # from now on their silence counts
+        registry.members.await_return(now)  # from now on their silence counts

@@ -56,10 +56,11 @@ class Liveness:
         self._pulses = {nonce: self._pulses.get(nonce, _Pulse()) for nonce in signs}
         for nonce, sign in signs.items():
             _update(self._pulses[nonce], sign, step)
-        heard = [each for each in self._pulses.values() if _heard(each)]
+        heard = [each.remote for each in self._pulses.values() if _heard(each)]
+        network = any(heard)
         for each in self._pulses.values():
             # A worker on the controller's own machine tells nothing about the network.
-            if not _heard(each) and any(other.remote or not each.remote for other in heard):
+            if not _heard(each) and (network or (heard and not each.remote)):
                 each.missed += step
         self.outage = self._all_silent()
         return [nonce for nonce, each in self._pulses.items() if self._over(each)]
@@ -68,6 +69,11 @@ class Liveness:
         """Note that a worker's connection was lost. The worker has one lease to come back."""
         pulse = self._pulses.setdefault(nonce, _Pulse())
         pulse.connected, pulse.missed = False, 0.0
+
+    def excuse(self, seconds: float) -> None:
+        """Give the workers that are known now so many seconds more than their lease, once."""
+        for each in self._pulses.values():
+            each.missed -= seconds
 
     def healthy(self, nonce: int, now: float) -> bool:
         """Return whether a worker's machine was heard just now.
