@@ -77,6 +77,7 @@ class Agent(Collectives):
         timeouts: Timeouts,
         fallback: Fallback | None,
         spec: QuantizerSpec,
+        secret: bytes | None = None,
     ) -> None:
         self._membership = membership
         self._waker = waker
@@ -93,12 +94,15 @@ class Agent(Collectives):
             warn_of_shared_network(self._link.ip, os.environ)
         self._link_rate = bits_per_second(interface_at(self._link.ip)) if link_spec == "host" else 0
         self._exchanges = Exchanges(self._link, self.info, membership, waker, timeouts, fallback)
+        self._calls: deque[_Call | _Work | None] = deque()
+        self.private = secret is not None
         try:
             self._reducer = Reducer(self._exchanges, self.info, spec)
+            if secret is not None:
+                self._calls.append(self._session(secret))
         except UsageError:
             self._link.close()
             raise
-        self._calls: deque[_Call | _Work | None] = deque()
         self._closed = False
         self._owner = Owner(self)
         self._until_closed = contextlib.ExitStack()
@@ -169,7 +173,7 @@ class Agent(Collectives):
           remains usable.
         * float32 and int32, max or min: exact; NaN if any value is.
         * Other floating-point and complex dtypes, and sparse tensors: by the fallback, in their own
-          dtype.
+          dtype. If the job's sums are private, they raise UnsupportedTensor.
 
         Raises UsageError, UnsupportedTensor, or one of the AllReduceErrors: JobEnded, LeftBehind,
         LinkFailed, SwitchUnreachable, WorkersMissing, WorkersDisagree, AgentClosed. After an
@@ -196,7 +200,8 @@ class Agent(Collectives):
         call fails, the tensor's content is undefined. `collective` names the caller's collective,
         which has to be the same on all workers.
         """
-        by_switch = summed_by_switch(tensor, op, fallback=self._fallback is not None)
+        open_fallback = self._fallback is not None and not self.private
+        by_switch = summed_by_switch(tensor, op, fallback=open_fallback)
         rounded = by_switch and str(tensor.dtype).endswith("float32") and op in ("mean", "sum")
         spec = self._reducer.choose(quantizer, key) if rounded else QuantizerSpec()
         future: Future[Tensor] = Future()
@@ -213,6 +218,21 @@ class Agent(Collectives):
         future: Future[Done] = Future()
         self._queue(_Work(future, work))
         return future
+
+    def _session(self, secret: bytes) -> _Work:
+        """Return the work that comes before all calls of a private job. Raises UsageError."""
+        from innet.host.private_sums import begin_session, check_suits
+
+        check_suits(self.info, sealed=self._link.sealed)
+
+        def begin(exchanges: Exchanges, _: Reducer) -> None:
+            try:
+                begin_session(exchanges, self.info, secret)
+            except AllReduceError as problem:
+                exchanges.give_up(problem)  # no later call may go without pads
+                raise
+
+        return _Work(Future(), begin)
 
     def _queue(self, call: _Call | _Work) -> None:
         self._owner.check("the agent", AgentClosed)

@@ -12,5 +12,8 @@ TOKEN = "INNET_TOKEN"  # noqa: S105 - the name of it
 LINK = "INNET_LINK"
 """The link to the switch: ``host``, or cables made of UDP or in shared memory."""
 
+PRIVATE_KEY_FILE = "INNET_PRIVATE_KEY_FILE"
+"""The file with the secret of private sums; empty for sums that switches can read."""
+
 TLS = "INNET_TLS"
 """The folder with the worker's certificate; empty for none."""

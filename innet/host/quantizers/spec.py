@@ -22,7 +22,7 @@ NAMES = ("int32", "int16", "int8", "strom")
 FEWEST_LEVELS = 15
 """The fewest levels that a narrow quantizer may have; with fewer it is refused."""
 
-_IDENTITY_BITS = 23
+_IDENTITY_BITS = 22
 _NARROW_BITS = {"int16": 16, "int8": 8}
 
 
