@@ -95,11 +95,11 @@ class Agent(Collectives):
         self._link_rate = bits_per_second(interface_at(self._link.ip)) if link_spec == "host" else 0
         self._exchanges = Exchanges(self._link, self.info, membership, waker, timeouts, fallback)
         self._calls: deque[_Call | _Work | None] = deque()
-        self.private = secret is not None
+        self._secret = secret
         try:
             self._reducer = Reducer(self._exchanges, self.info, spec)
             if secret is not None:
-                self._calls.append(self._session(secret))
+                self._check_privacy()
         except UsageError:
             self._link.close()
             raise
@@ -126,6 +126,11 @@ class Agent(Collectives):
         sum.
         """
         return dict(self._exchanges.fallbacks)
+
+    @property
+    def private(self) -> bool:
+        """Return whether the job's sums are private."""
+        return self._secret is not None
 
     @property
     def term(self) -> Term | None:
@@ -219,21 +224,6 @@ class Agent(Collectives):
         self._queue(_Work(future, work))
         return future
 
-    def _session(self, secret: bytes) -> _Work:
-        """Return the work that comes before all calls of a private job. Raises UsageError."""
-        from innet.host.private_sums import begin_session, check_suits
-
-        check_suits(self.info, sealed=self._link.sealed)
-
-        def begin(exchanges: Exchanges, _: Reducer) -> None:
-            try:
-                begin_session(exchanges, self.info, secret)
-            except AllReduceError as problem:
-                exchanges.give_up(problem)  # no later call may go without pads
-                raise
-
-        return _Work(Future(), begin)
-
     def _queue(self, call: _Call | _Work) -> None:
         self._owner.check("the agent", AgentClosed)
         if self._closed:
@@ -288,6 +278,7 @@ class Agent(Collectives):
                 return
             else:
                 try:
+                    self._begin_session()
                     if isinstance(call, _Work):
                         call.future.set_result(call.does(self._exchanges, self._reducer))
                     else:
@@ -295,6 +286,23 @@ class Agent(Collectives):
                 except BaseException as problem:  # noqa: BLE001 - whoever waits for the result gets it
                     self._note(problem)
                     call.future.set_exception(problem)
+
+    def _check_privacy(self) -> None:
+        from innet.host.private_sums import check_suits
+
+        check_suits(self.info, sealed=self._link.sealed)
+
+    def _begin_session(self) -> None:
+        """Agree on pads before the first call of a private job."""
+        if self._secret is None or self._exchanges.private or self._exchanges.failure:
+            return
+        from innet.host.private_sums import begin_session
+
+        try:
+            begin_session(self._exchanges, self.info, self._secret)
+        except BaseException as problem:
+            self._exchanges.give_up(problem)  # no later call may go without pads
+            raise
 
     def _note(self, problem: BaseException) -> None:
         """Leave the job after an error that the other workers do not have as well."""
