@@ -32,7 +32,8 @@ class Maxima:
         Raises WorkersDisagree if the workers' calls differ.
         """
         if self._exchanges.private:
-            return self._collect(call, words).max(axis=0)
+            largest: Integers = self._collect(call, words).max(axis=0)
+            return largest
         chunks = fixed_point.blocks(np.concatenate([call.words, words]), self._info.lanes)
         agreed = self._maximum(chunks, call).lanes
         return agreed.reshape(-1)[agreement.WORDS : agreement.WORDS + words.size]

@@ -74,12 +74,14 @@ class Pads:
     ) -> None:
         """Add and subtract vectors S of a place in place, block by block."""
         flat = lanes.reshape(-1)
-        steps = [(np.add, self._vector(place, number)) for number in plus]
-        steps += [(np.subtract, self._vector(place, number)) for number in minus]
+        added = [self._vector(place, number) for number in plus]
+        subtracted = [self._vector(place, number) for number in minus]
         for first in range(0, flat.size, _BLOCK):
             block = flat[first : first + _BLOCK]
-            for combine, vector in steps:
-                combine(block, vector.next(block.size), out=block)
+            for vector in added:
+                block += vector.next(block.size)
+            for vector in subtracted:
+                block -= vector.next(block.size)
 
     def _vector(self, place: Place, number: int) -> "_Vector":
         name = b"innet pad" + struct.pack(">QQQQ", *place, number)

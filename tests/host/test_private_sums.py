@@ -1,6 +1,5 @@
 """Private sums of agents: exact under faults, and refused where pads would not cancel."""
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -33,7 +32,7 @@ def tor() -> Iterator[Rack]:
 
 
 def key_file(folder: Path, content: bytes = bytes(range(LEAST_BYTES)), mode: int = 0o600) -> Path:
-    path = folder / f"key-{len(os.listdir(folder))}"
+    path = folder / f"key-{len(list(folder.iterdir()))}"
     path.write_bytes(content)
     path.chmod(mode)
     return path
@@ -146,8 +145,8 @@ def joined(tor: Rack, files: Sequence[Path | None]) -> list[Any]:
         ]
         try:
             return [
-                together(agents, lambda agent, _: agent.all_reduce(np.ones(size, np.float32)))
-                for size in (500, 3)
+                together(agents, lambda agent, _, n=n: agent.all_reduce(np.ones(n, np.float32)))
+                for n in (500, 3)
             ]
         finally:
             for agent in agents:
@@ -227,6 +226,9 @@ def test_a_tensor_for_the_fallback_alone_is_refused(tor):
 
 @pytest.mark.usefixtures("private")
 def test_a_rack_server_is_refused(tor):
-    with tor.job(2) as name, tor.join(name, 0) as agent:
-        with pytest.raises(UsageError, match="has to read the sums"):
-            RackedParameters(agent, [np.zeros(9, np.float32)], SGD(lr=0.1))
+    with (
+        tor.job(2) as name,
+        tor.join(name, 0) as agent,
+        pytest.raises(UsageError, match="has to read the sums"),
+    ):
+        RackedParameters(agent, [np.zeros(9, np.float32)], SGD(lr=0.1))

@@ -171,8 +171,9 @@ def forest(
     """Start the switches and a controller. `faults` are those of the cables between switches.
 
     The wiring's cables are those of the switches' uplinks, in order. `servers` are the names of
-    parameter servers, with `memory` GiB each. `captures` is a folder for the frames at each switch's
-    ports, in a folder with its name; a switch that starts again begins anew. `more` are arguments of :class:`ControllerServer`.
+    parameter servers, with `memory` GiB each. `captures` is a folder, in which each switch
+    captures its ports' frames in a folder with its name. `more` are arguments of
+    :class:`ControllerServer`.
     """
     plan = Plan.of(hosts, parents)
     with contextlib.ExitStack() as stack:

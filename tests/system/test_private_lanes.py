@@ -8,7 +8,7 @@ its top is killed and started again, so that exchanges begin again and results a
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -34,7 +34,7 @@ SIGMAS = 6
 
 
 @pytest.fixture(scope="module")
-def lanes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[np.ndarray]:
+def lanes(tmp_path_factory: pytest.TempPathFactory) -> np.ndarray:
     """Return the padded lanes of all different packets at the leaves, (packets, lanes) uint32."""
     folder, key = tmp_path_factory.mktemp("captures"), tmp_path_factory.mktemp("key") / "key"
     key.write_bytes(np.random.default_rng(1).bytes(32))
@@ -52,7 +52,7 @@ def lanes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[np.ndarray]:
         with trees.workers("tor", ["left", "left", "right", "right"], slots=128) as agents:
             sum_zeros(agents, lambda: restart(trees, "tor"))
             files = [file for name in ("left", "right") for file in (folder / name).iterdir()]
-    yield different(files)
+    return different(files)
 
 
 def restart(trees: Forest, name: str) -> None:
