@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +48,8 @@ def main(folder: Path) -> None:
     # innet first: its workers' hellos tell the switch every host's port, so that nothing is flooded.
     os.environ["INNET_SLOTS"] = "256"
     if os.environ["RANK"] == "0":
-        with (folder / KEY).open("xb", opener=partial(os.open, mode=0o600)) as file:
-            file.write(os.urandom(32))
+        (folder / KEY).touch(0o600)
+        (folder / KEY).write_bytes(os.urandom(32))
     dist.init_process_group("innet")
     groups: dict[str, Any] = {"Gloo": dist.new_group(backend="gloo")}
     for over in {case.over for case in cases}:

@@ -78,7 +78,9 @@ class Call:
 
     def check(self, largest: Integers) -> None:
         """Raise WorkersDisagree unless all workers sent the same words, given their maxima."""
-        most_kind, least_kind = (int(kind) % (1 << _KIND_BITS) for kind in (largest[2], -largest[3]))
+        most_kind, least_kind = (
+            int(kind) % (1 << _KIND_BITS) for kind in (largest[2], -largest[3])
+        )
         if most_kind != least_kind:
             if Call(0, "bytes", collective=KEY_AGREEMENT).kind in (most_kind, least_kind):
                 raise WorkersDisagree(

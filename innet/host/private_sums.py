@@ -36,7 +36,9 @@ def read_secret(path: Path) -> bytes:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
             secret = file.read()
     except OSError as problem:
-        raise UsageError(f"cannot read the key of private sums, {path}: {problem.strerror}") from None
+        raise UsageError(
+            f"cannot read the key of private sums, {path}: {problem.strerror}"
+        ) from None
     if mode & _FOR_OTHERS:
         raise UsageError(
             f"{path} can be used by other users (mode {mode:o}): a key of private sums needs chmod 600"

@@ -140,9 +140,7 @@ def test_every_generation_of_a_job_has_a_session_of_its_own(tor, tmp_path):
 def joined(tor: Rack, files: Sequence[Path | None]) -> list[Any]:
     """Return each worker's outcomes of two all-reduces, where each has a key file of its own."""
     with tor.job(len(files)) as name:
-        agents = [
-            tor.join(name, rank, private_key_file=file) for rank, file in enumerate(files)
-        ]
+        agents = [tor.join(name, rank, private_key_file=file) for rank, file in enumerate(files)]
         try:
             return [
                 together(agents, lambda agent, _, n=n: agent.all_reduce(np.ones(n, np.float32)))
