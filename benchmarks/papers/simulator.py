@@ -12,6 +12,7 @@ error of the simulator. What they do afterwards is.
 """
 
 import json
+import os
 import statistics
 import tempfile
 from collections.abc import Sequence
@@ -124,6 +125,8 @@ class Row:
     chunks: int
     simulated: float
     measured: float
+    load: float
+    """Processes that wanted to run on this machine, the mean of a minute."""
 
     @property
     def error(self) -> float:
@@ -181,8 +184,9 @@ def _row(
         simulated.append(simulate_collective(scenario, "all-reduce").seconds)
         took.append(max(end for _, end in each) - first)
     return Row(
-        setting.name, setting.workers, chunks, statistics.median(simulated), statistics.median(took)
-    )
+        setting.name, setting.workers, chunks, statistics.median(simulated), statistics.median(took),
+        os.getloadavg()[0],
+    )  # fmt: skip
 
 
 def main(
@@ -204,22 +208,19 @@ def main(
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """Return the table, with the mean size of the errors at the end."""
+    """Return the table, with the median and the greatest error at the end."""
     cells = [
         [
             row.setting, str(row.hosts), str(row.chunks), f"{row.simulated * 1e3:.0f}",
-            f"{row.measured * 1e3:.0f}", f"{row.error:+.1%}",
+            f"{row.measured * 1e3:.0f}", f"{row.error:+.1%}", f"{row.load:.0f}",
         ]
         for row in rows
     ]  # fmt: skip
     errors = [abs(row.error) for row in rows]
-    mean = ["mean and greatest size", "", "", "", "", f"{_mean(errors):.1%}, {max(errors):.1%}"]
-    headings = ["network", "hosts", "chunks", "simulated, ms", "measured, ms", "error"]
-    return Table(headings, [*cells, mean])
-
-
-def _mean(values: Sequence[float]) -> float:
-    return statistics.fmean(values)
+    middle = f"{statistics.median(errors):.1%}, {max(errors):.1%}"
+    last = ["size of the error, median and greatest", "", "", "", "", middle, ""]
+    headings = ["network", "hosts", "chunks", "simulated, ms", "measured, ms", "error", "load"]
+    return Table(headings, [*cells, last])
 
 
 if __name__ == "__main__":
