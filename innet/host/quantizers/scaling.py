@@ -8,6 +8,7 @@ those of :mod:`innet.host.quantizers.fixed_point`.
 
 import ctypes
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -71,7 +72,9 @@ class Scaling:
     @cached_property
     def integers(self) -> Integers:
         """The integers of all rows, (rows, lanes)."""
-        return self[np.arange(len(self))]
+        if self._is_kept.any():
+            return self[np.arange(len(self))]
+        return quantize(self._library, self._values, self._up, self._fit)
 
     def forget(self) -> None:
         """Discard all floats, because the exchange was broken off."""
@@ -79,8 +82,9 @@ class Scaling:
 
     def results(self, done: Reduction) -> Floats:
         """Return the sums or means, (rows, lanes), of an exchange's result."""
-        rest = np.flatnonzero(self._done == 0)
+        rest: Any = np.flatnonzero(self._done == 0)
         if rest.size:
+            rest = slice(None) if rest.size == len(self) else rest  # which copies nothing
             counts = done.counts[rest, None] if self._mean else None
             self._results[rest] = dequantize(
                 self._library, done.lanes[rest], self._down[rest], counts
