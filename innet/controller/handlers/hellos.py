@@ -1,8 +1,7 @@
 """The hello packets of all switches, taken by one thread.
 
-A switch's packets come in one after the other, among them acknowledgements of cleared cells. When thousands
-of workers join, the acknowledgements must not wait until all of their hellos are handled: the clearing
-would be given up.
+A switch's packets come in one after the other, among them acknowledgements of cleared cells. They must not
+wait until the hellos of thousands of workers are handled: the clearing would be given up.
 """
 
 import threading
