@@ -1,7 +1,7 @@
 """The hello packets of all switches, taken by one thread.
 
-A switch's packets come in one after the other, among them acknowledgements of cleared cells. They must not
-wait until the hellos of thousands of workers are handled: the clearing would be given up.
+A switch's packets come in one after the other, among them acknowledgements of cleared cells. They must
+not wait until the hellos of thousands of workers are handled: the clearing would be given up.
 """
 
 import threading
