@@ -46,7 +46,7 @@ from innet.wire.layout import MAX_WORKERS
 _SLOTS = 32
 _WITHIN = 300.0
 _LOOK_EVERY = 0.01
-_LONGEST_PERIOD = 8.0  # of heartbeats
+_LONGEST_PERIOD = 16.0  # of heartbeats
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAUSE = threading.Event()
 

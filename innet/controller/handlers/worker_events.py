@@ -108,7 +108,7 @@ class WorkerEvents:
                 actions = job.rejoin(nonce, now, fallback=fallback)
                 _log.info("a worker's connection is back", job=request.job, rank=request.rank)
             else:
-                unheard = registry.members.presence.unheard()
+                unheard = registry.members.presence.unheard(job.roster.nonces)
                 actions = job.join(request.rank, nonce, now, fallback=fallback, unheard=unheard)
             registry.members.add(nonce, job, request.rank, stream)
             registry.commit(job, [*actions, *registry.waits.repeat(job, nonce)])

@@ -6,7 +6,7 @@ outage everybody has a whole lease again.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 LONGEST_OUTAGE_S = 600.0
@@ -83,9 +83,11 @@ class Liveness:
         pulse = self._pulses.get(nonce)
         return pulse is None or (_heard(pulse) and now - self._looked < _FRESH)
 
-    def unheard(self) -> frozenset[int]:
-        """Return the workers that are silent, or have no connection."""
-        return frozenset(nonce for nonce, each in self._pulses.items() if not _heard(each))
+    def unheard(self, some: Iterable[int] | None = None) -> frozenset[int]:
+        """Return the workers, or `some` of them, that are silent, or have no connection."""
+        pulses = self._pulses
+        known = pulses if some is None else (nonce for nonce in some if nonce in pulses)
+        return frozenset(nonce for nonce in known if not _heard(pulses[nonce]))
 
     def _all_silent(self) -> bool:
         """Return whether all remote workers are silent, or all workers if none is remote."""

@@ -11,7 +11,7 @@ from innet.controller.state.presence import Presence
 from innet.controller.state.streams import Stream
 from innet.errors import AlreadyExists, InnetError
 
-_RETURNS_PER_S = 200
+_RETURNS_PER_S = 100
 """The workers that come back to a restarted controller in a second, on a slow machine."""
 
 

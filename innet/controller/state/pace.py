@@ -1,13 +1,13 @@
 """The pace of heartbeats: the more workers there are, the less often each of them reports.
 
 Whether a worker lives is known from its connection. Heartbeats only report progress, and each takes the
-controller about a tenth of a millisecond. So all workers together send a limited number in a second.
+controller some tenths of a millisecond. So all workers together send a limited number in a second.
 """
 
 USUAL_S = 1.0
 """Seconds between a worker's heartbeats, unless there are many workers."""
 
-MOST_PER_S = 512
+MOST_PER_S = 256
 """The most heartbeats that all workers together send in a second."""
 
 
