@@ -8,7 +8,6 @@ from typing import Any
 import grpc
 import structlog
 
-from innet.controller import roles
 from innet.controller.controller import Controller
 from innet.controller.state import messages
 from innet.controller.state.streams import Stream
@@ -17,7 +16,7 @@ from innet.errors import InnetError, NotAuthorized
 from innet.machine.tcp import Connection
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import innet_pb2_grpc as rpc
-from innet.rpc import tls
+from innet.rpc import roles, tls
 from innet.rpc.revocation import REFUSAL, shown_fingerprint
 from innet.rpc.status import code_of
 

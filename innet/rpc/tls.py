@@ -81,6 +81,28 @@ def name(auth_context: Mapping[str, Any]) -> str:
     return names[0] if names else ""
 
 
+def shown_to(connection: ssl.SSLObject | ssl.SSLSocket) -> dict[str, list[bytes]]:
+    """Return what gRPC's ``auth_context()`` has of a client's certificate, for any TLS connection.
+
+    The connection has verified the certificate. Without one, the result is empty.
+    """
+    der, fields = connection.getpeercert(binary_form=True), connection.getpeercert() or {}
+    if not der:
+        return {}
+    uris = [uri for kind, uri in _pairs(fields.get("subjectAltName")) if kind == "URI"]
+    subject = [pair for names in fields.get("subject", ()) for pair in _pairs(names)]
+    common_names = [value for kind, value in subject if kind == "commonName"]
+    return {
+        "x509_pem_cert": [ssl.DER_cert_to_PEM_cert(der).encode()],
+        "peer_uri": [uri.encode() for uri in uris],
+        "x509_common_name": [each.encode() for each in common_names],
+    }
+
+
+def _pairs(found: Any) -> list[tuple[str, str]]:
+    return [(str(kind), str(value)) for kind, value in found or ()]
+
+
 @dataclass(frozen=True)
 class Identity:
     """The files that identify a process, and when its certificate expires.
