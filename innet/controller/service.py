@@ -74,6 +74,16 @@ class ControllerService(rpc.ControllerServicer):
             owner = _confined(context, "CreateJob") or roles.owner(context.auth_context())
             return self._controller.jobs.create(request, owner)
 
+    def SetQuota(self, request: pb.SetQuotaRequest, context: Any) -> pb.Quota:  # noqa: N802
+        """Limit what one owner of jobs holds at once."""
+        with _answered(context):
+            return self._controller.quotas.set(request)
+
+    def ListQuotas(self, request: Any, context: Any) -> pb.ListQuotasResponse:  # noqa: ARG002, N802
+        """Return the quotas that the caller may see, and their use."""
+        with _answered(context):
+            return self._controller.quotas.listed(_confined(context, "ListQuotas"))
+
     def ListJobs(self, request: pb.ListJobsRequest, context: Any) -> pb.ListJobsResponse:  # noqa: N802
         """Return the jobs that the caller may see, without counters."""
         with _answered(context):

@@ -12,7 +12,7 @@ from innet.errors import NotAuthorized
 from innet.rpc import tls
 
 _READS = frozenset(
-    {"ListSwitches", "GetSwitch", "ListJobs", "GetJob", "GetJobHistory"}
+    {"ListSwitches", "GetSwitch", "ListJobs", "GetJob", "GetJobHistory", "ListQuotas"}
 )
 _METHODS: Mapping[str, frozenset[str]] = {
     tls.USER: _READS | {"CreateJob", "DeleteJob"},
