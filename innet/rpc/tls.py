@@ -146,6 +146,22 @@ class Identity:
             _configuration(*newest), renewed, require_client_authentication=True
         )
 
+    def client_context(self) -> ssl.SSLContext:
+        """Return the TLS of a client that is not gRPC's."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(self.authorities[0])
+        context.load_cert_chain(self.certificate, self.key)
+        return context
+
+    def server_context(self) -> ssl.SSLContext:
+        """Return the TLS of a server that is not gRPC's, and asks every client for a certificate."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.verify_mode = ssl.CERT_REQUIRED
+        for path in self.authorities:
+            context.load_verify_locations(path)
+        context.load_cert_chain(self.certificate, self.key)
+        return context
+
     def renewed_expiry(self) -> datetime:
         """Return when the certificate expires that is in the file now.
 
@@ -294,10 +310,8 @@ def _refusal(sock: socket.socket, host: str, identity: Identity, advice: str) ->
 
 
 def _context(identity: Identity) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context = identity.client_context()
     context.set_alpn_protocols(["h2"])
-    context.load_verify_locations(identity.authorities[0])
-    context.load_cert_chain(identity.certificate, identity.key)
     return context
 
 
