@@ -46,7 +46,7 @@ from innet.wire.layout import Operation
 
 QUANTIZERS = (
     "int32", "int16", "int16+stochastic", "int8", "int8+stochastic", "int8+feedback",
-    "int8+stochastic+feedback", "strom:0.0002",
+    "int8+stochastic+feedback", "strom:0.0002", "int32+topk:0.1", "int8+blocks:32+topk:0.1",
 )  # fmt: skip
 LANES = 256
 _BATCH = 16  # per worker

@@ -19,5 +19,9 @@ def report(losses: list[float]) -> None:
     if dist.get_rank() == 0:
         for step, loss in enumerate(losses, start=1):
             print(f"step {step}: loss {loss:.6f}", flush=True)
-        number = sum(number for way, number in carried().items() if way.by == "switch")
+        number = sum(
+            number
+            for way, number in carried().items()
+            if way.by == "switch" and way.collective.startswith("allreduce")
+        )
         print(f"all-reduces through the switch: {number}", flush=True)

@@ -27,6 +27,7 @@
     │   ├── TimedOut               the caller's own timeout has passed; the all-reduce goes on
     │   ├── SwitchUnreachable      the switch no longer answers                   (3)
     │   ├── WorkersMissing         the switch answers, other workers do not contribute
+    │   │   └── NeighbourLost          a worker on the same node has ended or failed
     │   └── WorkersDisagree        the workers called all-reduce with different sizes or quantizers
     └── ParameterServerError   a push or pull did not finish; make a new client
         ├── ClientClosed           this process closed the client
@@ -150,6 +151,10 @@ class SwitchUnreachable(AllReduceError):
 
 class WorkersMissing(AllReduceError):
     """The switch answers, but other workers do not contribute."""
+
+
+class NeighbourLost(WorkersMissing):
+    """A worker on the same node has ended or failed, and with it the sum in their shared memory."""
 
 
 class WorkersDisagree(AllReduceError):

@@ -162,6 +162,11 @@ def emulate(net: Net, module: str, arguments: Sequence[object]) -> None:
         "switches": [{"name": "tor"}],
         "racks": net.racks,
     }
+    emulate_topology(topology, module, arguments)
+
+
+def emulate_topology(topology: dict[str, Any], module: str, arguments: Sequence[object]) -> None:
+    """Run a module on every host of a topology (docs/topologies.md). Raises InnetError."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "rack.yaml"
         file.write_text(yaml.safe_dump(topology))

@@ -30,7 +30,8 @@ from innet.model import all_reduce, iteration
 from innet.model.all_reduce import SlotParameters
 from innet.model.fit import fit
 from innet.model.links import LinkModel
-from innet.model.simulate import Scenario, SimulatedLink, simulate
+from innet.model.scenario import Level, Scenario, SimulatedLink
+from innet.model.simulate import simulate
 
 SIZES = (16_384, 32_768, 65_536)
 """Bytes of the vectors to which α, β, γ and S are fitted."""
@@ -149,7 +150,7 @@ def simulated(net: Net, measured: Sequence[dict[str, Any]]) -> list[Row]:
         Row(
             "simulator",
             f"{count} chunks, {hosts} hosts, {net.rate}",
-            simulate(Scenario(hosts, 4.0 * slots.lanes * count, line, slots)).seconds,
+            simulate(Scenario(hosts, 4.0 * slots.lanes * count, (Level(line),), slots)).seconds,
             seconds[count],
         )
         for count in CHUNKS

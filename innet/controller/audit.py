@@ -5,13 +5,17 @@ Its lines are a part of the log. They come from the logger ``innet.audit``.
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any
 
 import grpc
 import structlog
 
+from innet.errors import InnetError
 from innet.rpc import tls
+from innet.rpc.interceptors import wrapped
+from innet.rpc.status import code_of
 
 CHANGES = frozenset(
     {
@@ -72,20 +76,19 @@ class AuditInterceptor(grpc.ServerInterceptor):
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
         """Put the record in front of a method's handler."""
-        handler = continuation(details)
         method = details.method.rpartition("/")[2]
-        if behaviour := getattr(handler, "unary_unary", None):
-            return handler._replace(unary_unary=self._recorded(method, behaviour))
-        if behaviour := getattr(handler, "stream_stream", None):
-            return handler._replace(stream_stream=self._recorded_stream(method, behaviour))
-        return handler
+        return wrapped(
+            continuation(details),
+            partial(self._recorded, method),
+            partial(self._recorded_stream, method),
+        )
 
     def _recorded(self, method: str, behaviour: _Behaviour) -> _Behaviour:
         def recorded(request: Any, context: Any) -> Any:
             try:
                 answer = behaviour(request, context)
-            except BaseException:  # also that of context.abort
-                self._failed(method, request, context)
+            except BaseException as problem:
+                self._failed(method, request, context, problem)
                 raise
             if method in CHANGES:
                 _log.info(method, name=request.name, who=who(context), peer=context.peer())
@@ -94,58 +97,53 @@ class AuditInterceptor(grpc.ServerInterceptor):
         return recorded
 
     def _recorded_stream(self, method: str, behaviour: _Behaviour) -> _Behaviour:
-        def recorded(requests: Any, context: Any) -> Iterator[Any]:
+        async def recorded(requests: Any, context: Any) -> AsyncIterator[Any]:
             remembered, answered = _Remembered(requests), False
             try:
-                for answer in behaviour(remembered, context):
+                async for answer in behaviour(remembered, context):
                     answered = True
                     yield answer
-            except BaseException:
-                if not answered and _code(context) in _JOIN_REFUSED:
-                    self._refused(method, getattr(remembered.first, "join", None), context)
+            except InnetError as problem:
+                if not answered and code_of(problem).name in _JOIN_REFUSED:
+                    first = getattr(remembered.first, "join", None)
+                    self._refused(method, first, context, str(problem))
                 raise
 
         return recorded
 
-    def _failed(self, method: str, request: Any, context: Any) -> None:
-        if (code := _code(context)) in _REFUSED:
-            self._refused(method, request, context)
+    def _failed(self, method: str, request: Any, context: Any, problem: BaseException) -> None:
+        code, why = "UNKNOWN", ""
+        if isinstance(problem, InnetError):
+            code, why = code_of(problem).name, str(problem)
+        if code in _REFUSED:
+            self._refused(method, request, context, why)
         elif method in CHANGES:
             _log.warning(
                 method, name=request.name, who=who(context), peer=context.peer(),
-                failed=code, why=_why(context),
+                failed=code, why=why,
             )  # fmt: skip
 
-    def _refused(self, method: str, request: Any, context: Any) -> None:
+    def _refused(self, method: str, request: Any, context: Any, why: str) -> None:
         """Log what the client has asked for: it is only a claim, and of any length."""
         about = {
             field: value[:_LONGEST_NAME] if isinstance(value, str) else value
             for field in ("name", "job", "rank")
             if (value := getattr(request, field, None)) is not None
         }
-        self._refusals.note(method, context, _why(context), **about)
+        self._refusals.note(method, context, why, **about)
 
 
 class _Remembered:
-    """An iterator of messages that keeps the `first`."""
+    """An asynchronous iterator of messages that keeps the `first`."""
 
-    def __init__(self, messages: Iterator[Any]) -> None:
+    def __init__(self, messages: AsyncIterator[Any]) -> None:
         self.first: Any = None
         self._messages = messages
 
-    def __iter__(self) -> Iterator[Any]:
-        for message in self._messages:
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        async for message in self._messages:
             self.first = message if self.first is None else self.first
             yield message
-
-
-def _code(context: Any) -> str:
-    """Return the name of the status code that a call has ended with."""
-    return getattr(context.code(), "name", "UNKNOWN")
-
-
-def _why(context: Any) -> str:
-    return (context.details() or b"").decode(errors="replace")
 
 
 def who(context: Any) -> str:

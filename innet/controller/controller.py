@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import structlog
 
 from innet.controller.handlers.clock import Clock
+from innet.controller.handlers.hellos import Hellos
 from innet.controller.handlers.job_requests import JobRequests
 from innet.controller.handlers.probes import Probes
 from innet.controller.handlers.quota_requests import QuotaRequests
@@ -35,7 +36,8 @@ class Controller:
         self._registry = Registry(store, policy)
         probes = Probes(self._registry)
         events = SwitchEvents(self._registry, probes)
-        self._factory = SwitchFactory(self._registry, events, identity)
+        self._hellos = Hellos(events.hello)
+        self._factory = SwitchFactory(self._registry, events, self._hellos, identity)
         state = store.load()
         self.switches = SwitchRequests(self._registry, self._factory, probes)
         self.jobs = JobRequests(self._registry, state.last_id, state.last_number)
@@ -46,12 +48,14 @@ class Controller:
         self._restore_jobs(state.jobs)
         if state.switches:
             _log.info("state restored", switches=len(state.switches), jobs=len(state.jobs))
+        self._hellos.start()
         for switch in self._registry.switches.values():
             switch.supervisor.start()
         Clock(self._registry).start()
 
     def close(self) -> None:
         """Disconnect from all switches and workers, which continue."""
+        self._hellos.close()
         self._registry.close()
 
     def _restore_switches(self, records: Iterable[SwitchRecord]) -> None:
@@ -75,4 +79,4 @@ class Controller:
             registry.remember(record)
             # The switches may have been drained after this term of the job began.
             registry.commit(job, job.drain(drained(registry.switches), now))
-        registry.members.given_up(now)  # from now on their silence counts
+        registry.members.await_return(now)  # from now on their silence counts

@@ -3,18 +3,17 @@
 :mod:`innet.rpc.roles` has the rules.
 """
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any
 
 import grpc
 
-from innet.errors import NotAuthorized
 from innet.rpc import tls
+from innet.rpc.interceptors import wrapped
 from innet.rpc.revocation import Revocations
 from innet.rpc.roles import check_allowed
-from innet.rpc.status import code_of
 
-_STYLES = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
 _Behaviour = Callable[[Any, Any], Any]
 
 
@@ -26,22 +25,30 @@ class RoleInterceptor(grpc.ServerInterceptor):
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
         """Put the check in front of a method's handler."""
-        handler = continuation(details)
         method = details.method.rpartition("/")[2]
-        for style in _STYLES:
-            if behaviour := getattr(handler, style, None):
-                # Only the handler is given the context that knows the certificate.
-                return handler._replace(**{style: self._guarded(method, behaviour)})
-        return handler
+        # Only the handler is given the context that knows the certificate.
+        return wrapped(
+            continuation(details),
+            partial(self._guarded, method),
+            partial(self._guarded_stream, method),
+        )
 
     def _guarded(self, method: str, behaviour: _Behaviour) -> _Behaviour:
         def checked(request: Any, context: Any) -> Any:
-            try:
-                shown = context.auth_context()
-                self._revocations.check(shown)
-                check_allowed(tls.roles(shown), method)
-            except NotAuthorized as problem:
-                context.abort(code_of(problem), str(problem))
+            self._check(method, context)
             return behaviour(request, context)
 
         return checked
+
+    def _guarded_stream(self, method: str, behaviour: _Behaviour) -> _Behaviour:
+        async def checked(requests: Any, context: Any) -> AsyncIterator[Any]:
+            self._check(method, context)
+            async for each in behaviour(requests, context):
+                yield each
+
+        return checked
+
+    def _check(self, method: str, context: Any) -> None:
+        shown = context.auth_context()
+        self._revocations.check(shown)
+        check_allowed(tls.roles(shown), method)

@@ -1,4 +1,4 @@
-"""The controller's gRPC server."""
+"""The controller's gRPC server, on an event loop."""
 
 from concurrent import futures
 from importlib.metadata import version
@@ -15,15 +15,18 @@ from innet.controller.service import ControllerService
 from innet.controller.state.registry import Policy
 from innet.controller.state.store import Store
 from innet.controller.state.validation import MOST_BYTES
+from innet.controller.stream_limit import most_open_streams
 from innet.errors import UsageError
 from innet.rpc import innet_pb2_grpc as rpc
 from innet.rpc import tls
 from innet.rpc.addresses import check_address, check_plain_text
+from innet.rpc.event_loop import on_loop
+from innet.rpc.interceptors import AnsweringInterceptor, OnAsyncServer
 from innet.rpc.malformed import ParsingInterceptor
 from innet.rpc.revocation import Revocations
 
 _log = structlog.get_logger("innet.controller")
-_MOST_WORKERS, _CALLS = 960, 64
+_CALLS = 64
 _CALLS_PER_CONNECTION = 128
 _MOST_METADATA = 16 << 10
 _DEFAULT_POLICY = Policy()
@@ -53,26 +56,10 @@ class ControllerServer:
                 address, "give certificates with --tls, which `innet certificates make` makes"
             )
         revocations = Revocations(identity.revoked) if identity else None
-        self._server = grpc.server(
-            # A worker, whose stream stays open, keeps a thread busy.
-            futures.ThreadPoolExecutor(
-                _MOST_WORKERS + _CALLS, thread_name_prefix="innet-controller"
-            ),
-            options=[
-                ("grpc.so_reuseport", 0),
-                ("grpc.max_receive_message_length", MOST_BYTES),
-                ("grpc.max_metadata_size", _MOST_METADATA),
-                ("grpc.max_concurrent_streams", _CALLS_PER_CONNECTION),
-            ],
-            maximum_concurrent_rpcs=_MOST_WORKERS + _CALLS,
-            interceptors=[
-                ParsingInterceptor(),
-                AuditInterceptor(Refusals()),
-                *([RoleInterceptor(revocations)] if revocations else []),
-            ],
-        )
+        most_streams = most_open_streams()
+        self._server = on_loop(_made(most_streams, revocations))
         try:
-            self.port = _add_port(self._server, address, identity)
+            self.port = on_loop(_add_port(self._server, address, identity))
         except RuntimeError:
             self.port = 0
         if not self.port:
@@ -81,12 +68,12 @@ class ControllerServer:
             _log.info("the state is in memory: a controller that follows will know nothing of it")
         store = state if isinstance(state, Store) else Store(state)
         self.controller = Controller(store, policy, identity)
-        service = ControllerService(self.controller, _MOST_WORKERS)
+        service = ControllerService(self.controller, most_streams)
         self._watch: CertificateWatch | None = None
         if identity and revocations:
             self._watch = CertificateWatch(identity, revocations, service.expel)
         rpc.add_ControllerServicer_to_server(service, self._server)
-        self._server.start()
+        on_loop(self._server.start())
         _log.info("the controller serves", port=self.port, version=version("innet"))
 
     def close(self) -> None:
@@ -95,10 +82,31 @@ class ControllerServer:
         if self._watch:
             self._watch.close()
         self.controller.close()
-        self._server.stop(grace=0.5).wait()
+        on_loop(self._server.stop(grace=0.5))
 
 
-def _add_port(server: grpc.Server, address: str, identity: tls.Identity | None) -> int:
+async def _made(most_streams: int, revocations: Revocations | None) -> grpc.aio.Server:
+    """Return a server without a service. It is made on the event loop that it runs on."""
+    interceptors = [
+        AnsweringInterceptor(),
+        ParsingInterceptor(),
+        AuditInterceptor(Refusals()),
+        *([RoleInterceptor(revocations)] if revocations else []),
+    ]
+    return grpc.aio.server(
+        futures.ThreadPoolExecutor(_CALLS, thread_name_prefix="innet-controller"),
+        options=[
+            ("grpc.so_reuseport", 0),
+            ("grpc.max_receive_message_length", MOST_BYTES),
+            ("grpc.max_metadata_size", _MOST_METADATA),
+            ("grpc.max_concurrent_streams", _CALLS_PER_CONNECTION),
+        ],
+        maximum_concurrent_rpcs=most_streams + _CALLS,
+        interceptors=[OnAsyncServer(each) for each in interceptors],
+    )
+
+
+async def _add_port(server: grpc.aio.Server, address: str, identity: tls.Identity | None) -> int:
     port: int
     if identity:
         port = server.add_secure_port(address, identity.server_credentials())

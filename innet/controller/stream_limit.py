@@ -1,10 +1,13 @@
 """The limit on open worker streams, under which no client can take them all.
 
-A stream costs two threads, so the number of streams is bounded. When all are in use, a new stream
+A stream takes two file descriptors: that of its connection, and one to watch the connection. The
+process's limit on them bounds the number of streams. When all are in use, a new stream
 replaces one whose client has sent nothing yet. The streams of one job are bounded as well, so that
 workers of other jobs can join.
 """
 
+import contextlib
+import resource
 import threading
 from collections import Counter
 from collections.abc import Container
@@ -16,6 +19,22 @@ from innet.wire.layout import MAX_WORKERS
 MOST_PER_JOB = 3 * MAX_WORKERS
 """Open streams of one job: for its workers, for those that wait, and for as many that end."""
 
+_PER_STREAM, _OTHERS = 2, 256
+"""File descriptors of one stream, and those that are kept for everything else."""
+
+
+def most_open_streams() -> int:
+    """Return the number of streams that this process's limit on file descriptors allows."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(1, (soft - _OTHERS) // _PER_STREAM)
+
+
+def raise_descriptor_limit() -> None:
+    """Raise this process's limit on file descriptors as far as the system allows."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
 
 class OpenStreams:
     """The open streams, at most `most`. Methods may be called from any thread."""
@@ -24,6 +43,7 @@ class OpenStreams:
         self._most, self._lock = most, threading.Lock()
         self._silent: dict[Stream, str] = {}  # host of those that have sent nothing
         self._heard: dict[Stream, str] = {}  # the job, for the others; empty until they have joined
+        self._of_job: Counter[str] = Counter()
 
     def open(self, stream: Stream, host: str) -> None:
         """Count a new stream of a client at this host.
@@ -48,7 +68,8 @@ class OpenStreams:
             if self._heard.get(stream) != "":
                 return
             self._heard[stream] = stream.job
-            if sum(job == stream.job for job in self._heard.values()) > MOST_PER_JOB:
+            self._of_job[stream.job] += 1
+            if self._of_job[stream.job] > MOST_PER_JOB:
                 raise NoCapacity(
                     f"the job {stream.job!r} has {MOST_PER_JOB} open streams, as many as the controller "
                     "serves: end workers that are not needed"
@@ -65,7 +86,10 @@ class OpenStreams:
         """Stop counting a stream. May be called again."""
         with self._lock:
             self._silent.pop(stream, None)
-            self._heard.pop(stream, None)
+            if job := self._heard.pop(stream, ""):
+                self._of_job[job] -= 1
+                if not self._of_job[job]:
+                    del self._of_job[job]
 
     def _make_room(self) -> None:
         if not self._silent:

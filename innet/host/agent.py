@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
-from innet.errors import AgentClosed, AllReduceError, InnetError, LeftBehind, LinkFailed, UsageError
+from innet.errors import (
+    AgentClosed,
+    AllReduceError,
+    InnetError,
+    LeftBehind,
+    LinkFailed,
+    NeighbourLost,
+    UsageError,
+)
 from innet.host.agreement import ALL_REDUCE, Collective
 from innet.host.collectives import Collectives
 from innet.host.exchanges import Exchanges
@@ -22,9 +30,18 @@ from innet.host.fallback import Fallback
 from innet.host.fallback_network import warn_of_shared_network
 from innet.host.job import Term, Timeouts
 from innet.host.membership import Membership
+from innet.host.node import Node
+from innet.host.node_exchanges import NodeExchanges
 from innet.host.quantizers.spec import QuantizerSpec
-from innet.host.reducer import Reducer
-from innet.host.tensors import ReduceOp, quantized_on_device, summed_by_switch, written
+from innet.host.reducer import EXACT, Reducer
+from innet.host.sparse import rows_of, tensor_of
+from innet.host.tensors import (
+    ReduceOp,
+    is_sparse,
+    quantized_on_device,
+    summed_by_switch,
+    written,
+)
 from innet.host.transport import Traffic
 from innet.host.waker import Waker
 from innet.host.worker_log import WorkerLog
@@ -77,28 +94,35 @@ class Agent(Collectives):
         timeouts: Timeouts,
         fallback: Fallback | None,
         spec: QuantizerSpec,
+        node: Node | None = None,
+        secret: bytes | None = None,
     ) -> None:
         self._membership = membership
         self._waker = waker
         self._fallback = fallback
         self.timeouts = timeouts
-        self.info, self._link = membership.be_admitted(link_spec)
-        if fallback and fallback.workers != self.info.workers:
+        job, self._link = membership.be_admitted(link_spec)
+        self.info = node.place.info(job) if node else job
+        if fallback and fallback.workers != job.workers:
             self._link.close()
             raise UsageError(
-                f"the fallback has {fallback.workers} workers, and the job has {self.info.workers}: "
+                f"the fallback has {fallback.workers} workers, and the job has {job.workers}: "
                 "use a process group of exactly the job's workers"
             )
         if fallback and link_spec == "host" and not self.info.rank:  # one log line is enough
             warn_of_shared_network(self._link.ip, os.environ)
         self._link_rate = bits_per_second(interface_at(self._link.ip)) if link_spec == "host" else 0
-        self._exchanges = Exchanges(self._link, self.info, membership, waker, timeouts, fallback)
+        self._calls: deque[_Call | _Work | None] = deque()
+        self._secret = secret
+        arguments = self._link, job, membership, waker, timeouts, fallback
+        self._exchanges = NodeExchanges(node, *arguments) if node else Exchanges(*arguments)
         try:
             self._reducer = Reducer(self._exchanges, self.info, spec)
+            if secret is not None:
+                self._check_privacy()
         except UsageError:
             self._link.close()
             raise
-        self._calls: deque[_Call | _Work | None] = deque()
         self._closed = False
         self._owner = Owner(self)
         self._until_closed = contextlib.ExitStack()
@@ -122,6 +146,11 @@ class Agent(Collectives):
         sum.
         """
         return dict(self._exchanges.fallbacks)
+
+    @property
+    def private(self) -> bool:
+        """Return whether the job's sums are private."""
+        return self._secret is not None
 
     @property
     def term(self) -> Term | None:
@@ -168,8 +197,10 @@ class Agent(Collectives):
         * int32 and int64, sum: exact. Raises SumOverflow if the dtype cannot hold a sum; the agent
           remains usable.
         * float32 and int32, max or min: exact; NaN if any value is.
-        * Other floating-point and complex dtypes, and sparse tensors: by the fallback, in their own
-          dtype.
+        * Sparse torch tensors (COO) of float32, int32 and int64, sum or mean: as dense ones. Only the
+          rows that any worker has are sent and returned. Error feedback is not possible.
+        * Other floating-point and complex dtypes: by the fallback, in their own dtype. If the job's
+          sums are private, they raise UnsupportedTensor.
 
         Raises UsageError, UnsupportedTensor, or one of the AllReduceErrors: JobEnded, LeftBehind,
         LinkFailed, SwitchUnreachable, WorkersMissing, WorkersDisagree, AgentClosed. After an
@@ -196,14 +227,22 @@ class Agent(Collectives):
         call fails, the tensor's content is undefined. `collective` names the caller's collective,
         which has to be the same on all workers.
         """
-        by_switch = summed_by_switch(tensor, op, fallback=self._fallback is not None)
-        rounded = by_switch and str(tensor.dtype).endswith("float32") and op in ("mean", "sum")
-        spec = self._reducer.choose(quantizer, key) if rounded else QuantizerSpec()
+        open_fallback = self._fallback is not None and not self.private
+        by_switch = summed_by_switch(tensor, op, fallback=open_fallback)
+        summed = by_switch and op in ("mean", "sum")
+        spec = self._choose(tensor, quantizer, key) if summed else EXACT
         future: Future[Tensor] = Future()
         self._queue(
             _Call(future, tensor, op, by_switch, written(tensor), spec, key, in_place, collective)
         )
         return future
+
+    def _choose(self, tensor: Any, quantizer: str | None, key: Hashable) -> QuantizerSpec:
+        """Return the quantizer of a float32 tensor, or for integers what leaves them exact."""
+        sparse = is_sparse(tensor)
+        if str(tensor.dtype).endswith("float32"):
+            return self._reducer.choose(quantizer, key, sparse=sparse)
+        return EXACT if sparse else self._reducer.choose_exact(quantizer)
 
     def perform(self, work: Callable[[Exchanges, Reducer], Done]) -> "Future[Done]":
         """Run exchanges of another kind in the agent's thread, after the calls before this one.
@@ -236,6 +275,7 @@ class Agent(Collectives):
         self._calls.append(None)
         self._waker.wake()
         self._thread.join()
+        self._exchanges.close()
         self._membership.close(problem)
         self._link.close()
         self._waker.close()
@@ -268,6 +308,7 @@ class Agent(Collectives):
                 return
             else:
                 try:
+                    self._begin_session()
                     if isinstance(call, _Work):
                         call.future.set_result(call.does(self._exchanges, self._reducer))
                     else:
@@ -276,11 +317,28 @@ class Agent(Collectives):
                     self._note(problem)
                     call.future.set_exception(problem)
 
+    def _check_privacy(self) -> None:
+        from innet.host.private_sums import check_suits
+
+        check_suits(self.info, sealed=self._link.sealed)
+
+    def _begin_session(self) -> None:
+        """Agree on pads before the first call of a private job."""
+        if self._secret is None or self._exchanges.private or self._exchanges.failure:
+            return
+        from innet.host.private_sums import begin_session
+
+        try:
+            begin_session(self._exchanges, self.info, self._secret)
+        except BaseException as problem:
+            self._exchanges.give_up(problem)  # no later call may go without pads
+            raise
+
     def _note(self, problem: BaseException) -> None:
         """Leave the job after an error that the other workers do not have as well."""
         if unexpected := not isinstance(problem, InnetError):
             self._exchanges.give_up(problem)
-        if unexpected or isinstance(problem, LeftBehind | LinkFailed):
+        if unexpected or isinstance(problem, LeftBehind | LinkFailed | NeighbourLost):
             self._membership.close(problem)  # the others need not wait for this worker
 
     def _reduce(self, call: _Call) -> Any:
@@ -292,6 +350,8 @@ class Agent(Collectives):
             return self._reduce_flat(call.tensor.ravel(), call).reshape(call.tensor.shape)
         import torch
 
+        if is_sparse(call.tensor):
+            return self._reduce_sparse(call.tensor.detach(), call)
         flat = call.tensor.detach().reshape(-1)
         if quantized_on_device(flat, call.op):
             mean = call.op == "mean"
@@ -311,7 +371,12 @@ class Agent(Collectives):
                 values, call.spec, call.key, mean=call.op == "mean", in_place=call.in_place,
                 collective=call.collective,
             )  # fmt: skip
-        return self._reducer.integers(values, call.collective)
+        return self._reducer.integers(values, call.collective, call.spec)
+
+    def _reduce_sparse(self, tensor: "torch.Tensor", call: _Call) -> "torch.Tensor":
+        own, mean = rows_of(tensor), call.op == "mean"
+        reduced = self._reducer.rows(own, call.spec, mean=mean, collective=call.collective)
+        return tensor_of(reduced, tensor)
 
     def _reduce_by_fallback(self, tensor: Any, op: ReduceOp) -> Any:
         import torch

@@ -18,15 +18,19 @@ class Coalesced:
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
         first = tensors[0]
-        dense = first.layout == torch.strided
+        summed = first.layout in (torch.strided, torch.sparse_coo)
         self._tensors = tensors
-        self.dtype = torch.float32 if dense and first.dtype in NARROW else first.dtype
+        self.dtype = torch.float32 if summed and first.dtype in NARROW else first.dtype
         self.layout, self.device = first.layout, first.device
         self.shape = first.shape if len(tensors) == 1 else torch.Size([self.numel()])
 
     def numel(self) -> int:
         """Return the number of elements of all tensors."""
         return sum(tensor.numel() for tensor in self._tensors)
+
+    def sparse_dim(self) -> int:
+        """Return the number of sparse dimensions. Only a single tensor has some."""
+        return self._tensors[0].sparse_dim()
 
     def detach(self) -> torch.Tensor:
         """Return the tensors' present values. The result may share memory with a single tensor."""

@@ -12,6 +12,7 @@ which goes on.
 import queue
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 
 import grpc
@@ -30,7 +31,7 @@ from innet.wire.frames import Address
 from innet.wire.layout import Kind
 from innet.wire.records import blank
 
-_HELLO_EVERY = 0.1
+_FIRST_HELLO, _SLOWEST_HELLO = 0.1, 1.6  # seconds until the next hello packet
 _BEATS_PER_LEASE, _SLOWEST_BEAT = 3, 1.0
 _SILENT_CONTROLLER = 4.0  # seconds, after which the stream is opened again
 _FAREWELL_WITHIN = 1.0
@@ -81,7 +82,7 @@ class Membership:
         self._answers: queue.SimpleQueue[pb.JoinEvent | Exception] = queue.SimpleQueue()
         self._admitted = False
         self._trouble: pb.Trouble | None = None
-        self._lease = 0.0
+        self._lease = self._pace = 0.0
         self._leaving = threading.Event()
         self._stream = self._open(min(timeout, CONNECT_WITHIN))
         self._listener = threading.Thread(target=self._listen, name="innet-membership", daemon=True)
@@ -140,11 +141,14 @@ class Membership:
         self._stream.close()
 
     def _await_admission(self) -> WorkerInfo:
-        for _ in range(max(1, int(self._timeout / _HELLO_EVERY))):
+        # The pauses grow, because thousands of workers may wait for one controller.
+        pause, until = _FIRST_HELLO, time.monotonic() + self._timeout
+        while time.monotonic() < until:
             self._say_hello()
             try:
-                admission = self._next("admission", _HELLO_EVERY).admission
+                admission = self._next("admission", pause).admission
             except queue.Empty:
+                pause = min(2 * pause, _SLOWEST_HELLO)
                 continue
             return WorkerInfo(
                 job=admission.job_id,
@@ -179,7 +183,7 @@ class Membership:
         self._stream.send(message)
 
     def _beat(self, progress: Callable[[], pb.Progress], every: float) -> None:
-        while not self._leaving.wait(every) and not self.ended:
+        while not self._leaving.wait(max(every, self._pace)) and not self.ended:
             self._send(pb.WorkerMessage(heartbeat=pb.Heartbeat(progress=progress())))
 
     def _listen(self) -> None:
@@ -213,6 +217,7 @@ class Membership:
         # script may have seeded the shared one.
         jitter = random.Random()  # noqa: S311
         while not self._leaving.wait(pause * jitter.uniform(0.5, 1)):
+            self._pace = 0.0
             try:
                 self._stream = self._open(min(_LONGEST_TRY, share))
             except InnetError:
@@ -236,6 +241,8 @@ class Membership:
                 self.recover = event.recover
             case "resume":
                 self._resume(event.resume)
+            case "pace":
+                self._pace = event.pace.heartbeat_s
             case "waiting":
                 self.waiting_for = frozenset(event.waiting.ranks)
             case "admission":

@@ -6,15 +6,17 @@ overflow 32 bits is made again, in limbs. A small vector takes one exchange, whi
 (:mod:`innet.host.gathering`), and so does a maximum.
 """
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from innet.errors import SumOverflow, UsageError
+from innet.errors import SumOverflow, UnsupportedTensor, UsageError
 from innet.host import memory
 from innet.host.agreement import ALL_REDUCE, Call, Collective
+from innet.host.blocks import Blocks, Mask
 from innet.host.exchanges import Exchanges
 from innet.host.gathering import Gathering, float_sums, integer_sums
 from innet.host.integers import Counts, Flags, Integers, Reduction, Wide
@@ -28,11 +30,17 @@ from innet.host.quantizers.residuals import Residuals
 from innet.host.quantizers.rounding import Stochastic, nearest
 from innet.host.quantizers.scaling import Scaling, integers_of
 from innet.host.quantizers.spec import QuantizerSpec
-from innet.host.tensors import ReduceOp
+from innet.host.sparse import Rows
+from innet.host.tensors import MOST_ELEMENTS, ReduceOp
+from innet.host.unions import Unions
 from innet.wire.layout import Flag, Operation
 
 if TYPE_CHECKING:
     import torch
+
+EXACT = QuantizerSpec()
+Keep = Callable[[Any, Any], None]
+"""A function that keeps the residual, from the contributed values and whether each has counted."""
 
 _ONCE = np.ones((1, 1), np.uint8)
 _FLOAT = np.dtype(np.float32)
@@ -47,6 +55,7 @@ class Reducer:
         """Set the default quantizer to `spec`. Raises UsageError if it does not suit the job."""
         self._exchanges = exchanges
         self._maxima = Maxima(exchanges, info)
+        self._unions = Unions(exchanges, info)
         self._info = info
         self._spec = spec or QuantizerSpec()
         self._residuals = Residuals()
@@ -55,16 +64,26 @@ class Reducer:
         self._rounded = 0  # number of calls that have rounded at random
         self._quantizer(self._spec)
 
-    def choose(self, text: str | None, key: Hashable) -> QuantizerSpec:
+    def choose(self, text: str | None, key: Hashable, *, sparse: bool = False) -> QuantizerSpec:
         """Return the requested quantizer, or the default. Raises UsageError if it cannot be used."""
         spec = self._spec if text is None else QuantizerSpec.read(text)
         self._quantizer(spec)
+        if spec.feedback and sparse:
+            raise UsageError(
+                f"quantizer {spec} uses error feedback, which cannot follow the rows of a sparse "
+                'tensor: choose another, as in all_reduce(tensor, quantizer="int8")'
+            )
         if spec.feedback and key is None:
             raise UsageError(
                 f"quantizer {spec} uses error feedback, which has to know the tensor: give it "
                 "a key, as in all_reduce(tensor, key=...), the same every time"
             )
-        return spec
+        return spec.dense if sparse else spec
+
+    def choose_exact(self, text: str | None) -> QuantizerSpec:
+        """Return what the requested quantizer, or the default, means for integers: their blocks."""
+        spec = self._spec if text is None else QuantizerSpec.read(text)
+        return EXACT if spec.share else QuantizerSpec(blocks=spec.blocks)
 
     def floats(
         self,
@@ -82,24 +101,59 @@ class Reducer:
         feedback. With `in_place`, the result may take the place of the values.
         """
         call = _call(values.size, spec, collective, mean=mean)
+        given, keep = self._corrected(values, spec, key)
         if small := self._small(call):
-            return self._small_floats(small, values, spec, key, mean=mean)
+            return self._small_floats(small, given, keep, mean=mean)
+        if spec.blocks is not None:
+            return self._floats_in_blocks(given, call, keep, mean=mean)
         quantizer = self._quantizer(spec)
-        reduced: Floats = self._floats(quantizer, values, call, key, mean=mean, in_place=in_place)
+        reduced: Floats = self._floats(quantizer, given, call, keep, mean=mean, in_place=in_place)
         return reduced
+
+    def _corrected(
+        self, values: Any, spec: QuantizerSpec, key: Hashable
+    ) -> tuple[Any, Keep | None]:
+        """Return the values to contribute, and a function that keeps their errors, if there is one."""
+        if not spec.feedback:
+            return values, None
+        given = self._residuals.added(key, values)
+        return given, partial(self._residuals.keep, key, given)
 
     def _small(self, call: Call) -> Gathering | None:
         small = Gathering(call, self._info, _FLOAT)
         return small if call.spec.rounds and small.fits else None
 
     def _small_floats(
-        self, small: Gathering, values: Floats, spec: QuantizerSpec, key: Hashable, *, mean: bool
+        self, small: Gathering, given: Floats, keep: Keep | None, *, mean: bool
     ) -> Floats:
-        given = self._residuals.added(key, values) if spec.feedback else values
         gathered, present = self._maxima.gather(small, given)
-        if spec.feedback:
-            self._residuals.keep(key, given, given, present[self._info.rank])
+        if keep:
+            keep(given, present[self._info.rank])
         return float_sums(gathered, present, mean=mean)
+
+    def _floats_in_blocks(
+        self, given: Floats, call: Call, keep: Keep | None, *, mean: bool
+    ) -> Floats:
+        """Reduce the blocks on which the workers agree, and return zeros for the others."""
+        spec, quantizer = call.spec, self._quantizer(call.spec)
+        blocks = Blocks(given.size, spec.blocks or quantizer.rows_per_chunk * self._info.lanes)
+        if spec.share:
+            chosen = self._unions.largest(call, blocks.largest(given), spec.share)
+        else:
+            chosen = self._unions.occupied(call, blocks.occupied(given))
+        packed = blocks.packed(given, chosen)
+
+        def keep_packed(contributed: Floats, counted: Mask) -> None:
+            if keep:  # the other blocks have contributed nothing, and remain
+                keep(blocks.spread(contributed, chosen), blocks.spread(counted, chosen, rest=True))
+
+        if not packed.size:
+            keep_packed(packed, np.empty(0, bool))
+            return blocks.spread(packed, chosen)
+        inner = _call(packed.size, spec, call.collective, mean=mean)
+        keeper = keep_packed if keep else None
+        reduced = self._floats(quantizer, packed, inner, keeper, mean=mean, in_place=True)
+        return blocks.spread(reduced, chosen)
 
     def on_device(
         self,
@@ -112,7 +166,7 @@ class Reducer:
     ) -> "torch.Tensor":
         """Do the same as :meth:`floats` for a flat float32 tensor; only integers leave its device."""
         call = _call(len(values), spec, collective, mean=mean)
-        if self._small(call):
+        if spec.blocks is not None or self._small(call):
             import torch
 
             reduced = self.floats(values.cpu().numpy(), spec, key, mean=mean, collective=collective)
@@ -123,41 +177,41 @@ class Reducer:
         if variant not in self._on_devices:
             quantizer = self._quantizer(spec)
             self._on_devices[variant] = on_device(quantizer, values.device, self._info.lanes)
-        on_gpu: torch.Tensor = self._floats(self._on_devices[variant], values, call, key, mean=mean)
+        given, keep = self._corrected(values, spec, key)
+        on_gpu: torch.Tensor = self._floats(self._on_devices[variant], given, call, keep, mean=mean)
         return on_gpu
 
     def _floats(
         self,
         quantizer: Any,
-        values: Any,
+        given: Any,
         call: Call,
-        key: Hashable,
+        keep: Keep | None,
         *,
         mean: bool,
         in_place: bool = False,
     ) -> Any:
-        """Reduce `values` of the quantizer's kind: a numpy array, or a tensor on its device."""
+        """Reduce values of the quantizer's kind: a numpy array, or a tensor on its device."""
         lanes, size, spec = self._info.lanes, call.size, call.spec
         elements = quantizer.rows_per_chunk * lanes  # of a chunk
-        given = self._residuals.added(key, values) if spec.feedback else values
         rows = quantizer.rows(given, lanes)
         own = quantizer.scales(rows)
         agreed = self.agree(call, own)
         rounding, scaling = self._rounding(spec), None
         if isinstance(quantizer, BlockScale):
-            reuse = in_place and not spec.feedback  # which compares the values with the result
+            reuse = in_place and not keep  # which compares the values with the result
             scaling = quantizer.on_the_way(rows, own, agreed, rounding, mean=mean, in_place=reuse)
         if scaling:
             contribution, flags = scaling, quantizer.flags(own, agreed)
         else:
             contribution, flags = quantizer.quantize(rows, own, agreed, rounding)
         sums, counts, done = self._sum(contribution, flags)
-        if spec.feedback:
+        if keep:
             alone = quantizer.dequantize(
                 integers_of(contribution), _ONCE, agreed, flags, mean=False
             )
             counted = np.repeat(done.members >> self._info.rank & 1 == 1, elements)[:size]
-            self._residuals.keep(key, given, alone.reshape(-1)[:size], counted)
+            keep(alone.reshape(-1)[:size], counted)
         if scaling and sums is done.lanes:
             reduced = quantizer.results(scaling, done, agreed)
         else:
@@ -176,20 +230,67 @@ class Reducer:
         return Stochastic.of(0, self._info.rank, self._rounded)
 
     def integers(
-        self, values: npt.NDArray[Any], collective: Collective = ALL_REDUCE
+        self,
+        values: npt.NDArray[Any],
+        collective: Collective = ALL_REDUCE,
+        spec: QuantizerSpec = EXACT,
     ) -> npt.NDArray[Any]:
-        """Return the exact sum of int32 or int64 vectors, of the same dtype. Raises SumOverflow."""
-        call = Call(values.size, values.dtype.name, collective=collective)
+        """Return the exact sum of int32 or int64 vectors, of the same dtype. Raises SumOverflow.
+
+        Of `spec`, only the blocks count.
+        """
+        call = Call(values.size, values.dtype.name, spec=spec, collective=collective)
         small = Gathering(call, self._info, values.dtype)
         if small.fits:
             gathered = integer_sums(*self._maxima.gather(small, values))
             return _checked(gathered, values.dtype).astype(values.dtype)
+        if spec.blocks is not None:
+            blocks = Blocks(values.size, spec.blocks or self._info.lanes)
+            chosen = self._unions.occupied(call, blocks.occupied(values))
+            packed = blocks.packed(values, chosen)
+            return blocks.spread(self._filled(packed, EXACT, collective), chosen)
         self.agree(call)
         if values.dtype == np.int64:
             return self._sum_in_limbs(values, THIRDS)[0]
         chunks = fixed_point.blocks(values, self._info.lanes)
         sums, _, _ = self._sum(chunks, overflow_flags(chunks, self._info.workers))
         return memory.copy(_checked(sums.reshape(-1)[: values.size], values.dtype), np.int32)
+
+    def rows(
+        self, own: Rows, spec: QuantizerSpec, *, mean: bool, collective: Collective = ALL_REDUCE
+    ) -> Rows:
+        """Return the sum or mean of sparse matrices: the rows that any worker has.
+
+        `spec` is for float32, and without error feedback; integers are exact. Raises SumOverflow,
+        and UnsupportedTensor if the rows of all workers together are too many.
+        """
+        op: ReduceOp = "mean" if mean else "sum"
+        dtype = own.values.dtype
+        call = Call(own.count, f"sparse {dtype.name}", op, spec, collective)
+        chosen = self._unions.occupied(call, own.occupied)
+        if (elements := len(chosen) * own.values.shape[1]) > MOST_ELEMENTS:
+            raise UnsupportedTensor(
+                f"all workers' rows together have {elements} elements, and at most {MOST_ELEMENTS} "
+                "can be summed at once: sum parts of the tensor"
+            )
+        packed = own.at(chosen)
+        summed = self._filled(packed.reshape(-1), spec, collective, mean=mean)
+        return Rows(own.count, chosen, summed.reshape(packed.shape))
+
+    def _filled(
+        self,
+        packed: npt.NDArray[Any],
+        spec: QuantizerSpec,
+        collective: Collective,
+        *,
+        mean: bool = False,
+    ) -> npt.NDArray[Any]:
+        """Reduce packed blocks. If there are none, all workers know it and exchange nothing."""
+        if not packed.size:
+            return packed
+        if packed.dtype == np.float32:
+            return self.floats(packed, spec, mean=mean, in_place=True, collective=collective)
+        return self.integers(packed, collective)
 
     def extremes(
         self, values: npt.NDArray[Any], op: ReduceOp, collective: Collective = ALL_REDUCE

@@ -1,5 +1,6 @@
 """The kinds of tensors, and how each is summed."""
 
+import math
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -28,18 +29,18 @@ def summed_by_switch(tensor: Any, op: ReduceOp, *, fallback: bool) -> bool:
     if not isinstance(tensor, np.ndarray) and not hasattr(tensor, "detach"):
         kind = type(tensor).__name__
         raise UnsupportedTensor(f"innet sums torch tensors and numpy arrays, not {kind}")
-    elements = tensor.size if isinstance(tensor, np.ndarray) else tensor.numel()
-    if elements > MOST_ELEMENTS:
-        raise UnsupportedTensor(f"{elements} elements are more than {MOST_ELEMENTS}: split it")
     dtype = str(tensor.dtype).removeprefix("torch.")
     layout = str(getattr(tensor, "layout", _DENSE))
+    if (size := extent(tensor)) > MOST_ELEMENTS:
+        unit = "rows" if layout == _SPARSE else "elements"
+        raise UnsupportedTensor(f"{size} {unit} are more than {MOST_ELEMENTS}: split it")
     if op in ("max", "min"):
         if layout == _DENSE and dtype in ("float32", "int32"):
             return True
         raise UnsupportedTensor(
             f"the switch finds the {op} of dense float32 and int32 tensors, not of {dtype}"
         )
-    if layout == _DENSE:
+    if layout == _DENSE or (layout == _SPARSE and tensor.sparse_dim()):
         if dtype == "float32":
             return True
         if dtype in _INTEGERS:
@@ -47,6 +48,19 @@ def summed_by_switch(tensor: Any, op: ReduceOp, *, fallback: bool) -> bool:
                 return True
             raise UnsupportedTensor(f"the mean of {dtype} has fractions: ask for op='sum'")
     return _check_fallback(dtype, layout, fallback=fallback)
+
+
+def is_sparse(tensor: Any) -> bool:
+    """Return whether a tensor is sparse, in PyTorch's layout of coordinates (COO)."""
+    return str(getattr(tensor, "layout", _DENSE)) == _SPARSE
+
+
+def extent(tensor: Any) -> int:
+    """Return the number of a tensor's elements, or of a sparse one's rows, whether it has them or not."""
+    if is_sparse(tensor):
+        return math.prod(tensor.shape[: tensor.sparse_dim()])
+    elements: int = tensor.size if isinstance(tensor, np.ndarray) else tensor.numel()
+    return elements
 
 
 def quantized_on_device(tensor: Any, op: ReduceOp) -> bool:
@@ -65,7 +79,10 @@ def _check_fallback(dtype: str, layout: str, *, fallback: bool) -> bool:
             return False
         remedy += ", or join with a fallback"
     if layout != _DENSE:
-        raise UnsupportedTensor(f"the switch sums dense tensors, not {layout}: {remedy}")
+        raise UnsupportedTensor(
+            f"the switch sums dense float32, int32 and int64 tensors, and sparse ones of the layout "
+            f"{_SPARSE}, not {dtype} of the layout {layout}: {remedy}"
+        )
     raise UnsupportedTensor(
         f"the switch sums float32, int32 and int64 tensors, not {dtype}: {remedy}"
     )

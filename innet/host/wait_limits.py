@@ -1,13 +1,18 @@
 """The limits of a worker's waits: for the other workers, for the controller, for a new term."""
 
+import contextlib
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from innet.errors import AgentClosed, JobEnded, SwitchUnreachable, WorkersMissing
 from innet.host.job import ControllerMessages, Timeouts, WorkerInfo
 from innet.host.stragglers import StragglerLog, named
 
 _ADVICE = ": are they stuck, or do they call all-reduce less often?"
+
+
+def _nothing() -> None:
+    pass
 
 
 class WaitLimits:
@@ -19,10 +24,20 @@ class WaitLimits:
         self._info, self._controller, self._timeouts = info, controller, timeouts
         self._stragglers = StragglerLog(info)
         self._stopped = threading.Event()
+        self._further: Callable[[], None] = _nothing
 
     def stop(self) -> None:
         """End all waits. Safe from any thread."""
         self._stopped.set()
+
+    @contextlib.contextmanager
+    def watching(self, check: Callable[[], None]) -> Iterator[None]:
+        """Let :meth:`check_membership` call `check` too in the block; it may raise an AllReduceError."""
+        self._further = check
+        try:
+            yield
+        finally:
+            self._further = _nothing
 
     def note(self, seconds: float, ranks: Iterable[int]) -> None:
         """Note how long the worker has waited, and for which ranks as far as known."""
@@ -38,6 +53,7 @@ class WaitLimits:
             raise AgentClosed("the agent was closed before the all-reduce was done")
         if self._controller.ended:
             raise JobEnded(self._controller.ended)
+        self._further()
 
     def check_departures(self, needed: int | None = None) -> None:
         """Raise WorkersMissing if too few workers are left, or fewer than `needed`."""
@@ -79,6 +95,13 @@ class WaitLimits:
             late = f"; {named(others)} did not" if others else ""
             raise WorkersMissing(
                 f"not all workers have begun this all-reduce for {seconds:.0f} s{late}{_ADVICE}"
+            )
+
+    def check_node(self, seconds: float, late: Iterable[int]) -> None:
+        """Raise WorkersMissing if the worker has waited too long for others of its node."""
+        if seconds > self._timeouts.workers:
+            raise WorkersMissing(
+                f"{named(late)}, on the same node, did not come within {seconds:.0f} s{_ADVICE}"
             )
 
     def _note_others(self, seconds: float) -> frozenset[int]:

@@ -11,7 +11,7 @@ import os
 import socket
 import stat
 import struct
-from collections.abc import Iterable, Iterator
+import threading
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -38,10 +38,8 @@ class Connection:
     @classmethod
     def of_peer(cls, peer: str) -> "Connection":
         """Return the connection from a peer as gRPC names it, such as ``ipv4:10.0.0.1:4711``."""
-        if endpoint := _endpoint(peer):
-            for sock in _sockets_to([endpoint]):
-                return cls(sock)
-        return cls()
+        endpoint = _endpoint(peer)
+        return cls(_sockets.to(endpoint) if endpoint else None)
 
     def silence(self) -> float:
         """Return the seconds since the other end's kernel was last heard, or 0 if unknown."""
@@ -75,11 +73,13 @@ def break_when_silent(address: str, seconds: float) -> None:
     host, _, port = address.rpartition(":")
     with contextlib.suppress(OSError, ValueError):
         found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
-        for sock in _sockets_to([_normal(each[-1]) for each in found]):
+        ends = {_normal(each[-1]) for each in found}
+        for sock in filter(None, map(_duplicate, dict(_open_sockets()))):
             with sock:
-                _probe(sock)
-                milliseconds = round(seconds * 1000)
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
+                if _peer(sock) in ends:
+                    _probe(sock)
+                    milliseconds = round(seconds * 1000)
+                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
 
 
 def _probe(sock: socket.socket) -> None:
@@ -94,27 +94,74 @@ def _probe(sock: socket.socket) -> None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
-def _sockets_to(endpoints: Iterable[Endpoint]) -> Iterator[socket.socket]:
-    """Yield duplicates of this process's TCP sockets whose other end is one of `endpoints`."""
-    wanted = {*endpoints}
+class _Sockets:
+    """An index of this process's connected TCP sockets, by their other ends.
+
+    A look at all open files takes milliseconds if there are thousands. So it is repeated only when an
+    endpoint is not in the index. It asks a socket for its other end only once, and knows the socket by
+    its inode from then on. A file descriptor may have been closed and used again since the last look, so
+    what the index returns is checked.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ends: dict[int, Endpoint] = {}  # by inode
+        self._descriptors: dict[Endpoint, int] = {}
+
+    def to(self, endpoint: Endpoint) -> socket.socket | None:
+        """Return a duplicate of the socket whose other end is `endpoint`, or None."""
+        with self._lock:
+            if found := self._known(endpoint):
+                return found
+            self._look()
+            return self._known(endpoint)
+
+    def _known(self, endpoint: Endpoint) -> socket.socket | None:
+        number = self._descriptors.get(endpoint)
+        sock = None if number is None else _duplicate(number)
+        if sock and _peer(sock) != endpoint:
+            sock.close()
+            return None
+        return sock
+
+    def _look(self) -> None:
+        before, self._ends, self._descriptors = self._ends, {}, {}
+        for number, inode in _open_sockets():
+            if end := before.get(inode) or _end_of(number):
+                self._ends[inode], self._descriptors[end] = end, number
+
+
+_sockets = _Sockets()
+
+
+def _open_sockets() -> list[tuple[int, int]]:
+    """Return the file descriptors and inodes of this process's sockets, of any kind."""
+    found = []
     with contextlib.suppress(FileNotFoundError):  # a platform without /proc
-        for entry in list(os.scandir(_OWN_SOCKETS)):
-            sock = _duplicate(entry)
-            if sock and _peer(sock) in wanted:
-                yield sock
-            elif sock:
-                sock.close()
+        for number in map(int, os.listdir(_OWN_SOCKETS)):  # noqa: PTH208 - thousands of paths are slow
+            with contextlib.suppress(OSError):  # closed at this moment
+                status = os.fstat(number)
+                if stat.S_ISSOCK(status.st_mode):
+                    found.append((number, status.st_ino))
+    return found
 
 
-def _duplicate(entry: "os.DirEntry[str]") -> socket.socket | None:
-    """Duplicate an open file if it is a socket. It may be closed at any moment."""
+def _end_of(number: int) -> Endpoint | None:
+    sock = _duplicate(number)
+    if not sock:
+        return None
+    with sock:
+        return _peer(sock)
+
+
+def _duplicate(number: int) -> socket.socket | None:
+    """Duplicate a file descriptor if it is a socket's. It may be closed at any moment."""
     with contextlib.suppress(OSError):
-        if stat.S_ISSOCK(entry.stat().st_mode):
-            copy = os.dup(int(entry.name))
-            try:
-                return socket.socket(fileno=copy)
-            except OSError:
-                os.close(copy)
+        copy = os.dup(number)
+        try:
+            return socket.socket(fileno=copy)
+        except OSError:
+            os.close(copy)
     return None
 
 

@@ -59,6 +59,16 @@ def tree(p: int, n: float, link: LinkModel) -> float:
     return depth * (2 * (link.alpha + n * link.beta) + n * link.gamma) + link.sync
 
 
+def doubling(p: int, n: float, link: LinkModel) -> float:
+    """Return the time of recursive doubling, for small vectors: ceil(log2 p) (α + n β + n γ) + S.
+
+    Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication Operations in MPICH",
+    2005, section 4.5.
+    """
+    steps = math.ceil(math.log2(p))
+    return steps * (link.alpha + n * (link.beta + link.gamma)) + link.sync
+
+
 def switch(n: float, link: LinkModel, slots: SlotParameters, hops: int = 1) -> float:
     """Return the time of an all-reduce in the switch, for any number of workers. Exact without loss.
 

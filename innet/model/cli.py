@@ -2,19 +2,23 @@
 
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from innet.errors import UsageError
 from innet.model.all_reduce import SlotParameters
 from innet.model.capacity import capacity
+from innet.model.collectives import COLLECTIVES, over_gloo, through_switches
 from innet.model.links import LinkModel, parse_amount, parse_link, parse_range, parse_time
 from innet.model.predict import Prediction, Workload, max_workers_hidden, predictions
 from innet.terminal.console import console
 from innet.terminal.tables import folding_table
+
+if TYPE_CHECKING:
+    from innet.model.scaling import Curve
 
 app = typer.Typer(
     no_args_is_help=True, help="Predict the time that training takes, by formula and simulation."
@@ -36,6 +40,26 @@ Latency = Annotated[
 ]
 SlotCount = Annotated[int, typer.Option(min=1, help="Chunks in flight in the switch.")]
 Lanes = Annotated[int, typer.Option(min=1, help="Integers per packet.")]
+RackCount = Annotated[
+    int,
+    typer.Option("--racks", min=1, help="Rack switches. Several have switches above them."),
+]
+SpineCount = Annotated[
+    int,
+    typer.Option(
+        "--spines", min=1, help="Switches above the racks. Several have a core switch above them."
+    ),
+]
+Oversubscription = Annotated[
+    float,
+    typer.Option(
+        help="The rate of all links below a switch over that of its links upwards; 0: a link upwards "
+        "is like a worker's."
+    ),
+]
+Background = Annotated[
+    float, typer.Option(help="The share of every link that other traffic takes, from 0 to below 1.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -159,38 +183,48 @@ def show_capacity(
 def simulate_slots(
     size: Size,
     workers: Annotated[int, typer.Option(min=1, help="Workers of the job.")] = 4,
-    racks: Annotated[
-        int,
-        typer.Option(
-            min=1, help="The number of rack switches. Several have one switch above them."
-        ),
-    ] = 1,
+    switches: RackCount = 1,
+    spines: SpineCount = 1,
     link: LinkName = "10G",
     latency: Latency = "5us",
+    oversubscription: Oversubscription = 0.0,
+    background: Background = 0.0,
+    collective: Annotated[str, typer.Option(help=f"One of {', '.join(COLLECTIVES)}.")] = "",
+    slow: Annotated[
+        float, typer.Option(help="The share of the workers' links that are slow.")
+    ] = 0.0,
+    slowdown: Annotated[
+        float, typer.Option(help="The factor by which the rate of a slow link is lower.")
+    ] = 10.0,
     loss: Annotated[float, typer.Option(help="The fraction of packets that a link loses.")] = 0.0,
     timeout: Annotated[str, typer.Option(help="Time until a chunk is sent again.")] = "1ms",
     slots: SlotCount = 512,
     lanes: Lanes = 256,
-    seed: Annotated[int, typer.Option(help="Seed of the random losses.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Seed of losses, slow links and background traffic.")
+    ] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Simulate one all-reduce through the switch, packet by packet."""
-    from innet.model.simulate import Scenario, SimulatedLink, simulate
+    """Simulate the sum of a vector through a tree of switches, or a whole collective.
+
+    Without --collective it is one exchange. A collective of floats takes one more before it.
+    """
+    from innet.model.scenario import Scenario, SimulatedLink, switch_tree
+    from innet.model.simulate import simulate, simulate_collective
 
     chosen = parse_link(link, parse_time(latency, "--latency"))
-    simulated = SimulatedLink(8 / chosen.beta, chosen.alpha, loss)
+    simulated = SimulatedLink(8 / chosen.beta, chosen.alpha, loss, background=background)
     bytes_ = parse_amount(size, "--model-size")
-    outcome = simulate(
-        Scenario(
-            workers,
-            bytes_,
-            simulated,
-            SlotParameters(slots, lanes),
-            racks,
-            timeout=parse_time(timeout, "--timeout"),
-            seed=seed,
-        )
+    first, *above = switch_tree(simulated, [switches, spines], oversubscription, workers)
+    scenario = Scenario(
+        workers,
+        bytes_,
+        (replace(first, slow=slow, slowdown=slowdown), *above),
+        SlotParameters(slots, lanes),
+        timeout=parse_time(timeout, "--timeout"),
+        seed=seed,
     )
+    outcome = simulate_collective(scenario, collective) if collective else simulate(scenario)
     if as_json:
         sys.stdout.write(json.dumps(asdict(outcome)) + "\n")
         return
@@ -199,6 +233,140 @@ def simulate_slots(
         f"{outcome.packets_sent:,} packets sent by workers, {outcome.retransmissions:,} of them again; "
         f"{outcome.lost:,} lost"
     )
+
+
+@app.command("collectives")
+def show_collectives(
+    size: Size,
+    workers: Annotated[int, typer.Option(min=2, help="Workers of the job.")] = 8,
+    levels: Annotated[int, typer.Option(min=1, help="Levels of switches.")] = 1,
+    link: LinkName = "10G",
+    latency: Latency = "5us",
+    slots: SlotCount = 512,
+    lanes: Lanes = 256,
+    as_json: AsJson = False,
+) -> None:
+    """Print the time of each collective, through switches and over Gloo.
+
+    The size is that of the whole vector: before a reduce-scatter, and after an all-gather.
+    """
+    chosen = parse_link(link, parse_time(latency, "--latency"))
+    between = replace(chosen, alpha=2 * chosen.alpha)  # two hosts are two links apart
+    vector, window = parse_amount(size, "--model-size"), SlotParameters(slots, lanes)
+    times = {
+        each: (
+            through_switches(each, workers, vector, chosen, window, levels),
+            over_gloo(each, workers, vector, between),
+        )
+        for each in COLLECTIVES
+    }
+    if as_json:
+        rows = [{"collective": each, "switches": a, "gloo": b} for each, (a, b) in times.items()]
+        sys.stdout.write(json.dumps(rows) + "\n")
+        return
+    table = folding_table("collective", "s through switches", "s over Gloo", "times as fast")
+    for each, (switches, gloo) in times.items():
+        table.add_row(each, f"{switches:.4g}", f"{gloo:.4g}", f"{gloo / switches:.2f}")
+    _out.print(table)
+
+
+@app.command("scaling")
+def show_scaling(
+    workers: Annotated[
+        str, typer.Option(help="The number of workers, or a range in which it doubles.")
+    ] = "1..4352",
+    size: Annotated[
+        str,
+        typer.Option("--model-size", help="Gradients of a model of your own in bytes, as in 100M."),
+    ] = "",
+    compute: Annotated[
+        str, typer.Option(help="Time of its forward and backward pass, as in 0.1 or 100ms.")
+    ] = "",
+    link: LinkName = "10G",
+    latency: Latency = "5us",
+    rack: Annotated[int, typer.Option(min=1, help="Workers of a rack, at most.")] = 64,
+    spine: Annotated[int, typer.Option(min=1, help="Racks below a spine switch, at most.")] = 16,
+    oversubscription: Oversubscription = 0.0,
+    background: Background = 0.0,
+    variation: Annotated[
+        str,
+        typer.Option(
+            help="Standard deviation of compute times over their mean. Without one it is fitted to the "
+            "published efficiencies, and 0 for a model of your own."
+        ),
+    ] = "",
+    slow: Annotated[float, typer.Option(help="The share of slow passes.")] = 0.0,
+    slowdown: Annotated[float, typer.Option(help="The factor by which they take longer.")] = 2.0,
+    draws: Annotated[int, typer.Option(min=1, help="Steps simulated for each number.")] = 10,
+    slots: SlotCount = 512,
+    lanes: Lanes = 256,
+    seed: Annotated[int, typer.Option(help="Seed of compute times and background traffic.")] = 0,
+    plot: Annotated[Path | None, typer.Option(help="Draw everything into this image file.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Simulate weak scaling, beside the figures that others have published.
+
+    Without a model, it takes the networks of EASGD's Table 4, with their published steps.
+    """
+    from innet.model.published import TABLE_4
+    from innet.model.scaling import Curve, Fabric, published_curve, weak_scaling
+    from innet.model.scenario import SimulatedLink
+    from innet.model.stragglers import Stragglers
+
+    if bool(size) != bool(compute):
+        raise UsageError("a model of your own needs both --model-size and --compute")
+    counts = parse_range(workers)
+    chosen = parse_link(link, parse_time(latency, "--latency"))
+    line = SimulatedLink(8 / chosen.beta, chosen.alpha, background=background)
+    fabric = Fabric(line, SlotParameters(slots, lanes), rack, spine, oversubscription)
+    spread = parse_amount(variation, "--variation") if variation else 0.0
+    stragglers = Stragglers(spread, slow, slowdown)
+    if size:
+        own = Workload(parse_amount(size, "--model-size"), parse_time(compute, "--compute"))
+        points = weak_scaling(counts, own, fabric, stragglers, draws, seed)
+        curves = [Curve("model", points, stragglers)]
+    else:
+        curves = [
+            published_curve(
+                each, counts, fabric, stragglers, fit=not variation, draws=draws, seed=seed
+            )
+            for each in TABLE_4
+        ]
+    if as_json:
+        rows = [{"model": each.name, **asdict(one)} for each in curves for one in each.points]
+        sys.stdout.write(json.dumps(rows) + "\n")
+    else:
+        _print_scaling(curves)
+    if plot:
+        from innet.model.plot import scaling
+
+        scaling(curves, plot)
+
+
+def _print_scaling(curves: "list[Curve]") -> None:
+    from innet.model.published import SHARP
+    from innet.model.scaling import EDR, offloaded
+
+    for curve in curves:
+        _out.print(f"{curve.name}, compute times vary by {curve.stragglers.variation:.1%}")
+        table = folding_table(*_SCALING_COLUMNS)
+        for one in curve.points:
+            efficiencies = (one.efficiency(kind) for kind in ("switches", "ring", "overlapped"))
+            published = curve.published.efficiency.get(one.workers) if curve.published else None
+            table.add_row(
+                str(one.workers), str(one.levels), f"{one.communicate:.4g}",
+                *(f"{each:.1%}" for each in efficiencies),
+                f"{published:.1%}" if published else "",
+            )  # fmt: skip
+        _out.print(table)
+        if curve.published:
+            _out.print(f"Published: {curve.published.source}")
+    for point in SHARP:
+        modelled = offloaded(point.nodes, point.size or 8, EDR)
+        _out.print(
+            f"SHARP, {point.nodes:,} nodes, {point.vector}: {point.speedup:.2f} times as fast as hosts; "
+            f"innet's model says {modelled:.2f}. {point.source}"
+        )
 
 
 def _link(name: str, latency: str, gamma: str) -> LinkModel:
@@ -243,4 +411,7 @@ def _print(
 _COLUMNS = (
     "workers", "fastest", "over", "s an iteration", "s communicating", "hidden",
     "efficiency", "times D-Sync", "times a ring",
+)  # fmt: skip
+_SCALING_COLUMNS = (
+    "workers", "levels", "s communicating", "switches", "ring", "overlapped", "published",
 )  # fmt: skip

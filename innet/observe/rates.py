@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from innet.observe.sample import HEARTBEAT_OVERDUE_S, Sample
+from innet.observe.sample import Sample
 from innet.rpc import innet_pb2 as pb
 
 _MIN_GAP_S = 0.05
@@ -77,7 +77,7 @@ class RateTracker:
                 self._rates[key] = Rates.between(before, member.progress, heard_at - before_at)
                 self._heard[key] = heard_at, member.progress
             self._heard.setdefault(key, (heard_at, member.progress))
-            if member.silent_s > HEARTBEAT_OVERDUE_S:
+            if member.silent_s > sample.overdue_s:
                 self._rates.pop(key, None)
 
     def of_worker(self, job: str, rank: int) -> Rates | None:

@@ -11,11 +11,11 @@ from innet.rpc.client import translated
 
 PORT_COUNTERS = ("refused", "corrupted", "spoofed")
 
-HEARTBEAT_OVERDUE_S = 2.5
-"""Seconds without a heartbeat after which a worker counts as silent: one comes every second."""
+_OVERDUE = 2.5
+"""A worker counts as silent if its heartbeat is so many times as old as usual."""
 
-_MAX_WAIT_S = 6.0
-"""The most seconds to wait for heartbeats."""
+_MAX_WAIT_S = 5.0
+"""The most seconds to wait for heartbeats, besides the time between two of them."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,11 @@ class Sample:
             for name, switch in self.switches.items()
             for counters in switch.port_counters
         }
+
+    @property
+    def overdue_s(self) -> float:
+        """Return the seconds without a heartbeat after which a worker counts as silent."""
+        return _OVERDUE * max(1.0, self.job.heartbeat_s)
 
     def heard_at(self, rank: int) -> float:
         """Return the time of the worker's last heartbeat, on the sample's clock."""
@@ -124,15 +129,16 @@ def sample_twice(
     """Take two samples, at least `interval` seconds apart.
 
     Workers report in heartbeats. The second sample is repeated until every admitted worker has sent
-    one since the first sample, for at most six seconds.
+    one since the first sample: for at most six seconds, or longer if heartbeats come less often.
     """
     first = take_sample()
+    longest = _MAX_WAIT_S + max(1.0, first.job.heartbeat_s)
     while True:
         sleep(interval)
         now = take_sample()
         admitted = [rank for rank, each in now.members.items() if each.HasField("address")]
         reported = all(now.heard_at(rank) > first.at for rank in admitted)
-        if reported or now.at - first.at + interval > _MAX_WAIT_S:
+        if reported or now.at - first.at + interval > longest:
             return Observation(first, now)
 
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 
 from innet.observe.findings import Severity
 from innet.observe.rules import Rule
-from innet.observe.sample import HEARTBEAT_OVERDUE_S
 from innet.observe.stalls import STALLED_S
 from innet.observe.subjects import ObservedWorker, ranks
 
@@ -108,7 +107,7 @@ WORKER_RULES: tuple[Rule[ObservedWorker], ...] = (
     Rule(
         "silent",
         Severity.WARNING,
-        lambda it: it.joined and it.member.silent_s >= HEARTBEAT_OVERDUE_S,
+        lambda it: it.joined and it.member.silent_s >= it.job.observation.now.overdue_s,
         lambda it: f"worker {it.rank} has sent no heartbeat for {it.member.silent_s:.1f} s",
         "its machine answers, so the process is stopped, or something holds its interpreter lock: "
         "`py-spy dump --pid PID` there shows the cause. The others wait until their timeout",

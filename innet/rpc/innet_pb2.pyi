@@ -214,10 +214,11 @@ class Invitation(_message.Message):
     def __init__(self, nonce: _Optional[int] = ..., service: _Optional[_Union[Address, _Mapping]] = ..., lanes: _Optional[int] = ..., lease_s: _Optional[float] = ..., unsealed: bool = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ["counters", "departures", "first_slot", "id", "joined", "lanes", "members", "name", "outage", "owner", "path", "quorum", "reason", "recoveries", "slots", "switch", "term", "tree", "waiting_for", "waiting_s", "worker_lease_s", "workers"]
+    __slots__ = ["counters", "departures", "first_slot", "heartbeat_s", "id", "joined", "lanes", "members", "name", "outage", "owner", "path", "quorum", "reason", "recoveries", "slots", "switch", "term", "tree", "waiting_for", "waiting_s", "worker_lease_s", "workers"]
     COUNTERS_FIELD_NUMBER: _ClassVar[int]
     DEPARTURES_FIELD_NUMBER: _ClassVar[int]
     FIRST_SLOT_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_S_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     JOINED_FIELD_NUMBER: _ClassVar[int]
     LANES_FIELD_NUMBER: _ClassVar[int]
@@ -240,6 +241,7 @@ class Job(_message.Message):
     counters: Counters
     departures: _containers.RepeatedCompositeFieldContainer[Departed]
     first_slot: int
+    heartbeat_s: float
     id: int
     joined: _containers.RepeatedScalarFieldContainer[int]
     lanes: int
@@ -259,7 +261,7 @@ class Job(_message.Message):
     waiting_s: float
     worker_lease_s: float
     workers: int
-    def __init__(self, name: _Optional[str] = ..., switch: _Optional[str] = ..., id: _Optional[int] = ..., term: _Optional[int] = ..., workers: _Optional[int] = ..., lanes: _Optional[int] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., joined: _Optional[_Iterable[int]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., quorum: _Optional[int] = ..., path: _Optional[_Union[Path, str]] = ..., reason: _Optional[str] = ..., members: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., worker_lease_s: _Optional[float] = ..., tree: _Optional[_Iterable[_Union[JobSwitch, _Mapping]]] = ..., waiting_for: _Optional[_Iterable[int]] = ..., waiting_s: _Optional[float] = ..., departures: _Optional[_Iterable[_Union[Departed, _Mapping]]] = ..., outage: bool = ..., owner: _Optional[str] = ..., recoveries: _Optional[int] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., switch: _Optional[str] = ..., id: _Optional[int] = ..., term: _Optional[int] = ..., workers: _Optional[int] = ..., lanes: _Optional[int] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., joined: _Optional[_Iterable[int]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., quorum: _Optional[int] = ..., path: _Optional[_Union[Path, str]] = ..., reason: _Optional[str] = ..., members: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., worker_lease_s: _Optional[float] = ..., tree: _Optional[_Iterable[_Union[JobSwitch, _Mapping]]] = ..., waiting_for: _Optional[_Iterable[int]] = ..., waiting_s: _Optional[float] = ..., departures: _Optional[_Iterable[_Union[Departed, _Mapping]]] = ..., outage: bool = ..., owner: _Optional[str] = ..., recoveries: _Optional[int] = ..., heartbeat_s: _Optional[float] = ...) -> None: ...
 
 class JobEvent(_message.Message):
     __slots__ = ["at", "event", "ranks", "term", "why"]
@@ -288,20 +290,22 @@ class JobSwitch(_message.Message):
     def __init__(self, switch: _Optional[str] = ..., parents: _Optional[_Iterable[str]] = ..., workers: _Optional[_Iterable[int]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ...) -> None: ...
 
 class JoinEvent(_message.Message):
-    __slots__ = ["admission", "departure", "invitation", "recover", "resume", "waiting"]
+    __slots__ = ["admission", "departure", "invitation", "pace", "recover", "resume", "waiting"]
     ADMISSION_FIELD_NUMBER: _ClassVar[int]
     DEPARTURE_FIELD_NUMBER: _ClassVar[int]
     INVITATION_FIELD_NUMBER: _ClassVar[int]
+    PACE_FIELD_NUMBER: _ClassVar[int]
     RECOVER_FIELD_NUMBER: _ClassVar[int]
     RESUME_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
     admission: Admission
     departure: Departure
     invitation: Invitation
+    pace: Pace
     recover: Recover
     resume: Resume
     waiting: Waiting
-    def __init__(self, invitation: _Optional[_Union[Invitation, _Mapping]] = ..., admission: _Optional[_Union[Admission, _Mapping]] = ..., departure: _Optional[_Union[Departure, _Mapping]] = ..., recover: _Optional[_Union[Recover, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ...) -> None: ...
+    def __init__(self, invitation: _Optional[_Union[Invitation, _Mapping]] = ..., admission: _Optional[_Union[Admission, _Mapping]] = ..., departure: _Optional[_Union[Departure, _Mapping]] = ..., recover: _Optional[_Union[Recover, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ..., pace: _Optional[_Union[Pace, _Mapping]] = ...) -> None: ...
 
 class JoinRequest(_message.Message):
     __slots__ = ["fallback", "job", "nonce", "rank", "token"]
@@ -358,6 +362,12 @@ class MovedJob(_message.Message):
     job: str
     path: Path
     def __init__(self, job: _Optional[str] = ..., path: _Optional[_Union[Path, str]] = ...) -> None: ...
+
+class Pace(_message.Message):
+    __slots__ = ["heartbeat_s"]
+    HEARTBEAT_S_FIELD_NUMBER: _ClassVar[int]
+    heartbeat_s: float
+    def __init__(self, heartbeat_s: _Optional[float] = ...) -> None: ...
 
 class PortCounters(_message.Message):
     __slots__ = ["corrupted", "down", "port", "refused", "spoofed"]

@@ -5,7 +5,8 @@ one of the connection's streams, whose number is limited. So parsing never fails
 the request's place, and is raised by the method's handler.
 """
 
-from collections.abc import Callable, Iterator
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import grpc
@@ -21,7 +22,8 @@ class ParsingInterceptor(grpc.ServerInterceptor):
     """An interceptor that lets no request fail while it is parsed.
 
     A parser may raise :class:`~innet.rpc.status.Refusal`, which ends the call. In a stream, the
-    iterator of the requests raises it.
+    iterator of the requests raises it, an asynchronous one for a handler that is an asynchronous
+    generator.
     """
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
@@ -60,14 +62,25 @@ def _refusing(behaviour: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]
 
 
 def _reading(behaviour: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    async def answer_async(requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
+        async for each in behaviour(_readable_async(requests), context):
+            yield each
+
     def answer(requests: Iterator[Any], context: Any) -> Any:
         return behaviour(_readable(requests), context)
 
-    return answer
+    return answer_async if inspect.isasyncgenfunction(behaviour) else answer
 
 
 def _readable(requests: Iterator[Any]) -> Iterator[Any]:
     for request in requests:
+        if isinstance(request, Exception):
+            raise request
+        yield request
+
+
+async def _readable_async(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    async for request in requests:
         if isinstance(request, Exception):
             raise request
         yield request

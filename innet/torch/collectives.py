@@ -150,6 +150,12 @@ def put(tensor: torch.Tensor, values: torch.Tensor) -> None:
     tensor.data.copy_(values.view(tensor.shape))
 
 
+def put_sparse(tensor: torch.Tensor, values: torch.Tensor) -> None:
+    """Give a sparse tensor another's indices and values."""
+    with torch.no_grad():  # a sparse tensor's `data` has indices and values of its own
+        tensor.copy_(values.to(tensor.dtype))
+
+
 def put_bytes(tensor: torch.Tensor, content: Bytes) -> None:
     """Copy bytes into a contiguous tensor."""
     if tensor.device.type == "cpu":

@@ -5,6 +5,10 @@ their settings, rank 0 finds or creates the job, and all join it. After each of 
 exchange the outcome over Gloo. Errors that the user has to fix are raised on every rank. If the
 controller refuses, Gloo carries the group.
 
+Where several nodes have several ranks each, the ranks of a node meet in shared memory
+(:mod:`innet.host.node`). The group then has a job for every slice of a vector, in which one rank of
+each node is a worker.
+
 Gloo is not encrypted, and no token crosses it. For a job created for the group, every rank makes a
 token of its own and sends the others its digest. Rank 0 gives the digests to the controller. For an
 existing job every rank has the token in its environment.
@@ -43,15 +47,19 @@ from innet.host.agent import Agent
 from innet.host.fallback import NO_TIMEOUT, GlooFallback
 from innet.host.job import Timeouts
 from innet.host.join import join
+from innet.host.node import Entrance, Node
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import tls
 from innet.rpc.client import connect, translated
 from innet.rpc.tokens import new_token, token_digest
+from innet.torch.nodes import Nodes, node_name
 from innet.torch.settings import Settings
 
 MOST_WORKERS = 32
 _SILENT_SWITCH = 30.0  # seconds
 _JOB_LEASE = 20  # seconds without a worker, after which the controller deletes a group's job
+_SLOTS = 128  # the controller's default, which the jobs of a group's slices share
+_MEET_WITHIN = 30.0  # seconds
 _MESSAGE_BYTES = 4096
 _log = logging.getLogger("innet")
 Result = TypeVar("Result")
@@ -76,14 +84,18 @@ class _Message:
     """A message from one process to all others, over Gloo in plain text.
 
     `error` is the class of the error, or empty. `token_digest` is the SHA-256, in hexadecimal, of
-    the process's token for a job of the group's own. `own` tells that the job was created for the
-    group, and is deleted after it.
+    the process's token for a job of the group's own. `node` is the name of the process's node, or
+    empty if it contributes for itself. `entrance` is where the others of the node find it. There is
+    one of `jobs`, or one for each slice. `own` tells that they were created for the group, and are
+    deleted after it.
     """
 
     error: str = ""
     text: str = ""
     token_digest: str = ""
-    job: str = ""
+    node: str = ""
+    entrance: str = ""
+    jobs: Sequence[str] = ()
     own: bool = False
 
 
@@ -118,11 +130,15 @@ class GroupMembership:
 
 @dataclass
 class _OwnJob:
-    """A job that was created for the group. `over` tells that no process needs it any more."""
+    """A job that was created for the group, or for a slice of it.
 
-    group: GroupContext
+    `over` tells that no process needs it any more.
+    """
+
+    store: Store
     settings: Settings
     name: str
+    workers: int
     over: bool = False
 
     def leave(self) -> None:
@@ -132,10 +148,21 @@ class _OwnJob:
                 _delete(self.settings, self.name)
 
     def _last(self) -> bool:
-        last: bool = self.group.store.add("left", 1) == self.group.size
+        left = f"left/{self.name}"
+        last: bool = self.store.add(left, 1) == self.workers
         if last:
-            self.group.store.delete_key("left")
+            self.store.delete_key(left)
         return last
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A process's part in a group's jobs: worker `rank` of `workers` in the job of slice `index`."""
+
+    rank: int
+    workers: int
+    index: int = 0
+    node: Node | None = None
 
 
 def join_job(group: GroupContext, environment: Environment) -> GroupMembership:
@@ -147,23 +174,28 @@ def join_job(group: GroupContext, environment: Environment) -> GroupMembership:
         Settings.read(environment)
         reason = "debug" if debugging() else "one_worker"
         return GroupMembership(None, reason, contextlib.ExitStack())
-    with contextlib.ExitStack() as stack:
+    with contextlib.closing(Entrance()) as entrance, contextlib.ExitStack() as stack:
         token = new_token()
-        settings, message = _attempted(partial(_prepare, group, environment, token))
+        settings, message = _attempted(partial(_prepare, group, environment, token, entrance))
         messages = _all_gathered(group, message)
         refusal = _refusal(messages)
         if settings is None or refusal:
             return _refused(group, refusal)
+        nodes, node = _meet(group, messages, entrance, stack)
         digests = [bytes.fromhex(each.token_digest) for each in messages]
-        _, message = _attempted(partial(_find_job, group, settings, digests))
-        job, *_ = messages = _all_gathered(group, message)
+        _, message = _attempted(partial(_find_jobs, group, settings, digests, nodes))
+        found, *_ = messages = _all_gathered(group, message)
         if refusal := _refusal(messages):
             return _refused(group, refusal)
-        own = _OwnJob(group, settings, job.job) if job.own else None
+        part = _Part(group.rank, group.size)
+        if nodes and node and len(found.jobs) > 1:
+            part = _Part(nodes.number(group.rank), len(nodes.ranks), node.place.index, node)
+        job = found.jobs[part.index]
+        own = _OwnJob(group.store, settings, job, part.workers) if found.own else None
         if own:
             stack.callback(own.leave)
             settings = replace(settings, token=token)
-        agent, message = _attempted(partial(_join, group, settings, job.job, stack))
+        agent, message = _attempted(partial(_join, group, settings, job, part, stack))
         refusal = _refusal(_all_gathered(group, message))
         if agent is None or refusal:
             return _refused(group, refusal)
@@ -176,60 +208,127 @@ def debugging() -> bool:
 
 
 def _prepare(
-    group: GroupContext, environment: Environment, token: str
+    group: GroupContext, environment: Environment, token: str, entrance: Entrance
 ) -> tuple[Settings, _Message]:
     """Take the first step, in all processes: read the settings."""
     settings = Settings.read(environment)
     if group.size > MOST_WORKERS:
         raise NoCapacity(f"a job can have {MOST_WORKERS} workers, and the group has {group.size}")
-    return settings, _Message(token_digest=token_digest(token).hex())
+    sliced = settings.local_sum and not (settings.job and group.first)
+    return settings, _Message(
+        token_digest=token_digest(token).hex(),
+        node=node_name(environment) if sliced else "",
+        entrance=entrance.name,
+    )
 
 
-def _find_job(
-    group: GroupContext, settings: Settings, digests: Sequence[bytes]
+def _meet(
+    group: GroupContext,
+    messages: Sequence[_Message],
+    entrance: Entrance,
+    stack: contextlib.ExitStack,
+) -> tuple[Nodes | None, Node | None]:
+    """Connect the ranks of each node. Return the nodes and this one, or None for both."""
+    nodes, reason = Nodes.of([each.node for each in messages])
+    if nodes is None:
+        _log_own_contributions(group, reason)
+        return None, None
+    place = nodes.place(group.rank)
+    names = [messages[rank].entrance for rank in place.ranks]
+    node, message = None, _Message()
+    try:
+        node = entrance.meet(place, names, min(_MEET_WITHIN, group.timeout.total_seconds()))
+        stack.callback(node.close)
+    except OSError as problem:
+        message = _Message(
+            text=f"rank {group.rank} does not reach the others of its node: {problem}"
+        )
+    if reasons := [each.text for each in _all_gathered(group, message) if each.text]:
+        _log_own_contributions(group, reasons[0])
+        return None, None
+    return nodes, node
+
+
+def _log_own_contributions(group: GroupContext, reason: str) -> None:
+    if reason and group.rank == 0:
+        _log.info("every rank contributes for itself: %s", reason)
+
+
+def _find_jobs(
+    group: GroupContext, settings: Settings, digests: Sequence[bytes], nodes: Nodes | None
 ) -> tuple[None, _Message]:
-    """Take the second step, in rank 0: find the job, or create it with all ranks' token digests."""
+    """Take the second step, in rank 0: find the job, or create jobs with all ranks' token digests.
+
+    If the controller has no room for a job for each slice, there is one for all ranks.
+    """
     if group.rank:
         return None, _Message()
     if settings.job and group.first:
-        return None, _Message(job=settings.job)
+        return None, _Message(jobs=[settings.job])
     name = f"{group.prefix}-{uuid.uuid4().hex[:12]}"
+    with contextlib.suppress(NoCapacity):
+        if nodes:
+            return None, _Message(jobs=_created_slices(settings, name, digests, nodes), own=True)
+    _create(settings, name, digests, settings.slots)
+    return None, _Message(jobs=[name], own=True)
+
+
+def _created_slices(
+    settings: Settings, name: str, digests: Sequence[bytes], nodes: Nodes
+) -> list[str]:
+    """Create a job for each slice, which share the slots. Raises ControllerError."""
+    slots = max(1, (settings.slots or _SLOTS) >> (nodes.slices - 1).bit_length())
+    jobs: list[str] = []
+    try:
+        for index in range(nodes.slices):
+            carriers = [digests[rank] for rank in nodes.carriers(index)]
+            _create(settings, f"{name}-{index}", carriers, slots)
+            jobs.append(f"{name}-{index}")
+    except ControllerError:
+        for job in jobs:
+            _delete(settings, job)
+        raise
+    return jobs
+
+
+def _create(settings: Settings, name: str, digests: Sequence[bytes], slots: int) -> None:
+    """Create a job with a worker for each token digest. Raises ControllerError."""
     with _controller(settings) as stub, translated("create a job for the group"):
         request = pb.CreateJobRequest(
             name=name,
             switch=settings.switch or _only_switch(stub),
-            workers=group.size,
-            slots=settings.slots,
+            workers=len(digests),
+            slots=slots,
             lease_s=_JOB_LEASE,
             queue=True,  # until there are slots, the group sums over the fallback
             token_digests=digests,
         )
         stub.CreateJob(request)
-    return None, _Message(job=name, own=True)
 
 
 def _join(
-    group: GroupContext, settings: Settings, job: str, stack: contextlib.ExitStack
+    group: GroupContext, settings: Settings, job: str, part: _Part, stack: contextlib.ExitStack
 ) -> tuple[Agent, _Message]:
     """Take the third step, in all processes: join the job, with the token of the settings."""
     link = stack.enter_context(_links.one_of(settings.links))
     # A separate group, so that an exchange's remnant does not meet the group's collectives.
     exchanges = ProcessGroupGloo(
-        PrefixStore("fallback", group.store), group.rank, group.size, group.timeout
+        PrefixStore(f"fallback/{part.index}", group.store), part.rank, part.workers, group.timeout
     )
     # The timeout above was for connecting: a process may have died meanwhile.
     exchanges._set_default_timeout(NO_TIMEOUT)  # noqa: SLF001
-    fallback = GlooFallback(group.size, exchanges, exchanges)
+    fallback = GlooFallback(part.workers, exchanges, exchanges)
     stack.callback(fallback.close)
     agent = join(
         settings.controller,
         job,
-        group.rank,
+        part.rank,
         link,
         token=settings.token,
         tls=settings.tls,
         fallback=fallback,
         timeouts=Timeouts(),
+        node=part.node,
     )
     limit(agent, group.timeout)
     stack.callback(agent.close, abandon=True)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from innet.host.tensors import MOST_ELEMENTS, ReduceOp
+from innet.host.tensors import MOST_ELEMENTS, ReduceOp, extent
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 _BY_SWITCH: Mapping[Any, tuple[ReduceOp, Sequence[torch.dtype]]] = {
@@ -22,16 +22,36 @@ _BY_SWITCH: Mapping[Any, tuple[ReduceOp, Sequence[torch.dtype]]] = {
 }
 
 
-def switch_op(tensors: Sequence[torch.Tensor], op: dist.ReduceOp) -> tuple[ReduceOp | None, str]:
-    """Return the switch's operation, or None and the reason why it cannot."""
+def switch_op(
+    tensors: Sequence[torch.Tensor], op: dist.ReduceOp, *, sparse: bool = False
+) -> tuple[ReduceOp | None, str]:
+    """Return the switch's operation, or None and the reason why it cannot.
+
+    With `sparse`, the collective can have a sparse tensor.
+    """
     found, dtypes = next((way for each, way in _BY_SWITCH.items() if op == each), (None, ()))
     if found is None:
         return None, "operation"
     if len({tensor.dtype for tensor in tensors}) != 1 or tensors[0].dtype not in dtypes:
         return None, "dtype"
+    if sparse and tensors[0].layout == torch.sparse_coo:
+        return _sparse_op(tensors, found)
     if any(tensor.layout != torch.strided for tensor in tensors):
         return None, "layout"
     if sum(tensor.numel() for tensor in tensors) > MOST_ELEMENTS:
+        return None, "size"
+    return found, ""
+
+
+def _sparse_op(
+    tensors: Sequence[torch.Tensor], found: ReduceOp | None
+) -> tuple[ReduceOp | None, str]:
+    [first, *others] = tensors
+    if others or not first.sparse_dim():
+        return None, "layout"
+    if found not in ("sum", "mean"):
+        return None, "operation"
+    if extent(first) > MOST_ELEMENTS:
         return None, "size"
     return found, ""
 

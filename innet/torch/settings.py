@@ -17,7 +17,8 @@ class Settings:
 
     `job` and `token` belong to an existing job, which the first group uses. `switch` and `slots`
     are for jobs that are created: empty means the only switch, 0 the default. `links` are those of
-    this process.
+    this process. With `local_sum` the ranks of a node sum in shared memory first, unless their sums
+    are private: every contribution to the switch has a pad of its own.
     """
 
     controller: str
@@ -27,6 +28,7 @@ class Settings:
     slots: int
     links: tuple[str, ...]
     tls: Path | None
+    local_sum: bool
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> "Settings":
@@ -47,6 +49,9 @@ class Settings:
                 "group does not: choose a quantizer without feedback, or "
                 'register the hook, model.register_comm_hook((agent, "int8+feedback"), innet.ddp_hook)'
             )
+        local_sum = environment.get(names.LOCAL_SUM) or "1"
+        if local_sum not in ("0", "1"):
+            raise UsageError(f"INNET_LOCAL_SUM is {local_sum!r}: it has to be 0 or 1")
         tls = environment.get(names.TLS, "")
         return cls(
             controller=controller,
@@ -56,6 +61,7 @@ class Settings:
             slots=int(slots),
             links=tuple(own_links(environment)),
             tls=Path(tls) if tls else None,
+            local_sum=local_sum == "1" and not environment.get(names.PRIVATE_KEY_FILE),
         )
 
 

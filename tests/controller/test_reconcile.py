@@ -47,9 +47,8 @@ jobs = st.lists(
 
 
 def entities(some: list[Assignment]) -> dict:
-    found = entries.own_entities(NAMES, SERVICE, [1, 2, 3]) + entries.forwarding_entities(
-        NAMES, some
-    )
+    found = entries.own_entities(NAMES, SERVICE, [1, 2, 3])
+    found += entries.Forwarding(NAMES).entities(some).values()
     for job in some:
         found += entries.inward_entities(NAMES, job) + entries.outward_entities(NAMES, job)
     return by_key(found)

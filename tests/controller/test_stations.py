@@ -14,7 +14,7 @@ from innet.controller.jobs.host_addresses import HostAddresses, check_host_addre
 from innet.controller.jobs.records import Assignment, Attachment, SlotRange, Uplink
 from innet.controller.state.inventory import broadcast_domain
 from innet.controller.state.registry import Policy
-from innet.controller.switches.entries import forwarding_entities
+from innet.controller.switches.entries import Forwarding
 from innet.controller.switches.names import Names
 from innet.errors import AlreadyExists, InnetError, UsageError
 from innet.p4.artifacts import artifact
@@ -146,6 +146,6 @@ def test_an_address_at_two_ports_is_forwarded_to_neither():
         return alone(number, SlotRange(number, 8 * number, 8), 1, 2, workers)
 
     once, group = {"02_00_00_00_00_01": 1}, {"ff_ff_ff_ff_ff_ff": 1}
-    assert len(forwarding_entities(NAMES, [job(1, **once), job(2, **once)])) == 1
-    assert forwarding_entities(NAMES, [job(1, **once), job(2, **{"02_00_00_00_00_01": 3})]) == []
-    assert forwarding_entities(NAMES, [job(1, **group)]) == []
+    assert len(Forwarding(NAMES).entities([job(1, **once), job(2, **once)])) == 1
+    assert Forwarding(NAMES).entities([job(1, **once), job(2, **{"02_00_00_00_00_01": 3})]) == {}
+    assert Forwarding(NAMES).entities([job(1, **group)]) == {}

@@ -1,5 +1,6 @@
 """Nobody can take all of the controller's streams, so that workers of other jobs can always join."""
 
+import asyncio
 import contextlib
 import queue
 import threading
@@ -28,7 +29,7 @@ MOST = 6
 @pytest.fixture
 def tor(monkeypatch) -> Iterator[Rack]:
     """Yield a rack whose controller serves few workers at a time."""
-    monkeypatch.setattr(server, "_MOST_WORKERS", MOST)
+    monkeypatch.setattr(server, "most_open_streams", lambda: MOST)
     with mortal_switch(3) as switch, rack_of(switch, policy=Policy(lease_s=WITHIN)) as rack:
         yield rack
 
@@ -93,11 +94,15 @@ def test_streams_of_a_job_that_are_not_closed_yet_are_bounded(tor: Rack, monkeyp
 
 
 def test_the_host_with_most_silent_streams_gives_way_first():
+    asyncio.run(_fill_and_make_room())
+
+
+async def _fill_and_make_room():
     streams, made = OpenStreams(3), [Stream(Connection()) for _ in range(4)]
     for stream, host in zip(made, ("a", "b", "b", "c"), strict=True):
         streams.open(stream, host)
     with pytest.raises(NoCapacity, match="no JoinRequest has come"):
-        next(made[1].events(WITHIN))
+        await anext(made[1].events(WITHIN))
     for stream in (made[0], made[2], made[3]):
         streams.heard(stream)
     with pytest.raises(NoCapacity, match="3 workers have joined, as many as the controller serves"):

@@ -12,7 +12,9 @@ from emulations import alone
 from rich.console import Console
 from waiting import marked, until
 
+from benchmarks.emulated import per_host
 from benchmarks.emulated.network import Case, Network, Outcome, measure
+from benchmarks.per_host import compared
 from innet.emulation import requirements
 
 MIB = 1 << 20
@@ -67,3 +69,12 @@ def test_what_is_ended_leaves_no_process(tmp_path: Path) -> None:
         process.stdout.read()
     assert process.returncode
     until(lambda: not marked(mark))  # a process that was killed needs a processor to end
+
+
+def test_a_host_of_two_ranks_sends_half_of_what_they_would_send_alone() -> None:
+    network = Network(1, 2, 100_000_000, slots=64)
+    cases = [per_host.Case(over, MIB, 2, ranks=2) for over in (per_host.ALONE, per_host.TOGETHER)]
+    apart, together = compared(Console(quiet=True), network, cases)
+    # Some frames are sent again on a busy machine.
+    assert 0.4 < together.up_bytes / apart.up_bytes < 0.6
+    assert 1.06 < together.up_bytes / together.case.nbytes < 1.4

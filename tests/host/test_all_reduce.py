@@ -150,6 +150,12 @@ def test_tensors_may_lie_anyhow_in_memory(pair: list[Agent], view):
         assert abs(mean + tensor).max() < 1e-5
 
 
+def wide_and_empty() -> torch.Tensor:
+    return torch.sparse_coo_tensor(
+        torch.empty(2, 0), torch.empty(0), (2**30, 2), check_invariants=True
+    )
+
+
 @pytest.mark.parametrize(
     ("tensor", "why"),
     [
@@ -161,7 +167,9 @@ def test_tensors_may_lie_anyhow_in_memory(pair: list[Agent], view):
         (torch.ones(3, dtype=torch.float64), "not float64"),
         (torch.ones(3, dtype=torch.bfloat16), "not bfloat16"),
         (torch.ones(3, dtype=torch.int64), "the mean of int64 has fractions"),
-        (torch.eye(3).to_sparse(), "dense tensors, not torch.sparse_coo"),
+        (torch.eye(3).double().to_sparse(), "sparse ones .*, not float64 of the layout"),
+        (torch.eye(3).int().to_sparse(), "the mean of int32 has fractions"),
+        (wide_and_empty(), "2147483648 rows are more than 2147483647"),
         (np.float32(3), "torch tensors and numpy arrays, not float32"),
         ([1.0, 2.0], "not list"),
         (np.broadcast_to(np.float32(0), 2**31), "2147483648 elements are more than 2147483647"),

@@ -131,7 +131,9 @@ def test_workers_that_choose_differently_are_told(tor: Rack):
             for future, name in zip(running, (first, second), strict=True):
                 error = problem(future)
                 assert isinstance(error, WorkersDisagree)
-                assert f"different quantizers: this one's is {name}" in str(error)
+                assert f"different quantizers or roots: this one's quantizer is {name}" in str(
+                    error
+                )
 
 
 def test_the_choice_may_come_from_the_environment(tor: Rack, monkeypatch: pytest.MonkeyPatch):

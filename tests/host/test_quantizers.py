@@ -291,6 +291,10 @@ def test_threshold_counts_all_workers(workers: int):
         "strom:0.25",
         "strom:1e+20",
         "strom:0.00123457",
+        "int32+blocks",
+        "int8+stochastic+feedback+blocks:64",
+        "int16+topk:0.01",
+        "int16+stochastic+blocks:1+topk:1e-05",
     ],
 )
 def test_a_choice_is_written_as_it_is_read(text: str):
@@ -300,6 +304,7 @@ def test_a_choice_is_written_as_it_is_read(text: str):
 
 def test_choices_are_told_apart_and_the_default_is_zero():
     texts = ["int32", "int16", "int8", "int8+feedback", "int8+stochastic", "strom:1", "strom:2"]
+    texts += ["int32+blocks", "int32+blocks:64", "int32+topk:0.5", "int32+topk:0.25"]
     identities = [QuantizerSpec.read(text).identity for text in texts]
     assert identities[0] == 0
     assert len(set(identities)) == len(texts)
@@ -310,7 +315,17 @@ def test_choices_are_told_apart_and_the_default_is_zero():
     ("text", "why"),
     [
         ("int4", "one of int32, int16, int8 or strom:TAU"),
-        ("int8+fast", r"may have \+stochastic and \+feedback"),
+        ("int8+fast", r"may have \+stochastic, \+feedback, \+blocks"),
+        ("int8+feedback+feedback", "one of int32"),
+        ("int8+feedback:3", "stochastic and feedback have no parameter"),
+        ("int32+blocks:0", "blocks have a positive number of elements"),
+        ("int32+blocks:many", "blocks have a positive number of elements"),
+        ("int32+blocks:4294967296", "blocks have a positive number of elements"),
+        ("int32+topk", "a share of the blocks between 0 and 1, as in topk:0.01"),
+        ("int32+topk:0", "a share of the blocks"),
+        ("int32+topk:1.5", "a share of the blocks"),
+        ("int32+topk:nan", "a share of the blocks"),
+        ("strom:1+topk:0.1", r"strom sends all blocks, use int8\+topk:0.01"),
         ("int8:3", "int8 has no parameter"),
         ("strom", "a positive threshold, as in strom:0.001"),
         ("strom:-1", "a positive threshold"),

@@ -13,6 +13,7 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
+from nodes import met
 from racks import WITHIN
 from torch.distributed import HashStore, ProcessGroupGloo
 from trees import Forest, forest
@@ -20,6 +21,7 @@ from trees import Forest, forest
 from innet.host.agent import Agent
 from innet.host.fallback import GlooFallback
 from innet.local.faults import Faults
+from innet.machine.environment import PRIVATE_KEY_FILE
 from innet.rpc import innet_pb2 as pb
 
 WORKERS, STEPS = 4, 12
@@ -53,7 +55,7 @@ def a_tree() -> Iterator[Scene]:
 @contextlib.contextmanager
 def a_tree_with_losses() -> Iterator[Scene]:
     with (
-        a_forest(Faults()) as trees,
+        a_forest(Faults.all(0.01)) as trees,
         trees.workers("tor", ["left", "left", "right", "right"]) as agents,
     ):
         yield Scene(agents)
@@ -94,6 +96,27 @@ def the_fallback() -> Iterator[Scene]:
             each.close()
 
 
+@contextlib.contextmanager
+def nodes_with_a_killed_switch() -> Iterator[Scene]:
+    """Yield two nodes with two workers each, which sum in shared memory first, over a lossy network."""
+    with (
+        forest({"tor": WORKERS}, {}, Faults(), seed=3) as trees,
+        met(2, WORKERS // 2) as nodes,
+        contextlib.ExitStack() as stack,
+    ):
+        jobs = [stack.enter_context(trees.job("tor", 2)) for _ in range(WORKERS // 2)]
+        agents = [
+            stack.enter_context(trees.worker(*jobs[rank % 2], rank // 2, "tor", node=node))
+            for rank, node in enumerate(nodes)
+        ]
+
+        def harm() -> None:
+            trees.switches["tor"].kill()
+            trees.switches["tor"].start()
+
+        yield Scene(agents, harm)
+
+
 def a_forest(faults: Faults | None = None) -> contextlib.AbstractContextManager[Forest]:
     parents = {"left": ["tor"], "right": ["tor"]}
     return forest({"tor": 0, "left": 2, "right": 2}, parents, faults, seed=3)
@@ -107,11 +130,32 @@ def reference(request):
 
 
 @pytest.mark.parametrize(
-    "scene", [a_tree, a_tree_with_losses, a_tree_with_a_killed_switch, the_fallback]
+    "scene",
+    [
+        a_tree,
+        a_tree_with_losses,
+        a_tree_with_a_killed_switch,
+        the_fallback,
+        nodes_with_a_killed_switch,
+    ],
 )
 def test_training_has_the_same_bits(scene, reference):
     quantizer, expected = reference
     with scene() as made:
+        assert trained(made, quantizer) == expected
+
+
+@pytest.mark.parametrize(
+    "scene", [one_switch, a_tree_with_losses, a_tree_with_a_killed_switch, the_fallback]
+)
+def test_private_training_has_the_same_bits(scene, reference, monkeypatch, tmp_path):
+    quantizer, expected = reference
+    key = tmp_path / "key"
+    key.write_bytes(bytes(range(32)))
+    key.chmod(0o600)
+    monkeypatch.setenv(PRIVATE_KEY_FILE, str(key))
+    with scene() as made:
+        assert all(agent.private for agent in made.agents)
         assert trained(made, quantizer) == expected
 
 

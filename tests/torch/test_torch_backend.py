@@ -307,9 +307,9 @@ def other_sums(rank: int) -> dict[str, int]:
     product = torch.full((3,), rank + 2.0)
     dist.all_reduce(product, ReduceOp.PRODUCT)
     assert product.tolist() == [6.0] * 3
-    sparse = torch.eye(3).to_sparse()
+    sparse = torch.eye(3, dtype=torch.float64).to_sparse()
     dist.all_reduce(sparse)
-    assert torch.equal(sparse.to_dense(), 2 * torch.eye(3))
+    assert torch.equal(sparse.to_dense(), 2 * torch.eye(3, dtype=torch.float64))
     small = torch.ones(3, dtype=torch.uint8)
     dist.all_reduce(small)
     assert small.tolist() == [2] * 3
@@ -318,9 +318,7 @@ def other_sums(rank: int) -> dict[str, int]:
 
 def test_sums_that_the_switch_cannot_make_go_over_gloo_for_a_reason(group: Group):
     assert (
-        group.run(other_sums)
-        == [{"allreduce/gloo/dtype": 3, "allreduce/gloo/operation": 1, "allreduce/gloo/layout": 1}]
-        * SIZE
+        group.run(other_sums) == [{"allreduce/gloo/dtype": 4, "allreduce/gloo/operation": 1}] * SIZE
     )
 
 
@@ -334,7 +332,7 @@ def test_what_went_which_way_is_a_metric(group: Group):
     group.run(other_sums)
     for page in group.run(scraped):
         line = (
-            r'innet_torch_collectives_total{by="gloo",collective="allreduce",reason="layout"} [1-9]'
+            r'innet_torch_collectives_total{by="gloo",collective="allreduce",reason="dtype"} [1-9]'
         )
         assert re.search(line, page)
         assert 'innet_agent_exchanges_total{job="torch-' in page

@@ -13,8 +13,9 @@ from processes import Group, process_group
 from racks import Rack, rack
 
 import innet.torch
+from innet.rpc import innet_pb2 as pb
 
-SIZE = 3
+SIZE = 4
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 DTYPES = (
     *FLOATS, torch.float64, torch.int8, torch.uint8, torch.int32, torch.int64, torch.bool,
@@ -33,12 +34,19 @@ def tor() -> Iterator[Rack]:
         yield running
 
 
-@pytest.fixture(scope="module")
-def group(tor: Rack) -> Iterator[Group]:
+@pytest.fixture(scope="module", params=[1, 2], ids=["one node", "two nodes"])
+def group(tor: Rack, request: pytest.FixtureRequest) -> Iterator[Group]:
+    """Yield ranks of one node, or of two nodes that sum in shared memory first."""
     links = ",".join("+".join(tor.links[rank::SIZE]) for rank in range(SIZE))
     common = {"INNET_CONTROLLER": tor.controller, "INNET_LINK": links}
-    environments = [{**common, "LOCAL_RANK": str(rank)} for rank in range(SIZE)]
+    environments = [
+        {**common, "LOCAL_RANK": str(rank), "GROUP_RANK": str(rank * request.param // SIZE)}
+        for rank in range(SIZE)
+    ]
     with process_group(SIZE, prepare, "innet", environments) as running:
+        running.run(initialized)
+        jobs = tor.stub.ListJobs(pb.ListJobsRequest()).jobs
+        assert {job.workers for job in jobs if job.joined} == {SIZE // request.param}
         yield running
 
 
@@ -47,6 +55,10 @@ _groups: dict[str, Any] = {}
 
 def prepare() -> None:
     pass
+
+
+def initialized(rank: int) -> bool:
+    return dist.is_initialized()
 
 
 def peers() -> list[Any]:
@@ -204,12 +216,12 @@ def uneven(rank: int) -> list[float]:
 
 
 def test_parts_of_a_reduce_scatter_may_be_uneven(group: Group):
-    assert group.run(uneven) == [[3.0] * (rank + 1) for rank in range(SIZE)]
+    assert group.run(uneven) == [[6.0] * (rank + 1) for rank in range(SIZE)]
 
 
 def sub_group(rank: int) -> list[float]:
     pair = dist.new_group([0, 2], backend="innet")
-    if rank == 1:
+    if rank not in (0, 2):
         return []
     tensor, found = torch.full((4,), float(rank)), torch.zeros(8)
     dist.all_gather_into_tensor(found, tensor, pair)
@@ -220,7 +232,7 @@ def sub_group(rank: int) -> list[float]:
 
 def test_a_sub_group_has_its_own_ranks(group: Group):
     found = [2.0] * 4 + [0.0] * 4 + [2.0] * 4
-    assert group.run(sub_group) == [found, [], found]
+    assert group.run(sub_group) == [found, [], found, []]
 
 
 def barriers(rank: int) -> list[dict[str, int]]:
@@ -279,7 +291,7 @@ def with_fewer(rank: int) -> list[str]:
     dist.all_gather_into_tensor(found, tensor)
     dist.barrier()
     dist.reduce_scatter_tensor(tensor, torch.ones(2 * SIZE))
-    assert (tensor.tolist(), found.tolist()) == ([3.0] * 2, [1.0] * 2 * SIZE)
+    assert (tensor.tolist(), found.tolist()) == ([4.0] * 2, [1.0] * 2 * SIZE)
     after = innet.torch.carried()
     return sorted(way.reason for way in after if after[way] != before.get(way))
 

@@ -11,12 +11,14 @@ from benchmarks.papers import (
     fixed_batch,
     phub_figure_3,
     pipe_sgd_figure_4,
+    simulator,
     weak_scaling,
 )
 from benchmarks.papers.common import Net, Run, Spec, read, run, write
 from benchmarks.papers.report import Table, show
 from benchmarks.papers.worker import network
 from innet.emulation import requirements
+from innet.emulation.topology import Topology
 from innet.errors import UsageError
 
 
@@ -107,6 +109,30 @@ def test_quick_measures_draws_and_says_what_that_is_worth(tmp_path, capsys):
     steps = json.loads((tmp_path / "result.json").read_text())["steps"]
     assert {over: list(hosts) for over, hosts in steps.items()} == {"switch": ["2"], "ring": ["2"]}
     assert (tmp_path / "figure.png").stat().st_size
+    assert "figures mean nothing" in capsys.readouterr().out
+
+
+def test_the_simulated_networks_are_those_that_are_emulated():
+    for setting in simulator.SETTINGS:
+        network = Topology.model_validate(setting.topology())
+        scenario = setting.scenario(1e-3, 32, ())
+        assert sum(len(rack.hosts) for rack in network.racks) == scenario.workers
+        assert len(network.switches) == sum(level.switches for level in scenario.tree)
+        assert network.link.rate == setting.rate * 1e6
+        slowest = min(rack.link.over(network.link).rate or 0 for rack in network.racks)
+        assert scenario.tree[0].link.rate == slowest
+        for switch in network.switches:
+            for uplink in switch.uplinks:
+                assert scenario.tree[1].link.rate == uplink.link.rate
+
+
+def test_the_simulator_is_compared_with_hosts(tmp_path, capsys):
+    if why := requirements.missing():
+        pytest.skip(why)
+    simulator.main(tmp_path, quick=True)
+    [row] = json.loads((tmp_path / "result.json").read_text())["rows"]
+    # Of 64 packets of 1,090 bytes and the agreement, a bucket of 15,000 may leave at once.
+    assert min(row["simulated"], row["measured"]) > 8 * (65 * 1090 - 15_000) / 2e6 * 0.9
     assert "figures mean nothing" in capsys.readouterr().out
 
 

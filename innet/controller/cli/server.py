@@ -94,6 +94,7 @@ def controller(
     """
     from innet.controller.server import ControllerServer
     from innet.controller.state.registry import Policy
+    from innet.controller.stream_limit import raise_descriptor_limit
     from innet.controller.web import WebPage
     from innet.telemetry.feed import LogFeed
 
@@ -104,6 +105,7 @@ def controller(
         page.check()
     identity = tls.load(tls_folder, tls.CONTROLLER) if tls_folder else None
     policy = Policy(lease, most_slots_per_job, most_jobs)
+    raise_descriptor_limit()
     with contextlib.ExitStack() as stack:
         stop = StopRequest() if standby else None
         kept = _taken_over(state, stop) if stop else state

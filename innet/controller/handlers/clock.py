@@ -42,10 +42,12 @@ class Clock:
         for nonce, why in registry.members.given_up(now):
             if job := registry.members.job(nonce):
                 registry.commit(job, job.expel(nonce, why, now))
+        registry.members.keep_pace()
+        heartbeat_s = registry.members.pace.heartbeat_s
         for job in list(registry.jobs.values()):
             if late > registry.policy.lease_s * _LATE:
                 job.excuse(late)  # not their silence: the controller stood still
-            registry.commit(job, [*job.tick(now), *registry.waits.follow(job, now)])
+            registry.commit(job, [*job.tick(now), *registry.waits.follow(job, now, heartbeat_s)])
             if job.roster.expired(now):
                 name, lease = job.spec.name, job.spec.lease_s
                 registry.end(job, f"the job {name!r} had no worker for {lease:g} s")

@@ -218,6 +218,7 @@ class JobRequests:
         wait = registry.waits.of(job)
         view.waiting_for.extend(sorted(wait.ranks))
         view.waiting_s, view.outage = wait.seconds(now), registry.members.presence.outage
+        view.heartbeat_s = registry.members.pace.heartbeat_s
         return view
 
     def _details(self, job: Job) -> pb.Job:

@@ -88,11 +88,12 @@ class SwitchEvents:
     def _check_address(self, nonce: int, where: Attachment) -> None:
         switches = self._registry.switches
         area = broadcast_domain(where.switch, uplinks(switches))
+        mac = where.address.mac
         others = {
             each.nonce: each.where
             for job in self._registry.jobs.values()
-            for each in job.roster.admitted
-            if each.where and each.where.switch in area
+            for each in job.roster.workers.values()
+            if each.where and each.where.address.mac == mac and each.where.switch in area
         }
         reserved = own_addresses(area, switches)
         self._registry.members.addresses.check(nonce, where, others, reserved)

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from innet.controller.handlers.hellos import Hellos
 from innet.controller.handlers.switch_events import SwitchEvents
 from innet.controller.jobs.records import SwitchRecord
 from innet.controller.jobs.slots import SwitchAllocator
@@ -19,12 +20,17 @@ from innet.rpc import tls
 
 
 class SwitchFactory:
-    """A maker of switches that report to `events`, over TLS if there is an `identity`."""
+    """A maker of switches that report to `events` and `hellos`, over TLS if there is an `identity`."""
 
     def __init__(
-        self, registry: Registry, events: SwitchEvents, identity: tls.Identity | None
+        self,
+        registry: Registry,
+        events: SwitchEvents,
+        hellos: Hellos,
+        identity: tls.Identity | None,
     ) -> None:
         self._registry, self._events, self._identity = registry, events, identity
+        self._hellos = hellos
         # Of two controllers the one that started later is in charge of a switch.
         self._started = time.time_ns()
 
@@ -39,7 +45,7 @@ class SwitchFactory:
                 return AggregationSwitch(
                     record,
                     program,
-                    partial(self._events.hello, record.name),
+                    partial(self._hellos.put, record.name),
                     self._identity,
                     ended=ended,
                     election=election,

@@ -7,7 +7,7 @@ from innet.controller.state import validation
 from innet.controller.state.messages import address_view, progress_of
 from innet.controller.state.registry import Registry
 from innet.controller.state.streams import Stream
-from innet.errors import NotFound, UsageError
+from innet.errors import InnetError, NotFound, UsageError
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.tokens import check_token, digest_for
 
@@ -43,10 +43,10 @@ class WorkerEvents:
             taken = request.rank in job.roster.workers
             return pb.CheckJoinResponse(service=address_view(service), taken=taken)
 
-    def leave(self, stream: Stream, reason: str) -> None:
-        """Remove a worker, and end its stream. May be called again."""
+    def leave(self, stream: Stream, reason: str, problem: InnetError | None = None) -> None:
+        """Remove a worker, and end its stream, with an error if there is one. May be called again."""
         with self._registry.lock:
-            stream.end()
+            stream.end(problem)
             if self._registry.closed.is_set() or not self._registry.members.has(stream):
                 return
             if job := self._registry.members.forget(stream.nonce):
@@ -108,7 +108,7 @@ class WorkerEvents:
                 actions = job.rejoin(nonce, now, fallback=fallback)
                 _log.info("a worker's connection is back", job=request.job, rank=request.rank)
             else:
-                unheard = registry.members.presence.unheard()
+                unheard = registry.members.presence.unheard(job.roster.nonces)
                 actions = job.join(request.rank, nonce, now, fallback=fallback, unheard=unheard)
             registry.members.add(nonce, job, request.rank, stream)
             registry.commit(job, [*actions, *registry.waits.repeat(job, nonce)])

@@ -6,7 +6,7 @@ outage everybody has a whole lease again.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 LONGEST_OUTAGE_S = 600.0
@@ -56,10 +56,11 @@ class Liveness:
         self._pulses = {nonce: self._pulses.get(nonce, _Pulse()) for nonce in signs}
         for nonce, sign in signs.items():
             _update(self._pulses[nonce], sign, step)
-        heard = [each for each in self._pulses.values() if _heard(each)]
+        heard = [each.remote for each in self._pulses.values() if _heard(each)]
+        network = any(heard)
         for each in self._pulses.values():
             # A worker on the controller's own machine tells nothing about the network.
-            if not _heard(each) and any(other.remote or not each.remote for other in heard):
+            if not _heard(each) and (network or (heard and not each.remote)):
                 each.missed += step
         self.outage = self._all_silent()
         return [nonce for nonce, each in self._pulses.items() if self._over(each)]
@@ -69,6 +70,11 @@ class Liveness:
         pulse = self._pulses.setdefault(nonce, _Pulse())
         pulse.connected, pulse.missed = False, 0.0
 
+    def excuse(self, seconds: float) -> None:
+        """Give the workers that are known now so many seconds more than their lease, once."""
+        for each in self._pulses.values():
+            each.missed -= seconds
+
     def healthy(self, nonce: int, now: float) -> bool:
         """Return whether a worker's machine was heard just now.
 
@@ -77,9 +83,11 @@ class Liveness:
         pulse = self._pulses.get(nonce)
         return pulse is None or (_heard(pulse) and now - self._looked < _FRESH)
 
-    def unheard(self) -> frozenset[int]:
-        """Return the workers that are silent, or have no connection."""
-        return frozenset(nonce for nonce, each in self._pulses.items() if not _heard(each))
+    def unheard(self, some: Iterable[int] | None = None) -> frozenset[int]:
+        """Return the workers, or `some` of them, that are silent, or have no connection."""
+        pulses = self._pulses
+        known = pulses if some is None else (nonce for nonce in some if nonce in pulses)
+        return frozenset(nonce for nonce in known if not _heard(pulses[nonce]))
 
     def _all_silent(self) -> bool:
         """Return whether all remote workers are silent, or all workers if none is remote."""

@@ -5,10 +5,14 @@ from collections.abc import Collection, Iterable
 from innet.controller.jobs.events import Actions, Notify
 from innet.controller.jobs.host_addresses import HostAddresses
 from innet.controller.jobs.job import Job
-from innet.controller.state.messages import event_message
+from innet.controller.state.messages import event_message, pace_message
+from innet.controller.state.pace import USUAL_S, Pace
 from innet.controller.state.presence import Presence
 from innet.controller.state.streams import Stream
 from innet.errors import AlreadyExists, InnetError
+
+_RETURNS_PER_S = 100
+"""The workers that come back to a restarted controller in a second, on a slow machine."""
 
 
 class Members:
@@ -19,6 +23,7 @@ class Members:
         self._streams: dict[int, Stream] = {}
         self.addresses = HostAddresses()
         self.presence = Presence(lease_s, self._streams)
+        self.pace = Pace()
 
     @property
     def nonces(self) -> Collection[int]:
@@ -43,6 +48,8 @@ class Members:
             before.end(AlreadyExists("this worker has come back on another stream"))
         stream.job, stream.rank, stream.nonce = job.spec.name, rank, nonce
         self._jobs[nonce], self._streams[nonce] = job, stream
+        if self.pace.heartbeat_s != USUAL_S:
+            stream.send(pace_message(self.pace.heartbeat_s))
 
     def forget(self, nonce: int) -> Job | None:
         """Remove a worker, and return the job that it was in."""
@@ -67,11 +74,25 @@ class Members:
                 stream.end(action.problem)
             self.forget(action.nonce)
 
+    def keep_pace(self) -> None:
+        """Notify all workers if their number asks for another pace of heartbeats."""
+        if self.pace.follow(len(self._jobs)):
+            for stream in self._streams.values():
+                stream.send(pace_message(self.pace.heartbeat_s))
+
     def end_streams(self, problem: InnetError) -> None:
         """End all streams. The workers stay in their jobs."""
         for stream in self._streams.values():
             stream.end(problem)
         self._streams.clear()
+
+    def await_return(self, now: float) -> None:
+        """Begin the leases of workers whose connections an earlier controller had.
+
+        They come back one after the other. So they have more time, the more of them there are.
+        """
+        self.given_up(now)
+        self.presence.excuse(len(self._jobs) / _RETURNS_PER_S)
 
     def given_up(self, now: float) -> Iterable[tuple[int, str]]:
         """Look at all workers. Return those to be given up, and why."""

@@ -19,6 +19,8 @@ from innet.controller.jobs.roster import Worker
 from innet.rpc import innet_pb2 as pb
 from innet.wire.frames import Address
 
+_PROGRESS = tuple(each.name for each in pb.Progress.DESCRIPTOR.fields)
+
 
 def event_message(event: Event) -> pb.JoinEvent:
     """Return the message of an event for a worker."""
@@ -39,9 +41,14 @@ def event_message(event: Event) -> pb.JoinEvent:
             return pb.JoinEvent(waiting=pb.Waiting(**fields))
 
 
+def pace_message(heartbeat_s: float) -> pb.JoinEvent:
+    """Return the message that sets the time between two heartbeats."""
+    return pb.JoinEvent(pace=pb.Pace(heartbeat_s=heartbeat_s))
+
+
 def progress_of(report: pb.Progress) -> Progress:
     """Return a worker's progress from its report. Fields that are not known here are left out."""
-    return Progress(**{each.name: getattr(report, each.name) for each in report.DESCRIPTOR.fields})
+    return Progress(**{name: getattr(report, name) for name in _PROGRESS})
 
 
 def switch_view(switch: SwitchRecord, slots: int, free_slots: int, *, reachable: bool) -> pb.Switch:

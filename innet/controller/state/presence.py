@@ -20,6 +20,7 @@ class Presence:
         self._lease, self._streams = lease, streams
         self._liveness = Liveness(lease)
         self.disconnected, self.unheard = self._liveness.disconnected, self._liveness.unheard
+        self.excuse = self._liveness.excuse
 
     @property
     def outage(self) -> bool:

@@ -1,7 +1,7 @@
 """One worker's event queue, from the registry to the gRPC call that sends the events."""
 
-import queue
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncIterator
 
 from innet.errors import InnetError, UsageError
 from innet.machine.tcp import Connection
@@ -9,41 +9,46 @@ from innet.rpc import innet_pb2 as pb
 
 
 class Stream:
-    """A worker's open stream. `job`, `rank` and `nonce` are known once the worker has asked to join.
+    """A worker's open stream, made on the event loop that sends its events.
 
-    `certificate` is the fingerprint of the worker's certificate, or empty without TLS.
+    `job`, `rank` and `nonce` are known once the worker has asked to join. `certificate` is the
+    fingerprint of the worker's certificate, or empty without TLS. Any thread may queue events.
     """
 
     def __init__(self, connection: Connection, certificate: str = "") -> None:
         self.job, self.rank, self.nonce = "", 0, 0
         self.certificate = certificate
         self.connection = connection
-        self._outbox: queue.SimpleQueue[pb.JoinEvent | InnetError | None] = queue.SimpleQueue()
+        self._loop = asyncio.get_running_loop()
+        self._outbox: asyncio.Queue[pb.JoinEvent | InnetError | None] = asyncio.Queue()
 
     def send(self, event: pb.JoinEvent) -> None:
         """Queue an event for the worker."""
-        self._outbox.put(event)
+        self._put(event)
 
     def end(self, problem: InnetError | None = None) -> None:
         """End the stream, with or without an error."""
-        self._outbox.put(problem)
+        self._put(problem)
 
-    def events(self, first_within: float) -> Iterator[pb.JoinEvent]:
+    async def events(self, first_within: float) -> AsyncIterator[pb.JoinEvent]:
         """Yield all events. Raises the error that the stream ends with.
 
         Raises UsageError if the worker has not asked to join after `first_within` seconds.
         """
-        event = self._first(first_within)
+        event = await self._first(first_within)
         while event is not None:
             if isinstance(event, InnetError):
                 raise event
             yield event
-            event = self._outbox.get()
+            event = await self._outbox.get()
 
-    def _first(self, within: float) -> pb.JoinEvent | InnetError | None:
+    def _put(self, item: pb.JoinEvent | InnetError | None) -> None:
+        self._loop.call_soon_threadsafe(self._outbox.put_nowait, item)
+
+    async def _first(self, within: float) -> pb.JoinEvent | InnetError | None:
         try:
-            return self._outbox.get(timeout=within)
-        except queue.Empty:
+            return await asyncio.wait_for(self._outbox.get(), within)
+        except TimeoutError:
             if self.job:  # it waits for the next generation
-                return self._outbox.get()
+                return await self._outbox.get()
             return UsageError(f"no JoinRequest has come within {within:g} s: send it first")

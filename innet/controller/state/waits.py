@@ -11,13 +11,14 @@ import structlog
 from innet.controller.jobs.events import Actions, Notify, Waiting
 from innet.controller.jobs.job import Job
 from innet.controller.jobs.roster import Worker
+from innet.controller.state.pace import USUAL_S
 from innet.rpc.words import LONG_WAIT_S
 
 _STUCK_S = 2.0
 """A worker that has had no result for so long is held up."""
 
-_BEATING_S = 3.0
-"""A worker whose last heartbeat is older does not run at present: one comes every second."""
+_BEATING = 3.0
+"""A worker whose last heartbeat is so many times as old as usual does not run at present."""
 
 _log = structlog.get_logger("innet.controller")
 
@@ -56,11 +57,14 @@ class Waits:
         """Drop the wait of a job that is over."""
         self._waits.pop(job, None)
 
-    def follow(self, job: Job, now: float) -> Actions:
-        """Update a job's wait. Log it when it lasts, and notify the workers when it changes."""
+    def follow(self, job: Job, now: float, heartbeat_s: float = USUAL_S) -> Actions:
+        """Update a job's wait. Log it when it lasts, and notify the workers when it changes.
+
+        A heartbeat comes every `heartbeat_s` seconds.
+        """
         name, wait = job.spec.name, self.of(job)
         logged, seconds = wait.logged, wait.seconds(now)
-        changed = wait.update(waited_for(job, now), now)
+        changed = wait.update(waited_for(job, now, heartbeat_s), now)
         if wait.ranks and not wait.logged and wait.seconds(now) >= LONG_WAIT_S:
             wait.logged = True
             waiting = round(wait.seconds(now), 1)
@@ -80,27 +84,28 @@ def _notice(worker: Worker, wait: Wait) -> Notify:
     return Notify(worker.nonce, Waiting(tuple(sorted(wait.ranks))))
 
 
-def waited_for(job: Job, now: float) -> frozenset[int]:
+def waited_for(job: Job, now: float, heartbeat_s: float = USUAL_S) -> frozenset[int]:
     """Return the ranks that all others wait for: to be ready for a term, or in an exchange."""
+    beating_s = _BEATING * heartbeat_s
     if not job.roster.workers:
         return frozenset()
     if not job.agreement:
         return (
             _ranks(each for each in job.roster.admitted if each.ready is None) or job.terms.awaited
         )
-    stuck = [each for each in job.roster.admitted if _stuck(each, now)]
+    stuck = [each for each in job.roster.admitted if _stuck(each, now, beating_s)]
     if not stuck:
         return frozenset()
     at = max(each.progress.exchange for each in stuck)
     behind = _ranks(each for each in job.roster.admitted if not _has_begun(each, at))
-    return behind or _reported_missing(stuck) or _ranks(_not_running(job, now))
+    return behind or _reported_missing(stuck) or _ranks(_not_running(job, now, beating_s))
 
 
-def _stuck(worker: Worker, now: float) -> bool:
+def _stuck(worker: Worker, now: float, beating_s: float) -> bool:
     """Return whether a worker is held up by others, and not by a switch that does not answer."""
     progress = worker.progress
     held_up = progress.busy and progress.stuck_s >= _STUCK_S > progress.silent_s
-    return held_up and now - worker.heard < _BEATING_S
+    return held_up and now - worker.heard < beating_s
 
 
 def _has_begun(worker: Worker, exchange: int) -> bool:
@@ -118,8 +123,8 @@ def _reported_missing(stuck: Iterable[Worker]) -> frozenset[int]:
     )
 
 
-def _not_running(job: Job, now: float) -> Iterable[Worker]:
-    return (each for each in job.roster.admitted if now - each.heard >= _BEATING_S)
+def _not_running(job: Job, now: float, beating_s: float) -> Iterable[Worker]:
+    return (each for each in job.roster.admitted if now - each.heard >= beating_s)
 
 
 def _ranks(workers: Iterable[Worker]) -> frozenset[int]:

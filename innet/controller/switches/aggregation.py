@@ -82,6 +82,7 @@ class AggregationSwitch:
             on_request=on_request,
         )
         self._own = self._own_entities()
+        self._forwarding = entries.Forwarding(self._connection.names)
 
     @property
     def held(self) -> Held:
@@ -228,7 +229,7 @@ class AggregationSwitch:
         refused = {job.job: why for job in jobs if (why := self._target.objection(job))}
         jobs = [job for job in jobs if job.job not in refused]
         self._entities = {job.job: self._entities_of(job) for job in jobs}
-        forwarding = by_key(entries.forwarding_entities(self._connection.names, jobs))
+        forwarding = self._forwarding.entities(jobs)
         wanted = {**self._own, **forwarding}
         for each in self._entities.values():
             wanted.update(each.inward)
@@ -256,15 +257,20 @@ class AggregationSwitch:
 
     def _remove_all_but(self, wanted: Held) -> None:
         # Entries that let workers contribute go first, before anything else changes.
-        names, gone = self._connection.names, difference(self._held, wanted).delete
+        names = self._connection.names
+        gone = [entity for at, entity in self._held.items() if at not in wanted]
         for inward in (True, False):
             some = [each for each in gone if entries.is_inward(names, each) == inward]
             self._apply(Difference(some, [], []))
 
     def _missing(self, wanted: Held) -> Difference:
         """Return the changes after which the switch holds at least these entities."""
-        held = {at: entity for at, entity in self._held.items() if at in wanted}
-        return difference(held, wanted)
+        held = {at: self._held[at] for at in wanted if at in self._held}
+        change = difference(held, wanted)
+        modified = {id(each) for each in change.modify}
+        # What was read from the switch gives way to its equals, so the next comparison is quick.
+        self._held.update((at, wanted[at]) for at in held if id(wanted[at]) not in modified)
+        return change
 
     def _apply(self, change: Difference) -> None:
         connection = self._connection

@@ -9,6 +9,7 @@ from innet.controller.defaults import uplink_address
 from innet.controller.jobs.host_addresses import is_host_mac
 from innet.controller.jobs.records import Assignment, Attachment, Share, Uplink
 from innet.controller.switches.names import Names, group
+from innet.controller.switches.reconcile import Held, Key, key
 from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.wire.frames import Address
 
@@ -16,6 +17,7 @@ _FLOOD_GROUP = 1
 _FIRST_JOB_GROUP = 2
 _SLOT_BITS = 16
 _JOBS = 256  # of innet/p4/shared/constants.p4
+_Host = tuple[str, int]  # MAC address and port
 
 OUTCOMES = {
     "waiting": 1, "completed": 2, "answered": 3, "pending": 4, "stale": 5, "raised": 8, "ignored": 9
@@ -113,24 +115,48 @@ def whole_inward(names: Names) -> list[p4rt.Entity]:
     return [names.whole("workers")] if names.knows("workers") else []
 
 
-def forwarding_entities(names: Names, jobs: Iterable[Assignment]) -> list[p4rt.Entity]:
-    """Return the entries that forward ordinary frames for the workers' hosts to their ports.
+class Forwarding:
+    """The entries that forward ordinary frames for the workers' hosts to their ports.
 
-    There are at most as many entries as the program has room for. An address at two ports gets
-    none, so frames for it go to all ports.
+    An entry is made once for each host. So a change of one job takes little time however many jobs
+    there are.
     """
-    ports: dict[str, set[int]] = {}
-    for job in jobs:
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+        self._jobs: dict[int, tuple[Assignment, list[_Host]]] = {}
+        self._made: dict[_Host, tuple[Key, p4rt.Entity]] = {}
+
+    def entities(self, jobs: Iterable[Assignment]) -> Held:
+        """Return the entries for these jobs, by their keys.
+
+        There are at most as many entries as the program has room for. An address at two ports gets
+        none, so frames for it go to all ports.
+        """
+        self._jobs = {job.job: (job, self._hosts(job)) for job in jobs}
+        ports: dict[str, int] = {}
+        twice = set()
+        for _, hosts in self._jobs.values():
+            for mac, port in hosts:
+                if ports.setdefault(mac, port) != port:
+                    twice.add(mac)
+        found = [host for host in ports.items() if host[0] not in twice]
+        room = found[: self._names.size("bridge")]
+        self._made = {host: self._made.get(host) or self._entry(host) for host in room}
+        return dict(self._made.values())
+
+    def _hosts(self, job: Assignment) -> list[_Host]:
+        before, hosts = self._jobs.get(job.job, (None, []))
+        if job == before:
+            return hosts
         here = {(where.address.mac, where.port) for where in job.workers.values()}
-        for mac, port in sorted({*job.beyond.items()} | here):
-            ports.setdefault(mac, set()).add(port)
-    found = [(mac, min(at)) for mac, at in ports.items() if len(at) == 1 and is_host_mac(mac)]
-    return [
-        names.entry(
-            "bridge", {"destination": int(mac.replace(":", ""), 16)}, "forward", {"port": port}
-        )
-        for mac, port in found[: names.size("bridge")]
-    ]  # fmt: skip
+        return sorted(each for each in {*job.beyond.items()} | here if is_host_mac(each[0]))
+
+    def _entry(self, host: _Host) -> tuple[Key, p4rt.Entity]:
+        mac, port = host
+        destination = {"destination": int(mac.replace(":", ""), 16)}
+        entity = self._names.entry("bridge", destination, "forward", {"port": port})
+        return key(entity), entity
 
 
 def most_workers(names: Names) -> int:

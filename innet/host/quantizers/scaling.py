@@ -62,16 +62,23 @@ class Scaling:
 
     def __getitem__(self, rows: npt.NDArray[np.int64]) -> Integers:
         """Return the integers of some rows, (len(rows), lanes)."""
-        made = quantize(self._library, self._values[rows], self._up[rows], self._fit[rows])
+        made = memory.empty((len(rows), self.shape[1]), np.int32)
+        self.put(rows, made)
+        return made
+
+    def put(self, rows: slice | npt.NDArray[np.int64], into: Integers) -> None:
+        """Write the integers of some rows into a contiguous array, (rows, lanes)."""
+        quantize(self._library, self._values[rows], self._up[rows], self._fit[rows], into)
         if self._kept is not None:
             kept = self._is_kept[rows]
-            made[kept] = self._kept[rows[kept]]
-        return made
+            into[kept] = self._kept[rows][kept]
 
     @cached_property
     def integers(self) -> Integers:
         """The integers of all rows, (rows, lanes)."""
-        return self[np.arange(len(self))]
+        if self._is_kept.any():
+            return self[np.arange(len(self))]
+        return quantize(self._library, self._values, self._up, self._fit)
 
     def forget(self) -> None:
         """Discard all floats, because the exchange was broken off."""
@@ -79,8 +86,9 @@ class Scaling:
 
     def results(self, done: Reduction) -> Floats:
         """Return the sums or means, (rows, lanes), of an exchange's result."""
-        rest = np.flatnonzero(self._done == 0)
-        if rest.size:
+        missing = np.flatnonzero(self._done == 0)
+        if missing.size:
+            rest = slice(None) if missing.size == len(self) else missing  # a slice copies nothing
             counts = done.counts[rest, None] if self._mean else None
             self._results[rest] = dequantize(
                 self._library, done.lanes[rest], self._down[rest], counts
@@ -93,6 +101,14 @@ def integers_of(chunks: Integers | Scaling) -> Integers:
     return chunks.integers if isinstance(chunks, Scaling) else chunks
 
 
+def put_integers(chunks: Integers | Scaling, rows: slice, into: Integers) -> None:
+    """Write some rows of a contribution into a contiguous array, (rows, lanes) int32."""
+    if isinstance(chunks, Scaling):
+        chunks.put(rows, into)
+    else:
+        into[:] = chunks[rows]
+
+
 def largest(library: ctypes.CDLL, values: Floats) -> Floats:
     """Return the largest magnitude of each row of (rows, lanes) float32, (rows,); a NaN is largest."""
     found = np.empty(len(values), np.float32)
@@ -102,14 +118,19 @@ def largest(library: ctypes.CDLL, values: Floats) -> Floats:
 
 
 def quantize(
-    library: ctypes.CDLL, values: Floats, scales: Floats, fit: npt.NDArray[np.bool_]
+    library: ctypes.CDLL,
+    values: Floats,
+    scales: Floats,
+    fit: npt.NDArray[np.bool_],
+    into: Integers | None = None,
 ) -> Integers:
     """Multiply (rows, lanes) float32 by `scales`, (rows,), and round to int32.
 
-    Rows that are not `fit`, (rows,) bool, become zeros.
+    Rows that are not `fit`, (rows,) bool, become zeros. The result is written `into` a contiguous
+    array if one is given.
     """
     values = np.ascontiguousarray(values)
-    integers = memory.empty(values.shape, np.int32)
+    integers = memory.empty(values.shape, np.int32) if into is None else into
     library.innet_quantize(
         at(values, np.float32), *values.shape, at(scales, np.float32, len(values)),
         at(fit, np.bool_, len(values)), at(integers, np.int32),

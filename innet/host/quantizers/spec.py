@@ -1,13 +1,20 @@
 """Quantizers by name, as a user chooses them: ``int8+stochastic+feedback``, ``strom:0.001``.
 
 A name consists of a quantizer, which for ``strom`` includes a colon and the threshold.
-``+stochastic`` may follow for stochastic rounding, and ``+feedback`` for error feedback. All
-workers of a job have to choose the same.
+``+stochastic`` may follow for stochastic rounding, and ``+feedback`` for error feedback.
+
+Two options send a part of the vector only, block by block (:mod:`innet.host.unions`). ``+blocks``
+leaves out what is zero on all workers, and ``+blocks:64`` sets the number of elements in a block. The
+default is as many as a packet carries. ``+topk:0.01`` sends one block in a hundred, the largest, and
+keeps the others by error feedback.
+
+All workers of a job have to choose the same.
 """
 
 import re
 import zlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,41 +29,64 @@ NAMES = ("int32", "int16", "int8", "strom")
 FEWEST_LEVELS = 15
 """The fewest levels that a narrow quantizer may have; with fewer it is refused."""
 
-_IDENTITY_BITS = 23
+_IDENTITY_BITS = 22
 _NARROW_BITS = {"int16": 16, "int8": 8}
+_MOST_ELEMENTS = 2**31
+_OPTIONS = {"stochastic", "feedback", "blocks", "topk"}
 
 
 @dataclass(frozen=True)
 class QuantizerSpec:
-    """A quantizer and its options, as a user names them. `tau` is strom's threshold."""
+    """A quantizer and its options, as a user names them.
+
+    `tau` is strom's threshold. `blocks` is the number of elements in a block, 0 for those of a packet;
+    None sends everything. `share` is the share of the blocks that are sent, 0 for all but empty ones.
+    """
 
     name: str = "int32"
     tau: float = 0.0
     stochastic: bool = False
     feedback: bool = False
+    blocks: int | None = None
+    share: float = 0.0
 
     @classmethod
     def read(cls, text: str) -> "QuantizerSpec":
         """Parse a name. Raises UsageError if it names no quantizer."""
-        base, *options = re.split(r"\+(?=[a-z])", text)  # do not split 1e+20
+        base, *listed = re.split(r"\+(?=[a-z])", text)  # do not split 1e+20
         name, colon, parameter = base.partition(":")
-        if name not in NAMES or not set(options) <= {"stochastic", "feedback"}:
+        options = dict(option.partition(":")[::2] for option in listed)
+        if name not in NAMES or not set(options) <= _OPTIONS or len(options) < len(listed):
             raise UsageError(
-                f"quantizer {text!r}: it has to be one of {', '.join(NAMES[:-1])} or strom:TAU, "
-                "and may have +stochastic and +feedback behind it"
+                f"quantizer {text!r}: it has to be one of {', '.join(NAMES[:-1])} or strom:TAU, and "
+                "may have +stochastic, +feedback, +blocks, +blocks:ELEMENTS and +topk:SHARE behind it"
             )
+        if options.get("stochastic") or options.get("feedback"):
+            raise UsageError(f"quantizer {text!r}: stochastic and feedback have no parameter")
         if name != "strom":
             if colon:
                 raise UsageError(f"quantizer {text!r}: {name} has no parameter")
-            return cls(name, 0.0, "stochastic" in options, "feedback" in options)
+            feedback = "feedback" in options or "topk" in options
+            sparsity = _blocks(text, options), _share(text, options)
+            return cls(name, 0.0, "stochastic" in options, feedback, *sparsity)
         if "stochastic" in options:
             raise UsageError(f"quantizer {text!r}: strom does not round")
+        if "blocks" in options or "topk" in options:
+            raise UsageError(f"quantizer {text!r}: strom sends all blocks, use int8+topk:0.01")
         return cls(name, _threshold(text, parameter), feedback=True)
 
     def __str__(self) -> str:
         text = f"{self.name}:{np.float32(self.tau)!s}" if self.name == "strom" else self.name
         text += "+stochastic" if self.stochastic else ""
-        return text + ("+feedback" if self.feedback and self.name != "strom" else "")
+        text += "+feedback" if self.feedback and self.name != "strom" and not self.share else ""
+        if self.blocks is not None and (self.blocks or not self.share):
+            text += f"+blocks:{self.blocks}" if self.blocks else "+blocks"
+        return text + (f"+topk:{self.share!r}" if self.share else "")
+
+    @property
+    def dense(self) -> "QuantizerSpec":
+        """Return the quantizer that sends all blocks."""
+        return replace(self, blocks=None, share=0.0)
 
     @property
     def identity(self) -> int:
@@ -101,3 +131,27 @@ def _threshold(text: str, parameter: str) -> float:
     if not 0 < tau < float("inf"):
         raise UsageError(f"quantizer {text!r}: strom needs a positive threshold, as in strom:0.001")
     return tau
+
+
+def _blocks(text: str, options: Mapping[str, str]) -> int | None:
+    """Return the elements of a block, 0 for those of a packet, None if all blocks are sent."""
+    given = options.get("blocks", "" if "topk" in options else None)
+    if not given:
+        return None if given is None else 0
+    if not given.isdecimal() or not 0 < int(given) < _MOST_ELEMENTS:
+        raise UsageError(f"quantizer {text!r}: blocks have a positive number of elements")
+    return int(given)
+
+
+def _share(text: str, options: Mapping[str, str]) -> float:
+    if "topk" not in options:
+        return 0.0
+    try:
+        share = float(options["topk"])
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise UsageError(
+            f"quantizer {text!r}: topk needs a share of the blocks between 0 and 1, as in topk:0.01"
+        )
+    return share

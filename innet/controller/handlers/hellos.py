@@ -1,0 +1,59 @@
+"""The hello packets of all switches, taken by one thread.
+
+A switch's packets come in one after the other, among them acknowledgements of cleared cells. They must
+not wait until the hellos of thousands of workers are handled: the clearing would be given up.
+"""
+
+import threading
+from collections.abc import Callable
+
+import structlog
+
+from innet.controller.jobs.records import Attachment
+
+_log = structlog.get_logger("innet.controller")
+
+
+class Hellos:
+    """The hellos that wait, by nonce, and the thread that calls `take` with each of them.
+
+    A hello that is repeated while it waits counts once, with the latest attachment.
+    """
+
+    def __init__(self, take: Callable[[str, int, Attachment], None]) -> None:
+        self._take, self._closed = take, False
+        self._waiting: dict[int, tuple[str, Attachment]] = {}
+        self._arrived = threading.Condition()
+
+    def start(self) -> None:
+        """Start the thread."""
+        threading.Thread(target=self._run, name="innet-hellos", daemon=True).start()
+
+    def close(self) -> None:
+        """End the thread."""
+        with self._arrived:
+            self._closed = True
+            self._arrived.notify()
+
+    def put(self, switch: str, nonce: int, where: Attachment) -> None:
+        """Take in a hello that came out of a switch's data plane. Any thread may call it."""
+        with self._arrived:
+            self._waiting[nonce] = switch, where
+            self._arrived.notify()
+
+    def _run(self) -> None:
+        while hello := self._next():
+            try:
+                self._take(*hello)
+            except Exception:  # noqa: BLE001 - whatever it is
+                # One strange hello must not cost all those to come.
+                _log.exception("a hello was not understood")
+
+    def _next(self) -> tuple[str, int, Attachment] | None:
+        with self._arrived:
+            self._arrived.wait_for(lambda: self._waiting or self._closed)
+            if self._closed:
+                return None
+            nonce = next(iter(self._waiting))
+            switch, where = self._waiting.pop(nonce)
+            return switch, nonce, where

@@ -1,0 +1,181 @@
+"""Exchanges of a node's workers: they sum in shared memory first, and each carries a slice.
+
+Every worker copies its integers into the node's memory. Worker i of the node then combines slice i
+of all of them. It carries out an exchange of that slice with the i-th workers of the other nodes,
+in a job of their own, and writes the result into the memory. So a node contributes each chunk once.
+Sums and maxima of integers do not depend on their order, and neither does any bit of a result.
+
+A long array goes in pieces, so that the memory has a constant size. The first slice begins with the
+first row, so the nodes' first workers see whether the workers disagree.
+"""
+
+from typing import TYPE_CHECKING, NoReturn
+
+import numpy as np
+
+from innet.errors import JobEnded, UnsupportedTensor, WorkersDisagree
+from innet.host import memory
+from innet.host.exchanges import Exchanges, Inspect, anything
+from innet.host.fallback import Fallback
+from innet.host.integers import Flags, Integers, Reduction
+from innet.host.job import ControllerMessages, Timeouts, WorkerInfo
+from innet.host.link import Link
+from innet.host.node import Arrival, Node
+from innet.host.quantizers.scaling import Scaling, put_integers
+from innet.host.stopwatch import Stopwatch
+from innet.host.stragglers import StragglerLog
+from innet.host.waker import Waker, monotonic
+from innet.wire.layout import LANE_BYTES, Operation
+
+if TYPE_CHECKING:
+    import torch
+
+_FLAG_BYTES = 2
+_COMBINE = {Operation.SUM: np.add, Operation.MAX: np.maximum}
+
+
+class NodeExchanges(Exchanges):
+    """The exchanges of a worker that carries a slice for its node, in the job of `info`.
+
+    The results are those of all workers of the group. The node's workers make the same calls in the
+    same order. If one fails, the others fail with its error, or with NeighbourLost. The node is
+    closed with the exchanges.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        link: Link,
+        info: WorkerInfo,
+        controller: ControllerMessages,
+        waker: Waker,
+        timeouts: Timeouts,
+        fallback: Fallback | None = None,
+    ) -> None:
+        super().__init__(link, info, controller, waker, timeouts, fallback)
+        self._node, self._group = node, node.place.info(info)
+        self._table = _Table(node, info.lanes)
+        self._stragglers = StragglerLog(self._group)
+
+    def all_reduce(
+        self,
+        chunks: Integers | Scaling,
+        operation: Operation,
+        flags: Flags,
+        inspect: Inspect = anything,
+    ) -> Reduction:
+        """Do the same as :meth:`Exchanges.all_reduce`, over all workers of the group."""
+        if self._failure:
+            raise self._failure
+        result = Reduction.empty(*chunks.shape)
+        result.counts[:] = self._group.workers
+        result.members[:] = (1 << self._group.workers) - 1
+        try:
+            with self._giving_up():
+                for first in range(0, len(chunks), self._table.rows):
+                    rows = slice(first, min(first + self._table.rows, len(chunks)))
+                    self._table.give(chunks, flags, rows)
+                    self._reduce_piece(rows.stop - first, operation, anything if first else inspect)
+                    self._table.take(result, rows)
+        except BaseException as problem:
+            self._node.fail(problem)
+            raise
+        result.freeze()
+        return result
+
+    def combine(self, tensor: "torch.Tensor", *, mean: bool) -> NoReturn:
+        """Refuse: the fallback connects the workers of the slice only. Raises UnsupportedTensor."""
+        del mean
+        raise UnsupportedTensor(f"the ranks of a node do not sum {tensor.dtype}: convert it first")
+
+    def attend(self) -> None:
+        """See :meth:`Exchanges.attend`. The node's other workers are told of an end."""
+        super().attend()
+        if ended := self._controller.ended:
+            self._node.fail(self._failure or JobEnded(ended))
+
+    def close(self) -> None:
+        """Leave the node. Its other workers notice that."""
+        self._node.close()
+
+    def give_up(self, problem: BaseException) -> None:
+        """See :meth:`Exchanges.give_up`. The node's other workers are told."""
+        super().give_up(problem)
+        self._node.fail(problem)
+
+    def _reduce_piece(self, rows: int, operation: Operation, inspect: Inspect) -> None:
+        """Reduce the piece on the table over all workers of the group."""
+        brought = Arrival(rows, self._table.lanes, operation)
+        alike = self._meet(brought)
+        # If not, the first row shows all workers of the group how their calls differ.
+        own = self._table.part(rows if alike else 1)
+        lanes, flags = self._table.combined(own, operation)
+        with self._limits.watching(self._node.check_all):
+            done = super().all_reduce(lanes, operation, flags, anything if own.start else inspect)
+        self._table.put(own, done)
+        self._meet(brought)
+        if not alike:
+            raise WorkersDisagree("the workers of a node make different exchanges at once")
+
+    def _meet(self, brought: Arrival) -> bool:
+        """Wait for the node's other workers. Return whether all have brought arrays of one shape."""
+        self._node.arrive(brought)
+        waited = Stopwatch(monotonic)
+        while True:
+            self._follow()  # other nodes may lack the last result
+            self._limits.check_membership()
+            self._node.check()
+            if not (late := self._node.late):
+                break
+            seconds = waited.look()
+            self._stragglers.note(seconds, late)
+            self._limits.check_node(seconds, late)
+            self._node.wait(self._waker, 1.0)
+        self._stragglers.over()
+        return all(each == brought for each in self._node.leave().values())
+
+
+class _Table:
+    """The arrays in a node's memory: `rows` rows of each worker, and as many of the result."""
+
+    def __init__(self, node: Node, lanes: int) -> None:
+        workers, self._index = len(node.place.ranks), node.place.index
+        piece = len(node.memory) // (workers + 1)
+        self.rows, self.lanes = piece // (lanes * LANE_BYTES + _FLAG_BYTES), lanes
+        self._lanes: Integers = np.ndarray(
+            (workers + 1, self.rows, lanes), np.int32, node.memory,
+            strides=(piece, lanes * LANE_BYTES, LANE_BYTES),
+        )  # fmt: skip
+        self._flags: Flags = np.ndarray(
+            (workers + 1, self.rows), np.uint16, node.memory, self.rows * lanes * LANE_BYTES,
+            strides=(piece, _FLAG_BYTES),
+        )  # fmt: skip
+
+    def give(self, chunks: Integers | Scaling, flags: Flags, rows: slice) -> None:
+        """Copy some rows of this worker's chunks onto the table."""
+        count = rows.stop - rows.start
+        put_integers(chunks, rows, self._lanes[self._index, :count])
+        self._flags[self._index, :count] = flags[rows]
+
+    def take(self, result: Reduction, rows: slice) -> None:
+        """Copy the result on the table into some rows of the whole."""
+        count = rows.stop - rows.start
+        result.lanes[rows], result.flags[rows] = self._lanes[-1, :count], self._flags[-1, :count]
+
+    def part(self, rows: int) -> slice:
+        """Return this worker's part of so many rows. It is empty if there are too few for all."""
+        each = -(-rows // (len(self._lanes) - 1))
+        first = min(self._index * each, rows)
+        return slice(first, min(first + each, rows))
+
+    def combined(self, rows: slice, operation: Operation) -> tuple[Integers, Flags]:
+        """Return the combination of all workers' rows, (n, lanes), and their flags, (n,)."""
+        given = self._lanes[:-1, rows]
+        combined = memory.empty(given.shape[1:], np.int32)
+        _COMBINE[operation].reduce(given, axis=0, dtype=np.int32, out=combined)
+        flags: Flags = np.bitwise_or.reduce(self._flags[:-1, rows], axis=0)
+        return combined, flags
+
+    def put(self, rows: slice, done: Reduction) -> None:
+        """Copy the result of some rows onto the table."""
+        self._lanes[-1, rows], self._flags[-1, rows] = done.lanes, done.flags

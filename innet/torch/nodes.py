@@ -1,0 +1,68 @@
+"""The nodes of a group: which of its ranks run on one machine, and can sum in shared memory."""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from innet.host.node import Place
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_NETWORK = Path("/proc/self/ns/net")
+
+
+def node_name(environment: Mapping[str, str]) -> str:
+    """Return a name that the processes of this node have in common, and no other process.
+
+    A node is a machine, or one of the networks in it, since the links of a network are what counts.
+    Where a launcher numbers its nodes, as torchrun and Slurm do, each number is a node of its own.
+    """
+    number = environment.get("GROUP_RANK") or environment.get("SLURM_NODEID") or ""
+    try:
+        return f"{_BOOT_ID.read_text().strip()}/{_NETWORK.stat().st_ino}/{number}"
+    except OSError:  # nothing tells which processes are on this machine
+        return uuid.uuid4().hex
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """The nodes of a group, which have equally many ranks: the ranks of each, in order."""
+
+    ranks: Sequence[Sequence[int]]
+
+    @classmethod
+    def of(cls, names: Sequence[str]) -> "tuple[Nodes | None, str]":
+        """Return the nodes, given the name of each rank's, or None and the reason.
+
+        An empty name means that the rank contributes for itself. The reason is empty if there is
+        nothing to explain, because every rank has a node of its own.
+        """
+        by_name: dict[str, list[int]] = {}
+        for rank, name in enumerate(names):
+            by_name.setdefault(name or f"rank {rank}", []).append(rank)
+        sizes = sorted({len(ranks) for ranks in by_name.values()})
+        if sizes == [1]:
+            return None, ""
+        if len(by_name) == 1:
+            return None, "all ranks are on one node"
+        if len(sizes) > 1:
+            return None, f"the nodes have between {sizes[0]} and {sizes[-1]} ranks"
+        return cls(list(by_name.values())), ""
+
+    @property
+    def slices(self) -> int:
+        """Return the number of ranks of each node, which is the number of slices."""
+        return len(self.ranks[0])
+
+    def carriers(self, index: int) -> Sequence[int]:
+        """Return the ranks that carry slice `index`, one of each node."""
+        return [ranks[index] for ranks in self.ranks]
+
+    def place(self, rank: int) -> Place:
+        """Return a rank's place in its node."""
+        own = self.ranks[self.number(rank)]
+        return Place(own, own.index(rank), len(self.ranks) * self.slices)
+
+    def number(self, rank: int) -> int:
+        """Return the number of a rank's node."""
+        return next(number for number, ranks in enumerate(self.ranks) if rank in ranks)

@@ -1,0 +1,131 @@
+"""A node's workers meet, share memory, and notice at once when one of them has ended or failed."""
+
+import contextlib
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from nodes import met
+from waiting import WITHIN, until
+
+from innet.errors import AgentClosed, AllReduceError, NeighbourLost, WorkersDisagree
+from innet.host.node import Arrival, Entrance, Node, Place
+from innet.host.waker import Waker
+
+BROUGHT = Arrival(3, 64, 1)
+
+
+@pytest.fixture
+def three() -> Iterator[list[Node]]:
+    with met(1, 3) as found:
+        yield found
+
+
+def problem(node: Node) -> AllReduceError:
+    """Return the error that a node's next meeting ends with."""
+    found: list[AllReduceError] = []
+
+    def raised() -> bool:
+        try:
+            node.check()
+        except AllReduceError as error:
+            found.append(error)
+        return bool(found)
+
+    until(raised)
+    return found[0]
+
+
+def test_they_share_memory(three: list[Node]):
+    for number, node in enumerate(three):
+        node.memory[number] = number + 1
+    assert {bytes(node.memory[:3]) for node in three} == {b"\1\2\3"}
+
+
+def test_all_learn_what_the_others_bring(three: list[Node]):
+    first, second, third = three
+    third.arrive(Arrival(4, 64, 1))
+    first.check()
+    assert first.late == [1]
+    second.arrive(BROUGHT)
+    until(lambda: first.check() or not first.late)
+    assert first.leave() == {1: BROUGHT, 2: Arrival(4, 64, 1)}
+    assert first.late == [1, 2]
+
+
+def test_who_waits_is_woken_by_an_arrival_and_by_its_waker(three: list[Node]):
+    first, second, _ = three
+    with contextlib.closing(Waker()) as waker, ThreadPoolExecutor(1) as pool:
+        for wake in (waker.wake, lambda: second.arrive(BROUGHT)):
+            waiting = pool.submit(first.wait, waker, 2 * WITHIN)
+            wake()
+            waiting.result(WITHIN)
+            first.check()
+    assert first.late == [2]
+
+
+def test_an_end_is_noticed_after_what_was_said_before_it(three: list[Node]):
+    first, second, _ = three
+    first.arrive(BROUGHT)  # never read: the connection breaks rather than ends
+    second.arrive(BROUGHT)
+    second.close()
+    first.check()
+    assert first.late == [2]
+    with pytest.raises(NeighbourLost, match="worker 1, on the same node, has ended"):
+        first.check_all()
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (WorkersDisagree("3 and 4"), WorkersDisagree),
+        (AgentClosed("closed"), NeighbourLost),
+        (ZeroDivisionError("in a hook"), NeighbourLost),
+        (AllReduceError("ü\ud800" * 10_000), AllReduceError),
+    ],
+)
+def test_a_failure_reaches_the_others_in_its_own_words(
+    three: list[Node], error: BaseException, kind: type[AllReduceError]
+):
+    three[2].fail(error)
+    three[2].fail(ZeroDivisionError("only the first counts"))
+    three[2].close()
+    for node in three[:2]:
+        found = problem(node)
+        assert type(found) is kind
+        assert str(found).startswith("worker 2, on the same node: ")
+        assert str(error)[:20] in str(found)
+
+
+def test_strangers_are_turned_away():
+    with contextlib.closing(Entrance()) as first, contextlib.closing(Entrance()) as second:
+        strangers = [_calling(first, message) for message in (b"hello", b"\7" * 8, b"\0" * 8)]
+        strangers[0].close()
+        names = [first.name, second.name]
+        with ThreadPoolExecutor(2) as pool:
+            entrances = enumerate([first, second])
+            meeting = [
+                pool.submit(each.meet, Place([0, 1], index, 2), names, WITHIN)
+                for index, each in entrances
+            ]
+            nodes = [each.result(WITHIN) for each in meeting]
+        nodes[0].memory[0] = 7
+        assert nodes[1].memory[0] == 7
+        for each in [*nodes, *strangers]:
+            each.close()
+
+
+def _calling(entrance: Entrance, message: bytes) -> socket.socket:
+    caller = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    caller.connect(f"\0{entrance.name}")
+    caller.send(message)
+    return caller
+
+
+def test_who_does_not_come_ends_the_meeting():
+    with contextlib.closing(Entrance()) as alone:
+        with pytest.raises(OSError, match="timed out"):
+            alone.meet(Place([0, 1], 0, 2), [alone.name, "innet-nobody"], 0.01)
+        with pytest.raises(OSError, match="refused"):
+            alone.meet(Place([0, 1], 1, 2), ["innet-nobody", alone.name], WITHIN)

@@ -1,0 +1,196 @@
+"""Exchanges of nodes have the results of all workers' exchange, in the same bits, or a common error."""
+
+import contextlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nodes import met
+from racks import Rack, problem, rack
+from waiting import WITHIN
+
+from innet.errors import (
+    AllReduceError,
+    JobEnded,
+    NeighbourLost,
+    SumOverflow,
+    UnsupportedTensor,
+    WorkersDisagree,
+    WorkersMissing,
+)
+from innet.host import node as node_module
+from innet.host.agent import Agent
+from innet.host.integers import Reduction
+from innet.host.job import Timeouts
+from innet.host.node_exchanges import _Table
+from innet.wire.layout import Operation
+
+NODES, SIZE = 2, 2
+WORKERS = NODES * SIZE
+LANES = 64
+PIECE_ROWS = 21
+
+
+@pytest.fixture(scope="module")
+def tor() -> Iterator[Rack]:
+    with rack(3 * WORKERS, LANES) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def sliced(tor: Rack, **more) -> Iterator[list[Agent]]:
+    """Yield the agents of two nodes, by rank. Their memory has room for a few rows at a time."""
+    with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as stack:
+        patch.setattr(node_module, "PIECE_BYTES", PIECE_ROWS * (4 * LANES + 2))
+        nodes = stack.enter_context(met(NODES, SIZE))
+        jobs = [stack.enter_context(tor.job(NODES)) for _ in range(SIZE)]
+        links = stack.enter_context(tor.cables(WORKERS))
+        agents = [
+            tor.join(jobs[rank % SIZE], rank // SIZE, links[rank], node=nodes[rank], **more)
+            for rank in range(WORKERS)
+        ]
+        for agent in agents:
+            stack.callback(agent.close, abandon=True)
+        yield agents
+
+
+@pytest.fixture(scope="module")
+def agents(tor: Rack) -> Iterator[list[Agent]]:
+    with sliced(tor) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def plain(tor: Rack) -> Iterator[list[Agent]]:
+    with tor.workers(WORKERS) as found:
+        yield found
+
+
+def exchanged(
+    agents: list[Agent], chunks: np.ndarray, operation: Operation, flags: np.ndarray
+) -> list[Reduction]:
+    running = [
+        agent.perform(lambda exchanges, _, own=own, set_=set_: exchanges.all_reduce(own, operation, set_))
+        for agent, own, set_ in zip(agents, chunks, flags, strict=True)
+    ]  # fmt: skip
+    return [each.result(WITHIN) for each in running]
+
+
+@given(
+    rows=st.integers(0, 3 * PIECE_ROWS + 2),
+    seed=st.integers(0, 999),
+    operation=st.sampled_from([Operation.SUM, Operation.MAX]),
+)
+def test_an_exchange_is_that_of_all_workers(agents, rows: int, seed: int, operation: Operation):
+    rng = np.random.default_rng(seed)
+    bound = 2**31 // WORKERS if operation == Operation.SUM else 2**31
+    chunks = rng.integers(-bound, bound, (WORKERS, rows, LANES)).astype(np.int32)
+    flags = rng.integers(0, 2, (WORKERS, rows)).astype(np.uint16)
+    expected = (chunks.sum(0) if operation == Operation.SUM else chunks.max(0)).astype(np.int32)
+    for found in exchanged(agents, chunks, operation, flags):
+        assert np.array_equal(found.lanes, expected)
+        assert np.array_equal(found.flags, np.bitwise_or.reduce(flags, axis=0))
+        assert found.counts.tolist() == [WORKERS] * rows
+        assert found.members.tolist() == [0b1111] * rows
+
+
+@given(workers=st.integers(1, 9), rows=st.integers(0, 60), lanes=st.integers(1, 9))
+def test_the_slices_are_all_rows_once_and_the_first_row_is_the_first_workers(
+    workers: int, rows: int, lanes: int
+):
+    place = SimpleNamespace(ranks=range(workers))
+    memory = bytearray((workers + 1) * 64 * (lanes * 4 + 2))
+    covered = []
+    for index in range(workers):
+        place.index = index
+        part = _Table(SimpleNamespace(place=place, memory=memory), lanes).part(rows)
+        covered += range(rows)[part]
+        assert part.stop - part.start <= -(-rows // workers)
+    assert covered == [*range(rows)]
+
+
+VALUES = {
+    "small": lambda rng: rng.standard_normal(3),
+    "several pieces": lambda rng: rng.standard_normal(5000),
+    "not finite": lambda rng: np.where(rng.random(3000) < 0.001, np.nan, 1.0),
+    "wide": lambda rng: np.ldexp(rng.standard_normal(3000), rng.integers(-140, 120, 3000)),
+    "nothing": lambda _: np.zeros(0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("quantizer", ["int32", "int16", "int8", "int8+stochastic"])
+@pytest.mark.parametrize("kind", VALUES)
+def test_means_have_the_same_bits_as_with_every_worker_for_itself(
+    agents, plain, kind: str, quantizer: str
+):
+    rng = np.random.default_rng(5)
+    vectors = [VALUES[kind](rng).astype(np.float32) for _ in range(WORKERS)]
+    bits = [
+        each.result(WITHIN).tobytes()
+        for some in (agents, plain)
+        for each in [
+            agent.submit(vector, quantizer=quantizer)
+            for agent, vector in zip(some, vectors, strict=True)
+        ]
+    ]
+    assert len(set(bits)) == 1
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("size", [3, 3000])
+def test_integers_are_exact_or_overflow_for_all(agents, dtype, size: int):
+    largest = np.iinfo(dtype).max
+    fits = np.full(size, largest // WORKERS, dtype)
+    for each in [agent.submit(fits, "sum") for agent in agents]:
+        assert np.array_equal(each.result(WITHIN), fits * WORKERS)
+    for each in [agent.submit(np.full(size, largest, dtype), "sum") for agent in agents]:
+        assert type(problem(each)) is SumOverflow
+
+
+@pytest.mark.parametrize("sizes", [(9, 3000, 9, 9), (9, 9, 3000, 3000), (3000, 9, 5000, 7)])
+def test_workers_that_disagree_learn_it_on_all_nodes(tor: Rack, sizes: tuple[int, ...]):
+    """They do on one node, between nodes, and everywhere."""
+    with sliced(tor) as agents:
+        running = [
+            agent.submit(np.ones(size, np.float32))
+            for agent, size in zip(agents, sizes, strict=True)
+        ]
+        for each in running:
+            assert type(problem(each)) is WorkersDisagree
+            assert f"between {min(sizes)} and {max(sizes)}" in str(problem(each))
+
+
+def test_when_one_leaves_the_others_end_with_an_error_that_names_it(tor: Rack):
+    with sliced(tor) as agents:
+        running = [agent.submit(np.ones(3000, np.float32)) for agent in agents[:3]]
+        agents[3].close(abandon=True)
+        errors = [problem(each) for each in running]
+    assert type(errors[2]) is NeighbourLost
+    assert "worker 3, on the same node" in str(errors[2])
+    assert all(isinstance(each, WorkersMissing) for each in errors)
+
+
+def test_a_job_that_ends_ends_the_exchanges_of_all(tor: Rack):
+    with sliced(tor) as agents:
+        running = [agent.submit(np.ones(3000, np.float32)) for agent in agents[:3]]
+        tor.delete(agents[1]._membership._request.job)
+        errors = [problem(each) for each in running]
+        assert type(errors[1]) is JobEnded
+        assert all(isinstance(each, AllReduceError) for each in errors)
+
+
+def test_the_wait_for_a_neighbour_has_a_limit(tor: Rack):
+    timeouts = Timeouts(switch=WITHIN, workers=0.1)
+    with sliced(tor, timeouts=timeouts) as agents:
+        found = problem(agents[0].submit(np.ones(9, np.float32)))
+        assert type(found) is WorkersMissing
+        assert "worker 1, on the same node, did not come within" in str(found)
+
+
+def test_tensors_that_only_a_fallback_could_sum_are_refused(agents):
+    with ThreadPoolExecutor(1) as pool, pytest.raises(UnsupportedTensor):
+        pool.submit(agents[0]._exchanges.combine, np.zeros(1), mean=True).result(WITHIN)

@@ -1,0 +1,118 @@
+"""The models of collectives: as many packets as workers send, and the times of the formulas."""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from racks import rack
+
+from innet.errors import UsageError
+from innet.host.agent import Agent
+from innet.host.agreement import WORDS
+from innet.model import all_reduce, collectives
+from innet.model.all_reduce import SlotParameters
+from innet.model.collectives import COLLECTIVES, exchanges, over_gloo, through_switches
+from innet.model.links import LinkModel
+
+LANES = 64
+LINK = LinkModel(alpha=1e-5, beta=1e-9, gamma=2e-10, sync=3e-5)
+
+
+@pytest.fixture(scope="module")
+def agents() -> Iterator[list[Agent]]:
+    with rack(3, LANES) as running, running.workers(3) as found:
+        yield found
+
+
+def call(agent: Agent, rank: int, collective: str, elements: int) -> None:
+    """Call a collective with a vector of so many float32 in all."""
+    vector = np.ones(elements, np.float32)
+    if collective == "all-reduce":
+        agent.all_reduce(vector, "sum")
+    elif collective == "reduce-scatter":
+        agent.reduce_scatter(vector, "sum")
+    elif collective == "reduce":
+        agent.reduce(vector, 0, "sum")
+    elif collective == "all-gather":
+        agent.all_gather(vector[: elements // 3])
+    elif collective == "broadcast":
+        agent.broadcast(vector, 1)
+    else:
+        agent.barrier()
+
+
+def sent(agents: Sequence[Agent]) -> list[int]:
+    """Return the packets that each worker has sent for the first time."""
+    return [each.traffic.packets_sent - each.traffic.retransmissions for each in agents]
+
+
+@pytest.mark.parametrize("elements", [3, 78, 84, 600, 30_000])
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_workers_send_as_many_packets_as_the_model_says(agents, collective, elements):
+    before = sent(agents)
+    with ThreadPoolExecutor(len(agents)) as pool:
+        calls = [
+            pool.submit(call, agent, rank, collective, elements)
+            for rank, agent in enumerate(agents)
+        ]
+        for each in calls:
+            each.result()
+    expected = sum(exchanges(collective, 3, 4.0 * elements, SlotParameters(lanes=LANES)))
+    assert [after - own for after, own in zip(sent(agents), before, strict=True)] == [expected] * 3
+
+
+def test_the_model_has_the_words_of_the_agreement():
+    assert collectives.WORDS == WORDS
+
+
+@given(st.integers(2, 5000), st.floats(1, 1e9))
+def test_a_ring_is_a_reduce_scatter_and_an_all_gather(p, n):
+    halves = over_gloo("reduce-scatter", p, n, LINK) + over_gloo("all-gather", p, n, LINK)
+    assert halves - LINK.sync == pytest.approx(over_gloo("all-reduce", p, n, LINK))
+    assert over_gloo("all-reduce", p, n, LINK) == all_reduce.ring(p, n, LINK)
+
+
+def test_collectives_over_gloo_by_hand():
+    # p = 4, n = 1e6: the shares are 0.75 n
+    assert over_gloo("reduce-scatter", 4, 1e6, LINK) == pytest.approx(3e-5 + 7.5e-4 + 1.5e-4 + 3e-5)
+    assert over_gloo("all-gather", 4, 1e6, LINK) == pytest.approx(3e-5 + 7.5e-4 + 3e-5)
+    assert over_gloo("reduce", 4, 1e6, LINK) == pytest.approx(4e-5 + 1.5e-3 + 1.5e-4 + 3e-5)
+    assert over_gloo("broadcast", 4, 1e6, LINK) == pytest.approx(2 * (1e-5 + 1e-3) + 3e-5)
+    assert over_gloo("barrier", 5, 1e6, LINK) == pytest.approx(3e-5 + 3e-5)
+
+
+@given(st.integers(2, 32), st.floats(1e5, 1e8), st.integers(1, 3))
+def test_all_sums_through_switches_cost_the_same(p, n, levels):
+    slots = SlotParameters()
+    times = {
+        each: through_switches(each, p, n, LINK, slots, levels)
+        for each in ("all-reduce", "reduce-scatter", "reduce")
+    }
+    assert len(set(times.values())) == 1
+    assert times["reduce"] > all_reduce.switch(n, LINK, slots, levels)
+    assert through_switches("barrier", p, n, LINK, slots, levels) == pytest.approx(
+        2 * levels * (LINK.alpha + slots.frame * LINK.beta) + LINK.sync
+    )
+
+
+def test_large_collectives_take_as_long_as_the_links_need():
+    link = LinkModel(1e-6, 8e-10)
+    overhead = SlotParameters().frame / 1024
+    for collective in ("reduce-scatter", "all-gather", "broadcast"):
+        seconds = through_switches(collective, 32, 1e9, link, SlotParameters())
+        assert seconds == pytest.approx(1e9 * 8e-10 * overhead, rel=0.01)
+    # A ring's halves send 31/32 of the vector, and a broadcast sends it five times.
+    assert over_gloo("all-gather", 32, 1e9, link) == pytest.approx(0.8 * 31 / 32, rel=1e-3)
+    assert over_gloo("broadcast", 32, 1e9, link) == pytest.approx(0.8 * 5, rel=1e-3)
+
+
+def test_an_unknown_collective_is_refused():
+    for call_ in (
+        lambda: exchanges("scan", 2, 1, SlotParameters()),
+        lambda: over_gloo("scan", 2, 1, LINK),
+    ):
+        with pytest.raises(UsageError, match="scan"):
+            call_()
