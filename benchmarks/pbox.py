@@ -4,7 +4,7 @@ No root is needed::
 
     python -m benchmarks.pbox
 
-There are three measurements, all on this machine:
+There are four measurements, all on this machine:
 
 - Adding up the workers' gradients, with the server's C on one core, against numpy's ``add`` of the
   same arrays on one core.
@@ -12,6 +12,7 @@ There are three measurements, all on this machine:
   for the optimizer, also on one core.
 - Exchanges of workers that compute nothing with a server in a process of its own, over loopback,
   against the same bytes through bare sockets.
+- The same exchanges over mutual TLS, against a server without it.
 
 Rounds of the compared things alternate, so other changes on the machine affect both alike.
 """
@@ -25,6 +26,7 @@ import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -37,6 +39,7 @@ from rich.console import Console
 from rich.table import Table
 
 from innet.local.processes import announced, spawned
+from innet.rpc.certificates import make
 from innet.servers.pbox import benchmark, native
 from innet.servers.pbox.optimizers import BY_NAME, by_name
 from innet.servers.pbox.placement import CHUNK_BYTES
@@ -119,10 +122,10 @@ def _record(rule: str) -> native.OptimizerRecord:
 
 
 @contextlib.contextmanager
-def serving(cores: int) -> Iterator[tuple[str, int]]:
+def serving(cores: int, *options: str) -> Iterator[tuple[str, int]]:
     """Run a server in a process of its own. Yield its address and the process id."""
     command = [str(Path(sys.executable).with_name("innet")), "pbox", "serve"]
-    command += ["--address", "127.0.0.1:0", "--cores", str(cores)]
+    command += ["--address", "127.0.0.1:0", "--cores", str(cores), *options]
     with spawned(command, stderr=subprocess.DEVNULL) as process:
         yield announced(process, "pbox"), process.pid
 
@@ -131,6 +134,29 @@ def cpu_seconds(process: int) -> float:
     """Return the CPU seconds that a process has used so far."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def over_tls(
+    counts: Sequence[int], cores: int, floats: int, steps: int, rounds: int
+) -> dict[int, dict[str, list[float]]]:
+    """Return the bytes per second of exchanges without TLS and with it, by the number of workers."""
+    found: dict[int, dict[str, list[float]]] = {}
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
+        folder = Path(name)
+        make(folder, [])
+        servers = {
+            "plain": (stack.enter_context(serving(cores))[0], None),
+            "TLS": (stack.enter_context(serving(cores, "--tls", name))[0], folder),
+        }
+        for count in counts:
+            found[count] = {kind: [] for kind in servers}
+            for _ in range(rounds):
+                for kind, (address, tls) in servers.items():
+                    rate = benchmark.measure(
+                        [address], workers=count, floats=floats, steps=steps, warm_up=1, tls=tls
+                    )
+                    found[count][kind].append(rate.bytes_per_second)
+    return found
 
 
 def through_sockets(workers: int, nbytes: int, steps: int) -> float:
@@ -244,6 +270,16 @@ def main(
                 f"{median / statistics.median(bare):.0%}", f"{statistics.median(efficiency) / 1e6:.0f}",
             )  # fmt: skip
             count *= 2
+    console.print(table)
+
+    counts = [count for count in (1, 2, 4, 8) if count <= most_workers]
+    found["tls"] = over_tls(counts, cores, floats, steps, rounds)
+    table = Table("workers", "MB/s without TLS", "MB/s with TLS", "with of without")
+    for count, rates_of in found["tls"].items():
+        plain, secured = (statistics.median(rates_of[kind]) for kind in ("plain", "TLS"))
+        table.add_row(
+            str(count), f"{plain / 1e6:.0f}", f"{secured / 1e6:.0f}", f"{secured / plain:.0%}"
+        )
     console.print(table)
     if output:
         output.write_text(json.dumps(found, indent=2) + "\n")

@@ -3,7 +3,7 @@
 import typer
 
 from innet.cluster.cli import apply
-from innet.controller.cli import jobs, switches
+from innet.controller.cli import jobs, quotas, switches
 from innet.controller.cli.deploy import deploy
 from innet.controller.cli.server import controller
 from innet.demo.cli import demo, rack
@@ -35,6 +35,7 @@ app.command()(top)
 app.command()(shell)
 app.add_typer(switches.app, name="switch")
 app.add_typer(jobs.app, name="job")
+app.add_typer(quotas.app, name="quota")
 app.add_typer(certificates, name="certificates")
 app.add_typer(p4, name="p4")
 app.add_typer(model, name="model")

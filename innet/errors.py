@@ -15,6 +15,7 @@
     ├── ControllerError        the controller refused, or cannot be reached       (2)
     │   ├── NotAuthorized          a token or a certificate is missing or wrong
     │   ├── NoCapacity             slots or a quota are used up
+    │   │   └── QuotaExceeded          the owner of the job has no room left in its quota
     │   ├── ControllerUnreachable  nothing answers at the controller's address    (3)
     │   └── SwitchError            a switch refused what the controller sent      (2)
     │       └── SwitchOffline          nothing answers at the switch's address    (3)
@@ -102,6 +103,10 @@ class NotAuthorized(ControllerError):
 
 class NoCapacity(ControllerError):
     """No slots are free, or a quota is used up."""
+
+
+class QuotaExceeded(NoCapacity):
+    """The quota of the job's owner is used up."""
 
 
 class SwitchError(ControllerError):

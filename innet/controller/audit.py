@@ -20,10 +20,10 @@ from innet.rpc.status import code_of
 CHANGES = frozenset(
     {
         "AddSwitch", "SetSwitchPorts", "DrainSwitch", "UndrainSwitch", "RemoveSwitch", "CreateJob",
-        "DeleteJob",
+        "DeleteJob", "SetQuota",
     }
 )  # fmt: skip
-"""The methods that change switches or jobs."""
+"""The methods that change switches, jobs or quotas."""
 _REFUSED = frozenset({"PERMISSION_DENIED", "UNAUTHENTICATED"})
 _JOIN_REFUSED = _REFUSED | {
     "ALREADY_EXISTS", "FAILED_PRECONDITION", "INVALID_ARGUMENT", "NOT_FOUND",

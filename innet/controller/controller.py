@@ -8,6 +8,7 @@ from innet.controller.handlers.clock import Clock
 from innet.controller.handlers.hellos import Hellos
 from innet.controller.handlers.job_requests import JobRequests
 from innet.controller.handlers.probes import Probes
+from innet.controller.handlers.quota_requests import QuotaRequests
 from innet.controller.handlers.switch_events import SwitchEvents
 from innet.controller.handlers.switch_factory import SwitchFactory
 from innet.controller.handlers.switch_requests import SwitchRequests
@@ -25,7 +26,7 @@ _log = structlog.get_logger("innet.controller")
 
 
 class Controller:
-    """A controller: requests about `switches` and `jobs`, and events from `workers`.
+    """A controller: requests about `switches`, `jobs` and `quotas`, and events from `workers`.
 
     With an `identity` it talks to switches over TLS.
     """
@@ -40,6 +41,8 @@ class Controller:
         state = store.load()
         self.switches = SwitchRequests(self._registry, self._factory, probes)
         self.jobs = JobRequests(self._registry, state.last_id, state.last_number)
+        self.quotas = QuotaRequests(self._registry)
+        self._registry.quotas.update(state.quotas)
         self.workers = WorkerEvents(self._registry)
         self._restore_switches(state.switches)
         self._restore_jobs(state.jobs)

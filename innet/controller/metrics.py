@@ -35,6 +35,7 @@ class ControllerCollector(Collector):
         yield from _of_switches(switches)
         yield _dropped(switches)
         yield _ports_up(switches)
+        yield from self._quotas()
         yield self._drift()
         yield self._expiry()
 
@@ -65,6 +66,25 @@ class ControllerCollector(Collector):
             leases.add_metric([name], history.leases_lost)
         yield terms
         yield leases
+
+    def _quotas(self) -> Iterator[Metric]:
+        limits = GaugeMetricFamily(
+            "innet_controller_owner_quota",
+            "The most that an owner of jobs may hold at once; missing without a limit.",
+            labels=("owner", "resource"),
+        )
+        use = GaugeMetricFamily(
+            "innet_controller_owner_use",
+            "What an owner of jobs holds.",
+            labels=("owner", "resource"),
+        )
+        for each in self._controller.quotas.listed().quotas:
+            for resource in ("jobs", "slots", "workers"):
+                use.add_metric([each.name, resource], getattr(each, resource))
+                if most := getattr(each, f"most_{resource}"):
+                    limits.add_metric([each.name, resource], most)
+        yield limits
+        yield use
 
     def _expiry(self) -> Metric:
         family = GaugeMetricFamily(

@@ -1,31 +1,19 @@
-"""Authorization: the role in a client's certificate decides which methods it may call.
+"""The check of roles in front of the service. A revoked certificate allows nothing.
 
-A revoked certificate allows nothing.
-
-An administrator may call every method. A user manages jobs of its own: it sees and deletes only those
-that it has created. An observer sees everything and changes nothing. A worker may join jobs. The
-controller's own certificate may read, because its web page, a process of its own, asks with it.
+:mod:`innet.rpc.roles` has the rules.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any
 
 import grpc
 
-from innet.errors import NotAuthorized
 from innet.rpc import tls
 from innet.rpc.interceptors import wrapped
 from innet.rpc.revocation import Revocations
+from innet.rpc.roles import check_allowed
 
-_READS = frozenset({"ListSwitches", "GetSwitch", "ListJobs", "GetJob", "GetJobHistory"})
-_METHODS: Mapping[str, frozenset[str]] = {
-    tls.USER: _READS | {"CreateJob", "DeleteJob"},
-    tls.OBSERVER: _READS,
-    tls.WORKER: frozenset({"Join", "CheckJoin"}),
-}
-_WORDS = {tls.USER: "a user", tls.OBSERVER: "an observer", tls.WORKER: "a worker"}
-_LONGEST_NAME = 64  # as X.520 has it
 _Behaviour = Callable[[Any, Any], Any]
 
 
@@ -64,43 +52,3 @@ class RoleInterceptor(grpc.ServerInterceptor):
         shown = context.auth_context()
         self._revocations.check(shown)
         check_allowed(tls.roles(shown), method)
-
-
-def check_allowed(roles: list[str], method: str) -> None:
-    """Raise NotAuthorized unless one of a client's `roles` allows `method`."""
-    if tls.ADMIN in roles or (tls.CONTROLLER in roles and method in _READS):
-        return
-    if _allows(roles, method):
-        return
-    shown = f"the one shown is for: {', '.join(roles)}" if roles else "the one shown names no role"
-    able = ["an administrator", *(_WORDS[role] for role in _METHODS if method in _METHODS[role])]
-    raise NotAuthorized(f"{method} needs the certificate of {' or '.join(able)}, and {shown}")
-
-
-def _allows(roles: list[str], method: str) -> bool:
-    return any(method in _METHODS.get(role, ()) for role in roles)
-
-
-def owner(shown: Mapping[str, Any]) -> str:
-    """Return the owner of the jobs that a client creates: the name in its certificate, or ""."""
-    name = tls.name(shown)
-    return name if name.isprintable() and len(name) <= _LONGEST_NAME else ""
-
-
-def confined_to(shown: Mapping[str, Any], method: str) -> str | None:
-    """Return the owner whose jobs alone a client may reach with `method`, or None for all jobs.
-
-    Raises NotAuthorized if the client is a user without a usable name.
-    """
-    roles = tls.roles(shown)
-    others = [role for role in roles if role != tls.USER]
-    if tls.USER not in roles or tls.ADMIN in roles:
-        return None
-    if _allows(others, method):
-        return None
-    if name := owner(shown):
-        return name
-    raise NotAuthorized(
-        f"a user's certificate needs a common name, of 1 to {_LONGEST_NAME} printable characters: "
-        "jobs belong to names"
-    )

@@ -11,7 +11,6 @@ from typing import Any
 
 import structlog
 
-from innet.controller import roles
 from innet.controller.controller import Controller
 from innet.controller.state import messages
 from innet.controller.state.streams import Stream
@@ -20,7 +19,7 @@ from innet.errors import InnetError, NotAuthorized
 from innet.machine.tcp import Connection
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import innet_pb2_grpc as rpc
-from innet.rpc import tls
+from innet.rpc import roles, tls
 from innet.rpc.revocation import REFUSAL, shown_fingerprint
 
 _JOIN_WITHIN, _FAREWELL = 30.0, 0.05
@@ -70,6 +69,14 @@ class ControllerService(rpc.ControllerServicer):
         """Reserve slots for a job."""
         owner = _confined(context, "CreateJob") or roles.owner(context.auth_context())
         return self._controller.jobs.create(request, owner)
+
+    def SetQuota(self, request: pb.SetQuotaRequest, context: Any) -> pb.Quota:  # noqa: ARG002, N802
+        """Limit what one owner of jobs holds at once."""
+        return self._controller.quotas.set(request)
+
+    def ListQuotas(self, request: Any, context: Any) -> pb.ListQuotasResponse:  # noqa: ARG002, N802
+        """Return the quotas that the caller may see, and their use."""
+        return self._controller.quotas.listed(_confined(context, "ListQuotas"))
 
     def ListJobs(self, request: pb.ListJobsRequest, context: Any) -> pb.ListJobsResponse:  # noqa: N802
         """Return the jobs that the caller may see, without counters."""

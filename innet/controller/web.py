@@ -35,7 +35,8 @@ class WebPage:
     """The settings of the page: its address, and what a browser has to show.
 
     With a `tls_folder` it speaks HTTPS. A browser has to show the token in `token_file`. Without such a
-    file, it has to show an administrator's certificate if there is a `tls_folder`, and nothing otherwise.
+    file, it has to show the certificate of an administrator, a user or an observer if there is a
+    `tls_folder`, and nothing otherwise.
     """
 
     address: str

@@ -5,7 +5,7 @@ after the other.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from innet.host.stragglers import named
@@ -127,6 +127,11 @@ class View:
     detailed: bool = False
     left_out: int = 0
     """The number of jobs of others, which the reader may not see."""
+
+    def for_owner(self, owner: str) -> "View":
+        """Return the view without the jobs of other owners."""
+        own = tuple(each for each in self.jobs if each.job.owner == owner)
+        return replace(self, jobs=own, left_out=self.left_out + len(self.jobs) - len(own))
 
     def uplink_load(self, switch: str, parent: str) -> Load:
         """Return the load of the links between a switch and a parent of it."""

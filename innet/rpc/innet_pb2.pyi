@@ -335,6 +335,16 @@ class ListJobsResponse(_message.Message):
     left_out: int
     def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., left_out: _Optional[int] = ...) -> None: ...
 
+class ListQuotasRequest(_message.Message):
+    __slots__ = []
+    def __init__(self) -> None: ...
+
+class ListQuotasResponse(_message.Message):
+    __slots__ = ["quotas"]
+    QUOTAS_FIELD_NUMBER: _ClassVar[int]
+    quotas: _containers.RepeatedCompositeFieldContainer[Quota]
+    def __init__(self, quotas: _Optional[_Iterable[_Union[Quota, _Mapping]]] = ...) -> None: ...
+
 class ListSwitchesRequest(_message.Message):
     __slots__ = []
     def __init__(self) -> None: ...
@@ -423,6 +433,24 @@ class Progress(_message.Message):
     window: int
     def __init__(self, exchange: _Optional[int] = ..., busy: bool = ..., chunks: _Optional[int] = ..., remaining: _Optional[int] = ..., stuck_s: _Optional[float] = ..., silent_s: _Optional[float] = ..., chunk: _Optional[int] = ..., slot: _Optional[int] = ..., sequence: _Optional[int] = ..., missing: _Optional[int] = ..., packets_sent: _Optional[int] = ..., packets_received: _Optional[int] = ..., bytes_sent: _Optional[int] = ..., bytes_received: _Optional[int] = ..., retransmissions: _Optional[int] = ..., chunks_done: _Optional[int] = ..., corrupted: _Optional[int] = ..., round_trip_s: _Optional[float] = ..., timeout_s: _Optional[float] = ..., window: _Optional[int] = ..., fallback_exchanges: _Optional[int] = ..., least_round_trip_s: _Optional[float] = ..., link_bits_per_s: _Optional[int] = ...) -> None: ...
 
+class Quota(_message.Message):
+    __slots__ = ["jobs", "most_jobs", "most_slots", "most_workers", "name", "slots", "workers"]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    MOST_JOBS_FIELD_NUMBER: _ClassVar[int]
+    MOST_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    MOST_WORKERS_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    jobs: int
+    most_jobs: int
+    most_slots: int
+    most_workers: int
+    name: str
+    slots: int
+    workers: int
+    def __init__(self, name: _Optional[str] = ..., most_jobs: _Optional[int] = ..., most_slots: _Optional[int] = ..., most_workers: _Optional[int] = ..., jobs: _Optional[int] = ..., slots: _Optional[int] = ..., workers: _Optional[int] = ...) -> None: ...
+
 class Ready(_message.Message):
     __slots__ = ["exchange", "term"]
     EXCHANGE_FIELD_NUMBER: _ClassVar[int]
@@ -466,6 +494,18 @@ class Resume(_message.Message):
     slots: int
     term: int
     def __init__(self, term: _Optional[int] = ..., path: _Optional[_Union[Path, str]] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., exchange: _Optional[int] = ..., shared: bool = ..., reason: _Optional[str] = ...) -> None: ...
+
+class SetQuotaRequest(_message.Message):
+    __slots__ = ["most_jobs", "most_slots", "most_workers", "name"]
+    MOST_JOBS_FIELD_NUMBER: _ClassVar[int]
+    MOST_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    MOST_WORKERS_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    most_jobs: int
+    most_slots: int
+    most_workers: int
+    name: str
+    def __init__(self, name: _Optional[str] = ..., most_jobs: _Optional[int] = ..., most_slots: _Optional[int] = ..., most_workers: _Optional[int] = ...) -> None: ...
 
 class SetSwitchPortsRequest(_message.Message):
     __slots__ = ["name", "ports", "uplinks"]

@@ -74,6 +74,16 @@ class ControllerStub(object):
                 request_serializer=innet_dot_rpc_dot_innet__pb2.DeleteJobRequest.SerializeToString,
                 response_deserializer=innet_dot_rpc_dot_innet__pb2.DeleteJobResponse.FromString,
                 )
+        self.SetQuota = channel.unary_unary(
+                '/innet.v1.Controller/SetQuota',
+                request_serializer=innet_dot_rpc_dot_innet__pb2.SetQuotaRequest.SerializeToString,
+                response_deserializer=innet_dot_rpc_dot_innet__pb2.Quota.FromString,
+                )
+        self.ListQuotas = channel.unary_unary(
+                '/innet.v1.Controller/ListQuotas',
+                request_serializer=innet_dot_rpc_dot_innet__pb2.ListQuotasRequest.SerializeToString,
+                response_deserializer=innet_dot_rpc_dot_innet__pb2.ListQuotasResponse.FromString,
+                )
         self.Join = channel.stream_stream(
                 '/innet.v1.Controller/Join',
                 request_serializer=innet_dot_rpc_dot_innet__pb2.WorkerMessage.SerializeToString,
@@ -171,6 +181,20 @@ class ControllerServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetQuota(self, request, context):
+        """Limit what one owner of jobs may hold at once. An owner is the name in a client's certificate.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListQuotas(self, request, context):
+        """Return what owners hold and may hold: a user's own, or that of all who have a job or a quota.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Join(self, request_iterator, context):
         """Make the caller a worker of a job for as long as it keeps the stream open.
         docs/recovery.md walks through the messages.
@@ -248,6 +272,16 @@ def add_ControllerServicer_to_server(servicer, server):
                     servicer.DeleteJob,
                     request_deserializer=innet_dot_rpc_dot_innet__pb2.DeleteJobRequest.FromString,
                     response_serializer=innet_dot_rpc_dot_innet__pb2.DeleteJobResponse.SerializeToString,
+            ),
+            'SetQuota': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetQuota,
+                    request_deserializer=innet_dot_rpc_dot_innet__pb2.SetQuotaRequest.FromString,
+                    response_serializer=innet_dot_rpc_dot_innet__pb2.Quota.SerializeToString,
+            ),
+            'ListQuotas': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListQuotas,
+                    request_deserializer=innet_dot_rpc_dot_innet__pb2.ListQuotasRequest.FromString,
+                    response_serializer=innet_dot_rpc_dot_innet__pb2.ListQuotasResponse.SerializeToString,
             ),
             'Join': grpc.stream_stream_rpc_method_handler(
                     servicer.Join,
@@ -470,6 +504,40 @@ class Controller(object):
         return grpc.experimental.unary_unary(request, target, '/innet.v1.Controller/DeleteJob',
             innet_dot_rpc_dot_innet__pb2.DeleteJobRequest.SerializeToString,
             innet_dot_rpc_dot_innet__pb2.DeleteJobResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def SetQuota(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/innet.v1.Controller/SetQuota',
+            innet_dot_rpc_dot_innet__pb2.SetQuotaRequest.SerializeToString,
+            innet_dot_rpc_dot_innet__pb2.Quota.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def ListQuotas(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/innet.v1.Controller/ListQuotas',
+            innet_dot_rpc_dot_innet__pb2.ListQuotasRequest.SerializeToString,
+            innet_dot_rpc_dot_innet__pb2.ListQuotasResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

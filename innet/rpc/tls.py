@@ -81,6 +81,28 @@ def name(auth_context: Mapping[str, Any]) -> str:
     return names[0] if names else ""
 
 
+def shown_to(connection: ssl.SSLObject | ssl.SSLSocket) -> dict[str, list[bytes]]:
+    """Return what gRPC's ``auth_context()`` has of a client's certificate, for any TLS connection.
+
+    The connection has verified the certificate. Without one, the result is empty.
+    """
+    der, fields = connection.getpeercert(binary_form=True), connection.getpeercert() or {}
+    if not der:
+        return {}
+    uris = [uri for kind, uri in _pairs(fields.get("subjectAltName")) if kind == "URI"]
+    subject = [pair for names in fields.get("subject", ()) for pair in _pairs(names)]
+    common_names = [value for kind, value in subject if kind == "commonName"]
+    return {
+        "x509_pem_cert": [ssl.DER_cert_to_PEM_cert(der).encode()],
+        "peer_uri": [uri.encode() for uri in uris],
+        "x509_common_name": [each.encode() for each in common_names],
+    }
+
+
+def _pairs(found: Any) -> list[tuple[str, str]]:
+    return [(str(kind), str(value)) for kind, value in found or ()]
+
+
 @dataclass(frozen=True)
 class Identity:
     """The files that identify a process, and when its certificate expires.
@@ -123,6 +145,22 @@ class Identity:
         return grpc.dynamic_ssl_server_credentials(
             _configuration(*newest), renewed, require_client_authentication=True
         )
+
+    def client_context(self) -> ssl.SSLContext:
+        """Return the TLS of a client that is not gRPC's."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(self.authorities[0])
+        context.load_cert_chain(self.certificate, self.key)
+        return context
+
+    def server_context(self) -> ssl.SSLContext:
+        """Return the TLS of a server that is not gRPC's, and asks every client for a certificate."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.verify_mode = ssl.CERT_REQUIRED
+        for path in self.authorities:
+            context.load_verify_locations(path)
+        context.load_cert_chain(self.certificate, self.key)
+        return context
 
     def renewed_expiry(self) -> datetime:
         """Return when the certificate expires that is in the file now.
@@ -272,10 +310,8 @@ def _refusal(sock: socket.socket, host: str, identity: Identity, advice: str) ->
 
 
 def _context(identity: Identity) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context = identity.client_context()
     context.set_alpn_protocols(["h2"])
-    context.load_verify_locations(identity.authorities[0])
-    context.load_cert_chain(identity.certificate, identity.key)
     return context
 
 

@@ -29,6 +29,7 @@ from innet.terminal.signals import StopRequest
 if TYPE_CHECKING:
     import grpc
 
+    from innet.rpc.revocation import Revocations
     from innet.switch.p4runtime.device import Device
     from innet.switch.p4runtime.service import P4RuntimeService
 
@@ -80,7 +81,11 @@ GrpcKey = Annotated[
 ]
 GrpcClientAuth = Annotated[
     bool,
-    typer.Option("--grpc-server-with-client-auth", help="Require a certificate from every client."),
+    typer.Option(
+        "--grpc-server-with-client-auth",
+        help="Require a certificate from every client, and refuse those in the [b]revoked.txt[/b] beside "
+        "the server's certificate.",
+    ),
 ]
 CpuPort = Annotated[int, typer.Option(help="The port that leads to the controller.")]
 DEFAULT_GRPC_ADDRESS = "127.0.0.1:9559"
@@ -88,10 +93,14 @@ DEFAULT_GRPC_ADDRESS = "127.0.0.1:9559"
 
 
 class Endpoint(NamedTuple):
-    """The address of P4Runtime. Without credentials it is served in plain text."""
+    """The address of P4Runtime. Without credentials it is served in plain text.
+
+    With `revocations`, revoked certificates of clients are refused.
+    """
 
     address: str
-    credentials: "grpc.ServerCredentials | None"
+    credentials: "grpc.ServerCredentials | None" = None
+    revocations: "Revocations | None" = None
 
 
 @app.command()
@@ -249,12 +258,13 @@ def p4runtime_endpoint(
             check_plain_text(address, "serve P4Runtime over TLS with --grpc-server-ssl")
         if insecure or certificate or key or authority or client_auth:
             _log.warning("P4Runtime is not encrypted, and every client may program this switch")
-        return Endpoint(address, None)
+        return Endpoint(address)
     if not certificate or not key:
         raise UsageError("--grpc-server-ssl needs --grpc-server-cert and --grpc-server-key")
     if not client_auth:
         _log.warning("without --grpc-server-with-client-auth every client may program this switch")
-    return Endpoint(address, TlsFiles(certificate, key, authority, client_auth).credentials())
+    files = TlsFiles(certificate, key, authority, client_auth)
+    return Endpoint(address, files.credentials(), files.revocations())
 
 
 def open_ports(specs: Iterable[str], taken: set[int], stack: ExitStack) -> list[Port]:

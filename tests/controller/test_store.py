@@ -12,6 +12,7 @@ from stored_records import ADDRESS, CHIP, JOB, RACK, SPEC, SWITCH
 
 from innet.controller.jobs.changes import DatedEvent
 from innet.controller.jobs.events import Path, Resume
+from innet.controller.jobs.quotas import Holding
 from innet.controller.jobs.records import (
     Attachment,
     JobRecord,
@@ -138,8 +139,13 @@ def test_a_file_from_before_there_were_trees_goes_on(tmp_path: pathlib.Path):
 
 
 def _forget_drains(older: sqlite3.Connection) -> None:
+    _forget_quotas(older)
     for table in ("switches", "jobs"):
         older.execute(f"ALTER TABLE {table} DROP COLUMN drained")
+
+
+def _forget_quotas(older: sqlite3.Connection) -> None:
+    older.execute("DROP TABLE quotas")
 
 
 def _forget_events_and_later(older: sqlite3.Connection) -> None:
@@ -211,6 +217,30 @@ def test_a_file_from_before_switches_could_be_drained_is_upgraded(tmp_path: path
     assert store.load() == before
     store.close()
     assert (tmp_path / "state.v6").exists()
+
+
+def test_a_file_from_before_there_were_quotas_is_upgraded(tmp_path: pathlib.Path):
+    path = tmp_path / "state"
+    stored(path)
+    store = Store(path)
+    before = store.load()
+    store.close()
+    with contextlib.closing(sqlite3.connect(path)) as older:
+        _forget_quotas(older)
+        older.execute("PRAGMA user_version = 7")
+        Checksum(older).keep()
+        older.commit()
+    store = Store(path)
+    assert store.load() == before
+    store.save_quota("alice", Holding(jobs=1, workers=3))
+    store.close()
+    store = Store(path)
+    assert store.load() == replace(before, quotas={"alice": Holding(jobs=1, workers=3)})
+    store.close()
+    with contextlib.closing(sqlite3.connect(path)) as damaged:
+        damaged.execute("UPDATE quotas SET jobs = 100")
+        damaged.commit()
+    refused(path, "its content does not fit its checksum")
 
 
 def test_a_drained_switch_comes_back_drained(tmp_path: pathlib.Path):

@@ -9,16 +9,22 @@ import socket
 import ssl
 import stat
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 import pytest
+import websocket
 from commands import refuse, run, serving
+from secured import add_switch, secured_rack
 from waiting import WITHIN, until
 
 from innet.local.processes import announced
 from innet.rpc import tls
+from innet.rpc.certificates import issue
+from innet.rpc.issued import revoke
 
 UPGRADE = {
     "Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
@@ -39,8 +45,8 @@ def ask(
     body: str = "",
     context: ssl.SSLContext | None = None,
     **headers: str,
-) -> http.client.HTTPResponse:
-    """Return the page's answer to a request."""
+) -> Any:
+    """Return the page's answer to a request, with its `text`."""
     where = urlsplit(url)
     kind = http.client.HTTPSConnection if context else http.client.HTTPConnection
     connection = kind(where.netloc, timeout=WITHIN, **({"context": context} if context else {}))
@@ -49,7 +55,7 @@ def ask(
     with contextlib.closing(connection):
         connection.request(method, "/", body or None, headers)
         answer = connection.getresponse()
-        answer.read()
+        answer.text = answer.read().decode()
         return answer
 
 
@@ -98,17 +104,127 @@ def browser_of(folder: Path, role: str) -> ssl.SSLContext:
     return context
 
 
-def test_with_certificates_only_an_administrator_reads_the_page(folder: Path):
+def test_with_certificates_only_operators_read_the_page(folder: Path):
     with page("--tls", str(folder)) as (controller, url):
         assert ask(url, context=browser_of(folder, tls.ADMIN)).status == 200
-        for role in ("", tls.WORKER, tls.SWITCH, tls.CONTROLLER):
-            with pytest.raises((OSError, http.client.HTTPException)):
-                ask(url, context=browser_of(folder, role))
+        with pytest.raises((OSError, http.client.HTTPException)):
+            ask(url, context=browser_of(folder, ""))
+        with pytest.raises((OSError, http.client.HTTPException)):
+            ask(url, context=browser_of(folder, tls.SWITCH))  # which is no client's
+        for role in (tls.WORKER, tls.CONTROLLER):
+            assert ask(url, context=browser_of(folder, role)).status == 403
+            assert ask(url, context=browser_of(folder, role), **UPGRADE).status == 403
+        until(lambda: "needs the certificate of an administrator" in controller.stderr.readline())
         where = urlsplit(url)
         with socket.create_connection((where.hostname, where.port), WITHIN) as waiting:
             os.killpg(controller.pid, signal.SIGKILL)
             with contextlib.suppress(ConnectionResetError):
                 assert not waiting.recv(1)  # the page's process ends with the controller's
+
+
+@dataclass(frozen=True)
+class People:
+    """A controller of people with certificates of their own, and its page."""
+
+    folder: Path
+    url: str
+
+    def browser(self, name: str) -> ssl.SSLContext:
+        """Return the TLS of somebody's browser."""
+        [certificate] = [
+            path
+            for role in tls.OPERATORS
+            if (path := tls.certificate_path(self.folder / name, role)).exists()
+        ]
+        context = ssl.create_default_context(cafile=str(self.folder / "ca.pem"))
+        context.load_cert_chain(certificate, tls.key_path(certificate.parent, certificate.stem))
+        return context
+
+    def shown(self, name: str) -> str:
+        """Return the page that somebody gets. The controller is read as long as a page is open."""
+        return str(ask(self.url, context=self.browser(name)).text)
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory: pytest.TempPathFactory) -> Iterator[People]:
+    """Run a controller where alice and bob have a job each."""
+    with (
+        secured_rack(tmp_path_factory.mktemp("people") / "tls") as rack,
+        contextlib.ExitStack() as stack,
+    ):
+        options = ["--tls", str(rack.folder), "--web", "127.0.0.1:0"]
+        process, address = stack.enter_context(serving(*options))
+        rack.server = SimpleNamespace(port=address.rpartition(":")[2])
+        add_switch(rack)
+        rack.create("alice", "train-of-alice")
+        rack.create("bob", "train-of-bob")
+        yield People(rack.folder, announced(process, "Page"))
+
+
+@pytest.mark.parametrize(
+    ("who", "sees", "misses"),
+    [
+        ("root", ["train-of-alice", "train-of-bob", "CreateJob"], ["left out"]),
+        ("olivia", ["train-of-alice", "train-of-bob", "CreateJob"], ["left out"]),
+        ("alice", ["train-of-alice", "switch tor", "1 job of another user is left out"],
+         ["train-of-bob", "CreateJob", ">Log<"]),
+    ],
+)  # fmt: skip
+def test_a_role_sees_on_the_page_what_it_may_see(people, who, sees, misses):
+    until(lambda: sees[0] in people.shown(who))
+    page = people.shown(who)
+    assert [each for each in sees if each not in page] == []
+    assert [each for each in misses if each in page] == []
+
+
+def test_a_revoked_certificate_is_refused_at_once_and_its_open_page_soon(people: People):
+    issue(people.folder, "mallory", [tls.USER])
+    context, where = people.browser("mallory"), urlsplit(people.url)
+    keeps = http.client.HTTPSConnection(where.netloc, timeout=WITHIN, context=context)
+    with contextlib.closing(keeps):
+        keeps.request("GET", "/")
+        answer = keeps.getresponse()
+        assert (answer.status, bool(answer.read())) == (200, True)
+        with (
+            opened_socket(people.url, context) as opened,
+            opened_socket(people.url, people.browser("root")) as other,
+        ):
+            assert opened.recv().startswith("0{")  # Engine.IO's first packet
+            revoke(people.folder, "mallory")
+            keeps.request("GET", "/")
+            answer = keeps.getresponse()
+            assert answer.status == 403
+            assert b"this certificate has been revoked" in answer.read()
+            assert ask(people.url, context=context).status == 403
+            refused = pytest.raises(websocket.WebSocketBadStatusException, match="403")
+            with refused, opened_socket(people.url, context):
+                pass
+            assert code_at_the_end(opened) == 1008
+            assert other.recv().startswith("0{")
+            other.send("40")
+            assert other.recv().startswith("4")  # the others' pages go on
+    assert ask(people.url, context=people.browser("root")).status == 200
+
+
+@contextlib.contextmanager
+def opened_socket(url: str, context: ssl.SSLContext) -> Iterator[websocket.WebSocket]:
+    """Open the websocket over which the page gets its news."""
+    opened = websocket.WebSocket(sslopt={"context": context})
+    opened.settimeout(WITHIN)
+    path = "_nicegui_ws/socket.io/?EIO=4&transport=websocket"
+    try:
+        opened.connect(f"wss://{urlsplit(url).netloc}/{path}")
+        yield opened
+    finally:
+        opened.shutdown()
+
+
+def code_at_the_end(opened: websocket.WebSocket) -> int:
+    """Return the code with which the server closes a websocket."""
+    while True:
+        opcode, content = opened.recv_data(control_frame=True)
+        if opcode == websocket.ABNF.OPCODE_CLOSE:
+            return int.from_bytes(content[:2], "big")
 
 
 def test_a_browser_without_the_token_gets_only_a_form(folder: Path, tmp_path: Path):

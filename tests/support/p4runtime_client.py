@@ -19,9 +19,19 @@ COMMIT = p4rt.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT
 class Controller:
     """One client of one switch, with an open stream. With an election id it arbitrates."""
 
-    def __init__(self, address: str, election: int | None = None, device: int = 0) -> None:
+    def __init__(
+        self,
+        address: str,
+        election: int | None = None,
+        device: int = 0,
+        credentials: grpc.ChannelCredentials | None = None,
+    ) -> None:
         self.device, self.election = device, election or 0
-        self._channel = grpc.insecure_channel(address)
+        self._channel = (
+            grpc.secure_channel(address, credentials)
+            if credentials
+            else grpc.insecure_channel(address)
+        )
         self.stub = p4runtime_pb2_grpc.P4RuntimeStub(self._channel)
         self._outbox: queue.SimpleQueue[p4rt.StreamMessageRequest | None] = queue.SimpleQueue()
         self._inbox: queue.SimpleQueue[p4rt.StreamMessageResponse | Exception] = queue.SimpleQueue()

@@ -10,13 +10,16 @@ from pathlib import Path
 import compared_switches
 import grpc
 import pytest
-from p4runtime_client import WITHIN
+from p4runtime_client import Controller
 from switches import COMMAND, running_switch
+from waiting import WITHIN
 
 from innet.errors import UsageError
+from innet.p4runtime import code_pb2, p4runtime_pb2_grpc
 from innet.p4runtime import p4runtime_pb2 as p4rt
-from innet.p4runtime import p4runtime_pb2_grpc
-from innet.rpc.certificates import make
+from innet.rpc import tls
+from innet.rpc.certificates import issue, make
+from innet.rpc.issued import revoke
 from innet.switch.p4runtime.credentials import TlsFiles
 
 
@@ -114,6 +117,52 @@ def test_if_clients_are_asked_only_those_of_the_authority_are_served(switch, pem
         assert_refused(address, client(pems))
         assert_refused(address, client(pems, "worker"))  # of another authority
         assert_refused(address, None)
+
+
+def test_a_revoked_client_is_refused_and_its_stream_ends(tmp_path: Path):
+    make(tmp_path, [])
+    for name in ("alice", "mallory"):
+        issue(tmp_path, name, [tls.ADMIN])
+    alice, mallory = (
+        grpc.ssl_channel_credentials(
+            *(
+                (tmp_path / name / each).read_bytes()
+                for each in ("ca.pem", "admin-key.pem", "admin.pem")
+            )
+        )
+        for name in ("alice", "mallory")
+    )
+    with (
+        innet_switch(*options(tmp_path), "--grpc-server-with-client-auth") as address,
+        Controller(address, election=1, credentials=alice) as backup,
+        Controller(address, election=2, credentials=mallory) as primary,
+    ):
+        assert backup.hear().arbitration.status.code == code_pb2.ALREADY_EXISTS
+        revoke(tmp_path, "mallory")
+        request = p4rt.CapabilitiesRequest()
+        with pytest.raises(grpc.RpcError) as refused:
+            primary.stub.Capabilities(request, timeout=WITHIN)
+        assert refused.value.code() == grpc.StatusCode.PERMISSION_DENIED
+        assert "this certificate has been revoked" in refused.value.details()
+        with pytest.raises(grpc.RpcError) as ended:
+            primary.hear()
+        assert ended.value.code() == grpc.StatusCode.CANCELLED
+        assert backup.hear().arbitration.status.code == code_pb2.NOT_FOUND  # the primary has gone
+        backup.stub.Capabilities(request, timeout=WITHIN)
+        with (
+            pytest.raises(grpc.RpcError) as refused,
+            Controller(address, credentials=mallory) as again,
+        ):
+            again.arbitrate(3)
+        assert refused.value.code() == grpc.StatusCode.PERMISSION_DENIED
+
+
+def test_a_list_that_cannot_be_read_is_named_at_the_start(pems: Path, tmp_path: Path):
+    shutil.copytree(pems, tmp_path / "tls")
+    (tmp_path / "tls/revoked.txt").write_text("mallory\n")
+    files = TlsFiles(tmp_path / "tls/switch.pem", tmp_path / "tls/switch-key.pem", client_auth=True)
+    with pytest.raises(UsageError, match="line 1 is no SHA-256 fingerprint"):
+        files.revocations()
 
 
 @pytest.mark.parametrize("switch", SWITCHES)

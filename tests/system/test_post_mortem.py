@@ -32,7 +32,9 @@ from innet.host.transport import Timeouts
 from innet.local.faults import faulty
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import tls
+from innet.rpc.certificates import issue
 from innet.rpc.client import connect, translated
+from innet.rpc.issued import revoke
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -193,7 +195,7 @@ def test_a_worker_that_sums_another_number_of_elements(scene: Scene):
         for rank in range(2):
             why = scene.log.find("worker left", job=job, rank=rank)["why"]
             assert "WorkersDisagree: " in why
-            assert f"reduces {100 * (rank + 1)} elements, others between 100 and 200" in why
+            assert f"has {100 * (rank + 1)} elements, others have between 100 and 200" in why
 
 
 def test_a_link_to_the_switch_that_is_cut(scene: Scene):
@@ -257,6 +259,42 @@ def test_a_certificate_for_another_role(scene: Scene):
         line = scene.log.find("refused", method="DeleteJob", name=job)
         assert line["who"] == "innet worker (worker)"
         assert "needs the certificate of an administrator" in line["why"]
+
+
+def test_a_certificate_that_is_revoked_while_its_worker_sums(scene: Scene):
+    issue(scene.certificates, "mallory", [tls.WORKER])
+    mallory, refusal = scene.certificates / "mallory", "this certificate has been revoked"
+    with (
+        scene.rack.job(2) as job,
+        scene.worker(job, 0) as agent,
+        scene.worker(job, 1, tls=mallory) as revoked,
+    ):
+        for future in both([agent, revoked]):
+            future.result()
+        scene.log.mark()
+        revoke(scene.certificates, "mallory")
+        missing = problem(agent.submit(VECTOR))
+        line = scene.log.find("worker left", job=job, rank=1)
+        assert line["why"] == "its certificate has been revoked"
+        assert isinstance(missing, WorkersMissing)
+        with pytest.raises(NotAuthorized, match=refusal):
+            scene.worker(job, 1, tls=mallory)
+        line = scene.log.find("refused", method="Join", who="mallory (worker)")
+        assert line["why"].startswith(refusal)
+
+
+def test_a_revoked_certificate_of_an_administrator(scene: Scene):
+    issue(scene.certificates, "eve", [tls.ADMIN])
+    revoke(scene.certificates, "eve")
+    channel, stub = connect(
+        scene.rack.controller, identity=tls.load(scene.certificates / "eve", tls.ADMIN)
+    )
+    with channel, scene.rack.job(2) as job:
+        scene.log.mark()
+        with pytest.raises(NotAuthorized), translated("delete the job"):
+            stub.DeleteJob(pb.DeleteJobRequest(name=job))
+        line = scene.log.find("refused", method="DeleteJob", name=job, who="eve (admin)")
+        assert line["why"].startswith("this certificate has been revoked")
 
 
 def test_a_job_with_more_slots_than_are_free(scene: Scene):

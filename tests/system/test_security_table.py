@@ -114,7 +114,10 @@ def changes_jobs(_: Scene, caller: Caller) -> bool:
 
 def changes_switches(_: Scene, caller: Caller) -> bool:
     return every(
-        caller, AddSwitch=pb.AddSwitchRequest(), RemoveSwitch=pb.RemoveSwitchRequest(name="none")
+        caller,
+        AddSwitch=pb.AddSwitchRequest(),
+        RemoveSwitch=pb.RemoveSwitchRequest(name="none"),
+        SetQuota=pb.SetQuotaRequest(name="nobody"),
     )
 
 
@@ -155,7 +158,7 @@ CONTROL = {
     "ask for any job": asks_for_jobs,
     "create and delete own jobs": changes_jobs,
     "delete any job": deletes_jobs,
-    "change switches": changes_switches,
+    "change switches and quotas": changes_switches,
     "join job A": joins("joined-a"),
     "join job B": joins("joined-b"),
     "program the switch": programs,

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import secrets
+from collections.abc import Callable
 from dataclasses import replace
 
 import structlog
@@ -11,8 +12,8 @@ from innet.controller import defaults
 from innet.controller.jobs.changes import DatedEvent
 from innet.controller.jobs.history import History
 from innet.controller.jobs.job import Job
+from innet.controller.jobs.quotas import Holding
 from innet.controller.jobs.records import JobSpec, SlotRange
-from innet.controller.jobs.slot_queue import queued
 from innet.controller.jobs.slots import allocate
 from innet.controller.jobs.terms import LAST_TERM
 from innet.controller.jobs.trees import Fabric
@@ -58,8 +59,13 @@ class JobRequests:
             _check_tree(request, fabric)
             token = "" if request.token_digests else new_token()
             slots = self._slots(request)
-            self._check_quota()
-            slot_range = self._allocate(request, fabric, slots)
+            self._check_most_jobs()
+            holding, place = registry.held(owner), Holding(0, slots, request.workers)
+            # A job beyond the whole quota would wait for ever, and one that waits is a job, too.
+            registry.check_quota(owner, Holding(holding.jobs), replace(place, jobs=1))
+            slot_range = self._allocate(
+                request, fabric, slots, lambda: registry.check_quota(owner, holding, place)
+            )
             spec = replace(self._spec(request, fabric, slots, token), owner=owner)
             job = self._start(spec, fabric, slot_range)
             return pb.CreateJobResponse(job=self._overview(job), token=token)
@@ -130,18 +136,23 @@ class JobRequests:
             )
         return slots
 
-    def _check_quota(self) -> None:
+    def _check_most_jobs(self) -> None:
         quota, jobs = self._registry.policy.most_jobs, len(self._registry.jobs)
         if quota and jobs >= quota:
             raise NoCapacity(f"there are {jobs} jobs, and no more are allowed: delete one")
 
     def _allocate(
-        self, request: pb.CreateJobRequest, fabric: Fabric, slots: int
+        self,
+        request: pb.CreateJobRequest,
+        fabric: Fabric,
+        slots: int,
+        check_quota: Callable[[], None],
     ) -> SlotRange | None:
         """Return the job's slots, or None if they are taken and the job is willing to wait."""
         names = fabric.uplinks.keys()
-        waiting = queued(self._registry.jobs.values(), names)
+        waiting = self._registry.queued(names)
         try:
+            check_quota()
             if waiting:
                 raise NoCapacity(
                     f"{len(waiting)} jobs whose workers are all there wait for slots of this switch "
@@ -203,6 +214,7 @@ class JobRequests:
         registry = self._registry
         lanes, now = registry.switches[job.spec.switch].record.lanes, registry.clock()
         view = messages.job_view(job, lanes, registry.policy.lease_s, now)
+        view.reason = registry.over_quota(job) or view.reason
         wait = registry.waits.of(job)
         view.waiting_for.extend(sorted(wait.ranks))
         view.waiting_s, view.outage = wait.seconds(now), registry.members.presence.outage

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 
 from innet.controller.jobs.job import Job
 from innet.controller.jobs.records import SlotRange
-from innet.errors import NoCapacity
+from innet.errors import NoCapacity, QuotaExceeded
 
 
 def holds_back(job: Job) -> bool:
@@ -27,7 +27,8 @@ def grants(
 ) -> Iterator[tuple[Job, SlotRange]]:
     """Allocate slots to the waiting jobs that are next, in the order of their creation.
 
-    `allocate` raises NoCapacity if there is no room.
+    `allocate` raises NoCapacity if there is no room. A job that only waits because of its owner's
+    quota holds back nobody: then it raises QuotaExceeded.
     """
     spoken_for: set[str] = set()
     for job in jobs:
@@ -35,6 +36,8 @@ def grants(
             continue
         try:
             slot_range = allocate(job)
+        except QuotaExceeded:
+            continue
         except NoCapacity:
             if holds_back(job):
                 spoken_for |= {*job.spec.switches}

@@ -1,7 +1,7 @@
 """A checksum over the content of a state file: SQLite notices damage to its structure only.
 
-Every switch, every job with its workers, the counter of jobs and the schema have a digest. Their
-sum is kept in the file. A change replaces the digests of the items that it has changed.
+Every switch, every job with its workers, every quota, the counter of jobs and the schema have a
+digest. Their sum is kept in the file. A change replaces the digests of the items that it has changed.
 """
 
 import hashlib
@@ -20,13 +20,17 @@ _QUERIES = {
         "SELECT * FROM jobs WHERE name = ?",
         "SELECT * FROM workers WHERE job = ? ORDER BY rank",
     ),
+    "quota": ("SELECT * FROM quotas WHERE owner = ?",),
     "last_job": ("SELECT * FROM last_job WHERE ?1 = ''",),
     "schema": ("SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE ?1 = '' ORDER BY name",),
 }
 _NAMES = {
     "switch": "SELECT name FROM switches",
     "job": "SELECT name FROM jobs UNION SELECT job FROM workers",
+    "quota": "SELECT owner FROM quotas",
 }
+_TABLES = "SELECT name FROM sqlite_schema WHERE type = 'table'"
+_TABLE_OF = {"switch": "switches", "job": "jobs", "quota": "quotas"}
 
 
 def switch_item(name: str) -> Item:
@@ -37,6 +41,11 @@ def switch_item(name: str) -> Item:
 def job_item(name: str) -> Item:
     """Return the item of a job."""
     return "job", name
+
+
+def quota_item(owner: str) -> Item:
+    """Return the item of a quota."""
+    return "quota", owner
 
 
 class Checksum:
@@ -50,7 +59,10 @@ class Checksum:
     def recount(self) -> None:
         """Read the whole content again."""
         items = [LAST_JOB, _SCHEMA]
+        tables = {name for [name] in self._database.execute(_TABLES)}
         for kind, query in _NAMES.items():
+            if _TABLE_OF[kind] not in tables:  # the file is of a version before it
+                continue
             items += [(kind, name) for [name] in self._database.execute(query)]
         self._digests = {each: self._digest(each) for each in items}
 

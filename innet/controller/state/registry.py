@@ -9,7 +9,7 @@ entries. Requests wait for a switch only without the lock, so a slow switch dela
 import secrets
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -19,8 +19,9 @@ from innet.controller import defaults
 from innet.controller.jobs.changes import ENDED, DatedEvent, JobEvent, changes
 from innet.controller.jobs.events import Actions, Invitation
 from innet.controller.jobs.job import Job
+from innet.controller.jobs.quotas import NO_QUOTA, Holding, check_quota, held, place_of
 from innet.controller.jobs.records import JobRecord, JobSpec, SlotRange, Uplink
-from innet.controller.jobs.slot_queue import grants
+from innet.controller.jobs.slot_queue import grants, queued
 from innet.controller.jobs.slots import SwitchAllocator, allocate
 from innet.controller.state.inventory import Switch, drained
 from innet.controller.state.members import Members
@@ -28,7 +29,13 @@ from innet.controller.state.store import Store
 from innet.controller.state.validation import check_name
 from innet.controller.state.waits import Waits
 from innet.controller.switches.targets.choice import find
-from innet.errors import ControllerError, ControllerUnreachable, NotAuthorized, NotFound
+from innet.errors import (
+    ControllerError,
+    ControllerUnreachable,
+    NotAuthorized,
+    NotFound,
+    QuotaExceeded,
+)
 
 _MOST_LISTED = 20
 Thing = TypeVar("Thing")
@@ -58,6 +65,7 @@ class Registry:
         self.jobs: dict[str, Job] = {}
         self.members, self.waits = Members(policy.lease_s), Waits()
         self.probes: dict[int, tuple[str, Uplink]] = {}
+        self.quotas: dict[str, Holding] = {}
         self._saved: dict[str, JobRecord] = {}
 
     def close(self) -> None:
@@ -105,6 +113,29 @@ class Registry:
     def allocators(self, switches: Iterable[str]) -> list[SwitchAllocator]:
         """Return the allocators of these switches."""
         return [self.switches[name].allocator for name in switches]
+
+    def held(self, owner: str) -> Holding:
+        """Return what an owner holds."""
+        return held(self.jobs.values(), owner)
+
+    def check_quota(self, owner: str, holding: Holding, more: Holding) -> None:
+        """Raise QuotaExceeded unless an owner that holds this may hold so much more."""
+        check_quota(owner, self.quotas.get(owner, NO_QUOTA), holding, more)
+
+    def queued(self, switches: Collection[str]) -> list[Job]:
+        """Return the jobs that hold back a new job on these switches."""
+        return [job for job in queued(self.jobs.values(), switches) if not self.over_quota(job)]
+
+    def over_quota(self, job: Job) -> str:
+        """Return why the quota of its owner keeps a job waiting, or ""."""
+        owner = job.spec.owner
+        if job.slot_range or owner not in self.quotas:
+            return ""
+        try:
+            self.check_quota(owner, self.held(owner), place_of(job))
+        except QuotaExceeded as problem:
+            return str(problem)
+        return ""
 
     def invitation(self, switch: str) -> Invitation:
         """Return the invitation of workers to a job with this switch."""
@@ -166,6 +197,8 @@ class Registry:
             self.commit(job, job.slots_granted(slot_range, self.clock()))
 
     def _allocate(self, job: Job) -> SlotRange:
+        if why := self.over_quota(job):
+            raise QuotaExceeded(why)
         return allocate(self.allocators(job.spec.switches), job.spec.slots, job.spec.workers)
 
     def _save(self, job: Job) -> None:

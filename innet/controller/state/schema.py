@@ -1,6 +1,6 @@
 """The tables of the state file, and the way from older versions of them."""
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 CHECKSUM_SINCE = 4
 """The first version whose files have a checksum."""
 
@@ -19,6 +19,16 @@ _DRAINS = (
     "ALTER TABLE switches ADD COLUMN drained INTEGER NOT NULL DEFAULT 0",
     # A JSON list of the switches that the job's term leaves out.
     "ALTER TABLE jobs ADD COLUMN drained TEXT NOT NULL DEFAULT '[]'",
+)
+
+_QUOTAS = (
+    # What an owner may hold at once; 0 means no limit.
+    """CREATE TABLE quotas (
+        owner TEXT PRIMARY KEY,
+        jobs INTEGER NOT NULL,
+        slots INTEGER NOT NULL,
+        workers INTEGER NOT NULL
+    )""",
 )
 
 _EVENTS = (
@@ -87,6 +97,7 @@ SCHEMA = (
     *_CHECKSUM,
     *_OWNERS,
     *_DRAINS,
+    *_QUOTAS,
 )
 
 UPGRADES = {
@@ -104,5 +115,6 @@ UPGRADES = {
     4: _EVENTS,
     5: _OWNERS,
     6: _DRAINS,
+    7: _QUOTAS,
 }
 """The statements that turn a file of one version into one of the next."""

@@ -9,12 +9,13 @@ import os
 import pathlib
 import sqlite3
 import struct
-from collections.abc import Iterable, Iterator
-from dataclasses import astuple, dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
 from innet.controller.jobs.changes import DatedEvent
 from innet.controller.jobs.events import Path, Resume
+from innet.controller.jobs.quotas import NO_QUOTA, Holding
 from innet.controller.jobs.records import (
     Attachment,
     JobRecord,
@@ -24,7 +25,14 @@ from innet.controller.jobs.records import (
     Uplink,
     WorkerRecord,
 )
-from innet.controller.state.checksum import LAST_JOB, Checksum, Item, job_item, switch_item
+from innet.controller.state.checksum import (
+    LAST_JOB,
+    Checksum,
+    Item,
+    job_item,
+    quota_item,
+    switch_item,
+)
 from innet.controller.state.schema import CHECKSUM_SINCE, SCHEMA, SCHEMA_VERSION, UPGRADES
 from innet.errors import ControllerError, UsageError
 from innet.wire.frames import Address
@@ -46,6 +54,7 @@ class State:
     jobs: list[JobRecord]
     last_id: int
     last_number: int
+    quotas: Mapping[str, Holding] = field(default_factory=dict)
 
 
 class StateInUse(UsageError):
@@ -92,9 +101,10 @@ class Store:
             switches = [_switch(*row) for row in run("SELECT * FROM switches ORDER BY rowid")]
             jobs = [self._job(*row) for row in run("SELECT * FROM jobs ORDER BY number")]
             [[last_id, last_number]] = run("SELECT * FROM last_job")
+            quotas = {owner: Holding(*quota) for owner, *quota in run("SELECT * FROM quotas")}
         except (sqlite3.Error, ValueError, TypeError, OverflowError) as problem:
             raise UsageError(_unusable(self._where, problem)) from None
-        return State(switches, jobs, last_id, last_number)
+        return State(switches, jobs, last_id, last_number, quotas)
 
     def add_switch(self, switch: SwitchRecord) -> None:
         """Keep a switch."""
@@ -149,6 +159,13 @@ class Store:
         with self._transaction(job_item(name)) as database:
             database.execute("DELETE FROM jobs WHERE name = ?", (name,))
             _add_events(database, name, events)
+
+    def save_quota(self, owner: str, quota: Holding) -> None:
+        """Keep an owner's quota, or forget it if it has no limit."""
+        with self._transaction(quota_item(owner)) as database:
+            database.execute("DELETE FROM quotas WHERE owner = ?", (owner,))
+            if quota != NO_QUOTA:
+                database.execute("INSERT INTO quotas VALUES (?, ?, ?, ?)", (owner, *astuple(quota)))
 
     def events(self, job: str) -> list[DatedEvent]:
         """Return what has happened to the jobs of this name, in order, as far as it is kept.

@@ -149,6 +149,15 @@ def _check_digests(digests: Sequence[bytes], workers: int) -> None:
         raise UsageError("two ranks have the same token: make a token for each rank")
 
 
+def check_quota(request: pb.SetQuotaRequest) -> None:
+    """Check a quota that is to be set."""
+    if not request.name or len(request.name) > _LONGEST_NAME or not request.name.isprintable():
+        raise UsageError(
+            f"{request.name[:_LONGEST_NAME]!a} owns no jobs: give the name in a certificate, of 1 to "
+            f"{_LONGEST_NAME} printable characters"
+        )
+
+
 def check_join(request: pb.JoinRequest | pb.CheckJoinRequest) -> None:
     """Check the fields of a worker that joins, or asks whether it could."""
     check_name("job", request.job)

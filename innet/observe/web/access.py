@@ -1,19 +1,32 @@
-"""The admission of browsers: by an administrator's certificate, or by a token."""
+"""The admission of browsers: by a certificate, or by a token.
 
+The roles of certificates mean the same as at the controller. Administrators and observers see
+everything, and users see their own jobs.
+"""
+
+import asyncio
 import hmac
-import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import structlog
 from starlette.requests import HTTPConnection, Request
-from starlette.responses import HTMLResponse, RedirectResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from innet.errors import NotAuthorized
 from innet.rpc import tls
+from innet.rpc.revocation import Revocations
+from innet.rpc.roles import confined_to
+from innet.telemetry.sparse import SparseWarnings
 
 _COOKIE = "innet_token"
-_REFUSAL_EVERY = 10.0
+_SHOWN = "shown_certificate"
+_METHOD = "ListJobs"
+_LOOK_EVERY = 1.0
+_POLICY_VIOLATION = 1008  # RFC 6455, section 7.4.1
+_GONE: Message = {"type": "websocket.disconnect", "code": _POLICY_VIOLATION}
 _FORM = """<!doctype html>
 <title>innet</title>
 <form method="post" action="/">
@@ -24,21 +37,99 @@ _FORM = """<!doctype html>
 _log = structlog.get_logger("innet.web")
 
 
-class AdministratorsOnly(H11Protocol):
-    """The protocol of a connection that must show an administrator's certificate.
-
-    OpenSSL has verified the certificate. Switches and the controller have certificates of the same
-    authority, but other roles.
-    """
+class CertificateProtocol(H11Protocol):
+    """The protocol of a connection over mutual TLS. The application learns what the client has shown."""
 
     def connection_made(self, transport: Any) -> None:
-        """Close the connection unless the certificate names the role."""
-        shown = transport.get_extra_info("peercert") or {}
-        uris = [name.encode() for kind, name in shown.get("subjectAltName", ()) if kind == "URI"]
-        if tls.ADMIN in tls.roles({"peer_uri": uris}):
-            super().connection_made(transport)
+        """Put the client's certificate, which OpenSSL has verified, into the state of every request."""
+        super().connection_made(transport)
+        shown = tls.shown_to(transport.get_extra_info("ssl_object"))
+        self.app_state = {**self.app_state, _SHOWN: shown}
+
+
+def jobs_of(state: Mapping[str, Any]) -> str | None:
+    """Return the owner whose jobs alone a request may see, or None for all jobs.
+
+    `state` is the state of the request. A page that asks for no certificate shows everything. Raises
+    NotAuthorized.
+    """
+    return confined_to(state[_SHOWN], _METHOD) if _SHOWN in state else None
+
+
+class CertificateRequired:
+    """The check of a certificate in front of an application: of its role, and that it is not revoked.
+
+    A request is checked when it comes, and an open websocket once a second.
+    """
+
+    def __init__(self, app: ASGIApp, revocations: Revocations) -> None:
+        self._app, self._revocations, self._refusals = app, revocations, SparseWarnings(_log)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on a request whose certificate may read the page."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif why := self._refusal(scope["state"]):
+            _note(self._refusals, HTTPConnection(scope), why)
+            await _refuse(scope, receive, send, why)
+        elif scope["type"] == "websocket":
+            watched = _WatchedSocket(receive, send, lambda: bool(self._refusal(scope["state"])))
+            await self._app(scope, watched.receive, watched.send)
         else:
-            transport.abort()
+            await self._app(scope, receive, send)
+
+    def _refusal(self, state: Mapping[str, Any]) -> str:
+        """Return the reason why a certificate may not read the page, or ""."""
+        roles = tls.roles(state[_SHOWN])
+        try:
+            self._revocations.check(state[_SHOWN])
+            if not set(roles).intersection(tls.OPERATORS):
+                raise NotAuthorized(
+                    "the page needs the certificate of an administrator, a user or an observer, and "
+                    f"the one shown is for: {', '.join(roles) or 'no role'}"
+                )
+            jobs_of(state)
+        except NotAuthorized as problem:
+            return str(problem)
+        return ""
+
+
+class _WatchedSocket:
+    """A websocket that closes soon after its certificate has been `revoked`."""
+
+    def __init__(self, receive: Receive, send: Send, revoked: Callable[[], bool]) -> None:
+        self._receive, self._send, self._revoked = receive, send, revoked
+        self._next: asyncio.Task[Message] | None = None
+        self._closed = False
+
+    async def receive(self) -> Message:
+        """Return the next message. After the close, tell the application that the client has gone."""
+        while not self._closed:
+            # A cancelled call leaves the message to the next one.
+            self._next = self._next or asyncio.ensure_future(self._receive())
+            if (await asyncio.wait([self._next], timeout=_LOOK_EVERY))[0]:
+                message, self._next = self._next.result(), None
+                return message
+            await self._close_if_revoked()
+        return _GONE
+
+    async def send(self, message: Message) -> None:
+        """Pass a message on, unless the certificate has been revoked."""
+        await self._close_if_revoked()
+        if not self._closed:
+            await self._send(message)
+
+    async def _close_if_revoked(self) -> None:
+        if not self._closed and self._revoked():
+            self._closed = True
+            await self._send({"type": "websocket.close", "code": _POLICY_VIOLATION})
+
+
+async def _refuse(scope: Scope, receive: Receive, send: Send, why: str) -> None:
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": _POLICY_VIOLATION})
+    else:
+        await PlainTextResponse(f"{why}\n", 403)(scope, receive, send)
 
 
 class TokenRequired:
@@ -46,7 +137,7 @@ class TokenRequired:
 
     def __init__(self, app: ASGIApp, token: str, *, secure: bool) -> None:
         self._app, self._token, self._secure = app, token, secure
-        self._logged_at = -_REFUSAL_EVERY
+        self._refusals = SparseWarnings(_log)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on a request that has the token."""
@@ -64,7 +155,7 @@ class TokenRequired:
         async with request.form(max_files=0, max_fields=1) as form:
             token = str(form.get("token", ""))
         if not self._known(token):
-            self._note(request)
+            _note(self._refusals, request, "the token for the page is wrong")
             return HTMLResponse(_FORM, 401)
         answer = RedirectResponse("/", 303)
         answer.set_cookie(_COOKIE, token, httponly=True, samesite="strict", secure=self._secure)
@@ -73,10 +164,9 @@ class TokenRequired:
     def _known(self, token: str | None) -> bool:
         return hmac.compare_digest((token or "").encode(), self._token.encode())
 
-    def _note(self, request: Request) -> None:
-        """Log a wrong token, at most once in ten seconds."""
-        now = time.monotonic()
-        if now - self._logged_at >= _REFUSAL_EVERY:
-            self._logged_at = now
-            peer = request.client.host if request.client else ""
-            _log.warning("refused", peer=peer, why="the token for the page is wrong")
+
+def _note(refusals: SparseWarnings, request: HTTPConnection, why: str) -> None:
+    """Log a refusal, with the name in the certificate if there is one."""
+    peer = request.client.host if request.client else ""
+    who = tls.name(request.scope.get("state", {}).get(_SHOWN, {}))
+    refusals.warn("refused", peer=peer, why=why, **({"who": who} if who else {}))

@@ -2,18 +2,23 @@
 
 from nicegui import ui
 
+from innet.observe.view import View
 from innet.observe.web import jobs, tree
 from innet.observe.web.source import Source
+from innet.rpc.words import left_out
 
 _LINES = 300
 _COLORS = {"warning": "text-warning", "error": "text-negative", "critical": "text-negative"}
 
 
 class Page:
-    """The page in one browser. It shows what its source has."""
+    """The page in one browser. It shows what its source has.
 
-    def __init__(self, source: Source, controller: str) -> None:
-        self._source = source
+    With an `owner` it leaves out the jobs of others, and the log, which is about all jobs.
+    """
+
+    def __init__(self, source: Source, controller: str, owner: str | None = None) -> None:
+        self._source, self._owner = source, owner
         self._taken = 0
         self._known: set[str] = set()
         with ui.row().classes("items-baseline gap-4"):
@@ -28,8 +33,12 @@ class Page:
         self._jobs = ui.table(rows=[], columns=columns, row_key=jobs.COLUMNS[0]).props(
             "dense flat wrap-cells no-data-label='no jobs'"
         ).classes("w-full")  # fmt: skip
+        self._left_out = ui.label()
+        self._log = self._log_below() if owner is None else None
+
+    def _log_below(self) -> ui.log:
         _heading("Log")
-        self._log = ui.log(max_lines=_LINES).classes("w-full h-80")
+        return ui.log(max_lines=_LINES).classes("w-full h-80")
 
     def update(self) -> None:
         """Show what is new."""
@@ -40,10 +49,15 @@ class Page:
             add="text-negative" if source.problem else "",
             remove="" if source.problem else "text-negative",
         )
-        self._show_log()
+        if self._log:
+            self._show_log(self._log)
         if source.view:
-            self._show_tree(tree.nodes(source.view))
-            self._jobs.rows = [jobs.row(each) for each in source.view.jobs]
+            self._show(source.view if self._owner is None else source.view.for_owner(self._owner))
+
+    def _show(self, view: View) -> None:
+        self._show_tree(tree.nodes(view))
+        self._jobs.rows = [jobs.row(each) for each in view.jobs]
+        self._left_out.set_text(left_out(view.left_out))
 
     def _show_tree(self, nodes: list[tree.Node]) -> None:
         self._tree.props["nodes"] = nodes
@@ -52,10 +66,10 @@ class Page:
             self._tree.expand(sorted(new))
         self._known |= new
 
-    def _show_log(self) -> None:
+    def _show_log(self, log: ui.log) -> None:
         for each in self._source.entries_since(self._taken):
             line = f"{each.timestamp} {each.level:8} {each.event} {each.facts}".rstrip()
-            self._log.push(line, classes=_COLORS.get(each.level))
+            log.push(line, classes=_COLORS.get(each.level))
         self._taken = self._source.taken
 
 

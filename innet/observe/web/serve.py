@@ -18,12 +18,19 @@ from fastapi import FastAPI
 from nicegui import app as nicegui_app
 from nicegui import ui
 from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from innet.observe.web.access import AdministratorsOnly, TokenRequired
+from innet.observe.web.access import (
+    CertificateProtocol,
+    CertificateRequired,
+    TokenRequired,
+    jobs_of,
+)
 from innet.observe.web.page import Page
 from innet.observe.web.source import Source
 from innet.rpc import tls
+from innet.rpc.revocation import Revocations
 from innet.telemetry import logs
 from innet.telemetry.feed import entries
 from innet.terminal.options import LogFormat
@@ -46,11 +53,15 @@ def serve(
     config = uvicorn.Config(
         _guarded(app, address, token, tls_folder),
         ws="wsproto",
-        http=AdministratorsOnly if tls_folder and not token else "h11",
+        http=CertificateProtocol if tls_folder and not token else "h11",
         log_level="warning",
         timeout_graceful_shutdown=1,
         **_certificates(tls_folder, ask=not token),
     )
+    config.load()
+    if tls_folder and config.ssl:  # the option for authorities takes one file
+        for path in tls.authorities(tls_folder, tls.CONTROLLER):
+            config.ssl.load_verify_locations(path)
     uvicorn.Server(config).run([socket.socket(fileno=socket_number)])
 
 
@@ -60,9 +71,9 @@ def _page_app(controller: str, tls_folder: Path | None) -> FastAPI:
     pages: dict[str, Page] = {}
 
     @ui.page("/", title=f"innet {controller}", dark=None)
-    def page() -> None:
+    def page(request: Request) -> None:
         client = ui.context.client
-        shown = Page(source, controller)
+        shown = Page(source, controller, jobs_of(request.scope.get("state", {})))
         shown.update()
         pages[client.id] = shown
         client.on_delete(lambda: pages.pop(client.id, None))
@@ -91,7 +102,7 @@ def _read_log(source: Source, loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _guarded(app: ASGIApp, address: str, token: str, tls_folder: Path | None) -> ASGIApp:
-    """Return the application behind its token, if there is one.
+    """Return the application behind the check of a token or of certificates.
 
     A page that asks for nothing answers only to names of this machine. Otherwise a foreign page could
     read it under a name of its own that leads here.
@@ -99,7 +110,7 @@ def _guarded(app: ASGIApp, address: str, token: str, tls_folder: Path | None) ->
     if token:
         return TokenRequired(app, token, secure=bool(tls_folder))
     if tls_folder:
-        return app
+        return CertificateRequired(app, Revocations(tls_folder / tls.REVOKED))
     return TrustedHostMiddleware(app, allowed_hosts=[*_LOOPBACK_NAMES, address.rpartition(":")[0]])
 
 
@@ -109,7 +120,6 @@ def _certificates(folder: Path | None, *, ask: bool) -> dict[str, Any]:
     return {
         "ssl_certfile": tls.certificate_path(folder, tls.CONTROLLER),
         "ssl_keyfile": tls.key_path(folder, tls.CONTROLLER),
-        "ssl_ca_certs": str(tls.certificate_path(folder, tls.AUTHORITY)),
         "ssl_cert_reqs": ssl.CERT_REQUIRED if ask else ssl.CERT_NONE,
     }
 

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -47,6 +48,7 @@ def measure(
     optimizer: Optimizer | None = None,
     chunk_bytes: int = CHUNK_BYTES,
     timeout: float = 60.0,
+    tls: Path | None = None,
 ) -> Rate:
     """Exchange one key with `workers` workers, which are threads of this process.
 
@@ -59,7 +61,7 @@ def measure(
         try:
             with connect(
                 addresses, job=job, rank=rank, workers=workers, keys=[floats],
-                optimizer=optimizer, chunk_bytes=chunk_bytes, timeout=timeout,
+                optimizer=optimizer, chunk_bytes=chunk_bytes, timeout=timeout, tls=tls,
             ) as client:  # fmt: skip
                 gradients, out = [np.full(floats, 1e-3, np.float32)], [np.empty(floats, np.float32)]
                 for _ in range(warm_up):

@@ -1,6 +1,7 @@
 """The command ``innet pbox``."""
 
 import contextlib
+from pathlib import Path
 from typing import Annotated
 
 import structlog
@@ -36,11 +37,19 @@ def serve(
     pin: Annotated[
         bool, typer.Option("--pin", help="Pin every thread to a CPU of its own.")
     ] = False,
+    tls_folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--tls",
+            help="Use mutual TLS for all workers, with ca.pem, workers-ca.pem, controller.pem and "
+            "controller-key.pem from this folder.",
+        ),
+    ] = None,
     metrics_address: MetricsAddress = "",
     log_format: LogFormatted = LogFormat.TEXT,
     verbose: Verbose = False,
 ) -> None:
-    """Run a parameter server until Ctrl-C. Use it in trusted networks only: nothing is encrypted.
+    """Run a parameter server until Ctrl-C. Without --tls, use it in trusted networks only.
 
     Once it serves, it prints one line to standard output, [b]pbox HOST:PORT[/b]. With
     --metrics-addr it prints a second line, [b]Metrics HOST:PORT[/b].
@@ -53,7 +62,7 @@ def serve(
         server = stack.enter_context(
             Server(
                 address, cores, data_hosts=data_host, memory_bytes=int(memory * (1 << 30)),
-                pin=pin, report=log.info,
+                pin=pin, tls=tls_folder, report=log.info,
             )
         )  # fmt: skip
         metrics = ""
@@ -88,6 +97,14 @@ def bench(
     chunk_bytes: Annotated[
         int, typer.Option(help="Size in bytes of the chunks that a key is cut into.")
     ] = 32768,
+    tls_folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--tls",
+            envvar="INNET_TLS",
+            help="Use TLS, with ca.pem, worker.pem and worker-key.pem from this folder.",
+        ),
+    ] = None,
 ) -> None:
     """Measure how fast parameter servers exchange gradients with workers that compute nothing."""
     from innet.servers.pbox import benchmark
@@ -100,6 +117,7 @@ def bench(
         steps=steps,
         optimizer=by_name(optimizer),
         chunk_bytes=chunk_bytes,
+        tls=tls_folder,
     )
     table = Table("workers", "optimizer", "ms per step", "MB/s pushed and pulled, all workers")
     table.add_row(

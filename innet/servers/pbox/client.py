@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Self
 
 import numpy as np
@@ -17,6 +18,7 @@ from innet.servers.pbox.messages import Registration
 from innet.servers.pbox.optimizers import Optimizer
 from innet.servers.pbox.placement import CHUNK_BYTES
 from innet.servers.pbox.protocol import VIOLATIONS, Kind, Outcome, Violation
+from innet.servers.pbox.secured import ClientTls
 
 Arrays = Sequence[np.ndarray]
 
@@ -39,6 +41,7 @@ def connect(
     reduction: str = "mean",
     chunk_bytes: int = CHUNK_BYTES,
     timeout: float = 60.0,
+    tls: Path | None = None,
 ) -> "Client":
     """Join a job on parameter servers, and return when the parameters have their initial values.
 
@@ -62,6 +65,7 @@ def connect(
     - `chunk_bytes`: the size of the chunks that keys are cut into.
     - `timeout`: seconds. Servers wait so long for a worker that keeps others waiting, and this
       worker waits so long for a server.
+    - `tls`: a folder with a worker's certificate, for servers that were started with ``--tls``.
 
     Raises UsageError, NotAuthorized, AlreadyExists (the rank is taken), NoCapacity (no memory for
     the job), ServerLost (no server answers) and WorkerLost (worker 0 did not send the initial
@@ -102,7 +106,10 @@ def connect(
             raise UsageError("initial parameters need an optimizer: give one as well")
         _check_arrays("initial", initial, names, sizes, range(len(sizes)))
     connections, cores = open_connections(
-        [addresses] if isinstance(addresses, str) else addresses, registration, timeout
+        [addresses] if isinstance(addresses, str) else addresses,
+        registration,
+        timeout,
+        ClientTls(tls) if tls else None,
     )
     client = Client(connections, cores, registration, optimizer.lr if optimizer else 0.0)
     try:

@@ -5,16 +5,20 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from innet.errors import InnetError, ParameterServerError, ServerLost
+from innet.errors import InnetError, NotAuthorized, ParameterServerError, ServerLost
 from innet.servers.pbox import messages, native
 from innet.servers.pbox.cores import parse_address
 from innet.servers.pbox.messages import Malformed, Registration
 from innet.servers.pbox.placement import FLOAT_BYTES, Placement, place
 from innet.servers.pbox.protocol import HEADER, MAGIC, Kind
+from innet.servers.pbox.secured import ClientTls
+
+if TYPE_CHECKING:
+    from innet.servers.pbox.relay import Relay
 
 _RETRY_S = 0.1
 _REASON_WITHIN_S = 2.0
@@ -32,8 +36,12 @@ class CoreConnection:
 class Connections:
     """All connections of a worker."""
 
-    def __init__(self, addresses: Sequence[str], timeout: float) -> None:
-        self.addresses = list(addresses)
+    def __init__(
+        self, addresses: Sequence[str], timeout: float, security: ClientTls | None = None
+    ) -> None:
+        self.addresses, self._security = list(addresses), security
+        self._hosts: list[str] = []
+        self._relays: list[Relay] = []
         self.controls: list[socket.socket] = []
         self.cores: list[socket.socket] = []
         self.server_of_core: list[int] = []
@@ -66,17 +74,28 @@ class Connections:
                 time.sleep(_RETRY_S)
         sock.settimeout(self._timeout)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self.controls.append(sock)
+        self._hosts.append(sock.getpeername()[0])
+        self.controls.append(self._secured(sock, host, server))
+
+    def _secured(self, sock: socket.socket, host: str, server: int) -> socket.socket:
+        """Return the socket to use for a connection. Raises NotAuthorized and ServerLost."""
+        if not self._security:
+            return sock
+        plain, relay = self._security.secure(sock, host, self.addresses[server])
+        self._relays.append(relay)
+        return plain
 
     def open_core(self, server: int, where: Sequence[Any], hello: bytes) -> None:
         """Connect to a core and send the HELLO. Raises ServerLost."""
-        host = where[0] or self.controls[server].getpeername()[0]
+        host = where[0] or self._hosts[server]
+        name = where[0] or parse_address(self.addresses[server], "address")[0]
         try:
             sock = socket.create_connection((str(host), int(where[1])), self._timeout)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock = self._secured(sock, name, server)
             self.cores.append(sock)
             self.server_of_core.append(server)
             sock.sendall(hello)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setblocking(False)
         except OSError as why:
             raise self.told(server) or ServerLost(
@@ -122,6 +141,11 @@ class Connections:
                 f"the connection to the parameter server at {address} broke: {why}"
             ) from None
         if message is None:
+            if problem := next((each.problem for each in self._relays if each.problem), ""):
+                raise NotAuthorized(
+                    f"the parameter server at {address} has ended the TLS connection: {problem}; is the "
+                    "certificate a worker's, of an authority that the server trusts?"
+                )
             raise ServerLost(
                 f"the parameter server at {address} has closed the connection: is it still running?"
             )
@@ -171,16 +195,22 @@ class Connections:
                     if not sock.recv(1 << 12):
                         break
             sock.close()
+        for relay in self._relays:
+            relay.close()
 
 
 def open_connections(
-    addresses: Sequence[str], registration: Registration, timeout: float
+    addresses: Sequence[str],
+    registration: Registration,
+    timeout: float,
+    security: ClientTls | None = None,
 ) -> tuple[Connections, list[CoreConnection]]:
     """Register with all servers and connect to all their cores.
 
-    Raises the error that a server answers with, and ServerLost.
+    With `security` it uses mutual TLS. Raises the error that a server answers with, ServerLost, and
+    NotAuthorized.
     """
-    connections = Connections(addresses, timeout)
+    connections = Connections(addresses, timeout, security)
     try:
         endpoints = [_greet(connections, server) for server in connections.servers]
         complete = replace(registration, cores=tuple(map(len, endpoints)))

@@ -13,13 +13,16 @@ from innet.servers.pbox import native
 
 
 class Core:
-    """A core of the server: a thread, a port, and its chunks of all jobs."""
+    """A core of the server: a thread, a port, and its chunks of all jobs.
 
-    def __init__(self, listener: socket.socket, events: int, cpu: int | None) -> None:
+    Workers know the `port`, and the core serves the connections of the `listener`.
+    """
+
+    def __init__(self, listener: socket.socket, port: int, events: int, cpu: int | None) -> None:
         self._library = native.library()
         self._listener = listener
         self._cpu = cpu
-        self.port: int = listener.getsockname()[1]
+        self.port = port
         self._core = self._library.core_new(listener.fileno(), events)
         if not self._core:
             raise NoCapacity("too many open files for another core: raise the limit (`ulimit -n`)")

@@ -38,8 +38,13 @@ class Malformed(ParameterServerError):
 
 def send(sock: socket.socket, message: Mapping[str, Any]) -> None:
     """Send one message. Raises OSError."""
+    sock.sendall(encoded(message))
+
+
+def encoded(message: Mapping[str, Any]) -> bytes:
+    """Return the bytes of a message."""
     body = json.dumps(message).encode()
-    sock.sendall(_LENGTH.pack(len(body)) + body)
+    return _LENGTH.pack(len(body)) + body
 
 
 def receive(sock: socket.socket, most: int, deadline: float | None = None) -> dict[str, Any] | None:

@@ -5,6 +5,7 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -16,6 +17,7 @@ from innet.servers.pbox.handshakes import MOST_HANDSHAKES, Handshakes, shut
 from innet.servers.pbox.jobs import Job, Member
 from innet.servers.pbox.messages import Registration
 from innet.servers.pbox.protocol import CoreEvent
+from innet.servers.pbox.secured import Front, ServerTls
 
 MOST_MEMBERS = 1024
 """The limit of workers in all jobs. Connections beyond these and the handshakes under way are refused."""
@@ -41,9 +43,10 @@ class Server:
     `address` is HOST:PORT of the control side; port 0 picks a free one. Cores listen at ports of
     their own, at the same host. With `data_hosts`, the addresses of interfaces, they listen there
     in turn. `memory_bytes` is the limit for all jobs together, by default half of the machine's
-    memory. With `pin`, every core has a CPU of its own as long as there are enough. `report` is
-    called with an event and its values, like a structlog logger's methods. Raises UsageError and
-    CompilerError.
+    memory. With `pin`, every core has a CPU of its own as long as there are enough. With
+    `tls`, a folder with a controller's certificates, all connections use mutual TLS. `report` is
+    called with an event and its values, like a structlog logger's methods. Raises UsageError,
+    NotAuthorized (the certificate has expired) and CompilerError.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class Server:
         data_hosts: Sequence[str] = (),
         memory_bytes: int = 0,
         pin: bool = False,
+        tls: Path | None = None,
         report: Callable[..., None] = _ignore,
     ) -> None:
         if not 1 <= cores <= messages.MOST_CORES:
@@ -71,17 +75,20 @@ class Server:
         self._last_number = 0
         self._connections: dict[socket.socket, threading.Thread] = {}
         self._closed = threading.Event()
-        self._listener = listen(host, port, "--address")
-        self.port: int = self._listener.getsockname()[1]
+        self._tls = ServerTls(tls) if tls else None
+        self._fronts: list[Front] = []
+        self._listener, self.port = self._listen(host, port, "--address", _refusal)
         self._cores: list[Core] = []
         self._events = Events(self._heard)
         try:
             cpus = usable_cpus(cores)
             hosts = self._data_hosts or (host,)
             for number in range(cores):
-                where = listen(hosts[number % len(hosts)], 0, "--data-host")
-                where.setblocking(False)
-                self._cores.append(Core(where, self._events.into, cpus[number] if pin else None))
+                where = hosts[number % len(hosts)]
+                listener, at = self._listen(where, 0, "--data-host", lambda _: b"")
+                listener.setblocking(False)
+                cpu = cpus[number] if pin else None
+                self._cores.append(Core(listener, at, self._events.into, cpu))
         except BaseException:
             self._stop_cores()
             self._listener.close()
@@ -127,10 +134,23 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _listen(
+        self, host: str, port: int, setting: str, refusal: Callable[[InnetError], bytes]
+    ) -> tuple[socket.socket, int]:
+        """Return a listening socket, with a front before it if there is TLS, and the port."""
+        outer = listen(host, port, setting)
+        number: int = outer.getsockname()[1]
+        if not self._tls:
+            return outer, number
+        self._fronts.append(Front(outer, self._tls, refusal, self._report))
+        return self._fronts[-1].listener, number
+
     def _stop_cores(self) -> None:
         for core in self._cores:
             core.close()
         self._events.close()
+        for front in self._fronts:
+            front.close()
 
     def _accept(self) -> None:
         while True:
@@ -277,6 +297,10 @@ class Server:
 
     def _reserved(self) -> int:
         return sum(job.bytes for job in (*self._jobs.values(), *self._freeing.values()))
+
+
+def _refusal(why: InnetError) -> bytes:
+    return messages.encoded(messages.problem(why))
 
 
 def _half_of_memory() -> int:

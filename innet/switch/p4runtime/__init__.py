@@ -11,6 +11,7 @@ A table entry has several sides. `matches` turns its match fields into values an
 
 `schema` binds the `entities` and `digest_types` of P4Info to the program's, and `info` checks a P4Info
 before that.
-`refusal` has the errors of all these modules, and `reconcile` carries state from one program to the
+`revoked_clients` refuses revoked certificates.
+`refusals` has the errors of all these modules, and `reconcile` carries state from one program to the
 next. `notifier` wakes up for digests and idle entries.
 """

@@ -7,6 +7,8 @@ from pathlib import Path
 import grpc
 
 from innet.errors import UsageError
+from innet.rpc.revocation import Revocations
+from innet.rpc.tls import REVOKED
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,13 @@ class TlsFiles:
         authority = _read(self.authority) if self.authority else None
         self._check()
         return grpc.ssl_server_credentials([pair], authority, self.client_auth)
+
+    def revocations(self) -> Revocations | None:
+        """Return the list beside the certificate, or None if clients show no certificate.
+
+        Raises UsageError if it cannot be read.
+        """
+        return Revocations(self.certificate.with_name(REVOKED)) if self.client_auth else None
 
     def _check(self) -> None:
         """Raise UsageError for a wrong file, because gRPC does not name the problem."""

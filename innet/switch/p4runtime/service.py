@@ -13,11 +13,13 @@ from innet.errors import UsageError
 from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.p4runtime import p4runtime_pb2_grpc, status_pb2
 from innet.rpc.malformed import ParsingInterceptor
+from innet.rpc.revocation import Revocations
 from innet.rpc.status import Refusal
 from innet.switch.p4runtime.admission import MAX_BYTES, AdmissionInterceptor
 from innet.switch.p4runtime.arbitration import Arbitration, ControllerStream
 from innet.switch.p4runtime.device import Device
 from innet.switch.p4runtime.refusals import exhausted, forbidden, unsupported
+from innet.switch.p4runtime.revoked_clients import RevocationInterceptor
 
 PORTS_METADATA = "switch-ports"
 """The trailing metadata of Capabilities with the numbers of the ports, as in ``1,2,7``."""
@@ -161,16 +163,24 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
 
 
 def serve(
-    service: P4RuntimeService, address: str, credentials: grpc.ServerCredentials | None = None
+    service: P4RuntimeService,
+    address: str,
+    credentials: grpc.ServerCredentials | None = None,
+    revocations: Revocations | None = None,
 ) -> tuple[grpc.Server, int]:
     """Start serving, over TLS if there are credentials. Returns the server and its TCP port.
 
-    Raises UsageError if the port is in use.
+    `revocations` need credentials that ask every client for a certificate. Raises UsageError if the
+    port is in use.
     """
     server = grpc.server(
         # An open stream occupies a thread.
         futures.ThreadPoolExecutor(_MAX_STREAMS + _CALLS, thread_name_prefix="innet-p4runtime"),
-        interceptors=[ParsingInterceptor(), AdmissionInterceptor(service.arbitration)],
+        interceptors=[
+            *([RevocationInterceptor(revocations)] if revocations else []),
+            ParsingInterceptor(),
+            AdmissionInterceptor(service.arbitration),
+        ],
         options=[
             ("grpc.max_receive_message_length", MAX_BYTES),
             ("grpc.max_send_message_length", MAX_BYTES),

@@ -1,0 +1,71 @@
+"""The commands ``innet quota``."""
+
+from typing import Annotated
+
+import typer
+
+from innet.rpc import innet_pb2 as pb
+from innet.rpc.client import DEFAULT_ADDRESS, connected, translated
+from innet.rpc.plain import as_plain
+from innet.terminal.console import console, say_json
+from innet.terminal.options import AsJson, ControllerAddress, TlsFolder
+from innet.terminal.tables import folding_table
+
+app = typer.Typer(no_args_is_help=True, help="Limit what one owner of jobs holds at once.")
+_out = console(soft_wrap=True)
+_RESOURCES = ("jobs", "slots", "workers")
+_MOST = (1 << 32) - 1
+Owner = Annotated[
+    str, typer.Argument(metavar="OWNER", help="The name in the certificate of the owner.")
+]
+
+
+@app.command("set")
+def set_quota(
+    owner: Owner,
+    jobs: Annotated[
+        int,
+        typer.Option(min=0, max=_MOST, help="The most jobs, with those that wait; 0: no limit."),
+    ] = 0,
+    slots: Annotated[
+        int, typer.Option(min=0, max=_MOST, help="The most slots of all jobs; 0: no limit.")
+    ] = 0,
+    workers: Annotated[
+        int, typer.Option(min=0, max=_MOST, help="The most workers of all jobs; 0: no limit.")
+    ] = 0,
+    address: ControllerAddress = DEFAULT_ADDRESS,
+    tls_folder: TlsFolder = None,
+) -> None:
+    """Give an owner of jobs a quota, in place of its last one.
+
+    Jobs that run go on, also beyond the quota. Without a limit, the owner has no quota any more.
+    """
+    request = pb.SetQuotaRequest(name=owner, most_jobs=jobs, most_slots=slots, most_workers=workers)
+    with connected(address, tls_folder) as stub, translated("set the quota"):
+        quota = stub.SetQuota(request)
+    use = ", ".join(f"{name}: {_cell(quota, name)}" for name in _RESOURCES)
+    _out.print(f"quota of {owner}: {use}")
+
+
+@app.command("list")
+def list_quotas(
+    as_json: AsJson = False,
+    address: ControllerAddress = DEFAULT_ADDRESS,
+    tls_folder: TlsFolder = None,
+) -> None:
+    """Show what owners of jobs hold and may hold: a user's own, or those of all."""
+    with connected(address, tls_folder) as stub, translated("list the quotas"):
+        found = stub.ListQuotas(pb.ListQuotasRequest()).quotas
+    if as_json:
+        say_json([as_plain(each) for each in found])
+        return
+    table = folding_table("owner", *_RESOURCES)
+    for each in found:
+        table.add_row(each.name, *(_cell(each, name) for name in _RESOURCES))
+    _out.print(table)
+
+
+def _cell(quota: pb.Quota, resource: str) -> str:
+    """Return the use of a resource, and the limit if there is one."""
+    used, most = getattr(quota, resource), getattr(quota, f"most_{resource}")
+    return f"{used} of {most}" if most else f"{used}, no limit"

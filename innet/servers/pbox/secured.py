@@ -1,0 +1,193 @@
+"""Mutual TLS at both sides: what a server checks in a certificate, and how it refuses a client.
+
+The folders are those of the controller and of its workers: see :mod:`innet.rpc.tls`. A client needs the
+certificate of a worker or of an administrator, as if it joined a job of the controller.
+"""
+
+import contextlib
+import shutil
+import socket
+import ssl
+import tempfile
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from innet.errors import InnetError, NotAuthorized, ServerLost
+from innet.rpc import tls
+from innet.rpc.revocation import Revocations
+from innet.rpc.roles import check_allowed
+from innet.servers.pbox.relay import Relay, shut
+
+_HANDSHAKE_WITHIN_S = 10.0
+_MOST_CONNECTIONS = 2048
+_METHOD = "Join"
+_BREATHER_S = 0.1
+_BACKLOG = 512
+_DEAD_AFTER_MS = 30000
+
+
+class ServerTls:
+    """A server's certificate, and its check of clients. Raises UsageError and NotAuthorized."""
+
+    def __init__(self, folder: Path) -> None:
+        identity = tls.load(folder, tls.CONTROLLER)
+        self._context, self._revocations = identity.server_context(), Revocations(identity.revoked)
+
+    def admit(self, sock: socket.socket) -> ssl.SSLSocket:
+        """Return a connection over TLS. The handshake has a limit of 10 s. Raises OSError."""
+        sock.settimeout(_HANDSHAKE_WITHIN_S)
+        return self._context.wrap_socket(sock, server_side=True)
+
+    def check(self, shown: dict[str, Any]) -> None:
+        """Raise NotAuthorized if the certificate that was shown may not join jobs, or is revoked."""
+        self._revocations.check(shown)
+        check_allowed(tls.roles(shown), _METHOD)
+
+
+class Front:
+    """A TCP port that speaks TLS, in front of a plain `listener` that only this process reaches.
+
+    `outer` is the listening socket of the port. A client with a certificate that does not suffice gets
+    the bytes of `refusal`, and is reported.
+    """
+
+    def __init__(
+        self,
+        outer: socket.socket,
+        security: ServerTls,
+        refusal: Callable[[InnetError], bytes],
+        report: Callable[..., None],
+    ) -> None:
+        self._outer, self._security, self._refusal = outer, security, refusal
+        self._report = report
+        self._folder = Path(tempfile.mkdtemp(prefix="innet-pbox-"))  # nobody else can enter it
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(str(self._folder / "core"))
+        self.listener.listen(_BACKLOG)
+        self._lock, self._closed = threading.Lock(), threading.Event()
+        self._room = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        self._relays: set[Relay] = set()
+        self._greeting: dict[socket.socket, threading.Thread] = {}
+        self._accepting = threading.Thread(target=self._accept, name="pbox front")
+        self._accepting.start()
+
+    def close(self) -> None:
+        """End all connections and threads. The listener belongs to the caller."""
+        self._closed.set()
+        self._outer.shutdown(socket.SHUT_RDWR)
+        self._accepting.join()
+        self._outer.close()
+        with self._lock:
+            greeting = dict(self._greeting)
+        for sock, thread in greeting.items():
+            shut(sock, socket.SHUT_RDWR)
+            thread.join()
+        with self._lock:
+            relays = set(self._relays)
+        for relay in relays:
+            relay.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._outer.accept()
+            except OSError:
+                if self._closed.wait(_BREATHER_S):  # if it is not closed, too many files are open
+                    return
+                continue
+            if not self._room.acquire(blocking=False):
+                sock.close()
+                continue
+            thread = threading.Thread(target=self._greet, args=(sock,), name="pbox handshake")
+            with self._lock:
+                self._greeting[sock] = thread
+            thread.start()
+
+    def _greet(self, sock: socket.socket) -> None:
+        """Make a relay of a connection whose client may join jobs."""
+        made = False
+        try:
+            _keep_alive(sock)
+            made = self._relay(sock)
+        except OSError:
+            pass  # it does not speak TLS, has no certificate of our authorities, or has gone
+        finally:
+            with self._lock:
+                self._greeting.pop(sock)
+            if not made:
+                self._room.release()
+                sock.close()
+
+    def _relay(self, sock: socket.socket) -> bool:
+        with contextlib.ExitStack() as stack:
+            secured = stack.enter_context(self._security.admit(sock))
+            shown = tls.shown_to(secured)
+            try:
+                self._check(shown)
+            except NotAuthorized as why:
+                self._refuse(secured, why)
+                return False
+            plain = stack.enter_context(socket.socket(socket.AF_UNIX))
+            plain.connect(self.listener.getsockname())
+            with self._lock:
+                self._relays.add(Relay(secured, plain, partial(self._check, shown), self._ended))
+            stack.pop_all()
+        return True
+
+    def _check(self, shown: dict[str, Any]) -> None:
+        try:
+            self._security.check(shown)
+        except NotAuthorized as why:
+            self._report("refused", who=tls.name(shown), why=str(why))
+            raise
+
+    def _refuse(self, secured: ssl.SSLSocket, why: InnetError) -> None:
+        """Send the reason, and wait for the client's end, which a reset could lose the reason."""
+        secured.sendall(self._refusal(why))
+        shut(secured, socket.SHUT_WR)
+        while secured.recv(1 << 12):
+            pass
+
+    def _ended(self, relay: Relay) -> None:
+        with self._lock:
+            self._relays.discard(relay)
+        self._room.release()
+
+
+class ClientTls:
+    """A worker's certificate, and its connections. Raises UsageError and NotAuthorized."""
+
+    def __init__(self, folder: Path) -> None:
+        self._context = tls.load(folder, tls.WORKER).client_context()
+
+    def secure(self, sock: socket.socket, host: str, address: str) -> tuple[socket.socket, Relay]:
+        """Return a plain socket that stands for a connection, and its relay.
+
+        `host` is the name that the server's certificate has to have, and `address` is for errors. Raises
+        NotAuthorized and ServerLost.
+        """
+        try:
+            secured = self._context.wrap_socket(sock, server_hostname=host)
+        except OSError as why:
+            sock.close()
+            if isinstance(why, ssl.SSLCertVerificationError):
+                raise NotAuthorized(
+                    f"the certificate of the parameter server at {address} is not trusted: {why}"
+                ) from None
+            raise ServerLost(
+                f"the parameter server at {address} made no TLS connection: {why}; is it served with "
+                "--tls?"
+            ) from None
+        plain, inner = socket.socketpair()
+        return plain, Relay(secured, inner)
+
+
+def _keep_alive(sock: socket.socket) -> None:
+    """Notice when a client's machine has died. A core does the same without TLS."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _DEAD_AFTER_MS)

@@ -1,0 +1,81 @@
+"""A check of every call's certificate against the list of revoked ones, which gRPC does not know."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+import structlog
+
+from innet.errors import NotAuthorized
+from innet.rpc import tls
+from innet.rpc.revocation import Revocations
+from innet.rpc.status import code_of
+from innet.telemetry.sparse import SparseWarnings
+
+_LOOK_EVERY = 1.0
+_Behaviour = Callable[[Any, Any], Any]
+_log = structlog.get_logger("innet.switch")
+
+
+class RevocationInterceptor(grpc.ServerInterceptor):
+    """An interceptor that refuses calls with a revoked certificate, and cancels their open streams.
+
+    It looks at the list at every call, and once a second while a stream is open.
+    """
+
+    def __init__(self, revocations: Revocations) -> None:
+        self._revocations, self._refusals = revocations, SparseWarnings(_log)
+
+    def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
+        """Put the check in front of a method's handler."""
+        handler = continuation(details)
+        for style, guard in {
+            "unary_unary": self._guarded,
+            "unary_stream": self._guarded,
+            "stream_stream": self._watched,
+        }.items():
+            if behaviour := getattr(handler, style, None):
+                return handler._replace(**{style: guard(behaviour)})
+        return handler
+
+    def _guarded(self, behaviour: _Behaviour) -> _Behaviour:
+        def checked(request: Any, context: Any) -> Any:
+            self._check(context)
+            return behaviour(request, context)
+
+        return checked
+
+    def _watched(self, behaviour: _Behaviour) -> _Behaviour:
+        def checked(requests: Any, context: Any) -> Iterator[Any]:
+            self._check(context)
+            ended = threading.Event()
+            if context.add_callback(ended.set):
+                threading.Thread(
+                    target=self._watch, args=(context, ended), name="innet-revoked", daemon=True
+                ).start()
+            yield from behaviour(requests, context)
+
+        return checked
+
+    def _check(self, context: Any) -> None:
+        try:
+            self._revocations.check(context.auth_context())
+        except NotAuthorized as problem:
+            self._note(context, str(problem))
+            context.abort(code_of(problem), str(problem))
+
+    def _watch(self, context: Any, ended: threading.Event) -> None:
+        """Cancel a stream when its certificate is revoked. The client learns why at its next call."""
+        shown = context.auth_context()
+        while not ended.wait(_LOOK_EVERY):
+            try:
+                self._revocations.check(shown)
+            except NotAuthorized as problem:
+                self._note(context, str(problem))
+                context.cancel()
+                return
+
+    def _note(self, context: Any, why: str) -> None:
+        who = tls.name(context.auth_context())
+        self._refusals.warn("refused", who=who, peer=context.peer(), why=why)
