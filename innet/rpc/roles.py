@@ -11,9 +11,7 @@ from typing import Any
 from innet.errors import NotAuthorized
 from innet.rpc import tls
 
-_READS = frozenset(
-    {"ListSwitches", "GetSwitch", "ListJobs", "GetJob", "GetJobHistory"}
-)
+_READS = frozenset({"ListSwitches", "GetSwitch", "ListJobs", "GetJob", "GetJobHistory"})
 _METHODS: Mapping[str, frozenset[str]] = {
     tls.USER: _READS | {"ListQuotas", "CreateJob", "DeleteJob"},
     tls.OBSERVER: _READS | {"ListQuotas"},
