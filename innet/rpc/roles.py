@@ -11,12 +11,10 @@ from typing import Any
 from innet.errors import NotAuthorized
 from innet.rpc import tls
 
-_READS = frozenset(
-    {"ListSwitches", "GetSwitch", "ListJobs", "GetJob", "GetJobHistory", "ListQuotas"}
-)
+_READS = frozenset({"ListSwitches", "GetSwitch", "ListJobs", "GetJob", "GetJobHistory"})
 _METHODS: Mapping[str, frozenset[str]] = {
-    tls.USER: _READS | {"CreateJob", "DeleteJob"},
-    tls.OBSERVER: _READS,
+    tls.USER: _READS | {"ListQuotas", "CreateJob", "DeleteJob"},
+    tls.OBSERVER: _READS | {"ListQuotas"},
     tls.WORKER: frozenset({"Join", "CheckJoin"}),
 }
 _WORDS = {tls.USER: "a user", tls.OBSERVER: "an observer", tls.WORKER: "a worker"}
