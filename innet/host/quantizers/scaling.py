@@ -76,9 +76,7 @@ class Scaling:
     @cached_property
     def integers(self) -> Integers:
         """The integers of all rows, (rows, lanes)."""
-        if self._is_kept.any():
-            return self[np.arange(len(self))]
-        return quantize(self._library, self._values, self._up, self._fit)
+        return self[np.arange(len(self))]
 
     def forget(self) -> None:
         """Discard all floats, because the exchange was broken off."""
