@@ -13,6 +13,7 @@ from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import DEFAULT_ADDRESS, connected, translated
 from innet.terminal.console import console, say, say_json
 from innet.terminal.options import AsJson, ControllerAddress, TlsFolder
+from innet.terminal.signals import INTERRUPTS
 
 
 def capture(
@@ -71,10 +72,13 @@ def capture(
         store = stack.enter_context(capture.written(write)) if write else None
 
         def take(frame: Any) -> None:
-            say(frame.show(dump=True) if full else capture.describe(frame))
-            if store:
-                store(frame)
+            with INTERRUPTS.held():  # a frame that is shown is in the file
+                say(frame.show(dump=True) if full else capture.describe(frame))
+                if store:
+                    store(frame)
+            INTERRUPTS.check()
 
+        INTERRUPTS.catch()
         capture.show(interface or None, read, count, take, selection)
 
 

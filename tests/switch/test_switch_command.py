@@ -91,7 +91,7 @@ def test_other_machines_are_not_served_in_plain_text_unless_told_to(address):
     why = "can be reached from other machines: serve P4Runtime over TLS with --grpc-server-ssl, or"
     with pytest.raises(UsageError, match=why):
         endpoint(address)
-    assert endpoint(address, insecure=True) == (address, None)
+    assert endpoint(address, insecure=True) == Endpoint(address)
 
 
 @pytest.mark.parametrize("command", ["innet-switch --no-p4", "innet pbox rack-server -i 1@lo"])

@@ -54,7 +54,7 @@ def a_tree() -> Iterator[Scene]:
 @contextlib.contextmanager
 def a_tree_with_losses() -> Iterator[Scene]:
     with (
-        a_forest(Faults()) as trees,
+        a_forest(Faults.all(0.01)) as trees,
         trees.workers("tor", ["left", "left", "right", "right"]) as agents,
     ):
         yield Scene(agents)
