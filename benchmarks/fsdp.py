@@ -8,39 +8,26 @@ A transformer of 3.2 million parameters learns sequences of symbols. Every step 
 twice, and reduce-scatters all gradients. The cases have the same data, parameters and optimizer.
 """
 
-import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.emulated.fsdp import Case
 from benchmarks.emulated.network import Network, emulate
-from benchmarks.emulated.report import command
+from benchmarks.emulated.report import Timed, command, slowest
 
 HOSTS, MBIT = 8, 1_000_000
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Outcome(Timed):
     """The result of a case: the slowest host's time of each step, and the mean loss of each."""
 
-    case: Case
-    steps_s: Sequence[float]
     losses: Sequence[float]
     parameters: int
-
-    @property
-    def step_s(self) -> float:
-        """Return the median time of a step."""
-        return statistics.median(self.steps_s)
-
-    def figures(self) -> dict[str, Any]:
-        """Return the outcome as JSON has it."""
-        return {**asdict(self), "step_s": self.step_s}
 
 
 def training(console: Console, quick: bool) -> Sequence[Outcome]:
@@ -58,7 +45,7 @@ def training(console: Console, quick: bool) -> Sequence[Outcome]:
     found = [
         Outcome(
             case,
-            [max(each) for each in zip(*(host["seconds"] for host in hosts), strict=True)],
+            slowest(hosts),
             hosts[0]["losses"],
             hosts[0]["parameters"],
         )

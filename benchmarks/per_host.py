@@ -23,7 +23,7 @@ from rich.table import Table
 
 from benchmarks.emulated.network import Network, emulate
 from benchmarks.emulated.per_host import ALONE, GLOO, TOGETHER, Case
-from benchmarks.emulated.report import command
+from benchmarks.emulated.report import Timed, command, slowest
 
 KIB, MIB = 1 << 10, 1 << 20
 RANKS = 4
@@ -31,23 +31,12 @@ NETWORK = Network(1, 8, 100_000_000, slots=64)
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Outcome(Timed):
     """The result of a case: the slowest rank's time of each step, and a host's mean bytes per step."""
 
-    case: Case
-    steps_s: Sequence[float]
     up_bytes: float
     down_bytes: float
     digests: Sequence[str]
-
-    @property
-    def step_s(self) -> float:
-        """Return the median time of a step."""
-        return statistics.median(self.steps_s)
-
-    def figures(self) -> dict[str, Any]:
-        """Return the outcome as JSON has it."""
-        return {**asdict(self), "step_s": self.step_s}
 
 
 def large(console: Console, quick: bool) -> Sequence[Outcome]:
@@ -82,7 +71,7 @@ def compared(console: Console, network: Network, cases: Sequence[Case]) -> Seque
 
 
 def _outcome(case: Case, hosts: Sequence[dict[str, Any]]) -> Outcome:
-    steps = [max(each) for each in zip(*(host["seconds"] for host in hosts), strict=True)]
+    steps = slowest(hosts)
     up, down = (
         statistics.mean(each) for each in zip(*(host["bytes"] for host in hosts), strict=True)
     )

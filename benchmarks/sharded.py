@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.emulated.network import Network, emulate
-from benchmarks.emulated.report import command
+from benchmarks.emulated.report import Timed, command, slowest
 from benchmarks.emulated.sharded import Case
 
 HOSTS, MBIT = 8, 1_000_000
@@ -34,24 +34,13 @@ NETWORK = Network(1, HOSTS, 100 * MBIT, slots=128)
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Outcome(Timed):
     """The result of a case: the slowest host's time of each step, and mean counters per step."""
 
-    case: Case
-    steps_s: Sequence[float]
     up_bytes: float
     down_bytes: float
     up_packets: float
     down_packets: float
-
-    @property
-    def step_s(self) -> float:
-        """Return the median time of a step."""
-        return statistics.median(self.steps_s)
-
-    def figures(self) -> dict[str, Any]:
-        """Return the outcome as JSON has it."""
-        return {**asdict(self), "step_s": self.step_s}
 
 
 def large(console: Console, quick: bool) -> Sequence[Outcome]:
@@ -95,7 +84,7 @@ def _measured(console: Console, cases: Sequence[Case], title: str) -> Sequence[O
 
 
 def _outcome(case: Case, hosts: Sequence[dict[str, Any]]) -> Outcome:
-    steps = [max(each) for each in zip(*(host["seconds"] for host in hosts), strict=True)]
+    steps = slowest(hosts)
     means = [
         statistics.mean(each) for each in zip(*(host["counters"] for host in hosts), strict=True)
     ]

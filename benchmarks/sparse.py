@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.emulated.network import Network, emulate
-from benchmarks.emulated.report import command
+from benchmarks.emulated.report import Timed, command, slowest
 from benchmarks.emulated.sparse import Case
 from innet.errors import InnetError
 
@@ -40,21 +40,14 @@ NETWORK = Network(1, HOSTS, 100 * MBIT)
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Outcome(Timed):
     """The result of a case: the slowest host's time of each step, and mean bytes of a step."""
 
-    case: Case
-    steps_s: Sequence[float]
     up_bytes: float
     down_bytes: float
     union: int
     error: float
     digest: str
-
-    @property
-    def step_s(self) -> float:
-        """Return the median time of a step."""
-        return statistics.median(self.steps_s)
 
     @property
     def only_union(self) -> bool:
@@ -73,7 +66,7 @@ class Outcome:
 
     def figures(self) -> dict[str, Any]:
         """Return the outcome as JSON has it."""
-        return {**asdict(self), "step_s": self.step_s, "up": self.up, "down": self.down}
+        return {**super().figures(), "up": self.up, "down": self.down}
 
 
 def wide(console: Console, quick: bool) -> Sequence[Outcome]:
@@ -107,7 +100,7 @@ def _measured(console: Console, rows: int, width: int, steps: int) -> Sequence[O
 
 
 def _outcome(case: Case, hosts: Sequence[dict[str, Any]]) -> Outcome:
-    steps = [max(each) for each in zip(*(host["seconds"] for host in hosts), strict=True)]
+    steps = slowest(hosts)
     up, down, *_ = (
         statistics.mean(each) for each in zip(*(host["counters"] for host in hosts), strict=True)
     )

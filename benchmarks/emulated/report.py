@@ -1,7 +1,9 @@
 """Tables and files of outcomes, for all benchmarks in emulated networks."""
 
 import json
+import statistics
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
@@ -18,6 +20,28 @@ class Measured(Protocol):
 
     def figures(self) -> dict[str, Any]:
         """Return the outcome as JSON has it."""
+
+
+@dataclass(frozen=True)
+class Timed:
+    """The outcome of a case, with the slowest worker's time of each step."""
+
+    case: Any
+    steps_s: Sequence[float]
+
+    @property
+    def step_s(self) -> float:
+        """Return the median time of a step."""
+        return statistics.median(self.steps_s)
+
+    def figures(self) -> dict[str, Any]:
+        """Return the outcome as JSON has it."""
+        return {**asdict(self), "step_s": self.step_s}
+
+
+def slowest(workers: Sequence[dict[str, Any]]) -> list[float]:
+    """Return the slowest worker's time of each step, from the notes of all."""
+    return [max(each) for each in zip(*(worker["seconds"] for worker in workers), strict=True)]
 
 
 Part = Callable[[Console, bool], Sequence[Measured]]
