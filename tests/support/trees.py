@@ -147,6 +147,8 @@ class Forest:
         """End the controller, and start another at its address. `more` are its arguments."""
         self._server.pop().close()
         self._server.append(ControllerServer(self.controller, **more))
+        # The channel may have found nobody meanwhile. Then it would fail at once for a while.
+        self.stub.ListSwitches(pb.ListSwitchesRequest(), timeout=WITHIN, wait_for_ready=True)
 
     def remove(self, name: str) -> None:
         """Let the controller let go of a switch."""
