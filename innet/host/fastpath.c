@@ -135,7 +135,7 @@ void innet_take(struct window *window, const struct format *format, struct vecto
         taken->marked += is_marked(format, header);
         uint32_t *sums = vectors->sums + (size_t)chunk * format->lanes;
         load_row(header + HEADER_BYTES, sums, format->lanes);
-        vectors->flags[chunk] = half_at(header + AT_FLAGS) & (uint16_t)~FLAG_MARKED;
+        vectors->flags[chunk] = half_at(header + AT_FLAGS) & (uint16_t)~TRANSPORT_FLAGS;
         vectors->counts[chunk] = header[AT_COUNT];
         vectors->members[chunk] = word_at(header + AT_WORKERS);
         if (vectors->scaling)
@@ -189,7 +189,7 @@ void innet_transmit(struct window *window, const struct format *format,
         window->sent_at[slot] = now;
         sent->repetitions += window->attempts[slot]++ > 0;
         put_half(header + AT_SLOT, (uint16_t)(window->first_slot + slot));
-        put_half(header + AT_FLAGS, vectors->own_flags[chunk]);
+        put_half(header + AT_FLAGS, vectors->own_flags[chunk] | FLAG_CARRIED | FLAG_WANTED);
         put_word(header + AT_SEQUENCE, (uint32_t)window->sequence[slot]);
         if (vectors->scaling)
             store_scaled_row(header + HEADER_BYTES, vectors->scaling, (size_t)chunk);

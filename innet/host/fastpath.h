@@ -82,6 +82,7 @@ struct network {
 struct udp_socket {
     int descriptor, waker; /* an eventfd, or -1 */
     int segmenting;        /* whether the kernel cuts one buffer into packets */
+    uint8_t *datagrams;    /* room for what is received in a call */
 };
 
 void innet_take(struct window *window, const struct format *format, struct vectors *vectors,

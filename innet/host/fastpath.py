@@ -46,7 +46,7 @@ from innet.native.compiler import compile_library
 from innet.native.constants import Constants
 from innet.wire.check import bases, weights
 from innet.wire.constants import CONSTANTS
-from innet.wire.layout import HEADER_BYTES
+from innet.wire.layout import HEADER_BYTES, TRANSPORT_FLAGS
 from innet.wire.records import Records
 
 _log = logging.getLogger("innet")
@@ -69,6 +69,7 @@ _CONSTANTS: Constants = {
     "STATE": SlotState,
     "BATCHES": BATCHES,
     "MESSAGES": MESSAGES,
+    "TRANSPORT_FLAGS": TRANSPORT_FLAGS,
     "BATCH_PACKETS": BATCH_PACKETS,
     "LONG_QUEUE_BYTES": LONG_QUEUE_BYTES,
     "MOST_SEGMENTS": MOST_SEGMENTS,
@@ -124,6 +125,7 @@ class Arrivals(ctypes.Structure):
 class _Udp(ctypes.Structure):
     _fields_ = [
         ("descriptor", ctypes.c_int), ("waker", ctypes.c_int), ("segmenting", ctypes.c_int),
+        ("datagrams", _pointer),
     ]  # fmt: skip
 
 
@@ -290,7 +292,9 @@ class UdpConnection(Connection):
         self, library: ctypes.CDLL, sock: socket.socket, incoming: Format, waker: int | None
     ) -> None:
         self._socket = sock
-        self._udp = _Udp(sock.fileno(), -1 if waker is None else waker, True)
+        self._datagrams = np.empty((MESSAGES, DATAGRAM_BYTES), np.uint8)
+        descriptor = -1 if waker is None else waker
+        self._udp = _Udp(sock.fileno(), descriptor, True, at(self._datagrams, np.uint8))
         super().__init__(library, "innet", ctypes.addressof(self._udp), incoming)
 
     @property

@@ -16,7 +16,7 @@ from innet.host.quantizers.scaling import Scaling
 from innet.host.rounds import RoundLimits, RoundOutcome
 from innet.host.window import Indices, Window
 from innet.wire.batch import load_lanes, store_lanes
-from innet.wire.layout import VERSION, Flag, Kind
+from innet.wire.layout import TRANSPORT_FLAGS, VERSION, Flag, Kind
 from innet.wire.records import Records, marked
 
 
@@ -68,7 +68,7 @@ class NumpyRounds:
         packets = self._packets[: len(slots)]
         packets["slot"] = self._term.first_slot + slots
         packets["sequence"] = self._window.sequence[slots]
-        packets["flags"] = own_flags[chunks]
+        packets["flags"] = own_flags[chunks] | np.uint16(Flag.CARRIED | Flag.WANTED)
         if isinstance(own, Scaling):
             own, chunks = own[chunks], np.arange(len(chunks))
         store_lanes(packets, own, chunks)
@@ -88,7 +88,7 @@ class NumpyRounds:
         _, _, result = self._under_way
         load_lanes(batch, positions, result.lanes, finished)
         outcome.marked = int(np.count_nonzero(marked(batch[positions])))
-        result.flags[finished] = batch["flags"][positions] & ~np.uint16(Flag.MARKED)
+        result.flags[finished] = batch["flags"][positions] & ~np.uint16(TRANSPORT_FLAGS)
         result.counts[finished] = batch["count"][positions]
         result.members[finished] = batch["workers"][positions]
         self._absent[slots] = 0

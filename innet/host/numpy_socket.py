@@ -13,6 +13,7 @@ import os
 import select
 import socket
 import struct
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +28,8 @@ from innet.machine.sockets import (
     UDP_SEGMENT,
 )
 from innet.wire.check import intact
-from innet.wire.layout import Ecn, Flag
-from innet.wire.records import Records
+from innet.wire.layout import Ecn, Flag, Kind
+from innet.wire.records import Records, packet_dtype
 
 _MARK = socket.IPPROTO_IP, socket.IP_TOS, struct.pack("=i", Ecn.CONGESTED)
 
@@ -74,6 +75,15 @@ _UNREACHABLE = {errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno
 _NO_ROOM = {errno.EAGAIN, errno.ENOBUFS}
 
 
+@dataclass(frozen=True)
+class _Datagrams:
+    """Received datagrams: their sizes, those of the packets in them, and who found a long queue."""
+
+    sizes: npt.NDArray[np.int64]
+    segments: npt.NDArray[np.int64]
+    congested: npt.NDArray[np.bool_]
+
+
 class NumpySocket:
     """A connected, non-blocking UDP socket for packets of one dtype.
 
@@ -97,7 +107,8 @@ class NumpySocket:
         self._poll.register(sock, select.POLLIN)
         if waker:
             self._poll.register(waker.descriptor, select.POLLIN)
-        self._socket, self._dtype, self._packet_bytes = sock, dtype, dtype.itemsize
+        front = dtype.fields["version"][1] if dtype.fields else 0
+        self._socket, self._dtype, self._bare = sock, dtype, packet_dtype(0, front)
         self._address, self._told, self._sealed = address, told, sealed
         self.segmenting = True
         self._buffers = np.empty((MESSAGES, DATAGRAM_BYTES), np.uint8)
@@ -123,16 +134,13 @@ class NumpySocket:
         The packets are valid until the next call. Having received nothing is no error. Raises
         OSError.
         """
-        rows, congested = self._take()
-        batch = np.ascontiguousarray(rows).reshape(-1).view(self._dtype)
-        good = intact(batch, *self._address) if self._sealed else batch["check"] == 0
-        for offset, wanted in self._told:
-            good &= (rows[:, offset : offset + len(wanted)] == np.frombuffer(wanted, np.uint8)).all(
-                1
-            )
-        batch["flags"] |= np.where(congested, np.uint16(Flag.MARKED), np.uint16(0))
-        dropped = len(batch) - int(np.count_nonzero(good))
-        return batch[good] if dropped else batch, dropped
+        datagrams = self._take()
+        batch, dropped = self._intact(self._dtype, datagrams)
+        bare, dropped_bare = self._intact(self._bare, datagrams)
+        bare = bare[(bare["kind"] == Kind.PENDING) | (bare["kind"] == Kind.STALE)]
+        if len(bare):
+            batch = np.concatenate([batch, _with_zeros(bare, self._dtype)], dtype=self._dtype)
+        return batch, dropped + dropped_bare
 
     def wait(self, seconds: float) -> None:
         """Return when a packet is there, when the waker is used, or after `seconds`."""
@@ -144,8 +152,21 @@ class NumpySocket:
         """Close the socket."""
         self._socket.close()
 
-    def _take(self) -> tuple[Rows, npt.NDArray[np.bool_]]:
-        """Return the packets of the next datagrams, and which of them found a long queue."""
+    def _intact(self, dtype: np.dtype[np.void], datagrams: _Datagrams) -> tuple[Records, int]:
+        """Return the intact packets of a dtype in these datagrams, and the number of damaged ones."""
+        rows, congested = self._rows(dtype.itemsize, datagrams)
+        batch = np.ascontiguousarray(rows).reshape(-1).view(dtype)
+        good = intact(batch, *self._address) if self._sealed else batch["check"] == 0
+        for offset, wanted in self._told:
+            good &= (rows[:, offset : offset + len(wanted)] == np.frombuffer(wanted, np.uint8)).all(
+                1
+            )
+        batch["flags"] |= np.where(congested, np.uint16(Flag.MARKED), np.uint16(0))
+        dropped = len(batch) - int(np.count_nonzero(good))
+        return batch[good] if dropped else batch, dropped
+
+    def _take(self) -> _Datagrams:
+        """Receive the next datagrams."""
         messages = self._messages
         messages["control_bytes"] = _CONTROL.itemsize
         count = _LIBC.recvmmsg(
@@ -155,7 +176,8 @@ class NumpySocket:
         if count < 0:
             number = ctypes.get_errno()
             if number == errno.EAGAIN or number in _UNREACHABLE:
-                return self._buffers[:0, : self._packet_bytes], np.zeros(0, np.bool_)
+                none = np.zeros(0, np.int64)
+                return _Datagrams(none, none, np.zeros(0, np.bool_))
             raise OSError(number, os.strerror(number))
         sizes, control_bytes = messages["received"][:count], messages["control_bytes"][:count]
         control = self._control[:count]
@@ -167,21 +189,28 @@ class NumpySocket:
         last = np.where(joined, control["second"], first)
         about_service = control_bytes > np.where(joined, first.itemsize, 0)
         congested = about_service & (last["octet"] % 4 == Ecn.CONGESTED)
-        ours = np.flatnonzero(segments == self._packet_bytes)
-        # The last packet of a datagram may be cut short. Such a packet is not one of ours.
-        packets = sizes[ours] // self._packet_bytes
-        return self._rows(ours, packets), np.repeat(congested[ours], packets)
+        return _Datagrams(sizes.astype(np.int64), segments.astype(np.int64), congested)
 
-    def _rows(self, which: npt.NDArray[np.intp], packets: npt.NDArray[np.uint32]) -> Rows:
-        size = self._packet_bytes
-        if len(which) == 1:
-            [message], [count] = which.tolist(), packets.tolist()
-            return self._buffers[message, : count * size].reshape(count, size)
-        if (packets == 1).all():
-            return self._buffers[which, :size]
-        datagrams = zip(which.tolist(), packets.tolist(), strict=True)
-        parts = [self._buffers[message, : count * size] for message, count in datagrams]
-        return np.concatenate(parts).reshape(-1, size)
+    def _rows(self, size: int, datagrams: _Datagrams) -> tuple[Rows, npt.NDArray[np.bool_]]:
+        """Return the packets of a size, and which of them found a long queue on their way."""
+        sizes, segments = datagrams.sizes, datagrams.segments
+        # The last packet of a datagram may be shorter than the others.
+        tails = sizes % np.maximum(segments, 1)
+        whole = np.flatnonzero((segments == size) & (sizes >= size))
+        packets = np.append(
+            sizes[whole] // size, np.ones(np.count_nonzero(tails == size), np.int64)
+        )
+        which = np.append(whole, np.flatnonzero(tails == size))
+        starts = np.append(np.zeros(len(whole), np.int64), (sizes - tails)[tails == size])
+        congested = np.repeat(datagrams.congested[which], packets)
+        if not len(which):
+            return self._buffers[:0, :size], congested
+        if (packets == 1).all() and not starts.any():
+            return self._buffers[which, :size], congested
+        places = zip(which.tolist(), starts.tolist(), packets.tolist(), strict=True)
+        parts = [self._buffers[at, start : start + count * size] for at, start, count in places]
+        rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return rows.reshape(-1, size), congested
 
     def _has_long_queue(self) -> bool:
         waiting = struct.unpack("=i", fcntl.ioctl(self._socket, SIOCOUTQ, bytes(4)))
@@ -206,6 +235,14 @@ class NumpySocket:
         except OSError as problem:
             if problem.errno not in _UNREACHABLE | _NO_ROOM:
                 raise
+
+
+def _with_zeros(bare: Records, dtype: np.dtype[np.void]) -> Records:
+    """Return bare headers as packets with lanes of zeros."""
+    records: Records = np.zeros(len(bare), dtype)
+    rows = records.view(np.uint8).reshape(len(bare), -1)
+    rows[:, : bare.itemsize] = bare.view(np.uint8).reshape(len(bare), -1)
+    return records
 
 
 def _addresses(array: npt.NDArray[np.generic]) -> npt.NDArray[np.uint64]:

@@ -229,15 +229,13 @@ int innet_shared_receive(void *context, uint8_t *buffer, size_t room, const stru
         uint32_t bytes = ring_read(in, end, (uint32_t)room);
         if (!bytes)
             break;
-        if (bytes != format->bytes)
+        enum fate fate = take_packet(format, end, bytes, end);
+        arrivals->corrupted += fate == CORRUPTED;
+        if (fate != TAKEN)
             continue;
-        if (!is_intact(format, end)) {
-            arrivals->corrupted++;
-            continue;
-        }
         if (shared->cores > 1)
             *core_of(shared, end) = (uint8_t)(core + 1);
-        end += bytes;
+        end += format->bytes;
         arrivals->packets++;
     }
     ring_release(in);

@@ -101,8 +101,8 @@ static struct about about(struct msghdr *message, size_t bytes)
     return found;
 }
 
-/* Receives up to MESSAGES datagrams, each into `room` bytes of `buffer`. Leaves the intact packets of the
- * right size at the buffer's beginning, in order. */
+/* Receives up to MESSAGES datagrams, and leaves their intact packets in `buffer`, in order, which is as
+ * large as MESSAGES times `room`. */
 int innet_receive(void *context, uint8_t *buffer, size_t room, const struct format *format,
                   struct arrivals *arrivals)
 {
@@ -111,7 +111,7 @@ int innet_receive(void *context, uint8_t *buffer, size_t room, const struct form
     struct iovec vectors[MESSAGES];
     _Alignas(struct cmsghdr) char control[MESSAGES][CMSG_SPACE(sizeof(int)) + CMSG_SPACE(1)];
     for (size_t i = 0; i < MESSAGES; i++) {
-        vectors[i] = (struct iovec){buffer + i * room, room};
+        vectors[i] = (struct iovec){udp->datagrams + i * room, room};
         messages[i].msg_hdr = (struct msghdr){.msg_iov = &vectors[i],
                                               .msg_iovlen = 1,
                                               .msg_control = control[i],
@@ -121,25 +121,24 @@ int innet_receive(void *context, uint8_t *buffer, size_t room, const struct form
     int count = recvmmsg(udp->descriptor, messages, MESSAGES, MSG_DONTWAIT, NULL);
     if (count < 0)
         return errno != EAGAIN && is_loss(errno) ? 0 : errno;
-    uint8_t *end = buffer;
+    uint8_t *end = buffer, *last = buffer + MESSAGES * room - format->bytes;
     for (int i = 0; i < count; i++) {
         size_t bytes = messages[i].msg_len;
         struct about message = about(&messages[i].msg_hdr, bytes);
-        if (message.segment != format->bytes)
-            continue;
-        uint8_t *packet = vectors[i].iov_base;
-        /* The last packet of a datagram may be cut short. Such a packet is not one of ours. */
-        for (; bytes >= format->bytes; bytes -= format->bytes, packet += format->bytes) {
-            if (!is_intact(format, packet)) {
-                arrivals->corrupted++;
-                continue;
+        const uint8_t *packet = vectors[i].iov_base;
+        /* The last packet of a datagram may be shorter than the others. */
+        while (bytes && end <= last) {
+            size_t some = bytes < message.segment ? bytes : message.segment;
+            enum fate fate = take_packet(format, packet, some, end);
+            arrivals->corrupted += fate == CORRUPTED;
+            if (fate == TAKEN) {
+                if (message.congested) /* the low byte of the flags */
+                    end[format->front + AT_FLAGS + 1] |= FLAG_MARKED;
+                end += format->bytes;
+                arrivals->packets++;
             }
-            if (message.congested) /* the low byte of the flags */
-                packet[format->front + AT_FLAGS + 1] |= FLAG_MARKED;
-            if (end != packet)
-                memmove(end, packet, format->bytes);
-            end += format->bytes;
-            arrivals->packets++;
+            packet += some;
+            bytes -= some;
         }
     }
     return 0;

@@ -20,7 +20,7 @@ from innet.wire.capture import Innet
 from innet.wire.check import intact, seal
 from innet.wire.frames import Address, encapsulation
 from innet.wire.layout import Ecn, Flag, Kind
-from innet.wire.records import Records, blank, marked, packet_bytes
+from innet.wire.records import Records, bare, blank, marked, packet_bytes
 
 LANES = 64
 SERVICE = Address("02:00:00:00:00:01", "10.1.0.1")
@@ -177,6 +177,58 @@ def test_a_short_packet_does_not_take_those_before_it_along(sockets):
     sockets[0].sendmsg([packets[:3].tobytes(), b"short"], [segment])
     sockets[0].send(packets[3:].tobytes())
     assert collect(far, 4) == packets.tobytes()
+
+
+def replies(source: Address) -> Records:
+    """Return three numbered replies from a source, which never have lanes."""
+    packets = bare(numbered(3, source))
+    packets["kind"] = [Kind.PENDING, Kind.STALE, Kind.PENDING]
+    seal(packets, int.from_bytes(source.ip_bytes), source.udp_port)
+    return packets
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_replies_without_lanes_are_taken_with_lanes_of_zeros(sockets, together: bool):
+    (_, far), packets = links(sockets), replies(own(sockets[0]))
+    before, behind = numbered(2, own(sockets[0])), numbered(2, own(sockets[0]))
+    segment = (socket.SOL_UDP, UDP_SEGMENT, struct.pack("=H", packets.itemsize))
+    if together:
+        sockets[0].sendmsg([packets.tobytes()], [segment])
+    else:
+        sockets[0].send(before.tobytes()[: before.itemsize])
+        for packet in packets:
+            sockets[0].send(packet.tobytes())
+        sockets[0].send(behind.tobytes()[behind.itemsize :])
+    got = np.frombuffer(collect(far, 3 if together else 5), before.dtype)
+    got_bare = got[got["kind"] != Kind.CONTRIBUTION]
+    assert bare(got_bare).tobytes() == packets.tobytes()
+    assert not got_bare["lanes"].any()
+    if not together:
+        rest = got[got["kind"] == Kind.CONTRIBUTION]
+        assert rest.tobytes() == before[:1].tobytes() + behind[1:].tobytes()
+
+
+def test_a_reply_behind_longer_packets_is_taken_like_any_other(sockets):
+    (_, far), packets = links(sockets), numbered(2, own(sockets[0]))
+    last = replies(own(sockets[0]))[:1]
+    segment = (socket.SOL_UDP, UDP_SEGMENT, struct.pack("=H", packets.itemsize))
+    sockets[0].sendmsg([packets.tobytes(), last.tobytes()], [segment])
+    got = np.frombuffer(collect(far, 3), packets.dtype)
+    assert got[:2].tobytes() == packets.tobytes()
+    assert bare(got[2:]).tobytes() == last.tobytes()
+
+
+def test_a_result_without_its_lanes_is_no_result_and_a_damaged_reply_counts(sockets):
+    (_, far), packets = links(sockets), replies(own(sockets[0]))
+    address = int.from_bytes(own(sockets[0]).ip_bytes), own(sockets[0]).udp_port
+    packets["kind"][0] = Kind.RESULT
+    seal(packets, *address)
+    packets["workers"][1] ^= 1
+    for packet in packets:
+        sockets[0].send(packet.tobytes())
+    got = np.frombuffer(collect(far, 1), far.dtype)
+    assert bare(got).tobytes() == packets[2:].tobytes()
+    assert far.corrupted == 1
 
 
 def test_nobody_at_the_other_end_is_a_lost_packet():
