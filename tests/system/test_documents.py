@@ -21,6 +21,7 @@ ELSEWHERE = {
     "all_to_all",  # of PyTorch
     "cell_00", "cell_01",  # made by a macro
     "p4_devport_mgr_pcie_cpu_port_get", "stratum_bfrt",  # of Stratum
+    "exported_job",  # of Prometheus
     "rp_filter",  # of Linux
 }  # fmt: skip
 
