@@ -53,12 +53,14 @@ test-fast: $(VENV)/.dev
 PYTHONS ?= $(foreach minor,11 12 13 14,$(shell python3.$(minor) -c 'import sys; print(sys.executable)' 2> /dev/null))
 TORCHES ?=
 
+# On a busy machine, gigabytes of small files take longer than any other command of a test.
+PATIENT_PYTEST = INNET_INSTALL_WITHIN=7200 $(BIN)/python -m pytest --verbose --timeout 7200
+
 matrix: $(VENV)/.dev
-	INNET_PYTHONS="$(PYTHONS)" INNET_TORCHES="$(TORCHES)" \
-		$(BIN)/python -m pytest --verbose tests/system/test_versions.py
+	INNET_PYTHONS="$(PYTHONS)" INNET_TORCHES="$(TORCHES)" $(PATIENT_PYTEST) tests/system/test_versions.py
 
 newest: $(VENV)/.dev
-	INNET_NEWEST=1 $(BIN)/python -m pytest --verbose tests/system/test_installation.py
+	INNET_NEWEST=1 $(PATIENT_PYTEST) tests/system/test_installation.py
 
 soak: $(VENV)/.dev
 	INNET_SOAK_ELEMENTS=100000000 INNET_FUZZ_PACKETS=1000000 INNET_FUZZ_MESSAGES=1000000 \

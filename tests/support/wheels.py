@@ -13,7 +13,7 @@ from page_commands import PageCommand
 from paths import ROOT, SUPPORT
 
 NOT_SOURCE = shutil.ignore_patterns("__pycache__", "*.so", "*.orig")
-_WITHIN = 800.0
+_WITHIN = float(os.environ.get("INNET_INSTALL_WITHIN", "800"))
 """Seconds for one command, which may download packages."""
 
 

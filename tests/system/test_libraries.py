@@ -1,10 +1,12 @@
 """The commands of the pages about libraries: the examples train as one process alone does."""
 
+import ast
 import os
 import re
 import subprocess
 import sys
 from functools import cache
+from pathlib import Path
 
 import pytest
 import torch
@@ -93,6 +95,37 @@ def test_every_page_has_a_command():
     tested_elsewhere = {"slurm"}  # in tests/torch/test_slurm.py
     pages = {page.stem for page in PAGES.glob("*.md")}
     assert {command.page for command in COMMANDS} == pages - tested_elsewhere
+
+
+@pytest.mark.parametrize("page", sorted(PAGES.glob("*.md")), ids=lambda page: page.stem)
+def test_the_code_of_a_page_is_that_of_its_examples(page: Path):
+    text = page.read_text()
+    examples = set(re.findall(r"examples/(\w+\.py)", text))
+    tested = set().union(*(uses((ROOT / "examples" / name).read_text()) for name in examples))
+    shown = set().union(
+        *map(uses, re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE))
+    )
+    assert shown
+    assert shown <= tested
+
+
+def uses(code: str) -> set[str]:
+    """Return what code imports, and the parameters to which it passes the backend's name."""
+    found = set()
+    for node in ast.walk(ast.parse(code)):
+        match node:
+            case ast.Import(names=names):
+                found |= {each.name for each in names}
+            case ast.ImportFrom(module=module, names=names):
+                found |= {f"{module}.{each.name}" for each in names}
+            case ast.Call(func=function, args=arguments, keywords=keywords):
+                places = [*enumerate(arguments), *((each.arg, each.value) for each in keywords)]
+                found |= {
+                    f"{ast.unparse(function)}({place})"
+                    for place, value in places
+                    if isinstance(value, ast.Constant) and value.value == "innet"
+                }
+    return found
 
 
 @pytest.mark.parametrize(
