@@ -164,12 +164,14 @@ def forest(
     add: bool = True,
     servers: Sequence[str] = (),
     memory: float = 0.1,
+    cores: int = 1,
     **more: Any,
 ) -> Iterator[Forest]:
     """Start the switches and a controller. `faults` are those of the cables between switches.
 
     The wiring's cables are those of the switches' uplinks, in order. `servers` are the names of
-    parameter servers, with `memory` GiB each. `more` are arguments of :class:`ControllerServer`.
+    parameter servers, with `memory` GiB and `cores` each. `more` are arguments of
+    :class:`ControllerServer`.
     """
     plan = Plan.of(hosts, parents)
     with contextlib.ExitStack() as stack:
@@ -181,7 +183,7 @@ def forest(
             for (name, port), cable in zip(ends, wiring.links, strict=True):
                 plan.cables[name][port] = cable
         with ThreadPoolExecutor() as pool:
-            serving = (*_SERVER, "--memory", str(memory))
+            serving = (*_SERVER, "--memory", str(memory), "--cores", str(cores))
             commands = [
                 serving if name in servers else ("innet-switch", "--no-p4") for name in plan.cables
             ]
