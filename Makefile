@@ -5,7 +5,7 @@
 PYTHON ?= python3
 # The number of processes that run tests side by side; 0 runs them one after the other. There are more than
 # processors, because many tests wait, and at most 16, because each takes memory and ports. A file's tests
-# stay in one process, since they share racks. Files keep their order, because short ones come last.
+# stay in one process, since they share racks. Files keep their order: tests/slow.txt has those that come first.
 PROCESSES ?= $(shell n=$$(nproc); echo $$((n < 8 ? 2 * n : 16)))
 VENV := .venv
 LIBRARIES := .venv-libs
