@@ -439,8 +439,7 @@ class CompiledRounds:
         )  # fmt: skip
 
     def _let(self, fields: tuple[object, ...]) -> None:
-        for (name, *_), value in zip(_Vectors._fields_, fields, strict=True):
-            setattr(self._vectors, name, value)
+        _Vectors.__init__(self._vectors, *fields)  # C has its address
 
 
 def packets_in(buffer: npt.NDArray[np.uint8], dtype: np.dtype[np.void], count: int) -> Records:
