@@ -230,7 +230,7 @@ def test_a_server_that_is_killed_is_noticed():
 
 def test_training_goes_on_with_a_server_that_was_started_anew():
     address = f"127.0.0.1:{free_tcp_port()}"
-    server = Mortal(str(BIN / "innet"), "pbox", "serve", "--address", address)
+    server = Mortal("innet", "pbox", "serve", "--address", address)
     try:
         held, gradient = ones(), ones()
         for steps in (1, 2):
