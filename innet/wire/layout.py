@@ -51,6 +51,8 @@ class Flag(enum.IntFlag):
     OVERFLOW = 1  # a lane has left the range in which no sum can overflow, or a sum has overflowed
     NOT_FINITE = 2  # a worker has a NaN or an infinity here that the agreed scale does not reveal
     MARKED = 4  # a queue on the way was long
+    CARRIED = 8  # the sender contributes lanes
+    WANTED = 16  # the sender wants the result's lanes
 
 
 class Ecn(enum.IntEnum):

@@ -110,7 +110,7 @@ def collect(link: Link, count: int) -> bytes:
     received = b""
     for _ in range(100):
         link.wait(0.1)
-        received += link.receive().tobytes()
+        received += link.receive().full.tobytes()
         if len(received) >= count * link.dtype.itemsize:
             return received
     raise AssertionError(f"{len(received) / link.dtype.itemsize} of {count} packets have come")
@@ -148,7 +148,7 @@ def test_many_datagrams_are_taken_in_several_calls(sockets):
     for packet in packets:
         near.send(packet.reshape(1))
     far.wait(1)
-    first = far.receive().tobytes()
+    first = far.receive().full.tobytes()
     taken = len(first) // packets.itemsize
     assert 0 < taken < 400
     assert first + collect(far, 400 - taken) == packets.tobytes()
@@ -159,7 +159,7 @@ def test_datagrams_that_the_kernel_has_not_joined_make_one_batch(sockets):
     for packet in packets:
         near.send(packet.reshape(1))
     far.wait(1)
-    assert far.receive().tobytes() == packets.tobytes()
+    assert far.receive().full.tobytes() == packets.tobytes()
 
 
 @pytest.mark.parametrize("size", [0, 1, 20, packet_bytes(LANES) - 1, 2 * packet_bytes(LANES), 9000])
@@ -201,7 +201,7 @@ def test_frames_on_a_cable_carry_its_own_address():
     link.close()
     own = frame_address(("127.0.0.1", local))
     assert link.encapsulation == encapsulation(own, SERVICE, packet_bytes(LANES))
-    hello = Ether(link.hello_encapsulation + blank(1, 0, Kind.HELLO).tobytes())
+    hello = Ether(link.bare_encapsulation + blank(1, 0, Kind.HELLO).tobytes())
     assert (hello.src, hello[IP].src, hello[UDP].sport) == (own.mac, own.ip, local)
     assert (hello.dst, hello[IP].dst, hello[UDP].dport) == (SERVICE.mac, SERVICE.ip, 19790)
     assert hello[UDP].len == len(hello[UDP]) == 8 + packet_bytes(0)
@@ -218,7 +218,7 @@ def test_host_link_leaves_the_headers_to_the_kernel():
     with udp_socket() as switch:
         service = Address(SERVICE.mac, *switch.getsockname())
         with contextlib.closing(open_link("host", service, LANES)) as link:
-            assert link.encapsulation == link.hello_encapsulation == b""
+            assert link.encapsulation == link.bare_encapsulation == b""
             link.send(unsealed(numbered(2, SERVICE)))
             (first, sender), (second, _) = (switch.recvfrom(1 << 16) for _ in range(2))
             assert first + second == numbered(2, Address("", *sender)).tobytes()
