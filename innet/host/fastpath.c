@@ -163,7 +163,7 @@ static void take_from(struct window *window, const struct format *format, struct
         taken->marked += is_marked(format, header);
         if (wanted)
             take_lanes(format, vectors, chunk, header);
-        vectors->flags[chunk] = flags & (uint16_t)~(FLAG_MARKED | FLAG_CARRIED | FLAG_WANTED);
+        vectors->flags[chunk] = flags & (uint16_t)~TRANSPORT_FLAGS;
         vectors->counts[chunk] = header[AT_COUNT];
         vectors->members[chunk] = word_at(header + AT_WORKERS);
         taken->chunks[taken->finished++] = chunk;

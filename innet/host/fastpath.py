@@ -49,7 +49,7 @@ from innet.native.compiler import compile_library
 from innet.native.constants import Constants
 from innet.wire.check import bases, weights
 from innet.wire.constants import CONSTANTS
-from innet.wire.layout import HEADER_BYTES, Flag
+from innet.wire.layout import HEADER_BYTES, TRANSPORT_FLAGS, Flag
 from innet.wire.records import Records
 
 _log = logging.getLogger("innet")
@@ -72,6 +72,7 @@ _CONSTANTS: Constants = {
     "STATE": SlotState,
     "BATCHES": BATCHES,
     "MESSAGES": MESSAGES,
+    "TRANSPORT_FLAGS": TRANSPORT_FLAGS,
     "BATCH_PACKETS": BATCH_PACKETS,
     "LONG_QUEUE_BYTES": LONG_QUEUE_BYTES,
     "MOST_SEGMENTS": MOST_SEGMENTS,

@@ -17,10 +17,8 @@ from innet.host.quantizers.scaling import Scaling
 from innet.host.rounds import RoundLimits, RoundOutcome
 from innet.host.window import Indices, Window
 from innet.wire.batch import load_lanes, store_lanes
-from innet.wire.layout import VERSION, Flag, Kind
+from innet.wire.layout import TRANSPORT_FLAGS, VERSION, Flag, Kind
 from innet.wire.records import Records, marked
-
-_OF_PACKETS = np.uint16(Flag.MARKED | Flag.CARRIED | Flag.WANTED)  # and not of what they contain
 
 
 class NumpyRounds:
@@ -133,7 +131,7 @@ class NumpyRounds:
         else:
             wanted = chunks[own_flags[chunks] & Flag.WANTED != 0]
             result.lanes[wanted - result.first] = 0
-        result.flags[chunks] = records["flags"][positions] & ~_OF_PACKETS
+        result.flags[chunks] = records["flags"][positions] & ~np.uint16(TRANSPORT_FLAGS)
         result.counts[chunks] = records["count"][positions]
         result.members[chunks] = records["workers"][positions]
 

@@ -20,7 +20,7 @@ from innet.wire.capture import Innet
 from innet.wire.check import intact, seal
 from innet.wire.frames import Address, encapsulation
 from innet.wire.layout import Ecn, Flag, Kind
-from innet.wire.records import Records, blank, marked, packet_bytes
+from innet.wire.records import Records, bare, blank, marked, packet_bytes
 
 LANES = 64
 SERVICE = Address("02:00:00:00:00:01", "10.1.0.1")
@@ -116,6 +116,18 @@ def collect(link: Link, count: int) -> bytes:
     raise AssertionError(f"{len(received) / link.dtype.itemsize} of {count} packets have come")
 
 
+def collect_both(link: Link, count: int) -> tuple[bytes, bytes]:
+    """Return the next packets with lanes, and the bare ones, as soon as there are `count` together."""
+    full = shorter = b""
+    for _ in range(100):
+        link.wait(0.1)
+        batch = link.receive()
+        full, shorter = full + batch.full.tobytes(), shorter + batch.bare.tobytes()
+        if len(full) // link.dtype.itemsize + len(shorter) // link.bare_dtype.itemsize >= count:
+            return full, shorter
+    raise AssertionError(f"{len(full)} and {len(shorter)} bytes have come")
+
+
 @pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 193])
 def test_packets_arrive_whole_and_in_order(cable: tuple[Link, Link], count: int):
     near, far = cable
@@ -177,6 +189,61 @@ def test_a_short_packet_does_not_take_those_before_it_along(sockets):
     sockets[0].sendmsg([packets[:3].tobytes(), b"short"], [segment])
     sockets[0].send(packets[3:].tobytes())
     assert collect(far, 4) == packets.tobytes()
+
+
+def replies(source: Address) -> Records:
+    """Return three numbered replies from a source, which never have lanes."""
+    packets = bare(numbered(3, source))
+    packets["kind"] = [Kind.PENDING, Kind.STALE, Kind.PENDING]
+    seal(packets, int.from_bytes(source.ip_bytes), source.udp_port)
+    return packets
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_packets_of_both_lengths_arrive_whole_and_in_order(sockets, together: bool):
+    (_, far), packets = links(sockets), replies(own(sockets[0]))
+    before, behind = numbered(2, own(sockets[0])), numbered(2, own(sockets[0]))
+    segment = (socket.SOL_UDP, UDP_SEGMENT, struct.pack("=H", packets.itemsize))
+    if together:
+        sockets[0].sendmsg([packets.tobytes()], [segment])
+    else:
+        sockets[0].send(before.tobytes()[: before.itemsize])
+        for packet in packets:
+            sockets[0].send(packet.tobytes())
+        sockets[0].send(behind.tobytes()[behind.itemsize :])
+    full, shorter = collect_both(far, 3 if together else 5)
+    assert shorter == packets.tobytes()
+    assert full == (b"" if together else before[:1].tobytes() + behind[1:].tobytes())
+
+
+def test_a_bare_packet_behind_longer_ones_is_taken_like_any_other(sockets):
+    (_, far), packets = links(sockets), numbered(2, own(sockets[0]))
+    last = replies(own(sockets[0]))[:1]
+    segment = (socket.SOL_UDP, UDP_SEGMENT, struct.pack("=H", packets.itemsize))
+    sockets[0].sendmsg([packets.tobytes(), last.tobytes()], [segment])
+    assert collect_both(far, 3) == (packets.tobytes(), last.tobytes())
+
+
+def test_a_damaged_bare_packet_is_dropped_and_counted(sockets):
+    (_, far), packets = links(sockets), replies(own(sockets[0]))
+    packets["workers"][1] ^= 1
+    for packet in packets:
+        sockets[0].send(packet.tobytes())
+    assert collect_both(far, 2) == (b"", packets[[0, 2]].tobytes())
+    assert far.corrupted == 1
+
+
+@pytest.mark.parametrize("counts", [(1, 1), (70, 3), (3, 130)])
+def test_batches_of_both_lengths_leave_one_after_the_other(cable, counts: tuple[int, int]):
+    near, far = cable
+    full = frames_from(near, counts[0])
+    local = near._packets._socket.getsockname()
+    shorter = bare(numbered(counts[1], frame_address(local), near.bare_encapsulation))
+    address = frame_address(local)
+    seal(shorter, int.from_bytes(address.ip_bytes), address.udp_port)
+    near.send(unsealed(full))
+    near.send(unsealed(shorter))
+    assert collect_both(far, sum(counts)) == (full.tobytes(), shorter.tobytes())
 
 
 def test_nobody_at_the_other_end_is_a_lost_packet():
