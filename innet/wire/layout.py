@@ -10,7 +10,7 @@ from dataclasses import dataclass
 UDP_PORT = 19790
 """The UDP port on which a switch receives contributions."""
 
-VERSION = 2
+VERSION = 3
 """The version of the format described here."""
 
 LANE_BYTES = 4
