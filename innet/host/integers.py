@@ -48,6 +48,11 @@ class Reduction:
             first,
         )
 
+    @property
+    def rows(self) -> slice:
+        """Return the chunks whose lanes are there."""
+        return slice(self.first, self.first + len(self.lanes))
+
     def freeze(self) -> None:
         """Make the arrays read-only."""
         for array in (self.lanes, self.flags, self.counts, self.members):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from innet.host.integers import Flags
+from innet.host.integers import Flags, Integers, Reduction
 from innet.wire.layout import Flag
 
 
@@ -32,6 +32,33 @@ class Portions:
         flags[sent.start : sent.stop] = Flag.CARRIED
         flags[received.start : received.stop] |= np.uint16(Flag.WANTED)
         return cls(flags, sent, received)
+
+    def part(self, start: int, stop: int) -> "Portions":
+        """Return the portions of some chunks, counted from the first of them."""
+        sent, received = (
+            range(*(min(max(each, start), stop) - start for each in (which.start, which.stop)))
+            for which in (self.sent, self.received)
+        )
+        return Portions(self.flags[start:stop], sent, received)
+
+    def wanting_all(self) -> "Portions":
+        """Return the portions of a worker that sends the same, and receives all lanes."""
+        return Portions(self.flags | np.uint16(Flag.WANTED), self.sent, range(len(self.flags)))
+
+    def spread(self, sent: Integers) -> Integers:
+        """Return the contribution with rows of zeros for the chunks that are not sent, (n, lanes)."""
+        every = np.zeros((len(self.flags), sent.shape[1]), np.int32)
+        every[self.sent.start : self.sent.stop] = sent[: len(self.sent)]
+        return every
+
+    def received_of(self, result: Reduction, into: Integers | None) -> Reduction:
+        """Return a result that has all lanes with those of the received chunks only."""
+        rows = result.lanes[self.received.start : self.received.stop]
+        if into is not None:
+            into[:] = rows
+            rows = into
+        first = self.received.start
+        return Reduction(rows, result.flags, result.counts, result.members, first)
 
     @classmethod
     def whole(cls, chunks: int) -> "Portions":

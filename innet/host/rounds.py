@@ -76,9 +76,7 @@ class RoundOutcome:
 class IoRounds(Protocol):
     """A worker's I/O rounds in one term."""
 
-    def start(
-        self, chunks: Integers, own_flags: Flags, result: Reduction, first: int = 0
-    ) -> None:
+    def start(self, chunks: Integers, own_flags: Flags, result: Reduction, first: int = 0) -> None:
         """Begin an exchange of n chunks that fills `result`.
 
         `own_flags`, (n,), tell which chunks' lanes are sent (CARRIED) and received (WANTED). Those

@@ -109,7 +109,9 @@ class Network:
 
     def bare(self, record: np.void) -> np.void:
         """Return a packet without its lanes, if it has any."""
-        return np.frombuffer(record.tobytes()[: self.bare_dtype.itemsize], self.bare_dtype)[0].copy()
+        return np.frombuffer(record.tobytes()[: self.bare_dtype.itemsize], self.bare_dtype)[
+            0
+        ].copy()
 
     def full(self, record: np.void) -> np.void:
         """Return a packet with the sum of all workers' lanes: others carry what this one does, or ones."""
@@ -246,9 +248,7 @@ def played(seed: int, trouble: float, slots: int, way: str = "all") -> tuple[obj
 @pytest.mark.parametrize("trouble", [0.0, 0.02, 0.3])
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("way", ["all", "scatter", "gather", "root", "node"])
-def test_with_and_without_a_compiler_a_worker_does_the_same(
-    seed, trouble, slots, way, monkeypatch
-):
+def test_with_and_without_a_compiler_a_worker_does_the_same(seed, trouble, slots, way, monkeypatch):
     """Compare batch by batch. Longer rounds use older knowledge, so only their sums are checked."""
     played(seed, trouble, slots, way)
     monkeypatch.setattr(transport, "RoundLimits", partial(RoundLimits, batches=1))
