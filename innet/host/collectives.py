@@ -11,7 +11,7 @@ from innet.host.exchanges import Exchanges
 from innet.host.job import WorkerInfo
 from innet.host.moves import Bytes, Moves
 from innet.host.reducer import Reducer
-from innet.host.tensors import ReduceOp, bytes_of, from_bytes, is_sparse, written
+from innet.host.tensors import ReduceOp, bytes_of, extent, from_bytes, is_sparse, written
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -89,12 +89,14 @@ class Collectives(ABC):
         """Return the reduced tensor on the worker of rank `root`, and None on the others."""
         collective = Collective("reduce", self._checked(root))
         is_root = self.info.rank == root
-        part = None if is_root or is_sparse(tensor) else range(0)
+        part = None if is_sparse(tensor) else range(extent(tensor) if is_root else 0)
         future = self.submit(
             tensor, op, quantizer=quantizer, key=key, collective=collective, part=part
         )
         reduced = future.result()
-        return reduced if is_root else None
+        if not is_root:
+            return None
+        return reduced if part is None else reduced.reshape(tensor.shape)
 
     def all_gather(self, tensor: Tensor) -> Tensor:
         """Return all workers' tensors, joined by rank along the first dimension, bit by bit.

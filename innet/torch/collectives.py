@@ -166,7 +166,7 @@ def reduce(agent: Agent, tensor: torch.Tensor, op: ReduceOp, root: int) -> "Futu
         if agent.info.rank == root:
             put(tensor, result)
 
-    part = None if agent.info.rank == root else range(0)
+    part = range(tensor.numel() if agent.info.rank == root else 0)
     return submit(
         agent, [tensor], op, fill, in_place=False, collective=Collective("reduce", root), part=part
     )
