@@ -1,12 +1,12 @@
 """The process group: collectives through the switch where it can, the others over Gloo underneath."""
 
 import atexit
-import concurrent.futures
 import contextlib
 import os
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,10 +28,18 @@ from innet.torch import collectives
 from innet.torch.backend import NAME
 from innet.torch.collectives import Gather, Scatter
 from innet.torch.counts import GLOO, SWITCH, count
-from innet.torch.membership import GroupContext, debugging, join_job, limit
+from innet.torch.gathers import Gathers
+from innet.torch.membership import (
+    GroupContext,
+    GroupMembership,
+    debugging,
+    join_for_gathers,
+    join_job,
+    limit,
+)
 from innet.torch.rendezvous import rendezvous
 from innet.torch.routes import move_reason, switch_op
-from innet.torch.settings import with_local_rank
+from innet.torch.settings import Settings, with_local_rank
 from innet.torch.work import SwitchWork
 
 if TYPE_CHECKING:
@@ -83,7 +91,6 @@ class InnetGroup(ProcessGroup):
                     torch.device(device), ProcessGroup.BackendType.GLOO, carrier
                 )
         self._gloo._set_sequence_number_for_group()  # noqa: SLF001
-        self._last: Future[None] | None = None
         self._gloo_is_owed = False  # a barrier after collectives over Gloo
         self._open = contextlib.ExitStack()
         environment = with_local_rank(os.environ, rank if first else _default_rank())
@@ -96,8 +103,19 @@ class InnetGroup(ProcessGroup):
             context = GroupContext(store, self._gloo, rank, size, timeout, first, prefix)
             self._membership = join_job(context, environment)
             stack.callback(self._membership.leave)
+            self._gathers = Gathers(self._joining(context, environment))
+            stack.callback(self._gathers.leave)
             self._open = stack.pop_all()
         _groups.add(self)
+
+    def _joining(
+        self, context: GroupContext, environment: Mapping[str, str]
+    ) -> Callable[[], GroupMembership] | None:
+        """Return how to join a job for large all-gathers, or None if the settings say no."""
+        settings = Settings.read(environment)
+        if not settings.gather_job or (settings.job and context.first):
+            return None
+        return partial(join_for_gathers, context, environment)
 
     def getBackendName(self) -> str:  # noqa: N802 - PyTorch's
         """Return the name under which the backend is registered."""
@@ -147,8 +165,8 @@ class InnetGroup(ProcessGroup):
         reason = "order" if self._gloo_is_owed else self._quorum_reason
         if _limited(*arguments, *more.values()):
             reason = "timeout"
-        if reason and self._last:
-            concurrent.futures.wait([self._last])
+        if reason or self._gathers.apart:
+            self._gathers.wait()
         self._gloo_is_owed = False
         return self._carry(
             "barrier", reason, Agent.submit_barrier, [], arguments, owed=False, **more
@@ -194,6 +212,7 @@ class InnetGroup(ProcessGroup):
         If the job was created for the group, it is deleted at once.
         """
         if self._owner.here:
+            self._gathers.abandon()
             self._membership.abandon()
             self._open.close()
             self._gloo.abort()
@@ -221,7 +240,9 @@ class InnetGroup(ProcessGroup):
     def _gather(self, name: str, call: Gather | None, arguments: Sequence[Any]) -> dist.Work:
         reason = (move_reason(call.tensors) or self._quorum_reason) if call else "form"
         results = call.tensors[len(call.inputs) :] if call else []
-        return self._carry(name, reason, call.run if call else _nothing, results, arguments)
+        nbytes = sum(each.numel() * each.element_size() for each in results)
+        step = call.run if call else _nothing
+        return self._carry(name, reason, step, results, arguments, gathered=nbytes)
 
     def _scatter(self, name: str, call: Scatter | None, arguments: Sequence[Any]) -> dist.Work:
         op, reason = None, "form"
@@ -246,9 +267,14 @@ class InnetGroup(ProcessGroup):
         step: Step,
         results: Sequence[torch.Tensor],
         arguments: Sequence[Any],
+        *,
+        gathered: int = 0,
         **more: Any,
     ) -> dist.Work:
-        """Take a step through the switch, or call Gloo if the group or the call has a reason to."""
+        """Take a step through the switch, or call Gloo if the group or the call has a reason to.
+
+        An all-gather has so many `gathered` bytes.
+        """
         if reason := self._membership.reason or reason:
             work: dist.Work = self._over_gloo(name, reason, *arguments, **more)
             return work
@@ -256,9 +282,10 @@ class InnetGroup(ProcessGroup):
         if agent is None:
             raise AgentClosed("the process group is destroyed: create another")
         count(name.strip("_"), SWITCH)
+        agent = self._gathers.agent(agent, gathered)
         limit(agent, self._gloo.options._timeout)  # noqa: SLF001 - PyTorch changes it there only
-        self._last = step(agent)
-        return SwitchWork(self._last, list(results))
+        future = self._gathers.submit(agent, arguments, step)
+        return SwitchWork(future, list(results))
 
     def _over_gloo(
         self, name: str, reason: str, *arguments: Any, owed: bool = True, **more: Any
