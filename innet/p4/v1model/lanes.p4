@@ -31,10 +31,7 @@ control Lanes(inout headers_t hdr, in metadata_t meta) {
     action start()   { FOR_EACH_LANE(LANE_START) }
     @atomic action add()     { FOR_EACH_LANE(LANE_ADD) }
     @atomic action maximum() { FOR_EACH_LANE(LANE_MAXIMUM) }
-    action read() {
-        hdr.lanes.setValid();
-        FOR_EACH_LANE(LANE_READ)
-    }
+    action read()    { FOR_EACH_LANE(LANE_READ) }
 
     // One packet is at work on all lanes at once.
     @name("lanes")
