@@ -60,7 +60,7 @@ class Outcome(Timed):
         for call in self.case.what.split(" and "):
             collective = calls.get(call, call)
             moves = collective in ("all-gather", "broadcast")
-            narrow = moves and self.case.narrow or not moves and "int16" in self.case.over
+            narrow = self.case.narrow if moves else "int16" in self.case.over
             size = self.case.nbytes / (2 if narrow else 1)
             both = link_bytes(collective, HOSTS, size, SlotParameters(NETWORK.slots))
             found = [a + b for a, b in zip(found, both, strict=True)]

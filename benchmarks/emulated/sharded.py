@@ -105,14 +105,6 @@ def _prepared(case: Case, group: Any) -> tuple[Step, Callable[[], None]]:
             moved.copy_(common)
         return dist.broadcast(moved, 0, group=group, async_op=True)
 
-    def reduce() -> Work:
-        rooted.copy_(vector)
-        return dist.reduce(rooted, 0, group=group, async_op=True)
-
-    def all_reduce_vector() -> Work:
-        summed.copy_(vector)
-        return dist.all_reduce(summed, group=group, async_op=True)
-
     def all_reduce() -> Work:
         scalar.fill_(1)
         return dist.all_reduce(scalar, group=group, async_op=True)
@@ -138,8 +130,8 @@ def _prepared(case: Case, group: Any) -> tuple[Step, Callable[[], None]]:
         "reduce-scatter": reduce_scatter,
         "all-gather": all_gather,
         "broadcast": broadcast,
-        "reduce": reduce,
-        "all-reduce": all_reduce_vector,
+        "reduce": lambda: dist.reduce(rooted.copy_(vector), 0, group=group, async_op=True),
+        "all-reduce": lambda: dist.all_reduce(summed.copy_(vector), group=group, async_op=True),
         "4-byte all-reduce": all_reduce,
         "barrier": lambda: dist.barrier(group, async_op=True),
     }

@@ -1,8 +1,8 @@
 """Sums with portions of the lanes, broken off and begun again; the test is the switch and the others."""
 
 from collections.abc import Iterator
-from concurrent.futures import Future
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -14,6 +14,9 @@ from innet.host.integers import Reduction
 from innet.host.portions import Portions
 from innet.wire.layout import Flag, Kind, Operation
 from innet.wire.records import bare
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 COUNT = 3
 CHUNKS = np.arange(COUNT * LANES, dtype=np.int32).reshape(COUNT, LANES)
