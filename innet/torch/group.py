@@ -4,7 +4,7 @@ import atexit
 import contextlib
 import os
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -194,6 +194,20 @@ class InnetGroup(ProcessGroup):
         call = Scatter.of_lists(_listed(outputs), lists, self.rank(), self.size())
         return self._scatter("reduce_scatter", call, (outputs, inputs, opts, *more))
 
+    def reduce_scatter_with(
+        self, output: torch.Tensor, given: torch.Tensor, op: Any, *, quantizer: str, key: Hashable
+    ) -> dist.Work:
+        """Reduce a tensor, of which each rank gets one part, with a quantizer of its own.
+
+        Arguments are those of :meth:`Agent.reduce_scatter`.
+        """
+        call = Scatter.of_tensors([output], [given], self.rank(), self.size())
+        options = dist.ReduceScatterOptions()
+        options.reduceOp = op
+        name = next(each for each in reversed(_SCATTERS_TENSORS) if hasattr(ProcessGroup, each))
+        arguments = output, given, options
+        return self._scatter(name, call, arguments, quantizer=quantizer, key=key)
+
     def split_group(self, *_: Any, **__: Any) -> ProcessGroup:
         """Refuse: a part of the group needs a job of its own. Raises UsageError."""
         raise UsageError(
@@ -246,13 +260,18 @@ class InnetGroup(ProcessGroup):
         step = call.run if call else _nothing
         return self._carry(name, reason, step, results, arguments, gathered=nbytes)
 
-    def _scatter(self, name: str, call: Scatter | None, arguments: Sequence[Any]) -> dist.Work:
+    def _scatter(
+        self, name: str, call: Scatter | None, arguments: Sequence[Any], **options: Any
+    ) -> dist.Work:
+        """Reduce and scatter. The `options` are the quantizer and the key of :meth:`Agent.submit`."""
         op, reason = None, "form"
         if call:
             op, reason = switch_op(call.tensors, _operation(arguments[2]))
 
         def step(agent: Agent, wait: bool) -> "Future[None]":
-            return call.run(agent, _known(op), wait=wait) if call else _nothing(agent, wait)
+            if not call:
+                return _nothing(agent, wait)
+            return call.run(agent, _known(op), wait=wait, **options)
 
         return self._carry(name, reason, step, call.outputs if call else [], arguments)
 
