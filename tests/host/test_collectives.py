@@ -291,7 +291,7 @@ def test_a_tree_gives_each_worker_its_part(tree: list[Agent], rows: int):
 def test_in_a_tree_lanes_come_down_only_to_who_wants_them(tree: list[Agent]):
     own = np.ones(64 * LANES, np.int32)
     before = [(each.traffic.bytes_received, each.traffic.retransmissions) for each in tree]
-    together(tree, lambda agent, rank: agent.reduce(own, 0, "sum"))
+    together(tree, lambda agent, _: agent.reduce(own, 0, "sum"))
     received = [
         each.traffic.bytes_received - early for each, (early, _) in zip(tree, before, strict=True)
     ]
