@@ -24,7 +24,7 @@ from innet.host.integers import Counts, Flags, Integers, Reduction, Wide
 from innet.host.job import WorkerInfo
 from innet.host.limbs import HALVES, THIRDS, Limbs, overflow_flags
 from innet.host.maxima import NO_WORDS, Maxima
-from innet.host.portions import Portions
+from innet.host.portions import Portions, chunks_of, cut, portion
 from innet.host.quantizers import fixed_point
 from innet.host.quantizers.block_scale import BlockScale
 from innet.host.quantizers.interface import Floats, Quantizer, Rounding
@@ -209,7 +209,7 @@ class Reducer:
         own = quantizer.scales(rows)
         agreed = self.agree(call, own)
         rounding, scaling = self._rounding(spec), None
-        wanted = None if part is None else _chunks_of(part, elements)
+        wanted = None if part is None else chunks_of(part, elements)
         if isinstance(quantizer, BlockScale):
             # Error feedback compares the values with the result.
             reuse = in_place and not keep and wanted is None
@@ -235,7 +235,7 @@ class Reducer:
                 here.start * quantizer.rows_per_chunk : here.stop * quantizer.rows_per_chunk
             ]
             reduced = quantizer.dequantize(sums, counts, scales, done.flags[here], mean=mean)
-        return _cut(reduced, here.start * elements, range(size) if part is None else part)
+        return cut(reduced, here.start * elements, range(size) if part is None else part)
 
     def _quantizer(self, spec: QuantizerSpec) -> Quantizer:
         if spec not in self._quantizers:
@@ -276,12 +276,12 @@ class Reducer:
             return portion(self._sum_in_limbs(values, THIRDS)[0], part)
         lanes = self._info.lanes
         chunks = fixed_point.blocks(values, lanes)
-        wanted = None if part is None else _chunks_of(part, lanes)
+        wanted = None if part is None else chunks_of(part, lanes)
         sums, _, done = self._sum(chunks, overflow_flags(chunks, self._info.workers), wanted)
         if sums is done.lanes:  # so none can have left int32
             first = done.rows.start * lanes
             return memory.copy(
-                _cut(sums, first, range(values.size) if part is None else part), np.int32
+                cut(sums, first, range(values.size) if part is None else part), np.int32
             )
         checked = _checked(sums.reshape(-1)[: values.size], values.dtype)
         return memory.copy(portion(checked, part), np.int32)
@@ -388,22 +388,6 @@ class Reducer:
                 "sum smaller numbers"
             )
         return sums, np.repeat(done.counts, self._info.lanes // limbs.count)[: values.size]
-
-
-def portion(values: npt.NDArray[Any], part: range | None) -> npt.NDArray[Any]:
-    """Return the part of a flat vector, or all of it."""
-    return values if part is None else values[part.start : part.stop]
-
-
-def _cut(rows: Any, first: int, part: range) -> Any:
-    """Return a part of a vector, given rows that begin with element `first`."""
-    return rows.reshape(-1)[part.start - first : part.stop - first]
-
-
-def _chunks_of(part: range, elements: int) -> range:
-    """Return the chunks, of so many elements each, that a part of a vector is in."""
-    first = part.start // elements
-    return range(first, -(-part.stop // elements) if part else first)
 
 
 def _in_order(bits: Integers) -> Integers:

@@ -4,9 +4,8 @@ import atexit
 import contextlib
 import os
 import weakref
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,18 +27,16 @@ from innet.torch import collectives
 from innet.torch.backend import NAME
 from innet.torch.collectives import Gather, Scatter
 from innet.torch.counts import GLOO, SWITCH, count
-from innet.torch.gathers import Gathers
+from innet.torch.gathers import Gathers, joining
 from innet.torch.membership import (
     GroupContext,
-    GroupMembership,
     debugging,
-    join_for_gathers,
     join_job,
     limit,
 )
 from innet.torch.rendezvous import rendezvous
 from innet.torch.routes import move_reason, switch_op
-from innet.torch.settings import Settings, with_local_rank
+from innet.torch.settings import with_local_rank
 from innet.torch.work import SwitchWork
 
 if TYPE_CHECKING:
@@ -103,19 +100,10 @@ class InnetGroup(ProcessGroup):
             context = GroupContext(store, self._gloo, rank, size, timeout, first, prefix)
             self._membership = join_job(context, environment)
             stack.callback(self._membership.leave)
-            self._gathers = Gathers(self._joining(context, environment))
+            self._gathers = Gathers(joining(context, environment))
             stack.callback(self._gathers.leave)
             self._open = stack.pop_all()
         _groups.add(self)
-
-    def _joining(
-        self, context: GroupContext, environment: Mapping[str, str]
-    ) -> Callable[[], GroupMembership] | None:
-        """Return how to join a job for large all-gathers, or None if the settings say no."""
-        settings = Settings.read(environment)
-        if not settings.gather_job or (settings.job and context.first):
-            return None
-        return partial(join_for_gathers, context, environment)
 
     def getBackendName(self) -> str:  # noqa: N802 - PyTorch's
         """Return the name under which the backend is registered."""
