@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <math.h>
 #include <poll.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -39,31 +40,34 @@ int wait_for(struct pollfd *ends, size_t count, double seconds)
 }
 
 /* Returns whether a packet comes from the format's sender and arrived as it was sent. */
-static int is_intact(const struct format *format, const uint8_t *packet, size_t bytes)
+static int is_intact(const struct format *format, const uint8_t *packet)
 {
     const uint8_t *sender = format->sender;
     for (size_t part = 0; part < format->checked; sender += format->sizes[part++])
         if (memcmp(packet + format->places[part], sender, format->sizes[part]))
             return 0;
     const uint8_t *header = packet + format->front;
-    size_t words = (bytes - format->front) / WORD_BYTES;
-    uint64_t sum = format->base + word_sum(header, words, format->weights);
+    uint64_t sum = format->base + word_sum(header, format->words, format->weights);
     return sum >> 32 == word_at(header + AT_CHECK);
 }
 
-enum fate take_packet(const struct format *format, const uint8_t *packet, size_t bytes,
-                      uint8_t *record)
+void clear(struct inbox *inbox)
 {
-    size_t bare = format->front + HEADER_BYTES;
-    if (bytes != format->bytes && bytes != bare)
-        return SKIPPED;
-    if (!is_intact(format, packet, bytes))
-        return CORRUPTED;
-    uint8_t kind = packet[format->front + AT_KIND];
-    if (bytes == bare && kind != KIND_PENDING && kind != KIND_STALE)
-        return SKIPPED;
-    if (record != packet)
-        memcpy(record, packet, bytes);
-    memset(record + bytes, 0, format->bytes - bytes);
-    return TAKEN;
+    inbox->packets[BARE] = inbox->packets[FULL] = inbox->corrupted = 0;
+}
+
+uint8_t *keep(struct inbox *inbox, const uint8_t *packet, size_t bytes)
+{
+    int length = bytes == inbox->formats[FULL]->bytes ? FULL : BARE;
+    const struct format *format = inbox->formats[length];
+    if (bytes != format->bytes)
+        return NULL;
+    if (!is_intact(format, packet)) {
+        inbox->corrupted++;
+        return NULL;
+    }
+    uint8_t *place = inbox->buffers[length] + (size_t)inbox->packets[length]++ * bytes;
+    if (place != packet)
+        memmove(place, packet, bytes);
+    return place;
 }

@@ -13,11 +13,12 @@ import os
 import select
 import socket
 import struct
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from innet.host.packets import Packets
 from innet.host.waker import Waker
 from innet.machine.sockets import (
     LONG_QUEUE_BYTES,
@@ -28,8 +29,8 @@ from innet.machine.sockets import (
     UDP_SEGMENT,
 )
 from innet.wire.check import intact
-from innet.wire.layout import Ecn, Flag, Kind
-from innet.wire.records import Records, packet_dtype
+from innet.wire.layout import Ecn, Flag
+from innet.wire.records import Records
 
 _MARK = socket.IPPROTO_IP, socket.IP_TOS, struct.pack("=i", Ecn.CONGESTED)
 
@@ -75,17 +76,16 @@ _UNREACHABLE = {errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno
 _NO_ROOM = {errno.EAGAIN, errno.ENOBUFS}
 
 
-@dataclass(frozen=True)
-class _Datagrams:
-    """Received datagrams: their sizes, those of the packets in them, and who found a long queue."""
+class _Datagrams(NamedTuple):
+    """Received datagrams: their sizes, those of the packets in them, and marks of long queues."""
 
-    sizes: npt.NDArray[np.int64]
+    sizes: npt.NDArray[np.uint32]
     segments: npt.NDArray[np.int64]
     congested: npt.NDArray[np.bool_]
 
 
 class NumpySocket:
-    """A connected, non-blocking UDP socket for packets of one dtype.
+    """A connected, non-blocking UDP socket for packets of two dtypes: with lanes, and bare.
 
     Incoming packets must carry the check of a sender at `address`, (IP, port), or 0 if not
     `sealed`. `told` gives the positions before the header that identify a packet's sender, each
@@ -95,7 +95,7 @@ class NumpySocket:
     def __init__(
         self,
         sock: socket.socket,
-        dtype: np.dtype[np.void],
+        dtypes: tuple[np.dtype[np.void], np.dtype[np.void]],
         address: tuple[int, int],
         told: tuple[tuple[int, bytes], ...],
         waker: Waker | None,
@@ -107,8 +107,7 @@ class NumpySocket:
         self._poll.register(sock, select.POLLIN)
         if waker:
             self._poll.register(waker.descriptor, select.POLLIN)
-        front = dtype.fields["version"][1] if dtype.fields else 0
-        self._socket, self._dtype, self._bare = sock, dtype, packet_dtype(0, front)
+        self._socket, self._dtypes = sock, dtypes
         self._address, self._told, self._sealed = address, told, sealed
         self.segmenting = True
         self._buffers = np.empty((MESSAGES, DATAGRAM_BYTES), np.uint8)
@@ -128,32 +127,18 @@ class NumpySocket:
         for start in range(0, len(packets), most):
             self._send_batch(packets[start : start + most], options)
 
-    def receive(self) -> tuple[Records, int]:
+    def receive(self) -> tuple[Packets, int]:
         """Return the packets of the next datagrams, and the number of dropped ones.
 
         The packets are valid until the next call. Having received nothing is no error. Raises
         OSError.
         """
         datagrams = self._take()
-        batch, dropped = self._intact(self._dtype, datagrams)
-        bare, dropped_bare = self._intact(self._bare, datagrams)
-        bare = bare[(bare["kind"] == Kind.PENDING) | (bare["kind"] == Kind.STALE)]
-        if len(bare):
-            batch = np.concatenate([batch, _with_zeros(bare, self._dtype)], dtype=self._dtype)
-        return batch, dropped + dropped_bare
+        (full, lost), (bare, also) = (self._found(dtype, datagrams) for dtype in self._dtypes)
+        return Packets(full, bare), lost + also
 
-    def wait(self, seconds: float) -> None:
-        """Return when a packet is there, when the waker is used, or after `seconds`."""
-        ready = self._poll.poll(max(0.0, seconds) * 1000)
-        if self._waker and any(each == self._waker.descriptor for each, _ in ready):
-            self._waker.reset()
-
-    def close(self) -> None:
-        """Close the socket."""
-        self._socket.close()
-
-    def _intact(self, dtype: np.dtype[np.void], datagrams: _Datagrams) -> tuple[Records, int]:
-        """Return the intact packets of a dtype in these datagrams, and the number of damaged ones."""
+    def _found(self, dtype: np.dtype[np.void], datagrams: _Datagrams) -> tuple[Records, int]:
+        """Return the packets of a dtype in some datagrams, and the number of dropped ones."""
         rows, congested = self._rows(dtype.itemsize, datagrams)
         batch = np.ascontiguousarray(rows).reshape(-1).view(dtype)
         good = intact(batch, *self._address) if self._sealed else batch["check"] == 0
@@ -164,6 +149,16 @@ class NumpySocket:
         batch["flags"] |= np.where(congested, np.uint16(Flag.MARKED), np.uint16(0))
         dropped = len(batch) - int(np.count_nonzero(good))
         return batch[good] if dropped else batch, dropped
+
+    def wait(self, seconds: float) -> None:
+        """Return when a packet is there, when the waker is used, or after `seconds`."""
+        ready = self._poll.poll(max(0.0, seconds) * 1000)
+        if self._waker and any(each == self._waker.descriptor for each, _ in ready):
+            self._waker.reset()
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
 
     def _take(self) -> _Datagrams:
         """Receive the next datagrams."""
@@ -176,9 +171,9 @@ class NumpySocket:
         if count < 0:
             number = ctypes.get_errno()
             if number == errno.EAGAIN or number in _UNREACHABLE:
-                none = np.zeros(0, np.int64)
-                return _Datagrams(none, none, np.zeros(0, np.bool_))
-            raise OSError(number, os.strerror(number))
+                count = 0
+            else:
+                raise OSError(number, os.strerror(number))
         sizes, control_bytes = messages["received"][:count], messages["control_bytes"][:count]
         control = self._control[:count]
         first = control["first"]
@@ -189,28 +184,29 @@ class NumpySocket:
         last = np.where(joined, control["second"], first)
         about_service = control_bytes > np.where(joined, first.itemsize, 0)
         congested = about_service & (last["octet"] % 4 == Ecn.CONGESTED)
-        return _Datagrams(sizes.astype(np.int64), segments.astype(np.int64), congested)
+        return _Datagrams(sizes, segments, congested)
 
     def _rows(self, size: int, datagrams: _Datagrams) -> tuple[Rows, npt.NDArray[np.bool_]]:
-        """Return the packets of a size, and which of them found a long queue on their way."""
-        sizes, segments = datagrams.sizes, datagrams.segments
+        """Return the packets of `size` bytes, (packets, size), and which of them are congested."""
+        sizes, segments, congested = datagrams
+        which = np.flatnonzero(segments == size)
+        counts = sizes[which] // size
         # The last packet of a datagram may be shorter than the others.
-        tails = sizes % np.maximum(segments, 1)
-        whole = np.flatnonzero((segments == size) & (sizes >= size))
-        packets = np.append(
-            sizes[whole] // size, np.ones(np.count_nonzero(tails == size), np.int64)
+        tails = np.flatnonzero(
+            (segments != size) & (segments > 0) & (sizes % np.maximum(segments, 1) == size)
         )
-        which = np.append(whole, np.flatnonzero(tails == size))
-        starts = np.append(np.zeros(len(whole), np.int64), (sizes - tails)[tails == size])
-        congested = np.repeat(datagrams.congested[which], packets)
-        if not len(which):
-            return self._buffers[:0, :size], congested
-        if (packets == 1).all() and not starts.any():
-            return self._buffers[which, :size], congested
-        places = zip(which.tolist(), starts.tolist(), packets.tolist(), strict=True)
-        parts = [self._buffers[at, start : start + count * size] for at, start, count in places]
-        rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        return rows.reshape(-1, size), congested
+        if not tails.size and len(which) == 1:
+            [message], [count] = which.tolist(), counts.tolist()
+            rows = self._buffers[message, : count * size].reshape(count, size)
+        elif not tails.size and (counts == 1).all():
+            rows = self._buffers[which, :size]
+        else:
+            whole = zip(which.tolist(), counts.tolist(), strict=True)
+            parts = [self._buffers[message, : count * size] for message, count in whole]
+            ends = zip(tails.tolist(), sizes[tails].tolist(), strict=True)
+            parts += [self._buffers[message, end - size : end] for message, end in ends]
+            rows = np.concatenate(parts).reshape(-1, size)
+        return rows, np.concatenate([np.repeat(congested[which], counts), congested[tails]])
 
     def _has_long_queue(self) -> bool:
         waiting = struct.unpack("=i", fcntl.ioctl(self._socket, SIOCOUTQ, bytes(4)))
@@ -235,14 +231,6 @@ class NumpySocket:
         except OSError as problem:
             if problem.errno not in _UNREACHABLE | _NO_ROOM:
                 raise
-
-
-def _with_zeros(bare: Records, dtype: np.dtype[np.void]) -> Records:
-    """Return bare headers as packets with lanes of zeros."""
-    records: Records = np.zeros(len(bare), dtype)
-    rows = records.view(np.uint8).reshape(len(bare), -1)
-    rows[:, : bare.itemsize] = bare.view(np.uint8).reshape(len(bare), -1)
-    return records
 
 
 def _addresses(array: npt.NDArray[np.generic]) -> npt.NDArray[np.uint64]:

@@ -4,7 +4,7 @@
 
     dist.init_process_group("innet")
 
-PyTorch imports this package by itself, from 2.5 on.
+PyTorch imports this package by itself.
 
 All-reduces of the usual dtypes go through the switch, everything else over Gloo (docs/pytorch.md).
 A collective passes through these modules, top down:
@@ -25,9 +25,10 @@ from innet.torch.backend import register
 from innet.torch.counts import carried
 
 if TYPE_CHECKING:
+    from innet.torch.fsdp import ReduceScatter
     from innet.torch.group import InnetGroup
 
-__all__ = ["InnetGroup", "carried"]
+__all__ = ["InnetGroup", "ReduceScatter", "carried"]
 
 register()
 accelerate.admit()
@@ -39,4 +40,8 @@ def __getattr__(name: str) -> Any:
         from innet.torch.group import InnetGroup
 
         return InnetGroup
+    if name == "ReduceScatter":
+        from innet.torch.fsdp import ReduceScatter
+
+        return ReduceScatter
     raise AttributeError(f"module 'innet.torch' has no attribute {name!r}")
