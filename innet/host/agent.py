@@ -57,7 +57,7 @@ Tensor = TypeVar("Tensor", "torch.Tensor", "np.ndarray[Any, Any]")
 Done = TypeVar("Done")
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class _Call:
     """A submitted all-reduce. Wait for `written` before reading the tensor."""
 
@@ -73,7 +73,7 @@ class _Call:
     part: range | None
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class _Work:
     """Exchanges of another kind that :meth:`Agent.perform` was asked for."""
 

@@ -19,7 +19,7 @@ from innet.host import memory
 from innet.host.agreement import ALL_REDUCE, Call, Collective
 from innet.host.blocks import Blocks, Mask
 from innet.host.exchanges import Exchanges
-from innet.host.gathering import Gathering, float_sums, integer_sums
+from innet.host.gathering import Gathering, float_sums, integer_sums, small_layout
 from innet.host.integers import Counts, Flags, Integers, Reduction, Wide
 from innet.host.job import WorkerInfo
 from innet.host.limbs import HALVES, THIRDS, Limbs, overflow_flags
@@ -125,7 +125,7 @@ class Reducer:
         return given, partial(self._residuals.keep, key, given)
 
     def _small(self, call: Call) -> Gathering | None:
-        small = Gathering(call, self._info, _FLOAT)
+        small = small_layout(call, self._info, _FLOAT)
         return small if call.spec.rounds and small.fits else None
 
     def _small_floats(
@@ -261,7 +261,7 @@ class Reducer:
         `spec`, only the blocks count.
         """
         call = Call(values.size, values.dtype.name, spec=spec, collective=collective)
-        small = Gathering(call, self._info, values.dtype)
+        small = small_layout(call, self._info, values.dtype)
         if small.fits:
             gathered = integer_sums(*self._maxima.gather(small, values))
             return portion(_checked(gathered, values.dtype).astype(values.dtype), part)
