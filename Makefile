@@ -97,7 +97,8 @@ system:
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
 		for tool in ip:iproute2 ethtool:ethtool ping:iputils-ping mn:mininet tshark:tshark \
 				srun:slurm-client slurmctld:slurmctld slurmd:slurmd \
-				systemd-analyze:systemd chromium:chromium chromedriver:chromium-driver; do \
+				systemd-analyze:systemd systemd-nspawn:systemd-container promtool:prometheus \
+				chromium:chromium chromedriver:chromium-driver; do \
 			command -v "$${tool%%:*}" > /dev/null || missing="$$missing $${tool##*:}"; \
 		done; \
 		if [ -n "$$missing" ]; then \
