@@ -95,6 +95,7 @@ class Agent(Collectives):
         fallback: Fallback | None,
         spec: QuantizerSpec,
         node: Node | None = None,
+        secret: bytes | None = None,
     ) -> None:
         self._membership = membership
         self._waker = waker
@@ -111,14 +112,17 @@ class Agent(Collectives):
         if fallback and link_spec == "host" and not self.info.rank:  # one log line is enough
             warn_of_shared_network(self._link.ip, os.environ)
         self._link_rate = bits_per_second(interface_at(self._link.ip)) if link_spec == "host" else 0
+        self._calls: deque[_Call | _Work | None] = deque()
+        self._secret = secret
         arguments = self._link, job, membership, waker, timeouts, fallback
         self._exchanges = NodeExchanges(node, *arguments) if node else Exchanges(*arguments)
         try:
             self._reducer = Reducer(self._exchanges, self.info, spec)
+            if secret is not None:
+                self._check_privacy()
         except UsageError:
             self._link.close()
             raise
-        self._calls: deque[_Call | _Work | None] = deque()
         self._closed = False
         self._owner = Owner(self)
         self._until_closed = contextlib.ExitStack()
@@ -142,6 +146,11 @@ class Agent(Collectives):
         sum.
         """
         return dict(self._exchanges.fallbacks)
+
+    @property
+    def private(self) -> bool:
+        """Return whether the job's sums are private."""
+        return self._secret is not None
 
     @property
     def term(self) -> Term | None:
@@ -190,7 +199,8 @@ class Agent(Collectives):
         * float32 and int32, max or min: exact; NaN if any value is.
         * Sparse torch tensors (COO) of float32, int32 and int64, sum or mean: as dense ones. Only the
           rows that any worker has are sent and returned. Error feedback is not possible.
-        * Other floating-point and complex dtypes: by the fallback, in their own dtype.
+        * Other floating-point and complex dtypes: by the fallback, in their own dtype. If the job's
+          sums are private, they raise UnsupportedTensor.
 
         Raises UsageError, UnsupportedTensor, or one of the AllReduceErrors: JobEnded, LeftBehind,
         LinkFailed, SwitchUnreachable, WorkersMissing, WorkersDisagree, AgentClosed. After an
@@ -217,7 +227,8 @@ class Agent(Collectives):
         call fails, the tensor's content is undefined. `collective` names the caller's collective,
         which has to be the same on all workers.
         """
-        by_switch = summed_by_switch(tensor, op, fallback=self._fallback is not None)
+        open_fallback = self._fallback is not None and not self.private
+        by_switch = summed_by_switch(tensor, op, fallback=open_fallback)
         summed = by_switch and op in ("mean", "sum")
         spec = self._choose(tensor, quantizer, key) if summed else EXACT
         future: Future[Tensor] = Future()
@@ -297,6 +308,7 @@ class Agent(Collectives):
                 return
             else:
                 try:
+                    self._begin_session()
                     if isinstance(call, _Work):
                         call.future.set_result(call.does(self._exchanges, self._reducer))
                     else:
@@ -304,6 +316,23 @@ class Agent(Collectives):
                 except BaseException as problem:  # noqa: BLE001 - whoever waits for the result gets it
                     self._note(problem)
                     call.future.set_exception(problem)
+
+    def _check_privacy(self) -> None:
+        from innet.host.private_sums import check_suits
+
+        check_suits(self.info, sealed=self._link.sealed)
+
+    def _begin_session(self) -> None:
+        """Agree on pads before the first call of a private job."""
+        if self._secret is None or self._exchanges.private or self._exchanges.failure:
+            return
+        from innet.host.private_sums import begin_session
+
+        try:
+            begin_session(self._exchanges, self.info, self._secret)
+        except BaseException as problem:
+            self._exchanges.give_up(problem)  # no later call may go without pads
+            raise
 
     def _note(self, problem: BaseException) -> None:
         """Leave the job after an error that the other workers do not have as well."""

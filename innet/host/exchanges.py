@@ -14,6 +14,8 @@ from innet.errors import (
     AllReduceError,
     LeftBehind,
     LinkFailed,
+    UsageError,
+    WorkersMissing,
 )
 from innet.host import shared_exchange
 from innet.host.current_term import CurrentTerm
@@ -32,6 +34,8 @@ from innet.wire.layout import Operation
 
 if TYPE_CHECKING:
     import torch
+
+    from innet.host.pads import Pads  # needs `cryptography`, which few workers have
 
 Inspect = Callable[[Integers], None]
 
@@ -70,6 +74,8 @@ class Exchanges:
         self._chunks = 0  # of the exchange under way
         self._begun = 0.0  # when it began
         self._failure: AllReduceError | None = None
+        self._pads: Pads | None = None
+        self._first_covered = 0  # the number of the first exchange with pads
 
     @property
     def traffic(self) -> Traffic:
@@ -125,6 +131,15 @@ class Exchanges:
         self._number, self._last = self._number + 1, result
         return result
 
+    @property
+    def private(self) -> bool:
+        """Return whether the next exchange is covered by pads. Its operation can only be a sum."""
+        return self._covers(self._number)
+
+    def cover(self, pads: "Pads") -> None:
+        """Cover all exchanges from the next one on. All workers have to do it at the same number."""
+        self._pads, self._first_covered = pads, self._number
+
     def combine(self, tensor: "torch.Tensor", *, mean: bool) -> "torch.Tensor":
         """Return the sum or mean of a tensor over the fallback, on any path. No exchange is counted."""
         if self._failure:
@@ -155,7 +170,11 @@ class Exchanges:
         The other workers go on with exchanges that this one has skipped. Its next exchange would
         meet a different one of theirs.
         """
-        if not self._failure:
+        if self._failure:
+            return
+        if isinstance(problem, AllReduceError):
+            self._failure = problem
+        else:
             self._failure = AllReduceError(
                 f"an all-reduce was broken off ({problem!r}): join the job again"
             )
@@ -191,7 +210,7 @@ class Exchanges:
         """Give the last result to the workers that have not finished its exchange."""
         if self._last:
             contribution = shared_exchange.with_result(self._last)
-            self._reduce(term, term.exchange, contribution, Operation.MAX, anything)
+            self._share(term, term.exchange, contribution, anything, has=True)
         self._owes_result = False
 
     def _enter(self, term: Term) -> None:
@@ -243,9 +262,31 @@ class Exchanges:
     ) -> Reduction:
         if term.shared and term.exchange == self._number:
             contribution = shared_exchange.without_result(*chunks.shape)
-            shared = self._reduce(term, self._number, contribution, Operation.MAX, inspect)
+            shared = self._share(term, self._number, contribution, inspect, has=False)
             return shared_exchange.result_in(shared, len(chunks))
         return self._reduce(term, self._number, (chunks, flags), operation, inspect)
+
+    def _share(
+        self,
+        term: Term,
+        number: int,
+        contribution: tuple[Integers, Flags],
+        inspect: Inspect,
+        *,
+        has: bool,
+    ) -> Reduction:
+        """Carry out a shared exchange. `has` tells whether this worker gives the result."""
+        if not self._covers(number):
+            return self._reduce(term, number, contribution, Operation.MAX, inspect)
+        rank = self._info.rank
+        roll = shared_exchange.roll(self._info.lanes, rank, has=has)
+        rolled = self._reduce(term, number, roll, Operation.SUM, anything, part=1)
+        if rank != shared_exchange.giver(rolled):
+            contribution = shared_exchange.nothing(contribution)
+        return self._reduce(term, number, contribution, Operation.SUM, inspect, part=2)
+
+    def _covers(self, number: int) -> bool:
+        return self._pads is not None and number >= self._first_covered
 
     def _reduce(
         self,
@@ -254,8 +295,39 @@ class Exchanges:
         contribution: tuple[Integers | Scaling, Flags],
         operation: Operation,
         inspect: Inspect,
+        part: int = 0,
     ) -> Reduction:
-        """Carry out an exchange over the term's path."""
+        """Carry out an exchange, or the named part of it, with pads if it is private."""
+        if not self._pads or not self._covers(number):
+            return self._sum(term, number, contribution, operation, inspect)
+        if operation != Operation.SUM:
+            raise UsageError("private sums are sums: a switch cannot compare padded lanes")
+        chunks, flags = contribution
+        covered = self._pads.cover(term.number, number, part, integers_of(chunks))
+        result = self._sum(
+            term, number, (covered.chunks, flags), Operation.WRAPPING_SUM, covered.showing(inspect)
+        )
+        self._check_complete(result)
+        covered.uncover(result.lanes)
+        return result
+
+    def _check_complete(self, result: Reduction) -> None:
+        """Raise WorkersMissing if a sum lacks a worker, because its pads have not cancelled."""
+        everyone = (1 << self._info.workers) - 1
+        if (result.members != everyone).any():
+            raise WorkersMissing(
+                "a sum came without all workers, and a private one is noise then: join the job again"
+            )
+
+    def _sum(
+        self,
+        term: Term,
+        number: int,
+        contribution: tuple[Integers | Scaling, Flags],
+        operation: Operation,
+        inspect: Inspect,
+    ) -> Reduction:
+        """Combine chunks over the term's path."""
         chunks, flags = contribution
         if term.path == Path.SWITCH:
             return self._transport.all_reduce(chunks, flags, operation, inspect)

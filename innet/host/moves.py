@@ -32,9 +32,9 @@ class Moves:
         self._exchanges, self._info = exchanges, info
         self._maxima = Maxima(exchanges, info)
 
-    def all_gather(self, own: Bytes) -> Bytes:
+    def all_gather(self, own: Bytes, collective: Collective = ALL_GATHER) -> Bytes:
         """Return the bytes of all workers, (workers, size), given this worker's own, (size,)."""
-        call = Call(own.size, "bytes", collective=ALL_GATHER)
+        call = Call(own.size, "bytes", collective=collective)
         if (small := self._small(call)).fits:
             return self._gathered(small, own)
         self._maxima.agree(call)

@@ -122,7 +122,7 @@ def contribution(
     packet["slot"] = FIRST_SLOT + chance.randrange(3)
     packet["flags"] = chance.choice((0, 0, 0, Flag.OVERFLOW, 1 << 15))
     packet["sequence"] = chance.choice((about,) * 6 + (about - 1, about + 1))
-    packet["operation"] = chance.choice((Operation.SUM, Operation.SUM, Operation.MAX))
+    packet["operation"] = chance.choice((Operation.SUM, *Operation))
     values = np.array([chance.getrandbits(32) for _ in range(lanes)], np.uint32).view(np.int32)
     extreme = chance.choice((0, 0.3))
     packet["lanes"] = np.where(

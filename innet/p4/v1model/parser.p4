@@ -80,8 +80,12 @@ parser IngressParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
                 contribution;
             (INNET_VERSION, KIND_CONTRIBUTION, OPERATION_MAX, FULL_IPV4_LENGTH, FULL_UDP_LENGTH):
                 contribution;
+            (INNET_VERSION, KIND_CONTRIBUTION, OPERATION_WRAPPING_SUM, FULL_IPV4_LENGTH,
+             FULL_UDP_LENGTH): contribution;
             (INNET_VERSION, KIND_RESULT, OPERATION_SUM, FULL_IPV4_LENGTH, FULL_UDP_LENGTH): result;
             (INNET_VERSION, KIND_RESULT, OPERATION_MAX, FULL_IPV4_LENGTH, FULL_UDP_LENGTH): result;
+            (INNET_VERSION, KIND_RESULT, OPERATION_WRAPPING_SUM, FULL_IPV4_LENGTH, FULL_UDP_LENGTH):
+                result;
             (INNET_VERSION, KIND_PENDING, _, FULL_IPV4_LENGTH, FULL_UDP_LENGTH): pending;
             (INNET_VERSION, KIND_STALE, _, FULL_IPV4_LENGTH, FULL_UDP_LENGTH): stale;
             (INNET_VERSION, KIND_HELLO, 0, BARE_IPV4_LENGTH, BARE_UDP_LENGTH): hello;
