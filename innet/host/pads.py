@@ -56,7 +56,7 @@ class Pads:
         self._used: set[Place] = set()
 
     def cover(self, term: int, exchange: int, part: int, chunks: Integers) -> "Covered":
-        """Add this worker's pad to (n, lanes) int32. Raises PadUsedTwice if it covered others."""
+        """Add this worker's pad to (n, lanes) int32. Raises PadUsedTwice if it has covered others."""
         place = Place(term, exchange, part)
         # A worker goes back by one exchange at most, so older places cannot come again.
         self._used = {each for each in self._used if each.exchange + 1 >= place.exchange}

@@ -1,4 +1,4 @@
-"""What switches and wires see of private sums: random lanes, and no pad twice.
+"""Switches and wires see random lanes of private sums, and no pad twice.
 
 All workers sum zeros. The lanes on the wires are then the pads themselves, so a pad that is used
 twice shows as equal lanes. A tree of three switches loses, repeats, delays and damages packets, and
