@@ -54,7 +54,6 @@ const bit<8> KIND_STALE        = 6;  // switch -> worker: the slot has gone on w
 // How lanes combine.
 const bit<8> OPERATION_SUM = 1;      // signed, saturating
 const bit<8> OPERATION_MAX = 2;      // signed
-const bit<8> OPERATION_WRAPPING_SUM = 3;  // modulo 2^32, for padded lanes; v1model only
 
 // What a contribution says of itself; in a result, what any of its contributions said.
 const bit<16> FLAG_OVERFLOW   = 1;   // lanes may overflow, or have overflowed
