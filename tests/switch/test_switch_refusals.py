@@ -10,7 +10,7 @@ from scapy.layers.l2 import Ether
 
 from innet.wire.check import seal
 from innet.wire.frames import ENCAPSULATION_BYTES, Address, encapsulation
-from innet.wire.layout import LANE_BYTES, VERSION, Kind
+from innet.wire.layout import LANE_BYTES, VERSION, Kind, Operation
 from innet.wire.records import blank, packet_bytes
 
 CPU_PORT = 510
@@ -32,7 +32,7 @@ CPU_PORT = 510
         pytest.param({"kind": Kind.CLEAR, "operation": 0}, id="a clear with lanes"),
         pytest.param({"kind": 99}, id="no kind"),
         pytest.param({"operation": 0}, id="no operation"),
-        pytest.param({"operation": 3}, id="another operation"),
+        pytest.param({"operation": max(Operation) + 1}, id="another operation"),
     ],
 )
 def test_a_contribution_that_no_entry_allows_is_refused_and_counted(job, changes):
@@ -81,12 +81,15 @@ def damaged(frame: bytes, bits: tuple[int, ...]) -> bytes:
 def test_a_contribution_with_any_bit_flipped_changes_nothing_and_is_counted(job):
     frame = job.contribution(0, 1, np.arange(LANES))
     before = job.counts()
+    kind, operation = 8 * (ENCAPSULATION_BYTES + 1), 8 * (ENCAPSULATION_BYTES + 2)
+    assert Kind.CONTRIBUTION ^ Kind.PENDING == Operation.SUM ^ Operation.WRAPPING_SUM == 1 << 1
+    other_forms = kind + 1, operation + 1
     for bit in range(8 * ENCAPSULATION_BYTES, 8 * len(frame)):
         drops = job.rack.dropped(1)
         job.rack.send(1, damaged(frame, (bit,)))
         job.rack.assert_quiet(1)
         formless = bit // 8 - ENCAPSULATION_BYTES < 3  # version, kind, operation
-        formless &= bit != 8 * (ENCAPSULATION_BYTES + 1) + 1  # this one makes it a PENDING
+        formless &= bit not in other_forms
         job.rack.assert_dropped(1, drops, **{"refused" if formless else "corrupted": 1})
     job.assert_counted(before)
     job.rack.send(1, frame)
