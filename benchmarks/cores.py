@@ -34,7 +34,7 @@ from innet.switch.engine import Engine
 from innet.switch.ports import open_port
 from innet.wire.check import seal
 from innet.wire.frames import Address, encapsulation
-from innet.wire.layout import UDP_PORT, Kind, Operation
+from innet.wire.layout import UDP_PORT, Flag, Kind, Operation
 from innet.wire.records import Records, blank, packet_bytes
 
 SERVICE = Address("02:00:00:00:00:fe", "10.255.255.254", UDP_PORT)
@@ -169,11 +169,15 @@ def admitted(engine: Engine, number: int, own: Address, lanes: int) -> Records:
 
 
 def contributions(own: Address, job: Assignment, lanes: int) -> Records:
-    """Return a contribution to every slot of the job, without sequence number and check."""
+    """Return a contribution to every slot of the job, without sequence number and check.
+
+    Those without lanes do not want the result's either.
+    """
     prefix = encapsulation(own, SERVICE, packet_bytes(lanes))
     records = blank(job.slot_range.slots, lanes, Kind.CONTRIBUTION, prefix)
     records["operation"], records["job"], records["term"] = Operation.SUM, job.job, TERM
     records["slot"] = job.slot_range.first_slot + np.arange(job.slot_range.slots)
+    records["flags"] = Flag.CARRIED | Flag.WANTED if lanes else 0
     return records
 
 

@@ -7,15 +7,14 @@ caller only waits longer.
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from innet.errors import (
     AllReduceError,
     LeftBehind,
     LinkFailed,
-    UsageError,
-    WorkersMissing,
 )
 from innet.host import shared_exchange
 from innet.host.current_term import CurrentTerm
@@ -24,7 +23,11 @@ from innet.host.fallback_path import FallbackPath
 from innet.host.integers import Flags, Integers, Reduction
 from innet.host.job import ControllerMessages, Path, Term, Timeouts, WorkerInfo
 from innet.host.link import Link
-from innet.host.quantizers.scaling import Scaling, integers_of
+from innet.host.paths import Inspect, Paths, anything
+from innet.host.portioned import Attempt, Carrier, PortionedSum, SumForAll
+from innet.host.portions import Portions
+from innet.host.private_paths import PrivatePaths
+from innet.host.quantizers.scaling import Scaling
 from innet.host.stopwatch import Stopwatch
 from innet.host.transport import SwitchTransport, Traffic
 from innet.host.wait_limits import WaitLimits
@@ -36,12 +39,6 @@ if TYPE_CHECKING:
     import torch
 
     from innet.host.pads import Pads  # needs `cryptography`, which few workers have
-
-Inspect = Callable[[Integers], None]
-
-
-def anything(_: Integers) -> None:
-    """Accept any first chunk."""
 
 
 class Exchanges:
@@ -68,14 +65,13 @@ class Exchanges:
         self._current = CurrentTerm(controller, self._limits)
         self._fallback = FallbackPath(fallback, info, waker, self._limits, timeouts, monotonic)
         self._transport = SwitchTransport(link, info, monotonic, self._current, timeouts)
+        self._paths: Paths = Paths(self._transport, self._fallback, self._check_meanwhile)
         self._number = 0
         self._last: Reduction | None = None
         self._owes_result = False
         self._chunks = 0  # of the exchange under way
         self._begun = 0.0  # when it began
         self._failure: AllReduceError | None = None
-        self._pads: Pads | None = None
-        self._first_covered = 0  # the number of the first exchange with pads
 
     @property
     def traffic(self) -> Traffic:
@@ -112,33 +108,45 @@ class Exchanges:
         `inspect` is called with the first chunk's result, (lanes,), as soon as it has arrived. It
         may raise an AllReduceError to give up. Raises any AllReduceError.
         """
-        if self._failure:
-            raise self._failure
         if not len(chunks):
             return Reduction.empty(*chunks.shape)
-        self._begun, self._chunks = monotonic(), len(chunks)
-        try:
-            with self._giving_up():
-                while True:
-                    term = self._await_term()
-                    with self._current.spoilt_if_over():
-                        result = self._carry_out(term, chunks, operation, flags, inspect)
-                        break
-        finally:
-            self._chunks = 0
-        result.freeze()
-        self._limits.over()
-        self._number, self._last = self._number + 1, result
-        return result
+
+        def attempt(carrier: Carrier, *, shared: bool) -> Reduction:
+            if not shared:
+                return carrier(chunks, flags, operation, inspect=inspect)
+            lacking = shared_exchange.without_result(*chunks.shape)
+            found = carrier(*lacking, Operation.MAX, inspect=inspect)
+            return shared_exchange.result_in(found, len(chunks))
+
+        return self._finish(attempt, len(chunks))
+
+    def sum_portions(
+        self,
+        chunks: Integers | Scaling,
+        flags: Flags,
+        portions: Portions,
+        rows: Integers,
+        last: Integers,
+    ) -> Reduction:
+        """Sum n chunks, with the lanes of this worker's portions; see :class:`PortionedSum`.
+
+        The result's lanes are the given rows. Raises any AllReduceError.
+        """
+        all_needed = self._info.min_workers == self._info.workers
+        kind = PortionedSum if all_needed else SumForAll
+        portioned = kind(chunks, flags, portions, rows, last)
+        return portioned.joined(self._finish(portioned.attempt, len(flags)))
 
     @property
     def private(self) -> bool:
-        """Return whether the next exchange is covered by pads. Its operation can only be a sum."""
-        return self._covers(self._number)
+        """Return whether exchanges are covered by pads. All of them are sums then."""
+        return self._paths.private
 
     def cover(self, pads: "Pads") -> None:
         """Cover all exchanges from the next one on. All workers have to do it at the same number."""
-        self._pads, self._first_covered = pads, self._number
+        self._paths = PrivatePaths(
+            self._transport, self._fallback, self._check_meanwhile, pads, self._number, self._info
+        )
 
     def combine(self, tensor: "torch.Tensor", *, mean: bool) -> "torch.Tensor":
         """Return the sum or mean of a tensor over the fallback, on any path. No exchange is counted."""
@@ -210,7 +218,7 @@ class Exchanges:
         """Give the last result to the workers that have not finished its exchange."""
         if self._last:
             contribution = shared_exchange.with_result(self._last)
-            self._share(term, term.exchange, contribution, anything, has=True)
+            self._paths.combine(term, term.exchange, *contribution, Operation.MAX)
         self._owes_result = False
 
     def _enter(self, term: Term) -> None:
@@ -252,91 +260,25 @@ class Exchanges:
 
     # One exchange.
 
-    def _carry_out(
-        self,
-        term: Term,
-        chunks: Integers | Scaling,
-        operation: Operation,
-        flags: Flags,
-        inspect: Inspect,
-    ) -> Reduction:
-        if term.shared and term.exchange == self._number:
-            contribution = shared_exchange.without_result(*chunks.shape)
-            shared = self._share(term, self._number, contribution, inspect, has=False)
-            return shared_exchange.result_in(shared, len(chunks))
-        return self._reduce(term, self._number, (chunks, flags), operation, inspect)
-
-    def _share(
-        self,
-        term: Term,
-        number: int,
-        contribution: tuple[Integers, Flags],
-        inspect: Inspect,
-        *,
-        has: bool,
-    ) -> Reduction:
-        """Carry out a shared exchange. `has` tells whether this worker gives the result."""
-        if not self._covers(number):
-            return self._reduce(term, number, contribution, Operation.MAX, inspect)
-        rank = self._info.rank
-        roll = shared_exchange.roll(self._info.lanes, rank, has=has)
-        rolled = self._reduce(term, number, roll, Operation.SUM, anything, part=1)
-        if rank != shared_exchange.giver(rolled):
-            contribution = shared_exchange.nothing(contribution)
-        return self._reduce(term, number, contribution, Operation.SUM, inspect, part=2)
-
-    def _covers(self, number: int) -> bool:
-        return self._pads is not None and number >= self._first_covered
-
-    def _reduce(
-        self,
-        term: Term,
-        number: int,
-        contribution: tuple[Integers | Scaling, Flags],
-        operation: Operation,
-        inspect: Inspect,
-        part: int = 0,
-    ) -> Reduction:
-        """Carry out an exchange, or the named part of it, with pads if it is private."""
-        if not self._pads or not self._covers(number):
-            return self._sum(term, number, contribution, operation, inspect)
-        if operation != Operation.SUM:
-            raise UsageError("private sums are sums: a switch cannot compare padded lanes")
-        chunks, flags = contribution
-        covered = self._pads.cover(term.number, number, part, integers_of(chunks))
-        result = self._sum(
-            term, number, (covered.chunks, flags), Operation.WRAPPING_SUM, covered.showing(inspect)
-        )
-        self._check_complete(result)
-        covered.uncover(result.lanes)
-        return result
-
-    def _check_complete(self, result: Reduction) -> None:
-        """Raise WorkersMissing if a sum lacks a worker, because its pads have not cancelled."""
-        everyone = (1 << self._info.workers) - 1
-        if (result.members != everyone).any():
-            raise WorkersMissing(
-                "a sum came without all workers, and a private one is noise then: join the job again"
-            )
-
-    def _sum(
-        self,
-        term: Term,
-        number: int,
-        contribution: tuple[Integers | Scaling, Flags],
-        operation: Operation,
-        inspect: Inspect,
-    ) -> Reduction:
-        """Combine chunks over the term's path."""
-        chunks, flags = contribution
-        if term.path == Path.SWITCH:
-            return self._transport.all_reduce(chunks, flags, operation, inspect)
-        integers = integers_of(chunks)
-        result = self._fallback.all_reduce(
-            term, number, (integers, flags), operation, self._check_meanwhile
-        )
-        inspect(result.lanes[0])
-        self._transport.progressed()
+    def _finish(self, attempt: Attempt, chunks: int) -> Reduction:
+        """Attempt an exchange in one term after the other, and keep its result."""
+        if self._failure:
+            raise self._failure
+        self._begun, self._chunks = monotonic(), chunks
+        try:
+            with self._giving_up():
+                while True:
+                    term = self._await_term()
+                    with self._current.spoilt_if_over():
+                        shared = term.shared and term.exchange == self._number
+                        carrier = partial(self._paths.combine, term, self._number)
+                        result = attempt(carrier, shared=shared)
+                        break
+        finally:
+            self._chunks = 0
+        result.freeze()
+        self._limits.over()
+        self._number, self._last = self._number + 1, result
         return result
 
     def _check_meanwhile(self) -> None:

@@ -30,7 +30,7 @@ KEY_BYTES = 32
 _BLOCK = 1 << 16  # lanes that are padded at a time: a few of them fit a core's cache
 _LANE = np.dtype("<i4")  # the same on all machines
 _ZEROS = bytes(_LANE.itemsize * _BLOCK)
-_FROM_ZERO = bytes(16)  # every stream has a key of its own, so its counter begins at 0
+_CIPHER_BLOCK = 16  # bytes
 
 
 class Place(NamedTuple):
@@ -67,15 +67,20 @@ class Pads:
         np.copyto(padded, chunks)
         last = self._rank + 1 == self._workers
         self._apply(place, padded, [self._rank], [] if last else [self._rank + 1])
-        return Covered(padded, lambda sums: self._apply(place, sums, [], [0]))
+        return Covered(padded, lambda sums, first: self._apply(place, sums, [], [0], first))
 
     def _apply(
-        self, place: Place, lanes: Integers, plus: Sequence[int], minus: Sequence[int]
+        self,
+        place: Place,
+        lanes: Integers,
+        plus: Sequence[int],
+        minus: Sequence[int],
+        first_chunk: int = 0,
     ) -> None:
-        """Add and subtract vectors S of a place in place, block by block."""
-        flat = lanes.reshape(-1)
-        added = [self._vector(place, number) for number in plus]
-        subtracted = [self._vector(place, number) for number in minus]
+        """Add and subtract vectors S of a place in place, from a chunk on, block by block."""
+        flat, start = lanes.reshape(-1), first_chunk * lanes.shape[-1]
+        added = [self._vector(place, number, start) for number in plus]
+        subtracted = [self._vector(place, number, start) for number in minus]
         for first in range(0, flat.size, _BLOCK):
             block = flat[first : first + _BLOCK]
             for vector in added:
@@ -83,38 +88,41 @@ class Pads:
             for vector in subtracted:
                 block -= vector.next(block.size)
 
-    def _vector(self, place: Place, number: int) -> "_Vector":
+    def _vector(self, place: Place, number: int, start: int) -> "_Vector":
         name = b"innet pad" + struct.pack(">QQQQ", *place, number)
-        return _Vector(HKDFExpand(SHA256(), KEY_BYTES, name).derive(self._key))
+        return _Vector(HKDFExpand(SHA256(), KEY_BYTES, name).derive(self._key), start)
 
 
 @dataclass(frozen=True)
 class Covered:
     """A padded contribution, `chunks` (n, lanes) int32, and the way back from the sum of all.
 
-    `uncover` takes the pad off a sum's first chunks, (up to n, lanes) int32, in place.
+    `uncover` takes the pad off a sum's chunks, (up to n, lanes) int32, from the given one on, in place.
     """
 
     chunks: Integers
-    uncover: Callable[[Integers], None]
+    uncover: Callable[[Integers, int], None]
 
     def showing(self, inspect: Callable[[Integers], None]) -> Callable[[Integers], None]:
         """Return a function that shows `inspect` a padded first chunk, (lanes,), without its pad."""
 
         def show(first: Integers) -> None:
             bare = first.copy()
-            self.uncover(bare)
+            self.uncover(bare, 0)
             inspect(bare)
 
         return show
 
 
 class _Vector:
-    """A pseudorandom vector of an exchange, from its beginning on."""
+    """A pseudorandom vector of an exchange, from lane `start` on."""
 
-    def __init__(self, key: bytes) -> None:
-        self._cipher = Cipher(AES256(key), CTR(_FROM_ZERO)).encryptor()
-        self._stream = bytearray(len(_ZEROS) + 15)  # as `update_into` asks
+    def __init__(self, key: bytes, start: int) -> None:
+        block, behind = divmod(_LANE.itemsize * start, _CIPHER_BLOCK)
+        counter = block.to_bytes(_CIPHER_BLOCK)  # every vector has a key of its own
+        self._cipher = Cipher(AES256(key), CTR(counter)).encryptor()
+        self._cipher.update(bytes(behind))
+        self._stream = bytearray(len(_ZEROS) + _CIPHER_BLOCK - 1)  # as `update_into` asks
 
     def next(self, lanes: int) -> Integers:
         """Return the next lanes, (lanes,) int32, valid until the next call."""

@@ -73,7 +73,7 @@ def begin_session(exchanges: Exchanges, info: WorkerInfo, secret: bytes) -> None
     """
     nonce = secrets.token_bytes(_NONCE_BYTES)
     own = np.frombuffer(nonce + _code(secret, info, info.rank, nonce), np.uint8)
-    said = Moves(exchanges, info).all_gather(own, KEY_AGREEMENT)
+    said = Moves(exchanges, info).all_gather(own, collective=KEY_AGREEMENT)
     nonces = [each[:_NONCE_BYTES].tobytes() for each in said]
     codes = [each[_NONCE_BYTES:].tobytes() for each in said]
     others = [

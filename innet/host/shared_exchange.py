@@ -53,10 +53,14 @@ def giver(rolled: Reduction) -> int:
     return int(rolled.lanes[0].argmax())
 
 
-def nothing(contribution: tuple[Integers, Flags]) -> tuple[Integers, Flags]:
+def nothing(chunks: Integers, flags: Flags) -> tuple[Integers, Flags]:
     """Return zeros of the shape of a contribution."""
-    chunks, flags = contribution
     return np.zeros_like(chunks), np.zeros_like(flags)
+
+
+def has_result(contribution: Integers) -> bool:
+    """Return whether a contribution to a shared exchange is that of a worker with the result."""
+    return bool(contribution[-1, -1] != _SMALLEST)
 
 
 def _further_chunks(chunks: int, lanes: int) -> int:

@@ -75,16 +75,33 @@ class Gather:
                 for parts, content in zip(self.outputs, np.split(row, ends), strict=True):
                     put_bytes(parts[rank], content)
 
-        return agent.submit_move(joined, ALL_GATHER, fill)  # type: ignore[type-var]
+        return agent.submit_move(joined, ALL_GATHER, fill, self._memory)  # type: ignore[type-var]
+
+    @property
+    def _memory(self) -> Bytes | None:
+        """Return the bytes of the outputs if they follow each other in memory, as in one tensor."""
+        if len(self.inputs) != 1:
+            return None
+        [parts] = self.outputs
+        first, size = parts[0], parts[0].numel() * parts[0].element_size()
+        places = [part.data_ptr() - first.data_ptr() for part in parts]
+        one = (
+            first.device.type == "cpu"
+            and len({part.untyped_storage().data_ptr() for part in parts}) == 1
+        )
+        if not (one and size and places == [rank * size for rank in range(len(parts))]):
+            return None
+        whole = torch.as_strided(first, (len(parts) * first.numel(),), (1,))
+        return as_bytes(whole)
 
 
 @dataclass(frozen=True)
 class Scatter:
-    """A reduce-scatter of flat `inputs`. An output gets the elements from its place in all of them on."""
+    """A reduce-scatter of flat `inputs`, by rank. The outputs get the elements from `first` on."""
 
     inputs: Tensors
     outputs: Tensors
-    places: Sequence[int]
+    first: int
 
     @classmethod
     def of_lists(
@@ -94,8 +111,7 @@ class Scatter:
         if len(outputs) != 1 or len(inputs) != 1 or len(inputs[0]) != ranks:
             return None
         [output], [parts] = outputs, inputs
-        place = sum(part.numel() for part in parts[:rank])
-        made = cls(list(parts), [output], [place])
+        made = cls(list(parts), [output], sum(part.numel() for part in parts[:rank]))
         return made if parts[rank].numel() == output.numel() else None
 
     @classmethod
@@ -108,9 +124,13 @@ class Scatter:
         pairs = list(zip(outputs, inputs, strict=True))
         if any(given.numel() != ranks * out.numel() for out, given in pairs):
             return None
-        starts = np.cumsum([0, *(given.numel() for given in inputs)]).tolist()
-        places = [start + rank * out.numel() for start, out in zip(starts, outputs, strict=False)]
-        return cls(list(inputs), list(outputs), places)
+        first = rank * sum(out.numel() for out in outputs)
+        if len(inputs) == 1:
+            return cls(list(inputs), list(outputs), first)
+        by_rank = zip(
+            *(given.reshape(ranks, given.numel() // ranks) for given in inputs), strict=True
+        )
+        return cls([part for parts in by_rank for part in parts], list(outputs), first)
 
     @property
     def tensors(self) -> Tensors:
@@ -121,17 +141,22 @@ class Scatter:
         """Reduce through the switch, in the background."""
 
         def fill(result: torch.Tensor) -> None:
-            flat = result.reshape(-1)
-            for output, place in zip(self.outputs, self.places, strict=True):
-                put(output, flat[place : place + output.numel()])
+            parts = result.split([output.numel() for output in self.outputs])
+            for output, part in zip(self.outputs, parts, strict=True):
+                put(output, part)
 
-        return submit(agent, self.inputs, op, fill, in_place=False, collective=REDUCE_SCATTER)
+        size = sum(output.numel() for output in self.outputs)
+        part = range(self.first, self.first + size)
+        return submit(
+            agent, self.inputs, op, fill, in_place=False, collective=REDUCE_SCATTER, part=part
+        )
 
 
 def broadcast(agent: Agent, tensor: torch.Tensor, root: int) -> "Future[None]":
     """Broadcast a tensor through the switch, in the background."""
     collective = Collective("broadcast", root)
-    return agent.submit_move(tensor, collective, lambda content: put_bytes(tensor, content))
+    into = as_bytes(tensor) if tensor.device.type == "cpu" else None
+    return agent.submit_move(tensor, collective, lambda content: put_bytes(tensor, content), into)
 
 
 def reduce(agent: Agent, tensor: torch.Tensor, op: ReduceOp, root: int) -> "Future[None]":
@@ -141,7 +166,10 @@ def reduce(agent: Agent, tensor: torch.Tensor, op: ReduceOp, root: int) -> "Futu
         if agent.info.rank == root:
             put(tensor, result)
 
-    return submit(agent, [tensor], op, fill, in_place=False, collective=Collective("reduce", root))
+    part = None if agent.info.rank == root else range(0)
+    return submit(
+        agent, [tensor], op, fill, in_place=False, collective=Collective("reduce", root), part=part
+    )
 
 
 def put(tensor: torch.Tensor, values: torch.Tensor) -> None:
@@ -159,7 +187,8 @@ def put_sparse(tensor: torch.Tensor, values: torch.Tensor) -> None:
 def put_bytes(tensor: torch.Tensor, content: Bytes) -> None:
     """Copy bytes into a contiguous tensor."""
     if tensor.device.type == "cpu":
-        np.copyto(as_bytes(tensor), content)
+        if content.ctypes.data != tensor.data_ptr():  # they may have been received there
+            np.copyto(as_bytes(tensor), content)
     else:
         put(tensor, torch.from_numpy(content.copy()).view(tensor.dtype))
         torch.cuda.current_stream(tensor.device).synchronize()

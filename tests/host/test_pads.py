@@ -29,8 +29,11 @@ def test_every_worker_takes_the_sum_of_all_pads_off(workers, rows, seed):
     sums = covers(KEY, chunks).sum(0, np.int32)
     for rank in {0, workers // 2, workers - 1}:
         found = sums.copy()
-        Pads(KEY, rank, workers).cover(1, 0, 0, chunks[rank]).uncover(found)
+        Pads(KEY, rank, workers).cover(1, 0, 0, chunks[rank]).uncover(found, 0)
         np.testing.assert_array_equal(found, chunks.sum(0, np.int32))
+        part = sums[rows // 3 :].copy()
+        Pads(KEY, rank, workers).cover(1, 0, 0, chunks[rank]).uncover(part, rows // 3)
+        np.testing.assert_array_equal(part, chunks.sum(0, np.int32)[rows // 3 :])
 
 
 def test_a_sum_of_other_workers_is_noise():

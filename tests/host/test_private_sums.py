@@ -129,7 +129,7 @@ def test_every_generation_of_a_job_has_a_session_of_its_own(tor, tmp_path):
         for _ in range(2):
             agents = [tor.join(name, rank, private_key_file=path) for rank in range(2)]
             together(agents, lambda agent, _: agent.barrier())
-            own = {agent._exchanges._pads._key for agent in agents}
+            own = {agent._exchanges._paths._pads._key for agent in agents}
             assert len(own) == 1
             keys += own
             for agent in agents:

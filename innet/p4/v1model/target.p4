@@ -19,6 +19,9 @@ const bit<8> OPERATION_WRAPPING_SUM = 3;  // modulo 2^32, for padded lanes
 #define SEND_COPIES(group) standard.mcast_grp = group
 #define MARK_FLOODED meta.flooded = 1
 
+#define CELL_HAS_LANES meta.carried
+#define WANTED_BY_COPY(bits) meta.wanted = meta.wanted & bits;
+
 // A packet passes once, and a cell's lanes are simply read.
 #define BEFORE_READING_LANES
 #define SECOND_PASS_ACTIONS
