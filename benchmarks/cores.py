@@ -46,12 +46,15 @@ _TIMES = 50_000
 _GIVE_UP = 10.0
 
 
-def pipeline(lanes: int, seconds: float, cores: int = 1) -> float:
-    """Return the contributions per second that the program answers without ports."""
+def pipeline(lanes: int, seconds: float, cores: int = 1, *, bare: bool = False) -> float:
+    """Return the contributions per second that the program answers without ports.
+
+    If they are `bare`, contributions and answers lack their lanes.
+    """
     own = Address("02:00:00:00:00:01", "10.0.0.1", 4000)
     with contextlib.closing(Engine(artifact(lanes).json, cores=cores)) as engine:
         _serve(engine)
-        records = admitted(engine, 1, own, lanes)
+        records = admitted(engine, 1, own, 0 if bare else lanes)
         records["sequence"] = 1
         seal(records, own.ip_number, own.udp_port)
         frames = {engine.core_of(1, each.tobytes()): each.tobytes() for each in records}

@@ -11,7 +11,7 @@ from innet.host.exchanges import Exchanges
 from innet.host.job import WorkerInfo
 from innet.host.moves import Bytes, Moves
 from innet.host.reducer import Reducer
-from innet.host.tensors import ReduceOp, bytes_of, from_bytes, is_sparse, written
+from innet.host.tensors import ReduceOp, bytes_of, extent, from_bytes, is_sparse, written
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -43,12 +43,15 @@ class Collectives(ABC):
         in_place: bool = False,
         collective: Collective = ALL_REDUCE,
         part: range | None = None,
+        wait: bool = False,
     ) -> "Future[Tensor]":
         """Reduce a tensor in the background."""
 
     @abstractmethod
-    def perform(self, work: Callable[[Exchanges, Reducer], Done]) -> "Future[Done]":
-        """Run exchanges of another kind in the agent's thread."""
+    def perform(
+        self, work: Callable[[Exchanges, Reducer], Done], *, wait: bool = False
+    ) -> "Future[Done]":
+        """Run exchanges of another kind in the background."""
 
     def reduce_scatter(
         self,
@@ -73,7 +76,13 @@ class Collectives(ABC):
         size = math.prod(tensor.shape) // self.info.workers
         part = range(self.info.rank * size, (self.info.rank + 1) * size)
         future = self.submit(
-            tensor, op, quantizer=quantizer, key=key, collective=REDUCE_SCATTER, part=part
+            tensor,
+            op,
+            quantizer=quantizer,
+            key=key,
+            collective=REDUCE_SCATTER,
+            part=part,
+            wait=True,
         )
         return future.result().reshape(rows, *tensor.shape[1:])
 
@@ -89,12 +98,14 @@ class Collectives(ABC):
         """Return the reduced tensor on the worker of rank `root`, and None on the others."""
         collective = Collective("reduce", self._checked(root))
         is_root = self.info.rank == root
-        part = None if is_root or is_sparse(tensor) else range(0)
+        part = None if is_sparse(tensor) else range(extent(tensor) if is_root else 0)
         future = self.submit(
-            tensor, op, quantizer=quantizer, key=key, collective=collective, part=part
+            tensor, op, quantizer=quantizer, key=key, collective=collective, part=part, wait=True
         )
         reduced = future.result()
-        return reduced if is_root else None
+        if not is_root:
+            return None
+        return reduced if part is None else reduced.reshape(tensor.shape)
 
     def all_gather(self, tensor: Tensor) -> Tensor:
         """Return all workers' tensors, joined by rank along the first dimension, bit by bit.
@@ -103,7 +114,7 @@ class Collectives(ABC):
         """
         shape = (self.info.workers * tensor.shape[0], *tensor.shape[1:]) if tensor.shape else (-1,)
         joined: Future[Tensor] = self.submit_move(
-            tensor, ALL_GATHER, lambda found: from_bytes(found, tensor, shape)
+            tensor, ALL_GATHER, lambda found: from_bytes(found, tensor, shape), wait=True
         )
         return joined.result()
 
@@ -111,17 +122,20 @@ class Collectives(ABC):
         """Return the tensor of the worker of rank `root`, bit by bit. Takes any dtype."""
         collective = Collective("broadcast", self._checked(root))
         future: Future[Tensor] = self.submit_move(
-            tensor, collective, lambda found: from_bytes(found, tensor, tuple(tensor.shape))
+            tensor,
+            collective,
+            lambda found: from_bytes(found, tensor, tuple(tensor.shape)),
+            wait=True,
         )
         return future.result()
 
     def barrier(self) -> None:
         """Return when all workers have called it, after all of their calls before."""
-        self.submit_barrier().result()
+        self.submit_barrier(wait=True).result()
 
-    def submit_barrier(self) -> "Future[None]":
-        """Do the same as :meth:`barrier`, in the background."""
-        return self.perform(lambda exchanges, _: Moves(exchanges, self.info).barrier())
+    def submit_barrier(self, *, wait: bool = False) -> "Future[None]":
+        """Do the same as :meth:`barrier`, in the background. `wait` is that of :meth:`submit`."""
+        return self.perform(lambda exchanges, _: Moves(exchanges, self.info).barrier(), wait=wait)
 
     def submit_move(
         self,
@@ -129,13 +143,15 @@ class Collectives(ABC):
         collective: Collective,
         finish: Callable[[Bytes], Done],
         into: Bytes | None = None,
+        *,
+        wait: bool = False,
     ) -> "Future[Done]":
         """All-gather or broadcast a tensor's bytes in the background.
 
         `finish` gets the bytes, which are valid during the call only, and returns the result. It is
-        called in the agent's thread, before any later call begins. If memory for all of the bytes is
-        given, they are received `into` it, except on the root of a broadcast, which has them. If the
-        call fails, its content is undefined.
+        called in the thread that serves the call, before any later call begins. If memory for all of
+        the bytes is given, they are received `into` it, except on the root of a broadcast, which has
+        them. If the call fails, its content is undefined. `wait` is that of :meth:`submit`.
         """
         ready = written(tensor)
 
@@ -147,7 +163,7 @@ class Collectives(ABC):
                 return finish(moves.all_gather(bytes_of(tensor), into))
             return finish(moves.broadcast(bytes_of(tensor), collective.root, into))
 
-        return self.perform(move)
+        return self.perform(move, wait=wait)
 
     def _checked(self, root: int) -> int:
         if not 0 <= root < self.info.workers:

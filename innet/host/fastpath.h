@@ -50,8 +50,8 @@ struct scaling {
 struct vectors {
     int64_t chunks, own_first, sums_first; /* the chunks of the first rows */
     size_t lanes;
-    const uint32_t *own;                   /* NULL if they are made by scaling */
-    const uint16_t *own_flags;             /* they tell which lanes are sent and received */
+    const uint32_t *own;       /* NULL if they are made by scaling */
+    const uint16_t *own_flags; /* they tell which lanes are sent and received */
     uint32_t *sums;
     uint16_t *flags;
     uint8_t *counts;

@@ -77,7 +77,7 @@ _NO_ROOM = {errno.EAGAIN, errno.ENOBUFS}
 
 
 class _Datagrams(NamedTuple):
-    """Received datagrams: their sizes in bytes, those of the packets in them, and marks of long queues."""
+    """Received datagrams: their sizes, those of the packets in them, and marks of long queues."""
 
     sizes: npt.NDArray[np.uint32]
     segments: npt.NDArray[np.int64]

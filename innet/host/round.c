@@ -53,11 +53,10 @@ static int send_due(const struct network *network, struct worker *worker, struct
     if (isinf(io->owed_since))
         io->owed_since = now;
     int number = 0;
-    for (int length = LENGTHS; length-- && !number;) {
+    for (int length = LENGTHS; length-- && !number;)
         if (sent.packets[length])
             number = network->send(network->context, outbox->packets[length],
                                    (size_t)sent.packets[length], outbox->formats[length]->bytes);
-    }
     return number;
 }
 
@@ -120,9 +119,8 @@ static int take(struct worker *worker, struct io_round *io)
 
 void innet_io_round(const struct network *network, struct worker *worker, struct io_round *io)
 {
-    for (int64_t batch = 0; batch < io->batches && batch < BATCHES; batch++) {
+    for (int64_t batch = 0; batch < io->batches && batch < BATCHES; batch++)
         if ((io->error = send_due(network, worker, io)) || !receive(network, worker, io)
             || !take(worker, io))
             return;
-    }
 }

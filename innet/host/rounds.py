@@ -12,7 +12,7 @@ from typing import Protocol
 from innet.host.integers import Flags, Integers, Reduction
 from innet.host.packets import Packets
 
-BATCHES = 16
+BATCHES = 64
 """The most batches in a round; a small number, so that news from outside is soon noticed."""
 
 
@@ -47,9 +47,10 @@ class RoundOutcome:
 
     It has sent `sent` packets, the last at `sent_at`. `bare_sent` of them had no lanes, and
     `repetitions` were retransmissions. `limited` tells whether more was due. The `received` packets,
-    `bare_received` of them without lanes, have completed `finished` chunks, the last at `result_at`. `first` tells whether the exchange's first chunk was one of them.
-    `lost` of the finished chunks had been lost before, and `marked` of them found long queues on
-    their way. `round_trips` has one for each batch that allows a measurement.
+    `bare_received` of them without lanes, have completed `finished` chunks, the last at `result_at`.
+    `first` tells whether the exchange's first chunk was one of them. `lost` of the finished chunks
+    had been lost before, and `marked` of them found long queues on their way. `round_trips` has one
+    for each batch that allows a measurement.
 
     `others` is a batch that contains replies other than results, if there is one. It ends the round,
     and the caller still has to process it.

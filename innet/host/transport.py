@@ -165,8 +165,10 @@ class SwitchTransport:
         With `portions`, the contribution and the result have rows for a part of the chunks only. The
         result's rows may be given, as a contiguous array `into`.
         Without them, `inspect` is called with the first chunk's result, (lanes,), as soon as it has
-        arrived; it may raise to give the exchange up. Raises the errors of :meth:`JobView.check`, LeftBehind,
-        SwitchUnreachable, WorkersMissing, OSError; after that the term is spoilt.
+        arrived; it may raise to give the exchange up.
+
+        Raises the errors of :meth:`JobView.check`, LeftBehind, SwitchUnreachable, WorkersMissing,
+        OSError; after that the term is spoilt.
         """
         whole = portions is None
         portions = portions or Portions.whole(len(flags))

@@ -11,7 +11,7 @@ import typer
 from innet.errors import UsageError
 from innet.model.all_reduce import SlotParameters
 from innet.model.capacity import capacity
-from innet.model.collectives import COLLECTIVES, over_gloo, through_switches
+from innet.model.collectives import COLLECTIVES, link_bytes, over_gloo, through_switches
 from innet.model.links import LinkModel, parse_amount, parse_link, parse_range, parse_time
 from innet.model.predict import Prediction, Workload, max_workers_hidden, predictions
 from innet.terminal.console import console
@@ -248,7 +248,8 @@ def show_collectives(
 ) -> None:
     """Print the time of each collective, through switches and over Gloo.
 
-    The size is that of the whole vector: before a reduce-scatter, and after an all-gather.
+    The size is that of the whole vector: before a reduce-scatter, and after an all-gather. "up" and
+    "down" are the bytes of frames on a worker's link, through switches, over the vector's.
     """
     chosen = parse_link(link, parse_time(latency, "--latency"))
     between = replace(chosen, alpha=2 * chosen.alpha)  # two hosts are two links apart
@@ -260,13 +261,21 @@ def show_collectives(
         )
         for each in COLLECTIVES
     }
+    crossed = {each: link_bytes(each, workers, vector, window) for each in COLLECTIVES}
     if as_json:
-        rows = [{"collective": each, "switches": a, "gloo": b} for each, (a, b) in times.items()]
+        rows = [
+            {"collective": each, "switches": a, "gloo": b}
+            | dict(zip(("up", "down"), crossed[each], strict=True))
+            for each, (a, b) in times.items()
+        ]
         sys.stdout.write(json.dumps(rows) + "\n")
         return
-    table = folding_table("collective", "s through switches", "s over Gloo", "times as fast")
+    table = folding_table(
+        "collective", "s through switches", "s over Gloo", "times as fast", "up", "down"
+    )
     for each, (switches, gloo) in times.items():
-        table.add_row(each, f"{switches:.4g}", f"{gloo:.4g}", f"{gloo / switches:.2f}")
+        shares = (f"{nbytes / vector:.3g}" for nbytes in crossed[each])
+        table.add_row(each, f"{switches:.4g}", f"{gloo:.4g}", f"{gloo / switches:.2f}", *shares)
     _out.print(table)
 
 

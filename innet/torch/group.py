@@ -1,12 +1,12 @@
 """The process group: collectives through the switch where it can, the others over Gloo underneath."""
 
 import atexit
-import concurrent.futures
 import contextlib
 import os
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -29,10 +29,18 @@ from innet.torch import collectives
 from innet.torch.backend import NAME
 from innet.torch.collectives import Gather, Scatter
 from innet.torch.counts import GLOO, SWITCH, count
-from innet.torch.membership import GroupContext, debugging, join_job, limit
+from innet.torch.gathers import Gathers
+from innet.torch.membership import (
+    GroupContext,
+    GroupMembership,
+    debugging,
+    join_for_gathers,
+    join_job,
+    limit,
+)
 from innet.torch.rendezvous import rendezvous
 from innet.torch.routes import move_reason, switch_op
-from innet.torch.settings import with_local_rank
+from innet.torch.settings import Settings, with_local_rank
 from innet.torch.work import SwitchWork
 
 if TYPE_CHECKING:
@@ -51,8 +59,8 @@ _SCATTERS_TENSORS = "_reduce_scatter_base reduce_scatter_single".split()
 _SCATTERS_COALESCED = "reduce_scatter_tensor_coalesced reduce_scatter_single_coalesced".split()
 
 
-Step = Callable[[Agent], "Future[None]"]
-"""A function that begins a collective through the switch."""
+Step = Callable[[Agent, bool], "Future[None]"]
+"""A function that begins a collective through the switch; the flag is :meth:`Agent.submit`'s `wait`."""
 
 
 class InnetGroup(ProcessGroup):
@@ -85,7 +93,6 @@ class InnetGroup(ProcessGroup):
                     torch.device(device), ProcessGroup.BackendType.GLOO, carrier
                 )
         self._gloo._set_sequence_number_for_group()  # noqa: SLF001
-        self._last: Future[None] | None = None
         self._gloo_is_owed = False  # a barrier after collectives over Gloo
         self._open = contextlib.ExitStack()
         environment = with_local_rank(os.environ, rank if first else _default_rank())
@@ -100,8 +107,19 @@ class InnetGroup(ProcessGroup):
             # A group of one sends nothing.
             self._private = bool(environment.get(PRIVATE_KEY_FILE)) and size > 1
             stack.callback(self._membership.leave)
+            self._gathers = Gathers(self._joining(context, environment))
+            stack.callback(self._gathers.leave)
             self._open = stack.pop_all()
         _groups.add(self)
+
+    def _joining(
+        self, context: GroupContext, environment: Mapping[str, str]
+    ) -> Callable[[], GroupMembership] | None:
+        """Return how to join a job for large all-gathers, or None if the settings say no."""
+        settings = Settings.read(environment)
+        if not settings.gather_job or (settings.job and context.first):
+            return None
+        return partial(join_for_gathers, context, environment)
 
     def getBackendName(self) -> str:  # noqa: N802 - PyTorch's
         """Return the name under which the backend is registered."""
@@ -124,8 +142,8 @@ class InnetGroup(ProcessGroup):
         listed = _listed(tensors)
         root = _root(opts)
 
-        def step(agent: Agent) -> "Future[None]":
-            return collectives.broadcast(agent, listed[0], root)
+        def step(agent: Agent, wait: bool) -> "Future[None]":
+            return collectives.broadcast(agent, listed[0], root, wait=wait)
 
         reason = "form" if len(listed) != 1 else move_reason(listed)
         reason = reason or self._quorum_reason
@@ -137,8 +155,8 @@ class InnetGroup(ProcessGroup):
         op, reason = switch_op(listed, _operation(opts))
         root = _root(opts)
 
-        def step(agent: Agent) -> "Future[None]":
-            return collectives.reduce(agent, listed[0], _known(op), root)
+        def step(agent: Agent, wait: bool) -> "Future[None]":
+            return collectives.reduce(agent, listed[0], _known(op), root, wait=wait)
 
         reason = "form" if len(listed) != 1 else reason
         return self._carry("reduce", reason, step, listed, (listed, opts, *more))
@@ -151,12 +169,14 @@ class InnetGroup(ProcessGroup):
         reason = "order" if self._gloo_is_owed else self._quorum_reason
         if _limited(*arguments, *more.values()):
             reason = "timeout"
-        if reason and self._last:
-            concurrent.futures.wait([self._last])
+        if reason or self._gathers.apart:
+            self._gathers.wait()
         self._gloo_is_owed = False
-        return self._carry(
-            "barrier", reason, Agent.submit_barrier, [], arguments, owed=False, **more
-        )
+
+        def step(agent: Agent, wait: bool) -> "Future[None]":
+            return agent.submit_barrier(wait=wait)
+
+        return self._carry("barrier", reason, step, [], arguments, owed=False, **more)
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None, *more: Any) -> dist.Work:
         """Gather tensors into lists, through the switch if it can, and else over Gloo."""
@@ -198,6 +218,7 @@ class InnetGroup(ProcessGroup):
         If the job was created for the group, it is deleted at once.
         """
         if self._owner.here:
+            self._gathers.abandon()
             self._membership.abandon()
             self._open.close()
             self._gloo.abort()
@@ -217,23 +238,25 @@ class InnetGroup(ProcessGroup):
                 if part.data_ptr() != tensor.data_ptr():
                     collectives.put(tensor, part)
 
-        def step(agent: Agent) -> "Future[None]":
-            return submit(agent, listed, _known(op), fill)
+        def step(agent: Agent, wait: bool) -> "Future[None]":
+            return submit(agent, listed, _known(op), fill, wait=wait)
 
         return self._carry(name, reason, step, listed, (listed, opts, *more))
 
     def _gather(self, name: str, call: Gather | None, arguments: Sequence[Any]) -> dist.Work:
         reason = (move_reason(call.tensors) or self._quorum_reason) if call else "form"
         results = call.tensors[len(call.inputs) :] if call else []
-        return self._carry(name, reason, call.run if call else _nothing, results, arguments)
+        nbytes = sum(each.numel() * each.element_size() for each in results)
+        step = call.run if call else _nothing
+        return self._carry(name, reason, step, results, arguments, gathered=nbytes)
 
     def _scatter(self, name: str, call: Scatter | None, arguments: Sequence[Any]) -> dist.Work:
         op, reason = None, "form"
         if call:
             op, reason = switch_op(call.tensors, _operation(arguments[2]))
 
-        def step(agent: Agent) -> "Future[None]":
-            return call.run(agent, _known(op)) if call else _nothing(agent)
+        def step(agent: Agent, wait: bool) -> "Future[None]":
+            return call.run(agent, _known(op), wait=wait) if call else _nothing(agent, wait)
 
         return self._carry(name, reason, step, call.outputs if call else [], arguments)
 
@@ -250,9 +273,14 @@ class InnetGroup(ProcessGroup):
         step: Step,
         results: Sequence[torch.Tensor],
         arguments: Sequence[Any],
+        *,
+        gathered: int = 0,
         **more: Any,
     ) -> dist.Work:
-        """Take a step through the switch, or call Gloo if the group or the call has a reason to."""
+        """Take a step through the switch, or call Gloo if the group or the call has a reason to.
+
+        An all-gather has so many `gathered` bytes.
+        """
         if reason := self._membership.reason or reason:
             work: dist.Work = self._over_gloo(name, reason, *arguments, **more)
             return work
@@ -260,9 +288,11 @@ class InnetGroup(ProcessGroup):
         if agent is None:
             raise AgentClosed("the process group is destroyed: create another")
         count(name.strip("_"), SWITCH)
+        agent = self._gathers.agent(agent, gathered)
         limit(agent, self._gloo.options._timeout)  # noqa: SLF001 - PyTorch changes it there only
-        self._last = step(agent)
-        return SwitchWork(self._last, list(results))
+        waits = _waits(*arguments, *more.values())
+        future = self._gathers.submit(agent, arguments, lambda using: step(using, waits))
+        return SwitchWork(future, list(results))
 
     def _over_gloo(
         self, name: str, reason: str, *arguments: Any, owed: bool = True, **more: Any
@@ -348,6 +378,11 @@ def _root(opts: Any) -> int:
     return 0 if opts is None else int(getattr(opts, "rootRank", opts))
 
 
+def _waits(*arguments: Any) -> bool:
+    """Return whether a collective's options say that its caller waits for it at once."""
+    return any(getattr(each, "asyncOp", None) is False for each in arguments)
+
+
 def _limited(*options: Any) -> bool:
     """Return whether a barrier's options set a timeout of its own."""
     limits = [getattr(each, "timeout", None) for each in options]
@@ -364,7 +399,7 @@ def _known(op: ReduceOp | None) -> ReduceOp:
     return op
 
 
-def _nothing(_: Agent) -> "Future[None]":
+def _nothing(_: Agent, __: bool) -> "Future[None]":
     raise AssertionError
 
 

@@ -114,14 +114,12 @@ class Network:
         ].copy()
 
     def full(self, record: np.void) -> np.void:
-        """Return a packet with the sum of all workers' lanes: others carry what this one does, or ones."""
-        made = np.zeros(1, self.dtype)[0]
+        """Return a packet with the sum of all workers' lanes: three times this one's, or the slot."""
         content = record.tobytes()
-        lanes = np.ones(self.info.lanes, ">i4").tobytes()
-        made = np.frombuffer(
-            content if len(content) == self.dtype.itemsize else content + lanes, self.dtype
-        )[0].copy()
-        made["lanes"] *= 3 if len(content) == self.dtype.itemsize else int(made["slot"])
+        has_lanes = len(content) == self.dtype.itemsize
+        content += b"" if has_lanes else np.ones(self.info.lanes, ">i4").tobytes()
+        [made] = np.frombuffer(content, self.dtype).copy()
+        made["lanes"] *= 3 if has_lanes else int(made["slot"])
         return made
 
     def pause(self, seconds: float) -> None:

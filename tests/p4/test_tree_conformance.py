@@ -13,6 +13,7 @@ from itertools import count, permutations
 import numpy as np
 import pytest
 from aggregation_rack import (
+    FIRST_OF_SWITCHES,
     FIRST_SLOT,
     LANES,
     NAMES,
@@ -44,6 +45,9 @@ BELOW, TOP, MIDDLE = 21, 22, 23
 """A job below a parent, one above child switches, and one with both a parent and children."""
 
 UPLINK, TOTAL, ELSEWHERE = 3, 5, 0b11100
+_SWITCHES = tuple((port, FIRST_OF_SWITCHES + port) for port in (1, 2))
+"""The ports of switches below, with their instance numbers."""
+
 OTHER_UPLINK = 4
 """Another link to the parent, which no job uses."""
 
@@ -81,7 +85,8 @@ def rack(kind):
         up = {"mac": number(HERE.mac_bytes), "address": number(HERE.ip_bytes), "port": UPLINK}
         place = {"group": BELOW, "job_index": BELOW}
         running.controller.insert(
-            *(group(job, (1, 1), (2, 2)) for job in (BELOW, TOP, MIDDLE)),
+            group(BELOW, (1, 1), (2, 2)),
+            *(group(job, *_SWITCHES) for job in (TOP, MIDDLE)),
             *(
                 NAMES.entry("uplinks", {"port": port, **link}, "descend")
                 for port in (UPLINK, OTHER_UPLINK)

@@ -24,6 +24,9 @@ FLOOD_GROUP = 1
 TERM, FIRST_SLOT, SLOT_PREFIX = 5, 4096, 4
 """The limits of every job's workers: 4096 slots, in this term."""
 
+FIRST_OF_SWITCHES = 33
+"""The first of the instance numbers of switches below."""
+
 DROPS = ("refused", "corrupted", "spoofed")
 """The counters of a port."""
 
@@ -80,8 +83,8 @@ class AggregationRack:
         where = {"address": number(at.ip_bytes), "udp_port": at.udp_port}
         slots = {"job": job, "term": TERM, "slot": (FIRST_SLOT, SLOT_PREFIX)}
         params = {"quorum": quorum, "group": job, "job_index": job}
-        bits = bits or 1 << rank
-        copy, mac = {"job": job, "instance": rank + 1}, number(at.mac_bytes)
+        copy = {"job": job, "instance": rank + 1 + (FIRST_OF_SWITCHES if bits else 0)}
+        bits, mac = bits or 1 << rank, number(at.mac_bytes)
         self.controller.insert(
             NAMES.entry("workers", {"port": rank + 1, **where, **slots}, "admit",
                         worker=bits, **params),

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import damage
 import numpy as np
 from aggregation_rack import (
+    FIRST_OF_SWITCHES,
     FIRST_SLOT,
     FLOOD_GROUP,
     LANES,
@@ -104,6 +105,8 @@ def _answer(chance: random.Random, about: int, lanes: int) -> bytes:
     front = encapsulation(SERVICE, target, packet_bytes(lanes), chance.choice([*Ecn]))
     packet["encapsulation"] = np.frombuffer(front, "V42")
     packet["kind"], packet["count"], packet["workers"] = kind, 7, chance.getrandbits(32)
+    if not lanes:  # a parent leaves out those that were carried only if nobody below wants them
+        packet["flags"] &= ~np.uint16(Flag.CARRIED)
     seal(packet, SERVICE.ip_number, SERVICE.udp_port)
     if chance.random() < 0.05:
         _change(chance, packet)
@@ -193,13 +196,14 @@ def _tree_entities(program: Artifact) -> list[p4rt.Entity]:
     made = [names.entry("uplinks", link, "descend")]
     for job, quorum in (UPLINK_JOB, 3), (TOP_JOB, 2):
         slots = {"job": job, "term": TERM, "slot": (FIRST_SLOT, SLOT_PREFIX)}
-        made.append(group(job, *((port, port) for port in PORTS[:2])))
+        first = 0 if job == UPLINK_JOB else FIRST_OF_SWITCHES
+        made.append(group(job, *((port, first + port) for port in PORTS[:2])))
         for port in PORTS[:2]:
             at = station(port)
             where = {"address": number(at.ip_bytes), "udp_port": at.udp_port}
             bits = 1 << port if job == UPLINK_JOB else 0b101 << 2 * port
             params = {"worker": bits, "quorum": quorum, "group": job, "job_index": job}
-            copy = {"job": job, "instance": port}
+            copy = {"job": job, "instance": first + port}
             to = {"mac": number(at.mac_bytes), "bits": bits, **where}
             made.append(names.entry("workers", {"port": port, **where, **slots}, "admit", **params))
             made.append(names.entry("replicas", copy, "address_to", **to))

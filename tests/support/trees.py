@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import callers
 import numpy as np
-from commands import BIN
 from mortal import Mortal
 from racks import TIMEOUTS, WITHIN
-from switches import COMMAND
 
 from innet.controller.server import ControllerServer
 from innet.host.agent import Agent
@@ -60,14 +58,14 @@ class Plan:
         return plan
 
 
-_SERVER = (str(BIN / "innet"), "pbox", "rack-server")
+_SERVER = ("innet", "pbox", "rack-server")
 
 
 class TreeSwitch(Mortal):
     """One of the switches, or a parameter server in its place."""
 
     def __init__(
-        self, cables: Sequence[str], command: Sequence[str] = (COMMAND, "--no-p4")
+        self, cables: Sequence[str], command: Sequence[str] = ("innet-switch", "--no-p4")
     ) -> None:
         self.address = f"127.0.0.1:{free_tcp_port()}"
         ports = port_options(cables)
@@ -167,14 +165,15 @@ def forest(
     add: bool = True,
     servers: Sequence[str] = (),
     memory: float = 0.1,
+    cores: int = 1,
     captures: Path | None = None,
     **more: Any,
 ) -> Iterator[Forest]:
     """Start the switches and a controller. `faults` are those of the cables between switches.
 
     The wiring's cables are those of the switches' uplinks, in order. `servers` are the names of
-    parameter servers, with `memory` GiB each. `captures` is a folder, in which each switch
-    captures its ports' frames in a folder with its name. `more` are arguments of
+    parameter servers, with `memory` GiB and `cores` each. `captures` is a folder, in which each
+    switch captures its ports' frames in a folder with its name. `more` are arguments of
     :class:`ControllerServer`.
     """
     plan = Plan.of(hosts, parents)
@@ -187,9 +186,9 @@ def forest(
             for (name, port), cable in zip(ends, wiring.links, strict=True):
                 plan.cables[name][port] = cable
         with ThreadPoolExecutor() as pool:
-            serving = (*_SERVER, "--memory", str(memory))
+            serving = (*_SERVER, "--memory", str(memory), "--cores", str(cores))
             commands = [
-                serving if name in servers else (COMMAND, "--no-p4", *_capturing(captures, name))
+                serving if name in servers else ("innet-switch", "--no-p4", *_capturing(captures, name))
                 for name in plan.cables
             ]
             made = pool.map(TreeSwitch, plan.cables.values(), commands)

@@ -37,10 +37,7 @@ control Lanes(inout headers_t hdr, in metadata_t meta) {
     @atomic action add()     { FOR_EACH_LANE(LANE_ADD) }
     @atomic action wrap()    { FOR_EACH_LANE(LANE_WRAP) }
     @atomic action maximum() { FOR_EACH_LANE(LANE_MAXIMUM) }
-    action read() {
-        hdr.lanes.setValid();
-        FOR_EACH_LANE(LANE_READ)
-    }
+    action read()    { FOR_EACH_LANE(LANE_READ) }
 
     // One packet is at work on all lanes at once.
     @name("lanes")

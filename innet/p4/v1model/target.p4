@@ -23,7 +23,7 @@ const bit<8> OPERATION_WRAPPING_SUM = 3;  // modulo 2^32, for padded lanes
 #define WANTED_BY_COPY(bits) meta.wanted = meta.wanted & bits;
 
 // A packet passes once, and a cell's lanes are simply read.
-#define BEFORE_READING_LANES
+#define BEFORE_READING_LANES hdr.lanes.setValid();
 #define SECOND_PASS_ACTIONS
 #define SECOND_PASS_ENTRIES
 
