@@ -171,7 +171,7 @@ def _quota(found: pb.Quota) -> QuotaSpec:
     return QuotaSpec(jobs=found.most_jobs, slots=found.most_slots, workers=found.most_workers)
 
 
-def _set_quota(name: str, spec: QuotaSpec, stub: rpc.ControllerStub) -> pb.Quota:
+def _set_quota(name: str, spec: QuotaSpec, stub: rpc.ControllerStub) -> object:
     return stub.SetQuota(
         pb.SetQuotaRequest(
             name=name, most_jobs=spec.jobs, most_slots=spec.slots, most_workers=spec.workers
