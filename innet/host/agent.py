@@ -32,8 +32,9 @@ from innet.host.job import Term, Timeouts
 from innet.host.membership import Membership
 from innet.host.node import Node
 from innet.host.node_exchanges import NodeExchanges
+from innet.host.portions import portion
 from innet.host.quantizers.spec import QuantizerSpec
-from innet.host.reducer import EXACT, Reducer, portion
+from innet.host.reducer import EXACT, Reducer
 from innet.host.sparse import rows_of, tensor_of
 from innet.host.tensors import (
     ReduceOp,
@@ -56,7 +57,7 @@ Tensor = TypeVar("Tensor", "torch.Tensor", "np.ndarray[Any, Any]")
 Done = TypeVar("Done")
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class _Call:
     """A submitted all-reduce. Wait for `written` before reading the tensor."""
 
@@ -72,7 +73,7 @@ class _Call:
     part: range | None
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class _Work:
     """Exchanges of another kind that :meth:`Agent.perform` was asked for."""
 

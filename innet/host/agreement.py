@@ -1,6 +1,7 @@
 """The workers' agreement that they make the same call, by a maximum over the switch."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, get_args
 
 import numpy as np
@@ -68,9 +69,9 @@ class Call:
         """Return the size and the kind of the call, (2,) int32."""
         return np.array([self.size, self.kind], np.int32)
 
-    @property
+    @cached_property
     def words(self) -> Integers:
-        """Return the size and the kind of the call, and their negatives, (4,) int32.
+        """The size and the kind of the call, and their negatives, (4,) int32.
 
         Their maxima over the workers are the largest and the smallest, so that each worker sees a
         disagreement.

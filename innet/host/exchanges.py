@@ -240,14 +240,10 @@ class Exchanges:
 
     def _await_term(self) -> Term:
         """Return the term in which to sum, as soon as there is one."""
+        if term := self._ready_term():
+            return term
         waited, switch_missing = Stopwatch(monotonic), Stopwatch(monotonic)
-        while True:
-            self._limits.check_membership()
-            if (term := self._follow()) and not self._transport.exhausted:
-                return term
-            if term:
-                self._current.spoil("its sequence numbers are used up")
-                continue
+        while not (term := self._ready_term()):
             self._limits.check_departures()
             if self._controller.waiting_for or not self._controller.connected:
                 switch_missing.restart()
@@ -257,6 +253,16 @@ class Exchanges:
             else:
                 self._limits.check_next_term(seconds, missing, self._current.end)
             self._waker.wait(1.0)
+        return term
+
+    def _ready_term(self) -> Term | None:
+        """Return the term in which to sum, if there is one."""
+        self._limits.check_membership()
+        term = self._follow()
+        if term and self._transport.exhausted:
+            self._current.spoil("its sequence numbers are used up")
+            term = self._follow()  # asks for another
+        return term
 
     # One exchange.
 

@@ -489,8 +489,7 @@ class CompiledRounds:
         )  # fmt: skip
 
     def _let(self, fields: tuple[object, ...]) -> None:
-        for (name, *_), value in zip(_Vectors._fields_, fields, strict=True):
-            setattr(self._vectors, name, value)
+        _Vectors.__init__(self._vectors, *fields)  # C has its address
 
 
 def _check_rows(flags: Flags, flag: Flag, first: int, rows: int) -> None:

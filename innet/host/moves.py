@@ -15,7 +15,7 @@ from innet.errors import WorkersMissing
 from innet.host import memory
 from innet.host.agreement import ALL_GATHER, BARRIER, Call, Collective
 from innet.host.exchanges import Exchanges
-from innet.host.gathering import Gathering
+from innet.host.gathering import Gathering, small_layout
 from innet.host.integers import Bitmaps, Integers
 from innet.host.job import WorkerInfo
 from innet.host.maxima import Maxima
@@ -82,7 +82,7 @@ class Moves:
         self._maxima.agree(Call(0, "bytes", collective=BARRIER))
 
     def _small(self, call: Call) -> Gathering:
-        return Gathering(call, self._info, _WORD)
+        return small_layout(call, self._info, _WORD)
 
     def _gathered(self, small: Gathering, own: Bytes) -> Bytes:
         found, present = self._maxima.gather(small, _padded(own, LANE_BYTES).view(np.int32))

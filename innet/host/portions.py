@@ -6,8 +6,10 @@ only, and an all-gather's go up from their owner only.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from innet.host.integers import Flags, Integers, Reduction
 from innet.wire.layout import Flag
@@ -69,3 +71,19 @@ class Portions:
     def whole(cls, chunks: int) -> "Portions":
         """Return the portions of an all-reduce."""
         return cls.of(chunks, range(chunks), range(chunks))
+
+
+def portion(values: npt.NDArray[Any], part: range | None) -> npt.NDArray[Any]:
+    """Return the part of a flat vector, or all of it."""
+    return values if part is None else values[part.start : part.stop]
+
+
+def cut(rows: Any, first: int, part: range) -> Any:
+    """Return a part of a vector, given rows that begin with element `first`."""
+    return rows.reshape(-1)[part.start - first : part.stop - first]
+
+
+def chunks_of(part: range, elements: int) -> range:
+    """Return the chunks, of so many elements each, that a part of a vector is in."""
+    first = part.start // elements
+    return range(first, -(-part.stop // elements) if part else first)

@@ -54,9 +54,7 @@ class PrivatePaths(Paths):
         A maximum can only be a shared exchange. Raises WorkersMissing if a sum lacks a worker.
         """
         if number < self._first:
-            return super().combine(
-                term, number, chunks, flags, operation, portions, into, inspect
-            )
+            return super().combine(term, number, chunks, flags, operation, portions, into, inspect)
         integers = integers_of(chunks)
         if operation == Operation.MAX:
             integers, flags = self._given(term, number, integers, flags)

@@ -19,12 +19,12 @@ from innet.host import memory
 from innet.host.agreement import ALL_REDUCE, Call, Collective
 from innet.host.blocks import Blocks, Mask
 from innet.host.exchanges import Exchanges
-from innet.host.gathering import Gathering, float_sums, integer_sums
+from innet.host.gathering import Gathering, float_sums, integer_sums, small_layout
 from innet.host.integers import Counts, Flags, Integers, Reduction, Wide
 from innet.host.job import WorkerInfo
 from innet.host.limbs import HALVES, THIRDS, Limbs, overflow_flags
 from innet.host.maxima import NO_WORDS, Maxima
-from innet.host.portions import Portions
+from innet.host.portions import Portions, chunks_of, cut, portion
 from innet.host.quantizers import fixed_point
 from innet.host.quantizers.block_scale import BlockScale
 from innet.host.quantizers.interface import Floats, Quantizer, Rounding
@@ -125,7 +125,7 @@ class Reducer:
         return given, partial(self._residuals.keep, key, given)
 
     def _small(self, call: Call) -> Gathering | None:
-        small = Gathering(call, self._info, _FLOAT)
+        small = small_layout(call, self._info, _FLOAT)
         return small if call.spec.rounds and small.fits else None
 
     def _small_floats(
@@ -209,7 +209,7 @@ class Reducer:
         own = quantizer.scales(rows)
         agreed = self.agree(call, own)
         rounding, scaling = self._rounding(spec), None
-        wanted = None if part is None else _chunks_of(part, elements)
+        wanted = None if part is None else chunks_of(part, elements)
         if isinstance(quantizer, BlockScale):
             # Error feedback compares the values with the result.
             reuse = in_place and not keep and wanted is None
@@ -235,7 +235,7 @@ class Reducer:
                 here.start * quantizer.rows_per_chunk : here.stop * quantizer.rows_per_chunk
             ]
             reduced = quantizer.dequantize(sums, counts, scales, done.flags[here], mean=mean)
-        return _cut(reduced, here.start * elements, range(size) if part is None else part)
+        return cut(reduced, here.start * elements, range(size) if part is None else part)
 
     def _quantizer(self, spec: QuantizerSpec) -> Quantizer:
         if spec not in self._quantizers:
@@ -261,7 +261,7 @@ class Reducer:
         `spec`, only the blocks count.
         """
         call = Call(values.size, values.dtype.name, spec=spec, collective=collective)
-        small = Gathering(call, self._info, values.dtype)
+        small = small_layout(call, self._info, values.dtype)
         if small.fits:
             gathered = integer_sums(*self._maxima.gather(small, values))
             return portion(_checked(gathered, values.dtype).astype(values.dtype), part)
@@ -276,12 +276,12 @@ class Reducer:
             return portion(self._sum_in_limbs(values, THIRDS)[0], part)
         lanes = self._info.lanes
         chunks = fixed_point.blocks(values, lanes)
-        wanted = None if part is None else _chunks_of(part, lanes)
+        wanted = None if part is None else chunks_of(part, lanes)
         sums, _, done = self._sum(chunks, overflow_flags(chunks, self._info.workers), wanted)
         if sums is done.lanes:  # so none can have left int32
             first = done.rows.start * lanes
             return memory.copy(
-                _cut(sums, first, range(values.size) if part is None else part), np.int32
+                cut(sums, first, range(values.size) if part is None else part), np.int32
             )
         checked = _checked(sums.reshape(-1)[: values.size], values.dtype)
         return memory.copy(portion(checked, part), np.int32)
@@ -388,22 +388,6 @@ class Reducer:
                 "sum smaller numbers"
             )
         return sums, np.repeat(done.counts, self._info.lanes // limbs.count)[: values.size]
-
-
-def portion(values: npt.NDArray[Any], part: range | None) -> npt.NDArray[Any]:
-    """Return the part of a flat vector, or all of it."""
-    return values if part is None else values[part.start : part.stop]
-
-
-def _cut(rows: Any, first: int, part: range) -> Any:
-    """Return a part of a vector, given rows that begin with element `first`."""
-    return rows.reshape(-1)[part.start - first : part.stop - first]
-
-
-def _chunks_of(part: range, elements: int) -> range:
-    """Return the chunks, of so many elements each, that a part of a vector is in."""
-    first = part.start // elements
-    return range(first, -(-part.stop // elements) if part else first)
 
 
 def _in_order(bits: Integers) -> Integers:

@@ -16,7 +16,7 @@ BATCHES = 64
 """The most batches in a round; a small number, so that news from outside is soon noticed."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class RoundLimits:
     """The limits of an I/O round, set before it; times in seconds of the agent's clock.
 
@@ -41,7 +41,7 @@ class RoundLimits:
     batches: int = BATCHES
 
 
-@dataclass
+@dataclass(slots=True)
 class RoundOutcome:
     """The events of an I/O round that ended at `now`.
 

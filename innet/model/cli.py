@@ -318,7 +318,7 @@ def show_scaling(
     Without a model, it takes the networks of EASGD's Table 4, with their published steps.
     """
     from innet.model.published import TABLE_4
-    from innet.model.scaling import Curve, Fabric, published_curve, weak_scaling
+    from innet.model.scaling import Curve, ThreeTierNetwork, published_curve, weak_scaling
     from innet.model.scenario import SimulatedLink
     from innet.model.stragglers import Stragglers
 
@@ -327,7 +327,7 @@ def show_scaling(
     counts = parse_range(workers)
     chosen = parse_link(link, parse_time(latency, "--latency"))
     line = SimulatedLink(8 / chosen.beta, chosen.alpha, background=background)
-    fabric = Fabric(line, SlotParameters(slots, lanes), rack, spine, oversubscription)
+    fabric = ThreeTierNetwork(line, SlotParameters(slots, lanes), rack, spine, oversubscription)
     spread = parse_amount(variation, "--variation") if variation else 0.0
     stragglers = Stragglers(spread, slow, slowdown)
     if size:

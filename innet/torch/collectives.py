@@ -5,7 +5,7 @@ of them become lists of flat tensors. `None` means that the arguments are not as
 them. Gloo then carries the call, or raises PyTorch's usual error.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -139,8 +139,16 @@ class Scatter:
         """Return all tensors of the call."""
         return [*self.inputs, *self.outputs]
 
-    def run(self, agent: Agent, op: ReduceOp, *, wait: bool) -> "Future[None]":
-        """Reduce through the switch, in the background. `wait` is that of :meth:`Agent.submit`."""
+    def run(
+        self,
+        agent: Agent,
+        op: ReduceOp,
+        *,
+        wait: bool,
+        quantizer: str | None = None,
+        key: Hashable = None,
+    ) -> "Future[None]":
+        """Reduce through the switch, in the background; options are those of :meth:`Agent.submit`."""
 
         def fill(result: torch.Tensor) -> None:
             parts = result.split([output.numel() for output in self.outputs])
@@ -148,15 +156,16 @@ class Scatter:
                 put(output, part)
 
         size = sum(output.numel() for output in self.outputs)
-        part = range(self.first, self.first + size)
         return submit(
             agent,
             self.inputs,
             op,
             fill,
+            quantizer=quantizer,
+            key=key,
             in_place=False,
             collective=REDUCE_SCATTER,
-            part=part,
+            part=range(self.first, self.first + size),
             wait=wait,
         )
 

@@ -7,12 +7,19 @@ ranks call at the same point. Where it cannot be, all-gathers share the group's 
 
 import concurrent.futures
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from innet.host.agent import Agent
-from innet.torch.membership import GroupMembership
+from innet.torch.membership import (
+    Environment,
+    GroupContext,
+    GroupMembership,
+    join_for_gathers,
+)
+from innet.torch.settings import Settings
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -72,6 +79,16 @@ class Gathers:
         """Do the same, and delete the job, since nobody needs it any more."""
         if self._membership:
             self._membership.abandon()
+
+
+def joining(
+    context: GroupContext, environment: Environment
+) -> Callable[[], GroupMembership] | None:
+    """Return how to join a job for large all-gathers, or None if the settings say no."""
+    settings = Settings.read(environment)
+    if not settings.gather_job or (settings.job and context.first):
+        return None
+    return partial(join_for_gathers, context, environment)
 
 
 def _storages(found: Any) -> Iterator[int]:

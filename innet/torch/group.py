@@ -4,9 +4,8 @@ import atexit
 import contextlib
 import os
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -29,18 +28,16 @@ from innet.torch import collectives
 from innet.torch.backend import NAME
 from innet.torch.collectives import Gather, Scatter
 from innet.torch.counts import GLOO, SWITCH, count
-from innet.torch.gathers import Gathers
+from innet.torch.gathers import Gathers, joining
 from innet.torch.membership import (
     GroupContext,
-    GroupMembership,
     debugging,
-    join_for_gathers,
     join_job,
     limit,
 )
 from innet.torch.rendezvous import rendezvous
 from innet.torch.routes import move_reason, switch_op
-from innet.torch.settings import Settings, with_local_rank
+from innet.torch.settings import with_local_rank
 from innet.torch.work import SwitchWork
 
 if TYPE_CHECKING:
@@ -107,19 +104,10 @@ class InnetGroup(ProcessGroup):
             # A group of one sends nothing.
             self._private = bool(environment.get(PRIVATE_KEY_FILE)) and size > 1
             stack.callback(self._membership.leave)
-            self._gathers = Gathers(self._joining(context, environment))
+            self._gathers = Gathers(joining(context, environment))
             stack.callback(self._gathers.leave)
             self._open = stack.pop_all()
         _groups.add(self)
-
-    def _joining(
-        self, context: GroupContext, environment: Mapping[str, str]
-    ) -> Callable[[], GroupMembership] | None:
-        """Return how to join a job for large all-gathers, or None if the settings say no."""
-        settings = Settings.read(environment)
-        if not settings.gather_job or (settings.job and context.first):
-            return None
-        return partial(join_for_gathers, context, environment)
 
     def getBackendName(self) -> str:  # noqa: N802 - PyTorch's
         """Return the name under which the backend is registered."""
@@ -198,6 +186,20 @@ class InnetGroup(ProcessGroup):
         call = Scatter.of_lists(_listed(outputs), lists, self.rank(), self.size())
         return self._scatter("reduce_scatter", call, (outputs, inputs, opts, *more))
 
+    def reduce_scatter_with(
+        self, output: torch.Tensor, given: torch.Tensor, op: Any, *, quantizer: str, key: Hashable
+    ) -> dist.Work:
+        """Reduce a tensor, of which each rank gets one part, with a quantizer of its own.
+
+        Arguments are those of :meth:`Agent.reduce_scatter`.
+        """
+        call = Scatter.of_tensors([output], [given], self.rank(), self.size())
+        options = dist.ReduceScatterOptions()
+        options.reduceOp = op
+        name = next(each for each in reversed(_SCATTERS_TENSORS) if hasattr(ProcessGroup, each))
+        arguments = output, given, options
+        return self._scatter(name, call, arguments, quantizer=quantizer, key=key)
+
     def split_group(self, *_: Any, **__: Any) -> ProcessGroup:
         """Refuse: a part of the group needs a job of its own. Raises UsageError."""
         raise UsageError(
@@ -250,13 +252,18 @@ class InnetGroup(ProcessGroup):
         step = call.run if call else _nothing
         return self._carry(name, reason, step, results, arguments, gathered=nbytes)
 
-    def _scatter(self, name: str, call: Scatter | None, arguments: Sequence[Any]) -> dist.Work:
+    def _scatter(
+        self, name: str, call: Scatter | None, arguments: Sequence[Any], **options: Any
+    ) -> dist.Work:
+        """Reduce and scatter. The `options` are the quantizer and the key of :meth:`Agent.submit`."""
         op, reason = None, "form"
         if call:
             op, reason = switch_op(call.tensors, _operation(arguments[2]))
 
         def step(agent: Agent, wait: bool) -> "Future[None]":
-            return call.run(agent, _known(op), wait=wait) if call else _nothing(agent, wait)
+            if not call:
+                return _nothing(agent, wait)
+            return call.run(agent, _known(op), wait=wait, **options)
 
         return self._carry(name, reason, step, call.outputs if call else [], arguments)
 

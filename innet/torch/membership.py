@@ -209,7 +209,10 @@ def join_for_gathers(group: GroupContext, environment: Environment) -> GroupMemb
     further = replace(
         group, store=store, first=False, prefix=f"{group.prefix}-gathers", gathers=True
     )
-    return join_job(further, environment)
+    try:
+        return join_job(further, environment)
+    except InnetError as problem:  # on every rank
+        return _refused(further, str(problem))
 
 
 def debugging() -> bool:

@@ -188,7 +188,9 @@ def forest(
         with ThreadPoolExecutor() as pool:
             serving = (*_SERVER, "--memory", str(memory), "--cores", str(cores))
             commands = [
-                serving if name in servers else ("innet-switch", "--no-p4", *_capturing(captures, name))
+                serving
+                if name in servers
+                else ("innet-switch", "--no-p4", *_capturing(captures, name))
                 for name in plan.cables
             ]
             made = pool.map(TreeSwitch, plan.cables.values(), commands)

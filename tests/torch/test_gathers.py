@@ -106,3 +106,15 @@ def barred(rank: int) -> list[bool]:
 
 def test_a_barrier_follows_both(group: Group):
     assert group.run(barred) == [[True, True]] * SIZE
+
+
+def test_without_another_job_all_gathers_share_that_of_the_group():
+    with rack(SIZE, policy=Policy(lease_s=WITHIN)) as tor:
+        common = {"INNET_CONTROLLER": tor.controller, "INNET_GATHER_JOB": "1"}
+        environments = [
+            {**common, "INNET_LINK": tor.links[rank], "LOCAL_RANK": str(rank)}
+            for rank in range(SIZE)
+        ]
+        with process_group(SIZE, prepare, "innet", environments) as running:
+            assert running.run(dependent) == [True] * SIZE
+            assert len(tor.stub.ListJobs(pb.ListJobsRequest()).jobs) == 1
