@@ -148,7 +148,9 @@ static void take_from(struct window *window, const struct format *format, struct
         int64_t chunk = window->chunk[slot];
         uint16_t flags = half_at(header + AT_FLAGS);
         int wanted = vectors->own_flags[chunk] & FLAG_WANTED;
-        if ((format->lanes != 0) != (wanted && flags & FLAG_CARRIED)) {
+        /* Lanes that are not wanted come from switches that give every copy the same. */
+        int carried = (flags & FLAG_CARRIED) != 0;
+        if (format->lanes ? !carried : wanted && carried) {
             taken->corrupted++; /* not as the switch sends it */
             continue;
         }
