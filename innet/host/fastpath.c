@@ -51,7 +51,7 @@ void innet_quantize(const float *values, size_t rows, size_t lanes, const float 
 
 /* Divides rows by their count, if there are counts, and then multiplies them by their scale. */
 void innet_dequantize(const int32_t *sums, size_t rows, size_t lanes, const float *scales,
-                      const uint8_t *counts, float *values)
+                      const uint16_t *counts, float *values)
 {
     for (size_t row = 0; row < rows; row++) {
         dequantize_row(sums + row * lanes, lanes, scales[row], counts ? counts[row] : 1,

@@ -51,7 +51,7 @@ struct vectors {
     const uint16_t *own_flags;
     uint32_t *sums;
     uint16_t *flags;
-    uint8_t *counts;
+    uint16_t *counts;
     uint32_t *members;
     struct scaling *scaling; /* or NULL */
 };

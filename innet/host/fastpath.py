@@ -139,7 +139,7 @@ class Network(ctypes.Structure):
 class _Worker(ctypes.Structure):
     _fields_ = [
         ("window", _pointer), ("incoming", _pointer), ("outgoing", _pointer), ("vectors", _pointer),
-        ("absent", _pointer), ("finished", _pointer), ("buffer", _pointer), ("packets", _pointer),
+        ("answers", _pointer), ("finished", _pointer), ("buffer", _pointer), ("packets", _pointer),
         ("room", _size),
     ]  # fmt: skip
 
@@ -357,9 +357,9 @@ class CompiledRounds:
         window: Window,
         identity: tuple[int, int, int],
         packets: Records,
-        absent: Bitmaps,
+        answers: Bitmaps,
     ) -> None:
-        """Set `identity` to job, term and first slot. `packets` and `absent` have an item for a slot."""
+        """Set `identity` to job, term and first slot. `packets` and `answers` have an item for a slot."""
         job, term, first_slot = identity
         slots = window.slots
         if not link.native:
@@ -370,7 +370,7 @@ class CompiledRounds:
         self._native = link.native
         self._scratch, finished = np.empty((2, slots), np.int64)
         arrays = window.arrays
-        self._kept = [packets, absent, finished, *arrays.values()]
+        self._kept = [packets, answers, finished, *arrays.values()]
         self._window = _Window(
             slots, first_slot, *(at(each, each.dtype, slots) for each in arrays.values()),
             at(self._scratch, np.int64, slots), job, term,
@@ -380,7 +380,7 @@ class CompiledRounds:
         self._worker = _Worker(
             *map(ctypes.addressof, (
                 self._window, link.arriving.native, link.leaving.native, self._vectors)),
-            at(absent, np.uint32, slots), at(finished, np.int64, slots),
+            at(answers, np.uint32, slots), at(finished, np.int64, slots),
             at(buffer, np.uint8), at(packets, packets.dtype, slots), buffer.shape[1],
         )  # fmt: skip
         self._results: list[object] = []
@@ -406,7 +406,7 @@ class CompiledRounds:
         fields = (
             count, own, at(own_flags, np.uint16, count),
             at(result.lanes, np.int32, count * lanes), at(result.flags, np.uint16, count),
-            at(result.counts, np.uint8, count), at(result.members, np.uint32, count),
+            at(result.counts, np.uint16, count), at(result.members, np.uint32, count),
             scaling,
         )  # fmt: skip
         self._results = [chunks, own_flags, result]

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from innet.host import agreement
 from innet.host.agreement import Call
-from innet.host.integers import Bitmaps, Integers, Reduction
+from innet.host.integers import Integers, Reduction
 from innet.host.job import WorkerInfo
 
 _ABSENT = np.iinfo(np.int32).min
@@ -55,8 +55,9 @@ class Gathering:
         """
         lanes = self._values(result.lanes).copy().view(self.dtype)
         values = lanes.transpose(1, 0, 2).reshape(self.info.workers, -1)[:, : self._size]
-        members = np.repeat(_bits(result.members, self.info.workers), self._each, axis=1)
-        return values, members[:, : self._size]
+        ranks = np.arange(self.info.workers)[:, None]
+        present = np.repeat(result.includes(ranks, self.info.workers), self._each, axis=1)
+        return values, present[:, : self._size]
 
     @property
     def _size(self) -> int:
@@ -77,13 +78,6 @@ class Gathering:
         width = self._each * self._words
         used = chunks[:, agreement.WORDS : agreement.WORDS + self.info.workers * width]
         return used.reshape(len(chunks), self.info.workers, width)
-
-
-def _bits(members: Bitmaps, workers: int) -> npt.NDArray[np.bool_]:
-    """Return whether each worker is in each chunk, (workers, chunks)."""
-    ranks = np.arange(workers, dtype=np.uint32)[:, None]
-    present: npt.NDArray[np.bool_] = members >> ranks & 1 == 1
-    return present
 
 
 def float_sums(

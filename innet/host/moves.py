@@ -77,7 +77,7 @@ class Moves:
             chunks[mine] = rows.reshape(-1, self._info.lanes)
         none = np.zeros(len(chunks), np.uint16)
         done = self._exchanges.all_reduce(chunks, Operation.SUM, none)
-        lacking = done.members >> senders.astype(np.uint32) & 1 == 0
+        lacking = ~done.includes(senders, self._info.workers)
         self._check(np.unique(senders[lacking]))
         return done.lanes.view(np.uint8)
 

@@ -69,7 +69,6 @@ class NodeExchanges(Exchanges):
             raise self._failure
         result = Reduction.empty(*chunks.shape)
         result.counts[:] = self._group.workers
-        result.members[:] = (1 << self._group.workers) - 1
         try:
             with self._giving_up():
                 for first in range(0, len(chunks), self._table.rows):

@@ -21,7 +21,7 @@ from innet.wire.records import Records, marked
 
 
 class NumpyRounds:
-    """I/O rounds of one batch. `packets` and the bitmaps `absent` have an item for each slot."""
+    """I/O rounds of one batch. `packets` and the bitmaps `answers` have an item for each slot."""
 
     def __init__(
         self,
@@ -30,11 +30,11 @@ class NumpyRounds:
         term: Term,
         window: Window,
         packets: Records,
-        absent: Bitmaps,
+        answers: Bitmaps,
         clock: Callable[[], float],
     ) -> None:
         self._link, self._info, self._term, self._window = link, info, term, window
-        self._packets, self._absent, self._clock = packets, absent, clock
+        self._packets, self._answers, self._clock = packets, answers, clock
         self._exchange: tuple[Integers | Scaling, Flags, Reduction] | None = None
 
     def start(self, chunks: Integers | Scaling, own_flags: Flags, result: Reduction) -> None:
@@ -91,7 +91,7 @@ class NumpyRounds:
         result.flags[finished] = batch["flags"][positions] & ~np.uint16(Flag.MARKED)
         result.counts[finished] = batch["count"][positions]
         result.members[finished] = batch["workers"][positions]
-        self._absent[slots] = 0
+        self._answers[slots] = 0
         outcome.finished, outcome.first = len(finished), 0 in finished
         outcome.result_at, outcome.owed_since = now, math.inf
 

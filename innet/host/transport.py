@@ -120,7 +120,7 @@ class SwitchTransport:
         self._term = term
         self._window = Window(term.slots)
         self._congestion = CongestionWindow(term.slots)
-        self._missing.begin_term(term.slots)
+        self._missing.begin_term(term)
         self._silence.begin_term()
         self._outgoing = blank(
             term.slots, self._info.lanes, Kind.CONTRIBUTION, self._link.encapsulation
@@ -128,13 +128,13 @@ class SwitchTransport:
         self._outgoing["job"] = self._info.job
         self._outgoing["term"] = term.number
         self._numpy = NumpyRounds(
-            self._link, self._info, term, self._window, self._outgoing, self._missing.absent,
+            self._link, self._info, term, self._window, self._outgoing, self._missing.answers,
             self._clock,
         )  # fmt: skip
         identity = self._info.job, term.number, term.first_slot
         library = fastpath.compiled()
         self._compiled = library and fastpath.CompiledRounds(
-            library, self._link, self._window, identity, self._outgoing, self._missing.absent
+            library, self._link, self._window, identity, self._outgoing, self._missing.answers
         )
         self._rounds: IoRounds = self._compiled or self._numpy
 
@@ -210,7 +210,8 @@ class SwitchTransport:
         if window.remaining:
             chunk, slot, sequence = window.oldest()
             progress.chunk, progress.slot = chunk, self._term.first_slot + slot
-            progress.sequence, progress.missing = sequence, self._missing.bitmap
+            progress.sequence = sequence
+            progress.missing.extend(sorted(self._missing.known))
         progress.silent_s = self._silence.total(now)
 
     @property

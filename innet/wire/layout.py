@@ -19,8 +19,11 @@ LANE_BYTES = 4
 MAX_LANES = 256
 """The most lanes of a packet: as many as ``innet/p4/shared/unroll.p4`` can write out."""
 
-MAX_WORKERS = 32
-"""The most workers of one job on one switch: the bits of ``workers``."""
+MOST_CONTRIBUTORS = 32
+"""The most contributors of a job at one switch, workers or switches below: the bits of ``workers``."""
+
+MOST_WORKERS = 255
+"""The most workers of a job: the largest ``count``."""
 
 
 class Kind(enum.IntEnum):

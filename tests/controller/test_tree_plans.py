@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from innet.controller.jobs.records import Attachment, SlotRange, Uplink
-from innet.controller.jobs.trees import Fabric, shares
+from innet.controller.jobs.trees import Fabric, most_contributors, shares
 from innet.wire.frames import Address
 
 
@@ -68,7 +68,7 @@ PODS = links(top="", side="", a="top side", b="top side", low="a b", beside="a b
 @pytest.mark.parametrize(
     ("drained", "workers", "used"),
     [
-        ({"one"}, ["x", "y"], [{"two", "x", "y"}, {"three", "x", "y"}]),
+        ({"one"}, ["x", "y"], [{"three", "x", "y"}, {"two", "x", "y"}]),
         ({"one", "two"}, ["x", "y"], [{"three", "x", "y"}]),
         ({"one"}, ["x"], [{"x"}]),
         ({"x"}, ["x", "x"], [{"x"}]),  # its workers have nothing else
@@ -103,7 +103,7 @@ def test_every_slot_has_one_top_where_all_workers_are(workers, size):
     fabric = Fabric.below("one", SHARED) if shared else Fabric.below("top", RACKS)
     slot_range, places = SlotRange(0, 1 << 6, 1 << size), at(*workers)
     does = shares(fabric.trees(workers), slot_range, places, len(workers))
-    everybody = (1 << len(workers)) - 1
+    everybody = {*range(len(workers))}
     for slot in range(slot_range.first_slot, slot_range.first_slot + slot_range.slots):
         here = {
             switch: share
@@ -113,16 +113,20 @@ def test_every_slot_has_one_top_where_all_workers_are(workers, size):
         }
         assert all(share.first_slot % share.slots == 0 for share in here.values())
         [top] = [switch for switch, share in here.items() if not share.uplink]
-        assert here[top].members == everybody
+        assert here[top].ranks == everybody
         for switch, share in here.items():
-            bits = [each.members for each in share.contributors]
-            assert sum(bits) == share.members > 0
+            bits = [each.bits for each in share.contributors]
+            assert sorted(bits) == [1 << bit for bit in range(len(bits))]
+            assert sorted(rank for each in share.contributors for rank in each.ranks) == [
+                *sorted(share.ranks)
+            ]
+            assert share.ranks
             assert share.awaited == len(bits) + bool(share.uplink)
             assert len({each.instance for each in share.contributors}) == len(bits)
             if share.uplink:
                 above = here[share.uplink.parent].contributors
                 [mine] = [each for each in above if each.where.port == share.uplink.parent_port]
-                assert mine.members == share.members, switch
+                assert mine.ranks == share.ranks, switch
 
 
 @given(st.integers(0, 32), st.integers(1, 32))
@@ -130,9 +134,90 @@ def test_one_switch_is_a_tree_of_one_node_whoever_has_come(here, quorum):
     fabric, slot_range = Fabric.below("other", RACKS), SlotRange(0, 32, 32)
     workers = at(*["other"] * here)
     found = shares(
-        fabric.trees({each.switch for each in workers.values()}), slot_range, workers, quorum
-    )
+        fabric.trees({each.switch for each in workers.values()}), slot_range, workers, quorum,
+        by_rank=True,
+    )  # fmt: skip
     [(switch, [share])] = found.items()
     assert (switch, share.first_slot, share.slots, share.uplink) == ("other", 32, 32, None)
     assert share.ranks == {*range(here)}
+    assert [(each.bits, {*each.ranks}) for each in share.contributors] == [
+        (1 << rank, {rank}) for rank in range(here)
+    ]
     assert share.awaited == share.total == quorum
+
+
+# -- several parents on every level, and uneven trees ---------------------------------------------
+
+PODS_OF_TWO = links(
+    one="", two="", three="", four="",
+    a="one two", b="three four", c="one two", d="three four",
+    a1="a b", a2="a b", c1="c d", c2="c d",
+)  # fmt: skip
+"""A fat tree: two pods of two lower switches, each below two, which are below two of four."""
+
+UNEVEN = links(top="", side="", a="top side", low="a", lower="low", b="top side")
+
+
+def test_all_switches_at_the_level_of_the_top_share_the_slots():
+    fabric = Fabric.below("one", PODS_OF_TWO)
+    assert {*fabric.uplinks} == {*PODS_OF_TWO}
+    trees = fabric.trees(["a1", "a2", "c1", "c2"])
+    assert {tree.top for tree in trees} == {"one", "two", "three", "four"}
+    assert {*fabric.with_drained({"b"}).trees(["a1", "c2"])[0].links} == {"a1", "a", "c", "c2"}
+    in_one_pod = fabric.trees(["a1", "a2"])
+    assert [{*tree.switches} for tree in in_one_pod] == [{"a", "a1", "a2"}, {"b", "a1", "a2"}]
+
+
+def test_what_is_above_the_top_takes_no_part():
+    assert {*Fabric.below("a", PODS_OF_TWO).uplinks} == {"a", "b", "a1", "a2"}
+    assert {*Fabric.below("top", UNEVEN).uplinks} == {*UNEVEN}
+    assert {*Fabric.below("a", UNEVEN).uplinks} == {"a", "low", "lower"}
+
+
+@given(
+    st.sampled_from([(PODS_OF_TWO, "one"), (UNEVEN, "top")]),
+    st.lists(st.integers(0, 11), min_size=1, max_size=60),
+    st.integers(0, 5),
+)
+def test_a_bit_stands_for_one_contributor_and_marks_differ_on_the_way_up(where, choice, size):
+    network, top = where
+    fabric, names = Fabric.below(top, network), sorted(network)
+    places = at(*(names[each % len(names)] for each in choice))
+    trees = fabric.trees({each.switch for each in places.values()})
+    if not trees:
+        return
+    plan = shares(trees, SlotRange(0, 64, 1 << size), places, len(places))
+    marks = {share.mark for each in plan.values() for share in each if share.mark}
+    most = most_contributors(trees)
+    assert all(mark >= 1 << most for mark in marks)
+    for switch, each in plan.items():
+        bits: dict[int, set[int]] = {}
+        for share in each:
+            for contributor in share.contributors:
+                kept = bits.setdefault(contributor.bits, {contributor.where.port})
+                assert contributor.where.port in kept or contributor.where.port == 400, switch
+            seen = [share.mark]
+            while share.uplink:
+                [share] = [
+                    above
+                    for above in plan[share.uplink.parent]
+                    if above.first_slot == share.first_slot
+                ]
+                seen.append(share.mark)
+            assert len(seen) == len({*seen})
+            assert not seen[-1]
+            assert share.ranks == {*places}
+
+
+def test_sixty_workers_need_no_more_bits_than_the_largest_switch_has_contributors():
+    fabric = Fabric.below("one", PODS_OF_TWO)
+    places = at(*(["a1"] * 15 + ["a2"] * 15 + ["c1"] * 15 + ["c2"] * 15))
+    plan = shares(fabric.trees(["a1", "a2", "c1", "c2"]), SlotRange(0, 0, 64), places, 60)
+    largest = max(
+        contributor.bits
+        for each in plan.values()
+        for share in each
+        for contributor in share.contributors
+    )
+    assert largest == 1 << 14
+    assert {share.total for each in plan.values() for share in each} == {60}

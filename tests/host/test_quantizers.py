@@ -133,7 +133,7 @@ def test_one_addition_adds_all_sub_lanes_whoever_takes_part(drawn, seed: int):
         total += words
         assert ((total > INT32.min) & (total < INT32.max)).all()
     sums = np.empty((2, packing.per_lane, 5), np.int32)
-    counts = np.full((2, 1), takes_part.sum(), np.uint8)
+    counts = np.full((2, 1), takes_part.sum(), np.uint16)
     packing.unpack(total.astype(np.int32), counts, sums)
     np.testing.assert_array_equal(sums, integers[takes_part].sum(axis=0))
 
@@ -236,12 +236,12 @@ def feedback_step(quantizer, spec, kept, given_ones, step: int) -> np.ndarray:
     for rank, each in enumerate(rows):
         rounding = Stochastic.of(0, rank, step) if spec.stochastic else nearest
         integers, flags = quantizer.quantize(each, own[rank], agreed, rounding)
-        once = np.ones((1, 1), np.uint8)
+        once = np.ones((1, 1), np.uint16)
         alone = quantizer.dequantize(integers, once, agreed, flags, mean=False).reshape(-1)
         everything = np.ones(elements, bool)
         kept[rank].keep("w", given_ones[rank].copy(), alone[:elements], everything)
         total = total + integers
-    counts = np.full((len(total), 1), len(rows), np.uint8)
+    counts = np.full((len(total), 1), len(rows), np.uint16)
     return quantizer.dequantize(total, counts, agreed, flags, mean=False).reshape(-1)[:elements]
 
 

@@ -75,10 +75,7 @@ def outward_entities(names: Names, job: Assignment) -> list[p4rt.Entity]:
 
 
 def inward_entities(names: Names, job: Assignment) -> list[p4rt.Entity]:
-    """Return the entities that let a job's workers contribute, each with the bit of its rank.
-
-    A child switch contributes with the bits of all workers below it.
-    """
+    """Return the entities that let a job's workers and child switches contribute."""
     of_job = {"group": _FIRST_JOB_GROUP + job.slot_range.index, "job_index": job.slot_range.index}
     made = []
     for share in job.shares:
@@ -86,7 +83,7 @@ def inward_entities(names: Names, job: Assignment) -> list[p4rt.Entity]:
         made += [
             names.entry(
                 "workers", {**_source(each.where), **slots},
-                "admit", {"worker": each.members, "quorum": share.awaited, **of_job},
+                "admit", {"worker": each.bits, "quorum": share.awaited, **of_job},
             )
             for each in share.contributors
         ]  # fmt: skip
@@ -165,14 +162,14 @@ def most_workers(names: Names) -> int:
 
 
 def _below(share: Share, uplink: Uplink) -> dict[str, int]:
-    """Return the port, addresses and bitmaps for sending a share's sum up."""
+    """Return the port and addresses for sending a share's sum up."""
     here = uplink_address(uplink.parent_port)
     return {
         "port": uplink.port,
         "mac": _number(here.mac_bytes),
         "address": _number(here.ip_bytes),
         "total": share.total,
-        "elsewhere": ((1 << share.total) - 1) & ~share.members,
+        "elsewhere": share.mark,
     }
 
 
