@@ -2,7 +2,7 @@
 
 A bit stands for a contributor at the switch that has sent the packet: an attached worker, or all
 workers below a switch. In a tree, PENDING packets also come from the switches above the worker's
-own. Each of these marks its packets with a bit that the others do not set.
+own. Each switch on the way up sets a bit that the others do not set, its level bit.
 """
 
 from collections.abc import Iterator
@@ -25,12 +25,12 @@ class Contributors:
     def __init__(self, term: Term, workers: int) -> None:
         switches = term.bitmaps.switches if term.bitmaps else [_one_switch(term, workers)]
         self._size = max(1, switches[0].slots)
-        self._marks = 0
+        self._level_bits = 0
         self._bits: dict[tuple[int, int], list[_Ranks]] = {}
         for each in switches:
-            self._marks |= each.mark
+            self._level_bits |= each.level_bit
             piece = (each.first_slot - term.first_slot) // self._size
-            self._bits[piece, each.mark] = [*map(_ranks, each.contributors)]
+            self._bits[piece, each.level_bit] = [*map(_ranks, each.contributors)]
         self._missing = cache(self._ranks_missing)
 
     def missing(self, slots: Indices, bitmaps: npt.NDArray[Any]) -> Iterator[_Ranks]:
@@ -42,7 +42,7 @@ class Contributors:
             yield self._missing(piece, bitmap)
 
     def _ranks_missing(self, piece: int, bitmap: int) -> _Ranks:
-        bits = self._bits.get((piece, bitmap & self._marks), [])
+        bits = self._bits.get((piece, bitmap & self._level_bits), [])
         lacking = [ranks for bit, ranks in enumerate(bits) if not bitmap >> bit & 1]
         return frozenset().union(*lacking)
 

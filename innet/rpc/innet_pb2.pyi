@@ -574,16 +574,16 @@ class Switch(_message.Message):
     def __init__(self, name: _Optional[str] = ..., grpc_address: _Optional[str] = ..., device_id: _Optional[int] = ..., ports: _Optional[_Iterable[int]] = ..., service: _Optional[_Union[Address, _Mapping]] = ..., lanes: _Optional[int] = ..., slots: _Optional[int] = ..., free_slots: _Optional[int] = ..., reachable: bool = ..., port_counters: _Optional[_Iterable[_Union[PortCounters, _Mapping]]] = ..., uplinks: _Optional[_Iterable[_Union[Uplink, _Mapping]]] = ..., target: _Optional[str] = ..., problem: _Optional[str] = ..., taken: bool = ..., drained: bool = ...) -> None: ...
 
 class SwitchBits(_message.Message):
-    __slots__ = ["contributors", "first_slot", "mark", "slots"]
+    __slots__ = ["contributors", "first_slot", "level_bit", "slots"]
     CONTRIBUTORS_FIELD_NUMBER: _ClassVar[int]
     FIRST_SLOT_FIELD_NUMBER: _ClassVar[int]
-    MARK_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_BIT_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     contributors: _containers.RepeatedCompositeFieldContainer[Contributor]
     first_slot: int
-    mark: int
+    level_bit: int
     slots: int
-    def __init__(self, first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., mark: _Optional[int] = ..., contributors: _Optional[_Iterable[_Union[Contributor, _Mapping]]] = ...) -> None: ...
+    def __init__(self, first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., level_bit: _Optional[int] = ..., contributors: _Optional[_Iterable[_Union[Contributor, _Mapping]]] = ...) -> None: ...
 
 class Trouble(_message.Message):
     __slots__ = ["reason", "term"]

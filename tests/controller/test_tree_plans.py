@@ -187,7 +187,7 @@ def test_a_bit_stands_for_one_contributor_and_marks_differ_on_the_way_up(where, 
     if not trees:
         return
     plan = shares(trees, SlotRange(0, 64, 1 << size), places, len(places))
-    marks = {share.mark for each in plan.values() for share in each if share.mark}
+    marks = {share.level_bit for each in plan.values() for share in each if share.mark}
     most = most_contributors(trees)
     assert all(mark >= 1 << most for mark in marks)
     for switch, each in plan.items():
@@ -196,17 +196,20 @@ def test_a_bit_stands_for_one_contributor_and_marks_differ_on_the_way_up(where, 
             for contributor in share.contributors:
                 kept = bits.setdefault(contributor.bits, {contributor.where.port})
                 assert contributor.where.port in kept or contributor.where.port == 400, switch
-            seen = [share.mark]
-            while share.uplink:
-                [share] = [
-                    above
-                    for above in plan[share.uplink.parent]
-                    if above.first_slot == share.first_slot
-                ]
-                seen.append(share.mark)
-            assert len(seen) == len({*seen})
-            assert not seen[-1]
-            assert share.ranks == {*places}
+            marks_on_the_way = [each.level_bit for each in way_up(plan, share)]
+            assert len({*marks_on_the_way}) == len(marks_on_the_way)
+            assert not marks_on_the_way[-1]
+            assert [*way_up(plan, share)][-1].ranks == {*places}
+
+
+def way_up(plan, share):
+    """Yield a share, and those that its sums go to."""
+    yield share
+    if share.uplink:
+        [above] = [
+            each for each in plan[share.uplink.parent] if each.first_slot == share.first_slot
+        ]
+        yield from way_up(plan, above)
 
 
 def test_sixty_workers_need_no_more_bits_than_the_largest_switch_has_contributors():

@@ -28,7 +28,7 @@ def result(
     front = encapsulation(SERVICE, RACK, packet_bytes(LANES))
     packets = blank(1, LANES, Kind.RESULT, front)
     packets["flags"], packets["operation"], packets["lanes"] = ask, operation, lanes
-    packets["workers"], packets["job"] = (1 << count) - 1, 7
+    packets["count"], packets["job"] = count, 7
     for name, value in fields.items():
         packets[name] = value
     seal(packets, SERVICE_NUMBER, SERVICE.udp_port)

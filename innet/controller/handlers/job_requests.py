@@ -21,7 +21,7 @@ from innet.controller.state import messages, validation
 from innet.controller.state.inventory import drained, uplinks
 from innet.controller.state.registry import Registry
 from innet.controller.switches.supervisor import Supervisor
-from innet.errors import AlreadyExists, ControllerError, NoCapacity, SwitchError, UsageError
+from innet.errors import AlreadyExists, ControllerError, NoCapacity, SwitchError
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.tokens import new_token, token_digest
 

@@ -74,13 +74,13 @@ class Resume:
 class SwitchBits:
     """The meaning of a switch's bitmaps in PENDING packets, in the slots from `first_slot` on.
 
-    Only this switch's packets have the bit `mark`; without one, it is the one whose packets have
+    Only this switch's packets have the bit `level_bit`; without one, it is the one whose packets have
     none. `contributors` are the ranks behind each other bit, in order.
     """
 
     first_slot: int
     slots: int
-    mark: int
+    level_bit: int
     contributors: tuple[frozenset[int], ...]
 
 

@@ -73,7 +73,7 @@ class JobSwitches:
             at: Share | None = share
             while at:
                 ranks = tuple(each.ranks for each in at.contributors)
-                found.append(SwitchBits(share.first_slot, share.slots, at.mark, ranks))
+                found.append(SwitchBits(share.first_slot, share.slots, at.level_bit, ranks))
                 at = self._above(at)
         return Bitmaps(tuple(found)) if found else None
 

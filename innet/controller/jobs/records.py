@@ -57,7 +57,7 @@ class Share:
 
     A result contains the contributions of `total` workers. Without an `uplink` the switch is at the
     top, and makes it. A sum of this switch takes `awaited` contributions, of workers and of
-    switches. Where it goes up, the parent's answer counts as one more. The bit `mark` is set in all
+    switches. Where it goes up, the parent's answer counts as one more. The bit `level_bit` is set in all
     PENDING packets of the switch itself, so that workers can tell them from those of switches above.
     """
 
@@ -67,7 +67,7 @@ class Share:
     uplink: Uplink | None
     total: int
     awaited: int
-    mark: int = 0
+    level_bit: int = 0
 
     @property
     def ranks(self) -> frozenset[int]:

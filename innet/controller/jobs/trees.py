@@ -192,8 +192,8 @@ def shares(
         for switch, contributors in _contributors(tree, workers, bits).items():
             link = tree.links.get(switch)
             awaited = len(contributors) + 1 if link else len(contributors) + quorum - len(workers)
-            mark = _mark(levels[switch]) if link else 0
-            share = Share(first, size, contributors, link, quorum, awaited, mark)
+            level_bit = _level_bit(levels[switch]) if link else 0
+            share = Share(first, size, contributors, link, quorum, awaited, level_bit)
             made[switch] = (*made.get(switch, ()), share)
     return made
 
@@ -274,7 +274,7 @@ def _bits(trees: Iterable[Tree], workers: Mapping[int, Attachment]) -> _Bits:
     return bits
 
 
-def _mark(level: int) -> int:
+def _level_bit(level: int) -> int:
     return 1 << MOST_CONTRIBUTORS - level
 
 

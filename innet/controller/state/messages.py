@@ -51,7 +51,7 @@ def _bitmaps_message(bitmaps: Bitmaps) -> pb.Bitmaps:
             pb.SwitchBits(
                 first_slot=each.first_slot,
                 slots=each.slots,
-                mark=each.mark,
+                level_bit=each.level_bit,
                 contributors=[pb.Contributor(ranks=_ranges(ranks)) for ranks in each.contributors],
             )
             for each in bitmaps.switches

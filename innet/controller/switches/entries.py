@@ -169,7 +169,7 @@ def _below(share: Share, uplink: Uplink) -> dict[str, int]:
         "mac": _number(here.mac_bytes),
         "address": _number(here.ip_bytes),
         "total": share.total,
-        "elsewhere": share.mark,
+        "elsewhere": share.level_bit,
     }
 
 
