@@ -20,10 +20,14 @@ _Ranks = frozenset[int]
 
 
 class Contributors:
-    """The contributors in a term. Without a description by the controller, every bit is a rank."""
+    """The contributors in a term. Without a description by the controller, every bit is a rank.
+
+    `in_tree` tells whether the job has several switches.
+    """
 
     def __init__(self, term: Term, workers: int) -> None:
         switches = term.bitmaps.switches if term.bitmaps else [_one_switch(term, workers)]
+        self.in_tree = term.bitmaps is not None
         self._size = max(1, switches[0].slots)
         self._level_bits = 0
         self._bits: dict[tuple[int, int], list[_Ranks]] = {}

@@ -51,7 +51,8 @@ class MissingWorkers:
         self.note_departures(departed, now)
         gone = {rank for rank in departed if now - self._left_at[rank] > _DEPARTURE_SETTLES}
         for missing in self._contributors.missing(slots, arrived) if gone else ():
-            absent = gone & missing
+            # A tree that a worker has left sums nothing more: its switches only give what they have.
+            absent = gone if self._contributors.in_tree else gone & missing
             if self._info.workers - len(absent) < self._info.min_workers:
                 self._gone |= {rank: departed[rank] for rank in absent}
 

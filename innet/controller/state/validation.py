@@ -8,7 +8,7 @@ from innet.controller import defaults
 from innet.controller.jobs.records import SwitchRecord, Uplink
 from innet.controller.switches.targets.choice import find
 from innet.controller.switches.targets.interface import Target
-from innet.errors import UsageError
+from innet.errors import NoCapacity, UsageError
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import words
 from innet.rpc.tokens import DIGEST_BYTES
@@ -146,7 +146,7 @@ def check_tree(request: pb.CreateJobRequest, switches: int) -> None:
     which workers are there.
     """
     if switches == 1 and request.workers > MOST_CONTRIBUTORS:
-        raise UsageError(
+        raise NoCapacity(
             f"{request.workers} workers: the switch {request.switch!r} sums {MOST_CONTRIBUTORS} "
             "contributions at most, because the packet's bitmap has as many bits; create the job on "
             "a switch that has others below it, and attach the workers there"
