@@ -136,10 +136,11 @@ void innet_take(struct window *window, const struct format *format, struct vecto
         uint32_t *sums = vectors->sums + (size_t)chunk * format->lanes;
         load_row(header + HEADER_BYTES, sums, format->lanes);
         vectors->flags[chunk] = half_at(header + AT_FLAGS) & (uint16_t)~FLAG_MARKED;
-        vectors->counts[chunk] = header[AT_COUNT];
+        if (header[AT_COUNT]) /* or else it is of all workers, as it says already */
+            vectors->counts[chunk] = header[AT_COUNT];
         vectors->members[chunk] = word_at(header + AT_WORKERS);
         if (vectors->scaling)
-            make_result(vectors->scaling, (size_t)chunk, sums, header[AT_COUNT]);
+            make_result(vectors->scaling, (size_t)chunk, sums, vectors->counts[chunk]);
         taken->chunks[taken->finished++] = chunk;
         window->sequence[slot]++;
         window->chunk[slot] += window->slots;

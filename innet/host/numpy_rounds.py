@@ -89,7 +89,9 @@ class NumpyRounds:
         load_lanes(batch, positions, result.lanes, finished)
         outcome.marked = int(np.count_nonzero(marked(batch[positions])))
         result.flags[finished] = batch["flags"][positions] & ~np.uint16(Flag.MARKED)
-        result.counts[finished] = batch["count"][positions]
+        counts = batch["count"][positions]
+        few = counts != 0  # the others are of all workers, as they say already
+        result.counts[finished[few]] = counts[few]
         result.members[finished] = batch["workers"][positions]
         self._answers[slots] = 0
         outcome.finished, outcome.first = len(finished), 0 in finished

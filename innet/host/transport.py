@@ -164,6 +164,7 @@ class SwitchTransport:
         )
         flags = np.ascontiguousarray(flags, np.uint16)
         result = Reduction.empty(*chunks.shape)
+        result.counts[:] = self._info.workers
         self._window.start(len(chunks))
         self._numpy.start(own, flags, result)
         if self._compiled:

@@ -22,8 +22,11 @@ MAX_LANES = 256
 MOST_CONTRIBUTORS = 32
 """The most contributors of a job at one switch, workers or switches below: the bits of ``workers``."""
 
-MOST_WORKERS = 255
-"""The most workers of a job: the largest ``count``."""
+MOST_COUNT = 255
+"""The largest ``count``. A result of more workers has 0: it is of all workers of its job."""
+
+MOST_WORKERS = 4096
+"""The most workers of a job: as many as a controller was tried with."""
 
 
 class Kind(enum.IntEnum):

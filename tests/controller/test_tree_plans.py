@@ -4,8 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from innet.controller.jobs.records import Attachment, SlotRange, Uplink
+from innet.controller.jobs.records import Assignment, Attachment, SlotRange, Uplink
 from innet.controller.jobs.trees import Fabric, most_contributors, shares
+from innet.controller.switches.entries import inward_entities
+from innet.controller.switches.names import Names
+from innet.p4.artifacts import artifact
 from innet.wire.frames import Address
 
 
@@ -179,7 +182,7 @@ def test_what_is_above_the_top_takes_no_part():
     st.lists(st.integers(0, 11), min_size=1, max_size=60),
     st.integers(0, 5),
 )
-def test_a_bit_stands_for_one_contributor_and_marks_differ_on_the_way_up(where, choice, size):
+def test_a_bit_stands_for_one_contributor_and_level_bits_differ_on_the_way_up(where, choice, size):
     network, top = where
     fabric, names = Fabric.below(top, network), sorted(network)
     places = at(*(names[each % len(names)] for each in choice))
@@ -187,18 +190,18 @@ def test_a_bit_stands_for_one_contributor_and_marks_differ_on_the_way_up(where, 
     if not trees:
         return
     plan = shares(trees, SlotRange(0, 64, 1 << size), places, len(places))
-    marks = {share.level_bit for each in plan.values() for share in each if share.mark}
+    level_bits = {share.level_bit for each in plan.values() for share in each if share.level_bit}
     most = most_contributors(trees)
-    assert all(mark >= 1 << most for mark in marks)
+    assert all(bit >= 1 << most for bit in level_bits)
     for switch, each in plan.items():
         bits: dict[int, set[int]] = {}
         for share in each:
             for contributor in share.contributors:
                 kept = bits.setdefault(contributor.bits, {contributor.where.port})
                 assert contributor.where.port in kept or contributor.where.port == 400, switch
-            marks_on_the_way = [each.level_bit for each in way_up(plan, share)]
-            assert len({*marks_on_the_way}) == len(marks_on_the_way)
-            assert not marks_on_the_way[-1]
+            level_bits = [each.level_bit for each in way_up(plan, share)]
+            assert len({*level_bits}) == len(level_bits)
+            assert not level_bits[-1]
             assert [*way_up(plan, share)][-1].ranks == {*places}
 
 
@@ -224,3 +227,22 @@ def test_sixty_workers_need_no_more_bits_than_the_largest_switch_has_contributor
     )
     assert largest == 1 << 14
     assert {share.total for each in plan.values() for share in each} == {60}
+
+
+@pytest.mark.parametrize(("racks", "count"), [(17, 255), (18, 0)])
+def test_a_count_that_does_not_fit_says_that_all_workers_are_in(racks: int, count: int):
+    """A result of 0 workers is one of all of them."""
+    names = [f"rack{number}" for number in range(racks)]
+    fabric = Fabric.below("top", links(top="", **dict.fromkeys(names, "top")))
+    places = at(*(name for name in names for _ in range(15)))
+    slot_range = SlotRange(0, 0, 32)
+    plan = shares(fabric.trees(names), slot_range, places, len(places))
+    known = Names(artifact(64).p4info)
+    for switch in ("top", names[0]):
+        entities = inward_entities(known, Assignment(1, slot_range, 7, shares=plan[switch]))
+        [place] = [each for each in entities if known.is_of("trees", each)]
+        totals = known.entry("trees", {"job": 1, "term": 7, "slot": (0, 11)}, "top", {"total": count})
+        [total] = totals.table_entry.action.action.params
+        params = place.table_entry.action.action.params
+        assert total.value in {each.value for each in params}
+        assert (len(params) == 1) == (switch == "top")

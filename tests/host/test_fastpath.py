@@ -80,7 +80,7 @@ class Network:
         waits = self.chance.random() < self.trouble
         record["kind"] = Kind.PENDING if waits else Kind.RESULT
         record["workers"] = 0b101 if waits else 0b111
-        record["count"] = 0 if waits else 3
+        record["count"] = 0 if waits or record["slot"] % 2 else 3  # 0: of all workers
         record["lanes"] *= 3
         if self.chance.random() < max(self.marking, self.trouble / 2):
             record["flags"] |= Flag.MARKED

@@ -182,11 +182,10 @@ class JobSwitches:
 
     def _beyond(self, switch: str) -> dict[str, int]:
         """Return the port of a switch that leads to each worker at other switches, by MAC address."""
-        return {
-            where.address.mac: port
-            for where in self._roster.attachments.values()
-            if where.switch != switch and (port := self.fabric.port_towards(where.switch, switch))
-        }
+        attached = self._roster.attachments.values()
+        others = {where.switch for where in attached} - {switch}
+        ports = {there: self.fabric.port_towards(there, switch) for there in others}
+        return {where.address.mac: port for where in attached if (port := ports.get(where.switch))}
 
     # Changes.
 

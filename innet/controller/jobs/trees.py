@@ -9,6 +9,7 @@ communicates.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from innet.controller.defaults import uplink_address
 from innet.controller.jobs.records import Attachment, Contributor, Share, SlotRange, Uplink
@@ -86,7 +87,7 @@ class Fabric:
 
         Ordinary frames take first uplinks only, as floods do.
         """
-        way = self._way(there)
+        way = _way(self._first_uplinks, there)
         if here in way:
             return self.uplinks[way[way.index(here) - 1]][0].parent_port
         return self.uplinks[here][0].port if self.uplinks[here] else None
@@ -142,9 +143,9 @@ class Fabric:
                     found.setdefault(name, []).extend(mine)
         return {name: sorted(links, key=self.uplinks[name].index) for name, links in found.items()}
 
-    def _way(self, switch: str) -> list[str]:
-        """Return the way up from a switch over first uplinks, which begins with it."""
-        return _way({name: links[0] for name, links in self.uplinks.items() if links}, switch)
+    @cached_property
+    def _first_uplinks(self) -> dict[str, Uplink]:
+        return {name: links[0] for name, links in self.uplinks.items() if links}
 
 
 def _way(ups: Mapping[str, Uplink], switch: str) -> list[str]:

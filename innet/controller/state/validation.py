@@ -116,10 +116,7 @@ def check_job(request: pb.CreateJobRequest) -> None:
     """Check a job that is to be created."""
     check_name("job", request.name)
     if not 1 <= request.workers <= MOST_WORKERS:
-        raise UsageError(
-            f"{request.workers} workers: a job has 1 to {MOST_WORKERS}, because the packet's count of "
-            "them has 8 bits"
-        )
+        raise UsageError(f"{request.workers} workers: a job has 1 to {MOST_WORKERS}")
     if request.quorum > request.workers:
         raise UsageError(
             f"a quorum of {request.quorum} is more than the job's {request.workers} workers: give fewer, "
