@@ -199,9 +199,9 @@ def test_a_bit_stands_for_one_contributor_and_level_bits_differ_on_the_way_up(wh
             for contributor in share.contributors:
                 kept = bits.setdefault(contributor.bits, {contributor.where.port})
                 assert contributor.where.port in kept or contributor.where.port == 400, switch
-            level_bits = [each.level_bit for each in way_up(plan, share)]
-            assert len({*level_bits}) == len(level_bits)
-            assert not level_bits[-1]
+            on_the_way = [each.level_bit for each in way_up(plan, share)]
+            assert len({*on_the_way}) == len(on_the_way)
+            assert not on_the_way[-1]
             assert [*way_up(plan, share)][-1].ranks == {*places}
 
 
@@ -241,7 +241,9 @@ def test_a_count_that_does_not_fit_says_that_all_workers_are_in(racks: int, coun
     for switch in ("top", names[0]):
         entities = inward_entities(known, Assignment(1, slot_range, 7, shares=plan[switch]))
         [place] = [each for each in entities if known.is_of("trees", each)]
-        totals = known.entry("trees", {"job": 1, "term": 7, "slot": (0, 11)}, "top", {"total": count})
+        totals = known.entry(
+            "trees", {"job": 1, "term": 7, "slot": (0, 11)}, "top", {"total": count}
+        )
         [total] = totals.table_entry.action.action.params
         params = place.table_entry.action.action.params
         assert total.value in {each.value for each in params}
