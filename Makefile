@@ -15,13 +15,14 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 export PYTHONDONTWRITEBYTECODE =
 C_SOURCES = $(shell find innet -name '*.[ch]')
 
-.PHONY: help demo test pytest test-fast matrix soak lint format docs proto artifacts system libraries clean
+.PHONY: help demo test pytest test-fast matrix newest soak lint format docs proto artifacts system libraries clean
 
 help:
 	@echo 'make demo       set up, then train a rack through a P4 switch; no root needed'
 	@echo 'make test       set up, then lint, type-check and test everything'
 	@echo 'make test-fast  lint without mypy, and the tests that start no process; under a minute, no root needed'
 	@echo 'make matrix     install innet with several versions of Python, protobuf and PyTorch, and sum'
+	@echo 'make newest     install innet beside the newest PyTorch and the libraries on top of it, gigabytes; run examples'
 	@echo 'make soak       hours of it: 1e8 elements over links with faults, twenty kills, a million packets'
 	@echo 'make lint       ruff, mypy, import-linter and clang-format only'
 	@echo 'make format     let ruff and clang-format format the sources'
@@ -47,13 +48,19 @@ test-fast: $(VENV)/.dev
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal @tests/fast.txt
 
-# A download of PyTorch takes gigabytes: name versions as in `make matrix TORCHES="2.13 2.15"`.
-PYTHONS ?= $(foreach minor,11 12 13 14,$(shell command -v python3.$(minor)))
+# A download of PyTorch takes gigabytes: name versions as in `make matrix TORCHES="2.13 2.15"`. A name on the
+# PATH may be a version manager's, which has not chosen a Python for it: only those that run count.
+PYTHONS ?= $(foreach minor,11 12 13 14,$(shell python3.$(minor) -c 'import sys; print(sys.executable)' 2> /dev/null))
 TORCHES ?=
 
+# On a busy machine, gigabytes of small files take longer than any other command of a test.
+PATIENT_PYTEST = INNET_INSTALL_WITHIN=7200 $(BIN)/python -m pytest --verbose --timeout 7200
+
 matrix: $(VENV)/.dev
-	INNET_PYTHONS="$(PYTHONS)" INNET_TORCHES="$(TORCHES)" \
-		$(BIN)/python -m pytest --verbose tests/system/test_versions.py
+	INNET_PYTHONS="$(PYTHONS)" INNET_TORCHES="$(TORCHES)" $(PATIENT_PYTEST) tests/system/test_versions.py
+
+newest: $(VENV)/.dev
+	INNET_NEWEST=1 $(PATIENT_PYTEST) tests/system/test_installation.py
 
 soak: $(VENV)/.dev
 	INNET_SOAK_ELEMENTS=100000000 INNET_FUZZ_PACKETS=1000000 INNET_FUZZ_MESSAGES=1000000 \

@@ -18,12 +18,14 @@ def apply(
     ] = False,
     prune: Annotated[
         bool,
-        typer.Option("--prune", help="Also delete jobs and switches that are not in the file."),
+        typer.Option(
+            "--prune", help="Also remove jobs, switches and quotas that are not in the file."
+        ),
     ] = False,
     address: ControllerAddress = DEFAULT_ADDRESS,
     tls_folder: TlsFolder = None,
 ) -> None:
-    """Bring switches and jobs into the state that a file describes.
+    """Bring switches, jobs and quotas into the state that a file describes.
 
     Each change is one line: [b]+[/b] adds, [b]~[/b] changes, [b]-[/b] removes. If all is as the file
     says, nothing is done. If a step fails, the steps before it stay: correct the cause and apply the
@@ -37,10 +39,12 @@ def apply(
         with translated("read the present state"):
             switches = stub.ListSwitches(pb.ListSwitchesRequest()).switches
             jobs = stub.ListJobs(pb.ListJobsRequest()).jobs
+            quotas = stub.ListQuotas(pb.ListQuotasRequest()).quotas
         steps = plan(
             wanted,
             {each.name: each for each in switches},
             {each.name: each for each in jobs},
+            {each.name: each for each in quotas if not each.by_default},
             prune=prune,
         )
         if not steps:

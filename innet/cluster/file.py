@@ -84,11 +84,20 @@ class JobSpec(_Strict):
     lease: Annotated[int, Field(ge=0)] = 0
 
 
+class QuotaSpec(_Strict):
+    """What an owner of jobs may hold at once, with the options of ``innet quota set``."""
+
+    jobs: Annotated[int, Field(ge=0, lt=1 << 32)] = 0
+    slots: Annotated[int, Field(ge=0, lt=1 << 32)] = 0
+    workers: Annotated[int, Field(ge=0, lt=1 << 32)] = 0
+
+
 class ClusterFile(_Strict):
-    """A whole file: switches and jobs by their names."""
+    """A whole file: switches and jobs by their names, and quotas by the names of owners."""
 
     switches: Annotated[dict[Name, SwitchSpec], Field(max_length=_MOST)]
     jobs: Annotated[dict[Name, JobSpec], Field(max_length=_MOST)] = {}
+    quotas: Annotated[dict[str, QuotaSpec], Field(max_length=_MOST)] = {}
 
     def top_down(self) -> list[str]:
         """Return the names of the switches, parents before children."""
@@ -98,10 +107,10 @@ class ClusterFile(_Strict):
         }
         return [*graphlib.TopologicalSorter(parents).static_order()]
 
-    @field_validator("jobs", mode="before")
+    @field_validator("jobs", "quotas", mode="before")
     @classmethod
-    def _empty(cls, jobs: object) -> object:
-        return {} if jobs is None else jobs
+    def _empty(cls, content: object) -> object:
+        return {} if content is None else content
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

@@ -3,9 +3,10 @@
 import graphlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from innet.cluster.file import ClusterFile, JobSpec, SwitchSpec
+from innet.cluster.file import ClusterFile, JobSpec, QuotaSpec, SwitchSpec
 from innet.errors import UsageError
 from innet.machine.private_file import private_file
 from innet.rpc import innet_pb2 as pb
@@ -26,13 +27,15 @@ def plan(
     file: ClusterFile,
     switches: dict[str, pb.Switch],
     jobs: dict[str, pb.Job],
+    quotas: dict[str, pb.Quota],
     *,
     prune: bool = False,
 ) -> list[Step]:
     """Return the steps in the order in which they work, none if all is as the file says.
 
-    With `prune`, jobs and switches that are not in the file are removed. Raises UsageError if
-    something would have to be changed that cannot be changed in place.
+    `quotas` are those that owners have of their own, and the default. With `prune`, what is not in
+    the file is removed. Raises UsageError if something would have to be changed that cannot be changed
+    in place.
     """
     problems = [*_conflicts(file, switches, jobs)]
     if problems:
@@ -48,6 +51,7 @@ def plan(
         elif _ports(found) != _ports(spec) or _uplinks(found) != _uplinks(spec):
             steps.append(_set_ports(name, spec, found))
     steps += _drains(file, switches)
+    steps += _limits(file, quotas, prune=prune)
     steps += [_create(name, spec) for name, spec in file.jobs.items() if name not in jobs]
     return steps
 
@@ -147,6 +151,32 @@ def _drains(file: ClusterFile, switches: dict[str, pb.Switch]) -> list[Step]:
     undrained = [name for name, drained in wanted.items() if drained is False and known.get(name)]
     drained = [name for name, drained in wanted.items() if drained and not known.get(name)]
     return [*map(_undrain, undrained), *map(_drain, drained)]
+
+
+def _limits(file: ClusterFile, quotas: dict[str, pb.Quota], *, prune: bool) -> Iterator[Step]:
+    """Yield the changes of quotas. They come before jobs, which may need them."""
+    missing = QuotaSpec()
+    kept = {} if prune else {name: _quota(each) for name, each in quotas.items()}
+    wanted = {**dict.fromkeys(quotas, missing), **kept, **file.quotas}
+    for name, spec in wanted.items():
+        found = _quota(quotas[name]) if name in quotas else missing
+        if found != spec:
+            sign = "-" if spec == missing else "~" if found != missing else "+"
+            limits = [f"{most} {what}" for what, most in spec if most]
+            line = f"{sign} quota of {name}{': ' * bool(limits)}{', '.join(limits)}"
+            yield Step(line, partial(_set_quota, name, spec))
+
+
+def _quota(found: pb.Quota) -> QuotaSpec:
+    return QuotaSpec(jobs=found.most_jobs, slots=found.most_slots, workers=found.most_workers)
+
+
+def _set_quota(name: str, spec: QuotaSpec, stub: rpc.ControllerStub) -> object:
+    return stub.SetQuota(
+        pb.SetQuotaRequest(
+            name=name, most_jobs=spec.jobs, most_slots=spec.slots, most_workers=spec.workers
+        )
+    )
 
 
 def _drain(name: str) -> Step:

@@ -9,6 +9,7 @@ from prometheus_client.registry import Collector
 
 from innet.controller.controller import Controller
 from innet.controller.jobs.history import Cause
+from innet.controller.jobs.quotas import DEFAULT
 from innet.errors import InnetError, NotFound
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.words import PATHS
@@ -80,7 +81,8 @@ class ControllerCollector(Collector):
         )
         for each in self._controller.quotas.listed().quotas:
             for resource in ("jobs", "slots", "workers"):
-                use.add_metric([each.name, resource], getattr(each, resource))
+                if each.name != DEFAULT:
+                    use.add_metric([each.name, resource], getattr(each, resource))
                 if most := getattr(each, f"most_{resource}"):
                     limits.add_metric([each.name, resource], most)
         yield limits

@@ -6,7 +6,6 @@ import os
 import sys
 import threading
 import weakref
-from collections import deque
 from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from innet.errors import (
     UsageError,
 )
 from innet.host.agreement import ALL_REDUCE, Collective
+from innet.host.calls import CallQueue
 from innet.host.collectives import Collectives
 from innet.host.exchanges import Exchanges
 from innet.host.fallback import Fallback
@@ -118,13 +118,13 @@ class Agent(Collectives):
         except UsageError:
             self._link.close()
             raise
-        self._calls: deque[_Call | _Work | None] = deque()
+        self._calls = CallQueue[_Call | _Work](self._serve, self._exchanges.attend, waker)
         self._closed = False
         self._owner = Owner(self)
         self._until_closed = contextlib.ExitStack()
         membership.send_heartbeats(self.progress)
         # A daemon thread, so that a failing script can end. _leave_jobs ends it then.
-        self._thread = threading.Thread(target=self._serve, name="innet-agent", daemon=True)
+        self._thread = threading.Thread(target=self._calls.run, name="innet-agent", daemon=True)
         self._thread.start()
         _agents.add(self)
 
@@ -196,7 +196,7 @@ class Agent(Collectives):
         LinkFailed, SwitchUnreachable, WorkersMissing, WorkersDisagree, AgentClosed. After an
         AllReduceError every later call raises it again, until the worker joins again.
         """
-        return self.submit(tensor, op, quantizer=quantizer, key=key).result()
+        return self.submit(tensor, op, quantizer=quantizer, key=key, wait=True).result()
 
     def submit(
         self,
@@ -207,6 +207,7 @@ class Agent(Collectives):
         key: Hashable = None,
         in_place: bool = False,
         collective: Collective = ALL_REDUCE,
+        wait: bool = False,
     ) -> "Future[Tensor]":
         """Do the same as :meth:`all_reduce`, in the background.
 
@@ -215,14 +216,16 @@ class Agent(Collectives):
 
         With `in_place`, the result may be in the tensor's own memory, which saves a copy. If the
         call fails, the tensor's content is undefined. `collective` names the caller's collective,
-        which has to be the same on all workers.
+        which has to be the same on all workers. With `wait`, it need not be in the background: this
+        thread may carry out the call, and the future is then done.
         """
         by_switch = summed_by_switch(tensor, op, fallback=self._fallback is not None)
         summed = by_switch and op in ("mean", "sum")
         spec = self._choose(tensor, quantizer, key) if summed else EXACT
         future: Future[Tensor] = Future()
         self._queue(
-            _Call(future, tensor, op, by_switch, written(tensor), spec, key, in_place, collective)
+            _Call(future, tensor, op, by_switch, written(tensor), spec, key, in_place, collective),
+            wait=wait,
         )
         return future
 
@@ -233,36 +236,42 @@ class Agent(Collectives):
             return self._reducer.choose(quantizer, key, sparse=sparse)
         return EXACT if sparse else self._reducer.choose_exact(quantizer)
 
-    def perform(self, work: Callable[[Exchanges, Reducer], Done]) -> "Future[Done]":
-        """Run exchanges of another kind in the agent's thread, after the calls before this one.
+    def perform(
+        self, work: Callable[[Exchanges, Reducer], Done], *, wait: bool = False
+    ) -> "Future[Done]":
+        """Run exchanges of another kind in the background, after the calls before this one.
 
-        All workers have to run the same ones. Raises AgentClosed.
+        All workers have to run the same ones. `wait` is that of :meth:`submit`. Raises AgentClosed.
         """
         future: Future[Done] = Future()
-        self._queue(_Work(future, work))
+        self._queue(_Work(future, work), wait=wait)
         return future
 
-    def _queue(self, call: _Call | _Work) -> None:
+    def _queue(self, call: _Call | _Work, *, wait: bool) -> None:
         self._owner.check("the agent", AgentClosed)
         if self._closed:
             raise AgentClosed("the agent is closed: join the job again")
         call.future.set_running_or_notify_cancel()  # no cancelling: the other workers rely on this call
-        self._calls.append(call)
-        self._waker.wake()
+        if wait:
+            self._calls.serve(call)
+        else:
+            self._calls.put(call)
 
     def close(self, *, abandon: bool = False, problem: BaseException | None = None) -> None:
         """Finish all submitted calls, then leave the job; with `abandon`, leave at once.
 
         With a `problem`, the controller's log and the other workers' errors name it. Does nothing in a
-        forked child: the agent belongs to the parent.
+        forked child: the agent belongs to the parent. A signal handler that interrupts a call only
+        ends the call, and the next close does the rest.
         """
         if not self._owner.here:
             return
         self._closed = True
-        if abandon:
+        if abandon or self._calls.serving_here:
             self._exchanges.stop()
-        self._calls.append(None)
-        self._waker.wake()
+        if self._calls.serving_here:
+            return
+        self._calls.end()
         self._thread.join()
         self._exchanges.close()
         self._membership.close(problem)
@@ -287,23 +296,15 @@ class Agent(Collectives):
     def __exit__(self, _: object, problem: BaseException | None, __: object) -> None:
         self.close(abandon=problem is not None, problem=problem)
 
-    def _serve(self) -> None:
-        while True:
-            if not self._calls:
-                self._exchanges.attend()
-                if not self._calls:  # a wake-up that has come since ends the wait
-                    self._waker.wait()
-            elif (call := self._calls.popleft()) is None:
-                return
+    def _serve(self, call: _Call | _Work) -> None:
+        try:
+            if isinstance(call, _Work):
+                call.future.set_result(call.does(self._exchanges, self._reducer))
             else:
-                try:
-                    if isinstance(call, _Work):
-                        call.future.set_result(call.does(self._exchanges, self._reducer))
-                    else:
-                        call.future.set_result(self._reduce(call))
-                except BaseException as problem:  # noqa: BLE001 - whoever waits for the result gets it
-                    self._note(problem)
-                    call.future.set_exception(problem)
+                call.future.set_result(self._reduce(call))
+        except BaseException as problem:  # noqa: BLE001 - whoever waits for the result gets it
+            self._note(problem)
+            call.future.set_exception(problem)
 
     def _note(self, problem: BaseException) -> None:
         """Leave the job after an error that the other workers do not have as well."""

@@ -41,12 +41,15 @@ class Collectives(ABC):
         key: Hashable = None,
         in_place: bool = False,
         collective: Collective = ALL_REDUCE,
+        wait: bool = False,
     ) -> "Future[Tensor]":
         """Reduce a tensor in the background."""
 
     @abstractmethod
-    def perform(self, work: Callable[[Exchanges, Reducer], Done]) -> "Future[Done]":
-        """Run exchanges of another kind in the agent's thread."""
+    def perform(
+        self, work: Callable[[Exchanges, Reducer], Done], *, wait: bool = False
+    ) -> "Future[Done]":
+        """Run exchanges of another kind in the background."""
 
     def reduce_scatter(
         self,
@@ -68,7 +71,9 @@ class Collectives(ABC):
                 f"a tensor of shape {tuple(tensor.shape)} has no {self.info.workers} equal parts: its "
                 "first dimension has to be a multiple of the number of workers"
             )
-        whole = self.submit(tensor, op, quantizer=quantizer, key=key, collective=REDUCE_SCATTER)
+        whole = self.submit(
+            tensor, op, quantizer=quantizer, key=key, collective=REDUCE_SCATTER, wait=True
+        )
         return whole.result()[self.info.rank * rows : (self.info.rank + 1) * rows]
 
     def reduce(
@@ -82,7 +87,9 @@ class Collectives(ABC):
     ) -> Tensor | None:
         """Return the reduced tensor on the worker of rank `root`, and None on the others."""
         collective = Collective("reduce", self._checked(root))
-        future = self.submit(tensor, op, quantizer=quantizer, key=key, collective=collective)
+        future = self.submit(
+            tensor, op, quantizer=quantizer, key=key, collective=collective, wait=True
+        )
         reduced = future.result()
         return reduced if self.info.rank == root else None
 
@@ -93,7 +100,7 @@ class Collectives(ABC):
         """
         shape = (self.info.workers * tensor.shape[0], *tensor.shape[1:]) if tensor.shape else (-1,)
         joined: Future[Tensor] = self.submit_move(
-            tensor, ALL_GATHER, lambda found: from_bytes(found, tensor, shape)
+            tensor, ALL_GATHER, lambda found: from_bytes(found, tensor, shape), wait=True
         )
         return joined.result()
 
@@ -101,25 +108,34 @@ class Collectives(ABC):
         """Return the tensor of the worker of rank `root`, bit by bit. Takes any dtype."""
         collective = Collective("broadcast", self._checked(root))
         future: Future[Tensor] = self.submit_move(
-            tensor, collective, lambda found: from_bytes(found, tensor, tuple(tensor.shape))
+            tensor,
+            collective,
+            lambda found: from_bytes(found, tensor, tuple(tensor.shape)),
+            wait=True,
         )
         return future.result()
 
     def barrier(self) -> None:
         """Return when all workers have called it, after all of their calls before."""
-        self.submit_barrier().result()
+        self.submit_barrier(wait=True).result()
 
-    def submit_barrier(self) -> "Future[None]":
-        """Do the same as :meth:`barrier`, in the background."""
-        return self.perform(lambda exchanges, _: Moves(exchanges, self.info).barrier())
+    def submit_barrier(self, *, wait: bool = False) -> "Future[None]":
+        """Do the same as :meth:`barrier`, in the background. `wait` is that of :meth:`submit`."""
+        return self.perform(lambda exchanges, _: Moves(exchanges, self.info).barrier(), wait=wait)
 
     def submit_move(
-        self, tensor: Tensor, collective: Collective, finish: Callable[[Bytes], Done]
+        self,
+        tensor: Tensor,
+        collective: Collective,
+        finish: Callable[[Bytes], Done],
+        *,
+        wait: bool = False,
     ) -> "Future[Done]":
         """All-gather or broadcast a tensor's bytes in the background.
 
         `finish` gets the bytes, which are valid during the call only, and returns the result. It is
-        called in the agent's thread, before any later call begins.
+        called in the thread that serves the call, before any later call begins. `wait` is that of
+        :meth:`submit`.
         """
         ready = written(tensor)
 
@@ -131,7 +147,7 @@ class Collectives(ABC):
                 return finish(moves.all_gather(bytes_of(tensor)))
             return finish(moves.broadcast(bytes_of(tensor), collective.root))
 
-        return self.perform(move)
+        return self.perform(move, wait=wait)
 
     def _checked(self, root: int) -> int:
         if not 0 <= root < self.info.workers:

@@ -49,12 +49,13 @@ def submit(
     key: Hashable = None,
     in_place: bool = True,
     collective: Collective = ALL_REDUCE,
+    wait: bool = False,
 ) -> "Future[Result]":
     """Reduce tensors of one dtype in one all-reduce, in place where that is wanted and saves a copy.
 
     float16 and bfloat16 go through the switch too, as float32. `finish` turns the reduced tensor
     into the future's result, before any later all-reduce begins. It gets one flat tensor if there
-    were several, and float32 instead of narrower floats. Raises the same errors as
+    were several, and float32 instead of narrower floats. `wait` and the errors are those of
     :meth:`Agent.submit`.
     """
 
@@ -66,7 +67,13 @@ def submit(
 
     coalesced = cast("torch.Tensor", Coalesced(tensors))
     reduced = agent.submit(
-        coalesced, op, quantizer=quantizer, key=key, in_place=in_place, collective=collective
+        coalesced,
+        op,
+        quantizer=quantizer,
+        key=key,
+        in_place=in_place,
+        collective=collective,
+        wait=wait,
     )
     return chained(reduced, take)
 

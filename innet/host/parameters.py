@@ -70,7 +70,7 @@ class RackedParameters:
         """
         self._lost = True
         self._steps = 0
-        self._put(self._agent.perform(self._begin).result())
+        self._put(self._agent.perform(self._begin, wait=True).result())
         self._lost = False
 
     def step(self, gradients: Sequence[Floats]) -> None:
@@ -99,7 +99,7 @@ class RackedParameters:
         def push_pull(exchanges: Exchanges, reducer: Reducer) -> Floats:
             return self._step(exchanges, reducer, gradient)
 
-        self._put(self._agent.perform(push_pull).result())
+        self._put(self._agent.perform(push_pull, wait=True).result())
         self._steps += 1
 
     def _begin(self, exchanges: Exchanges, reducer: Reducer) -> Floats:

@@ -12,7 +12,7 @@ from typing import Protocol
 from innet.host.integers import Flags, Integers, Reduction
 from innet.wire.records import Records
 
-BATCHES = 16
+BATCHES = 64
 """The most batches in a round; a small number, so that news from outside is soon noticed."""
 
 

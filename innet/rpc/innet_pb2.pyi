@@ -448,7 +448,8 @@ class Progress(_message.Message):
     def __init__(self, exchange: _Optional[int] = ..., busy: bool = ..., chunks: _Optional[int] = ..., remaining: _Optional[int] = ..., stuck_s: _Optional[float] = ..., silent_s: _Optional[float] = ..., chunk: _Optional[int] = ..., slot: _Optional[int] = ..., sequence: _Optional[int] = ..., missing: _Optional[_Iterable[int]] = ..., packets_sent: _Optional[int] = ..., packets_received: _Optional[int] = ..., bytes_sent: _Optional[int] = ..., bytes_received: _Optional[int] = ..., retransmissions: _Optional[int] = ..., chunks_done: _Optional[int] = ..., corrupted: _Optional[int] = ..., round_trip_s: _Optional[float] = ..., timeout_s: _Optional[float] = ..., window: _Optional[int] = ..., fallback_exchanges: _Optional[int] = ..., least_round_trip_s: _Optional[float] = ..., link_bits_per_s: _Optional[int] = ...) -> None: ...
 
 class Quota(_message.Message):
-    __slots__ = ["jobs", "most_jobs", "most_slots", "most_workers", "name", "slots", "workers"]
+    __slots__ = ["by_default", "jobs", "most_jobs", "most_slots", "most_workers", "name", "slots", "workers"]
+    BY_DEFAULT_FIELD_NUMBER: _ClassVar[int]
     JOBS_FIELD_NUMBER: _ClassVar[int]
     MOST_JOBS_FIELD_NUMBER: _ClassVar[int]
     MOST_SLOTS_FIELD_NUMBER: _ClassVar[int]
@@ -456,6 +457,7 @@ class Quota(_message.Message):
     NAME_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
+    by_default: bool
     jobs: int
     most_jobs: int
     most_slots: int
@@ -463,7 +465,7 @@ class Quota(_message.Message):
     name: str
     slots: int
     workers: int
-    def __init__(self, name: _Optional[str] = ..., most_jobs: _Optional[int] = ..., most_slots: _Optional[int] = ..., most_workers: _Optional[int] = ..., jobs: _Optional[int] = ..., slots: _Optional[int] = ..., workers: _Optional[int] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., most_jobs: _Optional[int] = ..., most_slots: _Optional[int] = ..., most_workers: _Optional[int] = ..., jobs: _Optional[int] = ..., slots: _Optional[int] = ..., workers: _Optional[int] = ..., by_default: bool = ...) -> None: ...
 
 class RankRange(_message.Message):
     __slots__ = ["count", "first"]

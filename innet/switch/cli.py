@@ -37,6 +37,15 @@ app = typer.Typer(context_settings=HELP_ON, pretty_exceptions_enable=False)
 _log = structlog.get_logger("innet.switch")
 
 # The options of every command that serves P4Runtime: the switch, and the server above the racks.
+Cores = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        max=MAX_CORES,
+        help="Run on up to N cores. A program whose state cannot be split runs on one core.",
+        metavar="N",
+    ),
+]
 Interfaces = Annotated[
     list[str],
     typer.Option(
@@ -134,15 +143,7 @@ def switch(
         int,
         typer.Option(min=1, max=8, help="Queues per port, selected by standard_metadata.priority."),
     ] = 1,
-    cores: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            max=MAX_CORES,
-            help="Run on up to N cores. A program whose state cannot be split runs on one core.",
-            metavar="N",
-        ),
-    ] = 1,
+    cores: Cores = 1,
     log_console: Annotated[
         bool, typer.Option("--log-console", help="Log every step of every packet.")
     ] = False,

@@ -4,7 +4,7 @@
 
     dist.init_process_group("innet")
 
-PyTorch imports this package by itself, from 2.5 on.
+PyTorch imports this package by itself.
 
 All-reduces of the usual dtypes go through the switch, everything else over Gloo (docs/pytorch.md).
 A collective passes through these modules, top down:

@@ -25,8 +25,10 @@ def _create(options: Any, _: Any) -> "InnetGroup":
     """Create a group; PyTorch calls this for every group."""
     import torch.distributed as dist
 
+    from innet.torch import by_name
     from innet.torch.group import InnetGroup
 
+    by_name.admit()
     return InnetGroup(
         options.store,
         options.group_rank,

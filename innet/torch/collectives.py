@@ -65,8 +65,8 @@ class Gather:
         """Return all tensors of the call."""
         return [*self.inputs, *(part for parts in self.outputs for part in parts)]
 
-    def run(self, agent: Agent) -> "Future[None]":
-        """Gather through the switch, in the background."""
+    def run(self, agent: Agent, wait: bool) -> "Future[None]":
+        """Gather through the switch, in the background. `wait` is that of :meth:`Agent.submit`."""
         joined = _Joined(self.inputs)
         ends = np.cumsum([own.numel() * own.element_size() for own in self.inputs])[:-1]
 
@@ -75,7 +75,7 @@ class Gather:
                 for parts, content in zip(self.outputs, np.split(row, ends), strict=True):
                     put_bytes(parts[rank], content)
 
-        return agent.submit_move(joined, ALL_GATHER, fill)  # type: ignore[type-var]
+        return agent.submit_move(joined, ALL_GATHER, fill, wait=wait)  # type: ignore[type-var]
 
 
 @dataclass(frozen=True)
@@ -117,31 +117,42 @@ class Scatter:
         """Return all tensors of the call."""
         return [*self.inputs, *self.outputs]
 
-    def run(self, agent: Agent, op: ReduceOp) -> "Future[None]":
-        """Reduce through the switch, in the background."""
+    def run(self, agent: Agent, op: ReduceOp, *, wait: bool) -> "Future[None]":
+        """Reduce through the switch, in the background. `wait` is that of :meth:`Agent.submit`."""
 
         def fill(result: torch.Tensor) -> None:
             flat = result.reshape(-1)
             for output, place in zip(self.outputs, self.places, strict=True):
                 put(output, flat[place : place + output.numel()])
 
-        return submit(agent, self.inputs, op, fill, in_place=False, collective=REDUCE_SCATTER)
+        return submit(
+            agent, self.inputs, op, fill, in_place=False, collective=REDUCE_SCATTER, wait=wait
+        )
 
 
-def broadcast(agent: Agent, tensor: torch.Tensor, root: int) -> "Future[None]":
-    """Broadcast a tensor through the switch, in the background."""
+def broadcast(agent: Agent, tensor: torch.Tensor, root: int, *, wait: bool) -> "Future[None]":
+    """Broadcast a tensor in the background. `wait` is that of :meth:`Agent.submit`."""
     collective = Collective("broadcast", root)
-    return agent.submit_move(tensor, collective, lambda content: put_bytes(tensor, content))
+    return agent.submit_move(
+        tensor, collective, lambda content: put_bytes(tensor, content), wait=wait
+    )
 
 
-def reduce(agent: Agent, tensor: torch.Tensor, op: ReduceOp, root: int) -> "Future[None]":
-    """Reduce a tensor through the switch, in the background. Only the root's tensor changes."""
+def reduce(
+    agent: Agent, tensor: torch.Tensor, op: ReduceOp, root: int, *, wait: bool
+) -> "Future[None]":
+    """Reduce a tensor through the switch, in the background. Only the root's tensor changes.
+
+    `wait` is that of :meth:`Agent.submit`.
+    """
 
     def fill(result: torch.Tensor) -> None:
         if agent.info.rank == root:
             put(tensor, result)
 
-    return submit(agent, [tensor], op, fill, in_place=False, collective=Collective("reduce", root))
+    return submit(
+        agent, [tensor], op, fill, in_place=False, collective=Collective("reduce", root), wait=wait
+    )
 
 
 def put(tensor: torch.Tensor, values: torch.Tensor) -> None:

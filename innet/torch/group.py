@@ -49,8 +49,8 @@ _SCATTERS_TENSORS = "_reduce_scatter_base reduce_scatter_single".split()
 _SCATTERS_COALESCED = "reduce_scatter_tensor_coalesced reduce_scatter_single_coalesced".split()
 
 
-Step = Callable[[Agent], "Future[None]"]
-"""A function that begins a collective through the switch."""
+Step = Callable[[Agent, bool], "Future[None]"]
+"""A function that begins a collective through the switch; the flag is :meth:`Agent.submit`'s `wait`."""
 
 
 class InnetGroup(ProcessGroup):
@@ -120,8 +120,8 @@ class InnetGroup(ProcessGroup):
         listed = _listed(tensors)
         root = _root(opts)
 
-        def step(agent: Agent) -> "Future[None]":
-            return collectives.broadcast(agent, listed[0], root)
+        def step(agent: Agent, wait: bool) -> "Future[None]":
+            return collectives.broadcast(agent, listed[0], root, wait=wait)
 
         reason = "form" if len(listed) != 1 else move_reason(listed)
         reason = reason or self._quorum_reason
@@ -133,8 +133,8 @@ class InnetGroup(ProcessGroup):
         op, reason = switch_op(listed, _operation(opts))
         root = _root(opts)
 
-        def step(agent: Agent) -> "Future[None]":
-            return collectives.reduce(agent, listed[0], _known(op), root)
+        def step(agent: Agent, wait: bool) -> "Future[None]":
+            return collectives.reduce(agent, listed[0], _known(op), root, wait=wait)
 
         reason = "form" if len(listed) != 1 else reason
         return self._carry("reduce", reason, step, listed, (listed, opts, *more))
@@ -150,9 +150,11 @@ class InnetGroup(ProcessGroup):
         if reason and self._last:
             concurrent.futures.wait([self._last])
         self._gloo_is_owed = False
-        return self._carry(
-            "barrier", reason, Agent.submit_barrier, [], arguments, owed=False, **more
-        )
+
+        def step(agent: Agent, wait: bool) -> "Future[None]":
+            return agent.submit_barrier(wait=wait)
+
+        return self._carry("barrier", reason, step, [], arguments, owed=False, **more)
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None, *more: Any) -> dist.Work:
         """Gather tensors into lists, through the switch if it can, and else over Gloo."""
@@ -213,8 +215,8 @@ class InnetGroup(ProcessGroup):
                 if part.data_ptr() != tensor.data_ptr():
                     collectives.put(tensor, part)
 
-        def step(agent: Agent) -> "Future[None]":
-            return submit(agent, listed, _known(op), fill)
+        def step(agent: Agent, wait: bool) -> "Future[None]":
+            return submit(agent, listed, _known(op), fill, wait=wait)
 
         return self._carry(name, reason, step, listed, (listed, opts, *more))
 
@@ -228,8 +230,8 @@ class InnetGroup(ProcessGroup):
         if call:
             op, reason = switch_op(call.tensors, _operation(arguments[2]))
 
-        def step(agent: Agent) -> "Future[None]":
-            return call.run(agent, _known(op)) if call else _nothing(agent)
+        def step(agent: Agent, wait: bool) -> "Future[None]":
+            return call.run(agent, _known(op), wait=wait) if call else _nothing(agent, wait)
 
         return self._carry(name, reason, step, call.outputs if call else [], arguments)
 
@@ -257,7 +259,7 @@ class InnetGroup(ProcessGroup):
             raise AgentClosed("the process group is destroyed: create another")
         count(name.strip("_"), SWITCH)
         limit(agent, self._gloo.options._timeout)  # noqa: SLF001 - PyTorch changes it there only
-        self._last = step(agent)
+        self._last = step(agent, _waits(*arguments, *more.values()))
         return SwitchWork(self._last, list(results))
 
     def _over_gloo(
@@ -339,6 +341,11 @@ def _root(opts: Any) -> int:
     return 0 if opts is None else int(getattr(opts, "rootRank", opts))
 
 
+def _waits(*arguments: Any) -> bool:
+    """Return whether a collective's options say that its caller waits for it at once."""
+    return any(getattr(each, "asyncOp", None) is False for each in arguments)
+
+
 def _limited(*options: Any) -> bool:
     """Return whether a barrier's options set a timeout of its own."""
     limits = [getattr(each, "timeout", None) for each in options]
@@ -355,7 +362,7 @@ def _known(op: ReduceOp | None) -> ReduceOp:
     return op
 
 
-def _nothing(_: Agent) -> "Future[None]":
+def _nothing(_: Agent, __: bool) -> "Future[None]":
     raise AssertionError
 
 

@@ -88,6 +88,22 @@ def test_a_cluster_is_made_changed_and_taken_down_as_its_file_says(cluster: Clus
     assert cluster.apply("--prune") == ["all is as the file says"]
 
 
+def test_quotas_are_set_changed_and_removed_as_the_file_says(cluster: Cluster):
+    cluster.content = {
+        "switches": {}, "quotas": {"alice": {"jobs": 4, "slots": 256}, "*": {"workers": 16}},
+    }  # fmt: skip
+    made = ["+ quota of *: 16 workers", "+ quota of alice: 4 jobs, 256 slots"]
+    assert cluster.apply("--dry-run") == made
+    assert cluster.apply() == made
+    assert cluster.apply() == ["all is as the file says"]
+    cluster.content["quotas"] = {"alice": {"jobs": 2}}
+    assert cluster.apply() == ["~ quota of alice: 2 jobs"]
+    assert cluster.apply("--prune") == ["- quota of *"]
+    cluster.content["quotas"] = {"alice": {}}
+    assert cluster.apply() == ["- quota of alice"]
+    assert cluster.apply("--prune") == ["all is as the file says"]
+
+
 def test_what_cannot_be_changed_in_place_is_refused_before_anything_is_done(cluster: Cluster):
     cluster.apply()
     cluster.content["switches"]["left"]["lanes"] = 256

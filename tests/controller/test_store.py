@@ -72,6 +72,7 @@ records = st.builds(
     st.lists(st.tuples(st.integers(0, 31), names), max_size=3).map(tuple),
     workers.map(lambda some: tuple(sorted(some, key=lambda each: each.rank))),
     st.frozensets(names, max_size=2),
+    st.frozensets(names, max_size=2),
 )
 
 
@@ -138,6 +139,10 @@ def test_a_file_from_before_there_were_trees_goes_on(tmp_path: pathlib.Path):
         store.close()
 
 
+def _forget_losses(older: sqlite3.Connection) -> None:
+    older.execute("ALTER TABLE jobs DROP COLUMN lost")
+
+
 def _forget_drains(older: sqlite3.Connection) -> None:
     _forget_quotas(older)
     for table in ("switches", "jobs"):
@@ -145,6 +150,7 @@ def _forget_drains(older: sqlite3.Connection) -> None:
 
 
 def _forget_quotas(older: sqlite3.Connection) -> None:
+    _forget_losses(older)
     older.execute("DROP TABLE quotas")
 
 
@@ -243,6 +249,22 @@ def test_a_file_from_before_there_were_quotas_is_upgraded(tmp_path: pathlib.Path
     refused(path, "its content does not fit its checksum")
 
 
+def test_a_file_from_before_terms_left_out_lost_switches_is_upgraded(tmp_path: pathlib.Path):
+    path = tmp_path / "state"
+    stored(path)
+    store = Store(path)
+    before = store.load()
+    store.close()
+    with contextlib.closing(sqlite3.connect(path)) as older:
+        _forget_losses(older)
+        older.execute("PRAGMA user_version = 8")
+        Checksum(older).keep()
+        older.commit()
+    store = Store(path)
+    assert store.load() == before
+    store.close()
+
+
 def test_trees_begin_a_new_term_when_bits_no_longer_are_ranks(tmp_path: pathlib.Path):
     path = tmp_path / "state"
     agreed = replace(JOB, agreement=Resume(77, Path.SWITCH, 0, 32))
@@ -253,7 +275,7 @@ def test_trees_begin_a_new_term_when_bits_no_longer_are_ranks(tmp_path: pathlib.
         store.save_job(job)
     store.close()
     with contextlib.closing(sqlite3.connect(path)) as older:
-        older.execute("PRAGMA user_version = 8")
+        older.execute("PRAGMA user_version = 9")
         older.commit()
     store = Store(path)
     assert store.load().jobs == [agreed, replace(spread, agreement=None)]
@@ -265,7 +287,7 @@ def test_a_drained_switch_comes_back_drained(tmp_path: pathlib.Path):
     store.add_switch(SWITCH)
     drained = replace(SWITCH, drained=True, ports=(1, 2), uplinks=(Uplink("spine", 2, 9),))
     store.change_switch(drained)
-    job = replace(JOB, drained=frozenset({"tor", "rack"}))
+    job = replace(JOB, drained=frozenset({"tor", "rack"}), lost=frozenset({"spine"}))
     store.save_job(job)
     store.close()
     store = Store(tmp_path / "state")

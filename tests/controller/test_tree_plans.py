@@ -85,6 +85,20 @@ def test_trees_leave_out_drained_switches_where_they_can(drained, workers, used)
     assert [{*tree.switches} for tree in fabric.trees(workers)] == used
 
 
+@pytest.mark.parametrize(
+    ("drained", "lost", "used"),
+    [
+        ({"one"}, {"two"}, [{"three", "x", "y"}]),
+        (set(), {"one", "two"}, [{"three", "x", "y"}]),
+        ({"one"}, {"two", "three"}, [{"two", "x", "y"}, {"three", "x", "y"}]),  # none is left
+        ({"one"}, {"x"}, [{"two", "x", "y"}, {"three", "x", "y"}]),
+    ],
+)
+def test_trees_leave_out_lost_switches_where_they_can(drained, lost, used):
+    fabric = Fabric.below("one", SHARED).with_drained(drained).with_lost(lost)
+    assert [{*tree.switches} for tree in fabric.trees(["x", "y"])] == used
+
+
 def test_trees_of_three_levels_find_the_links_that_are_left():
     fabric = Fabric.below("top", PODS)
     assert len(fabric.trees(["low", "beside"])) == 2

@@ -138,6 +138,30 @@ def test_a_smaller_quota_ends_no_job(rack: SecuredRack):
         create(rack, "alice", "two", queue=True)
 
 
+def test_owners_without_a_quota_of_their_own_have_the_default_one(rack: SecuredRack):
+    give(rack, "*", most_slots=4)
+    give(rack, "alice", most_jobs=2)
+    create(rack, "alice", "large", slots=8)
+    create(rack, "bob", "one")
+    for who, slots in (("bob", 4), ("root", 8)):
+        with pytest.raises(NoCapacity, match=f"the quota of '{who}' is 4 slots"):
+            create(rack, who, "two", slots=slots)
+    create(rack, "bob", "two", queue=True)
+    assert not show(rack, "two").slots
+    assert quotas(rack, "bob") == {"bob": (2, 4, 1)}
+    give(rack, "bob", most_slots=8)
+    assert show(rack, "two").slots == 4
+    give(rack, "bob")
+    with rack.client("root") as stub:
+        found = {each.name: each for each in stub.ListQuotas(pb.ListQuotasRequest()).quotas}
+    assert {name: each.by_default for name, each in found.items()} == {
+        "*": False, "alice": False, "bob": True,
+    }  # fmt: skip
+    assert (found["bob"].slots, found["bob"].most_slots) == (8, 4)
+    give(rack, "*")
+    create(rack, "bob", "three", slots=8)
+
+
 def test_a_quota_outlives_the_controller(tmp_path: Path):
     with secured_rack(tmp_path / "tls") as rack:
         with rack.serving(tmp_path / "state"):
@@ -145,9 +169,13 @@ def test_a_quota_outlives_the_controller(tmp_path: Path):
             give(rack, "alice", most_slots=4)
             give(rack, "bob", most_slots=4)
             give(rack, "bob")
+            give(rack, "*", most_jobs=1)
             create(rack, "alice", "one")
         with rack.serving(tmp_path / "state"):
-            assert quotas(rack, "root") == {"alice": (1, 4, 1)}
+            assert quotas(rack, "root") == {"*": (0, 0, 0), "alice": (1, 4, 1)}
+            create(rack, "bob", "bobs")
+            with pytest.raises(NoCapacity, match="the quota of 'bob' is 1 jobs, and 1 are in use"):
+                create(rack, "bob", "another")
             with pytest.raises(NoCapacity, match="4 slots, and 4 are in use"):
                 create(rack, "alice", "two")
 
@@ -215,8 +243,13 @@ def test_the_commands_set_and_show_quotas(rack: SecuredRack):
     ]  # fmt: skip
     assert json.loads(run("innet", "quota", "list", "--json", **root).stdout) == [
         {"name": "alice", "most_jobs": 2, "most_slots": 8, "most_workers": 0, "jobs": 1, "slots": 4,
-         "workers": 1}
+         "workers": 1, "by_default": False}
     ]  # fmt: skip
+    done = run("innet", "quota", "set", "--default", "--slots", "16", **root)
+    assert done.stdout == "quota of all others: jobs: no limit, slots: 16 each, workers: no limit\n"
+    assert "all others" in run("innet", "quota", "list", **root).stdout
+    run("innet", "quota", "set", "--default", **root)
+    refuse("either the name of an owner or --default", "innet", "quota", "set", "--jobs", "1")
     options = ["--controller", rack.address, "--tls", str(rack.folder / "alice")]
     create_job = ["job", "create", "two", "--switch", "tor", "--workers", "1", "--slots", "8"]
     refuse("the quota of 'alice' is 8 slots, and 4 are in use", "innet", *create_job, *options)

@@ -9,7 +9,7 @@ import urllib.request
 import numpy as np
 import pytest
 from commands import BIN, refuse, run
-from waiting import WITHIN
+from waiting import WITHIN, until
 
 from innet.local.processes import announced
 from innet.servers import pbox
@@ -58,6 +58,36 @@ def test_bench_measures_servers():
         )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     assert re.search(r"3 +│ Adam +│ +\d+\.\d\d", done.stdout)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_worker_whose_server_ends_says_which_and_what_to_do(number):
+    with serving() as process:
+        address = announced(process, "pbox")
+        command = ["pbox", "bench", address, "--workers", "1", "--megabytes", "1"]
+        with subprocess.Popen(
+            [str(BIN / "innet"), *command, "--steps", "100000000"],
+            stderr=subprocess.PIPE, text=True,
+        ) as worker:  # fmt: skip
+            try:
+                until(lambda: joined(process))
+                process.send_signal(number)
+                _, stderr = worker.communicate(timeout=WITHIN)
+            finally:
+                worker.kill()
+    assert worker.returncode == 3
+    what = (
+        "has closed the connection: if it has ended,"
+        if number == signal.SIGKILL
+        else "was stopped:"
+    )
+    assert stderr.startswith(f"error: the parameter server at {address} {what} start it again")
+    assert len(stderr.splitlines()) == 1
+
+
+def joined(process):
+    """Return whether the server logs that a worker's job has begun."""
+    return "job=" in process.stderr.readline()
 
 
 def test_what_is_wrong_is_said():

@@ -57,6 +57,31 @@ def test_steps_have_the_same_bits_with_tls_and_without(server: pbox.Server, fold
             assert np.array_equal(key, parameters)
 
 
+def test_a_server_that_is_killed_is_noticed_and_named(folder: Path):
+    command = [
+        str(BIN / "innet"),
+        "pbox",
+        "serve",
+        "--address",
+        "127.0.0.1:0",
+        "--tls",
+        str(folder),
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            address = announced(process, "pbox")
+            given = {"job": "job", "rank": 0, "workers": 2, "keys": [1_000_000], "timeout": WITHIN}
+            with pbox.connect(address, tls=folder, **given) as client:
+                pushing = client.submit([np.ones(1_000_000, np.float32)])
+                until(lambda: client.bytes_moved > 1_000_000)
+                process.kill()
+                problem = pushing.exception(WITHIN)
+        finally:
+            process.kill()
+    assert type(problem) is ServerLost, problem
+    assert f"{address} has closed the connection" in str(problem)
+
+
 def test_a_job_ends_as_without_tls(server: pbox.Server, folder: Path):
     for _ in range(2):  # a closed client has left its job, and the name is free
         with member(server, folder) as client:

@@ -130,6 +130,17 @@ def test_faults_between_racks_change_no_step(seed: int):
         assert made.wiring.total().dropped
 
 
+def test_a_server_on_several_cores_takes_the_same_steps():
+    parents = {"left": ["pbox"], "right": ["pbox"]}
+    hosts = {"pbox": 0, "left": 2, "right": 2}
+    with (
+        forest(hosts, parents, Faults.all(0.02), servers=["pbox"], cores=2) as made,
+        made.workers("pbox", AT) as agents,
+    ):
+        for _ in range(2):
+            check_steps(agents, Adam(lr=0.01), steps=6)
+
+
 def test_servers_share_the_slots():
     parents = {"left": ["one", "two"], "right": ["one", "two"]}
     hosts = {"one": 0, "two": 0, "left": 2, "right": 2}

@@ -1,5 +1,7 @@
 """A server above racks turns results into parameters on their way out, frame by frame."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import parameter_rows
 import pytest
@@ -58,6 +60,35 @@ def test_a_step_that_comes_again_is_answered_alike_and_not_taken_again(begun: Pa
     assert begun.answer(step(ONES, term=9, sequence=3, slot=1))[66:] == first[66:]
     counts = begun.counts()
     assert (counts["steps"], counts["repeated"], counts["refused"]) == (1, 2, 0)
+
+
+def test_the_threads_of_several_cores_take_every_step_once(kept: Parameters):
+    """Each thread steps through a chunk of its own and one of all, while jobs begin and end beside."""
+    threads, steps, shared = 4, 200, 4
+    kept.answer(describe(chunks=threads + 1))
+    for chunk in range(threads + 1):
+        kept.answer(begin(VALUES, chunk))
+
+    def work(chunk: int) -> np.ndarray:
+        for number in range(1, steps + 1):
+            last = kept.answer(step(ONES, number, chunk))
+            repeated = kept.answer(step(ONES, 1, shared))
+            np.testing.assert_array_equal(floats(repeated), VALUES - 1)
+        return floats(last)
+
+    def begin_others() -> None:
+        for nonce in range(6, 6 + steps):
+            kept.answer(describe(nonce=nonce, job=8))
+            kept.answer(begin(VALUES, nonce=nonce, job=8))
+
+    with ThreadPoolExecutor(threads + 1) as pool:
+        others = pool.submit(begin_others)
+        for values in pool.map(work, range(threads)):
+            np.testing.assert_array_equal(values, VALUES - steps)
+        others.result()
+    counts = kept.counts()
+    assert (counts["steps"], counts["repeated"]) == (threads * steps + 1, threads * steps - 1)
+    assert (counts["jobs"], counts["refused"]) == (2, 0)
 
 
 def test_a_beginning_that_comes_again_changes_nothing(begun: Parameters):

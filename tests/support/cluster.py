@@ -17,7 +17,6 @@ from mortal import Mortal
 from waiting import WITHIN
 
 from innet.local.ports import free_tcp_port, port_options, shared_cables
-from innet.local.processes import command
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import connect, translated
 
@@ -138,8 +137,8 @@ def cluster(workers: int, folder: Path) -> Iterator[Cluster]:
     """Start switch and controller. The controller keeps its state in the folder."""
     cables = shared_cables(workers, folder)
     p4runtime, address = (f"127.0.0.1:{free_tcp_port()}" for _ in range(2))
-    run_switch = [*command("innet.switch.cli"), "--no-p4", "--grpc-server-addr", p4runtime]
-    run_controller = [*command("innet.cli"), "controller", "--address", address]
+    run_switch = ["innet-switch", "--no-p4", "--grpc-server-addr", p4runtime]
+    run_controller = ["innet", "controller", "--address", address]
     with contextlib.ExitStack() as stack:
         interfaces = port_options(each.interface for each in cables)
         switch = Mortal(*run_switch, *interfaces, log=folder / "switch.log")

@@ -1,25 +1,41 @@
-"""innet's commands, run as a user runs them."""
+"""innet's commands, run with the arguments and the environment that a user gives them."""
 
 import contextlib
-import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
+
+from preforked import Process
 
 from innet.local.processes import announced
 
 BIN = Path(sys.executable).parent
+_WITHIN = 250.0
 
 
 def run(command: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run one of innet's commands to its end, within a bounded time."""
-    return subprocess.run(
-        [str(BIN / command), *arguments],
-        env={**os.environ, **environment},
-        capture_output=True, text=True, timeout=250, check=False,
-    )  # fmt: skip
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        process = Process(
+            command, *arguments,
+            stdout=out.fileno(), stderr=err.fileno(), environment=environment,
+        )  # fmt: skip
+        with process:
+            try:
+                process.wait(_WITHIN)
+            finally:
+                process.kill()
+        said = [_contents(each) for each in (out, err)]
+    return subprocess.CompletedProcess(process.args, process.wait(), *said)
+
+
+def _contents(file: IO[str]) -> str:
+    file.seek(0)
+    return file.read()
 
 
 def refuse(why: str, command: str, *arguments: str, code: int = 2) -> None:
@@ -32,12 +48,10 @@ def refuse(why: str, command: str, *arguments: str, code: int = 2) -> None:
 
 
 @contextlib.contextmanager
-def serving(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def serving(*options: str) -> Iterator[tuple[Process, str]]:
     """Run ``innet controller`` at a free port, in its own process group. Yield its address, too."""
-    command = [str(BIN / "innet"), "controller", "--address", "127.0.0.1:0", *options]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
+    arguments = ("controller", "--address", "127.0.0.1:0", *options)
+    with Process("innet", *arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         try:
             yield process, announced(process, "controller")
         finally:

@@ -1,6 +1,7 @@
 """Python scripts in processes that are forked from one with PyTorch: they need not import it again."""
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import runpy
@@ -66,6 +67,11 @@ def ranks(
         yield running
 
 
+def keep_imports() -> None:
+    """Leave what was imported before the fork out of searches for garbage, which would copy all of it."""
+    gc.freeze()
+
+
 def _pipe() -> tuple[IO[str], Connection]:
     """Return the end to read from, and the one that a process gets."""
     near, far = CONTEXT.Pipe(duplex=False)
@@ -82,6 +88,7 @@ def _run(
 ) -> None:
     import torch
 
+    keep_imports()
     os.environ.clear()
     os.environ.update(environment)
     for end, descriptor in ((out, 1), (err, 2)):

@@ -8,9 +8,9 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from commands import BIN
+from preforked import NAMES, Process
 from racks import Rack
-from switches import COMMAND, STOPS_WITHIN
+from switches import STOPS_WITHIN
 
 from innet.controller.server import ControllerServer
 from innet.local.ports import free_cables, free_tcp_port, port_options, shared_cables
@@ -21,21 +21,25 @@ from innet.rpc.client import connect, translated
 class Mortal:
     """A process that prints its address. After it was killed it can be started again.
 
-    It logs to the file `log`, or to the log of this process.
+    It is one of innet's commands, given by its name, or another program. It logs to the file `log`, or to
+    the log of this process.
     """
 
     def __init__(self, *command: str, log: Path | None = None) -> None:
         self._command, self._log = command, log
-        self.process: subprocess.Popen[str]
+        self.process: Process | subprocess.Popen[str]
         self.start()
 
     def start(self) -> None:
         """Start it, and return when it serves."""
         with contextlib.ExitStack() as stack:
-            log = stack.enter_context(self._log.open("a")) if self._log else None
-            self.process = subprocess.Popen(
-                self._command, stdout=subprocess.PIPE, stderr=log, text=True
-            )
+            log = stack.enter_context(self._log.open("a")).fileno() if self._log else None
+            if self._command[0] in NAMES:
+                self.process = Process(*self._command, stdout=subprocess.PIPE, stderr=log)
+            else:
+                self.process = subprocess.Popen(
+                    self._command, stdout=subprocess.PIPE, stderr=log, text=True
+                )
         assert self.process.stdout.readline(), "it did not start"
 
     def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
@@ -68,7 +72,7 @@ class MortalSwitch(Mortal):
         self.links = [each.link for each in cables]
         interfaces = port_options(each.interface for each in cables)
         address = ("--grpc-server-addr", self.address)
-        super().__init__(COMMAND, "--no-p4", *address, *interfaces, *options)
+        super().__init__("innet-switch", "--no-p4", *address, *interfaces, *options)
 
 
 class MortalController(Mortal):
@@ -76,8 +80,7 @@ class MortalController(Mortal):
 
     def __init__(self, *options: str, log: Path | None = None) -> None:
         self.address = f"127.0.0.1:{free_tcp_port()}"
-        command = [str(BIN / "innet"), "controller", "--address", self.address, *options]
-        super().__init__(*command, log=log)
+        super().__init__("innet", "controller", "--address", self.address, *options, log=log)
 
 
 class Forwarder:

@@ -7,7 +7,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from forked import CONTEXT
+from forked import CONTEXT, keep_imports
 from waiting import WITHIN
 
 from innet.local.ports import free_tcp_port
@@ -87,6 +87,7 @@ def _serve(
     import torch
     import torch.distributed as dist
 
+    keep_imports()
     os.environ |= environment
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size)}

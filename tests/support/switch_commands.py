@@ -1,13 +1,10 @@
 """The command innet-switch as a process, and frames for its ports."""
 
-import subprocess
 from pathlib import Path
 
+import commands
 import pytest
-from switches import (
-    COMMAND,
-    Switch,
-)
+from switches import Switch
 
 
 def memory(switch: Switch) -> int:
@@ -25,9 +22,7 @@ def frame(kind: int) -> bytes:
 
 def run(*arguments: str) -> tuple[int, str]:
     """Return the exit code and the standard error of a switch that does not start."""
-    done = subprocess.run(
-        [COMMAND, *arguments], capture_output=True, text=True, timeout=200, check=False
-    )
+    done = commands.run("innet-switch", *arguments)
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
     return done.returncode, done.stderr

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from preforked import Process
+
 from innet.local.ports import free_udp_ports, port_options, udp_cable
 from innet.local.processes import announced
 
@@ -24,7 +26,7 @@ class Switch:
 
     address: str
     hosts: list[socket.socket]
-    process: subprocess.Popen[str]
+    process: Process
 
 
 @contextlib.contextmanager
@@ -37,13 +39,13 @@ def running_switch(ports: int, *arguments: str, program: Path | None = None) -> 
     with contextlib.ExitStack() as stack:
         # Agents may take over these ports later: nobody else may get them in between.
         hosts = [stack.enter_context(udp_socket(port)) for port in free_udp_ports(ports)]
-        command = [COMMAND, str(program or "--no-p4"), "--grpc-server-addr", "127.0.0.1:0"]
+        given = [str(program or "--no-p4"), "--grpc-server-addr", "127.0.0.1:0"]
         cables = []
         for host, port in zip(hosts, free_udp_ports(ports), strict=True):
             host.connect(("127.0.0.1", port))
             cables.append(udp_cable(f"127.0.0.1:{port}", f"127.0.0.1:{host.getsockname()[1]}"))
         interfaces = port_options(each.interface for each in cables)
-        process = stack.enter_context(_process([*command, *interfaces, *arguments]))
+        process = stack.enter_context(_process([*given, *interfaces, *arguments]))
         yield Switch(announced(process, "P4Runtime"), hosts, process)
 
 
@@ -70,11 +72,9 @@ def ask(switch: Switch, *frames: bytes) -> list[bytes]:
 
 
 @contextlib.contextmanager
-def _process(command: list[str]) -> Iterator[subprocess.Popen[str]]:
+def _process(arguments: list[str]) -> Iterator[Process]:
     # The process group of its own lets a test see that nothing of the switch remains.
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
+    with Process("innet-switch", *arguments, stdout=subprocess.PIPE) as process:
         try:
             yield process
             process.terminate()

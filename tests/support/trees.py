@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import callers
 import numpy as np
-from commands import BIN
 from mortal import Mortal
 from racks import TIMEOUTS, WITHIN
-from switches import COMMAND
 
 from innet.controller.server import ControllerServer
 from innet.host.agent import Agent
@@ -59,14 +57,14 @@ class Plan:
         return plan
 
 
-_SERVER = (str(BIN / "innet"), "pbox", "rack-server")
+_SERVER = ("innet", "pbox", "rack-server")
 
 
 class TreeSwitch(Mortal):
     """One of the switches, or a parameter server in its place."""
 
     def __init__(
-        self, cables: Sequence[str], command: Sequence[str] = (COMMAND, "--no-p4")
+        self, cables: Sequence[str], command: Sequence[str] = ("innet-switch", "--no-p4")
     ) -> None:
         self.address = f"127.0.0.1:{free_tcp_port()}"
         ports = port_options(cables)
@@ -166,12 +164,14 @@ def forest(
     add: bool = True,
     servers: Sequence[str] = (),
     memory: float = 0.1,
+    cores: int = 1,
     **more: Any,
 ) -> Iterator[Forest]:
     """Start the switches and a controller. `faults` are those of the cables between switches.
 
     The wiring's cables are those of the switches' uplinks, in order. `servers` are the names of
-    parameter servers, with `memory` GiB each. `more` are arguments of :class:`ControllerServer`.
+    parameter servers, with `memory` GiB and `cores` each. `more` are arguments of
+    :class:`ControllerServer`.
     """
     plan = Plan.of(hosts, parents)
     with contextlib.ExitStack() as stack:
@@ -183,9 +183,9 @@ def forest(
             for (name, port), cable in zip(ends, wiring.links, strict=True):
                 plan.cables[name][port] = cable
         with ThreadPoolExecutor() as pool:
-            serving = (*_SERVER, "--memory", str(memory))
+            serving = (*_SERVER, "--memory", str(memory), "--cores", str(cores))
             commands = [
-                serving if name in servers else (COMMAND, "--no-p4") for name in plan.cables
+                serving if name in servers else ("innet-switch", "--no-p4") for name in plan.cables
             ]
             made = pool.map(TreeSwitch, plan.cables.values(), commands)
             switches = dict(zip(plan.cables, made, strict=True))

@@ -21,6 +21,7 @@ ELSEWHERE = {
     "all_to_all",  # of PyTorch
     "cell_00", "cell_01",  # made by a macro
     "p4_devport_mgr_pcie_cpu_port_get", "stratum_bfrt",  # of Stratum
+    "exported_job",  # of Prometheus
     "rp_filter",  # of Linux
 }  # fmt: skip
 
@@ -109,6 +110,21 @@ def test_the_layers_of_the_page_are_those_that_the_linter_enforces():
     section = (ROOT / "docs/architecture.md").read_text().split("## Layers")[1].split("\n## ")[0]
     rows = re.findall(r"^\| [^|]+ \| (.*) \|$", section, re.MULTILINE)
     assert [set(re.findall(r"`(innet\.\w+)`", row)) for row in rows if "`" in row] == enforced
+
+
+def test_the_lowest_versions_are_those_of_the_metadata_and_the_oldest_pytorch_is_tested():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    required = [*project["dependencies"], *project["optional-dependencies"]["torch"]]
+    lowest = dict(re.findall(r"^(\w+)>=(\S+)$", "\n".join(required), re.MULTILINE))
+    page = (ROOT / "docs/install.md").read_text()
+    rows = dict(re.findall(r"^\| (\w+) \| ([\d.]+) or newer \|", page, re.MULTILINE))
+    assert rows == {
+        "Python": project["requires-python"].removeprefix(">="),
+        "protobuf": lowest["protobuf"],
+        "PyTorch": lowest["torch"],
+    }
+    constraints = (ROOT / "constraints.txt").read_text()
+    assert re.search(rf"^torch=={re.escape(lowest['torch'])}\.", constraints, re.MULTILINE)
 
 
 def test_every_environment_variable_that_the_code_reads_has_a_row():

@@ -1,22 +1,40 @@
 """innet beside other packages: installing it changes none of them, and all of them still work.
 
-The environment is fresh, except for PyTorch, scikit-learn and matplotlib, which are the tests' own: a
-download of PyTorch takes gigabytes. Everything else is the registry's newest.
+The environment is fresh, and its packages are the registry's newest. By default, PyTorch, scikit-learn
+and matplotlib are the tests' own, since a download of PyTorch takes gigabytes, and one example runs.
+With INNET_NEWEST=1 (`make newest`) nothing is shared, and the examples of all these packages run.
 """
 
 import json
+import os
+import shutil
 import sysconfig
 import tomllib
+from collections.abc import Iterator
 from importlib.metadata import distribution, requires
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from page_commands import PageCommand, page_commands, torchrun
 from paths import ROOT
 from wheels import Built, fresh_environment, install_or_skip, pip, run_demo, run_example, succeed
 
-_SHARED = ("matplotlib", "scikit-learn", "torch")
-_OTHERS = ("accelerate", "lightning", "tensorboard", "transformers")
+_NEWEST = os.environ.get("INNET_NEWEST") == "1"
+_SHARED = () if _NEWEST else ("matplotlib", "scikit-learn", "torch")
+_OTHERS = (
+    "accelerate",
+    "lightning",
+    "tensorboard",
+    "transformers",
+    *(["torch"] if _NEWEST else []),
+)
+_TORCHS_OWN = ("accumulation", "amp", "cnn", "ddp", "ddp_hook", "digits", "transformer", "zero")
+_NEED_MORE = {"deepspeed", "ray"}
+_EXAMPLES = [
+    *map(torchrun, _TORCHS_OWN),
+    *(each for each in page_commands() if each.page not in _NEED_MORE),
+]
 _OF_DEVELOPERS = {"dev", "docs"}
 _PINNING = {"shell"}
 
@@ -30,14 +48,16 @@ SummaryWriter("logs").add_scalar("tables", len(artifact(64).p4info.tables), 0)
 
 
 @pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make an environment with the other packages, and return its Python."""
-    made = fresh_environment(tmp_path_factory.mktemp("beside") / "environment")
-    [target] = made.parent.parent.glob("lib/python*/site-packages")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Make an environment with the other packages, and yield its Python."""
+    place = tmp_path_factory.mktemp("beside") / "environment"
+    made = fresh_environment(place)
+    [target] = place.glob("lib/python*/site-packages")
     for name in sorted(closure(*_SHARED)):
         share(name, target)
     install_or_skip(made, *_OTHERS)
-    return made
+    yield made
+    shutil.rmtree(place)
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +92,9 @@ def test_the_demo_runs(installed: Path, tmp_path: Path):
     assert "All 2 workers hold the same parameters" in run_demo(installed, tmp_path)
 
 
-def test_an_example_runs(installed: Path, tmp_path: Path):
-    assert "loss" in run_example(installed, tmp_path)
+@pytest.mark.parametrize("command", _EXAMPLES if _NEWEST else [torchrun("ddp")], ids=str)
+def test_an_example_runs(installed: Path, tmp_path: Path, command: PageCommand):
+    assert "loss" in run_example(installed, tmp_path, command)
 
 
 def extras() -> set[str]:

@@ -1,30 +1,34 @@
-"""The examples for other libraries, each with its own launcher: they train as one process alone does."""
+"""The commands of the pages about libraries: the examples train as one process alone does."""
 
+import ast
 import os
 import re
 import subprocess
 import sys
 from functools import cache
+from pathlib import Path
 
 import pytest
 import torch
 from commands import BIN
+from page_commands import PAGES, PageCommand, page_commands
 from paths import ROOT
 from torch.nn.functional import cross_entropy
 
-FOLDER = ROOT / "examples"
 LIBRARIES = ROOT / ".venv-libs"  # made by `make libraries`
 WITHIN = 800.0
-WORKERS = 2
 STEPS = 4
-PYTHON = str(LIBRARIES / "bin/python")
-TORCHRUN = [PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(WORKERS)]
-ACCELERATE = [
-    str(LIBRARIES / "bin/accelerate"), "launch", "--multi_gpu", "--num_processes", str(WORKERS),
-    "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no",
-    "--main_process_port", "0",
-]  # fmt: skip
-
+COMMANDS = page_commands()
+NEEDED = {
+    "with_accelerate": ["accelerate"],
+    "with_deepspeed": ["deepspeed"],
+    "with_fabric": ["lightning"],
+    "with_lightning": ["lightning"],
+    "with_ray": ["ray", "pandas", "pyarrow"],
+    "with_trainer": ["accelerate", "transformers"],
+}
+OTHER_MODELS = {"with_trainer"}
+SHARDED = {"fsdp2", "hsdp"}
 
 QUIET = {
     "OMP_NUM_THREADS": "1",
@@ -41,10 +45,12 @@ def needs(*packages: str) -> None:
         pytest.skip(f"{', '.join(sorted(missing))} is not installed: see `make libraries`")
 
 
-def in_a_rack(*command: str) -> str:
-    """Run a command with `innet rack`, as a user does, and return its output."""
+def output(command: PageCommand) -> str:
+    """Run a page's command with few steps, as a user does, and return its output."""
+    needs("shared.pth", *NEEDED.get(command.example, []))
+    rack = [str(BIN / "innet"), "rack", "--workers", str(command.workers), "--"]
     done = subprocess.run(
-        [str(BIN / "innet"), "rack", "--workers", str(WORKERS), "--", *command],
+        [*rack, *command.line(LIBRARIES / "bin", ["--steps", str(STEPS)])],
         env={**os.environ, **QUIET},
         capture_output=True, text=True, timeout=WITHIN, check=False,
     )  # fmt: skip
@@ -53,22 +59,28 @@ def in_a_rack(*command: str) -> str:
 
 
 def losses(said: str) -> list[float]:
-    return [float(loss) for loss in re.findall(r"^step \d+: loss ([\d.]+)$", said, re.MULTILINE)]
+    # Ray puts the worker's name before its lines, and may show a line twice.
+    found = re.findall(r"step (\d+): loss ([\d.]+)$", said, re.MULTILINE)
+    return [float(loss) for loss in dict(found).values()]
 
 
 def through_the_switch(said: str) -> int:
-    [number] = re.findall(r"^all-reduces through the switch: (\d+)$", said, re.MULTILINE)
+    # Ray may show a line twice.
+    [number] = set(re.findall(r"all-reduces through the switch: (\d+)$", said, re.MULTILINE))
     return int(number)
 
 
 @cache
-def alone() -> list[float]:
+def alone(sharded: bool) -> list[float]:
     """Return the losses of one process that trains on whole batches."""
-    sys.path.append(str(FOLDER))
+    sys.path.append(str(ROOT / "examples"))
     import common
 
     model = common.classifier()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    if sharded:
+        optimizer: torch.optim.Optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    else:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     found = []
     for images, labels in torch.utils.data.DataLoader(common.dataset(STEPS), common.BATCH):
         optimizer.zero_grad()
@@ -79,42 +91,62 @@ def alone() -> list[float]:
     return found
 
 
-def script(name: str) -> list[str]:
-    return [str(FOLDER / f"{name}.py"), "--steps", str(STEPS)]
+def test_every_page_has_a_command():
+    tested_elsewhere = {"slurm"}  # in tests/torch/test_slurm.py
+    pages = {page.stem for page in PAGES.glob("*.md")}
+    assert {command.page for command in COMMANDS} == pages - tested_elsewhere
+
+
+@pytest.mark.parametrize("page", sorted(PAGES.glob("*.md")), ids=lambda page: page.stem)
+def test_the_code_of_a_page_is_that_of_its_examples(page: Path):
+    text = page.read_text()
+    examples = set(re.findall(r"examples/(\w+\.py)", text))
+    tested = set().union(*(uses((ROOT / "examples" / name).read_text()) for name in examples))
+    shown = set().union(
+        *map(uses, re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE))
+    )
+    assert shown
+    assert shown <= tested
+
+
+def uses(code: str) -> set[str]:
+    """Return what code imports, and the parameters to which it passes the backend's name."""
+    found = set()
+    for node in ast.walk(ast.parse(code)):
+        match node:
+            case ast.Import(names=names):
+                found |= {each.name for each in names}
+            case ast.ImportFrom(module=module, names=names):
+                found |= {f"{module}.{each.name}" for each in names}
+            case ast.Call(func=function, args=arguments, keywords=keywords):
+                places = [*enumerate(arguments), *((each.arg, each.value) for each in keywords)]
+                found |= {
+                    f"{ast.unparse(function)}({place})"
+                    for place, value in places
+                    if isinstance(value, ast.Constant) and value.value == "innet"
+                }
+    return found
 
 
 @pytest.mark.parametrize(
-    ("package", "launcher", "name"),
-    [
-        ("accelerate", ACCELERATE, "with_accelerate"),
-        ("lightning", [PYTHON], "with_lightning"),
-        ("lightning", [PYTHON], "with_fabric"),
-        ("deepspeed", TORCHRUN, "with_deepspeed"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
+    "command", [each for each in COMMANDS if each.example not in OTHER_MODELS], ids=str
 )
-def test_the_losses_are_those_of_one_process(package: str, launcher: list[str], name: str):
-    needs(package)
-    said = in_a_rack(*launcher, *script(name))
-    assert losses(said) == pytest.approx(alone(), abs=2e-6)
-    assert through_the_switch(said) >= 2 * STEPS  # of the gradients and of the losses
+def test_the_losses_are_those_of_one_process(command: PageCommand):
+    said = output(command)
+    sharded = command.example in SHARDED
+    assert losses(said) == pytest.approx(alone(sharded), abs=2e-6)
+    # The losses, and the gradients, unless these are reduce-scattered.
+    assert through_the_switch(said) >= STEPS * (1 if sharded else 2)
 
 
-def test_hugging_faces_trainer_keeps_the_parameters_alike():
-    needs("accelerate", "transformers")
-    said = in_a_rack(*TORCHRUN, *script("with_trainer"))
+@pytest.mark.parametrize(
+    "command", [each for each in COMMANDS if each.example == "with_trainer"], ids=str
+)
+def test_hugging_faces_trainer_keeps_the_parameters_alike(command: PageCommand):
+    said = output(command)
     first, *_, last = losses(said)
     assert last < first
     assert through_the_switch(said) >= STEPS
     digests = re.findall(r"^rank \d parameters ([0-9a-f]{64})$", said, re.MULTILINE)
-    assert len(digests) == WORKERS
+    assert len(digests) == command.workers
     assert len(set(digests)) == 1
-
-
-def test_ray_train_starts_workers_that_train_alike():
-    needs("ray", "pandas", "pyarrow")
-    said = in_a_rack(PYTHON, *script("with_ray"))
-    # Ray puts the worker's name before its lines, and may show a line twice.
-    found = dict(re.findall(r"step (\d+): loss ([\d.]+)$", said, re.MULTILINE))
-    assert [float(loss) for loss in found.values()] == pytest.approx(alone(), abs=2e-6)
-    assert f"all-reduces through the switch: {2 * STEPS}" in said

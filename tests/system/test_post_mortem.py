@@ -29,7 +29,7 @@ from innet.errors import (
 )
 from innet.host.agent import Agent
 from innet.host.transport import Timeouts
-from innet.local.faults import faulty
+from innet.local.faults import Faults, faulty
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import tls
 from innet.rpc.certificates import issue
@@ -210,6 +210,24 @@ def test_a_link_to_the_switch_that_is_cut(scene: Scene):
         wiring.mend(1)
         for each in futures:
             each.result()
+
+
+@pytest.mark.parametrize(
+    ("up", "down", "way"), [(0.2, 0, "to the switch"), (0, 0.2, "to the worker")]
+)
+def test_a_link_that_damages_packets(scene: Scene, up: float, down: float, way: str):
+    link = scene.rack.links[1]
+    faults = Faults(corrupt=up), Faults(corrupt=down)
+    with (
+        faulty([link], 3, *faults) as wiring,
+        scene.threads([scene.rack.links[0], *wiring.links]) as (job, *agents),
+    ):
+        for _ in range(20):
+            for each in both(agents, 20_000, 20_000):
+                np.testing.assert_array_equal(each.result(), np.ones(20_000))
+        line = scene.log.find("packets damaged", job=job, rank=1, way=way)
+        assert (line["switch"], line["port"], line["level"]) == ("tor", 2, "warning")
+        assert line["packets"] > 0
 
 
 def test_a_worker_whose_link_does_not_lead_to_the_switch(scene: Scene):

@@ -4,10 +4,13 @@ By default, it is the Python of the tests, with all protobufs.
 """
 
 import os
+import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from page_commands import torchrun
 from wheels import (
     Built,
     fresh_environment,
@@ -25,9 +28,13 @@ _PROTOBUFS = ("3.20", "4", "5", "6", "7")
 
 
 @pytest.fixture(scope="module", params=_PYTHONS)
-def python(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make an environment with pip only, and return its Python."""
-    return fresh_environment(tmp_path_factory.mktemp("versions") / "environment", request.param)
+def python(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
+    """Make an environment with pip only, and yield its Python. With PyTorch it takes gigabytes."""
+    place = tmp_path_factory.mktemp("versions") / "environment"
+    yield fresh_environment(place, request.param)
+    shutil.rmtree(place)
 
 
 @pytest.mark.parametrize("protobuf", _PROTOBUFS)
@@ -49,4 +56,4 @@ def test_the_demo_trains_with_any_pytorch(python: Path, built: Built, torch: str
     pip(python, "install", "--no-compile", f"{built.wheel}[demo]")
     assert pip(python, "check") == "No broken requirements found.\n"
     assert "All 2 workers hold the same parameters" in run_demo(python.parent, tmp_path)
-    assert "loss" in run_example(python.parent, tmp_path)
+    assert "loss" in run_example(python.parent, tmp_path, torchrun("ddp"))

@@ -12,14 +12,11 @@ PYTHON = ROOT / ".venv-libs/bin/python"  # made by `make libraries`: PyTorch's t
 SOME = """
     test_DistributedDataParallelCPU test_accumulate_gradients_no_sync test_all_gather_object_subgroup
     test_all_reduce_coalesced_sum test_all_reduce_full_group_max test_all_reduce_sum_async
-    test_barrier test_batch_isend_irecv_gloo test_get_future test_sparse_all_reduce_sum
+    test_barrier test_batch_isend_irecv_gloo test_get_future test_monitored_barrier_gloo
+    test_sparse_all_reduce_sum
 """.split()
-# `make soak` runs all of them. These want a backend with the name of Gloo.
-GLOOS_NAME = {
-    "test_get_backend",
-    "test_monitored_barrier_gloo",
-    "test_monitored_barrier_gloo_subgroup",
-}
+# `make soak` runs all of them. This one wants a backend with the name of Gloo.
+GLOOS_NAME = {"test_get_backend"}
 
 
 def outcomes(*names: str, within: float) -> dict[str, tuple[str, str]]:

@@ -53,26 +53,60 @@ def test_without_a_local_rank_the_rank_picks_the_cable(group: Group):
     assert group.run(summed) == [(3.0, {("switch", "")})] * SIZE
 
 
-def barred(rank: int) -> bool:
-    with pytest.raises(ValueError, match="only implemented for GLOO"):
-        dist.monitored_barrier()
+def barred(rank: int) -> list[str]:
+    """Pass barriers with every form of arguments. Return what rank 0 says about a missing rank."""
+    dist.monitored_barrier()
+    dist.monitored_barrier(None, timedelta(seconds=60), wait_all_ranks=True)
+    dist.monitored_barrier(timeout=timedelta(seconds=60))
     dist.group.WORLD.monitored_barrier(timedelta(seconds=60))
-    return True
+    own = dist.new_group([rank], use_local_synchronization=True)
+    dist.monitored_barrier(own)
+    both = dist.new_group()
+    if rank:
+        return []
+    with pytest.raises(RuntimeError) as caught:
+        dist.monitored_barrier(both, SHORT)
+    return [str(caught.value)]
 
 
-def test_the_group_itself_has_the_monitored_barrier_that_pytorchs_function_refuses(group: Group):
-    assert group.run(barred) == [True] * SIZE
+def test_a_monitored_barrier_names_the_rank_that_stays_away(group: Group):
+    [said], others = group.run(barred)
+    assert others == []
+    assert "Rank 1 failed to pass" in said
 
 
-def split(rank: int) -> str:
-    with pytest.raises(UsageError) as caught:
-        dist.group.WORLD.split_group([0])
-    return str(caught.value)
+def elsewhere(rank: int) -> list[str]:
+    """Call the functions with groups of Gloo. Return what PyTorch's own functions say."""
+    gloo = dist.new_group(backend="gloo")
+    dist.monitored_barrier(gloo)
+    with pytest.raises(RuntimeError) as caught:
+        dist.split_group(gloo, [[0], [1]])
+    dist.destroy_process_group(gloo)
+    return [str(caught.value)]
+
+
+def test_groups_of_other_backends_get_pytorchs_functions(group: Group):
+    for [said] in group.run(elsewhere):
+        assert "innet" not in said
+
+
+def split(rank: int) -> list[str]:
+    found = []
+    for call in (
+        lambda: dist.group.WORLD.split_group([0]),
+        lambda: dist.split_group(split_ranks=[[0], [1]]),
+        lambda: dist.split_group(dist.group.WORLD, [[0], [1]]),
+    ):
+        with pytest.raises(UsageError) as caught:
+            call()
+        found.append(str(caught.value))
+    return found
 
 
 def test_a_group_cannot_be_split_and_the_error_names_the_other_way(group: Group):
-    for said in group.run(split):
-        assert "create one with torch.distributed.new_group(ranks)" in said
+    for errors in group.run(split):
+        assert len(errors) == 3
+        assert all("create one with torch.distributed.new_group(ranks)" in each for each in errors)
 
 
 def limited(rank: int) -> bool:

@@ -19,6 +19,7 @@ from training_problem import (
 from waiting import WITHIN
 
 from innet.errors import UsageError
+from innet.rpc.certificates import make as make_certificates
 from innet.servers import pbox
 from innet.training import make
 from innet.training.server import Rule
@@ -173,6 +174,20 @@ def test_every_optimizer_is_torchs(over, kind):
 def test_an_optimizer_that_they_do_not_have_is_refused(kind):
     with pytest.raises(UsageError, match="the parameter servers"):
         optimizer_of(Rule(kind([torch.nn.Parameter(torch.zeros(1))]), asynchronous=False))
+
+
+def test_training_over_tls_takes_the_same_steps(tmp_path):
+    make_certificates(tmp_path, [])
+    with pbox.Server(tls=tmp_path) as server:
+
+        def wrap(transport) -> PBoxTransport:
+            return PBoxTransport(
+                server.address, job="tls", rank=transport.rank, workers=transport.workers,
+                timeout=WITHIN, tls=tmp_path,
+            )  # fmt: skip
+
+        for found in train("ps-sync", momentum=MOMENTUM, wrap=wrap):
+            assert close(found, synchronous(MOMENTUM))
 
 
 def test_a_broadcast_is_worker_0s_very_bits(over):

@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -178,6 +179,18 @@ def test_scapy_reads_whole_frames(header, lanes, worker: Address, switch: Addres
     rebuilt = frame.copy()
     del rebuilt[IP].len, rebuilt[IP].chksum, rebuilt[UDP].len
     assert bytes(rebuilt) == raw
+
+
+@pytest.mark.parametrize("first", ["scapy.all", "innet.wire.capture"])
+def test_scapy_reads_packets_of_workers_whose_port_is_another_protocols(first: str):
+    script = (
+        f"import {first}, scapy.all, innet.wire.capture as capture\n"
+        "from scapy.all import Ether, IP, UDP\n"
+        f"for ports in ({{'sport': 53, 'dport': {UDP_PORT}}}, {{'sport': {UDP_PORT}, 'dport': 53}}):\n"
+        "    frame = Ether(bytes(Ether() / IP() / UDP(**ports) / capture.Innet()))\n"
+        "    assert capture.Innet in frame, frame\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=250)
 
 
 @given(st.lists(st.binary(min_size=2, max_size=2)).map(b"".join))

@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from innet.controller.jobs.quotas import DEFAULT
+from innet.errors import UsageError
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import DEFAULT_ADDRESS, connected, translated
 from innet.rpc.plain import as_plain
@@ -16,13 +18,16 @@ _out = console(soft_wrap=True)
 _RESOURCES = ("jobs", "slots", "workers")
 _MOST = (1 << 32) - 1
 Owner = Annotated[
-    str, typer.Argument(metavar="OWNER", help="The name in the certificate of the owner.")
+    str, typer.Argument(metavar="[OWNER]", help="The name in the certificate of the owner.")
 ]
 
 
 @app.command("set")
 def set_quota(
-    owner: Owner,
+    owner: Owner = "",
+    default: Annotated[
+        bool, typer.Option("--default", help="All owners that have no quota of their own.")
+    ] = False,
     jobs: Annotated[
         int,
         typer.Option(min=0, max=_MOST, help="The most jobs, with those that wait; 0: no limit."),
@@ -38,13 +43,17 @@ def set_quota(
 ) -> None:
     """Give an owner of jobs a quota, in place of its last one.
 
-    Jobs that run go on, also beyond the quota. Without a limit, the owner has no quota any more.
+    Jobs that run go on, also beyond the quota. Without a limit, the owner has no quota of its own any
+    more.
     """
-    request = pb.SetQuotaRequest(name=owner, most_jobs=jobs, most_slots=slots, most_workers=workers)
+    if bool(owner) == default:
+        raise UsageError("give either the name of an owner or --default")
+    name = owner or DEFAULT
+    request = pb.SetQuotaRequest(name=name, most_jobs=jobs, most_slots=slots, most_workers=workers)
     with connected(address, tls_folder) as stub, translated("set the quota"):
         quota = stub.SetQuota(request)
-    use = ", ".join(f"{name}: {_cell(quota, name)}" for name in _RESOURCES)
-    _out.print(f"quota of {owner}: {use}")
+    use = ", ".join(f"{each}: {_cell(quota, each)}" for each in _RESOURCES)
+    _out.print(f"quota of {_title(quota)}: {use}")
 
 
 @app.command("list")
@@ -61,11 +70,17 @@ def list_quotas(
         return
     table = folding_table("owner", *_RESOURCES)
     for each in found:
-        table.add_row(each.name, *(_cell(each, name) for name in _RESOURCES))
+        table.add_row(_title(each), *(_cell(each, name) for name in _RESOURCES))
     _out.print(table)
 
 
 def _cell(quota: pb.Quota, resource: str) -> str:
     """Return the use of a resource, and the limit if there is one."""
     used, most = getattr(quota, resource), getattr(quota, f"most_{resource}")
+    if quota.name == DEFAULT:
+        return f"{most} each" if most else "no limit"
     return f"{used} of {most}" if most else f"{used}, no limit"
+
+
+def _title(quota: pb.Quota) -> str:
+    return "all others" if quota.name == DEFAULT else quota.name

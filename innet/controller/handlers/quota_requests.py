@@ -17,7 +17,10 @@ class QuotaRequests:
         self._registry = registry
 
     def set(self, request: pb.SetQuotaRequest) -> pb.Quota:
-        """Give an owner a quota in place of its last one. Running jobs go on, also beyond it."""
+        """Give an owner a quota in place of its last one, or all that have none of their own.
+
+        Running jobs go on, also beyond it.
+        """
         validation.check_quota(request)
         owner, registry = request.name, self._registry
         quota = Holding(request.most_jobs, request.most_slots, request.most_workers)
@@ -42,8 +45,9 @@ class QuotaRequests:
             return pb.ListQuotasResponse(quotas=map(self._view, shown))
 
     def _view(self, owner: str) -> pb.Quota:
-        quota, use = self._registry.quotas.get(owner, NO_QUOTA), self._registry.held(owner)
+        quota, use = self._registry.quota(owner), self._registry.held(owner)
         return pb.Quota(
             name=owner, most_jobs=quota.jobs, most_slots=quota.slots, most_workers=quota.workers,
             jobs=use.jobs, slots=use.slots, workers=use.workers,
+            by_default=owner not in self._registry.quotas and quota != NO_QUOTA,
         )  # fmt: skip

@@ -1,10 +1,11 @@
 """The events that come from switches: reports of their supervisors, and hello packets."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import structlog
 
+from innet.controller.handlers.damage import DamageLog
 from innet.controller.handlers.probes import Probes
 from innet.controller.jobs.events import Actions
 from innet.controller.jobs.job import Job
@@ -21,6 +22,7 @@ class SwitchEvents:
 
     def __init__(self, registry: Registry, probes: Probes) -> None:
         self._registry, self._probes = registry, probes
+        self._damage = DamageLog(registry)
 
     def assignments(self, switch: str) -> list[Assignment]:
         """Return the entries that a switch should hold for the jobs."""
@@ -60,6 +62,11 @@ class SwitchEvents:
             if known:
                 actions = known.entries_refused(term, reason, self._registry.clock())
                 self._registry.commit(known, actions)
+
+    def damaged(self, switch: str, counts: Mapping[int, int]) -> None:
+        """Log what a switch's links have damaged."""
+        with self._registry.lock:
+            self._damage.at_switch(switch, counts)
 
     def hello(self, switch: str, nonce: int, where: Attachment) -> None:
         """Take a hello that came out of a data plane: it tells where a worker, or a probe, came in."""

@@ -171,8 +171,10 @@ class SwitchRequests:
         parents = {link.parent for link in changed}
         found = {}
         for job in self._registry.jobs_on(record.name):
-            drained = job.switches.fabric.drained
-            found[job] = Fabric.of(job.spec.switches, links).with_drained(drained)
+            now = job.switches.fabric
+            found[job] = replace(
+                Fabric.of(job.spec.switches, links), drained=now.drained, lost=now.lost
+            )
             if not job.allows(found[job]):
                 raise ControllerError(
                     f"the job {job.spec.name!r} needs links of {record.name!r} that would change: first "

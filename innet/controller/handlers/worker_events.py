@@ -2,6 +2,7 @@
 
 import structlog
 
+from innet.controller.handlers.damage import DamageLog
 from innet.controller.jobs.job import Job
 from innet.controller.state import validation
 from innet.controller.state.messages import address_view, progress_of
@@ -19,6 +20,7 @@ class WorkerEvents:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
+        self._damage = DamageLog(registry)
 
     def hear(self, stream: Stream, message: pb.WorkerMessage) -> None:
         """Take a message from a worker."""
@@ -74,6 +76,7 @@ class WorkerEvents:
                 progress = message.heartbeat.progress
                 validation.check_progress(progress)
                 job.heartbeat(nonce, progress_of(progress), now)
+                self._damage.at_worker(job.spec.name, stream.rank, progress.corrupted)
             case "ready":
                 ready = message.ready
                 validation.check_ready(ready)

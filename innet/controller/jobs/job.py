@@ -54,7 +54,7 @@ class Job:
         cls, record: JobRecord, invitation: Invitation, fabric: Fabric, now: float
     ) -> "Job":
         """Return a job as an earlier controller left it. Its workers have one lease to come back."""
-        fabric = fabric.with_drained(record.drained)
+        fabric = fabric.with_drained(record.drained).with_lost(record.lost)
         job = cls(record.spec, record.term, invitation, fabric, record.slot_range, now)
         job.switches.fresh = record.fresh
         job.roster.departed = dict(record.departed)
@@ -62,7 +62,7 @@ class Job:
         if record.agreement:
             job.terms.agreement = record.agreement
         elif job.roster.workers:  # their answers to the earlier controller are lost
-            job.terms.next(Cause.CONTROLLER_RESTARTED)
+            job.terms.next(Cause.CONTROLLER_RESTARTED, now)
         return job
 
     def record(self) -> JobRecord:
@@ -76,6 +76,7 @@ class Job:
             tuple(self.roster.departed.items()),
             self.roster.records(),
             self.switches.fabric.drained,
+            self.switches.fabric.lost,
         )
 
     @property
@@ -133,7 +134,7 @@ class Job:
         if self.roster.must_wait(worker, unheard):
             self.roster.waiting.append(worker)
             return []
-        begun = [] if self.roster.workers else self.terms.begin_generation()
+        begun = [] if self.roster.workers else self.terms.begin_generation(now)
         return begun + self.roster.add(worker)
 
     def rejoin(self, nonce: int, now: float, *, fallback: bool) -> Actions:
@@ -216,7 +217,7 @@ class Job:
         self.history.note_departure(Departed(worker.rank, reason, now))
         others = self.roster.admitted
         if not others:
-            return self.terms.begin_generation()
+            return self.terms.begin_generation(now)
         actions: Actions = [Notify(each.nonce, Departure(worker.rank, reason)) for each in others]
         counted_on = self.path == Path.FALLBACK or self.roster.left < self.spec.quorum
         if counted_on:
@@ -229,7 +230,9 @@ class Job:
     def switch_changed(self, switch: str, problem: str | None, now: float) -> Actions:
         """Note that a switch is ready, with all its entries, or that it is not, and why."""
         self.switches.set_problem(switch, problem)
-        if problem and self.path == Path.SWITCH and self.switches.sums(switch):
+        if self.path != Path.SWITCH:
+            self.switches.choose(now)
+        elif problem and self.switches.sums(switch):
             return self.terms.renew(Cause.SWITCH_LOST, problem, now)
         return self.terms.look(now)
 

@@ -1,7 +1,9 @@
 """The switches of a job: which of them sum, which can be used, and what they hold for the job."""
 
+import math
 from collections.abc import Collection, Mapping
 
+from innet.controller.jobs.agreement import Detour
 from innet.controller.jobs.events import Bitmaps, SwitchBits
 from innet.controller.jobs.records import Assignment, Attachment, JobSpec, Share, SlotRange
 from innet.controller.jobs.roster import Roster, Worker
@@ -15,6 +17,8 @@ from innet.controller.jobs.trees import (
 )
 from innet.errors import UsageError
 
+_UNKNOWN = "the controller has not reached the switch yet"
+
 Plan = Mapping[str, tuple[Share, ...]]
 """The shares of each switch that sums."""
 
@@ -22,8 +26,9 @@ Plan = Mapping[str, tuple[Share, ...]]
 class JobSwitches:
     """The switches of a job with this roster, and their slots, None until the job has some.
 
-    The `fabric` tells how the switches are linked. One switch is a tree of one node. `fresh` is set
-    until the job's counters have been set to zero.
+    The `fabric` tells how the switches are linked, and which of them a term leaves out: those that
+    are drained or lost. One switch is a tree of one node. `fresh` is set until the job's counters
+    have been set to zero.
     """
 
     def __init__(
@@ -31,8 +36,9 @@ class JobSwitches:
     ) -> None:
         self.fabric, self.slot_range, self.fresh = fabric, slot_range, True
         self._spec, self._roster = spec, roster
-        unknown = "the controller has not reached the switch yet"
-        self._problems: dict[str, str | None] = dict.fromkeys(fabric.uplinks, unknown)
+        self._problems: dict[str, str | None] = dict.fromkeys(fabric.uplinks, _UNKNOWN)
+        self._detours = {each: Detour() for each in fabric.uplinks}  # around a switch that was lost
+        self._used_since: dict[str, float] = {}  # the switches that were lost before
         self._clear: set[str] = set()  # the switches that have cleared their cells
         self._held: dict[str, frozenset[int]] = {}  # the ranks that each switch admits
         self._planned: tuple[object, Plan] = (None, {})  # the last plan, with what it is for
@@ -113,6 +119,14 @@ class JobSwitches:
             for switch, each in self.plan.items()
             for share in each
         )
+
+    def regained(self, now: float) -> list[str]:
+        """Return the lost switches that can be used again, if the trees would be others with them."""
+        lost, why = self.fabric.lost, self._problems
+        on_detour = {each for each in lost if self._detours[each].reason(now, can_fall_back=False)}
+        back = {each for each in lost - on_detour if not why[each]}
+        changes = back and self.planned(self.fabric.with_lost(lost - back)) != self.plan
+        return sorted(back) if changes else []
 
     def sums(self, switch: str) -> bool:
         """Return whether a switch is one of those that sum."""
@@ -196,6 +210,15 @@ class JobSwitches:
             self._clear.discard(switch)
             self._held.pop(switch, None)
 
+    def choose(self, now: float) -> None:
+        """Leave out the switches that are lost, and no others. Call it while no term uses a switch."""
+        lost = {each for each, why in self._problems.items() if why not in (None, _UNKNOWN)}
+        for each in lost - self.fabric.lost:
+            since = self._used_since.get(each, -math.inf)
+            self._detours[each].begin(self._problems[each] or "", since, now, strict=True)
+        self._used_since |= dict.fromkeys(self.fabric.lost - lost, now)
+        self.fabric = self.fabric.with_lost(lost)
+
     def set_clear(self, switch: str) -> None:
         """Note that a switch has cleared the job's cells for the present term."""
         self._clear.add(switch)
@@ -210,8 +233,9 @@ class JobSwitches:
         """Note that a worker has left."""
         self._held = {switch: held - {rank} for switch, held in self._held.items()}
 
-    def begin_term(self, *, still_clear: bool) -> None:
-        """Forget what the switches hold for the last term."""
+    def begin_term(self, now: float, *, still_clear: bool) -> None:
+        """Forget what the switches hold for the last term, and choose those of the next."""
+        self.choose(now)
         self._held = {}
         if not still_clear:
             self._clear = set()

@@ -20,6 +20,8 @@ class Holding:
 
 
 NO_QUOTA = Holding()
+DEFAULT = "*"
+"""The owner whose quota is that of all owners without one of their own."""
 
 
 def held(jobs: Iterable[Job], owner: str) -> Holding:

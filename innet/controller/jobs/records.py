@@ -143,7 +143,7 @@ class WorkerRecord:
 class JobRecord:
     """The stored state of a job. `agreement` says how the term begins, None until it is agreed upon.
 
-    `drained` are the job's switches that this term leaves out if it can.
+    `drained` and `lost` are the job's switches that this term leaves out if it can.
     """
 
     spec: JobSpec
@@ -154,6 +154,7 @@ class JobRecord:
     departed: tuple[tuple[int, str], ...]
     workers: tuple[WorkerRecord, ...]
     drained: frozenset[str] = frozenset()
+    lost: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -67,20 +67,26 @@ class Terms:
             return f"a term begins; not ready yet: worker {', '.join(unready)}"
         return "a term begins"
 
-    def begin_generation(self) -> Actions:
+    def begin_generation(self, now: float) -> Actions:
         """Begin with new workers."""
-        self.next(Cause.NEW_WORKERS)
+        self.next(Cause.NEW_WORKERS, now)
         return self._roster.begin_generation()
 
     def next(
-        self, cause: Cause, why: str = "", rank: int | None = None, *, still_clear: bool = False
+        self,
+        cause: Cause,
+        now: float,
+        why: str = "",
+        rank: int | None = None,
+        *,
+        still_clear: bool = False,
     ) -> None:
         """Go on to the next term. With `still_clear`, cells that are clear need no clearing."""
         self._history.terms[cause] += 1
         self.cause, self.why, self.culprit = cause, why, rank
         self.term = self.term % LAST_TERM + 1
         self.agreement = None
-        self._switches.begin_term(still_clear=still_clear)
+        self._switches.begin_term(now, still_clear=still_clear)
         for worker in self._roster.workers.values():
             worker.notified = False
 
@@ -89,7 +95,13 @@ class Terms:
         self._detour.begin(reason, self._began, now, strict=strict)
 
     def look(self, now: float) -> Actions:
-        """Go back to the switch once it can be used again and has cleared the job's cells."""
+        """Go back to a switch once it can be used again.
+
+        A job that sums nowhere else does so when the switch has cleared its cells.
+        """
+        if self.path == Path.SWITCH and (back := self._switches.regained(now)):
+            why = f"{', '.join(back)} can be used again"
+            return self.renew(Cause.SWITCH_USABLE, why, now)
         on_detour = self.path == Path.FALLBACK
         if on_detour and self._switches.cleared and not self.obstacle(now):
             return self.renew(Cause.SWITCH_USABLE, "the switch can be used", now)
@@ -103,7 +115,7 @@ class Terms:
         if not self.agreement or self._roster.ending:
             return self.advance(now)
         # Cells cleared while no worker was admitted are still clear.
-        self.next(cause, reason, rank, still_clear=self.path != Path.SWITCH)
+        self.next(cause, now, reason, rank, still_clear=self.path != Path.SWITCH)
         stopped: Actions = [
             self.recover(each, reason) for each in self._roster.admitted if each.ready is None
         ]
@@ -182,4 +194,4 @@ class Terms:
     def _give_up(self, problem: ControllerError, now: float) -> Actions:
         ended: Actions = [EndStream(each.nonce, problem) for each in self._roster.admitted]
         self._roster.remove_admitted(now)
-        return ended + self.begin_generation()
+        return ended + self.begin_generation(now)

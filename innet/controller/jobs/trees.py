@@ -33,12 +33,13 @@ class Tree:
 class Fabric:
     """The switches that a job may use, `top` first, and their uplinks among each other.
 
-    Trees leave out the `drained` switches if they can.
+    Trees leave out the `drained` switches and the `lost` ones, which cannot be used, if they can.
     """
 
     top: str
     uplinks: Mapping[str, tuple[Uplink, ...]]
     drained: frozenset[str] = frozenset()
+    lost: frozenset[str] = frozenset()
 
     @classmethod
     def below(cls, top: str, uplinks: Mapping[str, tuple[Uplink, ...]]) -> "Fabric":
@@ -77,6 +78,10 @@ class Fabric:
         """Return the fabric with other drained switches. Names that it does not have are left out."""
         return replace(self, drained=frozenset(self.uplinks.keys() & {*drained}))
 
+    def with_lost(self, lost: Iterable[str]) -> "Fabric":
+        """Return the fabric with other lost switches."""
+        return replace(self, lost=frozenset(lost))
+
     @property
     def tops(self) -> list[str]:
         """Return the switches without uplinks."""
@@ -95,17 +100,20 @@ class Fabric:
     def trees(self, at: Iterable[str]) -> list[Tree]:
         """Return the trees that join these switches, or none if no switch is above them all.
 
-        Without any switch to join, the top is a tree alone. If no tree can do without the drained
-        switches, they take part.
+        Without any switch to join, the top is a tree alone. If no tree can do without the lost
+        switches, they take part, and if none can do without the drained ones, they do as well.
         """
         switches = {*at} or {self.top}
-        return self._without_drained(switches) or self._trees(switches)
+        for left_out in (self.drained | self.lost, self.drained):
+            if left_out and (found := self._without(left_out, switches)):
+                return found
+        return self._trees(switches)
 
-    def _without_drained(self, at: set[str]) -> list[Tree]:
-        if not self.drained or at & self.drained:
+    def _without(self, left_out: frozenset[str], at: set[str]) -> list[Tree]:
+        if at & left_out:
             return []
         kept = {
-            name: tuple(link for link in links if link.parent not in self.drained)
+            name: tuple(link for link in links if link.parent not in left_out)
             for name, links in self.uplinks.items()
         }
         return Fabric(self.top, kept).trees(at)

@@ -19,7 +19,7 @@ from innet.controller import defaults
 from innet.controller.jobs.changes import ENDED, DatedEvent, JobEvent, changes
 from innet.controller.jobs.events import Actions, Invitation
 from innet.controller.jobs.job import Job
-from innet.controller.jobs.quotas import NO_QUOTA, Holding, check_quota, held, place_of
+from innet.controller.jobs.quotas import DEFAULT, NO_QUOTA, Holding, check_quota, held, place_of
 from innet.controller.jobs.records import JobRecord, JobSpec, SlotRange, Uplink
 from innet.controller.jobs.slot_queue import grants, queued
 from innet.controller.jobs.slots import SwitchAllocator, allocate
@@ -120,9 +120,14 @@ class Registry:
         """Return what an owner holds."""
         return held(self.jobs.values(), owner)
 
+    def quota(self, owner: str) -> Holding:
+        """Return an owner's quota, or the default one. Jobs without an owner have none."""
+        names = (owner, DEFAULT) if owner else ()
+        return next((self.quotas[each] for each in names if each in self.quotas), NO_QUOTA)
+
     def check_quota(self, owner: str, holding: Holding, more: Holding) -> None:
         """Raise QuotaExceeded unless an owner that holds this may hold so much more."""
-        check_quota(owner, self.quotas.get(owner, NO_QUOTA), holding, more)
+        check_quota(owner, self.quota(owner), holding, more)
 
     def queued(self, switches: Collection[str]) -> list[Job]:
         """Return the jobs that hold back a new job on these switches."""
@@ -131,7 +136,7 @@ class Registry:
     def over_quota(self, job: Job) -> str:
         """Return why the quota of its owner keeps a job waiting, or ""."""
         owner = job.spec.owner
-        if job.slot_range or owner not in self.quotas:
+        if job.slot_range:
             return ""
         try:
             self.check_quota(owner, self.held(owner), place_of(job))

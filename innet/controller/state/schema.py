@@ -1,6 +1,6 @@
 """The tables of the state file, and the way from older versions of them."""
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 CHECKSUM_SINCE = 4
 """The first version whose files have a checksum."""
 
@@ -19,6 +19,11 @@ _DRAINS = (
     "ALTER TABLE switches ADD COLUMN drained INTEGER NOT NULL DEFAULT 0",
     # A JSON list of the switches that the job's term leaves out.
     "ALTER TABLE jobs ADD COLUMN drained TEXT NOT NULL DEFAULT '[]'",
+)
+
+_LOSSES = (
+    # A JSON list of the lost switches that the job's term leaves out.
+    "ALTER TABLE jobs ADD COLUMN lost TEXT NOT NULL DEFAULT '[]'",
 )
 
 _QUOTAS = (
@@ -103,6 +108,7 @@ SCHEMA = (
     *_OWNERS,
     *_DRAINS,
     *_QUOTAS,
+    *_LOSSES,
 )
 
 UPGRADES = {
@@ -121,6 +127,7 @@ UPGRADES = {
     5: _OWNERS,
     6: _DRAINS,
     7: _QUOTAS,
-    8: _BITS,
+    8: _LOSSES,
+    9: _BITS,
 }
 """The statements that turn a file of one version into one of the next."""

@@ -138,7 +138,7 @@ class Store:
             spec.lease_s, spec.token_digest, spec.number, job.term,
             *(astuple(slot_range) if slot_range else (None, None, None)),
             job.fresh, _agreement_text(job.agreement), json.dumps(job.departed), json.dumps(spec.others),
-            spec.owner, json.dumps(sorted(job.drained)),
+            spec.owner, json.dumps(sorted(job.drained)), json.dumps(sorted(job.lost)),
         )  # fmt: skip
         workers = [
             (spec.name, each.rank, each.nonce, each.fallback, *_attachment_row(each.where))
@@ -232,6 +232,7 @@ class Store:
             others,
             owner,
             drained,
+            lost,
         ) = row
         slot_range = None if index is None else SlotRange(index, first_slot, slots)
         workers = self._database.execute(
@@ -249,6 +250,7 @@ class Store:
                 for _, rank, nonce, fallback, *where in workers
             ),
             frozenset(json.loads(drained)),
+            frozenset(json.loads(lost)),
         )
 
     @contextlib.contextmanager

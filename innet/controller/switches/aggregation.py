@@ -30,7 +30,8 @@ from innet.wire.records import blank, packet_dtype
 
 _log = structlog.get_logger("innet.controller")
 
-PORT_COUNTERS = ("refused", "corrupted", "spoofed")
+_DAMAGED = "corrupted"
+PORT_COUNTERS = ("refused", _DAMAGED, "spoofed")
 """The counters of a port: one for each reason to drop a packet that came in there."""
 
 _FRAME = packet_dtype(0, ENCAPSULATION_BYTES)
@@ -160,6 +161,12 @@ class AggregationSwitch:
         cells = [names.counter(each, port) for port in ports for each in PORT_COUNTERS]
         counts = iter(self._connection.count(*cells))
         return {port: {each: next(counts) for each in PORT_COUNTERS} for port in ports}
+
+    def damaged(self) -> dict[int, int]:
+        """Return the number of damaged packets that have come in at each port."""
+        names, ports = self._connection.names, self._present().ports
+        cells = [names.counter(_DAMAGED, port) for port in ports]
+        return dict(zip(ports, self._connection.count(*cells), strict=True))
 
     def ports_down(self) -> frozenset[int]:
         """Return the ports that are down, as far as the switch reports it."""

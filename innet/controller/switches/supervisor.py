@@ -7,7 +7,7 @@ switch, and a switch that has lost all its entries.
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
@@ -53,6 +53,9 @@ class Listener(Protocol):
 
     def refused(self, switch: str, job: int, term: int, reason: str) -> None:
         """Note that a switch has refused a job's entries."""
+
+    def damaged(self, switch: str, counts: Mapping[int, int]) -> None:
+        """Note how many damaged packets have come in at each port of a switch so far."""
 
 
 Connect = Callable[[Callable[[], None], bool], AggregationSwitch]
@@ -220,6 +223,7 @@ class Supervisor:
             self._problem, self.taken = None, False
             _log.info("switch ready", switch=self._name)
             self._listener.up(self._name)
+            self._listener.damaged(self._name, switch.damaged())
         self._reported = {
             job.job: self._reported[job.job] for job in jobs if job.job in self._reported
         }
@@ -259,10 +263,14 @@ class Supervisor:
         self._listener.refused(self._name, job.job, job.term, why)
 
     def _inspect(self, switch: AggregationSwitch) -> None:
-        """Compare the switch's entries with those written. The next write repairs the differences."""
+        """Compare the switch's entries with those written. The next write repairs the differences.
+
+        Report damaged packets as well.
+        """
         drift, anew = switch.inspect()
         for each in drift:
             self.drifts += 1
             _log.warning("drift", switch=self._name, found=each, drifts=self.drifts)
         if anew:
             self._lose(f"the switch {self._name!r} has forgotten everything")
+        self._listener.damaged(self._name, switch.damaged())

@@ -13,7 +13,7 @@ import numpy as np
 from innet.errors import ClientClosed, ParameterServerError, ServerLost, UsageError
 from innet.machine.forks import Owner
 from innet.servers.pbox import native
-from innet.servers.pbox.connections import Connections, CoreConnection, open_connections
+from innet.servers.pbox.connections import Connections, CoreConnection, closed, open_connections
 from innet.servers.pbox.messages import Registration
 from innet.servers.pbox.optimizers import Optimizer
 from innet.servers.pbox.placement import CHUNK_BYTES
@@ -295,9 +295,7 @@ class Client:
             return ParameterServerError(
                 f"the parameter server at {name} has sent an answer to another request: connect again"
             )
-        return ServerLost(
-            f"the parameter server at {name} has closed the connection: is it still running?"
-        )
+        return ServerLost(closed(name))
 
     def _check_usable(self) -> None:
         self._owner.check("the client", ClientClosed)

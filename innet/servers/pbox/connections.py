@@ -21,8 +21,17 @@ if TYPE_CHECKING:
     from innet.servers.pbox.relay import Relay
 
 _RETRY_S = 0.1
-_REASON_WITHIN_S = 2.0
-_NOTICED_WITHIN_S = 3.0
+# These limits matter on a machine that is far too busy: without one of them, everything goes on at once.
+_REASON_WITHIN_S = 20.0
+_NOTICED_WITHIN_S = 20.0
+
+
+def closed(address: str) -> str:
+    """Return the message for a server that has closed a connection without a reason."""
+    return (
+        f"the parameter server at {address} has closed the connection: if it has ended, "
+        f"{messages.RESTART}"
+    )
 
 
 @dataclass(frozen=True)
@@ -128,6 +137,12 @@ class Connections:
 
     def hear(self, server: int, within: float | None = None) -> dict[str, Any]:
         """Return a server's next message. Raises the error that it contains, or ServerLost."""
+        message = self._receive(server, within)
+        if "error" in message:
+            raise messages.raised(message)
+        return message
+
+    def _receive(self, server: int, within: float | None) -> dict[str, Any]:
         address = self.addresses[server]
         try:
             self.controls[server].settimeout(within or self._timeout)
@@ -146,11 +161,7 @@ class Connections:
                     f"the parameter server at {address} has ended the TLS connection: {problem}; is the "
                     "certificate a worker's, of an authority that the server trusts?"
                 )
-            raise ServerLost(
-                f"the parameter server at {address} has closed the connection: is it still running?"
-            )
-        if "error" in message:
-            raise messages.raised(message)
+            raise ServerLost(closed(address))
         return message
 
     def await_ready(self) -> None:
@@ -161,22 +172,26 @@ class Connections:
     def told(self, server: int) -> InnetError | None:
         """Return the error with which a server has ended the job, or None if it sends none in time.
 
-        An error that another server has sent counts as well.
+        An error that another server has sent counts as well. A server that has ended sends none, which
+        shows at once.
         """
         for each in [server, *(other for other in self.servers if other != server)]:
-            within = _REASON_WITHIN_S if each == server else 0.01
-            try:
-                self.hear(each, within)
-            except ServerLost:
-                continue
-            except InnetError as why:
-                return why
+            deadline = time.monotonic() + (_REASON_WITHIN_S if each == server else 0.01)
+            while (left := deadline - time.monotonic()) > 0:
+                try:
+                    message = self._receive(each, left)
+                except ServerLost:
+                    break
+                except InnetError as why:
+                    return why
+                if "error" in message:  # else it was sent before
+                    return messages.raised(message)
         return None
 
     def close(self, *, goodbye: bool) -> None:
         """Hang up; with `goodbye`, tell the servers first that it is on purpose.
 
-        Then wait up to 3 s until the servers have closed their side. From then on the rank has left
+        Then wait up to 20 s until the servers have closed their side. From then on the rank has left
         the job, and if it was the last one, the job's name is free.
         """
         if goodbye:

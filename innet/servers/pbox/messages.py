@@ -28,8 +28,17 @@ MOST_KEYS = 1 << 18
 MOST_TEXT = 200
 MOST_FLOATS = 1 << 40
 LONGEST_TIMEOUT_S = 86_400.0
+RESTART = "start it again, and connect with initial= as the parameters of the last step"
+"""The advice to a worker whose server has ended, and with it the parameters."""
 _LENGTH = struct.Struct(">I")
-_TELLABLE = ("UsageError", "NotAuthorized", "AlreadyExists", "NoCapacity", "WorkerLost")
+_TELLABLE = (
+    "UsageError",
+    "NotAuthorized",
+    "AlreadyExists",
+    "NoCapacity",
+    "WorkerLost",
+    "ServerLost",
+)
 
 
 class Malformed(ParameterServerError):

@@ -87,7 +87,7 @@ class Relay:
 
 
 class _Flow:
-    """One way through a relay. `problem` is the error that has ended it, or ""."""
+    """One way through a relay. `problem` is the error of TLS that has ended it, or ""."""
 
     def __init__(self, source: socket.socket, sink: socket.socket) -> None:
         self._source, self._sink = source, sink
@@ -105,7 +105,8 @@ class _Flow:
         except _WAITS:
             return False
         except OSError as problem:  # also any other error of TLS
-            self.problem = str(problem)
+            if isinstance(problem, ssl.SSLError) and not isinstance(problem, ssl.SSLEOFError):
+                self.problem = str(problem)
             self._end()
         return True
 

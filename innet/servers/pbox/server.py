@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from innet.errors import InnetError, NoCapacity, NotAuthorized, ParameterServerError, UsageError
+from innet.errors import InnetError, NoCapacity, NotAuthorized, ServerLost, UsageError
 from innet.servers.pbox import messages, native
 from innet.servers.pbox.cores import Core, Events, listen, parse_address, usable_cpus
 from innet.servers.pbox.handshakes import MOST_HANDSHAKES, Handshakes, shut
@@ -115,7 +115,9 @@ class Server:
             if self._closed.is_set():
                 return
             self._closed.set()
-            why = ParameterServerError(f"the parameter server at {self.address} was closed")
+            why = ServerLost(
+                f"the parameter server at {self.address} was stopped: {messages.RESTART}"
+            )
             for job in self._jobs.values():
                 job.end(why)
             connections = dict(self._connections)

@@ -8,6 +8,7 @@ import typer
 from innet.errors import UsageError
 from innet.switch.cli import (
     DEFAULT_GRPC_ADDRESS,
+    Cores,
     CpuPort,
     GrpcAddress,
     GrpcAuthority,
@@ -35,6 +36,7 @@ def rack_server(
     memory: Annotated[
         float, typer.Option(min=0.001, help="Memory for the parameters of all jobs, in GiB.")
     ] = 4.0,
+    cores: Cores = 1,
     device_id: Annotated[int, typer.Option(help="This server's P4Runtime device id.")] = 0,
     cpu_port: CpuPort = 510,
     metrics_address: MetricsAddress = "",
@@ -70,7 +72,9 @@ def rack_server(
         service = P4RuntimeService(device_id)
         with ExitStack() as stack:
             ports = open_ports(interface, {cpu_port, _DROP_PORT}, stack)
-            device = ServerDevice(parameters, ports, cpu_port, _DROP_PORT, service.send)
+            device = ServerDevice(
+                parameters, ports, cpu_port, _DROP_PORT, service.send, cores=cores
+            )
             stack.pop_all()  # the device closes the ports from here on
         service.device = device
         try:

@@ -15,8 +15,8 @@ _SERVICE = "service"
 class ServerDevice(Device):
     """A :class:`Device` whose outgoing results pass through the parameters."""
 
-    def __init__(self, parameters: Parameters, *device: Any) -> None:
-        super().__init__(*device, egress_hook=parameters.egress_hook)
+    def __init__(self, parameters: Parameters, *device: Any, cores: int = 1) -> None:
+        super().__init__(*device, egress_hook=parameters.egress_hook, cores=cores)
         self._parameters = parameters
 
     def write(

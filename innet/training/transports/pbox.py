@@ -8,6 +8,7 @@ never serves.
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,7 +26,8 @@ class PBoxTransport(Transport):
     """A network between the workers of a job over the parameter servers at `addresses`, HOST:PORT.
 
     `job` must be a name that no other training on these servers has. `token` is a secret that only
-    its workers know. `timeout` is in seconds. Supported are PS-Sync, async SGD (with momentum, and
+    its workers know. `timeout` is in seconds. `tls` is a folder with a worker's certificate, for
+    servers that were started with ``--tls``. Supported are PS-Sync, async SGD (with momentum, and
     Hogwild's), n-softsync with n = 1 or all workers, and the algorithms that use means.
 
     Servers cut a vector into chunks of `chunk_bytes`, and update and answer them one by one. So
@@ -44,10 +46,11 @@ class PBoxTransport(Transport):
         token: str = "",
         timeout: float = 600.0,
         chunk_bytes: int = CHUNK_BYTES,
+        tls: Path | None = None,
     ) -> None:
         self.rank, self.workers = rank, workers
         self._addresses, self._job, self._token, self._timeout = addresses, job, token, timeout
-        self._chunk_bytes = chunk_bytes
+        self._chunk_bytes, self._tls = chunk_bytes, tls
         self._background = Background(f"innet-pbox-{rank}")
         self._jobs = 0
         self._means: dict[int, pbox.Client] = {}
@@ -107,7 +110,7 @@ class PBoxTransport(Transport):
         client = pbox.connect(
             self._addresses, job=f"{self._job}-{number}", rank=self.rank, workers=self.workers,
             keys=[size], token=self._token, timeout=self._timeout, chunk_bytes=self._chunk_bytes,
-            **options,
+            tls=self._tls, **options,
         )  # fmt: skip
         self._open.append(client)
         return client

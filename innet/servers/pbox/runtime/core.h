@@ -10,7 +10,7 @@
 #include "job.h"
 #include "stream.h"
 
-enum { MOST_CONNECTIONS = 4096, HELLO_WITHIN_S = 5 };
+enum { MOST_CONNECTIONS = 4096, HELLO_WITHIN_S = 10 };
 
 /* An event about a job, and a worker if it is about one. `kind` is an enum core_event. `rule` is the enum
  * violation of a worker that has broken a rule. */

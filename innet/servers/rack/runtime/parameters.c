@@ -4,7 +4,11 @@
  * result as often as it is sent: once for every switch below, and again for every worker that has lost
  * it. So nothing here counts results. A row names its chunk and its step, and each step is taken once.
  *
- * innet/wire/parameters.py describes the contents of a row. Only the switch's thread calls this. */
+ * innet/wire/parameters.py describes the contents of a row.
+ *
+ * Every core of the switch calls this from a thread of its own. Steps share the table of jobs, and each
+ * holds the lock of its chunk: two cores may have the same one, since a new term can give a row another
+ * slot. Rows that change the table have it to themselves. */
 
 #include "parameters.h"
 #include "words.h"
@@ -13,6 +17,7 @@
 #include <net/ethernet.h>
 #include <netinet/ip.h>
 #include <netinet/udp.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -23,6 +28,7 @@ typedef int32_t i32;
 
 /* A packet has room for a row's header, and for more than the four float64 of an optimizer. */
 enum { LEAST_LANES = HEADER_LANES + 4 * 2 + 1 };
+enum { LOCKS = 64 };
 enum { ASKS = ASK_DESCRIBE | ASK_BEGIN | ASK_STEP };
 static const enum refusal ACCEPTED = 0; /* in place of a reason */
 
@@ -43,10 +49,14 @@ struct job {
 
 struct parameters {
     u64 most_bytes, silent_ns;
-    _Atomic u32 service; /* the switch's address, which no other sender can use */
+    _Atomic u32 service;          /* the switch's address, which no other sender can use */
+    pthread_rwlock_t table;       /* of the list of jobs and the memory */
+    pthread_mutex_t locks[LOCKS]; /* of chunks, which share them */
     struct job *jobs;
     struct parameter_counts counts;
 };
+
+static void count(u64 *counter) { __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED); }
 
 /* A row of a result. */
 struct row {
@@ -209,7 +219,7 @@ static enum refusal take_step(struct parameters *p, struct job *job, struct chun
     if (!chunk->values || chunk->floats != row->lanes - HEADER_LANES)
         return REFUSAL_UNKNOWN;
     if (step == chunk->step && step) { /* it was taken when its result first left */
-        p->counts.repeated++;
+        count(&p->counts.repeated);
         return ACCEPTED;
     }
     if (step != chunk->step + 1)
@@ -226,7 +236,7 @@ static enum refusal take_step(struct parameters *p, struct job *job, struct chun
     update(&job->optimizer, values, states > 0 ? values + n : NULL,
            states > 1 ? values + 2 * n : NULL, pushed, 1, 1, n, step, rate);
     chunk->step = step;
-    p->counts.steps++;
+    count(&p->counts.steps);
     return ACCEPTED;
 }
 
@@ -241,12 +251,10 @@ static bool divide_header(struct row *row)
     return true;
 }
 
-/* Carries out a row's request, and replaces the row by the answer. */
-static enum refusal answer(struct parameters *p, u32 asks, struct row *row)
+/* Carries out a row's request, and replaces the row by the answer. Call it with the lock of the table. */
+static enum refusal carry_out(struct parameters *p, u32 asks, struct row *row)
 {
     u64 now = clock_ns();
-    if (row->operation == OPERATION_SUM && !divide_header(row))
-        return REFUSAL_DISAGREE;
     i32 *lane = row->lane;
     if (asks == ASK_DESCRIBE)
         return describe(p, row, now);
@@ -256,16 +264,30 @@ static enum refusal answer(struct parameters *p, u32 asks, struct row *row)
     if (lane[ROW_CHUNK] < 0 || (u32)lane[ROW_CHUNK] >= job->chunks)
         return REFUSAL_MALFORMED;
     struct chunk *chunk = &job->chunk[lane[ROW_CHUNK]];
-    job->used_ns = now;
-    enum refusal refusal;
+    __atomic_store_n(&job->used_ns, now, __ATOMIC_RELAXED);
+    pthread_mutex_t *lock = &p->locks[(u32)lane[ROW_CHUNK] % LOCKS];
+    pthread_mutex_lock(lock);
+    enum refusal refusal = REFUSAL_MALFORMED;
     if (asks == ASK_BEGIN)
         refusal = begin(p, job, chunk, row, now);
     else if (asks == ASK_STEP)
         refusal = take_step(p, job, chunk, row);
-    else
-        return REFUSAL_MALFORMED;
     if (refusal == ACCEPTED)
         memcpy(lane + HEADER_LANES, chunk->values, chunk->floats * sizeof(float));
+    pthread_mutex_unlock(lock);
+    return refusal;
+}
+
+static enum refusal answer(struct parameters *p, u32 asks, struct row *row)
+{
+    if (row->operation == OPERATION_SUM && !divide_header(row))
+        return REFUSAL_DISAGREE;
+    if (asks == ASK_STEP)
+        pthread_rwlock_rdlock(&p->table);
+    else
+        pthread_rwlock_wrlock(&p->table);
+    enum refusal refusal = carry_out(p, asks, row);
+    pthread_rwlock_unlock(&p->table);
     return refusal;
 }
 
@@ -325,7 +347,7 @@ void parameters_outward(void *context, u8 *frame, u32 bytes)
     bool overflowed = flags & FLAG_OVERFLOW && row.operation == OPERATION_SUM;
     enum refusal refusal = overflowed ? REFUSAL_MALFORMED : answer(p, asks, &row);
     if (refusal != ACCEPTED) {
-        p->counts.refused++;
+        count(&p->counts.refused);
         memset(row.lane, 0, sizeof row.lane);
         row.lane[0] = (i32)refusal;
     }
@@ -342,6 +364,12 @@ struct parameters *parameters_new(u64 most_bytes, u64 silent_ns)
         return NULL;
     p->most_bytes = most_bytes;
     p->silent_ns = silent_ns;
+    pthread_rwlockattr_t fair; /* else steps could keep a job from beginning */
+    pthread_rwlockattr_init(&fair);
+    pthread_rwlockattr_setkind_np(&fair, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+    pthread_rwlock_init(&p->table, &fair);
+    for (u32 i = 0; i < LOCKS; i++)
+        pthread_mutex_init(&p->locks[i], NULL);
     return p;
 }
 

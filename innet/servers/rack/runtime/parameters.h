@@ -7,7 +7,7 @@
 
 struct parameters;
 
-/* The switch's thread writes these while Python reads them. */
+/* The switch's threads write these while Python reads them. */
 struct parameter_counts { u64 jobs, bytes, steps, repeated, refused; };
 
 /* A job that was silent for `silent_ns` is forgotten when another one needs its memory. */
@@ -18,7 +18,7 @@ void parameters_serve(struct parameters *parameters, u32 address);
 void parameters_free(struct parameters *parameters);
 const struct parameter_counts *parameters_counts(const struct parameters *parameters);
 
-/* Call this for every frame that leaves the switch. */
+/* Call this for every frame that leaves the switch. Any of its threads may call it. */
 void parameters_outward(void *context, u8 *frame, u32 bytes);
 
 #endif

@@ -1,0 +1,92 @@
+"""The calls of an agent, served one after the other by its thread, or by a caller that waits.
+
+Where processors are busy, handing a call to another thread and its result back takes longer than a
+small exchange. So a thread that waits for its own call serves it itself, unless another call is
+queued or under way.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from innet.errors import UsageError
+from innet.host.waker import Waker
+
+Call = TypeVar("Call")
+
+
+class CallQueue(Generic[Call]):
+    """The calls that wait for their turn. One thread at a time has the turn.
+
+    `serve` carries out a call, and `attend` is called between calls, after every use of the `waker`.
+    Neither may raise.
+    """
+
+    def __init__(
+        self, serve: Callable[[Call], None], attend: Callable[[], None], waker: Waker
+    ) -> None:
+        self._serve, self._attend, self._waker = serve, attend, waker
+        self._calls: deque[Call | None] = deque()
+        self._turn = threading.Lock()
+        self._server: int | None = None  # the thread that serves a call
+
+    @property
+    def serving_here(self) -> bool:
+        """Return whether this thread is in the midst of a call, for a signal handler or a callback."""
+        return self._server == threading.get_ident()
+
+    def put(self, call: Call) -> None:
+        """Let the agent's thread serve a call."""
+        self._calls.append(call)
+        self._waker.wake()
+
+    def serve(self, call: Call) -> None:
+        """Serve a call in this thread if that saves a wait, and else put it.
+
+        Raises UsageError in the midst of another call, for which this one would wait in vain.
+        """
+        if self.serving_here:
+            raise UsageError(
+                "a call of the agent in the midst of another one, from a signal handler or a "
+                "callback: use submit() there, or call after the other one"
+            )
+        if self._calls or not self._turn.acquire(blocking=False):
+            self.put(call)
+            return
+        known = self._waker.count
+        try:
+            if late := bool(self._calls):
+                self.put(call)
+            else:
+                self._serve_now(call)
+        finally:
+            self._turn.release()
+        # The call may have used up a wake-up that was meant for the agent's thread.
+        if not late and (self._calls or self._waker.count != known):
+            self._waker.wake()
+
+    def run(self) -> None:
+        """Serve all calls that are put until :meth:`end`."""
+        while True:
+            with self._turn:
+                self._waker.reset()
+                while self._calls:
+                    if (call := self._calls.popleft()) is None:
+                        return
+                    self._serve_now(call)
+                self._attend()
+            if not self._calls:  # a wake-up that has come since ends the wait
+                self._waker.wait(reset=False)  # only the thread that has the turn resets it
+
+    def end(self) -> None:
+        """Let :meth:`run` return after the calls so far."""
+        self._calls.append(None)
+        self._waker.wake()
+
+    def _serve_now(self, call: Call) -> None:
+        self._server = threading.get_ident()
+        try:
+            self._serve(call)
+        finally:
+            self._server = None
