@@ -71,7 +71,7 @@ PODS = links(top="", side="", a="top side", b="top side", low="a b", beside="a b
 @pytest.mark.parametrize(
     ("drained", "workers", "used"),
     [
-        ({"one"}, ["x", "y"], [{"three", "x", "y"}, {"two", "x", "y"}]),
+        ({"one"}, ["x", "y"], [{"two", "x", "y"}, {"three", "x", "y"}]),
         ({"one", "two"}, ["x", "y"], [{"three", "x", "y"}]),
         ({"one"}, ["x"], [{"x"}]),
         ({"x"}, ["x", "x"], [{"x"}]),  # its workers have nothing else

@@ -120,7 +120,7 @@ class Fabric:
 
     def _trees(self, at: set[str]) -> list[Tree]:
         found: list[Tree] = []
-        for top in self.tops:
+        for top in self._tops_above(min(at)):
             for tree in self._trees_below(top, at):
                 if tree not in found:
                     found.append(tree)
@@ -138,6 +138,13 @@ class Fabric:
             lowest = next(switch for switch in ways[0] if switch in common)
             used = [switch for way in ways for switch in way[: way.index(lowest)]]
             yield Tree(lowest, {switch: ups[switch] for switch in used})
+
+    def _tops_above(self, switch: str) -> list[str]:
+        """Return the switches without uplinks above this one, in the order of the uplinks."""
+        found = [switch]
+        for each in found:
+            found += [up for link in self.uplinks.get(each, ()) if (up := link.parent) not in found]
+        return [each for each in found if not self.uplinks.get(each)]
 
     def _towards(self, top: str) -> dict[str, list[Uplink]]:
         """Return the uplinks that lead to `top`, for every switch that has a way there."""
