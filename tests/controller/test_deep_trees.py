@@ -4,9 +4,11 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from racks import means
 from trees import Forest, finish, forest, integers, submit, sums
 from waiting import until
 
+from innet.controller.switches import entries
 from innet.errors import InnetError
 from innet.local.faults import Faults
 from innet.observe.diagnosis import diagnose
@@ -85,3 +87,12 @@ def test_all_parents_on_all_levels_share_the_slots_exactly_with_faults():
     assert all(done[top] > 0 for top in ("one", "two", "three", "four"))
     assert sum(done[top] for top in ("one", "two", "three", "four")) == job.counters.completed
     assert job.path == pb.PATH_SWITCH
+
+
+def test_a_result_without_a_count_is_of_all_workers(deep: Forest, monkeypatch):
+    """As with more than 255 workers, whose number does not fit the packet."""
+    monkeypatch.setattr(entries, "MOST_COUNT", 2)
+    vectors = np.random.default_rng(3).standard_normal((4, 20 * LANES)).astype(np.float32)
+    with deep.workers("top", ["a1", "a2", "b1", "top"]) as agents:
+        for result in means(agents, *vectors):
+            np.testing.assert_allclose(result, vectors.mean(axis=0), atol=1e-5)
