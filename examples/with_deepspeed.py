@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 WORKERS = 2
 SETTINGS = {
     "train_micro_batch_size_per_gpu": BATCH // WORKERS,
-    "zero_optimization": {"stage": 1, "reduce_scatter": False},
+    "zero_optimization": {"stage": 1},
     "zero_allow_untested_optimizer": True,
 }
 

@@ -19,9 +19,10 @@ Bitmaps = npt.NDArray[np.uint32]
 class Reduction:
     """The result of an exchange of n chunks.
 
-    `lanes` is (n, lanes) int32. The other arrays have an item for every chunk, (n,): `flags`, or-ed
-    over the contributions; `counts`, the number of workers in it; `members`, the bitmap of their
-    ranks, which only :meth:`includes` reads: in a job of several switches it says nothing.
+    `lanes` is (n, lanes) int32, or has only the rows from chunk `first` on that this worker wants.
+    The other arrays have an item for every chunk, (n,): `flags`, or-ed over the contributions;
+    `counts`, the number of workers in it; `members`, the bitmap of their ranks, which only
+    :meth:`includes` reads: in a job of several switches it says nothing.
 
     A worker keeps the result of its last exchange for workers that have lost it. The arrays of a
     finished exchange are therefore read-only, and nobody outside of the agent gets a view of them.
@@ -31,16 +32,28 @@ class Reduction:
     flags: Flags
     counts: Counts
     members: Bitmaps
+    first: int = 0
 
     @classmethod
     def empty(cls, chunks: int, lanes: int) -> "Reduction":
         """Return uninitialized arrays for a result to come."""
+        return cls.into(memory.empty((chunks, lanes), np.int32), chunks)
+
+    @classmethod
+    def into(cls, rows: Integers, chunks: int, first: int = 0) -> "Reduction":
+        """Return arrays for a result to come, with the lanes from chunk `first` on in `rows`."""
         return cls(
-            memory.empty((chunks, lanes), np.int32),
+            rows,
             np.zeros(chunks, np.uint16),
             np.zeros(chunks, np.uint16),
             np.zeros(chunks, np.uint32),
+            first,
         )
+
+    @property
+    def rows(self) -> slice:
+        """Return the chunks whose lanes are there."""
+        return slice(self.first, self.first + len(self.lanes))
 
     def includes(self, ranks: int | npt.NDArray[np.int64], workers: int) -> npt.NDArray[np.bool_]:
         """Return whether each chunk includes the contribution of a rank, or of a rank of its own.

@@ -182,7 +182,7 @@ def two_workers(names: Names) -> list[p4rt.Entity]:
         found += [
             names.entry("workers", {"port": rank + 1, **where, **slots}, "admit", params),
             names.entry("replicas", {"job": 7, "instance": rank + 1}, "address_to",
-                        {"mac": number(at.mac_bytes), **where}),
+                        {"mac": number(at.mac_bytes), "bits": 1 << rank, **where}),
         ]  # fmt: skip
     return found
 

@@ -13,7 +13,7 @@ from innet.p4.artifacts import Artifact
 CPU_PORTS = {"tofino": 192, "tofino2": 0}
 
 FORMATS = {
-    "bridge": "purpose:8 padding:7 port:9 group:16",
+    "bridge": "purpose:8 padding:7 port:9 group:16 wanted:32",
     "packet_out": "egress_port:9 padding:7",
     "packet_in": "ingress_port:9 padding:7",
     "ethernet": "destination:48 source:48 ether_type:16",
@@ -25,16 +25,18 @@ FORMATS = {
     "innet": "version:8 kind:8 operation:8 count:8 job:16 term:16 slot:16 flags:16 sequence:32 "
     "workers:32 check:32",
     "front": "version:8 kind:8 operation:8 count:8 job:16",
+    "rest": "term:16 slot:16 flags:16 sequence:32 workers:32 check:32",
     "lanes": " ".join(f"lane_{n:02x}:32" for n in range(64)),
 }
 NONE, CONTRIBUTION, HELLO, CLEAR, AGAIN, QUESTION = range(6)
 RESULT, PENDING, STALE = 8, 9, 10
-FULL = {1: CONTRIBUTION, 2: RESULT, 3: PENDING, 6: STALE}
-"""The forms of packets with lanes, by kind."""
+REPLY, COPY, BARE_COPY = 2, 3, 6
+WORKERS = range(1, 33)
+"""The instance numbers of workers' copies."""
 
-REPLY, COPY = 2, 3
+LANES_BYTES = 256
 INGRESS = "bridge packet_out packet_in ethernet arp ipv4 udp innet lanes".split()
-EGRESS = "bridge ethernet ipv4 udp innet".split()
+EGRESS = "ethernet ipv4 udp".split()
 RECIRCULATION = 68
 
 
@@ -177,12 +179,17 @@ class TofinoSwitch:
         packet["eg_intr_md.egress_port"] = port
         packet["eg_intr_md.egress_rid"] = instance
         packet["eg_intr_md.enq_qdepth"] = self.queued_cells
-        purpose = packet.extract("bridge")["purpose"]
-        parsed = purpose in {REPLY, COPY}
+        bridge = packet.extract("bridge")
+        parsed = bridge["purpose"] in {REPLY, COPY, BARE_COPY}
         if parsed:
-            for header in EGRESS[1:-1]:
+            for header in EGRESS:
                 packet.extract(header)
             packet.extract("front", "innet")
+        stripped = bridge["purpose"] == COPY and instance in WORKERS
+        if stripped := stripped and not bridge["wanted"] >> instance - 1 & 1:
+            packet.extract("rest")
+            packet.payload = packet.payload[LANES_BYTES:]
+        packet["meta.stripped"] = int(stripped)
         before = dict(packet.phv)
         self._egress.run(packet.phv)
         if self._told(packet, before, "eg_intr_md_for_dprsr.drop_ctl"):
@@ -191,9 +198,11 @@ class TofinoSwitch:
         if self._egress.get(packet.phv, "hdr.bridge.$valid", self._end):
             made = packet.emit("bridge", "bridge", self._end)
         if parsed:
-            parts = [packet.emit(header, header, self._end) for header in EGRESS[1:-1]]
+            parts = [packet.emit(header, header, self._end) for header in EGRESS]
             parts[1] = _with_checksum(parts[1])
             made += b"".join(parts) + packet.emit("front", "innet", self._end)
+        if stripped:
+            made += packet.emit("rest", "rest", self._end)
         made += packet.payload
         return self.send(port, made) if port & 127 == RECIRCULATION else [(port, made)]
 
@@ -260,15 +269,24 @@ class TofinoSwitch:
         if udp["destination"] != 19790:
             return
         innet = packet.extract("innet")
-        version, kind, operation = innet["version"], innet["kind"], innet["operation"]
+        kind, operation, carried = innet["kind"], innet["operation"], innet["flags"] >> 3 & 1
         lengths = ipv4["total_length"], udp["length"]
-        if version != 2:
+        if innet["version"] != 3:
             return
-        if lengths == (308, 288) and (kind in {3, 6} or (kind in {1, 2} and operation in {1, 2})):
+        if lengths == (308, 288) and kind in {1, 2} and operation in {1, 2} and carried:
             packet.extract("lanes")
-            packet["meta.form"] = FULL[kind]
-        elif lengths == (52, 32) and kind in {4, 5} and not operation:
-            packet["meta.form"] = HELLO if kind == 4 else CLEAR
+            packet["meta.form"] = CONTRIBUTION if kind == 1 else RESULT
+        elif lengths == (52, 32):
+            forms = {
+                1: (CONTRIBUTION, operation == 1 and not carried),
+                2: (RESULT, operation in {1, 2}),
+                3: (PENDING, True),
+                4: (HELLO, not operation),
+                5: (CLEAR, not operation),
+                6: (STALE, True),
+            }
+            form, fits = forms.get(kind, (NONE, False))
+            packet["meta.form"] = form if fits else NONE
 
 
 def _with_checksum(header: bytes) -> bytes:

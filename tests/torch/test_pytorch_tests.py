@@ -4,11 +4,10 @@ import json
 import os
 import subprocess
 
-import pytest
 from commands import BIN
-from paths import ROOT, SUPPORT
+from libraries import PYTHON, needs, quiet
+from paths import SUPPORT
 
-PYTHON = ROOT / ".venv-libs/bin/python"  # made by `make libraries`: PyTorch's tests need a package
 SOME = """
     test_DistributedDataParallelCPU test_accumulate_gradients_no_sync test_all_gather_object_subgroup
     test_all_reduce_coalesced_sum test_all_reduce_full_group_max test_all_reduce_sum_async
@@ -22,8 +21,8 @@ GLOOS_NAME = {"test_get_backend"}
 def outcomes(*names: str, within: float) -> dict[str, tuple[str, str]]:
     """Run PyTorch's tests. Return what became of each test, and why."""
     done = subprocess.run(
-        [str(BIN / "innet"), "rack", "--workers", "3", "--", str(PYTHON), "-m", "pytorch_tests", *names],
-        env={**os.environ, "BACKEND": "gloo", "PYTHONPATH": str(SUPPORT), "OMP_NUM_THREADS": "1"},
+        [str(BIN / "innet"), "rack", "--workers", "3", "--", PYTHON, "-m", "pytorch_tests", *names],
+        env={**quiet(), "BACKEND": "gloo", "PYTHONPATH": str(SUPPORT)},
         capture_output=True, text=True, timeout=within, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -32,8 +31,7 @@ def outcomes(*names: str, within: float) -> dict[str, tuple[str, str]]:
 
 
 def test_pytorchs_own_tests_pass():
-    if not list(PYTHON.parents[1].glob("lib/*/site-packages/expecttest")):
-        pytest.skip("expecttest is not installed: see `make libraries`")
+    needs("expecttest")  # by PyTorch's tests
     whole = os.environ.get("INNET_PYTORCH_TESTS") == "all"
     found = outcomes(*([] if whole else SOME), within=7200 if whole else 800)
     assert len(found) >= len(SOME)

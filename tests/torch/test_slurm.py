@@ -1,12 +1,12 @@
 """Slurm: its variables stand in for torchrun's, and its tasks find each other."""
 
-import os
 import subprocess
 import sys
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 from commands import BIN
+from libraries import PYTHON, needs, quiet
 from paths import ROOT
 from slurm import slurm
 
@@ -16,6 +16,7 @@ from innet.machine.slurm import with_ranks
 from innet.torch.settings import with_local_rank
 from innet.torch.slurm import rendezvous, store_address
 
+EXAMPLES = ROOT / "examples"
 TASK = {"SLURM_PROCID": "3", "SLURM_LOCALID": "1", "SLURM_NTASKS": "4"}
 
 
@@ -56,14 +57,39 @@ def test_outside_of_slurm_the_error_names_srun(monkeypatch):
         store_address({})
 
 
-def test_srun_starts_workers_that_train_through_the_switch(tmp_path: Path):
-    with slurm(tmp_path) as environment:
-        environment |= {"OMP_NUM_THREADS": "1", "MASTER_PORT": str(free_tcp_port())}
-        script = [sys.executable, str(ROOT / "examples/with_slurm.py"), "--steps", "2"]
-        done = subprocess.run(
-            [str(BIN / "innet"), "rack", "--workers", "2", "--", "srun", "--ntasks", "2", *script],
-            env={**os.environ, **environment},
-            capture_output=True, text=True, timeout=400, check=False,
-        )  # fmt: skip
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    with slurm(tmp_path_factory.mktemp("slurm")) as environment:
+        yield {**quiet(), **environment}
+
+
+def srun(cluster: dict[str, str], *command: str) -> list[str]:
+    """Run a command with srun in a rack, and return the lines that it prints."""
+    done = subprocess.run(
+        [str(BIN / "innet"), "rack", "--workers", "2", "--", "srun", *command, "--steps", "2"],
+        env={**cluster, "MASTER_PORT": str(free_tcp_port())},
+        capture_output=True, text=True, timeout=800, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "all-reduces through the switch: 4"
+    return done.stdout.splitlines()
+
+
+def test_srun_starts_workers_that_train_through_the_switch(cluster: dict[str, str]):
+    said = srun(cluster, "--ntasks", "2", sys.executable, str(EXAMPLES / "with_slurm.py"))
+    assert said[-1] == "all-reduces through the switch: 4"
+
+
+def test_srun_starts_one_torchrun_on_each_node(cluster: dict[str, str]):
+    needs("accelerate")
+    torchrun = [PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    script = str(EXAMPLES / "with_accelerate.py")
+    said = srun(cluster, "--ntasks-per-node", "1", *torchrun, script)
+    assert said[-1] == "all-reduces through the switch: 4"
+
+
+def test_lightning_takes_the_tasks_of_a_node_from_slurm(cluster: dict[str, str]):
+    needs("lightning")
+    script = str(EXAMPLES / "with_lightning.py")
+    said = srun(cluster, "--nodes", "1", "--ntasks-per-node", "2", PYTHON, script)
+    assert sum(line.startswith("step 2: loss ") for line in said) == 1
+    assert said[-1].startswith("all-reduces through the switch: ")

@@ -53,11 +53,14 @@ def own_entities(
 
 
 def outward_entities(names: Names, job: Assignment) -> list[p4rt.Entity]:
-    """Return the entities that bring a job's results to its workers and to child switches."""
-    copies = {each.instance: each.where for share in job.shares for each in share.contributors}
+    """Return the entities that bring a job's results to its workers and to child switches.
+
+    A contributor has the same bits in all of the job's trees.
+    """
+    copies = {each.instance: each for share in job.shares for each in share.contributors}
     if not copies:
         return []
-    replicas = [(where.port, instance) for instance, where in copies.items()]
+    replicas = [(each.where.port, instance) for instance, each in copies.items()]
     return [
         group(_FIRST_JOB_GROUP + job.slot_range.index, replicas),
         *(
@@ -65,12 +68,13 @@ def outward_entities(names: Names, job: Assignment) -> list[p4rt.Entity]:
                 "replicas", {"job": job.job, "instance": instance},
                 "address_to",
                 {
-                    "mac": _number(where.address.mac_bytes),
-                    "address": _number(where.address.ip_bytes),
-                    "udp_port": where.address.udp_port,
+                    "mac": _number(each.where.address.mac_bytes),
+                    "address": _number(each.where.address.ip_bytes),
+                    "udp_port": each.where.address.udp_port,
+                    "bits": each.bits,
                 },
             )
-            for instance, where in copies.items()
+            for instance, each in copies.items()
         ),
     ]  # fmt: skip
 

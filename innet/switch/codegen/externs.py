@@ -80,7 +80,7 @@ class Externs:
         """Write a test that drops the packet and counts the failure. BMv2 would stop the whole switch."""
         with self._scope.block(f"if (!({self._scope.expressions.truth(condition)}))"):
             self._emit(f"rt_assertion_failed(sw, {c_string(where.parts[0])});")
-            nowhere = ir.Source()
+            nowhere = ir.SourceLocation()
             self._steps.body(
                 (ir.Primitive("mark_to_drop", (), nowhere), ir.Primitive("exit", (), nowhere))
             )

@@ -1,0 +1,28 @@
+"""The environment with the libraries that some examples use, which `make libraries` makes."""
+
+import os
+
+import pytest
+from paths import ROOT
+
+_ENVIRONMENT = ROOT / ".venv-libs"
+COMMANDS = _ENVIRONMENT / "bin"
+PYTHON = str(COMMANDS / "python")
+
+
+def needs(*packages: str) -> None:
+    """Skip the test, unless `make libraries` has installed these packages."""
+    there = {path.name for path in _ENVIRONMENT.glob("lib/python*/site-packages/*")}
+    if missing := {"shared.pth", *packages} - there:
+        pytest.skip(f"{', '.join(sorted(missing))} is not installed: see `make libraries`")
+
+
+def quiet() -> dict[str, str]:
+    """Return the environment in which the libraries neither take all processors nor look for a hub."""
+    return {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "DS_ACCELERATOR": "cpu",
+        "HF_HUB_OFFLINE": "1",
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
