@@ -59,6 +59,11 @@ def check_suits(info: WorkerInfo, *, sealed: bool) -> None:
             f"{info.min_workers}, without whose pads a sum is noise: create it without --quorum "
             f"and --min-workers, or unset {PRIVATE_KEY_FILE}"
         )
+    if 2 * info.workers > info.lanes:
+        raise UsageError(
+            f"private sums need 2 lanes for each worker, and {info.workers} workers with packets of "
+            f"{info.lanes} lanes have fewer: use a program with more lanes, or unset {PRIVATE_KEY_FILE}"
+        )
     if not sealed:
         raise UsageError(
             "private sums need a switch that adds modulo 2**32, and the program for Tofino does not: "

@@ -33,7 +33,7 @@ struct worker {
     struct inbox *inbox;
     const struct outbox *outbox;
     struct vectors *vectors;
-    uint32_t *absent;  /* for each slot: the workers missing in its chunk */
+    uint32_t *answers; /* for each slot: the bitmap in its chunk's last PENDING, or 0 */
     int64_t *finished; /* room for a chunk of each slot */
 };
 
@@ -99,7 +99,7 @@ static int take(struct worker *worker, struct io_round *io)
         return 1;
     for (int64_t i = 0; i < taken.finished; i++) {
         io->first |= !worker->finished[i];
-        worker->absent[worker->finished[i] % worker->window->slots] = 0;
+        worker->answers[worker->finished[i] % worker->window->slots] = 0;
     }
     if (taken.oldest <= io->now) {
         double round_trip = io->now - taken.oldest;

@@ -198,6 +198,8 @@ def test_a_switch_that_saturates_is_refused():
     check_suits(info, sealed=True)
     with pytest.raises(UsageError, match="Tofino"):
         check_suits(info, sealed=False)
+    with pytest.raises(UsageError, match="2 lanes for each worker"):
+        check_suits(replace(info, workers=33, min_workers=33), sealed=True)
     with pytest.raises(UsageError, match="need all 2 workers"):
         check_suits(replace(info, min_workers=1), sealed=True)
 

@@ -339,7 +339,7 @@ void parameters_outward(void *context, uint8_t *frame, uint32_t bytes)
         .job = half_at(header + AT_JOB),
         .operation = header[AT_OPERATION],
         .lanes = (used - before) / WORD_BYTES,
-        .members = (uint32_t)__builtin_popcount(word_at(header + AT_WORKERS)),
+        .members = header[AT_COUNT],
     };
     load_row(lanes, (uint32_t *)row.lane, row.lanes);
     bool overflowed = flags & FLAG_OVERFLOW && row.operation == OPERATION_SUM;
