@@ -75,19 +75,21 @@ def test_a_monitored_barrier_names_the_rank_that_stays_away(group: Group):
     assert "Rank 1 failed to pass" in said
 
 
-def elsewhere(rank: int) -> list[str]:
-    """Call the functions with groups of Gloo. Return what PyTorch's own functions say."""
+def elsewhere(rank: int) -> str:
+    """Call the functions with a group of Gloo, which some versions of PyTorch can split on CPUs."""
     gloo = dist.new_group(backend="gloo")
     dist.monitored_barrier(gloo)
-    with pytest.raises(RuntimeError) as caught:
-        dist.split_group(gloo, [[0], [1]])
-    dist.destroy_process_group(gloo)
-    return [str(caught.value)]
+    try:
+        return dist.get_backend(dist.split_group(gloo, [[0], [1]]))
+    except RuntimeError as refusal:
+        return str(refusal)
+    finally:
+        dist.destroy_process_group(gloo)
 
 
 def test_groups_of_other_backends_get_pytorchs_functions(group: Group):
-    for [said] in group.run(elsewhere):
-        assert "innet" not in said
+    for found in group.run(elsewhere):
+        assert found == "gloo" or "safe to split" in found
 
 
 def split(rank: int) -> list[str]:
