@@ -5,7 +5,7 @@
 PYTHON ?= python3
 # The number of processes that run tests side by side; 0 runs them one after the other. There are more than
 # processors, because many tests wait, and at most 16, because each takes memory and ports. A file's tests
-# stay in one process, since they share racks. Files keep their order, because short ones come last.
+# stay in one process, since they share racks. Files keep their order: tests/slow.txt has those that come first.
 PROCESSES ?= $(shell n=$$(nproc); echo $$((n < 8 ? 2 * n : 16)))
 VENV := .venv
 LIBRARIES := .venv-libs
@@ -97,7 +97,8 @@ system:
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
 		for tool in ip:iproute2 ethtool:ethtool ping:iputils-ping mn:mininet tshark:tshark \
 				srun:slurm-client slurmctld:slurmctld slurmd:slurmd \
-				systemd-analyze:systemd chromium:chromium chromedriver:chromium-driver; do \
+				systemd-analyze:systemd systemd-nspawn:systemd-container promtool:prometheus \
+				chromium:chromium chromedriver:chromium-driver; do \
 			command -v "$${tool%%:*}" > /dev/null || missing="$$missing $${tool##*:}"; \
 		done; \
 		if [ -n "$$missing" ]; then \

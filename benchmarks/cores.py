@@ -34,7 +34,7 @@ from innet.switch.engine import Engine
 from innet.switch.ports import open_port
 from innet.wire.check import seal
 from innet.wire.frames import Address, encapsulation
-from innet.wire.layout import UDP_PORT, Kind, Operation
+from innet.wire.layout import UDP_PORT, Flag, Kind, Operation
 from innet.wire.records import Records, blank, packet_bytes
 
 SERVICE = Address("02:00:00:00:00:fe", "10.255.255.254", UDP_PORT)
@@ -46,12 +46,15 @@ _TIMES = 50_000
 _GIVE_UP = 10.0
 
 
-def pipeline(lanes: int, seconds: float, cores: int = 1) -> float:
-    """Return the contributions per second that the program answers without ports."""
+def pipeline(lanes: int, seconds: float, cores: int = 1, *, bare: bool = False) -> float:
+    """Return the contributions per second that the program answers without ports.
+
+    If they are `bare`, contributions and answers lack their lanes.
+    """
     own = Address("02:00:00:00:00:01", "10.0.0.1", 4000)
     with contextlib.closing(Engine(artifact(lanes).json, cores=cores)) as engine:
         _serve(engine)
-        records = admitted(engine, 1, own, lanes)
+        records = admitted(engine, 1, own, 0 if bare else lanes)
         records["sequence"] = 1
         seal(records, own.ip_number, own.udp_port)
         frames = {engine.core_of(1, each.tobytes()): each.tobytes() for each in records}
@@ -169,11 +172,15 @@ def admitted(engine: Engine, number: int, own: Address, lanes: int) -> Records:
 
 
 def contributions(own: Address, job: Assignment, lanes: int) -> Records:
-    """Return a contribution to every slot of the job, without sequence number and check."""
+    """Return a contribution to every slot of the job, without sequence number and check.
+
+    Those without lanes do not want the result's either.
+    """
     prefix = encapsulation(own, SERVICE, packet_bytes(lanes))
     records = blank(job.slot_range.slots, lanes, Kind.CONTRIBUTION, prefix)
     records["operation"], records["job"], records["term"] = Operation.SUM, job.job, TERM
     records["slot"] = job.slot_range.first_slot + np.arange(job.slot_range.slots)
+    records["flags"] = Flag.CARRIED | Flag.WANTED if lanes else 0
     return records
 
 

@@ -27,7 +27,6 @@ import typer
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
-from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
@@ -169,6 +168,8 @@ def in_floats(gradients: Sequence[Floats]) -> Floats:
 
 def train(reduce: Sum, workers: int, epochs: int, seed: int) -> Outcome:
     """Train the demo's model on scikit-learn's digits; `seed` decides all random choices."""
+    from sklearn.datasets import load_digits  # slow, and not every caller trains
+
     data = load_digits()
     images = torch.tensor(data.data / 16, dtype=torch.float32)
     labels = torch.tensor(data.target)

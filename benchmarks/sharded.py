@@ -10,8 +10,9 @@ Parts:
 * ``large``: 16 MiB of float32 at 100 Mbit/s: a reduce-scatter, an all-gather, both at once, a broadcast.
 * ``small``: a barrier and an all-reduce of 4 bytes.
 
-"up" and "down" are the bytes on a host's link, as the kernel counts them, over the vector's bytes. They
-include the barriers over Gloo between the steps, which matter for small vectors only.
+"up" and "down" are the bytes on a host's link, as the kernel counts them, over the vector's bytes. Beside
+them is what :mod:`innet.model.collectives` expects. They include the barriers over Gloo between the
+steps, which matter for small vectors only.
 """
 
 import statistics
@@ -26,6 +27,8 @@ from rich.table import Table
 from benchmarks.emulated.network import Network, emulate
 from benchmarks.emulated.report import Timed, command, slowest
 from benchmarks.emulated.sharded import Case
+from innet.model.all_reduce import SlotParameters
+from innet.model.collectives import link_bytes
 
 HOSTS, MBIT = 8, 1_000_000
 KIB, MIB = 1 << 10, 1 << 20
@@ -35,12 +38,33 @@ NETWORK = Network(1, HOSTS, 100 * MBIT, slots=128)
 
 @dataclass(frozen=True)
 class Outcome(Timed):
-    """The result of a case: the slowest host's time of each step, and mean counters per step."""
+    """The result of a case: the slowest host's time of each step, and mean counters per step.
+
+    The least bytes are those of each host's step with the fewest, since packets may be sent again.
+    """
 
     up_bytes: float
     down_bytes: float
     up_packets: float
     down_packets: float
+    least_up_bytes: float
+    least_down_bytes: float
+
+    @property
+    def expected(self) -> Sequence[float]:
+        """Return the bytes up and down that the model expects; nothing over Gloo."""
+        if self.case.over == "Gloo":
+            return ()
+        calls = {"4-byte all-reduce": "all-reduce"}
+        found = [0.0, 0.0]
+        for call in self.case.what.split(" and "):
+            collective = calls.get(call, call)
+            moves = collective in ("all-gather", "broadcast")
+            narrow = self.case.narrow if moves else "int16" in self.case.over
+            size = self.case.nbytes / (2 if narrow else 1)
+            both = link_bytes(collective, HOSTS, size, SlotParameters(NETWORK.slots))
+            found = [a + b for a, b in zip(found, both, strict=True)]
+        return found
 
 
 def large(console: Console, quick: bool) -> Sequence[Outcome]:
@@ -49,7 +73,7 @@ def large(console: Console, quick: bool) -> Sequence[Outcome]:
     calls = ("reduce-scatter", "all-gather", BOTH, "broadcast")
     cases = [Case(what, over, size, steps) for what in calls for over in ("Gloo", "innet int32")]
     cases.append(Case(BOTH, "innet int16", size, steps, narrow=True))
-    return _measured(console, cases, f"{size // KIB:,} KiB of float32")
+    return measured(console, cases, f"{size // KIB:,} KiB of float32")
 
 
 def small(console: Console, quick: bool) -> Sequence[Outcome]:
@@ -57,10 +81,11 @@ def small(console: Console, quick: bool) -> Sequence[Outcome]:
     steps = 5 if quick else 50
     calls = ("barrier", "4-byte all-reduce")
     cases = [Case(what, over, 4, steps) for what in calls for over in ("Gloo", "innet int32")]
-    return _measured(console, cases, "small")
+    return measured(console, cases, "small")
 
 
-def _measured(console: Console, cases: Sequence[Case], title: str) -> Sequence[Outcome]:
+def measured(console: Console, cases: Sequence[Case], title: str) -> Sequence[Outcome]:
+    """Run cases in the emulated rack, and show their outcomes."""
     program = [sys.executable, "-m", "benchmarks.emulated.sharded"]
     noted = emulate(console, NETWORK, program, {"cases": [asdict(case) for case in cases]})
     found = [
@@ -68,15 +93,17 @@ def _measured(console: Console, cases: Sequence[Case], title: str) -> Sequence[O
     ]
     gloo = {each.case.what: each.step_s for each in found if each.case.over == "Gloo"}
     table = Table(
-        "call", "over", "step, ms", "times as fast as Gloo", "up", "down", "packets up", "packets down"
+        "call", "over", "step, ms", "times as fast as Gloo", "up", "down", "expected", "packets up",
+        "packets down",
     )  # fmt: skip
     table.title = f"{HOSTS} hosts, 100 Mbit/s, {title}"
     for each in found:
         size = each.case.nbytes
         table.add_row(
             each.case.what, each.case.over, f"{1e3 * each.step_s:.2f}",
-            f"{gloo[each.case.what] / each.step_s:.2f}",
+            f"{gloo[each.case.what] / each.step_s:.2f}" if each.case.what in gloo else "",
             f"{each.up_bytes / size:.2f}", f"{each.down_bytes / size:.2f}",
+            " ".join(f"{nbytes / size:.2f}" for nbytes in each.expected),
             f"{each.up_packets:,.0f}", f"{each.down_packets:,.0f}",
         )  # fmt: skip
     console.print(table)
@@ -88,7 +115,8 @@ def _outcome(case: Case, hosts: Sequence[dict[str, Any]]) -> Outcome:
     means = [
         statistics.mean(each) for each in zip(*(host["counters"] for host in hosts), strict=True)
     ]
-    return Outcome(case, steps, *means)
+    least = [statistics.mean(host["least"][way] for host in hosts) for way in range(2)]
+    return Outcome(case, steps, *means, *least)
 
 
 PARTS = {each.__name__: each for each in (large, small)}

@@ -270,7 +270,9 @@ def main(
                 _median(",.0f", (rate.by_processor for rate in found)),
                 _median(".2f", ratios), _median(".0f", (each * 1e6 for each in times[name])),
             )  # fmt: skip
-        table.add_row(str(lanes), "pipeline alone", "", "", f"{pipeline(lanes, seconds / 3):,.0f}")
+        for name, bare in (("pipeline alone", False), ("pipeline alone, no lanes", True)):
+            rate = pipeline(lanes, seconds / 3, bare=bare)
+            table.add_row(str(lanes), name, "", "", f"{rate:,.0f}")
     console.print(table)
 
 

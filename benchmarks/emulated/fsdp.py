@@ -65,6 +65,8 @@ def _train(case: Case, gloo: Any) -> dict[str, Any]:
     for block in model.blocks:
         fully_shard(block, mesh=mesh, mp_policy=policy)
     fully_shard(model, mesh=mesh, mp_policy=policy)
+    # Gather a block's parameters while the gradients of the one before are reduced.
+    model._set_unshard_async_op(True)  # type: ignore[operator]  # noqa: SLF001 - no public method
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     seconds, losses = [], []
     for step in range(case.steps + 1):

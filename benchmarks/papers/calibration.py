@@ -26,7 +26,7 @@ from innet.training.message_codecs import message_codec
 from innet.training.packing import Segment
 from innet.training.transports.process_group import ProcessGroupTransport, ServerNodeTransport
 from innet.training.transports.ring import Ring
-from innet.training.transports.switch import SwitchTransport
+from innet.training.transports.switch import AgentTransport
 
 _REST_S = 0.03
 """The pause between repetitions that must begin with a link's full bucket."""
@@ -60,7 +60,7 @@ def links(agent: Agent, repeats: int) -> dict[str, Any]:
     """Time the ring, the switch, the codecs, and a step without communication."""
     with Ring(ProcessGroupTransport(), message_codec("plain")) as ring:
         over_ring = sizes(repeats, lambda vector: ring.all_reduce(vector).result())
-    switch = SwitchTransport(agent)
+    switch = AgentTransport(agent)
     return {
         "ring": over_ring,
         "switch": sizes(repeats, lambda vector: switch.all_reduce(vector).result()),

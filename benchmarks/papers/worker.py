@@ -30,7 +30,7 @@ from innet.training.message_codecs import message_codec
 from innet.training.transports.base import Transport
 from innet.training.transports.process_group import ProcessGroupTransport, ServerNodeTransport
 from innet.training.transports.ring import Ring
-from innet.training.transports.switch import SwitchTransport
+from innet.training.transports.switch import AgentTransport
 from innet.training.transports.tree import Tree
 
 Data = tuple[Tensor, Tensor]
@@ -41,7 +41,7 @@ TRANSPORTS: dict[str, Callable[[Agent, Spec], Transport]] = {
     "pbox-sharded": lambda _, spec: pbox_transport(spec),
     "ring": lambda _, spec: Ring(ProcessGroupTransport(), message_codec(spec.codec or "plain")),
     "tree": lambda _agent, _spec: Tree(ProcessGroupTransport()),
-    "switch": lambda agent, spec: SwitchTransport(agent, spec.codec or None),
+    "switch": lambda agent, spec: AgentTransport(agent, spec.codec or None),
 }
 
 

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ from innet.terminal.options import LogFormat
 
 _PROGRAM = "innet.observe.web.serve"
 _ENDS_WITHIN = 5.0
+_FREE_WITHIN, _LOOK_EVERY_S = 30.0, 0.1
 _log = structlog.get_logger("innet.controller")
 
 
@@ -63,12 +65,12 @@ class WebPage:
             _check_token(self.token_file)
 
     @contextlib.contextmanager
-    def served(self, controller: str, feed: LogFeed) -> Iterator[str]:
+    def served(self, controller: str, feed: LogFeed, within: float = 0.0) -> Iterator[str]:
         """Serve the page while the block runs, and yield its URL. `controller` is the address to ask.
 
-        Raises UsageError if the address is in use.
+        Raises UsageError if the address is still in use after `within` seconds.
         """
-        with self._listener() as listener:
+        with self._listener(within) as listener:
             address = served_address(self.address, listener.getsockname()[1])
             number = listener.fileno()
             options = ["--socket", str(number), "--controller", controller]
@@ -87,14 +89,35 @@ class WebPage:
         command = [sys.executable, "-P", "-m", _PROGRAM, *given]
         return [*command, "--address", self.address, "--log-format", self.log_format]
 
-    def _listener(self) -> socket.socket:
+    @contextlib.contextmanager
+    def taken_over(self, controller: str, feed: LogFeed) -> Iterator[str]:
+        """Serve the page as :meth:`served` does, in place of a controller that has just ended.
+
+        Its page ends a moment later. If the address does not become free, log that and yield "": a
+        controller without a page is better than none.
+        """
+        with contextlib.ExitStack() as stack:
+            try:
+                url = stack.enter_context(self.served(controller, feed, _FREE_WITHIN))
+            except UsageError as problem:
+                _log.error("the web page is not served", problem=str(problem))
+                url = ""
+            yield url
+
+    def _listener(self, within: float) -> socket.socket:
         host, _, port = self.address.rpartition(":")
         host = host.strip("[]")
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        try:
-            return socket.create_server((host, int(port)), family=family, backlog=128)
-        except OSError as problem:
-            raise UsageError(f"cannot serve the page at {self.address}: {problem}") from None
+        over = time.monotonic() + within
+        while True:
+            try:
+                return socket.create_server((host, int(port)), family=family, backlog=128)
+            except OSError as problem:
+                if time.monotonic() >= over:
+                    raise UsageError(
+                        f"cannot serve the page at {self.address}: {problem}"
+                    ) from None
+            time.sleep(_LOOK_EVERY_S)
 
 
 @contextlib.contextmanager

@@ -12,8 +12,8 @@ from rich.table import Table
 
 from innet.errors import InnetError
 from innet.host.quantizers.spec import QuantizerSpec
+from innet.local.processes import spawned
 from innet.local.rack import local_rack
-from innet.local.workers import spawned_workers
 from innet.rpc import innet_pb2 as pb
 from innet.terminal.console import PlainConsole
 from innet.terminal.signals import INTERRUPTS
@@ -86,23 +86,24 @@ def train(
     progress: Progress,
     environment: Mapping[str, str],
 ) -> TrainingResult:
-    """Run the worker processes of one training and wait for them."""
+    """Run the workers of one training and wait for them."""
     task = progress.add_task(f"training over {network}", total=epochs, loss=float("nan"))
     started = time.monotonic()
-    command = [sys.executable, "-m", _TRAINING, network, str(epochs)]
-    with spawned_workers(command, workers, environment) as processes:
-        summaries = []
-        for process in processes:
-            last: dict[str, Any] = {}
-            for line in process.stdout or ():
-                last = json.loads(line)
-                if process is processes[0] and "epoch" in last:
-                    progress.update(task, completed=last["epoch"], loss=last["loss"])
-            if process.wait() or "parameters" not in last:
-                problem = process.stderr.read() if process.stderr else ""
-                raise InnetError(f"a worker of the {network} training failed:\n{problem}")
-            summaries.append(last)
-    return TrainingResult(summaries, time.monotonic() - started)
+    command = [sys.executable, "-m", _TRAINING, network, str(epochs), str(workers)]
+    summaries: dict[int, dict[str, Any]] = {}
+    with spawned(command, {**environment, "OMP_NUM_THREADS": "1"}) as process:
+        for line in process.stdout or ():
+            said = json.loads(line)
+            rank = said.pop("rank")
+            if "parameters" in said:
+                summaries[rank] = said
+            elif rank == 0:
+                progress.update(task, completed=said["epoch"], loss=said["loss"])
+        if process.wait() or len(summaries) < workers:
+            problem = process.stderr.read() if process.stderr else ""
+            raise InnetError(f"a worker of the {network} training failed:\n{problem}")
+    by_rank = [summaries[rank] for rank in range(workers)]
+    return TrainingResult(by_rank, time.monotonic() - started)
 
 
 def table(innet: TrainingResult, gloo: TrainingResult, job: pb.Job, quantizer: str) -> Table:

@@ -1,16 +1,18 @@
-"""A worker of the demo: DistributedDataParallel on handwritten digits, over innet or Gloo.
+"""The workers of the demo: DistributedDataParallel on handwritten digits, over innet or Gloo.
 
-It prints one JSON object per line: the number and the loss after each epoch, and a summary at the
-end.
+Each prints one JSON object per line, with its rank: the number and the loss after each epoch, and a
+summary at the end.
 """
 
 import hashlib
 import json
 import sys
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import torch
+import torch._dynamo  # the optimizers import it: here it is imported once for all workers
 import torch.distributed as dist
 from sklearn.datasets import load_digits
 from torch import nn
@@ -18,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import innet
 from innet.host.agent import Agent
+from innet.local.workers import fork_workers
 
 SEED = 1
 _BATCH = 16
@@ -60,8 +63,8 @@ def main(network: str, epochs: int) -> None:
             loss.backward()
             optimizer.step()
             schedule.step()
-        say(epoch=epoch + 1, loss=loss.item())
-    say(**summary(model, (images, labels), test, total, agent))
+        say(rank=rank, epoch=epoch + 1, loss=loss.item())
+    say(rank=rank, **summary(model, (images, labels), test, total, agent))
     if agent:
         agent.close()
     dist.barrier()
@@ -103,10 +106,11 @@ def summary(
 
 
 def say(**facts: Any) -> None:
-    """Print a message for the comparison."""
+    """Print a message for the comparison, in one piece: the workers share the output."""
     sys.stdout.write(json.dumps(facts) + "\n")
     sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    _network, _epochs, _workers = sys.argv[1:]
+    sys.exit(fork_workers(partial(main, _network, int(_epochs)), int(_workers)))

@@ -32,6 +32,7 @@ from innet.host.job import Term, Timeouts
 from innet.host.membership import Membership
 from innet.host.node import Node
 from innet.host.node_exchanges import NodeExchanges
+from innet.host.portions import portion
 from innet.host.quantizers.spec import QuantizerSpec
 from innet.host.reducer import EXACT, Reducer
 from innet.host.sparse import rows_of, tensor_of
@@ -56,7 +57,7 @@ Tensor = TypeVar("Tensor", "torch.Tensor", "np.ndarray[Any, Any]")
 Done = TypeVar("Done")
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class _Call:
     """A submitted all-reduce. Wait for `written` before reading the tensor."""
 
@@ -69,9 +70,10 @@ class _Call:
     key: Hashable
     in_place: bool
     collective: Collective
+    part: range | None
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class _Work:
     """Exchanges of another kind that :meth:`Agent.perform` was asked for."""
 
@@ -207,6 +209,7 @@ class Agent(Collectives):
         key: Hashable = None,
         in_place: bool = False,
         collective: Collective = ALL_REDUCE,
+        part: range | None = None,
         wait: bool = False,
     ) -> "Future[Tensor]":
         """Do the same as :meth:`all_reduce`, in the background.
@@ -216,15 +219,27 @@ class Agent(Collectives):
 
         With `in_place`, the result may be in the tensor's own memory, which saves a copy. If the
         call fails, the tensor's content is undefined. `collective` names the caller's collective,
-        which has to be the same on all workers. With `wait`, it need not be in the background: this
-        thread may carry out the call, and the future is then done.
+        which has to be the same on all workers. With a `part`, the result is flat and has these
+        elements only; each worker may want another part. With `wait`, it need not be in the
+        background: this thread may carry out the call, and the future is then done.
         """
         by_switch = summed_by_switch(tensor, op, fallback=self._fallback is not None)
         summed = by_switch and op in ("mean", "sum")
         spec = self._choose(tensor, quantizer, key) if summed else EXACT
         future: Future[Tensor] = Future()
         self._queue(
-            _Call(future, tensor, op, by_switch, written(tensor), spec, key, in_place, collective),
+            _Call(
+                future,
+                tensor,
+                op,
+                by_switch,
+                written(tensor),
+                spec,
+                key,
+                in_place,
+                collective,
+                part,
+            ),
             wait=wait,
         )
         return future
@@ -317,9 +332,11 @@ class Agent(Collectives):
         if call.written:
             call.written.synchronize()
         if not call.by_switch:
-            return self._reduce_by_fallback(call.tensor, call.op)
+            whole = self._reduce_by_fallback(call.tensor, call.op)
+            return whole if call.part is None else portion(whole.reshape(-1), call.part)
+        shape = call.tensor.shape if call.part is None else (-1,)
         if isinstance(call.tensor, np.ndarray):
-            return self._reduce_flat(call.tensor.ravel(), call).reshape(call.tensor.shape)
+            return self._reduce_flat(call.tensor.ravel(), call).reshape(shape)
         import torch
 
         if is_sparse(call.tensor):
@@ -328,22 +345,22 @@ class Agent(Collectives):
         if quantized_on_device(flat, call.op):
             mean = call.op == "mean"
             on_gpu = self._reducer.on_device(
-                flat, call.spec, call.key, mean=mean, collective=call.collective
+                flat, call.spec, call.key, mean=mean, collective=call.collective, part=call.part
             )
-            return on_gpu.reshape(call.tensor.shape)
+            return on_gpu.reshape(shape)
         flat = flat.cpu().numpy()
         reduced = torch.from_numpy(self._reduce_flat(flat, call))
-        return reduced.to(call.tensor.device).reshape(call.tensor.shape)
+        return reduced.to(call.tensor.device).reshape(shape)
 
     def _reduce_flat(self, values: "np.ndarray[Any, Any]", call: _Call) -> "np.ndarray[Any, Any]":
         if call.op in ("max", "min"):
-            return self._reducer.extremes(values, call.op, call.collective)
+            return portion(self._reducer.extremes(values, call.op, call.collective), call.part)
         if values.dtype == np.float32:
             return self._reducer.floats(
                 values, call.spec, call.key, mean=call.op == "mean", in_place=call.in_place,
-                collective=call.collective,
+                collective=call.collective, part=call.part,
             )  # fmt: skip
-        return self._reducer.integers(values, call.collective, call.spec)
+        return self._reducer.integers(values, call.collective, call.spec, call.part)
 
     def _reduce_sparse(self, tensor: "torch.Tensor", call: _Call) -> "torch.Tensor":
         own, mean = rows_of(tensor), call.op == "mean"

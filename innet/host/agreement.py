@@ -1,6 +1,7 @@
 """The workers' agreement that they make the same call, by a maximum over the switch."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, get_args
 
 import numpy as np
@@ -54,9 +55,9 @@ class Call:
     spec: QuantizerSpec = _EXACT
     collective: Collective = ALL_REDUCE
 
-    @property
+    @cached_property
     def words(self) -> Integers:
-        """Return the size and the kind of the call, and their negatives, (4,) int32.
+        """The size and the kind of the call, and their negatives, (4,) int32.
 
         Their maxima over the workers are the largest and the smallest, so that each worker sees a
         disagreement.

@@ -51,20 +51,16 @@ class CallQueue(Generic[Call]):
                 "a call of the agent in the midst of another one, from a signal handler or a "
                 "callback: use submit() there, or call after the other one"
             )
-        if self._calls or not self._turn.acquire(blocking=False):
-            self.put(call)
-            return
         known = self._waker.count
-        try:
-            if late := bool(self._calls):
-                self.put(call)
-            else:
-                self._serve_now(call)
-        finally:
-            self._turn.release()
-        # The call may have used up a wake-up that was meant for the agent's thread.
-        if not late and (self._calls or self._waker.count != known):
-            self._waker.wake()
+        idle = not self._calls and not self._turn.locked()
+        if idle:
+            with self._turn:  # a signal handler's error leaves no lock behind
+                if idle := not self._calls:
+                    self._serve_now(call)
+        if not idle:
+            self.put(call)
+        elif self._calls or self._waker.count != known:
+            self._waker.wake()  # this call may have used up what was meant for the agent's thread
 
     def run(self) -> None:
         """Serve all calls that are put until :meth:`end`."""

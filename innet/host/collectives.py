@@ -1,5 +1,6 @@
 """The collectives that an agent offers besides the all-reduce."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -10,7 +11,7 @@ from innet.host.exchanges import Exchanges
 from innet.host.job import WorkerInfo
 from innet.host.moves import Bytes, Moves
 from innet.host.reducer import Reducer
-from innet.host.tensors import ReduceOp, bytes_of, from_bytes, written
+from innet.host.tensors import ReduceOp, bytes_of, extent, from_bytes, is_sparse, written
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -41,6 +42,7 @@ class Collectives(ABC):
         key: Hashable = None,
         in_place: bool = False,
         collective: Collective = ALL_REDUCE,
+        part: range | None = None,
         wait: bool = False,
     ) -> "Future[Tensor]":
         """Reduce a tensor in the background."""
@@ -71,10 +73,18 @@ class Collectives(ABC):
                 f"a tensor of shape {tuple(tensor.shape)} has no {self.info.workers} equal parts: its "
                 "first dimension has to be a multiple of the number of workers"
             )
-        whole = self.submit(
-            tensor, op, quantizer=quantizer, key=key, collective=REDUCE_SCATTER, wait=True
+        size = math.prod(tensor.shape) // self.info.workers
+        part = range(self.info.rank * size, (self.info.rank + 1) * size)
+        future = self.submit(
+            tensor,
+            op,
+            quantizer=quantizer,
+            key=key,
+            collective=REDUCE_SCATTER,
+            part=part,
+            wait=True,
         )
-        return whole.result()[self.info.rank * rows : (self.info.rank + 1) * rows]
+        return future.result().reshape(rows, *tensor.shape[1:])
 
     def reduce(
         self,
@@ -87,11 +97,15 @@ class Collectives(ABC):
     ) -> Tensor | None:
         """Return the reduced tensor on the worker of rank `root`, and None on the others."""
         collective = Collective("reduce", self._checked(root))
+        is_root = self.info.rank == root
+        part = None if is_sparse(tensor) else range(extent(tensor) if is_root else 0)
         future = self.submit(
-            tensor, op, quantizer=quantizer, key=key, collective=collective, wait=True
+            tensor, op, quantizer=quantizer, key=key, collective=collective, part=part, wait=True
         )
         reduced = future.result()
-        return reduced if self.info.rank == root else None
+        if not is_root:
+            return None
+        return reduced if part is None else reduced.reshape(tensor.shape)
 
     def all_gather(self, tensor: Tensor) -> Tensor:
         """Return all workers' tensors, joined by rank along the first dimension, bit by bit.
@@ -128,14 +142,16 @@ class Collectives(ABC):
         tensor: Tensor,
         collective: Collective,
         finish: Callable[[Bytes], Done],
+        into: Bytes | None = None,
         *,
         wait: bool = False,
     ) -> "Future[Done]":
         """All-gather or broadcast a tensor's bytes in the background.
 
         `finish` gets the bytes, which are valid during the call only, and returns the result. It is
-        called in the thread that serves the call, before any later call begins. `wait` is that of
-        :meth:`submit`.
+        called in the thread that serves the call, before any later call begins. If memory for all of
+        the bytes is given, they are received `into` it, except on the root of a broadcast, which has
+        them. If the call fails, its content is undefined. `wait` is that of :meth:`submit`.
         """
         ready = written(tensor)
 
@@ -144,8 +160,8 @@ class Collectives(ABC):
                 ready.synchronize()
             moves = Moves(exchanges, self.info)
             if collective.name == "all-gather":
-                return finish(moves.all_gather(bytes_of(tensor)))
-            return finish(moves.broadcast(bytes_of(tensor), collective.root))
+                return finish(moves.all_gather(bytes_of(tensor), into))
+            return finish(moves.broadcast(bytes_of(tensor), collective.root, into))
 
         return self.perform(move, wait=wait)
 

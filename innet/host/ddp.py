@@ -49,14 +49,15 @@ def submit(
     key: Hashable = None,
     in_place: bool = True,
     collective: Collective = ALL_REDUCE,
+    part: range | None = None,
     wait: bool = False,
 ) -> "Future[Result]":
     """Reduce tensors of one dtype in one all-reduce, in place where that is wanted and saves a copy.
 
     float16 and bfloat16 go through the switch too, as float32. `finish` turns the reduced tensor
     into the future's result, before any later all-reduce begins. It gets one flat tensor if there
-    were several, and float32 instead of narrower floats. `wait` and the errors are those of
-    :meth:`Agent.submit`.
+    were several or if only a `part` is wanted, and float32 instead of narrower floats. `part`, `wait` and
+    the errors are those of :meth:`Agent.submit`.
     """
 
     def take(reduced: torch.Tensor) -> Result:
@@ -73,6 +74,7 @@ def submit(
         key=key,
         in_place=in_place,
         collective=collective,
+        part=part,
         wait=wait,
     )
     return chained(reduced, take)

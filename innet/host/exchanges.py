@@ -7,7 +7,8 @@ caller only waits longer.
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from innet.errors import (
@@ -22,7 +23,10 @@ from innet.host.fallback_path import FallbackPath
 from innet.host.integers import Flags, Integers, Reduction
 from innet.host.job import ControllerMessages, Path, Term, Timeouts, WorkerInfo
 from innet.host.link import Link
-from innet.host.quantizers.scaling import Scaling, integers_of
+from innet.host.paths import Inspect, Paths, anything
+from innet.host.portioned import Attempt, Carrier, PortionedSum, SumForAll
+from innet.host.portions import Portions
+from innet.host.quantizers.scaling import Scaling
 from innet.host.stopwatch import Stopwatch
 from innet.host.transport import SwitchTransport, Traffic
 from innet.host.wait_limits import WaitLimits
@@ -32,12 +36,6 @@ from innet.wire.layout import Operation
 
 if TYPE_CHECKING:
     import torch
-
-Inspect = Callable[[Integers], None]
-
-
-def anything(_: Integers) -> None:
-    """Accept any first chunk."""
 
 
 class Exchanges:
@@ -64,6 +62,7 @@ class Exchanges:
         self._current = CurrentTerm(controller, self._limits)
         self._fallback = FallbackPath(fallback, info, waker, self._limits, timeouts, monotonic)
         self._transport = SwitchTransport(link, info, monotonic, self._current, timeouts)
+        self._paths = Paths(self._transport, self._fallback, self._check_meanwhile)
         self._number = 0
         self._last: Reduction | None = None
         self._owes_result = False
@@ -106,24 +105,34 @@ class Exchanges:
         `inspect` is called with the first chunk's result, (lanes,), as soon as it has arrived. It
         may raise an AllReduceError to give up. Raises any AllReduceError.
         """
-        if self._failure:
-            raise self._failure
         if not len(chunks):
             return Reduction.empty(*chunks.shape)
-        self._begun, self._chunks = monotonic(), len(chunks)
-        try:
-            with self._giving_up():
-                while True:
-                    term = self._await_term()
-                    with self._current.spoilt_if_over():
-                        result = self._carry_out(term, chunks, operation, flags, inspect)
-                        break
-        finally:
-            self._chunks = 0
-        result.freeze()
-        self._limits.over()
-        self._number, self._last = self._number + 1, result
-        return result
+
+        def attempt(carrier: Carrier, *, shared: bool) -> Reduction:
+            if not shared:
+                return carrier(chunks, flags, operation, inspect=inspect)
+            lacking = shared_exchange.without_result(*chunks.shape)
+            found = carrier(*lacking, Operation.MAX, inspect=inspect)
+            return shared_exchange.result_in(found, len(chunks))
+
+        return self._finish(attempt, len(chunks))
+
+    def sum_portions(
+        self,
+        chunks: Integers | Scaling,
+        flags: Flags,
+        portions: Portions,
+        rows: Integers,
+        last: Integers,
+    ) -> Reduction:
+        """Sum n chunks, with the lanes of this worker's portions; see :class:`PortionedSum`.
+
+        The result's lanes are the given rows. Raises any AllReduceError.
+        """
+        all_needed = self._info.min_workers == self._info.workers
+        kind = PortionedSum if all_needed else SumForAll
+        portioned = kind(chunks, flags, portions, rows, last)
+        return portioned.joined(self._finish(portioned.attempt, len(flags)))
 
     def combine(self, tensor: "torch.Tensor", *, mean: bool) -> "torch.Tensor":
         """Return the sum or mean of a tensor over the fallback, on any path. No exchange is counted."""
@@ -191,7 +200,7 @@ class Exchanges:
         """Give the last result to the workers that have not finished its exchange."""
         if self._last:
             contribution = shared_exchange.with_result(self._last)
-            self._reduce(term, term.exchange, contribution, Operation.MAX, anything)
+            self._paths.combine(term, term.exchange, *contribution, Operation.MAX)
         self._owes_result = False
 
     def _enter(self, term: Term) -> None:
@@ -213,14 +222,10 @@ class Exchanges:
 
     def _await_term(self) -> Term:
         """Return the term in which to sum, as soon as there is one."""
+        if term := self._ready_term():
+            return term
         waited, switch_missing = Stopwatch(monotonic), Stopwatch(monotonic)
-        while True:
-            self._limits.check_membership()
-            if (term := self._follow()) and not self._transport.exhausted:
-                return term
-            if term:
-                self._current.spoil("its sequence numbers are used up")
-                continue
+        while not (term := self._ready_term()):
             self._limits.check_departures()
             if self._controller.waiting_for or not self._controller.connected:
                 switch_missing.restart()
@@ -230,41 +235,38 @@ class Exchanges:
             else:
                 self._limits.check_next_term(seconds, missing, self._current.end)
             self._waker.wait(1.0)
+        return term
+
+    def _ready_term(self) -> Term | None:
+        """Return the term in which to sum, if there is one."""
+        self._limits.check_membership()
+        term = self._follow()
+        if term and self._transport.exhausted:
+            self._current.spoil("its sequence numbers are used up")
+            term = self._follow()  # asks for another
+        return term
 
     # One exchange.
 
-    def _carry_out(
-        self,
-        term: Term,
-        chunks: Integers | Scaling,
-        operation: Operation,
-        flags: Flags,
-        inspect: Inspect,
-    ) -> Reduction:
-        if term.shared and term.exchange == self._number:
-            contribution = shared_exchange.without_result(*chunks.shape)
-            shared = self._reduce(term, self._number, contribution, Operation.MAX, inspect)
-            return shared_exchange.result_in(shared, len(chunks))
-        return self._reduce(term, self._number, (chunks, flags), operation, inspect)
-
-    def _reduce(
-        self,
-        term: Term,
-        number: int,
-        contribution: tuple[Integers | Scaling, Flags],
-        operation: Operation,
-        inspect: Inspect,
-    ) -> Reduction:
-        """Carry out an exchange over the term's path."""
-        chunks, flags = contribution
-        if term.path == Path.SWITCH:
-            return self._transport.all_reduce(chunks, flags, operation, inspect)
-        integers = integers_of(chunks)
-        result = self._fallback.all_reduce(
-            term, number, (integers, flags), operation, self._check_meanwhile
-        )
-        inspect(result.lanes[0])
-        self._transport.progressed()
+    def _finish(self, attempt: Attempt, chunks: int) -> Reduction:
+        """Attempt an exchange in one term after the other, and keep its result."""
+        if self._failure:
+            raise self._failure
+        self._begun, self._chunks = monotonic(), chunks
+        try:
+            with self._giving_up():
+                while True:
+                    term = self._await_term()
+                    with self._current.spoilt_if_over():
+                        shared = term.shared and term.exchange == self._number
+                        carrier = partial(self._paths.combine, term, self._number)
+                        result = attempt(carrier, shared=shared)
+                        break
+        finally:
+            self._chunks = 0
+        result.freeze()
+        self._limits.over()
+        self._number, self._last = self._number + 1, result
         return result
 
     def _check_meanwhile(self) -> None:

@@ -85,7 +85,7 @@ static void make_result(struct scaling *scaling, size_t row, const uint32_t *sum
         scaling->is_kept[row] = 1;
     }
     dequantize_row((const int32_t *)sums, lanes, scaling->down[row], scaling->mean ? count : 1,
-                   scaling->results + row * lanes);
+                   scaling->results + (row - (size_t)scaling->first) * lanes);
     scaling->done[row] = 1;
 }
 
@@ -104,19 +104,41 @@ static int is_marked(const struct format *format, const uint8_t *header)
            || (format->front && (header - format->front)[TYPE_OF_SERVICE] % 4 == ECN_CONGESTED);
 }
 
-void innet_take(struct window *window, const struct format *format, struct vectors *vectors,
-                const uint8_t *packets, size_t count, double now, double quiet_until,
-                double too_soon, double reordering, struct taken *taken)
+/* Returns how many replies there are that are not results. */
+int64_t innet_others(const struct window *window, const struct inbox *inbox)
+{
+    int64_t others = 0;
+    for (int length = 0; length < LENGTHS; length++) {
+        const struct format *format = inbox->formats[length];
+        const uint8_t *header = inbox->buffers[length] + format->front;
+        for (int64_t i = 0; i < inbox->packets[length]; i++, header += format->bytes) {
+            others += is_ours(window, header)
+                      && (header[AT_KIND] == KIND_PENDING || header[AT_KIND] == KIND_STALE);
+        }
+    }
+    return others;
+}
+
+/* Takes the lanes of a result. Nobody may have carried any: then they are zeros. */
+static void take_lanes(const struct format *format, struct vectors *vectors, int64_t chunk,
+                       const uint8_t *header)
+{
+    size_t lanes = vectors->lanes;
+    uint32_t *sums = vectors->sums + (size_t)(chunk - vectors->sums_first) * lanes;
+    if (format->lanes)
+        load_row(header + HEADER_BYTES, sums, lanes);
+    else
+        memset(sums, 0, lanes * WORD_BYTES);
+    if (vectors->scaling)
+        make_result(vectors->scaling, (size_t)chunk, sums, header[AT_COUNT]);
+}
+
+static void take_from(struct window *window, const struct format *format, struct vectors *vectors,
+                      const uint8_t *packets, int64_t count, double now, double quiet_until,
+                      double too_soon, struct taken *taken)
 {
     const uint8_t *header = packets + format->front;
-    for (size_t i = 0; i < count; i++, header += format->bytes) {
-        taken->others += is_ours(window, header)
-                         && (header[AT_KIND] == KIND_PENDING || header[AT_KIND] == KIND_STALE);
-    }
-    if (taken->others)
-        return;
-    header = packets + format->front;
-    for (size_t i = 0; i < count; i++, header += format->bytes) {
+    for (int64_t i = 0; i < count; i++, header += format->bytes) {
         int64_t slot = half_at(header + AT_SLOT) - window->first_slot;
         if (header[AT_KIND] != KIND_RESULT || !is_ours(window, header) || slot < 0
             || slot >= window->slots || !window->attempts[slot]
@@ -124,6 +146,12 @@ void innet_take(struct window *window, const struct format *format, struct vecto
             continue;
         }
         int64_t chunk = window->chunk[slot];
+        uint16_t flags = half_at(header + AT_FLAGS);
+        int wanted = vectors->own_flags[chunk] & FLAG_WANTED;
+        if ((format->lanes != 0) != (wanted && flags & FLAG_CARRIED)) {
+            taken->corrupted++; /* not as the switch sends it */
+            continue;
+        }
         double sent_at = window->sent_at[slot];
         int late =
             window->state[slot] == STATE_HAD || (window->suspect[slot] && now - sent_at < too_soon);
@@ -133,19 +161,27 @@ void innet_take(struct window *window, const struct format *format, struct vecto
             taken->newest = sent_at;
         taken->lost += window->suspect[slot] && !late;
         taken->marked += is_marked(format, header);
-        uint32_t *sums = vectors->sums + (size_t)chunk * format->lanes;
-        load_row(header + HEADER_BYTES, sums, format->lanes);
-        vectors->flags[chunk] = half_at(header + AT_FLAGS) & (uint16_t)~FLAG_MARKED;
+        if (wanted)
+            take_lanes(format, vectors, chunk, header);
+        vectors->flags[chunk] = flags & (uint16_t)~TRANSPORT_FLAGS;
         vectors->counts[chunk] = header[AT_COUNT];
         vectors->members[chunk] = word_at(header + AT_WORKERS);
-        if (vectors->scaling)
-            make_result(vectors->scaling, (size_t)chunk, sums, header[AT_COUNT]);
         taken->chunks[taken->finished++] = chunk;
         window->sequence[slot]++;
         window->chunk[slot] += window->slots;
         window->state[slot] = window->chunk[slot] < vectors->chunks ? STATE_DUE : STATE_DONE;
         window->attempts[slot] = 0;
         window->suspect[slot] = 0;
+    }
+}
+
+void innet_take(struct window *window, const struct inbox *inbox, struct vectors *vectors,
+                double now, double quiet_until, double too_soon, double reordering,
+                struct taken *taken)
+{
+    for (int length = LENGTHS; length--;) {
+        take_from(window, inbox->formats[length], vectors, inbox->buffers[length],
+                  inbox->packets[length], now, quiet_until, too_soon, taken);
     }
     for (int64_t slot = 0; slot < window->slots && taken->finished; slot++) {
         if (window->state[slot] == STATE_FLYING
@@ -164,9 +200,18 @@ static int lower(const void *a, const void *b)
     return (one > other) - (one < other);
 }
 
-void innet_transmit(struct window *window, const struct format *format,
-                    const struct vectors *vectors, int64_t most, double now, uint8_t *packets,
-                    struct sent *sent)
+static void store_lanes(uint8_t *lanes, const struct vectors *vectors, int64_t chunk)
+{
+    if (vectors->scaling) {
+        store_scaled_row(lanes, vectors->scaling, (size_t)chunk);
+        return;
+    }
+    size_t row = (size_t)(chunk - vectors->own_first);
+    store_row(lanes, vectors->own + row * vectors->lanes, vectors->lanes);
+}
+
+void innet_transmit(struct window *window, const struct outbox *outbox,
+                    const struct vectors *vectors, int64_t most, double now, struct sent *sent)
 {
     int64_t *due = window->scratch, count = 0, flying = 0, lowest = INT64_MAX;
     for (int64_t slot = 0; slot < window->slots; slot++) {
@@ -175,27 +220,28 @@ void innet_transmit(struct window *window, const struct format *format,
         if (window->state[slot] == STATE_DUE)
             due[count++] = window->chunk[slot];
     }
-    int64_t room = most > flying ? most - flying : 0;
-    *sent = (struct sent){.packets = count};
+    int64_t room = most > flying ? most - flying : 0, waiting = 0;
     if (count > room) {
         qsort(due, (size_t)count, sizeof *due, lower);
-        sent->packets = room ? room : due[0] == lowest;
-        sent->waiting = count - sent->packets;
+        waiting = count - (room ? room : due[0] == lowest);
+        count -= waiting;
     }
-    uint8_t *header = packets + format->front;
-    for (int64_t i = 0; i < sent->packets; i++, header += format->bytes) {
+    *sent = (struct sent){.waiting = waiting};
+    for (int64_t i = 0; i < count; i++) {
         int64_t chunk = due[i], slot = chunk % window->slots;
+        uint16_t flags = vectors->own_flags[chunk];
+        int length = flags & FLAG_CARRIED ? FULL : BARE;
+        const struct format *format = outbox->formats[length];
+        uint8_t *packets = outbox->packets[length];
+        uint8_t *header = packets + (size_t)sent->packets[length]++ * format->bytes + format->front;
         window->state[slot] = STATE_FLYING;
         window->sent_at[slot] = now;
         sent->repetitions += window->attempts[slot]++ > 0;
         put_half(header + AT_SLOT, (uint16_t)(window->first_slot + slot));
-        put_half(header + AT_FLAGS, vectors->own_flags[chunk]);
+        put_half(header + AT_FLAGS, flags);
         put_word(header + AT_SEQUENCE, (uint32_t)window->sequence[slot]);
-        if (vectors->scaling)
-            store_scaled_row(header + HEADER_BYTES, vectors->scaling, (size_t)chunk);
-        else
-            store_row(header + HEADER_BYTES, vectors->own + (size_t)chunk * format->lanes,
-                      format->lanes);
+        if (length == FULL)
+            store_lanes(header + HEADER_BYTES, vectors, chunk);
         uint64_t sum = format->base + word_sum(header, format->words, format->weights);
         put_word(header + AT_CHECK, (uint32_t)(sum >> 32));
     }

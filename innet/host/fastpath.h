@@ -9,7 +9,7 @@
 #include "constants.h"
 #include "words.h"
 
-/* The properties of every packet of a link. */
+/* The properties of every packet of a link that has one length. */
 struct format {
     size_t bytes, front, lanes; /* bytes of a packet, bytes before its header, lanes after it */
     size_t words;               /* covered by the check */
@@ -40,15 +40,18 @@ struct scaling {
     const uint8_t *fit; /* 0 for a row that is sent as zeros */
     const float *down;  /* the sums' factors, applied after */
     int64_t mean;       /* division by the number of contributions, if it is a mean */
+    int64_t first;      /* the row of the first result */
     float *results;
-    uint8_t *done; /* 1 for rows of `results` that are made */
+    uint8_t *done; /* 1 for rows whose results are made */
 };
 
-/* The vector of an exchange and its result, with an element, or a row of `lanes`, for each chunk. */
+/* The vector of an exchange and its result, with an element for each chunk, and a row of `lanes` for each
+ * chunk whose lanes are sent or received. */
 struct vectors {
-    int64_t chunks;
-    const uint32_t *own; /* NULL if they are made by scaling */
-    const uint16_t *own_flags;
+    int64_t chunks, own_first, sums_first; /* the chunks of the first rows */
+    size_t lanes;
+    const uint32_t *own;       /* NULL if they are made by scaling */
+    const uint16_t *own_flags; /* they tell which lanes are sent and received */
     uint32_t *sums;
     uint16_t *flags;
     uint8_t *counts;
@@ -56,16 +59,29 @@ struct vectors {
     struct scaling *scaling; /* or NULL */
 };
 
-struct arrivals { int64_t packets, corrupted; };
+/* Packets come in two lengths: bare headers, and with lanes. */
+enum { BARE, FULL, LENGTHS };
+
+/* What has arrived, in a buffer for each length. */
+struct inbox {
+    const struct format *formats[LENGTHS];
+    uint8_t *buffers[LENGTHS]; /* each as large as MESSAGES times `room` */
+    size_t room;               /* for a datagram */
+    int64_t packets[LENGTHS], corrupted;
+};
+
+struct outbox {
+    const struct format *formats[LENGTHS];
+    uint8_t *packets[LENGTHS]; /* one for each slot */
+};
 
 struct taken {
-    int64_t others; /* replies other than results; if there are any, nothing is done */
-    int64_t finished, lost, marked;
+    int64_t finished, lost, marked, corrupted;
     double oldest, newest; /* sending times of chunks whose results allow a measurement */
     int64_t *chunks;       /* the finished ones */
 };
 
-struct sent { int64_t packets, repetitions, waiting; };
+struct sent { int64_t packets[LENGTHS], repetitions, waiting; };
 
 /* Functions that reach the switch, and tell the time. On failure they return an errno. */
 struct network {
@@ -74,8 +90,7 @@ struct network {
     void (*pause)(void *, double seconds);
     int (*wait)(void *, double seconds); /* for packets; 1 if the waker was set */
     int (*send)(void *, const uint8_t *packets, size_t count, size_t bytes);
-    int (*receive)(void *, uint8_t *buffer, size_t room, const struct format *format,
-                   struct arrivals *arrivals); /* EAGAIN if nothing is there */
+    int (*receive)(void *, struct inbox *inbox); /* EAGAIN if nothing is there */
 };
 
 /* A network's context if the network is a UDP socket. */
@@ -84,11 +99,11 @@ struct udp_socket {
     int segmenting;        /* whether the kernel cuts one buffer into packets */
 };
 
-void innet_take(struct window *window, const struct format *format, struct vectors *vectors,
-                const uint8_t *packets, size_t count, double now, double quiet_until,
-                double too_soon, double reordering, struct taken *taken);
-void innet_transmit(struct window *window, const struct format *format,
-                    const struct vectors *vectors, int64_t most, double now, uint8_t *packets,
-                    struct sent *sent);
+int64_t innet_others(const struct window *window, const struct inbox *inbox);
+void innet_take(struct window *window, const struct inbox *inbox, struct vectors *vectors,
+                double now, double quiet_until, double too_soon, double reordering,
+                struct taken *taken);
+void innet_transmit(struct window *window, const struct outbox *outbox,
+                    const struct vectors *vectors, int64_t most, double now, struct sent *sent);
 
 #endif

@@ -22,6 +22,8 @@ import os
 import socket
 import sys
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Protocol
@@ -32,6 +34,7 @@ import numpy.typing as npt
 from innet.errors import CompilerError
 from innet.host.integers import Bitmaps, Flags, Integers, Reduction
 from innet.host.numpy_socket import DATAGRAM_BYTES, MESSAGES
+from innet.host.packets import Packets
 from innet.host.rounds import BATCHES, RoundLimits, RoundOutcome
 from innet.host.window import SlotState, Window
 from innet.machine.packaged import read
@@ -46,7 +49,7 @@ from innet.native.compiler import compile_library
 from innet.native.constants import Constants
 from innet.wire.check import bases, weights
 from innet.wire.constants import CONSTANTS
-from innet.wire.layout import HEADER_BYTES
+from innet.wire.layout import HEADER_BYTES, TRANSPORT_FLAGS, Flag
 from innet.wire.records import Records
 
 _log = logging.getLogger("innet")
@@ -69,6 +72,7 @@ _CONSTANTS: Constants = {
     "STATE": SlotState,
     "BATCHES": BATCHES,
     "MESSAGES": MESSAGES,
+    "TRANSPORT_FLAGS": TRANSPORT_FLAGS,
     "BATCH_PACKETS": BATCH_PACKETS,
     "LONG_QUEUE_BYTES": LONG_QUEUE_BYTES,
     "MOST_SEGMENTS": MOST_SEGMENTS,
@@ -99,7 +103,8 @@ class _Window(ctypes.Structure):
 
 class _Vectors(ctypes.Structure):
     _fields_ = [
-        ("chunks", _number), ("own", _pointer), ("own_flags", _pointer), ("sums", _pointer),
+        ("chunks", _number), ("own_first", _number), ("sums_first", _number), ("lanes", _size),
+        ("own", _pointer), ("own_flags", _pointer), ("sums", _pointer),
         ("flags", _pointer), ("counts", _pointer), ("members", _pointer), ("scaling", _pointer),
     ]  # fmt: skip
 
@@ -110,15 +115,22 @@ class NativeScaling(ctypes.Structure):
     _fields_ = [
         ("lanes", _number), ("values", _pointer), ("up", _pointer), ("kept", _pointer),
         ("is_kept", _pointer), ("fit", _pointer),
-        ("down", _pointer), ("mean", _number),
+        ("down", _pointer), ("mean", _number), ("first", _number),
         ("results", _pointer), ("done", _pointer),
     ]  # fmt: skip
 
 
-class Arrivals(ctypes.Structure):
-    """The numbers of packets that :c:func:`innet_receive` has received and dropped."""
+class Inbox(ctypes.Structure):
+    """Buffers for packets of both lengths, bare and full, and the numbers of those that have arrived."""
 
-    _fields_ = [("packets", _number), ("corrupted", _number)]
+    _fields_ = [
+        ("formats", _pointer * 2), ("buffers", _pointer * 2), ("room", _size),
+        ("packets", _number * 2), ("corrupted", _number),
+    ]  # fmt: skip
+
+
+class _Outbox(ctypes.Structure):
+    _fields_ = [("formats", _pointer * 2), ("packets", _pointer * 2)]
 
 
 class _Udp(ctypes.Structure):
@@ -138,9 +150,8 @@ class Network(ctypes.Structure):
 
 class _Worker(ctypes.Structure):
     _fields_ = [
-        ("window", _pointer), ("incoming", _pointer), ("outgoing", _pointer), ("vectors", _pointer),
-        ("absent", _pointer), ("finished", _pointer), ("buffer", _pointer), ("packets", _pointer),
-        ("room", _size),
+        ("window", _pointer), ("inbox", _pointer), ("outbox", _pointer), ("vectors", _pointer),
+        ("absent", _pointer), ("finished", _pointer),
     ]  # fmt: skip
 
 
@@ -150,8 +161,9 @@ class _IoRound(ctypes.Structure):
         ("round_trip_began", _real), ("steady", _number), ("too_soon", _real), ("reordering", _real),
         ("quiet_until", _real), ("remaining", _number),
         ("newest", _real), ("owed_since", _real),
-        ("sent", _number), ("repetitions", _number), ("limited", _number), ("received", _number),
-        ("corrupted", _number), ("finished", _number), ("first", _number), ("lost", _number),
+        ("sent", _number), ("bare_sent", _number), ("repetitions", _number), ("limited", _number),
+        ("received", _number), ("bare_received", _number), ("corrupted", _number),
+        ("finished", _number), ("first", _number), ("lost", _number),
         ("marked", _number), ("others", _number), ("sent_at", _real), ("result_at", _real),
         ("now", _real), ("samples", _number), ("round_trips", _real * BATCHES), ("error", _number),
     ]  # fmt: skip
@@ -188,7 +200,7 @@ def bind(library: ctypes.CDLL) -> ctypes.CDLL:
             getattr(library, f"{prefix}_{name}") for name in ("send", "receive", "wait")
         )
         send.argtypes = (_pointer, _pointer, _size, _size)
-        receive.argtypes = (_pointer, _pointer, _size, pointer(_Format), pointer(Arrivals))
+        receive.argtypes = (_pointer, pointer(Inbox))
         wait.argtypes = (_pointer, _real)
     library.innet_shared_create.argtypes = (ctypes.c_char_p, ctypes.c_int)
     library.innet_shared_create.restype = _pointer
@@ -233,14 +245,46 @@ class Format:
         )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Formats:
+    """The formats of one sender's packets, bare and with lanes."""
+
+    bare: Format
+    full: Format
+
+    def __iter__(self) -> Iterator[Format]:
+        return iter((self.bare, self.full))
+
+
+class Buffers:
+    """Room for the packets that arrive in one call, for each of these formats."""
+
+    def __init__(self, formats: Formats, messages: int, room: int) -> None:
+        self._formats = formats
+        self._bytes = {each: np.empty((messages, room), np.uint8) for each in formats}
+        self.inbox = Inbox(
+            (_pointer * 2)(*(ctypes.addressof(each.native) for each in formats)),
+            (_pointer * 2)(*(at(each, np.uint8) for each in self._bytes.values())), room,
+        )  # fmt: skip
+
+    @property
+    def packets(self) -> Packets:
+        """Return the packets that have arrived, valid until the next call."""
+        bare, full = (
+            self._bytes[each].reshape(-1)[: count * each.dtype.itemsize].view(each.dtype)
+            for each, count in zip(self._formats, self.inbox.packets, strict=True)
+        )
+        return Packets(full, bare)
+
+
 class Connection:
     """A connection to the switch, for packets, in C.
 
     `prefix` is that of the C functions, which take `context`.
     """
 
-    def __init__(self, library: ctypes.CDLL, prefix: str, context: int, incoming: Format) -> None:
-        self._incoming, self._context = incoming, context
+    def __init__(self, library: ctypes.CDLL, prefix: str, context: int, incoming: Formats) -> None:
+        self._context = context
         self._send, self._receive, self._wait = (
             getattr(library, f"{prefix}_{name}") for name in ("send", "receive", "wait")
         )
@@ -251,28 +295,23 @@ class Connection:
             )
         )  # fmt: skip
         self.network = Network(context, *functions)
-        self.buffer = np.empty((MESSAGES, DATAGRAM_BYTES), np.uint8)
-        self._address = at(self.buffer, np.uint8)
-        self._arrivals = Arrivals()
+        self.buffers = Buffers(incoming, MESSAGES, DATAGRAM_BYTES)
 
     def send(self, packets: Records) -> None:
         """Send packets that have their check, in order. Lost ones are no error. Raises OSError."""
         address = at(packets, packets.dtype)
         _raise(self._send(self._context, address, len(packets), packets.itemsize))
 
-    def receive(self) -> tuple[Records, int]:
+    def receive(self) -> tuple[Packets, int]:
         """Return the packets that have arrived, and the number of dropped ones.
 
         The packets are valid until the next call. Having received nothing is no error. Raises
         OSError.
         """
-        arrivals = self._arrivals
-        number = self._receive(
-            self._context, self._address, DATAGRAM_BYTES, self._incoming.native, arrivals
-        )
+        number = self._receive(self._context, self.buffers.inbox)
         if number != errno.EAGAIN:
             _raise(number)
-        return packets_in(self.buffer, self._incoming.dtype, arrivals.packets), arrivals.corrupted
+        return self.buffers.packets, self.buffers.inbox.corrupted
 
     def wait(self, seconds: float) -> None:
         """Return when a packet is there, when the waker is used, or after `seconds`."""
@@ -287,7 +326,7 @@ class UdpConnection(Connection):
     """A connected, non-blocking UDP socket. The eventfd `waker` ends a wait."""
 
     def __init__(
-        self, library: ctypes.CDLL, sock: socket.socket, incoming: Format, waker: int | None
+        self, library: ctypes.CDLL, sock: socket.socket, incoming: Formats, waker: int | None
     ) -> None:
         self._socket = sock
         self._udp = _Udp(sock.fileno(), -1 if waker is None else waker, True)
@@ -310,7 +349,7 @@ class SharedMemoryConnection(Connection):
     """
 
     def __init__(
-        self, library: ctypes.CDLL, path: Path, incoming: Format, waker: int | None
+        self, library: ctypes.CDLL, path: Path, incoming: Formats, waker: int | None
     ) -> None:
         self._library = library
         context = library.innet_shared_create(os.fsencode(path), -1 if waker is None else waker)
@@ -341,8 +380,7 @@ class SharedMemoryConnection(Connection):
 class NativeLink(Protocol):
     """The attributes of a link that C needs; see :class:`innet.host.link.Link`."""
 
-    arriving: Format
-    leaving: Format
+    leaving: Formats
     native: Connection | None
     corrupted: int
 
@@ -356,7 +394,7 @@ class CompiledRounds:
         link: NativeLink,
         window: Window,
         identity: tuple[int, int, int],
-        packets: Records,
+        packets: Packets,
         absent: Bitmaps,
     ) -> None:
         """Set `identity` to job, term and first slot. `packets` and `absent` have an item for a slot."""
@@ -364,7 +402,7 @@ class CompiledRounds:
         slots = window.slots
         if not link.native:
             raise AssertionError
-        if packets.dtype != link.leaving.dtype or not 0 <= first_slot <= (1 << 16) - slots:
+        if not 0 <= first_slot <= (1 << 16) - slots:
             raise AssertionError
         self._library, self._link, self._state = library, link, window
         self._native = link.native
@@ -376,12 +414,17 @@ class CompiledRounds:
             at(self._scratch, np.int64, slots), job, term,
         )  # fmt: skip
         self._vectors = _Vectors()
-        buffer = self._native.buffer
+        self._outbox = _Outbox(
+            (_pointer * 2)(*(ctypes.addressof(each.native) for each in link.leaving)),
+            (_pointer * 2)(
+                at(packets.bare, link.leaving.bare.dtype, slots),
+                at(packets.full, link.leaving.full.dtype, slots),
+            ),
+        )
         self._worker = _Worker(
             *map(ctypes.addressof, (
-                self._window, link.arriving.native, link.leaving.native, self._vectors)),
+                self._window, self._native.buffers.inbox, self._outbox, self._vectors)),
             at(absent, np.uint32, slots), at(finished, np.int64, slots),
-            at(buffer, np.uint8), at(packets, packets.dtype, slots), buffer.shape[1],
         )  # fmt: skip
         self._results: list[object] = []
 
@@ -390,22 +433,28 @@ class CompiledRounds:
         chunks: "Integers | NativeScaling",
         own_flags: Flags,
         result: Reduction,
+        first: int = 0,
     ) -> None:
-        """Begin an exchange that sends `chunks`, (n, lanes), and fills `result`, of the same shape.
+        """Begin an exchange; see :meth:`innet.host.rounds.IoRounds.start`.
 
         A scaling makes each chunk as it is sent, and floats of each result when it arrives.
         """
-        count, lanes = result.lanes.shape
+        count, lanes = len(own_flags), self._link.leaving.full.native.lanes
         own, scaling = None, None
         if isinstance(chunks, NativeScaling):
             scaling = ctypes.addressof(chunks)
+            if lanes != chunks.lanes or first:
+                raise AssertionError
         else:
-            own = at(chunks, np.int32, count * lanes)
-        if count != self._state.chunks or lanes != self._link.arriving.native.lanes:
+            own = at(chunks, np.int32, len(chunks) * lanes)
+            _check_rows(own_flags, Flag.CARRIED, first, len(chunks))
+        _check_rows(own_flags, Flag.WANTED, result.first, len(result.lanes))
+        if count != self._state.chunks:
             raise AssertionError
         fields = (
-            count, own, at(own_flags, np.uint16, count),
-            at(result.lanes, np.int32, count * lanes), at(result.flags, np.uint16, count),
+            count, first, result.first, lanes, own, at(own_flags, np.uint16, count),
+            at(result.lanes, np.int32, len(result.lanes) * lanes),
+            at(result.flags, np.uint16, count),
             at(result.counts, np.uint8, count), at(result.members, np.uint32, count),
             scaling,
         )  # fmt: skip
@@ -414,7 +463,7 @@ class CompiledRounds:
 
     def stop(self) -> None:
         """Release the vectors of an exchange that is over."""
-        self._let((0, *[None] * 7))
+        self._let((0, 0, 0, 0, *[None] * 7))
         self._results = []
 
     def run(self, limits: RoundLimits) -> RoundOutcome:
@@ -430,22 +479,24 @@ class CompiledRounds:
         _raise(done.error)
         window.taken(done.finished, done.newest)
         return RoundOutcome(
-            sent=done.sent, repetitions=done.repetitions, limited=bool(done.limited),
-            sent_at=done.sent_at, owed_since=done.owed_since, received=done.received,
+            sent=done.sent, bare_sent=done.bare_sent, repetitions=done.repetitions,
+            limited=bool(done.limited), sent_at=done.sent_at, owed_since=done.owed_since,
+            received=done.received, bare_received=done.bare_received,
             finished=done.finished, first=bool(done.first), lost=done.lost,
             marked=done.marked, result_at=done.result_at, now=done.now,
             round_trips=done.round_trips[: done.samples],
-            others=packets_in(self._native.buffer, self._link.arriving.dtype, done.others),
+            others=self._native.buffers.packets if done.others else None,
         )  # fmt: skip
 
     def _let(self, fields: tuple[object, ...]) -> None:
-        for (name, *_), value in zip(_Vectors._fields_, fields, strict=True):
-            setattr(self._vectors, name, value)
+        _Vectors.__init__(self._vectors, *fields)  # C has its address
 
 
-def packets_in(buffer: npt.NDArray[np.uint8], dtype: np.dtype[np.void], count: int) -> Records:
-    """Return the first `count` packets in a buffer."""
-    return buffer.reshape(-1)[: count * dtype.itemsize].view(dtype)
+def _check_rows(flags: Flags, flag: Flag, first: int, rows: int) -> None:
+    """Raise AssertionError unless all chunks with a flag have one of the rows from `first` on."""
+    chunks = np.flatnonzero(flags & flag)
+    if chunks.size and not first <= chunks[0] <= chunks[-1] < first + rows:
+        raise AssertionError(f"chunks {chunks[0]} to {chunks[-1]}: {rows} rows from {first} on")
 
 
 def _raise(number: int) -> None:

@@ -11,6 +11,7 @@ the order of the ranks does not change them. A NaN or an infinity concerns its o
 """
 
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -40,9 +41,8 @@ class Gathering:
 
     def contribution(self, values: npt.NDArray[Any]) -> Integers:
         """Return this worker's (chunks, lanes) int32 for a flat vector of `dtype`."""
-        count = max(1, -(-len(values) // max(1, self._each)))
-        chunks = np.full((count, self.info.lanes), _ABSENT, np.int32)
-        chunks[:, : agreement.WORDS] = self.call.words
+        chunks = self._empty.copy()
+        count = len(chunks)
         own = np.zeros(count * self._each, self.dtype)
         own[: len(values)] = values
         self._values(chunks)[:, self.info.rank] = own.view(np.int32).reshape(count, -1)
@@ -55,21 +55,43 @@ class Gathering:
         """
         lanes = self._values(result.lanes).copy().view(self.dtype)
         values = lanes.transpose(1, 0, 2).reshape(self.info.workers, -1)[:, : self._size]
+        if (result.members == self._everybody).all():
+            return values, self._all_present
         members = np.repeat(_bits(result.members, self.info.workers), self._each, axis=1)
         return values, members[:, : self._size]
 
-    @property
+    @cached_property
+    def _everybody(self) -> np.uint32:
+        """The bitmap of all workers."""
+        return np.uint32((1 << self.info.workers) - 1)
+
+    @cached_property
+    def _all_present(self) -> npt.NDArray[np.bool_]:
+        """The mask of a result with all workers."""
+        present = np.ones((self.info.workers, self._size), bool)
+        present.setflags(write=False)
+        return present
+
+    @cached_property
+    def _empty(self) -> Integers:
+        """The chunks of a worker that has no values."""
+        count = max(1, -(-self._size // max(1, self._each)))
+        chunks = np.full((count, self.info.lanes), _ABSENT, np.int32)
+        chunks[:, : agreement.WORDS] = self.call.words
+        return chunks
+
+    @cached_property
     def _size(self) -> int:
-        """Return the number of elements of `dtype` of each worker."""
+        """The number of elements of `dtype` of each worker."""
         return -(-self.call.size // 4) if self.call.dtype == "bytes" else self.call.size
 
     @property
     def _words(self) -> int:
         return self.dtype.itemsize // 4
 
-    @property
+    @cached_property
     def _each(self) -> int:
-        """Return the number of elements in a chunk."""
+        """The number of elements in a chunk."""
         return (self.info.lanes - agreement.WORDS) // (self.info.workers * self._words)
 
     def _values(self, chunks: Integers) -> Integers:
@@ -77,6 +99,12 @@ class Gathering:
         width = self._each * self._words
         used = chunks[:, agreement.WORDS : agreement.WORDS + self.info.workers * width]
         return used.reshape(len(chunks), self.info.workers, width)
+
+
+@lru_cache(maxsize=64)
+def small_layout(call: Call, info: WorkerInfo, dtype: np.dtype[Any]) -> Gathering:
+    """Return the layout of a call. It is kept, because most calls are made again and again."""
+    return Gathering(call, info, dtype)
 
 
 def _bits(members: Bitmaps, workers: int) -> npt.NDArray[np.bool_]:

@@ -18,9 +18,9 @@ Bitmaps = npt.NDArray[np.uint32]
 class Reduction:
     """The result of an exchange of n chunks.
 
-    `lanes` is (n, lanes) int32. The other arrays have an item for every chunk, (n,): `flags`, or-ed
-    over the contributions; `counts`, the number of contributions in it; `members`, the bitmap of
-    the contributing workers.
+    `lanes` is (n, lanes) int32, or has only the rows from chunk `first` on that this worker wants.
+    The other arrays have an item for every chunk, (n,): `flags`, or-ed over the contributions;
+    `counts`, the number of contributions in it; `members`, the bitmap of the contributing workers.
 
     A worker keeps the result of its last exchange for workers that have lost it. The arrays of a
     finished exchange are therefore read-only, and nobody outside of the agent gets a view of them.
@@ -30,16 +30,28 @@ class Reduction:
     flags: Flags
     counts: Counts
     members: Bitmaps
+    first: int = 0
 
     @classmethod
     def empty(cls, chunks: int, lanes: int) -> "Reduction":
         """Return uninitialized arrays for a result to come."""
+        return cls.into(memory.empty((chunks, lanes), np.int32), chunks)
+
+    @classmethod
+    def into(cls, rows: Integers, chunks: int, first: int = 0) -> "Reduction":
+        """Return arrays for a result to come, with the lanes from chunk `first` on in `rows`."""
         return cls(
-            memory.empty((chunks, lanes), np.int32),
+            rows,
             np.zeros(chunks, np.uint16),
             np.zeros(chunks, np.uint8),
             np.zeros(chunks, np.uint32),
+            first,
         )
+
+    @property
+    def rows(self) -> slice:
+        """Return the chunks whose lanes are there."""
+        return slice(self.first, self.first + len(self.lanes))
 
     def freeze(self) -> None:
         """Make the arrays read-only."""

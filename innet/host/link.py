@@ -8,8 +8,9 @@ There are three kinds of link, in one class:
 * ``shm:/run/innet/1``: a cable in shared memory to a port of innet-switch on the same machine. It
   carries whole frames, too.
 
-All packets of a link have one size. So the kernel can cut one buffer into many datagrams
-(``UDP_SEGMENT``) and join many into one (``UDP_GRO``).
+Packets of a link have one of two sizes: with lanes, or bare. Those of one size that leave together are
+one buffer, which the kernel cuts into datagrams (``UDP_SEGMENT``). It also joins many that arrive into
+one (``UDP_GRO``).
 
 Outgoing packets get the check of the packet format. Incoming packets whose check does not match are
 dropped and counted.
@@ -27,6 +28,7 @@ from pathlib import Path
 from innet.errors import UsageError
 from innet.host import fastpath
 from innet.host.numpy_socket import NumpySocket
+from innet.host.packets import Packets
 from innet.host.waker import Waker
 from innet.machine.sockets import enlarge_buffers, join_datagrams, take_part_in_ecn
 from innet.wire.check import seal
@@ -49,7 +51,7 @@ class Link:
     """A worker's attachment to its switch: a UDP socket, or the path of a switch's Unix socket.
 
     `own` and `service` are the addresses that its packets and the switch's carry. `encapsulation`
-    stands before every packet, `hello_encapsulation` before one without lanes. Both are empty where
+    stands before a packet with lanes, `bare_encapsulation` before one without. Both are empty where
     the kernel encapsulates. The `waker` ends a wait. The packets of a switch that is not `sealed`
     have a check of 0, and no other check is accepted.
     """
@@ -61,7 +63,7 @@ class Link:
         own: Address,
         service: Address,
         encapsulation: bytes = b"",
-        hello_encapsulation: bytes = b"",
+        bare_encapsulation: bytes = b"",
         waker: Waker | None = None,
         *,
         sealed: bool = True,
@@ -71,22 +73,29 @@ class Link:
         source = int.from_bytes(service.ip_bytes), service.udp_port
         self.corrupted = 0
         self.encapsulation = encapsulation
-        self.hello_encapsulation = hello_encapsulation
+        self.bare_encapsulation = bare_encapsulation
         self.dtype = packet_dtype(lanes, len(encapsulation))
+        self.bare_dtype = packet_dtype(0, len(encapsulation))
         # The positions that identify a frame's sender. A host's network stack passes nothing else
         # on.
         told: tuple[tuple[int, bytes], ...] = ()
         if encapsulation:
             port = service.udp_port.to_bytes(2)
             told = (SOURCE_IP.start, service.ip_bytes), (SOURCE_PORT.start, port)
-        self.arriving = fastpath.Format(self.dtype, *source, told, sealed=sealed)
-        self.leaving = fastpath.Format(self.dtype, *self._own)
+        bare, full = (
+            fastpath.Format(dtype, *source, told, sealed=sealed)
+            for dtype in (self.bare_dtype, self.dtype)
+        )
+        arriving = fastpath.Formats(bare, full)
+        self.leaving = fastpath.Formats(
+            fastpath.Format(self.bare_dtype, *self._own), fastpath.Format(self.dtype, *self._own)
+        )
         self.native: fastpath.Connection | None = None
         library, descriptor = fastpath.compiled(), waker.descriptor if waker else None
         if isinstance(end, Path):
             if not library:
                 raise UsageError(_NEEDS_COMPILER)
-            self.native = fastpath.SharedMemoryConnection(library, end, self.arriving, descriptor)
+            self.native = fastpath.SharedMemoryConnection(library, end, arriving, descriptor)
             self._packets: fastpath.Connection | NumpySocket = self.native
             return
         end.setblocking(False)
@@ -95,9 +104,9 @@ class Link:
         if not encapsulation:
             take_part_in_ecn(end)
         if library:
-            self.native = fastpath.UdpConnection(library, end, self.arriving, descriptor)
+            self.native = fastpath.UdpConnection(library, end, arriving, descriptor)
         self._packets = self.native or NumpySocket(
-            end, self.dtype, source, told, waker, sealed=sealed
+            end, (self.dtype, self.bare_dtype), source, told, waker, sealed=sealed
         )
 
     def wait(self, seconds: float) -> None:
@@ -116,10 +125,10 @@ class Link:
         seal(records, *self._own)
         self._packets.send(records)
 
-    def receive(self) -> Records:
+    def receive(self) -> Packets:
         """Return the packets that have arrived, or the first of many; valid until the next call.
 
-        Packets of another size are skipped. Damaged ones are counted in `corrupted`.
+        Packets of other sizes are skipped. Damaged ones are counted in `corrupted`.
         """
         batch, corrupted = self._packets.receive()
         self.corrupted += corrupted
@@ -146,13 +155,13 @@ def open_link(
             return Link(sock, lanes, own, service, waker=waker, sealed=sealed)
     own = own_address(spec)
     before = encapsulation(own, service, packet_bytes(lanes))
-    before_hello = encapsulation(own, service, packet_bytes(0))
+    before_bare = encapsulation(own, service, packet_bytes(0))
     if path := _shared_path(spec):
         with _explained(spec):
-            return Link(path, lanes, own, service, before, before_hello, waker, sealed=sealed)
+            return Link(path, lanes, own, service, before, before_bare, waker, sealed=sealed)
     with _socket() as sock:
         _connect_cable(sock, spec, *parse_endpoints(spec))
-        return Link(sock, lanes, own, service, before, before_hello, waker, sealed=sealed)
+        return Link(sock, lanes, own, service, before, before_bare, waker, sealed=sealed)
 
 
 @contextlib.contextmanager

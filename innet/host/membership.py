@@ -164,7 +164,7 @@ class Membership:
         )
 
     def _say_hello(self) -> None:
-        hello = blank(1, 0, Kind.HELLO, self._link.hello_encapsulation)
+        hello = blank(1, 0, Kind.HELLO, self._link.bare_encapsulation)
         hello["sequence"] = self._request.nonce
         self._link.send(hello)
 

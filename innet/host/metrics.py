@@ -76,7 +76,7 @@ _GAUGES: dict[str, tuple[str, Callable[[pb.Progress], float]]] = {
 }  # fmt: skip
 
 
-class Source(Protocol):
+class MeasuredAgent(Protocol):
     """The attributes of an :class:`innet.host.agent.Agent` that the metrics read."""
 
     @property
@@ -100,7 +100,7 @@ class Shown:
     """An agent, with the name of its job."""
 
     job: str
-    agent: Source
+    agent: MeasuredAgent
 
     @property
     def labels(self) -> list[str]:
@@ -136,7 +136,7 @@ class AgentCollector(Collector):
 
 
 @contextlib.contextmanager
-def exposed(agent: Source, job: str, address: str) -> Iterator[str]:
+def exposed(agent: MeasuredAgent, job: str, address: str) -> Iterator[str]:
     """Show an agent at ``/metrics`` of `HOST:PORT`; agents of this process may share the address.
 
     Yields HOST:PORT. Raises UsageError.

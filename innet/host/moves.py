@@ -1,20 +1,26 @@
 """Collectives that move bytes without adding them: all-gather, broadcast and barrier.
 
-The bits of any dtype travel in int32 lanes. Where a worker has nothing to send, it sends zeros, so
-that the switch's sum has the bits of the one worker that has. Few bytes are gathered in one
-exchange instead (:mod:`innet.host.gathering`), which is one round trip.
+The bits of any dtype travel in int32 lanes. A worker sends the lanes of its own bytes only, so that the
+switch's sum has them alone. Where the bytes of two workers meet in a lane, each sends zeros in place of
+the other's. Few bytes are gathered in one exchange instead (:mod:`innet.host.gathering`), which is one
+round trip.
 """
+
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from innet.errors import WorkersMissing
+from innet.host import memory
 from innet.host.agreement import ALL_GATHER, BARRIER, Call, Collective
 from innet.host.exchanges import Exchanges
-from innet.host.gathering import Gathering
+from innet.host.gathering import Gathering, small_layout
+from innet.host.integers import Bitmaps, Integers
 from innet.host.job import WorkerInfo
 from innet.host.maxima import Maxima
-from innet.wire.layout import LANE_BYTES, Operation
+from innet.host.portions import Portions
+from innet.wire.layout import LANE_BYTES
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -32,63 +38,104 @@ class Moves:
         self._exchanges, self._info = exchanges, info
         self._maxima = Maxima(exchanges, info)
 
-    def all_gather(self, own: Bytes) -> Bytes:
-        """Return the bytes of all workers, (workers, size), given this worker's own, (size,)."""
-        call = Call(own.size, "bytes", collective=ALL_GATHER)
-        if (small := self._small(call)).fits:
-            return self._gathered(small, own)
-        self._maxima.agree(call)
-        senders = np.repeat(np.arange(self._info.workers), self._chunks(own.size))
-        found = self._moved(own, senders)
-        return found.reshape(self._info.workers, -1)[:, : own.size]
+    def all_gather(self, own: Bytes, into: Bytes | None = None) -> Bytes:
+        """Return the bytes of all workers, (workers, size), given this worker's own, (size,).
 
-    def broadcast(self, own: Bytes, root: int) -> Bytes:
-        """Return the bytes of rank `root`, (size,). The others' count only for their size."""
-        call = Call(own.size, "bytes", collective=Collective("broadcast", root))
+        They are written `into` an array, (workers * size,), if one is given.
+        """
+        call = Call(own.size, "bytes", collective=ALL_GATHER)
+        found = memory.empty((self._info.workers * own.size,), np.uint8) if into is None else into
         if (small := self._small(call)).fits:
-            chosen: Bytes = self._gathered(small, own)[root]
-            return chosen
+            found.reshape(self._info.workers, -1)[:] = self._gathered(small, own)
+        else:
+            self._maxima.agree(call)
+            members = self._move(own, self._info.rank * own.size, found, found.size)
+            self._check(self._lacking(members, own.size))
+        return found.reshape(self._info.workers, -1)
+
+    def broadcast(self, own: Bytes, root: int, into: Bytes | None = None) -> Bytes:
+        """Return the bytes of rank `root`, (size,). The others' count only for their size.
+
+        On the other ranks they are written `into` an array, (size,), if one is given.
+        """
+        call = Call(own.size, "bytes", collective=Collective("broadcast", root))
+        is_root = self._info.rank == root
+        found = own if is_root else memory.empty((own.size,), np.uint8) if into is None else into
+        if (small := self._small(call)).fits:
+            gathered = self._gathered(small, own)[root]
+            if not is_root:
+                found[:] = gathered
+            return found
         self._maxima.agree(call)
-        senders = np.full(self._chunks(own.size), root)
-        return self._moved(own, senders).reshape(-1)[: own.size]
+        if is_root:
+            members = self._move(own, 0, found[:0], own.size)
+        else:
+            members = self._move(own[:0], 0, found, own.size)
+        lacks = bool((members >> np.uint32(root) & 1 == 0).any())
+        self._check([root] if lacks else [])
+        return found
 
     def barrier(self) -> None:
         """Return when all workers have called it: one packet each way."""
         self._maxima.agree(Call(0, "bytes", collective=BARRIER))
 
     def _small(self, call: Call) -> Gathering:
-        return Gathering(call, self._info, _WORD)
+        return small_layout(call, self._info, _WORD)
 
     def _gathered(self, small: Gathering, own: Bytes) -> Bytes:
         found, present = self._maxima.gather(small, _padded(own, LANE_BYTES).view(np.int32))
-        self._check(np.flatnonzero(~present.all(axis=1)))
+        self._check(np.flatnonzero(~present.all(axis=1)).tolist())
         content: Bytes = np.ascontiguousarray(found).view(np.uint8)
         return content.reshape(self._info.workers, -1)[:, : own.size]
 
-    def _chunks(self, size: int) -> int:
-        return -(-size // (LANE_BYTES * self._info.lanes))
+    def _move(self, content: Bytes, first: int, into: Bytes, size: int) -> Bitmaps:
+        """Move `size` bytes, of which this worker has `content`, from byte `first` on.
 
-    def _moved(self, own: Bytes, senders: npt.NDArray[np.int64]) -> Bytes:
-        """Return the bytes of chunks, (chunks, bytes of a chunk). `senders` has a rank for each."""
-        chunks = np.zeros((len(senders), self._info.lanes), np.int32)
-        mine = senders == self._info.rank
-        if mine.any():
-            rows = _padded(own, LANE_BYTES * self._info.lanes).view(np.int32)
-            chunks[mine] = rows.reshape(-1, self._info.lanes)
-        none = np.zeros(len(chunks), np.uint16)
-        done = self._exchanges.all_reduce(chunks, Operation.SUM, none)
-        lacking = done.members >> senders.astype(np.uint32) & 1 == 0
-        self._check(np.unique(senders[lacking]))
-        return done.lanes.view(np.uint8)
+        All of them are written `into` an array, unless it is empty. Returns the members of each chunk.
+        """
+        lanes = self._info.lanes
+        width = LANE_BYTES * lanes
+        count = -(-size // width)
+        sent = range(first // width, -(-(first + content.size) // width))
+        sent = sent if content.size else range(0)
+        own = np.zeros(len(sent) * width, np.uint8)
+        start = first - sent.start * width
+        own[start : start + content.size] = content
+        before = into[: (count - 1) * width]
+        rows, last = _as_rows(before, lanes), np.empty((1, lanes), np.int32)
+        portions = Portions.of(count, sent, range(count if into.size else 0))
+        none = np.zeros(count, np.uint16)
+        done = self._exchanges.sum_portions(_as_rows(own, lanes), none, portions, rows, last)
+        if into.size:
+            if not np.shares_memory(rows, before):
+                before[:] = rows.reshape(-1).view(np.uint8)
+            into[before.size :] = last.reshape(-1).view(np.uint8)[: into.size - before.size]
+        return done.members
 
-    def _check(self, lacking: npt.NDArray[np.int64]) -> None:
+    def _lacking(self, members: Bitmaps, size: int) -> list[int]:
+        """Return the ranks whose bytes, `size` each, are in chunks without them."""
+        width = LANE_BYTES * self._info.lanes
+        chunks = (
+            (rank, members[rank * size // width : -(-(rank + 1) * size // width)])
+            for rank in range(self._info.workers)
+        )
+        return [rank for rank, each in chunks if (each >> np.uint32(rank) & 1 == 0).any()]
+
+    def _check(self, lacking: Sequence[int]) -> None:
         """Raise WorkersMissing if any ranks are lacking."""
-        if lacking.size:
+        if lacking:
             names = ", ".join(map(str, lacking))
             raise WorkersMissing(
                 f"the bytes of worker {names} are missing: it has left the job, or came after the "
                 "quorum, and nobody else has them"
             )
+
+
+def _as_rows(content: Bytes, lanes: int) -> Integers:
+    """Return a view of bytes as rows of lanes, or an array for them if they are not aligned."""
+    if content.ctypes.data % LANE_BYTES:
+        return memory.empty((content.size // (LANE_BYTES * lanes), lanes), np.int32)
+    return content.view(np.int32).reshape(-1, lanes)
 
 
 def _padded(content: Bytes, multiple: int) -> Bytes:

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <math.h>
 #include <poll.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -38,7 +39,8 @@ int wait_for(struct pollfd *ends, size_t count, double seconds)
     return read(ends[0].fd, &wakeups, sizeof wakeups) == sizeof wakeups;
 }
 
-int is_intact(const struct format *format, const uint8_t *packet)
+/* Returns whether a packet comes from the format's sender and arrived as it was sent. */
+static int is_intact(const struct format *format, const uint8_t *packet)
 {
     const uint8_t *sender = format->sender;
     for (size_t part = 0; part < format->checked; sender += format->sizes[part++])
@@ -47,4 +49,25 @@ int is_intact(const struct format *format, const uint8_t *packet)
     const uint8_t *header = packet + format->front;
     uint64_t sum = format->base + word_sum(header, format->words, format->weights);
     return sum >> 32 == word_at(header + AT_CHECK);
+}
+
+void clear(struct inbox *inbox)
+{
+    inbox->packets[BARE] = inbox->packets[FULL] = inbox->corrupted = 0;
+}
+
+uint8_t *keep(struct inbox *inbox, const uint8_t *packet, size_t bytes)
+{
+    int length = bytes == inbox->formats[FULL]->bytes ? FULL : BARE;
+    const struct format *format = inbox->formats[length];
+    if (bytes != format->bytes)
+        return NULL;
+    if (!is_intact(format, packet)) {
+        inbox->corrupted++;
+        return NULL;
+    }
+    uint8_t *place = inbox->buffers[length] + (size_t)inbox->packets[length]++ * bytes;
+    if (place != packet)
+        memmove(place, packet, bytes);
+    return place;
 }

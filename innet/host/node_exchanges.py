@@ -9,23 +9,27 @@ A long array goes in pieces, so that the memory has a constant size. The first s
 first row, so the nodes' first workers see whether the workers disagree.
 """
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
 from innet.errors import JobEnded, UnsupportedTensor, WorkersDisagree
 from innet.host import memory
-from innet.host.exchanges import Exchanges, Inspect, anything
+from innet.host.exchanges import Exchanges
 from innet.host.fallback import Fallback
 from innet.host.integers import Flags, Integers, Reduction
 from innet.host.job import ControllerMessages, Timeouts, WorkerInfo
 from innet.host.link import Link
 from innet.host.node import Arrival, Node
+from innet.host.paths import Inspect, anything
+from innet.host.portions import Portions
 from innet.host.quantizers.scaling import Scaling, put_integers
 from innet.host.stopwatch import Stopwatch
 from innet.host.stragglers import StragglerLog
 from innet.host.waker import Waker, monotonic
-from innet.wire.layout import LANE_BYTES, Operation
+from innet.wire.layout import LANE_BYTES, Flag, Operation
 
 if TYPE_CHECKING:
     import torch
@@ -68,19 +72,44 @@ class NodeExchanges(Exchanges):
         if self._failure:
             raise self._failure
         result = Reduction.empty(*chunks.shape)
-        result.counts[:] = self._group.workers
-        result.members[:] = (1 << self._group.workers) - 1
-        try:
-            with self._giving_up():
-                for first in range(0, len(chunks), self._table.rows):
-                    rows = slice(first, min(first + self._table.rows, len(chunks)))
-                    self._table.give(chunks, flags, rows)
-                    self._reduce_piece(rows.stop - first, operation, anything if first else inspect)
-                    self._table.take(result, rows)
-        except BaseException as problem:
-            self._node.fail(problem)
-            raise
+
+        def reduce_piece(rows: range) -> None:
+            self._table.give(chunks, flags, rows, range(len(chunks)))
+            self._reduce_piece(len(rows), operation, anything if rows.start else inspect)
+            self._table.take(result, rows)
+
+        self._in_pieces(reduce_piece, result)
         result.freeze()
+        return result
+
+    def sum_portions(
+        self,
+        chunks: Integers | Scaling,
+        flags: Flags,
+        portions: Portions,
+        rows: Integers,
+        last: Integers,
+    ) -> Reduction:
+        """Do the same as :meth:`Exchanges.sum_portions`, over all workers of the group.
+
+        The ranks of a node put their flags together, so that the node sends and receives what any of
+        them does.
+        """
+        if self._failure:
+            raise self._failure
+        count = len(flags)
+        result = Reduction.into(rows, count, portions.received.start)
+        wanted = flags | portions.flags
+        wanted[-1:] |= np.uint16(Flag.WANTED)
+
+        def sum_piece(piece: range) -> None:
+            self._table.give(chunks, wanted, piece, portions.sent)
+            self._reduce_piece(len(piece), Operation.SUM, anything, portioned=True)
+            self._table.take(result, piece)
+            if piece.stop == count:
+                last[0] = self._table.row(len(piece) - 1)
+
+        self._in_pieces(sum_piece, result)
         return result
 
     def combine(self, tensor: "torch.Tensor", *, mean: bool) -> NoReturn:
@@ -103,19 +132,49 @@ class NodeExchanges(Exchanges):
         super().give_up(problem)
         self._node.fail(problem)
 
-    def _reduce_piece(self, rows: int, operation: Operation, inspect: Inspect) -> None:
-        """Reduce the piece on the table over all workers of the group."""
+    def _in_pieces(self, reduce_piece: Callable[[range], None], result: Reduction) -> None:
+        """Fill a result piece by piece. The node's other workers are told of a failure."""
+        result.counts[:] = self._group.workers
+        result.members[:] = (1 << self._group.workers) - 1
+        count = len(result.flags)
+        try:
+            with self._giving_up():
+                for first in range(0, count, self._table.rows):
+                    reduce_piece(range(first, min(first + self._table.rows, count)))
+        except BaseException as problem:
+            self._node.fail(problem)
+            raise
+
+    def _reduce_piece(
+        self, rows: int, operation: Operation, inspect: Inspect, *, portioned: bool = False
+    ) -> None:
+        """Reduce the piece on the table over all workers of the group.
+
+        If it is `portioned`, the flags tell which lanes the node sends and receives.
+        """
         brought = Arrival(rows, self._table.lanes, operation)
         alike = self._meet(brought)
         # If not, the first row shows all workers of the group how their calls differ.
         own = self._table.part(rows if alike else 1)
         lanes, flags = self._table.combined(own, operation)
         with self._limits.watching(self._node.check_all):
-            done = super().all_reduce(lanes, operation, flags, anything if own.start else inspect)
+            if portioned and alike and len(lanes):
+                done = self._sum_slice(lanes, flags)
+            else:
+                done = super().all_reduce(
+                    lanes, operation, flags, anything if own.start else inspect
+                )
         self._table.put(own, done)
         self._meet(brought)
         if not alike:
             raise WorkersDisagree("the workers of a node make different exchanges at once")
+
+    def _sum_slice(self, lanes: Integers, flags: Flags) -> Reduction:
+        ways = flags & np.uint16(Flag.CARRIED | Flag.WANTED)
+        every, found = range(len(lanes)), memory.empty(lanes.shape, np.int32)
+        portions = Portions(ways, every, every)
+        done = super().sum_portions(lanes, flags & ~ways, portions, found[:-1], found[-1:])
+        return replace(done, lanes=found)
 
     def _meet(self, brought: Arrival) -> bool:
         """Wait for the node's other workers. Return whether all have brought arrays of one shape."""
@@ -151,16 +210,28 @@ class _Table:
             strides=(piece, _FLAG_BYTES),
         )  # fmt: skip
 
-    def give(self, chunks: Integers | Scaling, flags: Flags, rows: slice) -> None:
-        """Copy some rows of this worker's chunks onto the table."""
-        count = rows.stop - rows.start
-        put_integers(chunks, rows, self._lanes[self._index, :count])
-        self._flags[self._index, :count] = flags[rows]
+    def give(self, chunks: Integers | Scaling, flags: Flags, piece: range, sent: range) -> None:
+        """Copy a piece of a contribution onto the table.
 
-    def take(self, result: Reduction, rows: slice) -> None:
-        """Copy the result on the table into some rows of the whole."""
-        count = rows.stop - rows.start
-        result.lanes[rows], result.flags[rows] = self._lanes[-1, :count], self._flags[-1, :count]
+        Its chunks are those that this worker has `sent`, and zeros in place of the others.
+        """
+        own = self._lanes[self._index, : len(piece)]
+        here, there = _common(piece, sent)
+        put_integers(chunks, there, own[here])
+        own[: here.start] = own[here.stop :] = 0
+        self._flags[self._index, : len(piece)] = flags[piece.start : piece.stop]
+
+    def take(self, result: Reduction, piece: range) -> None:
+        """Copy the result on the table into its place in the whole."""
+        received = range(result.first, result.first + len(result.lanes))
+        here, there = _common(piece, received)
+        result.lanes[there] = self._lanes[-1, here]
+        result.flags[piece.start : piece.stop] = self._flags[-1, : len(piece)]
+
+    def row(self, index: int) -> Integers:
+        """Return a row of the result, (lanes,)."""
+        row: Integers = self._lanes[-1, index]
+        return row
 
     def part(self, rows: int) -> slice:
         """Return this worker's part of so many rows. It is empty if there are too few for all."""
@@ -179,3 +250,11 @@ class _Table:
     def put(self, rows: slice, done: Reduction) -> None:
         """Copy the result of some rows onto the table."""
         self._lanes[-1, rows], self._flags[-1, rows] = done.lanes, done.flags
+
+
+def _common(piece: range, other: range) -> tuple[slice, slice]:
+    """Return the common part of two ranges, counted from the start of each."""
+    start, stop = max(piece.start, other.start), min(piece.stop, other.stop)
+    stop = max(start, stop)
+    here = slice(min(start - piece.start, len(piece)), min(stop - piece.start, len(piece)))
+    return here, slice(start - other.start, stop - other.start)

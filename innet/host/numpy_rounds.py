@@ -12,11 +12,12 @@ import numpy as np
 from innet.host.integers import Bitmaps, Flags, Integers, Reduction
 from innet.host.job import Term, WorkerInfo
 from innet.host.link import Link
+from innet.host.packets import Packets
 from innet.host.quantizers.scaling import Scaling
 from innet.host.rounds import RoundLimits, RoundOutcome
 from innet.host.window import Indices, Window
 from innet.wire.batch import load_lanes, store_lanes
-from innet.wire.layout import VERSION, Flag, Kind
+from innet.wire.layout import TRANSPORT_FLAGS, VERSION, Flag, Kind
 from innet.wire.records import Records, marked
 
 
@@ -29,17 +30,19 @@ class NumpyRounds:
         info: WorkerInfo,
         term: Term,
         window: Window,
-        packets: Records,
+        packets: Packets,
         absent: Bitmaps,
         clock: Callable[[], float],
     ) -> None:
         self._link, self._info, self._term, self._window = link, info, term, window
         self._packets, self._absent, self._clock = packets, absent, clock
-        self._exchange: tuple[Integers | Scaling, Flags, Reduction] | None = None
+        self._exchange: tuple[Integers | Scaling, Flags, Reduction, int] | None = None
 
-    def start(self, chunks: Integers | Scaling, own_flags: Flags, result: Reduction) -> None:
-        """Begin an exchange that sends `chunks`, (n, lanes), and fills `result`, of the same shape."""
-        self._exchange = chunks, own_flags, result
+    def start(
+        self, chunks: Integers | Scaling, own_flags: Flags, result: Reduction, first: int = 0
+    ) -> None:
+        """Begin an exchange; see :meth:`innet.host.rounds.IoRounds.start`."""
+        self._exchange = chunks, own_flags, result, first
 
     def stop(self) -> None:
         """Release the vectors of an exchange that is over."""
@@ -49,51 +52,88 @@ class NumpyRounds:
         """Send due packets, and receive the next batch. Raises OSError."""
         window, now = self._window, self._clock()
         slots, chunks = window.transmit(limits.most, now)
-        outcome = RoundOutcome(now, limits.owed_since, self._packets[:0], limited=window.has_due)
+        outcome = RoundOutcome(now, limits.owed_since, limited=window.has_due)
         if slots.size:
             outcome.sent, outcome.repetitions = len(slots), window.repetitions(slots)
             outcome.sent_at, outcome.owed_since = now, min(limits.owed_since, now)
-            self.send(slots, chunks)
+            outcome.bare_sent = self.send(slots, chunks)
         batch = self._next(limits)
         outcome.now, outcome.received = self._clock(), len(batch)
-        if self.ours(batch, Kind.PENDING).size or self.ours(batch, Kind.STALE).size:
+        outcome.bare_received = len(batch.bare)
+        others = Kind.PENDING, Kind.STALE
+        if any(self.ours(each, kind).size for each in (batch.full, batch.bare) for kind in others):
             outcome.others = batch
         else:
             self.take(batch, limits, outcome)
         return outcome
 
-    def send(self, slots: Indices, chunks: Indices) -> None:
-        """Send chunks, whether they are due or not. Raises OSError."""
-        own, own_flags, _ = self._under_way
-        packets = self._packets[: len(slots)]
-        packets["slot"] = self._term.first_slot + slots
-        packets["sequence"] = self._window.sequence[slots]
-        packets["flags"] = own_flags[chunks]
-        if isinstance(own, Scaling):
-            own, chunks = own[chunks], np.arange(len(chunks))
-        store_lanes(packets, own, chunks)
-        self._link.send(packets)
+    def send(self, slots: Indices, chunks: Indices) -> int:
+        """Send chunks, whether they are due or not. Return how many went without lanes.
 
-    def take(self, batch: Records, limits: RoundLimits, outcome: RoundOutcome) -> None:
+        Raises OSError.
+        """
+        own, own_flags, _, first = self._under_way
+        carried = own_flags[chunks] & Flag.CARRIED != 0
+        for packets, which in ((self._packets.full, carried), (self._packets.bare, ~carried)):
+            if not which.any():
+                continue
+            some = packets[: np.count_nonzero(which)]
+            some["slot"] = self._term.first_slot + slots[which]
+            some["sequence"] = self._window.sequence[slots[which]]
+            some["flags"] = own_flags[chunks[which]]
+            if packets is self._packets.full:
+                rows = chunks[which] - first
+                if isinstance(own, Scaling):
+                    store_lanes(some, own[rows], np.arange(len(rows)))
+                else:
+                    store_lanes(some, own, rows)
+            self._link.send(some)
+        return int(np.count_nonzero(~carried))
+
+    def take(self, batch: Packets, limits: RoundLimits, outcome: RoundOutcome) -> None:
         """Take the results of a batch, and note in `outcome` what follows from them."""
-        window, now = self._window, outcome.now
-        positions, slots = self.accepted(batch, self.ours(batch, Kind.RESULT))
-        if not positions.size:
+        full, bare = self._fitting(batch.full, lanes=True), self._fitting(batch.bare, lanes=False)
+        once = ~np.isin(bare[1], full[1])
+        found = [full, (bare[0][once], bare[1][once])]
+        slots = np.concatenate([slots for _, slots in found])
+        if not slots.size:
             return
+        window, now = self._window, outcome.now
         if (round_trip := window.round_trip(slots, now)) is not None:
             outcome.round_trips = [round_trip]
         outcome.lost = window.deliver(slots, now, limits.too_soon)
         window.lose(limits.reordering)
-        finished = window.finish(slots)
-        _, _, result = self._under_way
-        load_lanes(batch, positions, result.lanes, finished)
-        outcome.marked = int(np.count_nonzero(marked(batch[positions])))
-        result.flags[finished] = batch["flags"][positions] & ~np.uint16(Flag.MARKED)
-        result.counts[finished] = batch["count"][positions]
-        result.members[finished] = batch["workers"][positions]
+        for (positions, each), records in zip(found, (batch.full, batch.bare), strict=True):
+            if not each.size:
+                continue
+            chunks = window.finish(each)
+            self._take_rows(records, positions, chunks)
+            outcome.marked += int(np.count_nonzero(marked(records[positions])))
+            outcome.first |= 0 in chunks
         self._absent[slots] = 0
-        outcome.finished, outcome.first = len(finished), 0 in finished
+        outcome.finished = len(slots)
         outcome.result_at, outcome.owed_since = now, math.inf
+
+    def _fitting(self, records: Records, *, lanes: bool) -> tuple[Indices, Indices]:
+        """Return positions and slots of the accepted results; drop those of the wrong length."""
+        positions, slots = self.accepted(records, self.ours(records, Kind.RESULT))
+        _, own_flags, *_ = self._under_way
+        wanted = own_flags[self._window.chunk_of(slots)] & Flag.WANTED != 0
+        fits = (wanted & (records["flags"][positions] & Flag.CARRIED != 0)) == lanes
+        self._link.corrupted += int(np.count_nonzero(~fits))
+        return positions[fits], slots[fits]
+
+    def _take_rows(self, records: Records, positions: Indices, chunks: Indices) -> None:
+        """Copy results to their places. Where nobody carried lanes, they are zeros."""
+        _, own_flags, result, _ = self._under_way
+        if "lanes" in (records.dtype.names or ()):
+            load_lanes(records, positions, result.lanes, chunks - result.first)
+        else:
+            wanted = chunks[own_flags[chunks] & Flag.WANTED != 0]
+            result.lanes[wanted - result.first] = 0
+        result.flags[chunks] = records["flags"][positions] & ~np.uint16(TRANSPORT_FLAGS)
+        result.counts[chunks] = records["count"][positions]
+        result.members[chunks] = records["workers"][positions]
 
     def ours(self, batch: Records, kind: Kind) -> Indices:
         """Return the positions in a batch of the replies of a kind, of this job and term."""
@@ -112,7 +152,7 @@ class NumpyRounds:
         positions, slots = self._window.accept(slots, batch["sequence"][among].astype(np.int64))
         return among[positions], slots
 
-    def _next(self, limits: RoundLimits) -> Records:
+    def _next(self, limits: RoundLimits) -> Packets:
         """Return the next batch, empty if none arrives before the round has to end."""
         if limits.pause > 0 and self._window.remaining > limits.most:
             self._link.pause(limits.pause)
@@ -122,7 +162,7 @@ class NumpyRounds:
         return self._link.receive()
 
     @property
-    def _under_way(self) -> tuple[Integers | Scaling, Flags, Reduction]:
+    def _under_way(self) -> tuple[Integers | Scaling, Flags, Reduction, int]:
         if not self._exchange:
             raise AssertionError
         return self._exchange

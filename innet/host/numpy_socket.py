@@ -13,10 +13,12 @@ import os
 import select
 import socket
 import struct
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from innet.host.packets import Packets
 from innet.host.waker import Waker
 from innet.machine.sockets import (
     LONG_QUEUE_BYTES,
@@ -74,8 +76,16 @@ _UNREACHABLE = {errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno
 _NO_ROOM = {errno.EAGAIN, errno.ENOBUFS}
 
 
+class _Datagrams(NamedTuple):
+    """Received datagrams: their sizes, those of the packets in them, and marks of long queues."""
+
+    sizes: npt.NDArray[np.uint32]
+    segments: npt.NDArray[np.int64]
+    congested: npt.NDArray[np.bool_]
+
+
 class NumpySocket:
-    """A connected, non-blocking UDP socket for packets of one dtype.
+    """A connected, non-blocking UDP socket for packets of two dtypes: with lanes, and bare.
 
     Incoming packets must carry the check of a sender at `address`, (IP, port), or 0 if not
     `sealed`. `told` gives the positions before the header that identify a packet's sender, each
@@ -85,7 +95,7 @@ class NumpySocket:
     def __init__(
         self,
         sock: socket.socket,
-        dtype: np.dtype[np.void],
+        dtypes: tuple[np.dtype[np.void], np.dtype[np.void]],
         address: tuple[int, int],
         told: tuple[tuple[int, bytes], ...],
         waker: Waker | None,
@@ -97,7 +107,7 @@ class NumpySocket:
         self._poll.register(sock, select.POLLIN)
         if waker:
             self._poll.register(waker.descriptor, select.POLLIN)
-        self._socket, self._dtype, self._packet_bytes = sock, dtype, dtype.itemsize
+        self._socket, self._dtypes = sock, dtypes
         self._address, self._told, self._sealed = address, told, sealed
         self.segmenting = True
         self._buffers = np.empty((MESSAGES, DATAGRAM_BYTES), np.uint8)
@@ -117,14 +127,20 @@ class NumpySocket:
         for start in range(0, len(packets), most):
             self._send_batch(packets[start : start + most], options)
 
-    def receive(self) -> tuple[Records, int]:
+    def receive(self) -> tuple[Packets, int]:
         """Return the packets of the next datagrams, and the number of dropped ones.
 
         The packets are valid until the next call. Having received nothing is no error. Raises
         OSError.
         """
-        rows, congested = self._take()
-        batch = np.ascontiguousarray(rows).reshape(-1).view(self._dtype)
+        datagrams = self._take()
+        (full, lost), (bare, also) = (self._found(dtype, datagrams) for dtype in self._dtypes)
+        return Packets(full, bare), lost + also
+
+    def _found(self, dtype: np.dtype[np.void], datagrams: _Datagrams) -> tuple[Records, int]:
+        """Return the packets of a dtype in some datagrams, and the number of dropped ones."""
+        rows, congested = self._rows(dtype.itemsize, datagrams)
+        batch = np.ascontiguousarray(rows).reshape(-1).view(dtype)
         good = intact(batch, *self._address) if self._sealed else batch["check"] == 0
         for offset, wanted in self._told:
             good &= (rows[:, offset : offset + len(wanted)] == np.frombuffer(wanted, np.uint8)).all(
@@ -144,8 +160,8 @@ class NumpySocket:
         """Close the socket."""
         self._socket.close()
 
-    def _take(self) -> tuple[Rows, npt.NDArray[np.bool_]]:
-        """Return the packets of the next datagrams, and which of them found a long queue."""
+    def _take(self) -> _Datagrams:
+        """Receive the next datagrams."""
         messages = self._messages
         messages["control_bytes"] = _CONTROL.itemsize
         count = _LIBC.recvmmsg(
@@ -155,8 +171,9 @@ class NumpySocket:
         if count < 0:
             number = ctypes.get_errno()
             if number == errno.EAGAIN or number in _UNREACHABLE:
-                return self._buffers[:0, : self._packet_bytes], np.zeros(0, np.bool_)
-            raise OSError(number, os.strerror(number))
+                count = 0
+            else:
+                raise OSError(number, os.strerror(number))
         sizes, control_bytes = messages["received"][:count], messages["control_bytes"][:count]
         control = self._control[:count]
         first = control["first"]
@@ -167,21 +184,29 @@ class NumpySocket:
         last = np.where(joined, control["second"], first)
         about_service = control_bytes > np.where(joined, first.itemsize, 0)
         congested = about_service & (last["octet"] % 4 == Ecn.CONGESTED)
-        ours = np.flatnonzero(segments == self._packet_bytes)
-        # The last packet of a datagram may be cut short. Such a packet is not one of ours.
-        packets = sizes[ours] // self._packet_bytes
-        return self._rows(ours, packets), np.repeat(congested[ours], packets)
+        return _Datagrams(sizes, segments, congested)
 
-    def _rows(self, which: npt.NDArray[np.intp], packets: npt.NDArray[np.uint32]) -> Rows:
-        size = self._packet_bytes
-        if len(which) == 1:
-            [message], [count] = which.tolist(), packets.tolist()
-            return self._buffers[message, : count * size].reshape(count, size)
-        if (packets == 1).all():
-            return self._buffers[which, :size]
-        datagrams = zip(which.tolist(), packets.tolist(), strict=True)
-        parts = [self._buffers[message, : count * size] for message, count in datagrams]
-        return np.concatenate(parts).reshape(-1, size)
+    def _rows(self, size: int, datagrams: _Datagrams) -> tuple[Rows, npt.NDArray[np.bool_]]:
+        """Return the packets of `size` bytes, (packets, size), and which of them are congested."""
+        sizes, segments, congested = datagrams
+        which = np.flatnonzero(segments == size)
+        counts = sizes[which] // size
+        # The last packet of a datagram may be shorter than the others.
+        tails = np.flatnonzero(
+            (segments != size) & (segments > 0) & (sizes % np.maximum(segments, 1) == size)
+        )
+        if not tails.size and len(which) == 1:
+            [message], [count] = which.tolist(), counts.tolist()
+            rows = self._buffers[message, : count * size].reshape(count, size)
+        elif not tails.size and (counts == 1).all():
+            rows = self._buffers[which, :size]
+        else:
+            whole = zip(which.tolist(), counts.tolist(), strict=True)
+            parts = [self._buffers[message, : count * size] for message, count in whole]
+            ends = zip(tails.tolist(), sizes[tails].tolist(), strict=True)
+            parts += [self._buffers[message, end - size : end] for message, end in ends]
+            rows = np.concatenate(parts).reshape(-1, size)
+        return rows, np.concatenate([np.repeat(congested[which], counts), congested[tails]])
 
     def _has_long_queue(self) -> bool:
         waiting = struct.unpack("=i", fcntl.ioctl(self._socket, SIOCOUTQ, bytes(4)))

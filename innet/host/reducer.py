@@ -7,6 +7,7 @@ overflow 32 bits is made again, in limbs. A small vector takes one exchange, whi
 """
 
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +19,12 @@ from innet.host import memory
 from innet.host.agreement import ALL_REDUCE, Call, Collective
 from innet.host.blocks import Blocks, Mask
 from innet.host.exchanges import Exchanges
-from innet.host.gathering import Gathering, float_sums, integer_sums
+from innet.host.gathering import Gathering, float_sums, integer_sums, small_layout
 from innet.host.integers import Counts, Flags, Integers, Reduction, Wide
 from innet.host.job import WorkerInfo
 from innet.host.limbs import HALVES, THIRDS, Limbs, overflow_flags
 from innet.host.maxima import NO_WORDS, Maxima
+from innet.host.portions import Portions, chunks_of, cut, portion
 from innet.host.quantizers import fixed_point
 from innet.host.quantizers.block_scale import BlockScale
 from innet.host.quantizers.interface import Floats, Quantizer, Rounding
@@ -94,8 +96,9 @@ class Reducer:
         mean: bool,
         in_place: bool = False,
         collective: Collective = ALL_REDUCE,
+        part: range | None = None,
     ) -> Floats:
-        """Return the mean or sum of float32 vectors.
+        """Return the mean or sum of float32 vectors, or the `part` of it that this worker wants.
 
         :mod:`innet.host.quantizers` gives the error bounds. `key` identifies the tensor for error
         feedback. With `in_place`, the result may take the place of the values.
@@ -103,11 +106,13 @@ class Reducer:
         call = _call(values.size, spec, collective, mean=mean)
         given, keep = self._corrected(values, spec, key)
         if small := self._small(call):
-            return self._small_floats(small, given, keep, mean=mean)
+            return portion(self._small_floats(small, given, keep, mean=mean), part)
         if spec.blocks is not None:
-            return self._floats_in_blocks(given, call, keep, mean=mean)
+            return portion(self._floats_in_blocks(given, call, keep, mean=mean), part)
         quantizer = self._quantizer(spec)
-        reduced: Floats = self._floats(quantizer, given, call, keep, mean=mean, in_place=in_place)
+        reduced: Floats = self._floats(
+            quantizer, given, call, keep, mean=mean, in_place=in_place, part=part
+        )
         return reduced
 
     def _corrected(
@@ -120,7 +125,7 @@ class Reducer:
         return given, partial(self._residuals.keep, key, given)
 
     def _small(self, call: Call) -> Gathering | None:
-        small = Gathering(call, self._info, _FLOAT)
+        small = small_layout(call, self._info, _FLOAT)
         return small if call.spec.rounds and small.fits else None
 
     def _small_floats(
@@ -163,13 +168,16 @@ class Reducer:
         *,
         mean: bool,
         collective: Collective = ALL_REDUCE,
+        part: range | None = None,
     ) -> "torch.Tensor":
         """Do the same as :meth:`floats` for a flat float32 tensor; only integers leave its device."""
         call = _call(len(values), spec, collective, mean=mean)
         if spec.blocks is not None or self._small(call):
             import torch
 
-            reduced = self.floats(values.cpu().numpy(), spec, key, mean=mean, collective=collective)
+            reduced = self.floats(
+                values.cpu().numpy(), spec, key, mean=mean, collective=collective, part=part
+            )
             return torch.from_numpy(reduced).to(values.device)
         from innet.host.quantizers.device import on_device
 
@@ -178,7 +186,9 @@ class Reducer:
             quantizer = self._quantizer(spec)
             self._on_devices[variant] = on_device(quantizer, values.device, self._info.lanes)
         given, keep = self._corrected(values, spec, key)
-        on_gpu: torch.Tensor = self._floats(self._on_devices[variant], given, call, keep, mean=mean)
+        on_gpu: torch.Tensor = self._floats(
+            self._on_devices[variant], given, call, keep, mean=mean, part=part
+        )
         return on_gpu
 
     def _floats(
@@ -190,6 +200,7 @@ class Reducer:
         *,
         mean: bool,
         in_place: bool = False,
+        part: range | None = None,
     ) -> Any:
         """Reduce values of the quantizer's kind: a numpy array, or a tensor on its device."""
         lanes, size, spec = self._info.lanes, call.size, call.spec
@@ -198,25 +209,33 @@ class Reducer:
         own = quantizer.scales(rows)
         agreed = self.agree(call, own)
         rounding, scaling = self._rounding(spec), None
+        wanted = None if part is None else chunks_of(part, elements)
         if isinstance(quantizer, BlockScale):
-            reuse = in_place and not keep  # which compares the values with the result
-            scaling = quantizer.on_the_way(rows, own, agreed, rounding, mean=mean, in_place=reuse)
+            # Error feedback compares the values with the result.
+            reuse = in_place and not keep and wanted is None
+            scaling = quantizer.on_the_way(
+                rows, own, agreed, rounding, mean=mean, in_place=reuse, wanted=wanted
+            )
         if scaling:
             contribution, flags = scaling, quantizer.flags(own, agreed)
         else:
             contribution, flags = quantizer.quantize(rows, own, agreed, rounding)
-        sums, counts, done = self._sum(contribution, flags)
+        sums, counts, done = self._sum(contribution, flags, wanted)
         if keep:
             alone = quantizer.dequantize(
                 integers_of(contribution), _ONCE, agreed, flags, mean=False
             )
             counted = np.repeat(done.members >> self._info.rank & 1 == 1, elements)[:size]
             keep(alone.reshape(-1)[:size], counted)
+        here = done.rows if sums is done.lanes else slice(0, len(flags))
         if scaling and sums is done.lanes:
             reduced = quantizer.results(scaling, done, agreed)
         else:
-            reduced = quantizer.dequantize(sums, counts, agreed, done.flags, mean=mean)
-        return reduced.reshape(-1)[:size]
+            scales = agreed[
+                here.start * quantizer.rows_per_chunk : here.stop * quantizer.rows_per_chunk
+            ]
+            reduced = quantizer.dequantize(sums, counts, scales, done.flags[here], mean=mean)
+        return cut(reduced, here.start * elements, range(size) if part is None else part)
 
     def _quantizer(self, spec: QuantizerSpec) -> Quantizer:
         if spec not in self._quantizers:
@@ -234,27 +253,38 @@ class Reducer:
         values: npt.NDArray[Any],
         collective: Collective = ALL_REDUCE,
         spec: QuantizerSpec = EXACT,
+        part: range | None = None,
     ) -> npt.NDArray[Any]:
-        """Return the exact sum of int32 or int64 vectors, of the same dtype. Raises SumOverflow.
+        """Return the exact sum of int32 or int64 vectors, or a `part` of it, of the same dtype.
 
-        Of `spec`, only the blocks count.
+        Raises SumOverflow, whichever part overflows. So all workers receive all sums of int64. Of
+        `spec`, only the blocks count.
         """
         call = Call(values.size, values.dtype.name, spec=spec, collective=collective)
-        small = Gathering(call, self._info, values.dtype)
+        small = small_layout(call, self._info, values.dtype)
         if small.fits:
             gathered = integer_sums(*self._maxima.gather(small, values))
-            return _checked(gathered, values.dtype).astype(values.dtype)
+            return portion(_checked(gathered, values.dtype).astype(values.dtype), part)
         if spec.blocks is not None:
             blocks = Blocks(values.size, spec.blocks or self._info.lanes)
             chosen = self._unions.occupied(call, blocks.occupied(values))
             packed = blocks.packed(values, chosen)
-            return blocks.spread(self._filled(packed, EXACT, collective), chosen)
+            filled = self._filled(packed, EXACT, collective)
+            return portion(blocks.spread(filled, chosen), part)
         self.agree(call)
         if values.dtype == np.int64:
-            return self._sum_in_limbs(values, THIRDS)[0]
-        chunks = fixed_point.blocks(values, self._info.lanes)
-        sums, _, _ = self._sum(chunks, overflow_flags(chunks, self._info.workers))
-        return memory.copy(_checked(sums.reshape(-1)[: values.size], values.dtype), np.int32)
+            return portion(self._sum_in_limbs(values, THIRDS)[0], part)
+        lanes = self._info.lanes
+        chunks = fixed_point.blocks(values, lanes)
+        wanted = None if part is None else chunks_of(part, lanes)
+        sums, _, done = self._sum(chunks, overflow_flags(chunks, self._info.workers), wanted)
+        if sums is done.lanes:  # so none can have left int32
+            first = done.rows.start * lanes
+            return memory.copy(
+                cut(sums, first, range(values.size) if part is None else part), np.int32
+            )
+        checked = _checked(sums.reshape(-1)[: values.size], values.dtype)
+        return memory.copy(portion(checked, part), np.int32)
 
     def rows(
         self, own: Rows, spec: QuantizerSpec, *, mean: bool, collective: Collective = ALL_REDUCE
@@ -313,22 +343,39 @@ class Reducer:
         return self._maxima.agree(call, words)
 
     def _sum(
-        self, chunks: Integers | Scaling, flags: Flags
+        self, chunks: Integers | Scaling, flags: Flags, wanted: range | None = None
     ) -> tuple[Integers | Wide, Counts, Reduction]:
         """Return the exact sums of (n, lanes) int32, the contributions' counts, and the raw result.
 
-        The counts broadcast against the sums. `flags`, (n,), go with the chunks.
+        The counts broadcast against the sums. `flags`, (n,), go with the chunks. Sums are those of the
+        `wanted` chunks, or of all if one had to be made again. The raw result tells which.
         """
-        done = self._exchanges.all_reduce(chunks, Operation.SUM, flags)
-        counts = done.counts[:, None]
+        if wanted is None:
+            done = self._exchanges.all_reduce(chunks, Operation.SUM, flags)
+        else:
+            done = self._sum_portion(chunks, flags, wanted)
         overflowed = np.flatnonzero(done.flags & Flag.OVERFLOW)
         if not overflowed.size:
-            return done.lanes, counts, done
-        sums = done.lanes.astype(np.int64)
-        counts = np.broadcast_to(counts, sums.shape).copy()
+            return done.lanes, done.counts[done.rows, None], done
+        sums = np.zeros((len(flags), self._info.lanes), np.int64)
+        sums[done.rows] = done.lanes
+        counts = np.broadcast_to(done.counts[:, None], sums.shape).copy()
         again = self._sum_in_limbs(chunks[overflowed].reshape(-1), HALVES)
         sums[overflowed], counts[overflowed] = (part.reshape(-1, sums.shape[1]) for part in again)
         return sums, counts, done
+
+    def _sum_portion(self, chunks: Integers | Scaling, flags: Flags, wanted: range) -> Reduction:
+        """Return the result of a sum with the lanes of the wanted chunks."""
+        count, lanes = len(flags), self._info.lanes
+        if not count:
+            return Reduction.empty(0, lanes)
+        sums = memory.empty((len(wanted), lanes), np.int32)
+        rows, last = sums, np.empty((1, lanes), np.int32)
+        if count - 1 in wanted:
+            rows, last = sums[:-1], sums[-1:]
+        portions = Portions.of(count, range(count), wanted)
+        done = self._exchanges.sum_portions(chunks, flags, portions, rows, last)
+        return replace(done, lanes=sums)
 
     def _sum_in_limbs(self, values: npt.NDArray[Any], limbs: Limbs) -> tuple[Wide, Counts]:
         """Return the exact sums of a flat vector, and the number of contributions in each."""

@@ -18,9 +18,9 @@ struct io_round {
     /* Input and output. The switch has owed an answer since `owed_since`, or owes none (infinity). */
     double newest, owed_since;
     /* Output. */
-    int64_t sent, repetitions, limited;
-    int64_t received, corrupted, finished, first, lost, marked;
-    int64_t others;            /* packets in the buffer that the caller still has to process */
+    int64_t sent, bare_sent, repetitions, limited;
+    int64_t received, bare_received, corrupted, finished, first, lost, marked;
+    int64_t others;            /* whether the caller still has to process the inbox */
     double sent_at, result_at; /* of the last packet, of the last result */
     double now;
     int64_t samples;
@@ -30,45 +30,49 @@ struct io_round {
 
 struct worker {
     struct window *window;
-    const struct format *incoming, *outgoing;
+    struct inbox *inbox;
+    const struct outbox *outbox;
     struct vectors *vectors;
-    uint32_t *absent;          /* for each slot: the workers missing in its chunk */
-    int64_t *finished;         /* room for a chunk of each slot */
-    uint8_t *buffer, *packets; /* incoming, outgoing */
-    size_t room;               /* in the buffer, for a datagram */
+    uint32_t *absent;  /* for each slot: the workers missing in its chunk */
+    int64_t *finished; /* room for a chunk of each slot */
 };
 
 static int send_due(const struct network *network, struct worker *worker, struct io_round *io)
 {
     struct sent sent;
+    const struct outbox *outbox = worker->outbox;
     double now = io->now = network->now(network->context);
-    innet_transmit(worker->window, worker->outgoing, worker->vectors, io->most, now,
-                   worker->packets, &sent);
+    innet_transmit(worker->window, outbox, worker->vectors, io->most, now, &sent);
     io->limited |= sent.waiting > 0;
-    if (!sent.packets)
+    if (!sent.packets[FULL] && !sent.packets[BARE])
         return 0;
-    io->sent += sent.packets;
+    io->sent += sent.packets[FULL] + sent.packets[BARE];
+    io->bare_sent += sent.packets[BARE];
     io->repetitions += sent.repetitions;
     io->sent_at = now;
     if (isinf(io->owed_since))
         io->owed_since = now;
-    return network->send(network->context, worker->packets, (size_t)sent.packets,
-                         worker->outgoing->bytes);
+    int number = 0;
+    for (int length = LENGTHS; length-- && !number;)
+        if (sent.packets[length])
+            number = network->send(network->context, outbox->packets[length],
+                                   (size_t)sent.packets[length], outbox->formats[length]->bytes);
+    return number;
 }
 
 /* Receives the packets that are there, or that come before the round has to end. Returns whether the
  * round goes on. */
-static int receive(const struct network *network, struct worker *worker, struct io_round *io,
-                   struct arrivals *arrivals)
+static int receive(const struct network *network, struct worker *worker, struct io_round *io)
 {
+    struct inbox *inbox = worker->inbox;
     if (io->pause > 0 && io->remaining - io->finished > io->most)
         network->pause(network->context, io->pause);
     for (;;) {
-        int number = network->receive(network->context, worker->buffer, worker->room,
-                                      worker->incoming, arrivals);
+        int number = network->receive(network->context, inbox);
         io->now = network->now(network->context);
-        io->received += arrivals->packets;
-        io->corrupted += arrivals->corrupted;
+        io->received += inbox->packets[FULL] + inbox->packets[BARE];
+        io->bare_received += inbox->packets[BARE];
+        io->corrupted += inbox->corrupted;
         if (!number)
             return 1;
         if (number != EAGAIN) {
@@ -81,16 +85,16 @@ static int receive(const struct network *network, struct worker *worker, struct 
 }
 
 /* Takes the results of a batch. Returns whether the round goes on. */
-static int take(struct worker *worker, struct io_round *io, const struct arrivals *arrivals)
+static int take(struct worker *worker, struct io_round *io)
 {
-    struct taken taken = {.oldest = INFINITY, .newest = io->newest, .chunks = worker->finished};
-    innet_take(worker->window, worker->incoming, worker->vectors, worker->buffer,
-               (size_t)arrivals->packets, io->now, io->quiet_until, io->too_soon, io->reordering,
-               &taken);
-    if (taken.others) {
-        io->others = arrivals->packets;
+    if (innet_others(worker->window, worker->inbox)) {
+        io->others = 1;
         return 0;
     }
+    struct taken taken = {.oldest = INFINITY, .newest = io->newest, .chunks = worker->finished};
+    innet_take(worker->window, worker->inbox, worker->vectors, io->now, io->quiet_until,
+               io->too_soon, io->reordering, &taken);
+    io->corrupted += taken.corrupted;
     if (!taken.finished)
         return 1;
     for (int64_t i = 0; i < taken.finished; i++) {
@@ -115,10 +119,8 @@ static int take(struct worker *worker, struct io_round *io, const struct arrival
 
 void innet_io_round(const struct network *network, struct worker *worker, struct io_round *io)
 {
-    for (int64_t batch = 0; batch < io->batches && batch < BATCHES; batch++) {
-        struct arrivals arrivals = {0};
-        if ((io->error = send_due(network, worker, io)) || !receive(network, worker, io, &arrivals)
-            || !take(worker, io, &arrivals))
+    for (int64_t batch = 0; batch < io->batches && batch < BATCHES; batch++)
+        if ((io->error = send_due(network, worker, io)) || !receive(network, worker, io)
+            || !take(worker, io))
             return;
-    }
 }

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from innet.host.integers import Flags, Integers, Reduction
-from innet.wire.records import Records
+from innet.host.packets import Packets
 
 BATCHES = 64
 """The most batches in a round; a small number, so that news from outside is soon noticed."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class RoundLimits:
     """The limits of an I/O round, set before it; times in seconds of the agent's clock.
 
@@ -41,28 +41,31 @@ class RoundLimits:
     batches: int = BATCHES
 
 
-@dataclass
+@dataclass(slots=True)
 class RoundOutcome:
     """The events of an I/O round that ended at `now`.
 
-    It has sent `sent` packets, among them `repetitions` retransmissions, the last at `sent_at`.
-    `limited` tells whether more was due. The `received` packets have completed `finished` chunks,
-    the last at `result_at`. `first` tells whether the exchange's first chunk was one of them.
-    `lost` of the finished chunks had been lost before, and `marked` of them found long queues on
-    their way. `round_trips` has one for each batch that allows a measurement.
+    It has sent `sent` packets, the last at `sent_at`. `bare_sent` of them had no lanes, and
+    `repetitions` were retransmissions. `limited` tells whether more was due. The `received` packets,
+    `bare_received` of them without lanes, have completed `finished` chunks, the last at `result_at`.
+    `first` tells whether the exchange's first chunk was one of them. `lost` of the finished chunks
+    had been lost before, and `marked` of them found long queues on their way. `round_trips` has one
+    for each batch that allows a measurement.
 
-    `others` is a batch that contains replies other than results. It ends the round, and the caller
-    still has to process it.
+    `others` is a batch that contains replies other than results, if there is one. It ends the round,
+    and the caller still has to process it.
     """
 
     now: float
     owed_since: float
-    others: Records
+    others: Packets | None = None
     sent: int = 0
+    bare_sent: int = 0
     repetitions: int = 0
     limited: bool = False
     sent_at: float = -math.inf
     received: int = 0
+    bare_received: int = 0
     finished: int = 0
     first: bool = False
     lost: int = 0
@@ -74,8 +77,12 @@ class RoundOutcome:
 class IoRounds(Protocol):
     """A worker's I/O rounds in one term."""
 
-    def start(self, chunks: Integers, own_flags: Flags, result: Reduction) -> None:
-        """Begin an exchange that sends `chunks`, (n, lanes), and fills `result`, of the same shape."""
+    def start(self, chunks: Integers, own_flags: Flags, result: Reduction, first: int = 0) -> None:
+        """Begin an exchange of n chunks that fills `result`.
+
+        `own_flags`, (n,), tell which chunks' lanes are sent (CARRIED) and received (WANTED). Those
+        that are sent are the rows of `chunks`, (rows, lanes), from chunk `first` on.
+        """
 
     def stop(self) -> None:
         """Release the vectors of an exchange that is over."""

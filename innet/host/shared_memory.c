@@ -209,13 +209,12 @@ static uint32_t core_with_packets(struct shared_memory *shared)
     return shared->cores;
 }
 
-/* Copies the intact packets of the right size of one core to the buffer, which is as large as MESSAGES
- * times `room`. Returns EAGAIN if nothing is there. */
-int innet_shared_receive(void *context, uint8_t *buffer, size_t room, const struct format *format,
-                         struct arrivals *arrivals)
+/* Keeps the intact packets of one core. Returns EAGAIN if nothing is there. */
+int innet_shared_receive(void *context, struct inbox *inbox)
 {
     struct shared_memory *shared = context;
-    *arrivals = (struct arrivals){0};
+    const struct format *full = inbox->formats[FULL];
+    clear(inbox);
     if (innet_shared_connect(shared))
         return EAGAIN;
     uint32_t core = core_with_packets(shared);
@@ -223,22 +222,16 @@ int innet_shared_receive(void *context, uint8_t *buffer, size_t room, const stru
         return EAGAIN;
     struct ring_reader *in = &shared->in[core];
     shared->next = core + 1;
-    shared->front = format->front;
-    uint8_t *end = buffer, *last = buffer + MESSAGES * room - room;
-    while (end <= last && arrivals->packets < BATCH_PACKETS) {
-        uint32_t bytes = ring_read(in, end, (uint32_t)room);
+    shared->front = full->front;
+    uint8_t *end = inbox->buffers[FULL], *last = end + (MESSAGES - 1) * inbox->room;
+    while (end <= last && inbox->packets[FULL] + inbox->packets[BARE] < BATCH_PACKETS) {
+        uint32_t bytes = ring_read(in, end, (uint32_t)inbox->room);
         if (!bytes)
             break;
-        if (bytes != format->bytes)
-            continue;
-        if (!is_intact(format, end)) {
-            arrivals->corrupted++;
-            continue;
-        }
-        if (shared->cores > 1)
-            *core_of(shared, end) = (uint8_t)(core + 1);
-        end += bytes;
-        arrivals->packets++;
+        const uint8_t *kept = keep(inbox, end, bytes);
+        if (kept && shared->cores > 1)
+            *core_of(shared, kept) = (uint8_t)(core + 1);
+        end = inbox->buffers[FULL] + (size_t)inbox->packets[FULL] * full->bytes;
     }
     ring_release(in);
     return 0;

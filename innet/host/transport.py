@@ -10,19 +10,21 @@ from typing import Protocol
 import numpy as np
 
 from innet.errors import LeftBehind
-from innet.host import fastpath
+from innet.host import fastpath, memory
 from innet.host.congestion import CongestionWindow
 from innet.host.integers import Flags, Integers, Reduction
 from innet.host.job import Path, Term, Timeouts, WorkerInfo
 from innet.host.link import Link
 from innet.host.missing import MissingWorkers
 from innet.host.numpy_rounds import NumpyRounds
+from innet.host.packets import Packets
+from innet.host.portions import Portions
 from innet.host.quantizers.scaling import Scaling, integers_of
 from innet.host.rounds import IoRounds, RoundLimits, RoundOutcome
 from innet.host.silence import SwitchSilence
 from innet.host.stopwatch import Lateness
 from innet.host.timer import ProbeTimer, RetransmissionTimer
-from innet.host.window import Indices, Window
+from innet.host.window import Window
 from innet.rpc import innet_pb2 as pb
 from innet.wire.frames import ENCAPSULATION_BYTES
 from innet.wire.layout import Kind, Operation
@@ -73,11 +75,10 @@ class Traffic:
     chunks: int = 0
     corrupted: int = 0
 
-    def count_sent(self, packets: int, repetitions: int, frame_bytes: int) -> None:
-        """Count sent packets of `frame_bytes` each, among them `repetitions`."""
+    def count_sent(self, packets: int, frame_bytes: int) -> None:
+        """Count sent packets of `frame_bytes` each."""
         self.packets_sent += packets
         self.bytes_sent += packets * frame_bytes
-        self.retransmissions += repetitions
 
     def count_received(self, packets: int, frame_bytes: int) -> None:
         """Count received packets of `frame_bytes` each."""
@@ -112,7 +113,9 @@ class SwitchTransport:
         self.result_at = float("-inf")  # when the last result came
         self._lateness = Lateness()
         self.traffic = Traffic()
-        self._frame_bytes = link.dtype.itemsize + (0 if link.encapsulation else ENCAPSULATION_BYTES)
+        front = 0 if link.encapsulation else ENCAPSULATION_BYTES
+        self._frame_bytes = link.dtype.itemsize + front
+        self._bare_frame_bytes = link.bare_dtype.itemsize + front
         self.begin(Term(0, Path.SWITCH))
 
     def begin(self, term: Term) -> None:
@@ -122,11 +125,10 @@ class SwitchTransport:
         self._congestion = CongestionWindow(term.slots)
         self._missing.begin_term(term.slots)
         self._silence.begin_term()
-        self._outgoing = blank(
-            term.slots, self._info.lanes, Kind.CONTRIBUTION, self._link.encapsulation
+        self._outgoing = Packets(
+            self._blank(term, self._info.lanes, self._link.encapsulation),
+            self._blank(term, 0, self._link.bare_encapsulation),
         )
-        self._outgoing["job"] = self._info.job
-        self._outgoing["term"] = term.number
         self._numpy = NumpyRounds(
             self._link, self._info, term, self._window, self._outgoing, self._missing.absent,
             self._clock,
@@ -137,6 +139,11 @@ class SwitchTransport:
             library, self._link, self._window, identity, self._outgoing, self._missing.absent
         )
         self._rounds: IoRounds = self._compiled or self._numpy
+
+    def _blank(self, term: Term, lanes: int, encapsulation: bytes) -> Records:
+        packets = blank(term.slots, lanes, Kind.CONTRIBUTION, encapsulation)
+        packets["job"], packets["term"] = self._info.job, term.number
+        return packets
 
     @property
     def exhausted(self) -> bool:
@@ -149,28 +156,38 @@ class SwitchTransport:
         flags: Flags,
         operation: Operation,
         inspect: Callable[[Integers], None],
+        portions: Portions | None = None,
+        into: Integers | None = None,
     ) -> Reduction:
         """Combine a (chunks, lanes) int32 array with the other workers' arrays of the same shape.
 
         `flags`, (chunks,), go with the chunks. A scaling makes them as they are sent.
-        `inspect` is called with the first chunk's result, (lanes,), as soon as it has arrived; it
-        may raise to give the exchange up. Raises the errors of :meth:`JobView.check`, LeftBehind,
-        SwitchUnreachable, WorkersMissing, OSError; after that the term is spoilt.
+        With `portions`, the contribution and the result have rows for a part of the chunks only. The
+        result's rows may be given, as a contiguous array `into`.
+        Without them, `inspect` is called with the first chunk's result, (lanes,), as soon as it has
+        arrived; it may raise to give the exchange up.
+
+        Raises the errors of :meth:`JobView.check`, LeftBehind, SwitchUnreachable, WorkersMissing,
+        OSError; after that the term is spoilt.
         """
+        whole = portions is None
+        portions = portions or Portions.whole(len(flags))
         # Contiguous and in this machine's byte order. A quantizer's integers need not be either.
         scaling = chunks if isinstance(chunks, Scaling) and self._compiled else None
         own = (
             scaling if scaling is not None else np.ascontiguousarray(integers_of(chunks), np.int32)
         )
-        flags = np.ascontiguousarray(flags, np.uint16)
-        result = Reduction.empty(*chunks.shape)
-        self._window.start(len(chunks))
-        self._numpy.start(own, flags, result)
+        flags = np.asarray(flags, np.uint16) | portions.flags
+        if into is None:
+            into = memory.empty((len(portions.received), chunks.shape[1]), np.int32)
+        result = Reduction.into(into, len(flags), portions.received.start)
+        self._window.start(len(flags))
+        self._numpy.start(own, flags, result, portions.sent.start)
         if self._compiled:
             sent = own.native if isinstance(own, Scaling) else own
-            self._compiled.start(sent, flags, result)
+            self._compiled.start(sent, flags, result, portions.sent.start)
         try:
-            self._run(operation, lambda: inspect(result.lanes[0]))
+            self._run(operation, lambda: inspect(result.lanes[0]) if whole else None)
         except BaseException:
             if scaling:
                 scaling.forget()
@@ -185,7 +202,7 @@ class SwitchTransport:
     def _run(self, operation: Operation, inspect: Callable[[], None]) -> None:
         window, now = self._window, self._clock()
         self._lateness.restart(now)
-        self._outgoing["operation"] = operation
+        self._outgoing.full["operation"] = self._outgoing.bare["operation"] = operation
         self._progress_at = now
         self._missing.begin_exchange()
         self._probes.restart(now)
@@ -242,17 +259,18 @@ class SwitchTransport:
         self._silence.owed_since = outcome.owed_since
         self._note_sent(outcome)
         self._note_results(outcome)
-        if len(outcome.others):
+        if outcome.others:
             # Read the switch's receipts before taking the results. Read the missing workers only
             # afterwards, and only for unfinished chunks: an answer may be older than the result.
-            others = outcome.others
-            pendings = self._numpy.ours(others, Kind.PENDING)
-            self._take_receipts(others, pendings, outcome.now)
-            further = RoundOutcome(outcome.now, self._silence.owed_since, others[:0])
-            self._numpy.take(others, limits, further)
+            others = outcome.others.full, outcome.others.bare
+            for each in others:
+                self._take_receipts(each, outcome.now)
+            further = RoundOutcome(outcome.now, self._silence.owed_since)
+            self._numpy.take(outcome.others, limits, further)
             self._note_results(further)
-            self._take_missing(others, pendings, outcome.now)
-            self._take_stale(others, self._numpy.ours(others, Kind.STALE))
+            for each in others:
+                self._take_missing(each, outcome.now)
+                self._take_stale(each)
             return outcome.first or further.first
         return outcome.first
 
@@ -261,9 +279,15 @@ class SwitchTransport:
             self._congestion.limits()
         if outcome.sent:
             self._probes.sent(outcome.sent_at)
-            self.traffic.count_sent(outcome.sent, outcome.repetitions, self._frame_bytes)
-        self.traffic.count_received(outcome.received, self._frame_bytes)
+            self._count_sent(outcome.sent, outcome.bare_sent, outcome.repetitions)
+        self.traffic.count_received(outcome.received - outcome.bare_received, self._frame_bytes)
+        self.traffic.count_received(outcome.bare_received, self._bare_frame_bytes)
         self.traffic.corrupted = self._link.corrupted
+
+    def _count_sent(self, packets: int, bare: int, repetitions: int) -> None:
+        self.traffic.count_sent(packets - bare, self._frame_bytes)
+        self.traffic.count_sent(bare, self._bare_frame_bytes)
+        self.traffic.retransmissions += repetitions
 
     def _note_results(self, outcome: RoundOutcome) -> None:
         """Update timers and congestion window from a round's results."""
@@ -293,9 +317,8 @@ class SwitchTransport:
             # Send more with each probe, so that a silence is no coincidence.
             most = min(1 << self._probes.unanswered, self._congestion.size)
             slots, chunks = self._window.probe(most, now)
-            self._numpy.send(slots, chunks)
-            repetitions = self._window.repetitions(slots)
-            self.traffic.count_sent(len(slots), repetitions, self._frame_bytes)
+            bare = self._numpy.send(slots, chunks)
+            self._count_sent(len(slots), bare, self._window.repetitions(slots))
             self._silence.owe(now)
             self._probes.asked(now)
             if self._probes.unanswered == _OUTAGE:
@@ -308,21 +331,21 @@ class SwitchTransport:
             self._progress_at = min(now, self._progress_at + late)
             self._silence.excuse(late, now)
 
-    def _take_receipts(self, batch: Records, among: Indices, now: float) -> None:
-        _, slots = self._numpy.accepted(batch, among)
+    def _take_receipts(self, batch: Records, now: float) -> None:
+        _, slots = self._numpy.accepted(batch, self._numpy.ours(batch, Kind.PENDING))
         if slots.size:
             self._silence.end()
             self._probes.answered(now)
             if (round_trip := self._window.had(slots, now)) is not None:
                 self._timer.sample(round_trip)
 
-    def _take_missing(self, batch: Records, among: Indices, now: float) -> None:
-        positions, slots = self._numpy.accepted(batch, among)
+    def _take_missing(self, batch: Records, now: float) -> None:
+        positions, slots = self._numpy.accepted(batch, self._numpy.ours(batch, Kind.PENDING))
         if positions.size:
             self._missing.take(slots, batch["workers"][positions], self._job.departed(), now)
 
-    def _take_stale(self, batch: Records, among: Indices) -> None:
-        positions, _ = self._numpy.accepted(batch, among)
+    def _take_stale(self, batch: Records) -> None:
+        positions, _ = self._numpy.accepted(batch, self._numpy.ours(batch, Kind.STALE))
         if positions.size:
             raise LeftBehind(
                 "the other workers have gone on without this one, which came too late: join the job "

@@ -101,45 +101,33 @@ static struct about about(struct msghdr *message, size_t bytes)
     return found;
 }
 
-/* Receives up to MESSAGES datagrams, each into `room` bytes of `buffer`. Leaves the intact packets of the
- * right size at the buffer's beginning, in order. */
-int innet_receive(void *context, uint8_t *buffer, size_t room, const struct format *format,
-                  struct arrivals *arrivals)
+/* Receives up to MESSAGES datagrams. Keeps the intact packets, in order. */
+int innet_receive(void *context, struct inbox *inbox)
 {
     const struct udp_socket *udp = context;
     struct mmsghdr messages[MESSAGES];
     struct iovec vectors[MESSAGES];
     _Alignas(struct cmsghdr) char control[MESSAGES][CMSG_SPACE(sizeof(int)) + CMSG_SPACE(1)];
     for (size_t i = 0; i < MESSAGES; i++) {
-        vectors[i] = (struct iovec){buffer + i * room, room};
+        vectors[i] = (struct iovec){inbox->buffers[FULL] + i * inbox->room, inbox->room};
         messages[i].msg_hdr = (struct msghdr){.msg_iov = &vectors[i],
                                               .msg_iovlen = 1,
                                               .msg_control = control[i],
                                               .msg_controllen = sizeof control[i]};
     }
-    *arrivals = (struct arrivals){0};
+    clear(inbox);
     int count = recvmmsg(udp->descriptor, messages, MESSAGES, MSG_DONTWAIT, NULL);
     if (count < 0)
         return errno != EAGAIN && is_loss(errno) ? 0 : errno;
-    uint8_t *end = buffer;
     for (int i = 0; i < count; i++) {
-        size_t bytes = messages[i].msg_len;
+        size_t bytes = messages[i].msg_len, size;
         struct about message = about(&messages[i].msg_hdr, bytes);
-        if (message.segment != format->bytes)
-            continue;
-        uint8_t *packet = vectors[i].iov_base;
-        /* The last packet of a datagram may be cut short. Such a packet is not one of ours. */
-        for (; bytes >= format->bytes; bytes -= format->bytes, packet += format->bytes) {
-            if (!is_intact(format, packet)) {
-                arrivals->corrupted++;
-                continue;
-            }
-            if (message.congested) /* the low byte of the flags */
-                packet[format->front + AT_FLAGS + 1] |= FLAG_MARKED;
-            if (end != packet)
-                memmove(end, packet, format->bytes);
-            end += format->bytes;
-            arrivals->packets++;
+        const uint8_t *packet = vectors[i].iov_base;
+        for (; bytes; bytes -= size, packet += size) {
+            size = bytes < message.segment ? bytes : message.segment; /* the last may be shorter */
+            uint8_t *kept = keep(inbox, packet, size);
+            if (kept && message.congested) /* the low byte of the flags */
+                kept[inbox->formats[FULL]->front + AT_FLAGS + 1] |= FLAG_MARKED;
         }
     }
     return 0;

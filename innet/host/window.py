@@ -119,6 +119,11 @@ class Window:
         positions = waiting[self._first[theirs] == waiting]
         return positions, slots[positions]
 
+    def chunk_of(self, slots: Indices) -> Indices:
+        """Return the first chunk of each slot that is not finished."""
+        chunks: Indices = self._chunk[slots]
+        return chunks
+
     def finish(self, slots: Indices) -> Indices:
         """Mark the results of accepted `slots` as received. Returns the finished chunks."""
         finished = self._chunk[slots]

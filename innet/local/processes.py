@@ -70,7 +70,7 @@ def spawned(
             arguments,
             env={**os.environ, **(environment or {})},
             text=True,
-            preexec_fn=partial(_end_with_parent, os.getpid()),  # noqa: PLW1509 - system calls only
+            preexec_fn=partial(end_with_parent, os.getpid()),  # noqa: PLW1509 - system calls only
             **{**piped, **options},
         )
     with process:
@@ -91,8 +91,11 @@ def stop(process: subprocess.Popen[str], within: float = 10.0) -> None:
         process.kill()
 
 
-def _end_with_parent(parent: int) -> None:
-    """Ask the kernel to send this freshly forked process SIGTERM when its parent dies."""
+def end_with_parent(parent: int) -> None:
+    """Ask the kernel to send this freshly forked process SIGTERM when its parent dies.
+
+    `parent` is the parent's process id.
+    """
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:  # the parent died before the request
         os.kill(os.getpid(), signal.SIGTERM)

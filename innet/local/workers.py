@@ -1,11 +1,15 @@
 """The worker processes of one training on this machine, as torchrun would start them."""
 
 import contextlib
+import gc
+import os
+import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from innet.local.ports import free_tcp_port
-from innet.local.processes import spawned
+from innet.local.processes import end_with_parent, spawned
 
 
 def rank_environment(rank: int, workers: int, master_port: int) -> dict[str, str]:
@@ -33,3 +37,31 @@ def spawned_workers(
             )
             for rank in range(workers)
         ]
+
+
+def fork_workers(work: Callable[[], None], workers: int) -> int:
+    """Run a function once for every rank, each in a forked process. Return an exit code.
+
+    The workers need not import again what this process has imported: PyTorch and its compiler take
+    seconds. This process must have no other threads. If a worker fails, the others are killed, and its
+    exit code is returned. The workers end with this process.
+    """
+    port, parent = free_tcp_port(), os.getpid()
+    gc.freeze()  # a search for garbage in a worker would copy all that is shared
+    running = set()
+    for rank in range(workers):
+        worker = os.fork()
+        if not worker:
+            end_with_parent(parent)
+            os.environ.update(rank_environment(rank, workers, port))
+            work()
+            sys.exit()
+        running.add(worker)
+    while running:
+        worker, status = os.wait()
+        running.remove(worker)
+        if status:
+            for each in running:
+                os.kill(each, signal.SIGKILL)
+            return os.waitstatus_to_exitcode(status)
+    return 0

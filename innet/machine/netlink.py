@@ -20,7 +20,7 @@ _ROOM = 1 << 17
 
 
 @dataclass(frozen=True)
-class Link:
+class Interface:
     """A network interface. `below` is the index of the one that it stands on, or 0."""
 
     index: int
@@ -30,7 +30,7 @@ class Link:
     kind: str
 
 
-def links() -> list[Link]:
+def links() -> list[Interface]:
     """Return the interfaces of this network namespace. Raises OSError."""
     found = []
     for message in _dump(_GET_LINK):
@@ -39,7 +39,7 @@ def links() -> list[Link]:
         kind = _text(_attributes(about.get(_LINK_INFO, b"")).get(_INFO_KIND, b""))
         below = _number(about.get(_LINK_BELOW, b""))
         master = _number(about.get(_MASTER, b""))
-        found.append(Link(index, below, master, _text(about.get(_QDISC, b"")), kind))
+        found.append(Interface(index, below, master, _text(about.get(_QDISC, b"")), kind))
     return found
 
 

@@ -11,7 +11,7 @@ import typer
 from innet.errors import UsageError
 from innet.model.all_reduce import SlotParameters
 from innet.model.capacity import capacity
-from innet.model.collectives import COLLECTIVES, over_gloo, through_switches
+from innet.model.collectives import COLLECTIVES, link_bytes, over_gloo, through_switches
 from innet.model.links import LinkModel, parse_amount, parse_link, parse_range, parse_time
 from innet.model.predict import Prediction, Workload, max_workers_hidden, predictions
 from innet.terminal.console import console
@@ -248,7 +248,8 @@ def show_collectives(
 ) -> None:
     """Print the time of each collective, through switches and over Gloo.
 
-    The size is that of the whole vector: before a reduce-scatter, and after an all-gather.
+    The size is that of the whole vector: before a reduce-scatter, and after an all-gather. "up" and
+    "down" are the bytes of frames on a worker's link, through switches, over the vector's.
     """
     chosen = parse_link(link, parse_time(latency, "--latency"))
     between = replace(chosen, alpha=2 * chosen.alpha)  # two hosts are two links apart
@@ -260,13 +261,21 @@ def show_collectives(
         )
         for each in COLLECTIVES
     }
+    crossed = {each: link_bytes(each, workers, vector, window) for each in COLLECTIVES}
     if as_json:
-        rows = [{"collective": each, "switches": a, "gloo": b} for each, (a, b) in times.items()]
+        rows = [
+            {"collective": each, "switches": a, "gloo": b}
+            | dict(zip(("up", "down"), crossed[each], strict=True))
+            for each, (a, b) in times.items()
+        ]
         sys.stdout.write(json.dumps(rows) + "\n")
         return
-    table = folding_table("collective", "s through switches", "s over Gloo", "times as fast")
+    table = folding_table(
+        "collective", "s through switches", "s over Gloo", "times as fast", "up", "down"
+    )
     for each, (switches, gloo) in times.items():
-        table.add_row(each, f"{switches:.4g}", f"{gloo:.4g}", f"{gloo / switches:.2f}")
+        shares = (f"{nbytes / vector:.3g}" for nbytes in crossed[each])
+        table.add_row(each, f"{switches:.4g}", f"{gloo:.4g}", f"{gloo / switches:.2f}", *shares)
     _out.print(table)
 
 
@@ -309,7 +318,7 @@ def show_scaling(
     Without a model, it takes the networks of EASGD's Table 4, with their published steps.
     """
     from innet.model.published import TABLE_4
-    from innet.model.scaling import Curve, Fabric, published_curve, weak_scaling
+    from innet.model.scaling import Curve, ThreeTierNetwork, published_curve, weak_scaling
     from innet.model.scenario import SimulatedLink
     from innet.model.stragglers import Stragglers
 
@@ -318,7 +327,7 @@ def show_scaling(
     counts = parse_range(workers)
     chosen = parse_link(link, parse_time(latency, "--latency"))
     line = SimulatedLink(8 / chosen.beta, chosen.alpha, background=background)
-    fabric = Fabric(line, SlotParameters(slots, lanes), rack, spine, oversubscription)
+    fabric = ThreeTierNetwork(line, SlotParameters(slots, lanes), rack, spine, oversubscription)
     spread = parse_amount(variation, "--variation") if variation else 0.0
     stragglers = Stragglers(spread, slow, slowdown)
     if size:

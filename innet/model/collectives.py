@@ -1,8 +1,10 @@
 """Seconds that collectives take, through switches and over Gloo.
 
-Through switches every collective is one or two all-reduces (innet/host/moves.py, docs/pytorch.md).
-The workers first agree on the call and, for floats, on scales. A sum of which each worker keeps a
-part costs as much as the whole sum. Where workers have nothing to send, they send zeros.
+Through switches every collective is a sum or a maximum of chunks (innet/host/portioned.py). The workers
+first agree on the call and, for floats, on scales. Packets omit the lanes that nobody needs. So a
+reduce-scatter fills a link's way up only, and an all-gather the way down. Each takes as long as an
+all-reduce, but both at once take hardly longer than one. The last chunk goes alone, which takes a
+round trip.
 
 n is the size of the whole vector in bytes: what all workers have together after an all-gather, and
 what each has before a reduce-scatter.
@@ -27,7 +29,7 @@ COLLECTIVES = (*_SUMS, "all-gather", "broadcast", "barrier")
 
 
 def exchanges(collective: str, p: int, n: float, slots: SlotParameters) -> tuple[int, ...]:
-    """Return the packets of each all-reduce that a worker makes, one after the other.
+    """Return the packets of each exchange of a worker, one after the other.
 
     Vectors are of float32. Raises UsageError for an unknown collective.
     """
@@ -40,10 +42,39 @@ def exchanges(collective: str, p: int, n: float, slots: SlotParameters) -> tuple
     values = math.ceil(own / _LANE)
     if values <= _GATHERED * each:
         return (max(1, math.ceil(values / each)),)
-    if collective in _SUMS:
-        chunks = slots.chunks(n)
-        return (math.ceil((chunks + WORDS) / slots.lanes), chunks)
-    return (1, p * slots.chunks(own)) if collective == "all-gather" else (1, slots.chunks(n))
+    chunks = slots.chunks(n)
+    agreement = math.ceil((chunks + WORDS) / slots.lanes) if collective in _SUMS else 1
+    if collective == "all-reduce" or chunks == 1:
+        return (agreement, chunks)
+    return (agreement, chunks - 1, 1)
+
+
+def lane_shares(collective: str, p: int) -> tuple[float, float]:
+    """Return the share of a vector whose lanes go up a link, and down: the mean over the workers."""
+    one = 1 / p
+    shares = {
+        "reduce-scatter": (1.0, one),
+        "reduce": (1.0, one),
+        "all-gather": (one, 1.0),
+        "broadcast": (one, 1 - one),
+    }
+    return shares.get(collective, (1.0, 1.0))
+
+
+def link_bytes(collective: str, p: int, n: float, slots: SlotParameters) -> tuple[float, float]:
+    """Return the bytes of frames that go up a worker's link, and down: the mean over the workers.
+
+    Raises UsageError for an unknown collective.
+    """
+    agreement, *sums = exchanges(collective, p, n, slots)
+    lanes = slots.frame - slots.header
+    up, down = (
+        agreement * slots.frame + sum(sums) * (slots.header + share * lanes)
+        for share in lane_shares(collective, p)
+    )
+    if len(sums) > 1:  # everybody receives the last chunk's lanes
+        down += (1 - lane_shares(collective, p)[1]) * lanes
+    return up, down
 
 
 def through_switches(

@@ -27,7 +27,7 @@ _EQUAL = Stragglers()
 
 
 @dataclass(frozen=True)
-class Fabric:
+class ThreeTierNetwork:
     """A network: racks of up to `rack` workers, up to `spine` racks below a spine, and a core switch."""
 
     link: SimulatedLink
@@ -68,7 +68,7 @@ class ScalingPoint:
         return self.alone / float(getattr(self, kind))
 
 
-EDR = Fabric(SimulatedLink(100e9, 6.01e-6 / 7 / 2))
+EDR = ThreeTierNetwork(SimulatedLink(100e9, 6.01e-6 / 7 / 2))
 """The network of SHARP's published 128 nodes: 100 Gb/s, with the latency of a link that follows from
 the hosts' 6.01 us for an all-reduce of 8 bytes (COMHPC 2016): 7 messages of two links each."""
 
@@ -86,7 +86,7 @@ class Curve:
 def published_curve(
     published: WeakScaling,
     counts: Iterable[int],
-    fabric: Fabric,
+    fabric: ThreeTierNetwork,
     stragglers: Stragglers,
     *,
     fit: bool,
@@ -104,7 +104,7 @@ def published_curve(
 def weak_scaling(
     counts: Iterable[int],
     workload: Workload,
-    fabric: Fabric,
+    fabric: ThreeTierNetwork,
     stragglers: Stragglers = _EQUAL,
     draws: int = 10,
     seed: int = 0,
@@ -115,7 +115,7 @@ def weak_scaling(
     return [_point(each, workload, fabric, stragglers, draws, seed) for each in counts]
 
 
-def offloaded(workers: int, size: float, fabric: Fabric) -> float:
+def offloaded(workers: int, size: float, fabric: ThreeTierNetwork) -> float:
     """Return how many times as fast switches are as recursive doubling between the hosts.
 
     A message between hosts crosses two links. Neither hosts nor switches take any time.
@@ -128,7 +128,12 @@ def offloaded(workers: int, size: float, fabric: Fabric) -> float:
 
 
 def _point(
-    workers: int, workload: Workload, fabric: Fabric, stragglers: Stragglers, draws: int, seed: int
+    workers: int,
+    workload: Workload,
+    fabric: ThreeTierNetwork,
+    stragglers: Stragglers,
+    draws: int,
+    seed: int,
 ) -> ScalingPoint:
     alone = stragglers.mean * workload.compute + workload.update
     if workers == 1:

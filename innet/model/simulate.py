@@ -15,7 +15,8 @@ def simulate(scenario: Scenario) -> SimulationResult:
 def simulate_collective(scenario: Scenario, collective: str) -> SimulationResult:
     """Simulate a collective of the scenario's size, by name (:mod:`innet.model.collectives`).
 
-    It may be two all-reduces. The second begins when the last worker has the results of the first.
+    It may be several exchanges. The next begins when the last worker has the results of the one before.
+    Packets without lanes take as long as others, since a link's other direction is the busier one.
     Raises UsageError for an unknown collective.
     """
     total = SimulationResult(0.0, 0, 0, 0, 0)

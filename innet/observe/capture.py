@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scapy.all import conf, sniff
+from scapy.config import conf
 from scapy.error import Scapy_Exception
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Raw
+from scapy.sendrecv import sniff
 from scapy.utils import PcapNgWriter
 
 from innet.errors import NotFound, UsageError

@@ -8,7 +8,7 @@ from rich.text import Text
 from innet.observe.overview import Overview
 from innet.observe.rates import Rates
 from innet.observe.sample import PORT_COUNTERS
-from innet.observe.view import Count, JobView, SwitchView, Viewer
+from innet.observe.view import CounterReading, JobView, SwitchView, Viewer
 from innet.rpc.words import left_out, reachable
 from innet.terminal.tables import FittingTable
 
@@ -121,7 +121,7 @@ def _rates(rates: Rates | None, lanes: int) -> list[str]:
     ]
 
 
-def _count(count: Count) -> str:
+def _count(count: CounterReading) -> str:
     grown = f" (+{count.per_second:,.0f}/s)" if count.per_second and count.per_second > 0 else ""
     return f"{count.total:,}{grown}"
 

@@ -91,7 +91,7 @@ class JobView:
 
 
 @dataclass(frozen=True)
-class Count:
+class CounterReading:
     """A counter, and its growth per second, or None if it is not known."""
 
     total: int
@@ -103,7 +103,7 @@ class SwitchView:
     """A switch, and the counts of each port that has dropped packets, in the order of PORT_COUNTERS."""
 
     switch: pb.Switch
-    ports: Mapping[int, tuple[Count, ...]]
+    ports: Mapping[int, tuple[CounterReading, ...]]
 
 
 @dataclass(frozen=True)
@@ -194,5 +194,5 @@ class Viewer:
         }
 
 
-def _count(total: int, before: int, seconds: float | None) -> Count:
-    return Count(total, (total - before) / seconds if seconds else None)
+def _count(total: int, before: int, seconds: float | None) -> CounterReading:
+    return CounterReading(total, (total - before) / seconds if seconds else None)

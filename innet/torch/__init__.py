@@ -25,9 +25,10 @@ from innet.torch.backend import register
 from innet.torch.counts import carried
 
 if TYPE_CHECKING:
+    from innet.torch.fsdp import ReduceScatter
     from innet.torch.group import InnetGroup
 
-__all__ = ["InnetGroup", "carried"]
+__all__ = ["InnetGroup", "ReduceScatter", "carried"]
 
 register()
 accelerate.admit()
@@ -39,4 +40,8 @@ def __getattr__(name: str) -> Any:
         from innet.torch.group import InnetGroup
 
         return InnetGroup
+    if name == "ReduceScatter":
+        from innet.torch.fsdp import ReduceScatter
+
+        return ReduceScatter
     raise AttributeError(f"module 'innet.torch' has no attribute {name!r}")

@@ -5,7 +5,7 @@ of them become lists of flat tensors. `None` means that the arguments are not as
 them. Gloo then carries the call, or raises PyTorch's usual error.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -75,16 +75,35 @@ class Gather:
                 for parts, content in zip(self.outputs, np.split(row, ends), strict=True):
                     put_bytes(parts[rank], content)
 
-        return agent.submit_move(joined, ALL_GATHER, fill, wait=wait)  # type: ignore[type-var]
+        return agent.submit_move(  # type: ignore[type-var]
+            joined, ALL_GATHER, fill, self._memory, wait=wait
+        )
+
+    @property
+    def _memory(self) -> Bytes | None:
+        """Return the bytes of the outputs if they follow each other in memory, as in one tensor."""
+        if len(self.inputs) != 1:
+            return None
+        [parts] = self.outputs
+        first, size = parts[0], parts[0].numel() * parts[0].element_size()
+        places = [part.data_ptr() - first.data_ptr() for part in parts]
+        one = (
+            first.device.type == "cpu"
+            and len({part.untyped_storage().data_ptr() for part in parts}) == 1
+        )
+        if not (one and size and places == [rank * size for rank in range(len(parts))]):
+            return None
+        whole = torch.as_strided(first, (len(parts) * first.numel(),), (1,))
+        return as_bytes(whole)
 
 
 @dataclass(frozen=True)
 class Scatter:
-    """A reduce-scatter of flat `inputs`. An output gets the elements from its place in all of them on."""
+    """A reduce-scatter of flat `inputs`, by rank. The outputs get the elements from `first` on."""
 
     inputs: Tensors
     outputs: Tensors
-    places: Sequence[int]
+    first: int
 
     @classmethod
     def of_lists(
@@ -94,8 +113,7 @@ class Scatter:
         if len(outputs) != 1 or len(inputs) != 1 or len(inputs[0]) != ranks:
             return None
         [output], [parts] = outputs, inputs
-        place = sum(part.numel() for part in parts[:rank])
-        made = cls(list(parts), [output], [place])
+        made = cls(list(parts), [output], sum(part.numel() for part in parts[:rank]))
         return made if parts[rank].numel() == output.numel() else None
 
     @classmethod
@@ -108,33 +126,56 @@ class Scatter:
         pairs = list(zip(outputs, inputs, strict=True))
         if any(given.numel() != ranks * out.numel() for out, given in pairs):
             return None
-        starts = np.cumsum([0, *(given.numel() for given in inputs)]).tolist()
-        places = [start + rank * out.numel() for start, out in zip(starts, outputs, strict=False)]
-        return cls(list(inputs), list(outputs), places)
+        first = rank * sum(out.numel() for out in outputs)
+        if len(inputs) == 1:
+            return cls(list(inputs), list(outputs), first)
+        by_rank = zip(
+            *(given.reshape(ranks, given.numel() // ranks) for given in inputs), strict=True
+        )
+        return cls([part for parts in by_rank for part in parts], list(outputs), first)
 
     @property
     def tensors(self) -> Tensors:
         """Return all tensors of the call."""
         return [*self.inputs, *self.outputs]
 
-    def run(self, agent: Agent, op: ReduceOp, *, wait: bool) -> "Future[None]":
-        """Reduce through the switch, in the background. `wait` is that of :meth:`Agent.submit`."""
+    def run(
+        self,
+        agent: Agent,
+        op: ReduceOp,
+        *,
+        wait: bool,
+        quantizer: str | None = None,
+        key: Hashable = None,
+    ) -> "Future[None]":
+        """Reduce through the switch, in the background; options are those of :meth:`Agent.submit`."""
 
         def fill(result: torch.Tensor) -> None:
-            flat = result.reshape(-1)
-            for output, place in zip(self.outputs, self.places, strict=True):
-                put(output, flat[place : place + output.numel()])
+            parts = result.split([output.numel() for output in self.outputs])
+            for output, part in zip(self.outputs, parts, strict=True):
+                put(output, part)
 
+        size = sum(output.numel() for output in self.outputs)
         return submit(
-            agent, self.inputs, op, fill, in_place=False, collective=REDUCE_SCATTER, wait=wait
+            agent,
+            self.inputs,
+            op,
+            fill,
+            quantizer=quantizer,
+            key=key,
+            in_place=False,
+            collective=REDUCE_SCATTER,
+            part=range(self.first, self.first + size),
+            wait=wait,
         )
 
 
 def broadcast(agent: Agent, tensor: torch.Tensor, root: int, *, wait: bool) -> "Future[None]":
     """Broadcast a tensor in the background. `wait` is that of :meth:`Agent.submit`."""
     collective = Collective("broadcast", root)
+    into = as_bytes(tensor) if tensor.device.type == "cpu" else None
     return agent.submit_move(
-        tensor, collective, lambda content: put_bytes(tensor, content), wait=wait
+        tensor, collective, lambda content: put_bytes(tensor, content), into, wait=wait
     )
 
 
@@ -150,8 +191,10 @@ def reduce(
         if agent.info.rank == root:
             put(tensor, result)
 
+    part = range(tensor.numel() if agent.info.rank == root else 0)
+    collective = Collective("reduce", root)
     return submit(
-        agent, [tensor], op, fill, in_place=False, collective=Collective("reduce", root), wait=wait
+        agent, [tensor], op, fill, in_place=False, collective=collective, part=part, wait=wait
     )
 
 
@@ -170,7 +213,8 @@ def put_sparse(tensor: torch.Tensor, values: torch.Tensor) -> None:
 def put_bytes(tensor: torch.Tensor, content: Bytes) -> None:
     """Copy bytes into a contiguous tensor."""
     if tensor.device.type == "cpu":
-        np.copyto(as_bytes(tensor), content)
+        if content.ctypes.data != tensor.data_ptr():  # they may have been received there
+            np.copyto(as_bytes(tensor), content)
     else:
         put(tensor, torch.from_numpy(content.copy()).view(tensor.dtype))
         torch.cuda.current_stream(tensor.device).synchronize()

@@ -1,11 +1,10 @@
 """The process group: collectives through the switch where it can, the others over Gloo underneath."""
 
 import atexit
-import concurrent.futures
 import contextlib
 import os
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +27,13 @@ from innet.torch import collectives
 from innet.torch.backend import NAME
 from innet.torch.collectives import Gather, Scatter
 from innet.torch.counts import GLOO, SWITCH, count
-from innet.torch.membership import GroupContext, debugging, join_job, limit
+from innet.torch.gathers import Gathers, joining
+from innet.torch.membership import (
+    GroupContext,
+    debugging,
+    join_job,
+    limit,
+)
 from innet.torch.rendezvous import rendezvous
 from innet.torch.routes import move_reason, switch_op
 from innet.torch.settings import with_local_rank
@@ -83,7 +88,6 @@ class InnetGroup(ProcessGroup):
                     torch.device(device), ProcessGroup.BackendType.GLOO, carrier
                 )
         self._gloo._set_sequence_number_for_group()  # noqa: SLF001
-        self._last: Future[None] | None = None
         self._gloo_is_owed = False  # a barrier after collectives over Gloo
         self._open = contextlib.ExitStack()
         environment = with_local_rank(os.environ, rank if first else _default_rank())
@@ -96,6 +100,8 @@ class InnetGroup(ProcessGroup):
             context = GroupContext(store, self._gloo, rank, size, timeout, first, prefix)
             self._membership = join_job(context, environment)
             stack.callback(self._membership.leave)
+            self._gathers = Gathers(joining(context, environment))
+            stack.callback(self._gathers.leave)
             self._open = stack.pop_all()
         _groups.add(self)
 
@@ -147,8 +153,8 @@ class InnetGroup(ProcessGroup):
         reason = "order" if self._gloo_is_owed else self._quorum_reason
         if _limited(*arguments, *more.values()):
             reason = "timeout"
-        if reason and self._last:
-            concurrent.futures.wait([self._last])
+        if reason or self._gathers.apart:
+            self._gathers.wait()
         self._gloo_is_owed = False
 
         def step(agent: Agent, wait: bool) -> "Future[None]":
@@ -176,6 +182,20 @@ class InnetGroup(ProcessGroup):
         call = Scatter.of_lists(_listed(outputs), lists, self.rank(), self.size())
         return self._scatter("reduce_scatter", call, (outputs, inputs, opts, *more))
 
+    def reduce_scatter_with(
+        self, output: torch.Tensor, given: torch.Tensor, op: Any, *, quantizer: str, key: Hashable
+    ) -> dist.Work:
+        """Reduce a tensor, of which each rank gets one part, with a quantizer of its own.
+
+        Arguments are those of :meth:`Agent.reduce_scatter`.
+        """
+        call = Scatter.of_tensors([output], [given], self.rank(), self.size())
+        options = dist.ReduceScatterOptions()
+        options.reduceOp = op
+        name = next(each for each in reversed(_SCATTERS_TENSORS) if hasattr(ProcessGroup, each))
+        arguments = output, given, options
+        return self._scatter(name, call, arguments, quantizer=quantizer, key=key)
+
     def split_group(self, *_: Any, **__: Any) -> ProcessGroup:
         """Refuse: a part of the group needs a job of its own. Raises UsageError."""
         raise UsageError(
@@ -196,6 +216,7 @@ class InnetGroup(ProcessGroup):
         If the job was created for the group, it is deleted at once.
         """
         if self._owner.here:
+            self._gathers.abandon()
             self._membership.abandon()
             self._open.close()
             self._gloo.abort()
@@ -223,15 +244,22 @@ class InnetGroup(ProcessGroup):
     def _gather(self, name: str, call: Gather | None, arguments: Sequence[Any]) -> dist.Work:
         reason = (move_reason(call.tensors) or self._quorum_reason) if call else "form"
         results = call.tensors[len(call.inputs) :] if call else []
-        return self._carry(name, reason, call.run if call else _nothing, results, arguments)
+        nbytes = sum(each.numel() * each.element_size() for each in results)
+        step = call.run if call else _nothing
+        return self._carry(name, reason, step, results, arguments, gathered=nbytes)
 
-    def _scatter(self, name: str, call: Scatter | None, arguments: Sequence[Any]) -> dist.Work:
+    def _scatter(
+        self, name: str, call: Scatter | None, arguments: Sequence[Any], **options: Any
+    ) -> dist.Work:
+        """Reduce and scatter. The `options` are the quantizer and the key of :meth:`Agent.submit`."""
         op, reason = None, "form"
         if call:
             op, reason = switch_op(call.tensors, _operation(arguments[2]))
 
         def step(agent: Agent, wait: bool) -> "Future[None]":
-            return call.run(agent, _known(op), wait=wait) if call else _nothing(agent, wait)
+            if not call:
+                return _nothing(agent, wait)
+            return call.run(agent, _known(op), wait=wait, **options)
 
         return self._carry(name, reason, step, call.outputs if call else [], arguments)
 
@@ -248,9 +276,14 @@ class InnetGroup(ProcessGroup):
         step: Step,
         results: Sequence[torch.Tensor],
         arguments: Sequence[Any],
+        *,
+        gathered: int = 0,
         **more: Any,
     ) -> dist.Work:
-        """Take a step through the switch, or call Gloo if the group or the call has a reason to."""
+        """Take a step through the switch, or call Gloo if the group or the call has a reason to.
+
+        An all-gather has so many `gathered` bytes.
+        """
         if reason := self._membership.reason or reason:
             work: dist.Work = self._over_gloo(name, reason, *arguments, **more)
             return work
@@ -258,9 +291,11 @@ class InnetGroup(ProcessGroup):
         if agent is None:
             raise AgentClosed("the process group is destroyed: create another")
         count(name.strip("_"), SWITCH)
+        agent = self._gathers.agent(agent, gathered)
         limit(agent, self._gloo.options._timeout)  # noqa: SLF001 - PyTorch changes it there only
-        self._last = step(agent, _waits(*arguments, *more.values()))
-        return SwitchWork(self._last, list(results))
+        waits = _waits(*arguments, *more.values())
+        future = self._gathers.submit(agent, arguments, lambda using: step(using, waits))
+        return SwitchWork(future, list(results))
 
     def _over_gloo(
         self, name: str, reason: str, *arguments: Any, owed: bool = True, **more: Any

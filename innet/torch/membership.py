@@ -77,6 +77,7 @@ class GroupContext:
     timeout: timedelta
     first: bool  # whether this is the process's first group, which gets the environment's job
     prefix: str  # of the name of a job that is created for the group
+    gathers: bool = False  # whether it is only the group's large all-gathers that need a job
 
 
 @dataclass(frozen=True)
@@ -200,6 +201,18 @@ def join_job(group: GroupContext, environment: Environment) -> GroupMembership:
         if agent is None or refusal:
             return _refused(group, refusal)
         return GroupMembership(agent, "", stack.pop_all(), own)
+
+
+def join_for_gathers(group: GroupContext, environment: Environment) -> GroupMembership:
+    """Do the same for the group's large all-gathers; they share its job if there cannot be another."""
+    store = PrefixStore("gathers", group.store)
+    further = replace(
+        group, store=store, first=False, prefix=f"{group.prefix}-gathers", gathers=True
+    )
+    try:
+        return join_job(further, environment)
+    except InnetError as problem:  # on every rank
+        return _refused(further, str(problem))
 
 
 def debugging() -> bool:
@@ -435,6 +448,8 @@ def _refuses(kind: type[InnetError]) -> bool:
 
 
 def _refused(group: GroupContext, refusal: str) -> GroupMembership:
-    if group.rank == 0:
+    if group.gathers:
+        _log.info("large all-gathers share the job of their group: %s", refusal)
+    elif group.rank == 0:
         _log.warning("Gloo carries this process group instead of the switch: %s", refusal)
     return GroupMembership(None, "refused", contextlib.ExitStack())

@@ -28,6 +28,7 @@ class Settings:
     links: tuple[str, ...]
     tls: Path | None
     local_sum: bool
+    gather_job: bool
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> "Settings":
@@ -51,6 +52,10 @@ class Settings:
         local_sum = environment.get(names.LOCAL_SUM) or "1"
         if local_sum not in ("0", "1"):
             raise UsageError(f"INNET_LOCAL_SUM is {local_sum!r}: it has to be 0 or 1")
+        links = tuple(own_links(environment))
+        gather_job = environment.get("INNET_GATHER_JOB", "") or str(int(links == ("host",)))
+        if gather_job not in ("0", "1"):
+            raise UsageError(f"INNET_GATHER_JOB is {gather_job!r}: it has to be 0 or 1")
         tls = environment.get(names.TLS, "")
         return cls(
             controller=controller,
@@ -58,9 +63,10 @@ class Settings:
             token=environment.get(names.TOKEN, ""),
             switch=environment.get("INNET_SWITCH", ""),
             slots=int(slots),
-            links=tuple(own_links(environment)),
+            links=links,
             tls=Path(tls) if tls else None,
             local_sum=local_sum == "1",
+            gather_job=gather_job == "1",
         )
 
 

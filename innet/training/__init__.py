@@ -3,9 +3,9 @@
 ::
 
     from innet.training import make
-    from innet.training.transports.switch import SwitchTransport
+    from innet.training.transports.switch import AgentTransport
 
-    with make("pipe-sgd", model, optimizer, SwitchTransport(agent), K=2) as algorithm:
+    with make("pipe-sgd", model, optimizer, AgentTransport(agent), K=2) as algorithm:
         for images, labels in batches:
             optimizer.zero_grad()
             loss(model(images), labels).backward()

@@ -46,7 +46,7 @@ class Algorithm(ABC):
         if not isinstance(transport, Transport):
             raise UsageError(
                 f"the transport is a {type(transport).__name__}: use one of "
-                "innet.training.transports, such as SwitchTransport(agent)"
+                "innet.training.transports, such as AgentTransport(agent)"
             )
         self.optimizer, self.transport = optimizer, transport
         self.segments = segments(model, packing)

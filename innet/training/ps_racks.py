@@ -17,7 +17,7 @@ from innet.host.parameters import RackedParameters
 from innet.servers import pbox
 from innet.training.algorithm import Algorithm, rate
 from innet.training.transports.base import Transport
-from innet.training.transports.switch import SwitchTransport
+from innet.training.transports.switch import AgentTransport
 
 _BETAS = ("beta1", "beta2")
 _WITHOUT = ("amsgrad", "centered", "dampening", "maximize")
@@ -27,14 +27,14 @@ class PSRacks(Algorithm):
     """Synchronous SGD at a rack server: one update with the gradients of all workers.
 
     `optimizer` names the server's rule. Its learning rate may change from step to step; its own
-    state is not used. The transport must be a SwitchTransport of a job whose topmost switch keeps
+    state is not used. The transport must be an AgentTransport of a job whose topmost switch keeps
     parameters.
     """
 
     def __init__(self, model: nn.Module, optimizer: Optimizer, transport: Transport) -> None:
-        if not isinstance(transport, SwitchTransport):
+        if not isinstance(transport, AgentTransport):
             raise UsageError(
-                "ps-racks needs switches: use SwitchTransport(agent), or the algorithm ps-sync"
+                "ps-racks needs switches: use AgentTransport(agent), or the algorithm ps-sync"
             )
         rule = served(optimizer)
         super().__init__(model, optimizer, transport, "packed")

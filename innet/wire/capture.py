@@ -55,7 +55,7 @@ class Innet(Packet):  # type: ignore[misc]
     fields_desc = [_scapy_field(field.name, field.bits) for field in HEADER]  # noqa: RUF012
 
     def guess_payload_class(self, payload: bytes) -> Any:
-        """Return the class of the payload: lanes, if the packet's kind has any."""
+        """Return the class of the payload: lanes, if packets of its kind may have any."""
         if self.kind in WITH_LANES:
             return Lanes
         return super().guess_payload_class(payload)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 UDP_PORT = 19790
 """The UDP port on which a switch receives contributions."""
 
-VERSION = 2
+VERSION = 3
 """The version of the format described here."""
 
 LANE_BYTES = 4
@@ -34,8 +34,8 @@ class Kind(enum.IntEnum):
     STALE = 6  # switch -> worker: the slot is already used for a later chunk
 
 
-WITH_LANES = frozenset({Kind.CONTRIBUTION, Kind.RESULT, Kind.PENDING, Kind.STALE})
-"""The kinds of packets that carry a chunk. The others are bare headers."""
+WITH_LANES = frozenset({Kind.CONTRIBUTION, Kind.RESULT})
+"""The kinds of packets that may carry a chunk. The others are bare headers."""
 
 
 class Operation(enum.IntEnum):
@@ -51,6 +51,12 @@ class Flag(enum.IntFlag):
     OVERFLOW = 1  # a lane has left the range in which no sum can overflow, or a sum has overflowed
     NOT_FINITE = 2  # a worker has a NaN or an infinity here that the agreed scale does not reveal
     MARKED = 4  # a queue on the way was long
+    CARRIED = 8  # lanes are contributed
+    WANTED = 16  # the result's lanes are wanted
+
+
+TRANSPORT_FLAGS = Flag.MARKED | Flag.CARRIED | Flag.WANTED
+"""The flags that hosts and switches set for each other. They are taken out of a result."""
 
 
 class Ecn(enum.IntEnum):

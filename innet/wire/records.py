@@ -41,6 +41,14 @@ def blank(count: int, lanes: int, kind: Kind, encapsulation: bytes = b"") -> Rec
     return records
 
 
+def bare(records: Records) -> Records:
+    """Return copies of packets without their lanes. The check, and lengths in front, stay as they are."""
+    before = records.dtype.fields["version"][1] if records.dtype.fields else 0
+    dtype = packet_dtype(0, before)
+    rows = np.ascontiguousarray(records).view(np.uint8).reshape(len(records), -1)
+    return np.ascontiguousarray(rows[:, : dtype.itemsize]).view(dtype).reshape(-1)
+
+
 def marked(records: Records) -> npt.NDArray[np.bool_]:
     """Return which packets, or contributions in them, found a long queue on their way, (packets,)."""
     flagged: npt.NDArray[np.bool_] = records["flags"] & Flag.MARKED != 0

@@ -12,6 +12,7 @@ from emulations import alone
 from rich.console import Console
 from waiting import marked, until
 
+from benchmarks import sharded
 from benchmarks.emulated import per_host
 from benchmarks.emulated.network import Case, Network, Outcome, measure
 from benchmarks.per_host import compared
@@ -69,6 +70,16 @@ def test_what_is_ended_leaves_no_process(tmp_path: Path) -> None:
         process.stdout.read()
     assert process.returncode
     until(lambda: not marked(mark))  # a process that was killed needs a processor to end
+
+
+def test_links_carry_the_lanes_that_a_collective_needs() -> None:
+    what = ("all-reduce", "reduce-scatter", "reduce", "all-gather", "broadcast", sharded.BOTH)
+    cases = [sharded.Case(each, "innet int32", MIB, 4) for each in what]
+    for each in sharded.measured(Console(quiet=True), cases, "lanes"):
+        # The barriers between the steps add some, and so do chunks that are sent again.
+        measured = each.least_up_bytes, each.least_down_bytes
+        for found, expected in zip(measured, each.expected, strict=True):
+            assert 0.9 < found / expected < 1.1, (each.case.what, measured, each.expected)
 
 
 def test_a_host_of_two_ranks_sends_half_of_what_they_would_send_alone() -> None:

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from racks import WITHIN, Rack, rack
+from waiting import until
 
 from innet.errors import AgentClosed, AllReduceError, LinkFailed, WorkersMissing
 
@@ -69,6 +71,25 @@ def test_leaving_a_with_block_by_an_error_does_not_wait_for_the_others(tor: Rack
             future.result()
         with pytest.raises(AgentClosed, match="join the job again"):
             agent.submit(ONES)
+
+
+def test_a_signal_handler_that_closes_the_agent_ends_the_call_that_it_interrupts(tor: Rack):
+    with tor.job(2) as job, tor.join(job, 1), tor.join(job, 0) as agent:
+        main = threading.main_thread().ident or 0
+
+        def interrupt() -> None:
+            until(lambda: agent.progress().busy)
+            signal.pthread_kill(main, signal.SIGUSR1)
+
+        before = signal.signal(signal.SIGUSR1, lambda *_: agent.close())
+        try:
+            with ThreadPoolExecutor(1) as pool:
+                interrupting = pool.submit(interrupt)
+                with pytest.raises(AgentClosed):
+                    agent.all_reduce(ONES)
+                interrupting.result()
+        finally:
+            signal.signal(signal.SIGUSR1, before)
 
 
 class Unreadable(torch.Tensor):

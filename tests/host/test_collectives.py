@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from racks import Rack, rack
+from trees import forest
 from waiting import WITHIN
 
 from innet.controller.state.registry import Policy
@@ -247,3 +248,55 @@ def test_a_gather_without_one_of_the_workers_names_it(small, size):
             np.testing.assert_array_equal(total, np.full(5, 2))
         for agent in agents[:2]:
             agent.close()
+
+
+AT = ["left", "right", "right", "far", "tor"]
+"""The switches of five workers: two racks, and one below the first of them."""
+
+
+@pytest.fixture(scope="module", params=[Faults(), Faults.all(0.02)], ids=["clean", "faulty"])
+def tree(request: pytest.FixtureRequest) -> Iterator[list[Agent]]:
+    """Yield workers at several levels of a tree, also with faults on the cables between switches."""
+    hosts = {"tor": 1, "left": 1, "right": 2, "far": 1}
+    parents = {"left": ["tor"], "right": ["tor"], "far": ["left"]}
+    with (
+        forest(hosts, parents, request.param, 7) as switches,
+        switches.workers("tor", AT) as agents,
+    ):
+        yield agents
+
+
+@pytest.mark.parametrize("size", [7, 700, 3001])
+def test_a_tree_moves_the_bits_of_all(tree: list[Agent], size: int):
+    own = [anything((size,), "float32", rank) for rank in range(len(AT))]
+    for found in together(tree, lambda agent, rank: agent.all_gather(own[rank])):
+        assert found.tobytes() == np.concatenate(own).tobytes()
+    for root in (0, 3):
+        for found in together(tree, lambda agent, rank, to=root: agent.broadcast(own[rank], to)):
+            assert found.tobytes() == own[root].tobytes()
+
+
+@pytest.mark.parametrize("rows", [1, 140, 601])
+def test_a_tree_gives_each_worker_its_part(tree: list[Agent], rows: int):
+    shape = len(AT), rows * len(AT)
+    own = np.random.default_rng(rows).integers(-(2**28), 2**28, shape, np.int32)
+    total = own.sum(0, np.int32)
+    found = together(tree, lambda agent, rank: agent.reduce_scatter(own[rank], "sum"))
+    for mine, part in zip(found, np.split(total, len(AT)), strict=True):
+        np.testing.assert_array_equal(mine, part)
+    found = together(tree, lambda agent, rank: agent.reduce(own[rank], 3, "sum"))
+    np.testing.assert_array_equal(found[3], total)
+
+
+def test_in_a_tree_lanes_come_down_only_to_who_wants_them(tree: list[Agent]):
+    own = np.ones(64 * LANES, np.int32)
+    before = [(each.traffic.bytes_received, each.traffic.retransmissions) for each in tree]
+    together(tree, lambda agent, _: agent.reduce(own, 0, "sum"))
+    received = [
+        each.traffic.bytes_received - early for each, (early, _) in zip(tree, before, strict=True)
+    ]
+    lanes = own.nbytes
+    assert received[0] > lanes
+    again = sum(each.traffic.retransmissions for each in tree) - sum(n for _, n in before)
+    for each in received[1:]:  # bare headers, and the chunks that everybody gets
+        assert each < lanes / 2 + 400 * again

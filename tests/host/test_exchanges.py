@@ -16,6 +16,8 @@ from innet.host.integers import Reduction
 from innet.host.job import Path, Term, Timeouts
 from innet.wire.layout import Flag, Kind, Operation
 
+LANES_BOTH_WAYS = Flag.CARRIED | Flag.WANTED
+
 
 @pytest.fixture
 def switch() -> Iterator[Switch]:
@@ -74,7 +76,7 @@ def test_who_has_the_result_gives_it_with_its_flags_and_its_members(worker: Work
     running = worker.start()
     for slot, members in enumerate((0b101, 0b111)):
         packet = worker.take(slot)
-        packet["flags"] = slot
+        packet["flags"] |= np.uint16(slot)
         worker.switch.answer(packet, Kind.RESULT, workers=members)
     running.result(WITHIN)
     worker.controller.say_recover(10)
@@ -87,7 +89,7 @@ def test_who_has_the_result_gives_it_with_its_flags_and_its_members(worker: Work
         worker.switch.answer(packet, Kind.RESULT)
     sharing.result(WITHIN)
     assert [packet["lanes"][0].tolist() for packet in given[:2]] == CHUNKS.tolist()
-    assert [int(packet["flags"][0]) for packet in given] == [0, 1, 0]
+    assert [int(packet["flags"][0]) for packet in given] == [LANES_BOTH_WAYS | n for n in (0, 1, 0)]
     assert given[2]["lanes"][0, :4].tolist() == [0b101, 0b111, 2, 3]
     worker.controller.say_recover(11)
     assert worker.heard(2)[-1] == (11, 1)
@@ -112,9 +114,9 @@ def test_who_lacks_the_result_takes_it_from_those_who_have_it(worker: Worker, *,
     own, right = [worker.take(slot) for slot in range(3)], CHUNKS * 7
     for packet, lanes in zip(own, [*right.tolist(), [0b011, 0b110, 2, 1] + [0] * 60], strict=True):
         assert packet["operation"] == Operation.MAX
-        assert (packet["flags"], packet["lanes"].max()) == (0, SMALLEST)
+        assert (packet["flags"], packet["lanes"].max()) == (LANES_BOTH_WAYS, SMALLEST)
         packet["lanes"] = lanes
-        packet["flags"] = Flag.OVERFLOW
+        packet["flags"] |= np.uint16(Flag.OVERFLOW)
         worker.switch.answer(packet, Kind.RESULT)
     result = running.result(WITHIN)
     assert result.lanes.tolist() == right.tolist()

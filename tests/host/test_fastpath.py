@@ -10,10 +10,12 @@ from sanitizers import run_sanitized
 
 from innet.errors import CompilerError
 from innet.host import fastpath, transport
-from innet.host.fastpath import Format
+from innet.host.fastpath import Buffers, Format, Formats
 from innet.host.integers import Reduction
 from innet.host.job import Path as Way
 from innet.host.job import Term, Timeouts, WorkerInfo
+from innet.host.packets import Packets
+from innet.host.portions import Portions
 from innet.host.quantizers import fixed_point
 from innet.host.quantizers.scaling import Scaling
 from innet.host.rounds import RoundLimits
@@ -54,9 +56,12 @@ class Network:
         self, info: WorkerInfo, term: Term, seed: int, trouble: float, clock: Clock
     ) -> None:
         self.info, self.term, self.trouble, self.clock = info, term, trouble, clock
-        self.encapsulation = FRONT
-        self.dtype = packet_dtype(info.lanes, len(FRONT))
-        self.leaving, self.arriving = Format(self.dtype, *OWN), Format(self.dtype, *SERVICE)
+        self.encapsulation = self.bare_encapsulation = FRONT
+        self.dtype, self.bare_dtype = (packet_dtype(lanes, len(FRONT)) for lanes in (info.lanes, 0))
+        self.leaving, self.arriving = (
+            Formats(Format(self.bare_dtype, *end), Format(self.dtype, *end))
+            for end in (OWN, SERVICE)
+        )
         self.corrupted = 0
         self.sent: list[tuple[float, bytes]] = []
         self.chance = np.random.default_rng(seed)
@@ -78,10 +83,16 @@ class Network:
 
     def answer(self, record: np.void) -> None:
         waits = self.chance.random() < self.trouble
+        wanted = record["flags"] & Flag.WANTED
+        if not waits and self.carried(record):
+            record["flags"] |= Flag.CARRIED | Flag.WANTED  # by the others
+        if waits or not (wanted and record["flags"] & Flag.CARRIED):
+            record = self.bare(record)
+        else:
+            record = self.full(record)
         record["kind"] = Kind.PENDING if waits else Kind.RESULT
         record["workers"] = 0b101 if waits else 0b111
         record["count"] = 0 if waits else 3
-        record["lanes"] *= 3
         if self.chance.random() < max(self.marking, self.trouble / 2):
             record["flags"] |= Flag.MARKED
         elif self.chance.random() < self.trouble / 2:
@@ -92,6 +103,25 @@ class Network:
         delay = 0.001 + 0.004 * self.trouble * self.chance.random()
         self.under_way.append((self.clock.now + delay, len(self.under_way), record.tobytes()))
 
+    def carried(self, record: np.void) -> bool:
+        """Return whether the other workers carry lanes of a chunk."""
+        return bool((int(record["slot"]) + int(record["sequence"])) % 7)
+
+    def bare(self, record: np.void) -> np.void:
+        """Return a packet without its lanes, if it has any."""
+        return np.frombuffer(record.tobytes()[: self.bare_dtype.itemsize], self.bare_dtype)[
+            0
+        ].copy()
+
+    def full(self, record: np.void) -> np.void:
+        """Return a packet with the sum of all workers' lanes: three times this one's, or the slot."""
+        content = record.tobytes()
+        has_lanes = len(content) == self.dtype.itemsize
+        content += b"" if has_lanes else np.ones(self.info.lanes, ">i4").tobytes()
+        [made] = np.frombuffer(content, self.dtype).copy()
+        made["lanes"] *= 3 if has_lanes else int(made["slot"])
+        return made
+
     def pause(self, seconds: float) -> None:
         self.clock.now += seconds
 
@@ -99,10 +129,14 @@ class Network:
         at = min((each[0] for each in self.under_way), default=float("inf"))
         self.clock.now = max(self.clock.now, min(at, self.clock.now + max(seconds, 1e-6)))
 
-    def receive(self) -> Records:
+    def receive(self) -> Packets:
         here = sorted(each for each in self.under_way if each[0] <= self.clock.now)[:16]
         self.under_way = [each for each in self.under_way if each not in here]
-        return np.frombuffer(b"".join(content for *_, content in here), self.dtype).copy()
+        full, bare = (
+            np.frombuffer(b"".join(c for *_, c in here if len(c) == kind.itemsize), kind).copy()
+            for kind in (self.dtype, self.bare_dtype)
+        )
+        return Packets(full, bare)
 
 
 class Native:
@@ -110,16 +144,14 @@ class Native:
 
     def __init__(self, network: Network) -> None:
         self.over = network
-        self.buffer = np.zeros((16, network.dtype.itemsize), np.uint8)
+        self.buffers = Buffers(network.arriving, 16, network.dtype.itemsize)
         number, real, place = ctypes.c_int, ctypes.c_double, ctypes.c_void_p
         self.functions = (
             ctypes.CFUNCTYPE(real, place)(lambda _: network.clock.now),
             ctypes.CFUNCTYPE(None, place, real)(lambda _, seconds: network.pause(seconds)),
             ctypes.CFUNCTYPE(number, place, real)(self.wait),
             ctypes.CFUNCTYPE(number, place, place, ctypes.c_size_t, ctypes.c_size_t)(self.send),
-            ctypes.CFUNCTYPE(
-                number, place, place, ctypes.c_size_t, place, ctypes.POINTER(fastpath.Arrivals)
-            )(self.receive),
+            ctypes.CFUNCTYPE(number, place, ctypes.POINTER(fastpath.Inbox))(self.receive),
         )
         self.network = fastpath.Network(None, *(ctypes.cast(f, place) for f in self.functions))
 
@@ -128,14 +160,16 @@ class Native:
         return 0
 
     def send(self, _: int, packets: int, count: int, size: int) -> int:
-        records = np.frombuffer(ctypes.string_at(packets, count * size), self.over.dtype)
+        kinds = {each.itemsize: each for each in (self.over.dtype, self.over.bare_dtype)}
+        records = np.frombuffer(ctypes.string_at(packets, count * size), kinds[size])
         self.over.pass_on(records.copy())
         return 0
 
-    def receive(self, _: int, buffer: int, __: int, ___: int, arrivals) -> int:
+    def receive(self, _: int, inbox) -> int:
         batch = self.over.receive()
-        ctypes.memmove(buffer, batch.ctypes.data, batch.nbytes)
-        arrivals.contents.packets = len(batch)
+        for length, records in enumerate((batch.bare, batch.full)):
+            ctypes.memmove(inbox.contents.buffers[length], records.ctypes.data, records.nbytes)
+            inbox.contents.packets[length] = len(records)
         return 0 if len(batch) else errno.EAGAIN
 
 
@@ -158,7 +192,26 @@ class JobView:
         pass
 
 
-def played(seed: int, trouble: float, slots: int) -> tuple[object, ...]:
+def chosen(way: str, chunks: int, chance: np.random.Generator) -> Portions | None:
+    """Return the portions of a worker in an exchange, or None for an all-reduce."""
+    every, some = range(chunks), range(*sorted(chance.integers(0, chunks + 1, 2).tolist()))
+    ways = {"scatter": (every, some), "gather": (some, every), "root": (every, range(0))}
+    if way == "node":  # whose ranks send and want lanes here and there
+        bits = chance.integers(0, 4, chunks, np.uint16) * np.uint16(Flag.CARRIED)
+        return Portions(bits, every, every)
+    return Portions.of(chunks, *ways[way]) if way in ways else None
+
+
+def sums_of(own: np.ndarray, portions: Portions, term: Term) -> np.ndarray:
+    """Return the sums that the simulated switch makes of a term's first exchange."""
+    numbers = np.arange(len(portions.flags))
+    slots, sequences = term.first_slot + numbers % term.slots, 1 + numbers // term.slots
+    carried = portions.flags & Flag.CARRIED != 0
+    others = np.where((slots + sequences) % 7 != 0, slots, 0)
+    return np.where(carried[:, None], 3 * own, others[:, None]).astype(np.int32)
+
+
+def played(seed: int, trouble: float, slots: int, way: str = "all") -> tuple[object, ...]:
     """Run two exchanges of a worker; return all packets, with their times, and the results."""
     info = WorkerInfo(job=0x1234, rank=0, workers=3, min_workers=3, lanes=LANES)
     term = Term(0xFEDC, Way.SWITCH, first_slot=0x0180, slots=slots)
@@ -170,14 +223,20 @@ def played(seed: int, trouble: float, slots: int) -> tuple[object, ...]:
     for chunks, order in ((5 * slots + 3, "<i4"), (1, ">i4")):  # on GPUs words come swapped
         own = np.random.default_rng(seed).integers(-(2**28), 2**28, (chunks, LANES), np.int32)
         flags = np.arange(chunks, dtype=np.uint16) % 3
+        portions = chosen(way, chunks, np.random.default_rng(seed)) if chunks > 1 else None
+        here = portions or Portions.whole(chunks)
         done = worker.all_reduce(
-            own.astype(order), flags, Operation.SUM, lambda first: results.append(first.tobytes())
-        )
-        assert (done.lanes == 3 * own).all()
+            own[here.sent.start : here.sent.stop].astype(order), flags, Operation.SUM,
+            lambda first: results.append(first.tobytes()), portions,
+        )  # fmt: skip
+        assert len(done.lanes) == len(here.received)
+        assert done.first == here.received.start
+        rows = np.flatnonzero(here.flags & Flag.WANTED)
+        assert (done.lanes[rows - done.first] == sums_of(own, here, term)[rows]).all()
         assert (done.flags == flags).all()
         assert (done.counts == 3).all()
         assert (done.members == 0b111).all()
-        results.append(done.lanes.tobytes())
+        results.append(done.lanes[rows - done.first].tobytes())
     arrays = {name: each.tolist() for name, each in worker._window.arrays.items()}
     return network.sent, results, worker.traffic, worker._timer, arrays, clock.now
 
@@ -185,14 +244,17 @@ def played(seed: int, trouble: float, slots: int) -> tuple[object, ...]:
 @needs_compiler
 @pytest.mark.parametrize("slots", [1, 4, 64])
 @pytest.mark.parametrize("trouble", [0.0, 0.02, 0.3])
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_with_and_without_a_compiler_a_worker_does_the_same(seed, trouble, slots, monkeypatch):
+@pytest.mark.parametrize(
+    ("seed", "way"),
+    [(1, "all"), (2, "all"), (3, "scatter"), (4, "gather"), (5, "root"), (6, "node")],
+)
+def test_with_and_without_a_compiler_a_worker_does_the_same(seed, trouble, slots, way, monkeypatch):
     """Compare batch by batch. Longer rounds use older knowledge, so only their sums are checked."""
-    played(seed, trouble, slots)
+    played(seed, trouble, slots, way)
     monkeypatch.setattr(transport, "RoundLimits", partial(RoundLimits, batches=1))
-    compiled = played(seed, trouble, slots)
+    compiled = played(seed, trouble, slots, way)
     monkeypatch.setattr(fastpath, "compiled", lambda: None)
-    plain = played(seed, trouble, slots)
+    plain = played(seed, trouble, slots, way)
     for ours, theirs in zip(compiled, plain, strict=True):
         assert ours == theirs
 
@@ -349,20 +411,21 @@ def test_c_is_given_nothing_that_it_would_take_for_something_else():
     info = WorkerInfo(job=1, rank=0, workers=3, min_workers=3, lanes=LANES)
     term = Term(2, Way.SWITCH, first_slot=0, slots=4)
     network = Network(info, term, 1, 0.0, Clock())
-    packets = blank(4, LANES, Kind.CONTRIBUTION, FRONT)
+    packets = Packets(*(blank(4, lanes, Kind.CONTRIBUTION, FRONT) for lanes in (LANES, 0)))
     window, absent = Window(4), np.zeros(4, np.uint32)
     window.start(2)
     library = fastpath.compiled()
     assert library
     rounds = fastpath.CompiledRounds(library, network, window, (1, 2, 0), packets, absent)
-    chunks, flags = np.zeros((2, LANES), np.int32), np.zeros(2, np.uint16)
+    chunks, flags = np.zeros((2, LANES), np.int32), Portions.whole(2).flags
     result = Reduction.empty(2, LANES)
     rounds.start(chunks, flags, result)
     for wrong in (
         (chunks.astype(np.int64), flags, result),
         (np.zeros((2, 2 * LANES), np.int32)[:, ::2], flags, result),
         (np.zeros((2, LANES + 1), np.int32), flags, result),
-        (np.zeros((3, LANES), np.int32), flags, result),
+        (np.zeros((1, LANES), np.int32), flags, result),
+        (np.zeros((1, LANES), np.int32), flags, result, 1),
         (chunks, flags[:1], result),
         (chunks, flags.astype(np.uint8), result),
         (chunks, flags, Reduction.empty(1, LANES)),
@@ -370,7 +433,9 @@ def test_c_is_given_nothing_that_it_would_take_for_something_else():
         with pytest.raises(AssertionError):
             rounds.start(*wrong)
     for place, some, lacks in (
-        ((1, 2, 0), packets[:3], absent),
+        ((1, 2, 0), Packets(packets.full[:3], packets.bare), absent),
+        ((1, 2, 0), Packets(packets.full, packets.bare[:3]), absent),
+        ((1, 2, 0), Packets(packets.bare, packets.full), absent),
         ((1, 2, 0), packets, absent[:3]),
         ((1, 2, (1 << 16) - 3), packets, absent),
     ):

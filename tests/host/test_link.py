@@ -20,7 +20,7 @@ from innet.wire.capture import Innet
 from innet.wire.check import intact, seal
 from innet.wire.frames import Address, encapsulation
 from innet.wire.layout import Ecn, Flag, Kind
-from innet.wire.records import Records, blank, marked, packet_bytes
+from innet.wire.records import Records, bare, blank, marked, packet_bytes
 
 LANES = 64
 SERVICE = Address("02:00:00:00:00:01", "10.1.0.1")
@@ -110,10 +110,22 @@ def collect(link: Link, count: int) -> bytes:
     received = b""
     for _ in range(100):
         link.wait(0.1)
-        received += link.receive().tobytes()
+        received += link.receive().full.tobytes()
         if len(received) >= count * link.dtype.itemsize:
             return received
     raise AssertionError(f"{len(received) / link.dtype.itemsize} of {count} packets have come")
+
+
+def collect_both(link: Link, count: int) -> tuple[bytes, bytes]:
+    """Return the next packets with lanes, and the bare ones, as soon as there are `count` together."""
+    full = shorter = b""
+    for _ in range(100):
+        link.wait(0.1)
+        batch = link.receive()
+        full, shorter = full + batch.full.tobytes(), shorter + batch.bare.tobytes()
+        if len(full) // link.dtype.itemsize + len(shorter) // link.bare_dtype.itemsize >= count:
+            return full, shorter
+    raise AssertionError(f"{len(full)} and {len(shorter)} bytes have come")
 
 
 @pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 193])
@@ -148,7 +160,7 @@ def test_many_datagrams_are_taken_in_several_calls(sockets):
     for packet in packets:
         near.send(packet.reshape(1))
     far.wait(1)
-    first = far.receive().tobytes()
+    first = far.receive().full.tobytes()
     taken = len(first) // packets.itemsize
     assert 0 < taken < 400
     assert first + collect(far, 400 - taken) == packets.tobytes()
@@ -159,7 +171,7 @@ def test_datagrams_that_the_kernel_has_not_joined_make_one_batch(sockets):
     for packet in packets:
         near.send(packet.reshape(1))
     far.wait(1)
-    assert far.receive().tobytes() == packets.tobytes()
+    assert far.receive().full.tobytes() == packets.tobytes()
 
 
 @pytest.mark.parametrize("size", [0, 1, 20, packet_bytes(LANES) - 1, 2 * packet_bytes(LANES), 9000])
@@ -177,6 +189,61 @@ def test_a_short_packet_does_not_take_those_before_it_along(sockets):
     sockets[0].sendmsg([packets[:3].tobytes(), b"short"], [segment])
     sockets[0].send(packets[3:].tobytes())
     assert collect(far, 4) == packets.tobytes()
+
+
+def replies(source: Address) -> Records:
+    """Return three numbered replies from a source, which never have lanes."""
+    packets = bare(numbered(3, source))
+    packets["kind"] = [Kind.PENDING, Kind.STALE, Kind.PENDING]
+    seal(packets, int.from_bytes(source.ip_bytes), source.udp_port)
+    return packets
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_packets_of_both_lengths_arrive_whole_and_in_order(sockets, together: bool):
+    (_, far), packets = links(sockets), replies(own(sockets[0]))
+    before, behind = numbered(2, own(sockets[0])), numbered(2, own(sockets[0]))
+    segment = (socket.SOL_UDP, UDP_SEGMENT, struct.pack("=H", packets.itemsize))
+    if together:
+        sockets[0].sendmsg([packets.tobytes()], [segment])
+    else:
+        sockets[0].send(before.tobytes()[: before.itemsize])
+        for packet in packets:
+            sockets[0].send(packet.tobytes())
+        sockets[0].send(behind.tobytes()[behind.itemsize :])
+    full, shorter = collect_both(far, 3 if together else 5)
+    assert shorter == packets.tobytes()
+    assert full == (b"" if together else before[:1].tobytes() + behind[1:].tobytes())
+
+
+def test_a_bare_packet_behind_longer_ones_is_taken_like_any_other(sockets):
+    (_, far), packets = links(sockets), numbered(2, own(sockets[0]))
+    last = replies(own(sockets[0]))[:1]
+    segment = (socket.SOL_UDP, UDP_SEGMENT, struct.pack("=H", packets.itemsize))
+    sockets[0].sendmsg([packets.tobytes(), last.tobytes()], [segment])
+    assert collect_both(far, 3) == (packets.tobytes(), last.tobytes())
+
+
+def test_a_damaged_bare_packet_is_dropped_and_counted(sockets):
+    (_, far), packets = links(sockets), replies(own(sockets[0]))
+    packets["workers"][1] ^= 1
+    for packet in packets:
+        sockets[0].send(packet.tobytes())
+    assert collect_both(far, 2) == (b"", packets[[0, 2]].tobytes())
+    assert far.corrupted == 1
+
+
+@pytest.mark.parametrize("counts", [(1, 1), (70, 3), (3, 130)])
+def test_batches_of_both_lengths_leave_one_after_the_other(cable, counts: tuple[int, int]):
+    near, far = cable
+    full = frames_from(near, counts[0])
+    local = near._packets._socket.getsockname()
+    shorter = bare(numbered(counts[1], frame_address(local), near.bare_encapsulation))
+    address = frame_address(local)
+    seal(shorter, int.from_bytes(address.ip_bytes), address.udp_port)
+    near.send(unsealed(full))
+    near.send(unsealed(shorter))
+    assert collect_both(far, sum(counts)) == (full.tobytes(), shorter.tobytes())
 
 
 def test_nobody_at_the_other_end_is_a_lost_packet():
@@ -201,7 +268,7 @@ def test_frames_on_a_cable_carry_its_own_address():
     link.close()
     own = frame_address(("127.0.0.1", local))
     assert link.encapsulation == encapsulation(own, SERVICE, packet_bytes(LANES))
-    hello = Ether(link.hello_encapsulation + blank(1, 0, Kind.HELLO).tobytes())
+    hello = Ether(link.bare_encapsulation + blank(1, 0, Kind.HELLO).tobytes())
     assert (hello.src, hello[IP].src, hello[UDP].sport) == (own.mac, own.ip, local)
     assert (hello.dst, hello[IP].dst, hello[UDP].dport) == (SERVICE.mac, SERVICE.ip, 19790)
     assert hello[UDP].len == len(hello[UDP]) == 8 + packet_bytes(0)
@@ -218,7 +285,7 @@ def test_host_link_leaves_the_headers_to_the_kernel():
     with udp_socket() as switch:
         service = Address(SERVICE.mac, *switch.getsockname())
         with contextlib.closing(open_link("host", service, LANES)) as link:
-            assert link.encapsulation == link.hello_encapsulation == b""
+            assert link.encapsulation == link.bare_encapsulation == b""
             link.send(unsealed(numbered(2, SERVICE)))
             (first, sender), (second, _) = (switch.recvfrom(1 << 16) for _ in range(2))
             assert first + second == numbered(2, Address("", *sender)).tobytes()

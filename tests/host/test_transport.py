@@ -98,7 +98,8 @@ def test_a_result_is_taken_with_its_flags_its_count_and_its_members(switch: Swit
     worker = Worker(switch)
     running = worker.start(flags=np.array([0, Flag.OVERFLOW], np.uint16))
     first, second = switch.take(), switch.take()
-    assert [int(each["flags"][0]) for each in (first, second)] == [0, Flag.OVERFLOW]
+    both = Flag.CARRIED | Flag.WANTED
+    assert [int(each["flags"][0]) for each in (first, second)] == [both, both | Flag.OVERFLOW]
     assert [int(each["sequence"][0]) for each in (first, second)] == [1, 1]
     first["lanes"] += 1000
     switch.answer(first, Kind.RESULT, workers=0b101)

@@ -1,10 +1,14 @@
 """The servers under systemd: their units are valid, and they tell when they serve and when they stop."""
 
+import json
+import os
 import shlex
 import shutil
 import signal
 import socket
 import subprocess
+import sys
+import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +26,21 @@ UNITS = sorted((ROOT / "examples/systemd").glob("*.service"))
 EXPOSURE = 30
 """The largest exposure that `systemd-analyze security` may find, from 0 to 100."""
 
+SUPPORT = ROOT / "tests/support"
+
+
+def can_boot() -> bool:
+    """Return whether this machine lets a test mount file systems, and has what boots a container."""
+    if os.geteuid() or not all(map(shutil.which, ("systemd-nspawn", "ip", "unshare"))):
+        return False
+    mounted = ["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"]
+    return not subprocess.run(mounted, capture_output=True, check=False).returncode
+
+
+needs_container = pytest.mark.skipif(
+    not can_boot(),
+    reason="a container with systemd needs root, systemd-nspawn and ip",
+)
 needs_systemd = pytest.mark.skipif(
     not shutil.which("systemd-analyze"), reason="systemd-analyze is not on the PATH"
 )
@@ -90,6 +109,32 @@ def test_a_server_tells_systemd_when_it_serves_and_when_it_stops(
         finally:
             server.kill()
     assert "SuccessExitStatus=143" in unit.read_text()
+
+
+@needs_container
+def test_a_real_systemd_starts_restarts_and_stops_the_services(tmp_path: Path):
+    """The units word for word, in a container: booted_check.sh has the steps."""
+    shutil.copy(SUPPORT / "booted_check.sh", tmp_path / "check")
+    packages, commands = sysconfig.get_path("purelib"), sysconfig.get_path("scripts")
+    folders = [tmp_path, ROOT, packages, commands, sys.base_prefix]
+    done = subprocess.run(
+        ["unshare", "--mount", "--propagation", "private", "bash", SUPPORT / "booted.sh", *folders],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        timeout=3 * WITHIN, check=False,
+    )  # fmt: skip
+    assert (tmp_path / "rc").exists(), done.stdout
+    assert (tmp_path / "rc").read_text() == "0\n", (tmp_path / "log").read_text()
+    found = (tmp_path / "services").read_text().splitlines()
+    assert found == [
+        f"{unit} success inactive" for unit in ("innet-switch", "innet-controller", "innet-pbox")
+    ]
+    entries = [
+        json.loads(line) for line in (tmp_path / "journal").read_text().splitlines() if "{" in line
+    ]
+    events = [each["event"] for each in entries]
+    assert events.count("the controller serves") == 2
+    assert "state restored" in events
+    assert events[-1] == "the controller stops"
 
 
 def test_an_abstract_address_and_a_manager_that_is_gone(

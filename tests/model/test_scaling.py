@@ -17,13 +17,13 @@ from innet.model.cli import app
 from innet.model.links import LinkModel
 from innet.model.predict import Workload
 from innet.model.published import SHARP, TABLE_4
-from innet.model.scaling import EDR, Fabric, offloaded, weak_scaling
+from innet.model.scaling import EDR, ThreeTierNetwork, offloaded, weak_scaling
 from innet.model.scenario import SimulatedLink
 from innet.model.stragglers import Stragglers, fitted, slowest
 
 LINE = SimulatedLink(rate=10e9, delay=5e-6)
 LINK = LinkModel(LINE.delay, 8 / LINE.rate)
-FABRIC = Fabric(LINE, SlotParameters(64))
+FABRIC = ThreeTierNetwork(LINE, SlotParameters(64))
 WORKLOAD = Workload(size=2e6, compute=0.01, update=0.001)
 
 
@@ -124,7 +124,9 @@ def test_efficiency_falls_with_the_slowest_of_ever_more_workers():
 
 def test_other_traffic_costs_what_it_takes_from_the_links():
     quiet = weak_scaling([64], WORKLOAD, FABRIC, draws=1)[0]
-    half = Fabric(SimulatedLink(10e9, 5e-6, background=0.5, background_burst=1500), FABRIC.slots)
+    half = ThreeTierNetwork(
+        SimulatedLink(10e9, 5e-6, background=0.5, background_burst=1500), FABRIC.slots
+    )
     busy = weak_scaling([64], WORKLOAD, half, draws=1)[0]
     assert busy.communicate == pytest.approx(2 * quiet.communicate, rel=0.1)
 
@@ -133,7 +135,7 @@ def test_switches_win_more_the_more_workers_there_are_below_them():
     times = [offloaded(workers, 8, EDR) for workers in (2, 8, 64)]
     assert times == sorted(times)
     # One level, and no time for the packets: log2 p messages against one.
-    fast = Fabric(SimulatedLink(1e18, 1e-6))
+    fast = ThreeTierNetwork(SimulatedLink(1e18, 1e-6))
     assert offloaded(64, 8, fast) == pytest.approx(6)
 
 

@@ -16,7 +16,7 @@ from innet.host.agent import Agent
 from innet.host.join import join
 from innet.local.ports import free_tcp_port
 from innet.rpc import innet_pb2 as pb
-from innet.rpc.client import connect
+from innet.rpc.client import connect, connected
 
 pytestmark = needs_browser
 
@@ -117,3 +117,29 @@ def test_over_tls_and_behind_a_token_the_page_is_the_same(
         chromium.wait_for(" UTC\n", "no switches", "no jobs", "links are encrypted")
     finally:
         controller.kill()
+
+
+def test_after_a_take_over_the_page_is_the_stand_by_s(chromium: Browser, tmp_path: Path):
+    """Both controllers have the same address for the page, and the browser keeps it open."""
+    page = f"127.0.0.1:{free_tcp_port()}"
+    options = ["--web", page, "--state", str(tmp_path / "state"), "--standby"]
+    with contextlib.ExitStack() as stack:
+        logs = [tmp_path / "first.log", tmp_path / "second.log"]
+        first, second = (MortalController(*options, log=log) for log in logs)
+        stack.callback(second.kill)
+        switch = MortalSwitch(2)
+        stack.callback(switch.kill)
+        with connected(first.address, None) as stub:
+            stub.AddSwitch(
+                pb.AddSwitchRequest(name="tor", grpc_address=switch.address, ports=switch.ports)
+            )
+        chromium.open(f"http://{page}/")
+        chromium.wait_for("switch tor · ready", "AddSwitch name=tor", without="taking over")
+        first.kill()
+        chromium.wait_for("switch tor · ready", "taking over", "state restored")
+        with connected(second.address, None) as stub:
+            stub.CreateJob(pb.CreateJobRequest(name="after", switch="tor", workers=2, slots=32))
+        chromium.wait_for("after", "CreateJob name=after", "0 of 2")
+        switch.kill()
+        chromium.wait_for("switch tor · lost: ")
+        assert "cannot serve" not in logs[1].read_text()

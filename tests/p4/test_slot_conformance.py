@@ -5,18 +5,22 @@
 
 import os
 import random
-from itertools import count
+from dataclasses import replace
+from itertools import count, permutations
 
 import pytest
 from aggregation_rack import FIRST_SLOT, Job, aggregation_rack
 from p4runtime_client import group
-from slot_model import Answer, Protocol, Size, Sum, Workers, arrive, start, steps
+from slot_model import Answer, Collective, Protocol, Size, Sum, Workers, arrive, start, steps
 
 from innet.wire.layout import Ecn, Flag, Kind
 
 WORKERS = 3
 SIZES = {21: Size(WORKERS, 2, 7), 22: Size(WORKERS, 2, 7, 2), 23: Size(WORKERS, 2, 7, 1)}
 """The jobs: with all workers in each result, with two of them, and with one."""
+
+MIXTURES = (*[(each,) for each in Collective], *permutations(Collective, 3))
+"""The collectives of the walks, in turn: some follow each other in the same cell."""
 
 SAID = {
     21: {Kind.RESULT, Kind.PENDING, Kind.STALE},
@@ -47,7 +51,8 @@ def test_the_switch_and_the_model_agree(rack, job):
 
 def walk_together(rack, job: int, choice: random.Random, first_slot: int) -> set[Kind]:
     """Walk through the model at random, and have the switch follow. Returns the kinds of its answers."""
-    size, said = SIZES[job], set()
+    said = set()
+    size = replace(SIZES[job], collectives=MIXTURES[choice.randrange(len(MIXTURES))])
     slots = [Job(rack, job, size.needed, first_slot + slot) for slot in range(size.slots)]
     state = start(size)
     for _ in range(LONGEST):
@@ -71,12 +76,16 @@ def contribute(
 ) -> None:
     """Send a contribution to the switch, and assert that it answers as the model does."""
     sequence, chunk = Protocol(size).tag(use), size.chunk(slot, use)
-    job.send(worker, sequence, value(worker, chunk), ecn=ecn(worker, chunk))
+    lanes = value(worker, chunk) if size.carries(worker, chunk) else None
+    wants = size.wants(worker, chunk)
+    job.send(worker, sequence, lanes, ecn=ecn(worker, chunk), wants=wants)
     for each in sorted(answer.to) if answer else []:
         match answer.kind:
             case Kind.RESULT:
-                sum_of, members = total(answer.total), bitmap(answer.members)
-                job.assert_result(each, sequence, sum_of, members, marks(answer.total))
+                sum_of = total(answer.total) if each in answer.full else None
+                flags = {"carried": answer.announced, "wanted": wanted(size, answer, chunk)}
+                members, marked = bitmap(answer.members), marks(answer.members, chunk)
+                job.assert_result(each, sequence, sum_of, members, marked, **flags)
             case Kind.PENDING:
                 job.assert_pending(each, sequence, bitmap(answer.members))
             case Kind.STALE:
@@ -98,9 +107,15 @@ def ecn(worker: int, chunk: int) -> Ecn:
     return random.Random(-worker * 100 - chunk).choice([Ecn.CAPABLE, Ecn.CAPABLE, Ecn.CONGESTED])
 
 
-def marks(contributions: Sum) -> Flag:
-    """Return the flags of the sum."""
-    return Flag.MARKED if any(ecn(*each) == Ecn.CONGESTED for each in contributions) else Flag(0)
+def marks(members: Workers, chunk: int) -> Flag:
+    """Return whether one of the contributions to the sum is marked."""
+    marked = any(ecn(each, chunk) == Ecn.CONGESTED for each in members)
+    return Flag.MARKED if marked else Flag(0)
+
+
+def wanted(size: Size, answer: Answer, chunk: int) -> bool:
+    """Return whether a member of the result wants its lanes."""
+    return any(size.wants(each, chunk) for each in answer.members)
 
 
 def bitmap(workers: Workers) -> int:

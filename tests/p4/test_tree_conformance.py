@@ -6,12 +6,14 @@
 import os
 import random
 import re
+from dataclasses import replace
 from functools import partial
-from itertools import count
+from itertools import count, permutations
 
 import numpy as np
 import pytest
 from aggregation_rack import (
+    FIRST_OF_SWITCHES,
     FIRST_SLOT,
     LANES,
     NAMES,
@@ -20,17 +22,21 @@ from aggregation_rack import (
     TERM,
     Job,
     aggregation_rack,
+    has_lanes,
     number,
+    packet_in,
     station,
+    told,
 )
 from chip_rack import chip_rack
 from p4runtime_client import group
+from slot_model import Collective
 from tree_model import Reply, Shape, Tree, first_state
 
-from innet.wire.check import intact, seal
-from innet.wire.frames import ENCAPSULATION_BYTES, Address, encapsulation
+from innet.wire.check import seal
+from innet.wire.frames import Address, encapsulation
 from innet.wire.layout import Ecn, Flag, Kind, Operation
-from innet.wire.records import blank, packet_bytes, packet_dtype
+from innet.wire.records import blank, packet_bytes
 
 SHAPE = Shape(((0, 1), (2, 3, 4)), 2, 7)
 """The tree. The tested switch is that of the first rack."""
@@ -39,6 +45,9 @@ BELOW, TOP, MIDDLE = 21, 22, 23
 """A job below a parent, one above child switches, and one with both a parent and children."""
 
 UPLINK, TOTAL, ELSEWHERE = 3, 5, 0b11100
+_SWITCHES = tuple((port, FIRST_OF_SWITCHES + port) for port in (1, 2))
+"""The ports of switches below, with their instance numbers."""
+
 OTHER_UPLINK = 4
 """Another link to the parent, which no job uses."""
 
@@ -47,6 +56,10 @@ FURTHER = 0b10000
 
 HERE = Address("02:00:00:01:00:07", "10.255.252.7")
 """The address under which the parent knows this switch."""
+
+BOTH = Flag.CARRIED | Flag.WANTED
+MIXTURES = (*[(each,) for each in Collective], *permutations(Collective, 3))
+"""The collectives of the walks, in turn."""
 
 WALKS, LONGEST = int(os.environ.get("INNET_WALKS", "8")), 250
 
@@ -72,7 +85,8 @@ def rack(kind):
         up = {"mac": number(HERE.mac_bytes), "address": number(HERE.ip_bytes), "port": UPLINK}
         place = {"group": BELOW, "job_index": BELOW}
         running.controller.insert(
-            *(group(job, (1, 1), (2, 2)) for job in (BELOW, TOP, MIDDLE)),
+            group(BELOW, (1, 1), (2, 2)),
+            *(group(job, *_SWITCHES) for job in (TOP, MIDDLE)),
             *(
                 NAMES.entry("uplinks", {"port": port, **link}, "descend")
                 for port in (UPLINK, OTHER_UPLINK)
@@ -91,15 +105,19 @@ def rack(kind):
 
 
 def answer(for_job: Job, kind: Kind, sequence: int, workers: int, value, **changes) -> bytes:
-    """Return an answer of the parent to this switch."""
+    """Return an answer of the parent to this switch. If `value` is None, it has no lanes."""
+    lanes = LANES * (value is not None and kind not in {Kind.PENDING, Kind.STALE})
+    carried = changes.pop("carried", value is not None)
     source, target = changes.pop("source", SERVICE), changes.pop("target", HERE)
-    front = encapsulation(source, target, packet_bytes(LANES), changes.pop("ecn", Ecn.CAPABLE))
-    packet = blank(1, LANES, kind, front)
+    front = encapsulation(source, target, packet_bytes(lanes), changes.pop("ecn", Ecn.CAPABLE))
+    packet = blank(1, lanes, kind, front)
+    flags = changes.pop("flags", 0) | told(carried=carried, wanted=changes.pop("wanted", True))
     fields = {"job": for_job.job, "term": TERM, "slot": for_job.slot, "sequence": sequence}
-    fields |= {"operation": Operation.SUM, "count": TOTAL, "workers": workers}
+    fields |= {"operation": Operation.SUM, "count": TOTAL, "workers": workers, "flags": flags}
     for name, content in {**fields, **changes}.items():
         packet[name] = content
-    packet["lanes"] = value
+    if lanes:
+        packet["lanes"] = value
     seal(packet, source.ip_number, source.udp_port)
     return packet.tobytes()
 
@@ -108,10 +126,9 @@ def raised(job: Job) -> np.void:
     """Receive the next sum at the uplink."""
     frame = job.rack.receive(UPLINK)
     assert frame[26:34] == HERE.ip_bytes + SERVICE.ip_bytes
-    packet = np.frombuffer(frame, packet_dtype(LANES, ENCAPSULATION_BYTES))
-    assert intact(packet, HERE.ip_number, HERE.udp_port)
+    packet = packet_in(frame, HERE)
     assert (packet["kind"], packet["job"], packet["term"]) == (Kind.CONTRIBUTION, job.job, TERM)
-    return packet[0]
+    return packet
 
 
 # -- side by side with the model -----------------------------------------------------------------
@@ -126,7 +143,9 @@ def test_the_switch_of_a_rack_and_the_model_agree(rack):
 
 def walk_together(rack, choice: random.Random, first_slot: int) -> set:
     """Walk through the model at random, and have the switch follow. Returns the kinds of its answers."""
-    tree, state, said = Tree(SHAPE), first_state(SHAPE), set()
+    mixture = MIXTURES[choice.randrange(len(MIXTURES))]
+    shape = replace(SHAPE, collectives=mixture)
+    tree, state, said = Tree(shape), first_state(shape), set()
     jobs = [Job(rack, BELOW, TOTAL, first_slot + slot) for slot in range(SHAPE.slots)]
     for _ in range(LONGEST):
         what = choice.random()
@@ -137,23 +156,29 @@ def walk_together(rack, choice: random.Random, first_slot: int) -> set:
             if use < SHAPE.size.uses(slot):
                 state, reply = tree.contribute(state, worker, slot, use)
                 chunk = SHAPE.size.chunk(slot, use)
-                jobs[slot].send(worker, use + 1, value(worker, chunk), ecn=ecn(worker, chunk))
-                said |= check(jobs[slot], use + 1, worker, reply)
+                lanes = value(worker, chunk) if shape.size.carries(worker, chunk) else None
+                wants = shape.size.wants(worker, chunk)
+                jobs[slot].send(worker, use + 1, lanes, ecn=ecn(worker, chunk), wants=wants)
+                said |= check(jobs[slot], shape, use + 1, worker, reply)
         elif what < 0.45 and answers:
             packet = choice.choice(answers)
             job = jobs[packet.slot]
             state, reply = tree.answer(state, packet)
-            contents = bitmap(packet.members), total(packet.total)
-            flags = {"ecn": link_down(packet.sequence), "flags": marks(packet.total)}
+            lanes = None if packet.total is None else total(packet.total)
+            chunk = shape.size.chunk(packet.slot, packet.sequence - 1)
+            wanted = any(shape.size.wants(each, chunk) for each in packet.members)
+            flags = {"flags": marks(packet.members, chunk), "ecn": link_down(packet.sequence)}
+            flags |= {"carried": packet.announced, "wanted": wanted}
+            contents = bitmap(packet.members), lanes
             rack.send(UPLINK, answer(job, Kind.RESULT, packet.sequence, *contents, **flags))
-            said |= check(job, packet.sequence, None, reply)
+            said |= check(job, shape, packet.sequence, None, reply)
         elif what < 0.5:  # the parent waits for others, or sends a STALE that it never should
             slot, sequence = choice.randrange(SHAPE.slots), choice.randint(1, 4)
             kind = choice.choice((Kind.PENDING, Kind.PENDING, Kind.STALE))
             cell = state.below[0][slot][sequence % 2]
-            _, reply = tree.child(0).hear(cell, kind, sequence, frozenset({0, 1, 3}), ())
-            rack.send(UPLINK, answer(jobs[slot], kind, sequence, 0b1011, 0))
-            said |= check(jobs[slot], sequence, None, reply)
+            _, reply = tree.child(0).hear(cell, kind, sequence, frozenset({0, 1, 3}))
+            rack.send(UPLINK, answer(jobs[slot], kind, sequence, 0b1011, None))
+            said |= check(jobs[slot], shape, sequence, None, reply)
         else:
             others = [
                 after
@@ -165,21 +190,28 @@ def walk_together(rack, choice: random.Random, first_slot: int) -> set:
     return said
 
 
-def check(job: Job, sequence: int, worker: int | None, reply: Reply | None) -> set:
+def check(job: Job, shape: Shape, sequence: int, worker: int | None, reply: Reply | None) -> set:
     """Assert that the switch sends exactly the model's reply. Returns its kind."""
+    chunk = shape.size.chunk(job.slot % SHAPE.slots, sequence - 1)
     if reply and reply.kind is None:
         packet = raised(job)
         assert (packet["slot"], packet["sequence"]) == (job.slot, sequence)
-        assert packet["flags"] == marks(reply.total)
-        np.testing.assert_array_equal(packet["lanes"], total(reply.total))
+        flags = told(carried=reply.announced, wanted=reply.wants)
+        assert packet["flags"] == flags | marks(reply.members, chunk)
+        assert has_lanes(packet) == (reply.total is not None)
+        if has_lanes(packet):
+            np.testing.assert_array_equal(packet["lanes"], total(reply.total))
     for each in sorted(reply.to) if reply else []:
         members = bitmap(reply.members)
         match reply.kind:
             case Kind.RESULT:
-                flags = marks(reply.total)
+                flags = marks(reply.members, chunk)
                 if link_down(sequence) == Ecn.CONGESTED:
                     flags |= Flag.MARKED
-                job.assert_result(each, sequence, total(reply.total), members, flags)
+                lanes = total(reply.total) if each in reply.full else None
+                wanted = any(shape.size.wants(member, chunk) for member in reply.members)
+                told_of = {"carried": reply.announced, "wanted": wanted}
+                job.assert_result(each, sequence, lanes, members, flags, **told_of)
             case Kind.PENDING:
                 below = worker is not None
                 job.assert_pending(each, sequence, members | (ELSEWHERE if below else 0))
@@ -208,9 +240,10 @@ def link_down(sequence: int) -> Ecn:
     return Ecn.CONGESTED if sequence % 3 == 0 else Ecn.CAPABLE
 
 
-def marks(contributions) -> Flag:
-    """Return the flags of the sum."""
-    return Flag.MARKED if any(ecn(*each) == Ecn.CONGESTED for each in contributions) else Flag(0)
+def marks(members, chunk: int) -> Flag:
+    """Return whether one of the contributions to the sum is marked."""
+    marked = any(ecn(each, chunk) == Ecn.CONGESTED for each in members)
+    return Flag.MARKED if marked else Flag(0)
 
 
 def bitmap(workers) -> int:
@@ -227,7 +260,7 @@ def job(rack):
     made.send(0, 1, 7)
     made.send(1, 1, 8, flags=1 << 14)
     packet = raised(made)
-    assert packet["flags"] == 1 << 14
+    assert packet["flags"] == BOTH | 1 << 14
     np.testing.assert_array_equal(packet["lanes"], 15)
     return made
 
@@ -278,7 +311,7 @@ def test_a_result_that_nobody_waits_for_yet_changes_nothing(rack):
     job.assert_counted(before, ignored=3)
     job.send(1, 1, 8)
     packet = raised(job)
-    assert packet["flags"] == 0
+    assert packet["flags"] == BOTH
     np.testing.assert_array_equal(packet["lanes"], 15)
 
 
@@ -340,7 +373,7 @@ def test_a_switch_between_others_does_both(rack):
     for _ in range(2):  # the first is lost
         packet = raised(job)
         np.testing.assert_array_equal(packet["lanes"], 15)
-        assert packet["flags"] == 1
+        assert packet["flags"] == BOTH | 1
         job.send(0, 1, 10, flags=4)  # the cell's lanes and flags count, not those of the repetition
     assert raised(job)["sequence"] == 1
     rack.send(UPLINK, answer(job, Kind.RESULT, 1, 0b11111, 22, flags=3))

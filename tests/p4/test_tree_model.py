@@ -1,18 +1,29 @@
 """Every state of the slot protocol over two levels, under loss, repetition, reordering and delay."""
 
 import pytest
-from slot_model import WrongSum, reachable, stuck
+from slot_model import Collective, WrongSum, reachable, stuck
 from tree_model import Shape, Tree, finished, first_state
+
+SUM, SCATTER, GATHER, BARRIER = Collective
+PAIR, THREE = ((0,), (1,)), ((0, 1), (2,))
 
 LASTING = [
     Shape(((0,), (1,)), 1, 4),
     Shape(((0,), (1,)), 2, 3),
     Shape(((0, 1), (2,)), 1, 3),
     Shape(((0, 1), (2, 3)), 1, 2),
+    Shape(PAIR, 1, 4, (SUM, SCATTER, GATHER, BARRIER)),
+    Shape(PAIR, 1, 4, (GATHER, BARRIER, SCATTER, SUM)),
+    Shape(PAIR, 2, 3, (BARRIER, SUM, GATHER)),
+    *(Shape(THREE, 1, 3, each) for each in ((SUM, SUM, GATHER), (GATHER, SUM, SCATTER))),
 ]
 
 
-LOST = [Shape(((0,), (1,)), 1, 2), Shape(((0, 1), (2,)), 1, 1)]
+LOST = [
+    Shape(((0,), (1,)), 1, 2),
+    Shape(((0, 1), (2,)), 1, 1),
+    *(Shape(THREE, 1, 1, (each,)) for each in Collective),
+]
 
 
 @pytest.mark.parametrize(
@@ -31,6 +42,12 @@ def test_an_answer_that_is_not_compared_enters_a_later_chunk():
     shape = Shape(((0,), (1,)), 1, 3)
     with pytest.raises(WrongSum):
         reachable(first_state(shape), Tree(shape, compares=False).steps)
+
+
+def test_a_switch_that_does_not_know_who_wants_lanes_leaves_them_without():
+    shape = Shape(PAIR, 1, 1, (SCATTER,))
+    graph = reachable(first_state(shape), Tree(shape, knows_wants=False).steps)
+    assert stuck(graph, lambda state: finished(shape, state))
 
 
 def test_a_sum_that_is_not_raised_again_is_lost_for_ever():

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from pbox_workers import together
-from sklearn.datasets import load_digits
 
 from innet.servers import pbox
 
@@ -32,6 +31,8 @@ def _one_thread_each():
 
 @pytest.fixture(scope="module")
 def digits():
+    from sklearn.datasets import load_digits  # not in the test processes that do not need it
+
     data = load_digits()
     return torch.tensor(data.data / 16, dtype=torch.float32), torch.tensor(data.target)
 

@@ -1,13 +1,18 @@
 """A parameter server above racks: a switch's exact sums, and the optimizer's steps bit by bit."""
 
+import contextlib
 import ctypes
+import os
+import subprocess
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from c_arrays import pointers
+from paths import SUPPORT
 from racks import WITHIN, problem
 from trees import Forest, forest, integers, sums
 
@@ -245,6 +250,45 @@ def test_a_worker_that_dies_is_named_by_this_step_and_all_later_ones(racks: Fore
             held[rank]._lost = True  # as after a step that has failed halfway
             with pytest.raises(WorkersMissing, match=named):
                 held[rank].step(gradients[rank])
+
+
+def test_a_worker_whose_process_is_killed_is_named(racks: Forest):
+    def step_on(agent: Agent) -> None:
+        parameters = RackedParameters(agent, [np.zeros(1000, np.float32)], SGD(lr=0.1))
+        while True:
+            parameters.step([np.ones(1000, np.float32)])
+
+    with (
+        racks.job("pbox", 3) as (name, token),
+        killable(racks, name, token) as process,
+        racks.worker(name, token, 0, "left") as left,
+        racks.worker(name, token, 2, "right") as right,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        running = [pool.submit(step_on, each) for each in (left, right)]
+        assert process.stdout.readline() == "stepped\n"
+        process.kill()
+        for each in running:
+            problem = each.exception(WITHIN)
+            assert isinstance(problem, WorkersMissing)
+            assert "worker 1: its process has ended" in str(problem)
+
+
+@contextlib.contextmanager
+def killable(racks: Forest, name: str, token: str) -> "Iterator[subprocess.Popen[str]]":
+    """Yield worker 1 of a job, a process that takes steps."""
+    link = racks.plan.links["left"].pop()
+    known = {"CONTROLLER": racks.controller, "JOB": name, "TOKEN": token, "LINK": link}
+    own = {f"INNET_{key}": value for key, value in known.items()}
+    with subprocess.Popen(
+        [sys.executable, SUPPORT / "racked_worker.py"], stdout=subprocess.PIPE, text=True,
+        env={**os.environ, **own, "RANK": "1"},
+    ) as process:  # fmt: skip
+        try:
+            yield process
+        finally:
+            process.kill()
+            racks.plan.links["left"].append(link)
 
 
 def test_where_nobody_keeps_parameters_it_is_said(racks: Forest):

@@ -13,7 +13,7 @@ from innet.controller.switches.entries import OUTCOMES, job_counters
 from innet.p4.artifacts import artifact
 from innet.wire.check import intact, seal
 from innet.wire.frames import ENCAPSULATION_BYTES, TYPE_OF_SERVICE, Address, encapsulation
-from innet.wire.layout import Ecn, Kind, Operation
+from innet.wire.layout import HEADER_BYTES, LANE_BYTES, Ecn, Flag, Kind, Operation
 from innet.wire.records import blank, packet_bytes, packet_dtype
 
 LANES = 64
@@ -23,6 +23,9 @@ SERVICE = Address("02:00:00:00:00:fe", "10.0.0.254")
 FLOOD_GROUP = 1
 TERM, FIRST_SLOT, SLOT_PREFIX = 5, 4096, 4
 """The limits of every job's workers: 4096 slots, in this term."""
+
+FIRST_OF_SWITCHES = 33
+"""The first of the instance numbers of switches below."""
 
 DROPS = ("refused", "corrupted", "spoofed")
 """The counters of a port."""
@@ -39,6 +42,8 @@ class AggregationRack:
 
     switch: Switch
     controller: Controller
+    strips: bool = True
+    """Whether copies for workers that do not want the result's lanes lack them."""
 
     def send(self, port: int, frame: bytes) -> None:
         """Put a frame on the wire at a port."""
@@ -80,11 +85,12 @@ class AggregationRack:
         where = {"address": number(at.ip_bytes), "udp_port": at.udp_port}
         slots = {"job": job, "term": TERM, "slot": (FIRST_SLOT, SLOT_PREFIX)}
         params = {"quorum": quorum, "group": job, "job_index": job}
-        copy, mac = {"job": job, "instance": rank + 1}, number(at.mac_bytes)
+        copy = {"job": job, "instance": rank + 1 + (FIRST_OF_SWITCHES if bits else 0)}
+        bits, mac = bits or 1 << rank, number(at.mac_bytes)
         self.controller.insert(
             NAMES.entry("workers", {"port": rank + 1, **where, **slots}, "admit",
-                        worker=bits or 1 << rank, **params),
-            NAMES.entry("replicas", copy, "address_to", mac=mac, **where),
+                        worker=bits, **params),
+            NAMES.entry("replicas", copy, "address_to", mac=mac, bits=bits, **where),
         )  # fmt: skip
 
 
@@ -95,21 +101,27 @@ class Job:
         self.rack, self.job, self.quorum, self.slot = rack, job, quorum, slot
 
     def send(self, worker: int, sequence: int, value, operation=Operation.SUM, **changes) -> None:
-        """Send a worker's contribution: `value` is one number or one for every lane."""
+        """Send a worker's contribution: `value` is one number, one for every lane, or None.
+
+        Without a value it has no lanes. `wants` tells whether the worker wants those of the result.
+        """
         self.rack.send(worker + 1, self.contribution(worker, sequence, value, operation, **changes))
 
     def contribution(
         self, worker: int, sequence: int, value, operation=Operation.SUM, **changes
     ) -> bytes:
         """Return the frame that :meth:`send` sends."""
-        source = changes.pop("source", station(worker + 1))
-        ecn = changes.pop("ecn", Ecn.CAPABLE)
-        prefix = encapsulation(source, SERVICE, packet_bytes(LANES), ecn)
-        packet = blank(1, LANES, Kind.CONTRIBUTION, prefix)
+        source, lanes = changes.pop("source", station(worker + 1)), LANES * (value is not None)
+        ecn, flags = changes.pop("ecn", Ecn.CAPABLE), changes.pop("flags", 0)
+        flags |= told(carried=value is not None, wanted=changes.pop("wants", True))
+        prefix = encapsulation(source, SERVICE, packet_bytes(lanes), ecn)
+        packet = blank(1, lanes, Kind.CONTRIBUTION, prefix)
         fields = {"job": self.job, "term": TERM, "slot": self.slot, "sequence": sequence}
-        for name, content in {**fields, "operation": operation, **changes}.items():
+        fields |= {"operation": operation, "flags": flags}
+        for name, content in {**fields, **changes}.items():
             packet[name] = content
-        packet["lanes"] = value
+        if lanes:
+            packet["lanes"] = value
         seal(packet, source.ip_number, source.udp_port)
         return packet.tobytes()
 
@@ -117,30 +129,46 @@ class Job:
         """Return the next packet from the switch to the worker."""
         frame = self.rack.receive(worker + 1)
         assert frame[TYPE_OF_SERVICE] == Ecn.CAPABLE
-        answer = np.frombuffer(frame, packet_dtype(LANES, ENCAPSULATION_BYTES))
-        assert intact(answer, SERVICE.ip_number, SERVICE.udp_port)
-        return answer[0]
+        return packet_in(frame, SERVICE)
 
     def assert_result(
-        self, worker: int, sequence: int, value, workers: int, flags: int = 0
+        self,
+        worker: int,
+        sequence: int,
+        value,
+        workers: int,
+        flags: int = 0,
+        *,
+        carried: bool | None = None,
+        wanted: bool = True,
     ) -> None:
-        """Assert that the worker's next packet is the result; `workers` is the contributors' bitmap."""
+        """Assert that the worker's next packet is the result; `workers` is the contributors' bitmap.
+
+        If `value` is None, it has no lanes. Some may have been `carried` all the same, and `wanted`
+        by others. A switch that does not strip its copies sends them to everybody.
+        """
         answer = self.receive(worker)
         assert answer["kind"] == Kind.RESULT
         assert (answer["slot"], answer["sequence"]) == (self.slot, sequence)
         assert (answer["workers"], answer["count"]) == (workers, self.quorum)
-        assert answer["flags"] == flags
-        np.testing.assert_array_equal(answer["lanes"], np.broadcast_to(value, LANES))
+        carried = value is not None if carried is None else carried
+        assert answer["flags"] == flags | told(carried=carried, wanted=wanted)
+        if self.rack.strips or not carried:
+            assert has_lanes(answer) == (value is not None)
+        if value is not None:
+            np.testing.assert_array_equal(answer["lanes"], np.broadcast_to(value, LANES))
 
     def assert_pending(self, worker: int, sequence: int, workers: int) -> None:
         """Assert that the worker's next packet says PENDING with this bitmap of contributors."""
         answer = self.receive(worker)
+        assert not has_lanes(answer)
         assert (answer["kind"], answer["sequence"]) == (Kind.PENDING, sequence)
         assert answer["workers"] == workers
 
     def assert_stale(self, worker: int, sequence: int) -> None:
         """Assert that the worker's next packet says that the slot has moved on."""
         answer = self.receive(worker)
+        assert not has_lanes(answer)
         assert (answer["kind"], answer["sequence"]) == (Kind.STALE, sequence)
         assert answer["slot"] == self.slot
 
@@ -151,6 +179,27 @@ class Job:
     def counts(self) -> dict[str, int]:
         cells = job_counters(NAMES, self.job)
         return dict(zip(cells, self.rack.controller.count(*cells.values()), strict=True))
+
+
+def told(*, carried: bool, wanted: bool) -> Flag:
+    """Return the flags that tell of lanes."""
+    return (Flag.CARRIED if carried else Flag(0)) | (Flag.WANTED if wanted else Flag(0))
+
+
+def packet_in(frame: bytes, source: Address) -> np.void:
+    """Return the packet in a frame of this source, whose lengths and check have to be right."""
+    lanes = (len(frame) - ENCAPSULATION_BYTES - HEADER_BYTES) // LANE_BYTES
+    assert lanes in {0, LANES}
+    lengths = int.from_bytes(frame[16:18]), int.from_bytes(frame[38:40])
+    assert lengths == (len(frame) - 14, len(frame) - 34)
+    packet = np.frombuffer(frame, packet_dtype(lanes, ENCAPSULATION_BYTES))
+    assert intact(packet, source.ip_number, source.udp_port)
+    return packet[0]
+
+
+def has_lanes(packet: np.void) -> bool:
+    """Return whether a packet is more than a header."""
+    return "lanes" in (packet.dtype.names or ())
 
 
 def arp_request(port: int, target: str) -> Ether:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import damage
 import numpy as np
 from aggregation_rack import (
+    FIRST_OF_SWITCHES,
     FIRST_SLOT,
     FLOOD_GROUP,
     LANES,
@@ -28,8 +29,8 @@ from innet.p4.artifacts import Artifact, artifact
 from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.wire.check import seal
 from innet.wire.frames import ENCAPSULATION_BYTES, Address, encapsulation
-from innet.wire.layout import Ecn, Flag, Kind, Operation
-from innet.wire.records import Records, blank, packet_bytes, packet_dtype
+from innet.wire.layout import HEADER_BYTES, LANE_BYTES, WITH_LANES, Ecn, Flag, Kind, Operation
+from innet.wire.records import Records, bare, blank, packet_bytes, packet_dtype
 
 WORKERS = {2: PORTS[:3], 3: PORTS[2:], 4: PORTS}
 """The jobs, and the ports of their workers."""
@@ -42,6 +43,8 @@ UPLINK, UPLINK_JOB, TOP_JOB = PORTS[-1], 5, 6
 
 BELOW = Address("02:00:00:01:00:07", "10.255.252.7")
 """The address under which the parent knows this switch."""
+
+_BARE = ENCAPSULATION_BYTES + HEADER_BYTES
 
 EXTREMES = (0, 1, -1, (1 << 31) - 1, -(1 << 31))
 
@@ -94,12 +97,16 @@ def _answer(chance: random.Random, about: int, lanes: int) -> bytes:
     """Return an answer of the parent."""
     frame = contribution(chance, UPLINK, about, lanes, jobs=(UPLINK_JOB,))
     target = BELOW if chance.random() < 0.95 else SERVICE
-    size = packet_bytes(lanes)
+    kind = chance.choice((*(Kind.RESULT,) * 5, Kind.PENDING, Kind.STALE, Kind.HELLO))
+    lanes = (len(frame) - _BARE) // LANE_BYTES
     packet = np.frombuffer(frame, packet_dtype(lanes, ENCAPSULATION_BYTES)).copy()
-    front = encapsulation(SERVICE, target, size, chance.choice([*Ecn]))
+    if kind not in WITH_LANES and chance.random() < 0.9:
+        packet, lanes = bare(packet), 0
+    front = encapsulation(SERVICE, target, packet_bytes(lanes), chance.choice([*Ecn]))
     packet["encapsulation"] = np.frombuffer(front, "V42")
-    packet["kind"] = chance.choice((*(Kind.RESULT,) * 5, Kind.PENDING, Kind.STALE, Kind.HELLO))
-    packet["count"], packet["workers"] = 7, chance.getrandbits(32)
+    packet["kind"], packet["count"], packet["workers"] = kind, 7, chance.getrandbits(32)
+    if not lanes:  # a parent leaves out those that were carried only if nobody below wants them
+        packet["flags"] &= ~np.uint16(Flag.CARRIED)
     seal(packet, SERVICE.ip_number, SERVICE.udp_port)
     if chance.random() < 0.05:
         _change(chance, packet)
@@ -114,22 +121,27 @@ def contribution(
     Its job may be another worker's.
     """
     jobs = jobs or [*WORKERS, *(job for job in WORKERS if port in WORKERS[job])]
-    source = station(port)
+    source, operation = station(port), chance.choice((Operation.SUM, Operation.SUM, Operation.MAX))
+    flags = chance.choice((0, 0, 0, Flag.OVERFLOW, 1 << 15)) | chance.choice((0, Flag.WANTED))
+    # Lanes that the flags do not announce, and a maximum without lanes, are rare.
+    lanes = 0 if chance.random() < (0.05, 0.4)[operation == Operation.SUM] else lanes
+    flags |= Flag.CARRIED if (chance.random() < 0.97) == (lanes > 0) else 0
     front = encapsulation(source, SERVICE, packet_bytes(lanes), chance.choice([*Ecn]))
     packet = blank(1, lanes, Kind.CONTRIBUTION, front)
     packet["job"] = chance.choice(jobs)
     packet["term"] = TERM
-    packet["slot"] = FIRST_SLOT + chance.randrange(3)
-    packet["flags"] = chance.choice((0, 0, 0, Flag.OVERFLOW, 1 << 15))
+    packet["slot"] = FIRST_SLOT + chance.randrange(3) + (4 if packet["job"][0] == TOP_JOB else 0)
+    packet["flags"] = flags
     packet["sequence"] = chance.choice((about,) * 6 + (about - 1, about + 1))
-    packet["operation"] = chance.choice((Operation.SUM, Operation.SUM, Operation.MAX))
+    packet["operation"] = operation
     values = np.array([chance.getrandbits(32) for _ in range(lanes)], np.uint32).view(np.int32)
     extreme = chance.choice((0, 0.3))
-    packet["lanes"] = np.where(
-        [chance.random() < extreme for _ in range(lanes)],
-        chance.choices(EXTREMES, k=lanes),
-        values >> chance.choice((0, 2)),
-    )
+    if lanes:
+        packet["lanes"] = np.where(
+            [chance.random() < extreme for _ in range(lanes)],
+            chance.choices(EXTREMES, k=lanes),
+            values >> chance.choice((0, 2)),
+        )
     if chance.random() < 0.05:
         _change(chance, packet)
     seal(packet, source.ip_number, source.udp_port)
@@ -164,15 +176,16 @@ def _entities(program: Artifact) -> list[p4rt.Entity]:
         names.entry("bridge", {"destination": number(station(2).mac_bytes)}, "forward", port=2),
     ]
     for job, ports in WORKERS.items():
-        made.append(group(job, *((port, port) for port in ports)))
+        made.append(group(job, *((port, rank + 1) for rank, port in enumerate(ports))))
         for rank, port in enumerate(ports):
             at = station(port)
             where = {"address": number(at.ip_bytes), "udp_port": at.udp_port}
             slots = {"job": job, "term": TERM, "slot": (FIRST_SLOT, SLOT_PREFIX)}
-            params = {"worker": 1 << rank, "quorum": QUORUM[job], "group": job, "job_index": job}
-            copy, mac = {"job": job, "instance": port}, number(at.mac_bytes)
+            bits, copy = 1 << rank, {"job": job, "instance": rank + 1}
+            params = {"worker": bits, "quorum": QUORUM[job], "group": job, "job_index": job}
+            to = {"mac": number(at.mac_bytes), "bits": bits, **where}
             made.append(names.entry("workers", {"port": port, **where, **slots}, "admit", **params))
-            made.append(names.entry("replicas", copy, "address_to", mac=mac, **where))
+            made.append(names.entry("replicas", copy, "address_to", **to))
     return made
 
 
@@ -183,15 +196,17 @@ def _tree_entities(program: Artifact) -> list[p4rt.Entity]:
     made = [names.entry("uplinks", link, "descend")]
     for job, quorum in (UPLINK_JOB, 3), (TOP_JOB, 2):
         slots = {"job": job, "term": TERM, "slot": (FIRST_SLOT, SLOT_PREFIX)}
-        made.append(group(job, *((port, port) for port in PORTS[:2])))
+        first = 1 if job == UPLINK_JOB else FIRST_OF_SWITCHES
+        made.append(group(job, *((port, first + port) for port in PORTS[:2])))
         for port in PORTS[:2]:
             at = station(port)
             where = {"address": number(at.ip_bytes), "udp_port": at.udp_port}
             bits = 1 << port if job == UPLINK_JOB else 0b101 << 2 * port
             params = {"worker": bits, "quorum": quorum, "group": job, "job_index": job}
-            copy, mac = {"job": job, "instance": port}, number(at.mac_bytes)
+            copy = {"job": job, "instance": first + port}
+            to = {"mac": number(at.mac_bytes), "bits": bits, **where}
             made.append(names.entry("workers", {"port": port, **where, **slots}, "admit", **params))
-            made.append(names.entry("replicas", copy, "address_to", mac=mac, **where))
+            made.append(names.entry("replicas", copy, "address_to", **to))
         below = {
             "port": UPLINK, "mac": number(BELOW.mac_bytes), "address": number(BELOW.ip_bytes),
             "total": 7, "elsewhere": 0xF0, "group": job, "job_index": job,

@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from callers import submit
+from callers import copied, spoil, submit
 from racks import Rack
 
 from innet.host.agent import Agent
+from innet.host.agreement import ALL_GATHER, REDUCE_SCATTER, Collective
 from innet.local.faults import Faults, Wiring, faulty
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ class FaultyJob:
         """Begin to sum one random vector per worker.
 
         The sums of ``small`` int32 cannot leave 32 bits. Those of ``large`` ones might, but do not.
-        ``long`` is int64.
+        ``long`` is int64. Of a ``scatter`` each worker gets a part, and of a ``reduce`` only one gets
+        anything. ``gather`` and ``broadcast`` move bits.
         """
         shape, dtype = (len(self.agents), size), np.int64 if kind == "long" else np.int32
         most = int(np.iinfo(dtype).max) // len(self.agents)
@@ -47,31 +49,68 @@ class FaultyJob:
             vectors[0] = self.chance.integers(-(2**31) + 1, 2**31 - 1, size, dtype, endpoint=True)
             vectors[1:] = 0
             vectors[-1] -= vectors[0] // 2
-        return Sum(self, vectors)
+        root = int(self.chance.integers(len(self.agents)))
+        if kind in ("gather", "broadcast"):
+            collective = ALL_GATHER if kind == "gather" else Collective("broadcast", root)
+            whole = vectors.reshape(-1) if kind == "gather" else vectors[root]
+            moved = [
+                move(agent, vector, collective)
+                for agent, vector in zip(self.agents, vectors, strict=True)
+            ]
+            return Sum(self, vectors.dtype, [whole] * len(self.agents), moved)
+        total = vectors.sum(axis=0, dtype=np.int64)
+        parts = [part_of(kind, size, rank, len(self.agents), root) for rank in range(len(vectors))]
+        collective = {"scatter": REDUCE_SCATTER, "reduce": Collective("reduce", root)}.get(kind)
+        more = {"collective": collective} if collective else {}
+        results = [
+            submit(agent, vector, op="sum", part=part, **more)
+            for agent, vector, part in zip(self.agents, vectors, parts, strict=True)
+        ]
+        exact = [total if part is None else total[part.start : part.stop] for part in parts]
+        return Sum(self, vectors.dtype, exact, results)
+
+
+def part_of(kind: str, size: int, rank: int, workers: int, root: int) -> range | None:
+    """Return the part of a sum that a worker gets, or None if it is all."""
+    if kind == "scatter":
+        return range(rank * size // workers, (rank + 1) * size // workers)
+    return range(size if rank == root else 0) if kind == "reduce" else None
+
+
+def move(agent: Agent, given: np.ndarray, collective: Collective) -> "Future[Any]":
+    """All-gather or broadcast a copy of a vector, which is overwritten as soon as it may be."""
+    mine = copied(given)
+
+    def finish(found: np.ndarray) -> np.ndarray:
+        kept = np.array(found).reshape(-1).view(given.dtype)
+        spoil(mine)
+        return kept
+
+    return agent.submit_move(mine, collective, finish)
 
 
 class Sum:
-    """A sum in flight."""
+    """A sum or a move in flight, with the expected result of each worker."""
 
-    def __init__(self, job: FaultyJob, vectors: np.ndarray) -> None:
-        self._job = job
-        self._dtype = vectors.dtype
-        self._exact = vectors.sum(axis=0, dtype=np.int64)
-        self._results: list[Future[Any]] = [
-            submit(agent, vector, op="sum")
-            for agent, vector in zip(job.agents, vectors, strict=True)
-        ]
+    def __init__(
+        self,
+        job: FaultyJob,
+        dtype: np.dtype[Any],
+        exact: Sequence[np.ndarray],
+        results: "Sequence[Future[Any]]",
+    ) -> None:
+        self._job, self._dtype, self._exact, self._results = job, dtype, exact, results
 
     def check(self) -> None:
-        """Check that all workers get the exact sum."""
-        for rank, future in enumerate(self._results):
+        """Check that all workers get the exact result."""
+        for rank, (future, exact) in enumerate(zip(self._results, self._exact, strict=True)):
             result = future.result(_WITHIN)
             assert result.dtype == self._dtype
-            wrong = np.flatnonzero(result != self._exact)
+            wrong = np.flatnonzero(result != exact)
             assert not wrong.size, (
-                f"worker {rank}, seed {self._job.seed}: {wrong.size} of {self._exact.size} elements "
+                f"worker {rank}, seed {self._job.seed}: {wrong.size} of {exact.size} elements "
                 f"are wrong, the first of them {wrong[0]}: {result[wrong[0]]} is not "
-                f"{self._exact[wrong[0]]}"
+                f"{exact[wrong[0]]}"
             )
 
 

@@ -14,8 +14,8 @@ from innet.host.waker import Waker
 from innet.rpc import innet_pb2 as pb
 from innet.wire.check import intact, seal
 from innet.wire.frames import ENCAPSULATION_BYTES, SOURCE_IP, SOURCE_PORT, Address
-from innet.wire.layout import Kind
-from innet.wire.records import Records, packet_dtype
+from innet.wire.layout import WITH_LANES, Kind
+from innet.wire.records import Records, bare, packet_dtype
 
 LANES, WITHIN = 64, 250.0
 FRAME = packet_dtype(LANES, ENCAPSULATION_BYTES)
@@ -60,6 +60,8 @@ class Switch:
         frame = packet.view(np.uint8)
         frame[SOURCE_IP] = np.frombuffer(SERVICE.ip_bytes, np.uint8)
         frame[SOURCE_PORT] = np.frombuffer(SERVICE.udp_port.to_bytes(2), np.uint8)
+        if packet["kind"][0] not in WITH_LANES:
+            packet = bare(packet)
         seal(packet, SERVICE_IP, SERVICE.udp_port)
         self.sock.send(packet.tobytes())
 

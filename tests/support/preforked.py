@@ -17,6 +17,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -75,6 +76,18 @@ class Process:
             raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
         return code
 
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """Return what it writes until its end. It is killed if that does not come in time."""
+        with ThreadPoolExecutor(2) as readers:
+            said = [readers.submit(each.read) for each in (self.stdout, self.stderr) if each]
+            try:
+                self.wait(timeout)
+            except subprocess.TimeoutExpired:
+                self.kill()
+                raise
+        out, err = (each.result() for each in said)
+        return out, err
+
     def send_signal(self, number: int) -> None:
         """Send a signal, unless it has ended."""
         if self.poll() is None:
@@ -97,7 +110,6 @@ class Process:
         for each in (self.stdout, self.stderr):
             if each:
                 each.close()
-        self._close()
 
     def __del__(self) -> None:
         self._close()
@@ -116,6 +128,7 @@ class Process:
                 said = self._control.recv(64)
                 assert said, "the process that forks commands has ended"
                 self.returncode = int(said)
+                self._close()
         return self.returncode
 
 

@@ -16,7 +16,7 @@ from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import translated
 from innet.wire.check import seal
 from innet.wire.frames import ENCAPSULATION_BYTES, Address, encapsulation
-from innet.wire.layout import HEADER_BYTES, Kind, Operation
+from innet.wire.layout import HEADER_BYTES, Flag, Kind, Operation
 from innet.wire.records import blank, packet_bytes, packet_dtype
 
 LANES = 64
@@ -152,6 +152,7 @@ class ScriptedWorker:
         packet["operation"], packet["job"] = Operation.SUM, self.admission.job_id
         packet["term"], packet["slot"] = self.resume.term, self.resume.first_slot + slot
         packet["sequence"], packet["lanes"] = sequence, value
+        packet["flags"] = Flag.CARRIED | Flag.WANTED
         self._send(packet)
 
     def result(self) -> np.void:

@@ -7,10 +7,12 @@ The results that can arrive are those that the switch has ever sent. A contribut
 once stays stale.
 
 A sum is modelled as the multiset of its contributions, so that a wrong sum shows whatever the
-numbers are. There are two variants. `Protocol` is innet's. `AlternatingBit` has no sequence
+numbers are. A cell's lanes stay as they are until a contribution with lanes comes, so they may be
+those of an older chunk. There are two variants. `Protocol` is innet's. `AlternatingBit` has no sequence
 numbers, as in SwitchML (Sapio et al., NSDI 2021, algorithms 3 and 4).
 """
 
+import enum
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -28,17 +30,36 @@ Workers = frozenset[int]
 NOBODY: Workers = frozenset()
 
 
+class Collective(enum.Enum):
+    """A collective: whose contributions have lanes, and who wants those of the result."""
+
+    ALL_REDUCE = (False, False)
+    REDUCE_SCATTER = (False, True)
+    ALL_GATHER = (True, False)
+    BARRIER = None
+
+    def carries(self, *, owner: bool) -> bool:
+        """Return whether the contribution of the chunk's owner, or of another worker, has lanes."""
+        return self.value is not None and (owner or not self.value[0])
+
+    def wants(self, *, owner: bool) -> bool:
+        """Return whether the chunk's owner, or another worker, wants the result's lanes."""
+        return self.value is not None and (owner or not self.value[1])
+
+
 @dataclass(frozen=True)
 class Size:
     """The size of the model: chunk c goes through slot c mod slots.
 
-    A result takes the contributions of `quorum` workers, where 0 means all workers.
+    A result takes the contributions of `quorum` workers, where 0 means all workers. The chunks
+    belong to the `collectives` in turn, and to the workers as their owners.
     """
 
     workers: int
     slots: int
     chunks: int
     quorum: int = 0
+    collectives: tuple[Collective, ...] = (Collective.ALL_REDUCE,)
 
     @property
     def needed(self) -> int:
@@ -53,23 +74,61 @@ class Size:
         """Return how often a slot is used."""
         return len(range(slot, self.chunks, self.slots))
 
+    def carries(self, worker: int, chunk: int) -> bool:
+        """Return whether a worker's contribution to a chunk has lanes."""
+        return self._collective(chunk).carries(owner=self._owns(worker, chunk))
+
+    def wants(self, worker: int, chunk: int) -> bool:
+        """Return whether a worker wants the lanes of a chunk's result."""
+        return self._collective(chunk).wants(owner=self._owns(worker, chunk))
+
+    def exact(self, members: Iterable[int], chunk: int) -> Sum:
+        """Return the sum of the contributions of these workers."""
+        return tuple((each, chunk) for each in sorted(members) if self.carries(each, chunk))
+
+    def _collective(self, chunk: int) -> Collective:
+        return self.collectives[chunk % len(self.collectives)]
+
+    def _owns(self, worker: int, chunk: int) -> bool:
+        return worker == chunk % self.workers
+
 
 @dataclass(frozen=True)
 class Cell:
-    """One copy of a slot in the switch."""
+    """One copy of a slot in the switch.
+
+    `total` are the lanes. They are this chunk's only if the cell has `carried` some. `announced` is
+    the flag CARRIED, which also tells of lanes that a parent's result was sent without.
+    """
 
     sequence: int = 0
     arrived: Workers = NOBODY
     missing: int = 0
     total: Sum = ()
+    carried: bool = False
+    announced: bool = False
+    wanted: Workers = NOBODY
 
-    def plus(self, worker: int, chunk: int) -> "Cell":
-        """Return the cell with one more contribution."""
+    def restarted(self, sequence: int, missing: int) -> "Cell":
+        """Return the cell at the beginning of a chunk: only the lanes stay."""
+        return Cell(sequence, missing=missing, total=self.total)
+
+    def plus(
+        self, workers: Workers, lanes: Sum | None, *, wants: bool, starts: bool = True
+    ) -> "Cell":
+        """Return the cell with one more contribution, with lanes or without.
+
+        If it does not start, its lanes are added to those of an older chunk.
+        """
+        before = () if starts and not self.carried else self.total
         return replace(
             self,
-            arrived=self.arrived | {worker},
+            arrived=self.arrived | workers,
             missing=self.missing - 1,
-            total=tuple(sorted((*self.total, (worker, chunk)))),
+            total=self.total if lanes is None else tuple(sorted((*before, *lanes))),
+            carried=self.carried or lanes is not None,
+            announced=self.announced or lanes is not None,
+            wanted=self.wanted | workers if wants else self.wanted,
         )
 
 
@@ -77,23 +136,30 @@ class Cell:
 class Answer:
     """The switch's answer to a contribution, and the workers that get it.
 
-    `members` are the workers in a result, or those that have contributed to a pending chunk.
+    `members` are the workers in a result, or those that have contributed to a pending chunk. Those in
+    `full` get the result's lanes. `announced` tells whether there are any.
     """
 
     kind: Kind
     to: Workers
     members: Workers = NOBODY
     total: Sum = ()
+    announced: bool = False
+    full: Workers = NOBODY
 
 
 @dataclass(frozen=True)
 class Sent:
-    """A result that was sent: its slot, tag and members, and the contributions in its sum."""
+    """A result that was sent: its slot, tag and members, and the contributions in its sum.
+
+    Without its lanes, the sum is None.
+    """
 
     slot: int
     tag: int
     members: Workers
-    total: Sum
+    announced: bool
+    total: Sum | None
 
 
 @dataclass(frozen=True)
@@ -132,6 +198,7 @@ class Variant(Interface):
     """A protocol: the tags of a slot's uses, and the switch's reaction to contributions."""
 
     size: Size
+    strict: bool
 
     def tag(self, use: int) -> int:
         """Return the tag by which a packet identifies the use of its slot."""
@@ -144,9 +211,15 @@ class Variant(Interface):
 
 @dataclass(frozen=True)
 class Protocol:
-    """The state machine of innet/p4/shared/fragments/decision.p4."""
+    """The state machine of innet/p4/shared/fragments/decision.p4.
+
+    Without `starts`, a chunk's first lanes are added to what the cell holds. If it is not `strict`, a
+    worker takes a result without lanes also where it wants them.
+    """
 
     size: Size
+    starts: bool = True
+    strict: bool = True
 
     def tag(self, use: int) -> int:
         """Return a sequence number, from 1 on."""
@@ -161,17 +234,24 @@ class Protocol:
         cell = state.cells[slot][copy]
         if sequence < cell.sequence:
             return state, Answer(Kind.STALE, this)
+        wants = self.size.wants(worker, chunk)
         if sequence > cell.sequence:
-            cell = Cell(sequence, missing=self.size.needed)
+            cell = cell.restarted(sequence, self.size.needed)
         elif cell.missing == 0:
-            return state, Answer(Kind.RESULT, this, cell.arrived, cell.total)
+            return state, _result(cell, this, this if wants else NOBODY)
         elif worker in cell.arrived:
             return state, Answer(Kind.PENDING, this, cell.arrived)
-        cell = cell.plus(worker, chunk)
+        lanes = ((worker, chunk),) if self.size.carries(worker, chunk) else None
+        cell = cell.plus(this, lanes, wants=wants, starts=self.starts)
         state = state.with_cell(slot, copy, cell)
         everybody = frozenset(range(self.size.workers))
-        result = Answer(Kind.RESULT, everybody, cell.arrived, cell.total)
-        return state, None if cell.missing else result
+        return state, None if cell.missing else _result(cell, everybody, cell.wanted)
+
+
+def _result(cell: Cell, to: Workers, wanting: Workers) -> Answer:
+    """Return a finished cell's result. The lanes go to those who want them."""
+    full = wanting if cell.carried else NOBODY
+    return Answer(Kind.RESULT, to, cell.arrived, cell.total, cell.announced, full)
 
 
 @dataclass(frozen=True)
@@ -179,6 +259,7 @@ class AlternatingBit:
     """A variant with one bit in place of the sequence number, and all workers in every result."""
 
     size: Size
+    strict: bool = True
 
     def tag(self, use: int) -> int:
         """Return the index of the copy."""
@@ -192,14 +273,17 @@ class AlternatingBit:
         everybody = frozenset(range(self.size.workers))
         cell, other = state.cells[slot][copy], state.cells[slot][1 - copy]
         if worker in cell.arrived:
-            done = Answer(Kind.RESULT, frozenset({worker}), everybody, cell.total)
+            one = frozenset({worker})
+            done = Answer(Kind.RESULT, one, everybody, cell.total, announced=True, full=one)
             return state, None if cell.missing else done
         if cell.missing == 0:  # the first of a new use
             cell = Cell(arrived=cell.arrived, missing=self.size.workers)
-        cell = cell.plus(worker, chunk)
+        cell = cell.plus(frozenset({worker}), ((worker, chunk),), wants=True)
         state = state.with_cell(slot, copy, cell)
         state = state.with_cell(slot, 1 - copy, replace(other, arrived=other.arrived - {worker}))
-        result = Answer(Kind.RESULT, everybody, everybody, cell.total)
+        result = Answer(
+            Kind.RESULT, everybody, everybody, cell.total, announced=True, full=everybody
+        )
         return state, None if cell.missing else result
 
 
@@ -246,8 +330,10 @@ def arrive(
     """Return the state after a contribution's arrival, and the switch's answer."""
     state, answer = variant.contribute(state, worker, slot, use)
     if answer and answer.kind == Kind.RESULT:
-        sent = Sent(slot, variant.tag(use), answer.members, answer.total)
-        state = replace(state, results=state.results | {sent})
+        bare = Sent(slot, variant.tag(use), answer.members, answer.announced, None)
+        sent = {replace(bare, total=answer.total)} if answer.full else set()
+        sent |= {bare} if answer.to - answer.full else set()
+        state = replace(state, results=state.results | sent)
     return state, answer
 
 
@@ -258,8 +344,10 @@ def _results(variant: Variant, state: State) -> Iterator[tuple[str, State]]:
         for worker in _waiting(variant, state, sent.slot, sent.tag):
             chunk = size.chunk(sent.slot, state.progress[worker][sent.slot])
             what = f"worker {worker} takes a result for chunk {chunk}"
-            exact = tuple((member, chunk) for member in sorted(sent.members))
-            if sent.total != exact or len(exact) != size.needed:
+            lanes, exact = size.wants(worker, chunk), size.exact(sent.members, chunk)
+            if variant.strict and (sent.total is not None) != (lanes and sent.announced):
+                continue  # of a length that does not fit: as if it was damaged
+            if len(sent.members) != size.needed or (lanes and (sent.total or ()) != exact):
                 raise WrongSum(f"{what}, which is the sum of {sent.total}")
             yield what, _taken(state, worker, sent.slot)
 

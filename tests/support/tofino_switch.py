@@ -13,7 +13,8 @@ from innet.p4.artifacts import Artifact
 CPU_PORTS = {"tofino": 192, "tofino2": 0}
 
 FORMATS = {
-    "bridge": "purpose:8 padding:7 port:9 group:16",
+    "tofino": "purpose:8 padding:7 port:9 group:16",
+    "tofino2": "purpose:8 padding:7 port:9 group:16 wanted:32",
     "packet_out": "egress_port:9 padding:7",
     "packet_in": "ingress_port:9 padding:7",
     "ethernet": "destination:48 source:48 ether_type:16",
@@ -25,16 +26,18 @@ FORMATS = {
     "innet": "version:8 kind:8 operation:8 count:8 job:16 term:16 slot:16 flags:16 sequence:32 "
     "workers:32 check:32",
     "front": "version:8 kind:8 operation:8 count:8 job:16",
+    "rest": "term:16 slot:16 flags:16 sequence:32 workers:32 check:32",
     "lanes": " ".join(f"lane_{n:02x}:32" for n in range(64)),
 }
 NONE, CONTRIBUTION, HELLO, CLEAR, AGAIN, QUESTION = range(6)
 RESULT, PENDING, STALE = 8, 9, 10
-FULL = {1: CONTRIBUTION, 2: RESULT, 3: PENDING, 6: STALE}
-"""The forms of packets with lanes, by kind."""
+REPLY, COPY, BARE_COPY = 2, 3, 6
+WORKERS = range(1, 33)
+"""The instance numbers of workers' copies."""
 
-REPLY, COPY = 2, 3
-INGRESS = "bridge packet_out packet_in ethernet arp ipv4 udp innet lanes".split()
-EGRESS = "bridge ethernet ipv4 udp innet".split()
+LANES_BYTES = 256
+INGRESS = "packet_out packet_in ethernet arp ipv4 udp innet lanes".split()
+EGRESS = "ethernet ipv4 udp".split()
 RECIRCULATION = 68
 
 
@@ -96,7 +99,7 @@ class TofinoSwitch:
     """
 
     def __init__(self, chip: str) -> None:
-        text = assembly(chip)
+        text, self._chip = assembly(chip), chip
         self._ingress, self._egress = Pipe(text, "ingress"), Pipe(text, "egress")
         self._parser = Parser(text, "ingress")
         self._end, self._metadata = (12, 16) if chip == "tofino" else (20, 32)
@@ -157,9 +160,9 @@ class TofinoSwitch:
         if self._told(packet, before, "ig_intr_md_for_dprsr.drop_ctl"):
             return []
         inside = b"".join(
-            packet.emit(header, header, self._end)
-            for header in INGRESS
-            if self._ingress.get(packet.phv, f"hdr.{header}.$valid", self._end)
+            packet.emit(header, name, self._end)
+            for header, name in ((self._chip, "bridge"), *((each, each) for each in INGRESS))
+            if self._ingress.get(packet.phv, f"hdr.{name}.$valid", self._end)
         )
         copies = self._groups.get(
             self._told(packet, before, "ig_intr_md_for_tm.mcast_grp_a") or 0, []
@@ -177,23 +180,31 @@ class TofinoSwitch:
         packet["eg_intr_md.egress_port"] = port
         packet["eg_intr_md.egress_rid"] = instance
         packet["eg_intr_md.enq_qdepth"] = self.queued_cells
-        purpose = packet.extract("bridge")["purpose"]
-        parsed = purpose in {REPLY, COPY}
+        bridge = packet.extract(self._chip, "bridge")
+        parsed = bridge["purpose"] in {REPLY, COPY, BARE_COPY}
         if parsed:
-            for header in EGRESS[1:-1]:
+            for header in EGRESS:
                 packet.extract(header)
             packet.extract("front", "innet")
+        stripped = bridge["purpose"] == COPY and instance in WORKERS and "wanted" in bridge
+        if stripped := stripped and not bridge["wanted"] >> instance - 1 & 1:
+            packet.extract("rest")
+            packet.payload = packet.payload[LANES_BYTES:]
+        if "wanted" in bridge:
+            packet["meta.stripped"] = int(stripped)
         before = dict(packet.phv)
         self._egress.run(packet.phv)
         if self._told(packet, before, "eg_intr_md_for_dprsr.drop_ctl"):
             return []
         made = b""
         if self._egress.get(packet.phv, "hdr.bridge.$valid", self._end):
-            made = packet.emit("bridge", "bridge", self._end)
+            made = packet.emit(self._chip, "bridge", self._end)
         if parsed:
-            parts = [packet.emit(header, header, self._end) for header in EGRESS[1:-1]]
+            parts = [packet.emit(header, header, self._end) for header in EGRESS]
             parts[1] = _with_checksum(parts[1])
             made += b"".join(parts) + packet.emit("front", "innet", self._end)
+        if stripped:
+            made += packet.emit("rest", "rest", self._end)
         made += packet.payload
         return self.send(port, made) if port & 127 == RECIRCULATION else [(port, made)]
 
@@ -215,7 +226,8 @@ class TofinoSwitch:
     def _parse(self, packet: Vector, port: int) -> None:
         """Parse the fields that are in no container, as parser.p4 does."""
         if port & 127 == RECIRCULATION:
-            for header in "bridge ethernet ipv4 udp innet lanes".split():
+            packet.extract(self._chip, "bridge")
+            for header in "ethernet ipv4 udp innet lanes".split():
                 packet.extract(header)
             packet["meta.form"] = AGAIN
             return
@@ -260,15 +272,24 @@ class TofinoSwitch:
         if udp["destination"] != 19790:
             return
         innet = packet.extract("innet")
-        version, kind, operation = innet["version"], innet["kind"], innet["operation"]
+        kind, operation, carried = innet["kind"], innet["operation"], innet["flags"] >> 3 & 1
         lengths = ipv4["total_length"], udp["length"]
-        if version != 2:
+        if innet["version"] != 3:
             return
-        if lengths == (308, 288) and (kind in {3, 6} or (kind in {1, 2} and operation in {1, 2})):
+        if lengths == (308, 288) and kind in {1, 2} and operation in {1, 2} and carried:
             packet.extract("lanes")
-            packet["meta.form"] = FULL[kind]
-        elif lengths == (52, 32) and kind in {4, 5} and not operation:
-            packet["meta.form"] = HELLO if kind == 4 else CLEAR
+            packet["meta.form"] = CONTRIBUTION if kind == 1 else RESULT
+        elif lengths == (52, 32):
+            forms = {
+                1: (CONTRIBUTION, operation == 1 and not carried),
+                2: (RESULT, operation in {1, 2}),
+                3: (PENDING, True),
+                4: (HELLO, not operation),
+                5: (CLEAR, not operation),
+                6: (STALE, True),
+            }
+            form, fits = forms.get(kind, (NONE, False))
+            packet["meta.form"] = form if fits else NONE
 
 
 def _with_checksum(header: bytes) -> bytes:

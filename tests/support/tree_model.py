@@ -5,14 +5,15 @@ switch above. As in :mod:`slot_model`, a packet that was sent once may arrive at
 number of times, or never. If the model `loses`, packets between the switches can also be lost for
 good. This shows how they are recovered, and takes many more states.
 
-Two variants show the purpose of a part. One does not compare the sequence numbers of answers, and
-the other does not raise a sum again.
+Variants show the purpose of a part. One does not compare the sequence numbers of answers, and one
+does not raise a sum again. In one, the switch above does not know who wants lanes: it looks at the
+last contribution only.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from slot_model import Cell, FalseAlarm, Size, Sum, Workers, WrongSum
+from slot_model import NOBODY, Cell, Collective, FalseAlarm, Size, Sum, Workers, WrongSum
 
 from innet.wire.layout import Kind
 
@@ -27,11 +28,13 @@ class Shape:
     racks: tuple[tuple[int, ...], ...]
     slots: int
     chunks: int
+    collectives: tuple[Collective, ...] = (Collective.ALL_REDUCE,)
 
     @property
     def size(self) -> Size:
         """Return the size without racks."""
-        return Size(sum(map(len, self.racks)), self.slots, self.chunks)
+        workers = sum(map(len, self.racks))
+        return Size(workers, self.slots, self.chunks, collectives=self.collectives)
 
     def rack_of(self, worker: int) -> int:
         """Return a worker's rack."""
@@ -40,13 +43,19 @@ class Shape:
 
 @dataclass(frozen=True)
 class Packet:
-    """A packet between the switches: a rack's sum, or the result for a rack."""
+    """A packet between the switches, or a result for workers: a rack's sum, or the result for a rack.
+
+    Without its lanes, `total` is None. `announced` tells whether somebody has contributed lanes. A
+    sum tells whether the rack `wants` the result's.
+    """
 
     rack: int
     slot: int
     sequence: int
     members: Workers
-    total: Sum
+    total: Sum | None
+    announced: bool
+    wants: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,13 +82,17 @@ class Reply:
     kind: Kind | None  # None: the sum goes up
     to: Workers
     members: Workers = frozenset()
-    total: Sum = ()
+    total: Sum | None = None  # the lanes
+    announced: bool = False
+    full: Workers = frozenset()  # those who get the lanes
+    wants: bool = False
 
 
 @dataclass(frozen=True)
 class Child:
     """The switch of a rack: the table `decision_below` of innet/p4/shared/fragments/decision.p4."""
 
+    size: Size
     workers: Workers
     compares: bool = True
     raises_again: bool = True
@@ -88,32 +101,50 @@ class Child:
         self, cell: Cell, worker: int, sequence: int, chunk: int
     ) -> tuple[Cell, Reply | None]:
         """Take a worker's contribution."""
-        one = frozenset({worker})
+        one, wants = frozenset({worker}), self.size.wants(worker, chunk)
         if sequence < cell.sequence:
             return cell, Reply(Kind.STALE, one)
         if sequence > cell.sequence:
-            cell = Cell(sequence, missing=len(self.workers) + 1)
+            cell = cell.restarted(sequence, len(self.workers) + 1)
         elif cell.missing == 0:
-            return cell, Reply(Kind.RESULT, one, cell.arrived, cell.total)
+            return cell, self._down(cell, one, one if wants else NOBODY)
         elif worker in cell.arrived:
             if cell.missing > 1:
                 return cell, Reply(Kind.PENDING, one, cell.arrived)
             return cell, self._up(cell) if self.raises_again else None
-        cell = cell.plus(worker, chunk)
+        lanes = ((worker, chunk),) if self.size.carries(worker, chunk) else None
+        cell = cell.plus(one, lanes, wants=wants)
         return cell, self._up(cell) if cell.missing == 1 else None
 
     def hear(
-        self, cell: Cell, kind: Kind, sequence: int, members: Workers, total: Sum
+        self,
+        cell: Cell,
+        kind: Kind,
+        sequence: int,
+        members: Workers,
+        total: Sum | None = None,
+        *,
+        announced: bool = False,
     ) -> tuple[Cell, Reply | None]:
         """Take an answer of the parent."""
         if (self.compares and sequence != cell.sequence) or cell.missing != 1:
             return cell, None
-        if kind == Kind.RESULT:
-            cell = replace(cell, arrived=members, missing=0, total=total)
-        return cell, Reply(kind, self.workers, members, total)
+        if kind != Kind.RESULT:
+            return cell, Reply(kind, self.workers, members)
+        carried = total is not None
+        cell = replace(cell, arrived=members, missing=0, announced=announced, carried=carried)
+        cell = cell if total is None else replace(cell, total=total)
+        return cell, self._down(cell, self.workers, cell.wanted)
 
     def _up(self, cell: Cell) -> Reply:
-        return Reply(None, frozenset(), cell.arrived, cell.total)
+        lanes = cell.total if cell.carried else None
+        wants = bool(cell.wanted)
+        return Reply(None, NOBODY, cell.arrived, lanes, announced=cell.announced, wants=wants)
+
+    def _down(self, cell: Cell, to: Workers, wanting: Workers) -> Reply:
+        full = wanting if cell.carried else NOBODY
+        lanes = cell.total if full else None
+        return Reply(Kind.RESULT, to, cell.arrived, lanes, announced=cell.announced, full=full)
 
 
 def first_state(shape: Shape) -> TreeState:
@@ -138,10 +169,12 @@ class Tree:
     loses: bool = False
     compares: bool = True
     raises_again: bool = True
+    knows_wants: bool = True
 
     def child(self, rack: int) -> Child:
         """Return a rack's switch."""
-        return Child(frozenset(self.shape.racks[rack]), self.compares, self.raises_again)
+        workers = frozenset(self.shape.racks[rack])
+        return Child(self.shape.size, workers, self.compares, self.raises_again)
 
     def steps(self, state: TreeState) -> Iterator[tuple[str, TreeState]]:
         """Yield all possible next steps, each with the state after it. Raises Violation."""
@@ -190,6 +223,7 @@ class Tree:
             sequence,
             packet.members,
             packet.total,
+            announced=packet.announced,
         )
         return self._after(state, rack, slot, sequence, cell, reply), reply
 
@@ -199,10 +233,12 @@ class Tree:
         cells = _changed(state.below[rack], slot, sequence % 2, cell)
         state = replace(state, below=(*state.below[:rack], cells, *state.below[rack + 1 :]))
         if reply and reply.kind in {None, Kind.RESULT}:
-            packet = Packet(rack, slot, sequence, reply.members, reply.total)
+            packet = Packet(rack, slot, sequence, reply.members, reply.total, reply.announced)
             if reply.kind is None:
-                return replace(state, raised=state.raised | {packet})
-            return replace(state, results=state.results | {packet})
+                return replace(state, raised=state.raised | {replace(packet, wants=reply.wants)})
+            sent = {packet} if reply.full else set()
+            sent |= {replace(packet, total=None)} if reply.to - reply.full else set()
+            return replace(state, results=state.results | sent)
         return state
 
     def arrive_above(self, state: TreeState, packet: Packet) -> TreeState:
@@ -215,21 +251,22 @@ class Tree:
                 raise FalseAlarm(f"the workers of rack {rack} hear that they are left behind")
             return state
         if packet.sequence > cell.sequence:
-            cell = Cell(packet.sequence, missing=len(self.shape.racks))
+            cell = cell.restarted(packet.sequence, len(self.shape.racks))
         elif cell.missing == 0:
-            return replace(state, answers=state.answers | {_to(packet, cell)})
+            answer = _to(packet, cell, rack, wants=packet.wants)
+            return replace(state, answers=state.answers | {answer})
         elif workers <= cell.arrived:
             return state  # the reply is PENDING
-        cell = Cell(
-            cell.sequence,
-            cell.arrived | workers,
-            cell.missing - 1,
-            tuple(sorted((*cell.total, *packet.total))),
-        )
+        cell = cell.plus(workers, packet.total, wants=packet.wants)
         state = replace(state, above=_changed(state.above, slot, copy, cell))
         if cell.missing:
             return state
-        down = {replace(_to(packet, cell), rack=each) for each in range(len(self.shape.racks))}
+        last = workers if packet.wants else NOBODY
+        wanting = cell.wanted if self.knows_wants else last
+        down = {
+            _to(packet, cell, each, wants=not wanting.isdisjoint(members))
+            for each, members in enumerate(self.shape.racks)
+        }
         return replace(state, answers=state.answers | down)
 
     def _results(self, state: TreeState) -> Iterator[tuple[str, TreeState]]:
@@ -240,10 +277,12 @@ class Tree:
                 done = state.progress[worker][packet.slot]
                 if done + 1 != packet.sequence:
                     continue
-                chunk = self.shape.size.chunk(packet.slot, done)
+                size, chunk = self.shape.size, self.shape.size.chunk(packet.slot, done)
                 what = f"worker {worker} takes a result for chunk {chunk}"
-                exact = tuple((member, chunk) for member in sorted(everybody))
-                if packet.total != exact or packet.members != everybody:
+                lanes, exact = size.wants(worker, chunk), size.exact(everybody, chunk)
+                if (packet.total is not None) != (lanes and packet.announced):
+                    continue  # of a length that does not fit: as if it was damaged
+                if packet.members != everybody or (lanes and (packet.total or ()) != exact):
                     raise WrongSum(f"{what}, which is the sum of {packet.total}")
                 yield what, taken(state, worker, packet.slot)
 
@@ -255,8 +294,10 @@ def taken(state: TreeState, worker: int, slot: int) -> TreeState:
     return replace(state, progress=(*state.progress[:worker], mine, *state.progress[worker + 1 :]))
 
 
-def _to(packet: Packet, cell: Cell) -> Packet:
-    return replace(packet, members=cell.arrived, total=cell.total)
+def _to(packet: Packet, cell: Cell, rack: int, *, wants: bool) -> Packet:
+    """Return the result of a finished cell for a rack."""
+    lanes = cell.total if cell.carried and wants else None
+    return Packet(rack, packet.slot, packet.sequence, cell.arrived, lanes, cell.announced)
 
 
 def _changed(cells: Cells, slot: int, copy: int, cell: Cell) -> Cells:

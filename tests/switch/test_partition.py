@@ -61,7 +61,7 @@ BITS = {
 
 
 def step(op, *args) -> ir.Primitive:
-    return ir.Primitive(op, args, ir.Source())
+    return ir.Primitive(op, args, ir.SourceLocation())
 
 
 def assign(target, value) -> ir.Primitive:
@@ -104,7 +104,7 @@ def made(*ingress, egress=(), keys=(), parser=()) -> ir.Program:
 def only_if(program: ir.Program, skipped: str, condition: ir.Expr) -> ir.Program:
     """Return the program with a table of the ingress, its first one, behind a condition."""
     following = {each.name: each for each in program.ingress.tables}[skipped].next_on_hit
-    branch = ir.Conditional("branch", condition, skipped, following, ir.Source())
+    branch = ir.Conditional("branch", condition, skipped, following, ir.SourceLocation())
     ingress = dataclasses.replace(program.ingress, start="branch", conditionals=(branch,))
     return dataclasses.replace(program, ingress=ingress)
 

@@ -21,7 +21,7 @@ from scapy.layers.l2 import ARP, Dot1AD, Dot1Q, Ether
 
 from innet.wire.check import seal
 from innet.wire.frames import ENCAPSULATION_BYTES, encapsulation
-from innet.wire.layout import HEADER_BYTES, UDP_PORT, Kind, Operation
+from innet.wire.layout import HEADER_BYTES, UDP_PORT, Flag, Kind, Operation
 from innet.wire.records import Records, blank, packet_bytes
 
 PORTS = (1, 2, 3)
@@ -247,7 +247,7 @@ def test_a_worker_cannot_clear_and_its_hello_has_one_form(rack, changes):
 
 def contribution() -> bytes:
     record = blank(1, 64, Kind.CONTRIBUTION, encapsulation(station(1), SERVICE, packet_bytes(64)))
-    record["operation"] = Operation.SUM
+    record["operation"], record["flags"] = Operation.SUM, Flag.CARRIED | Flag.WANTED
     return sealed(record, station(1).udp_port).tobytes()
 
 

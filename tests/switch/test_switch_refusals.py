@@ -10,8 +10,8 @@ from scapy.layers.l2 import Ether
 
 from innet.wire.check import seal
 from innet.wire.frames import ENCAPSULATION_BYTES, Address, encapsulation
-from innet.wire.layout import LANE_BYTES, VERSION, Kind
-from innet.wire.records import blank, packet_bytes
+from innet.wire.layout import HEADER_BYTES, LANE_BYTES, VERSION, Flag, Kind, Operation
+from innet.wire.records import blank, packet_bytes, packet_dtype
 
 CPU_PORT = 510
 
@@ -48,11 +48,43 @@ def test_a_contribution_that_no_entry_allows_is_refused_and_counted(job, changes
         job.assert_result(worker, 1, 42, workers=0b11)
 
 
+def with_flags(frame: bytes, flags: int) -> bytes:
+    """Return a frame of station 1 with other flags, and the right check."""
+    lanes = (len(frame) - ENCAPSULATION_BYTES) // LANE_BYTES - HEADER_BYTES // LANE_BYTES
+    packet = np.frombuffer(frame, packet_dtype(lanes, ENCAPSULATION_BYTES)).copy()
+    packet["flags"] = flags
+    seal(packet, station(1).ip_number, station(1).udp_port)
+    return packet.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("value", "operation", "flags"),
+    [
+        pytest.param(1000, Operation.SUM, 0, id="lanes without the flag"),
+        pytest.param(1000, Operation.SUM, Flag.WANTED | 0xFF00, id="lanes with other flags"),
+        pytest.param(1000, Operation.MAX, Flag.WANTED, id="a maximum without the flag"),
+        pytest.param(None, Operation.SUM, Flag.CARRIED, id="the flag without lanes"),
+        pytest.param(None, Operation.MAX, Flag.WANTED, id="a maximum without lanes"),
+        pytest.param(None, Operation.MAX, Flag.CARRIED, id="a maximum that only says it has lanes"),
+        pytest.param(None, 0, 0, id="neither lanes nor an operation"),
+        pytest.param(None, 3, 0, id="another operation without lanes"),
+    ],
+)
+def test_a_contribution_whose_lanes_do_not_fit_its_header_is_refused(job, value, operation, flags):
+    drops, before = job.rack.dropped(1), job.counts()
+    frame = job.contribution(0, 1, value, operation)
+    job.rack.send(1, with_flags(frame, flags))
+    job.rack.assert_quiet(1)
+    job.rack.assert_dropped(1, drops, refused=1)
+    job.assert_counted(before)
+
+
 @pytest.mark.parametrize("field", ["IPv4's length", "UDP's length"])
-@pytest.mark.parametrize("by", [-LANE_BYTES, -1, 1, LANE_BYTES])
-def test_a_contribution_whose_length_does_not_fit_is_refused(job, field, by):
+@pytest.mark.parametrize("by", [-LANE_BYTES, -1, 1, LANE_BYTES, LANE_BYTES * LANES])
+@pytest.mark.parametrize("value", [1000, None], ids=["full", "bare"])
+def test_a_contribution_whose_length_does_not_fit_is_refused(job, value, field, by):
     drops = job.rack.dropped(1)
-    frame = bytearray(job.contribution(0, 1, 1000))
+    frame = bytearray(job.contribution(0, 1, value))
     at = 16 if field == "IPv4's length" else 38
     frame[at : at + 2] = (int.from_bytes(frame[at : at + 2]) + by).to_bytes(2)
     frame[24:26] = with_right_checksum(frame)[24:26]
@@ -78,21 +110,41 @@ def damaged(frame: bytes, bits: tuple[int, ...]) -> bytes:
     return bytes(changed)
 
 
-def test_a_contribution_with_any_bit_flipped_changes_nothing_and_is_counted(job):
-    frame = job.contribution(0, 1, np.arange(LANES))
+@pytest.mark.parametrize("lanes", [np.arange(LANES), None], ids=["full", "bare"])
+def test_a_contribution_with_any_bit_flipped_changes_nothing_and_is_counted(job, lanes):
+    frame = job.contribution(0, 1, lanes)
     before = job.counts()
     for bit in range(8 * ENCAPSULATION_BYTES, 8 * len(frame)):
-        drops = job.rack.dropped(1)
-        job.rack.send(1, damaged(frame, (bit,)))
+        drops, changed = job.rack.dropped(1), damaged(frame, (bit,))
+        job.rack.send(1, changed)
         job.rack.assert_quiet(1)
-        formless = bit // 8 - ENCAPSULATION_BYTES < 3  # version, kind, operation
-        formless &= bit != 8 * (ENCAPSULATION_BYTES + 1) + 1  # this one makes it a PENDING
-        job.rack.assert_dropped(1, drops, **{"refused" if formless else "corrupted": 1})
+        drop = "corrupted" if has_form(changed) else "refused"
+        job.rack.assert_dropped(1, drops, **{drop: 1})
     job.assert_counted(before)
     job.rack.send(1, frame)
     job.send(1, 1, 5)
     for worker in (0, 1):
-        job.assert_result(worker, 1, np.arange(LANES) + 5, workers=0b11)
+        total = 5 if lanes is None else lanes + 5
+        job.assert_result(worker, 1, total, workers=0b11)
+
+
+def has_form(frame: bytes) -> bool:
+    """Return whether version, kind, operation, flags and length of a packet go together."""
+    version, kind, operation = frame[ENCAPSULATION_BYTES : ENCAPSULATION_BYTES + 3]
+    carried = bool(frame[ENCAPSULATION_BYTES + 11] & Flag.CARRIED)
+    if version != VERSION:
+        return False
+    if len(frame) > ENCAPSULATION_BYTES + HEADER_BYTES:
+        return kind in {Kind.CONTRIBUTION, Kind.RESULT} and operation in {1, 2} and carried
+    forms = {
+        Kind.CONTRIBUTION: operation == 1 and not carried,
+        Kind.RESULT: operation in {1, 2},
+        Kind.PENDING: True,
+        Kind.STALE: True,
+        Kind.HELLO: not operation,
+        Kind.CLEAR: not operation,
+    }
+    return forms.get(kind, False)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -102,7 +154,7 @@ def test_a_contribution_with_many_bits_flipped_changes_nothing(job, seed):
     before, drops = job.counts(), job.rack.dropped(1)
     for _ in range(20):
         flips = chance.choice((2, 3, 8, 100))
-        bits = chance.sample(range(8 * (ENCAPSULATION_BYTES + 3), 8 * len(frame)), flips)
+        bits = chance.sample(range(8 * (ENCAPSULATION_BYTES + 12), 8 * len(frame)), flips)
         job.rack.send(1, damaged(frame, tuple(bits)))
     job.rack.assert_quiet(1)
     job.assert_counted(before)

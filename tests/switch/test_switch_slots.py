@@ -50,8 +50,8 @@ def test_who_lost_the_result_is_answered_alone(job):
 @of(ONE_OF_TWO)
 def test_who_comes_after_the_quorum_is_answered_and_not_in_the_sum(job):
     job.send(0, 1, 40)
-    for worker in (0, 1):
-        job.assert_result(worker, 1, 40, workers=0b01)
+    job.assert_result(0, 1, 40, workers=0b01)
+    job.assert_result(1, 1, None, workers=0b01, carried=True)  # it has not asked for the lanes yet
     before = job.counts()
     for _ in range(2):
         job.send(1, 1, 2)
@@ -119,8 +119,9 @@ def test_a_worker_that_the_quorum_has_left_behind_is_told_so(job):
     for sequence in (1, 2, 3):
         job.send(0, sequence, 40)
         job.send(1, sequence, 2)
-        for worker in range(3):
+        for worker in range(2):
             job.assert_result(worker, sequence, 42, workers=0b011)
+        job.assert_result(2, sequence, None, workers=0b011, carried=True)
     before = job.counts()
     job.send(2, 1, 1000)
     job.assert_stale(2, 1)
@@ -137,7 +138,8 @@ def test_a_result_says_who_of_the_workers_is_in_it(job):
         for worker in pair:
             job.send(worker, sequence, 1 << worker)
         for worker in range(3):
-            job.assert_result(worker, sequence, members, workers=members)
+            lanes = members if worker in pair else None
+            job.assert_result(worker, sequence, lanes, workers=members, carried=True)
 
 
 # -- chunks, copies, lanes -----------------------------------------------------------------------
@@ -267,12 +269,118 @@ def test_flags_of_an_earlier_chunk_do_not_last(job):
 @of(ONE_OF_TWO)
 def test_who_comes_after_the_quorum_has_no_say_in_the_flags(job):
     job.send(0, 1, 1)
-    for worker in (0, 1):
-        job.assert_result(worker, 1, 1, workers=0b01)
+    job.assert_result(0, 1, 1, workers=0b01)
+    job.assert_result(1, 1, None, workers=0b01, carried=True)
     job.send(1, 1, HIGHEST, flags=Flag.OVERFLOW)
     job.assert_result(1, 1, 1, workers=0b01)
     job.send(0, 1, 1)
     job.assert_result(0, 1, 1, workers=0b01)
+
+
+# -- packets without lanes -----------------------------------------------------------------------
+
+
+def test_a_contribution_without_lanes_adds_nothing(job):
+    for sequence, bare in enumerate((0, 1), start=1):
+        job.send(bare, sequence, None)
+        job.rack.assert_quiet(bare + 1)
+        job.send(1 - bare, sequence, np.arange(LANES))
+        for worker in (0, 1):
+            job.assert_result(worker, sequence, np.arange(LANES), workers=0b11)
+
+
+@of(TRIO)
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_the_lanes_of_one_reach_all_in_whatever_order_they_come(job, order):
+    for worker in order:
+        job.send(worker, 1, 42 if worker == 1 else None)
+        if worker != order[-1]:
+            job.rack.assert_quiet(worker + 1)
+    for worker in range(3):
+        job.assert_result(worker, 1, 42, workers=0b111)
+
+
+@of(TRIO)
+def test_a_result_without_lanes_is_short_for_everybody(job):
+    before = job.counts()
+    for worker in (0, 1):
+        job.send(worker, 1, None)
+        job.rack.assert_quiet(worker + 1)
+    job.send(2, 1, None)
+    for worker in range(3):
+        job.assert_result(worker, 1, None, workers=0b111)
+    job.send(1, 1, None)
+    job.assert_result(1, 1, None, workers=0b111)
+    job.assert_counted(before, waiting=2, completed=1, answered=1)
+
+
+@of(TRIO)
+@pytest.mark.parametrize("wanting", range(8))
+def test_the_lanes_of_a_result_go_to_those_who_want_them(job, wanting):
+    for worker in range(3):
+        job.send(worker, 1, 1 << worker, wants=bool(wanting >> worker & 1))
+        if worker < 2:
+            job.rack.assert_quiet(worker + 1)
+    for worker in range(3):
+        lanes = 7 if wanting >> worker & 1 else None
+        job.assert_result(worker, 1, lanes, workers=0b111, carried=True, wanted=wanting > 0)
+    for worker, wants in itertools.product(range(3), (True, False)):  # asked again, for these
+        job.send(worker, 1, 1 << worker, wants=wants)
+        lanes = 7 if wants else None
+        job.assert_result(worker, 1, lanes, workers=0b111, carried=True, wanted=wanting > 0)
+
+
+def test_lanes_of_an_earlier_chunk_do_not_last(job):
+    for sequence, given in enumerate(
+        [(5, 6), (7, 8), (None, None), (None, 9), (10, None)], start=1
+    ):
+        for worker in (0, 1):
+            job.send(worker, sequence, given[worker])
+            if not worker:
+                job.rack.assert_quiet(1)
+        lanes = [each for each in given if each is not None]
+        total = sum(lanes) if lanes else None
+        for worker in (0, 1):
+            job.assert_result(worker, sequence, total, workers=0b11)
+
+
+def test_a_repetition_without_lanes_is_told_who_has_arrived(job):
+    job.send(0, 1, None)
+    job.rack.assert_quiet(1)
+    job.send(0, 1, None)
+    job.assert_pending(0, 1, workers=0b01)
+    job.send(0, 3, None)
+    job.rack.assert_quiet(1)
+    job.send(1, 1, 4)
+    job.assert_stale(1, 1)
+
+
+@of(ONE_OF_TWO)
+def test_lanes_that_come_after_the_quorum_are_not_in_the_result(job):
+    job.send(0, 1, None)
+    for worker in (0, 1):
+        job.assert_result(worker, 1, None, workers=0b01, carried=False)
+    for _ in range(2):
+        job.send(1, 1, 99)
+        job.assert_result(1, 1, None, workers=0b01, carried=False)
+
+
+def test_an_overflow_shows_also_if_the_last_contribution_has_no_lanes(job):
+    job.send(0, 1, HIGHEST)
+    job.rack.assert_quiet(1)
+    job.send(1, 1, None)
+    for worker in (0, 1):  # nothing was added
+        job.assert_result(worker, 1, HIGHEST, workers=0b11)
+
+
+@of(TRIO)
+def test_an_overflow_is_remembered_until_the_lanes_go_out(job):
+    for worker, value in enumerate((HIGHEST, 1, None)):
+        job.send(worker, 1, value)
+        if worker < 2:
+            job.rack.assert_quiet(worker + 1)
+    for worker in range(3):
+        job.assert_result(worker, 1, HIGHEST, workers=0b111, flags=Flag.OVERFLOW)
 
 
 def test_a_result_is_addressed_to_each_worker_with_a_right_checksum(job):

@@ -21,7 +21,7 @@ from innet.local.faults import (
     TWICE,
     UP,
     Copy,
-    Counts,
+    FateCounts,
     Faults,
     Flip,
     Line,
@@ -195,7 +195,7 @@ def test_a_frame_is_cut_or_lengthened_or_overwritten_within(frame: bytes, at: in
 
 def by_chance(
     seed: int, faults: Faults, direction: int, train: bool = True
-) -> tuple[list[bytes], Counts]:
+) -> tuple[list[bytes], FateCounts]:
     """Send 1000 packets through random faults; return the packets that come out, and the counts."""
     with cable(seed, **{("up", "down")[direction]: faults}) as made:
         received = []

@@ -21,7 +21,7 @@ from innet.local.faults import DOWN, UP
 from innet.rpc import innet_pb2 as pb
 from innet.wire.check import seal
 from innet.wire.frames import Address, encapsulation
-from innet.wire.layout import Flag, Kind, Operation
+from innet.wire.layout import WITH_LANES, Flag, Kind, Operation
 from innet.wire.records import blank, packet_bytes
 
 LANES, SLOTS, WORKERS = 64, 4, 2
@@ -51,7 +51,7 @@ class Scene:
     ) -> list[bytes]:
         """Return forged packets: sums of the job, except for `fields`."""
         shown = self.tor.show(self.job.name)
-        lanes = 0 if fields.get("kind") in (Kind.HELLO, Kind.CLEAR) else LANES
+        lanes = LANES if fields.get("kind", Kind.CONTRIBUTION) in WITH_LANES else 0
         prefix = encapsulation(source, target, packet_bytes(lanes))
         made = blank(FORGED, lanes, Kind.CONTRIBUTION, prefix)
         uses, slots = np.divmod(np.arange(FORGED), SLOTS)
@@ -59,6 +59,7 @@ class Scene:
         made["job"], made["term"] = shown.id, shown.term
         if lanes:
             made["operation"], made["lanes"] = Operation.SUM, 1
+            made["flags"] = Flag.CARRIED | Flag.WANTED
         for name, value in fields.items():
             made[name] = value
         sealer = sealed_for or source

@@ -18,8 +18,8 @@ from racks import Rack, rack
 from innet.local.faults import DOWN, UP
 from innet.wire.check import seal
 from innet.wire.frames import ENCAPSULATION_BYTES
-from innet.wire.layout import Kind
-from innet.wire.records import packet_dtype
+from innet.wire.layout import WITH_LANES, Kind
+from innet.wire.records import bare, packet_dtype
 
 PACKETS = int(os.environ.get("INNET_FUZZ_PACKETS", "20000"))
 BATCH = 250
@@ -80,6 +80,8 @@ def foreign(chance: random.Random, answer: bytes) -> bytes:
             packet["kind"] = chance.choice(OTHER_KINDS)
         case "version":
             packet["version"] ^= chance.randint(1, 0xFF)
+    if packet["kind"][0] not in WITH_LANES and chance.random() < 0.8:
+        packet = bare(packet)
     address, port = answer[SOURCE_ADDRESS], answer[SOURCE_PORT]
     seal(packet, int.from_bytes(address, "big"), int.from_bytes(port, "big"))
     return bytes(packet.tobytes())

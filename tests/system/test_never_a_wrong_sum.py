@@ -103,22 +103,22 @@ def pair(tor: Rack) -> Iterator[FaultyJob]:
         yield made
 
 
-def places(pair: FaultyJob) -> list[Place]:
+def places(pair: FaultyJob, kind: str = "small") -> list[Place]:
     """Return the positions of all packets of a small sum."""
     before = pair.agents[0].traffic.chunks
-    pair.sum(SMALL)
+    pair.sum(SMALL, kind=kind)
     packets = pair.agents[0].traffic.chunks - before
     assert packets >= SLOTS * USES
     return list(product(range(WORKERS), (UP, DOWN), range(packets)))
 
 
-def suffer(pair: FaultyJob, fates: Mapping[Place, Fate]) -> None:
+def suffer(pair: FaultyJob, fates: Mapping[Place, Fate], kind: str = "small") -> None:
     """Sum while the packets at some positions meet these fates."""
     before = pair.wiring.total().scripted
     for way in {place[:2] for place in fates}:
         script = {number: fate for (*where, number), fate in fates.items() if (*where,) == way}
         pair.wiring.script(*way, script)
-    pair.sum(SMALL)
+    pair.sum(SMALL, kind=kind)
     assert pair.wiring.total().scripted == before + len(fates)
 
 
@@ -126,6 +126,29 @@ def suffer(pair: FaultyJob, fates: Mapping[Place, Fate]) -> None:
 def test_one_packet_lost_or_twice_or_overtaken_anywhere(pair: FaultyJob, fate: Fate):
     for place in places(pair):
         suffer(pair, {place: fate})
+
+
+PORTIONED = ("scatter", "reduce", "gather", "broadcast")
+"""The kinds in which packets may lack lanes."""
+
+
+@pytest.mark.parametrize("kind", PORTIONED)
+@pytest.mark.parametrize(
+    "fate",
+    [LOST, TWICE, OVERTAKEN, damaged(DAMAGES["cut in front of the lanes"])],
+    ids=["lost", "twice", "overtaken", "cut in front of the lanes"],
+)
+def test_one_packet_of_a_collective_meets_a_fault_anywhere(pair: FaultyJob, fate: Fate, kind: str):
+    for place in places(pair, kind):
+        suffer(pair, {place: fate}, kind)
+
+
+@pytest.mark.parametrize("kind", PORTIONED)
+def test_one_packet_of_a_collective_comes_again_in_the_next(pair: FaultyJob, kind: str):
+    for place in places(pair, kind):
+        suffer(pair, {place: AGAIN_LATE}, kind)
+        pair.wiring.release()
+        pair.sum(SMALL, kind=kind)
 
 
 @pytest.mark.parametrize("fate", [HELD, AGAIN_LATE], ids=["only late", "again, late"])
@@ -218,7 +241,7 @@ def sum_up(job: FaultyJob, elements: int, what: str) -> None:
     started, done = time.monotonic(), 0
     while done < elements:
         sizes = job.chance.integers(1, min(PIECE, elements - done), 2, endpoint=True).tolist()
-        job.sum(*sizes, kind=job.chance.choice(["small", "large", "long"]))
+        job.sum(*sizes, kind=job.chance.choice(["small", "large", "long", *PORTIONED]))
         done += sum(sizes)
         say(f"{what}: {done:,} of {elements:,} elements in {time.monotonic() - started:.0f} s")
     say(f"{what}: {job.wiring.total()}")

@@ -35,7 +35,7 @@ from innet.rpc import innet_pb2_grpc as rpc
 from innet.rpc import tls
 from innet.wire.check import seal
 from innet.wire.frames import Address, encapsulation
-from innet.wire.layout import Kind, Operation
+from innet.wire.layout import WITH_LANES, Flag, Kind, Operation
 from innet.wire.records import blank, packet_bytes
 
 
@@ -173,13 +173,14 @@ def test_the_control_plane(scene: Scene, who: str, what: str, cell: str):
 
 def packet(scene: Scene, job: str, source: Address, target: Address, kind: Kind) -> bytes:
     """Return a packet that fits a job in everything, with a correct check."""
-    lanes = 0 if kind == Kind.CLEAR else LANES
+    lanes = LANES if kind in WITH_LANES else 0
     shown = scene.show(job)
     made = blank(1, lanes, kind, encapsulation(source, target, packet_bytes(lanes)))
     made["slot"], made["sequence"] = shown.first_slot + SLOTS - 1, 1
     made["job"], made["term"] = shown.id, shown.term
     if lanes:
         made["operation"], made["lanes"] = Operation.SUM, 1
+        made["flags"] = Flag.CARRIED | Flag.WANTED
     seal(made, int.from_bytes(source.ip_bytes), source.udp_port)
     return made.tobytes()
 

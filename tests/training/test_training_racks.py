@@ -15,7 +15,7 @@ from innet.servers import pbox
 from innet.training import make
 from innet.training.ps_racks import served
 from innet.training.transports import threads
-from innet.training.transports.switch import SwitchTransport
+from innet.training.transports.switch import AgentTransport
 
 AT = ["left", "left", "right"]
 STEPS = 12
@@ -42,7 +42,7 @@ def test_it_is_one_process_with_the_mean_gradient(racks: Forest, kind):
     def work(rank: int, agent) -> torch.Tensor:
         model = fresh_model()
         optimizer = kind(model.parameters())
-        with make("ps-racks", model, optimizer, SwitchTransport(agent)) as algorithm:
+        with make("ps-racks", model, optimizer, AgentTransport(agent)) as algorithm:
             for step in range(STEPS):
                 optimizer.param_groups[0]["lr"] = rate(step)
                 optimizer.zero_grad()
@@ -103,7 +103,7 @@ def test_it_needs_switches():
     model = fresh_model()
 
     def work(transport):
-        with pytest.raises(UsageError, match="SwitchTransport"):
+        with pytest.raises(UsageError, match="AgentTransport"):
             make("ps-racks", model, sgd(model.parameters()), transport)
 
     threads.run(1, work)

@@ -20,7 +20,7 @@ from innet.training.codecs.truncation import Truncation
 from innet.training.message_codecs import PLAIN, Mirror, message_codec
 from innet.training.transports import threads
 from innet.training.transports.ring import Ring
-from innet.training.transports.switch import SwitchTransport
+from innet.training.transports.switch import AgentTransport
 from innet.training.transports.tree import Tree
 
 WORKER = SUPPORT / "training_worker.py"
@@ -197,7 +197,7 @@ def test_the_switch_trains_as_threads_do():
     with rack(ports=2) as tor:
         for name, options in (("pipe-sgd", {}), ("sync-easgd-3", {"rho": 0.5})):
             with tor.workers(2) as agents:
-                found = trained(name, options, [SwitchTransport(agent) for agent in agents])
+                found = trained(name, options, [AgentTransport(agent) for agent in agents])
             for mine, other in zip(found, trained(name, options, threads.group(2)), strict=True):
                 assert (mine - other).abs().max() < 1e-5
             assert torch.equal(*found) == (name == "pipe-sgd")

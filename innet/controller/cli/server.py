@@ -115,7 +115,8 @@ def controller(
             _metrics(server.controller, metrics_address)
         )
         served = served_address(address, server.port)
-        url = page and stack.enter_context(page.served(local_address(served), feed))
+        serve_page = page and (page.taken_over if standby else page.served)
+        url = serve_page and stack.enter_context(serve_page(local_address(served), feed))
         stop = stop or StopRequest()  # before the line below: a signal counts from there on
         say(f"controller {served}")
         if metrics:

@@ -4,10 +4,11 @@ No other module of the controller knows the tables of ``innet/p4``. They are the
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from innet.controller.defaults import uplink_address
 from innet.controller.jobs.host_addresses import is_host_mac
-from innet.controller.jobs.records import Assignment, Attachment, Share, Uplink
+from innet.controller.jobs.records import Assignment, Attachment, Contributor, Share, Uplink
 from innet.controller.switches.names import Names, group
 from innet.controller.switches.reconcile import Held, Key, key
 from innet.p4runtime import p4runtime_pb2 as p4rt
@@ -52,11 +53,17 @@ def own_entities(
 
 
 def outward_entities(names: Names, job: Assignment) -> list[p4rt.Entity]:
-    """Return the entities that bring a job's results to its workers and to child switches."""
-    copies = {each.instance: each.where for share in job.shares for each in share.contributors}
+    """Return the entities that bring a job's results to its workers and to child switches.
+
+    A copy has the bits of everybody below a child switch, in whichever of the job's trees.
+    """
+    copies: dict[int, Contributor] = {}
+    for each in (each for share in job.shares for each in share.contributors):
+        members = each.members | (copies[each.instance].members if each.instance in copies else 0)
+        copies[each.instance] = replace(each, members=members)
     if not copies:
         return []
-    replicas = [(where.port, instance) for instance, where in copies.items()]
+    replicas = [(each.where.port, instance) for instance, each in copies.items()]
     return [
         group(_FIRST_JOB_GROUP + job.slot_range.index, replicas),
         *(
@@ -64,12 +71,13 @@ def outward_entities(names: Names, job: Assignment) -> list[p4rt.Entity]:
                 "replicas", {"job": job.job, "instance": instance},
                 "address_to",
                 {
-                    "mac": _number(where.address.mac_bytes),
-                    "address": _number(where.address.ip_bytes),
-                    "udp_port": where.address.udp_port,
+                    "mac": _number(each.where.address.mac_bytes),
+                    "address": _number(each.where.address.ip_bytes),
+                    "udp_port": each.where.address.udp_port,
+                    "bits": each.members,
                 },
             )
-            for instance, where in copies.items()
+            for instance, each in copies.items()
         ),
     ]  # fmt: skip
 

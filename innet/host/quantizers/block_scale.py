@@ -63,21 +63,22 @@ class BlockScale:
         *,
         mean: bool,
         in_place: bool,
+        wanted: range | None = None,
     ) -> Scaling | None:
         """Return a Scaling that converts rows during the exchange, or None if that is impossible.
 
-        With `in_place` it may overwrite the rows.
+        With `in_place` it may overwrite the rows. Otherwise results are for the `wanted` rows only.
         """
         if rounding is not nearest:
             return None
         return fixed_point.on_the_way(
-            rows, own, agreed, self._workers, mean=mean, in_place=in_place
+            rows, own, agreed, self._workers, mean=mean, in_place=in_place, wanted=wanted
         )
 
     def results(self, scaling: Scaling, done: Reduction, agreed: Integers) -> Floats:
         """Return the floats of :meth:`dequantize`, from an exchange that made them row by row."""
-        values = scaling.results(done)
-        values[~fixed_point.is_finite(agreed, done.flags)] = np.nan
+        values, rows = scaling.results(done), done.rows
+        values[~fixed_point.is_finite(agreed[rows], done.flags[rows])] = np.nan
         return values
 
     def dequantize(

@@ -119,11 +119,13 @@ def on_the_way(
     *,
     mean: bool,
     in_place: bool = False,
+    wanted: range | None = None,
 ) -> scaling.Scaling | None:
     """Return a Scaling with the results of :func:`quantize` and :func:`dequantize`, row by row.
 
-    With `in_place` it may overwrite the values. It rounds to nearest. Returns None without a compiler,
-    or if something has to be clamped.
+    With `in_place` it may overwrite the values. Otherwise results are for the `wanted` rows only, by
+    default all. It rounds to nearest. Returns None without a compiler, or if something has to be
+    clamped.
     """
     steps = step_exponents(agreed, workers)
     finite = agreed < NOT_FINITE
@@ -133,7 +135,9 @@ def on_the_way(
         return None
     up = np.ldexp(np.float32(1), np.where(fit, -steps, 0))
     down = np.ldexp(np.float32(1), np.where(finite, steps, 0))
-    return scaling.Scaling(library, values, up, fit, down, mean=mean, in_place=in_place)
+    return scaling.Scaling(
+        library, values, up, fit, down, mean=mean, in_place=in_place, wanted=wanted
+    )
 
 
 def clamped(values: Floats, own: Integers, agreed: Integers, workers: int) -> Floats:

@@ -27,7 +27,8 @@ class Scaling:
     if a `mean` is wanted, and then multiplied by its `down`.
 
     With `in_place` the results overwrite the values. The integers of a row are then kept from its
-    result on, since the exchange may have to begin again.
+    result on, since the exchange may have to begin again. Otherwise there are results for the rows
+    that are `wanted`, by default all.
     """
 
     def __init__(
@@ -40,11 +41,15 @@ class Scaling:
         *,
         mean: bool,
         in_place: bool = False,
+        wanted: range | None = None,
     ) -> None:
         self._library = library
         self.shape = rows, lanes = values.shape
         self._values, self._up, self._fit = np.ascontiguousarray(values), up, fit
-        self._results = self._values if in_place else memory.empty(values.shape, np.float32)
+        self._wanted = range(rows) if in_place or wanted is None else wanted
+        self._results = (
+            self._values if in_place else memory.empty((len(self._wanted), lanes), np.float32)
+        )
         self._kept = memory.empty(values.shape, np.int32) if in_place else None
         self._is_kept = np.zeros(rows, np.bool_)
         self._done = np.zeros(rows, np.uint8)
@@ -53,7 +58,7 @@ class Scaling:
             lanes, at(self._values, np.float32), at(up, np.float32, rows),
             None if self._kept is None else at(self._kept, np.int32),
             at(self._is_kept, np.bool_), at(fit, np.bool_, rows),
-            at(down, np.float32, rows), mean,
+            at(down, np.float32, rows), mean, self._wanted.start,
             at(self._results, np.float32), at(self._done, np.uint8),
         )  # fmt: skip
 
@@ -83,13 +88,15 @@ class Scaling:
         self._done[:] = 0
 
     def results(self, done: Reduction) -> Floats:
-        """Return the sums or means, (rows, lanes), of an exchange's result."""
-        missing = np.flatnonzero(self._done == 0)
+        """Return the sums or means of the wanted rows, (rows, lanes), of an exchange's result."""
+        wanted = slice(self._wanted.start, self._wanted.stop)
+        missing = np.flatnonzero(self._done[wanted] == 0)
         if missing.size:
-            rest = slice(None) if missing.size == len(self) else missing  # a slice copies nothing
-            counts = done.counts[rest, None] if self._mean else None
+            every = missing.size == len(self._wanted)
+            rest = slice(None) if every else missing  # a slice copies nothing
+            counts = done.counts[wanted][rest, None] if self._mean else None
             self._results[rest] = dequantize(
-                self._library, done.lanes[rest], self._down[rest], counts
+                self._library, done.lanes[rest], self._down[wanted][rest], counts
             )
         return self._results
 

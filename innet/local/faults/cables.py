@@ -13,7 +13,7 @@ from typing import Any
 
 from innet.errors import InnetError
 from innet.host.link import parse_endpoints
-from innet.local.faults.fates import DOWN, UP, Counts, Fate, Faults, Line
+from innet.local.faults.fates import DOWN, UP, Fate, FateCounts, Faults, Line
 from innet.local.ports import free_udp_ports
 
 _STOPS_WITHIN = 10.0
@@ -59,19 +59,19 @@ class Wiring:
         found: list[bytes] = self._ask("recent", cable, direction)
         return found
 
-    def counts(self, cable: int, direction: int) -> Counts:
+    def counts(self, cable: int, direction: int) -> FateCounts:
         """Return the counts of one cable in one direction."""
-        found: Counts = self._ask("counts", cable, direction)
+        found: FateCounts = self._ask("counts", cable, direction)
         return found
 
-    def total(self) -> Counts:
+    def total(self) -> FateCounts:
         """Return the counts of all cables in both directions, added up."""
         each = [
             asdict(self.counts(cable, direction))
             for cable in range(len(self.links))
             for direction in (UP, DOWN)
         ]
-        return Counts(**{name: sum(one[name] for one in each) for name in each[0]})
+        return FateCounts(**{name: sum(one[name] for one in each) for name in each[0]})
 
     def _ask(self, *question: Any) -> Any:
         self._control.send(question)

@@ -16,9 +16,9 @@ from innet.local.faults.ends import End, SwitchsEnd, UdpEnd, WorkersEnd
 from innet.local.faults.fates import (
     LOST,
     Copy,
-    Counts,
     Damage,
     Fate,
+    FateCounts,
     Faults,
     Flip,
     Line,
@@ -67,7 +67,7 @@ class Queue:
 
 
 @dataclass
-class Direction:
+class CableDirection:
     """A direction of a cable."""
 
     source: End
@@ -75,7 +75,7 @@ class Direction:
     chance: random.Random
     faults: Faults
     queue: Queue | None
-    counts: Counts = field(default_factory=Counts)
+    counts: FateCounts = field(default_factory=FateCounts)
     recent: deque[bytes] = field(default_factory=lambda: deque(maxlen=_RECENT))
     _script: dict[int, Fate] = field(default_factory=dict)
     _held: list[tuple[int, int, bytes]] = field(default_factory=list)
@@ -189,7 +189,7 @@ def carry(control: int) -> None:
     """Carry packets until the other end of the connection with this descriptor is closed."""
     with Connection(control) as connection, contextlib.ExitStack() as stack:
         switches, agents, seed, up, down, line = connection.recv()
-        ways: list[Direction] = []
+        ways: list[CableDirection] = []
         links: list[str] = []
         for number, (switch, agent) in enumerate(zip(switches, agents, strict=True)):
             inner, outer, link = _ends(switch, agent)
@@ -199,7 +199,7 @@ def carry(control: int) -> None:
             for source, target, faults in ((inner, outer, up), (outer, inner, down)):
                 chance = random.Random(f"{seed} {number} {len(ways) % 2}")  # noqa: S311 - repeatable faults
                 ways.append(
-                    Direction(source, target, chance, faults, Queue(line) if line else None)
+                    CableDirection(source, target, chance, faults, Queue(line) if line else None)
                 )
         connection.send(links)
         with contextlib.suppress(EOFError):
@@ -218,7 +218,7 @@ def _ends(switch: Any, agent: Any) -> tuple[End, End, str]:
     return inner, UdpEnd(*switch), f"udp:127.0.0.1:{agent}/127.0.0.1:{inner.port}"
 
 
-def _carry(connection: Connection, ways: list[Direction]) -> None:
+def _carry(connection: Connection, ways: list[CableDirection]) -> None:
     """Carry packets until the connection is closed; then raise EOFError."""
     sources = {way.source: way for way in ways}
     watched: list[Connection | End] = [connection, *sources]
@@ -235,7 +235,7 @@ def _carry(connection: Connection, ways: list[Direction]) -> None:
             way.leave_queue()
 
 
-def _answer(ways: list[Direction], question: str, *arguments: Any) -> Any:
+def _answer(ways: list[CableDirection], question: str, *arguments: Any) -> Any:
     for way in ways:
         way.forward(_MOST_WAITING)  # packets sent before the request come first
     match question, *arguments:

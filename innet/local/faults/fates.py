@@ -109,7 +109,7 @@ class Line:
 
 
 @dataclass
-class Counts:
+class FateCounts:
     """The numbers of packets in one direction so far, by fate."""
 
     packets: int = 0  # gone in

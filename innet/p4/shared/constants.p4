@@ -35,7 +35,7 @@ const bit<16> ARP_REPLY      = 2;
 
 // The UDP port on which a switch takes contributions, and the version of the format behind it.
 const bit<16> INNET_UDP_PORT = 19790;
-const bit<8>  INNET_VERSION  = 2;
+const bit<8>  INNET_VERSION  = 3;
 
 // What IPv4 and UDP say of an innet packet's length, without lanes and with them.
 const bit<16> BARE_UDP_LENGTH  = 8 + 24;
@@ -53,12 +53,17 @@ const bit<8> KIND_STALE        = 6;  // switch -> worker: the slot has gone on w
 
 // How lanes combine.
 const bit<8> OPERATION_SUM = 1;      // signed, saturating
-const bit<8> OPERATION_MAX = 2;      // signed
+const bit<8> OPERATION_MAX = 2;      // signed; all contributions have lanes
 
 // What a contribution says of itself; in a result, what any of its contributions said.
 const bit<16> FLAG_OVERFLOW   = 1;   // lanes may overflow, or have overflowed
 const bit<16> FLAG_NOT_FINITE = 2;   // a NaN or an infinity that the scale does not tell
 const bit<16> FLAG_MARKED     = 4;   // a queue on the way was long
+const bit<16> FLAG_CARRIED    = 8;   // it has lanes; without them it adds nothing
+const bit<16> FLAG_WANTED     = 16;  // its sender wants the result's lanes
+
+#define IS_CARRIED(flags) flags[3:3]
+#define IS_WANTED(flags) flags[4:4]
 
 // Explicit congestion notification in IPv4 (RFC 3168).
 const bit<2> ECN_NOT_CAPABLE = 0;

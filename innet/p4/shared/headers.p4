@@ -68,7 +68,7 @@ header innet_t {
     bit<32> check;      // of all the above, the source address and port, and the lanes
 }
 
-// The chunk itself: LANES signed 32-bit integers.
+// The chunk itself, in packets that have it: LANES signed 32-bit integers.
 #define LANE_FIELD(n) bit<32> lane_##n;
 header lanes_t {
     FOR_EACH_LANE(LANE_FIELD)

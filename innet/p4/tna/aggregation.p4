@@ -7,6 +7,7 @@
 //         Sequence    stale, current or newer than the cell?        registers `sequence`
 //         Arrivals    who had contributed before?                   register `arrived`
 //          └▶ Countdown    how many contributions were missing?     register `missing`
+//             Wants        who wants the result's lanes?            register `wanted`
 //             Members      who was in the sum?                      register `members`
 //             Flags        what did they say of themselves?         register `flags`
 //              └▶ Decision    the truth table                       tables `decision*`, constant
@@ -34,6 +35,9 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta,
     Sequence() sequence;
     Arrivals() arrivals;
     Countdown() countdown;
+#if __TARGET_TOFINO__ == 2
+    Wants() wants;
+#endif
     Members() members;
     Flags() flags;
     Decision() decision;
@@ -49,6 +53,9 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta,
         sequence.apply(hdr, meta);
         arrivals.apply(hdr, meta);
         countdown.apply(meta);
+#if __TARGET_TOFINO__ == 2
+        wants.apply(hdr, meta);
+#endif
         members.apply(meta);
         flags.apply(hdr, meta);
         decision.apply(hdr, meta);

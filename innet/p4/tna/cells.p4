@@ -113,6 +113,64 @@ control Arrivals(in headers_t hdr, inout metadata_t meta) {
     }
 }
 
+#if __TARGET_TOFINO__ == 2
+// Who wants the result's lanes.
+control Wants(inout headers_t hdr, in metadata_t meta) {
+    Register<bit<32>, bit<16>>(CELLS) wanted;
+
+    RegisterAction<bit<32>, bit<16>, bit<32>>(wanted) start_program = {
+        void apply(inout bit<32> held, out bit<32> after) {
+            held = meta.worker;
+            after = held;
+        }
+    };
+    RegisterAction<bit<32>, bit<16>, bit<32>>(wanted) clear_program = {
+        void apply(inout bit<32> held, out bit<32> after) {
+            held = 0;
+            after = held;
+        }
+    };
+    RegisterAction<bit<32>, bit<16>, bit<32>>(wanted) join_program = {
+        void apply(inout bit<32> held, out bit<32> after) {
+            held = held | meta.worker;
+            after = held;
+        }
+    };
+    RegisterAction<bit<32>, bit<16>, bit<32>>(wanted) look_program = {
+        void apply(inout bit<32> held, out bit<32> after) {
+            after = held;
+        }
+    };
+
+    action start() { hdr.bridge.wanted = start_program.execute(meta.cell); }
+    action clear() { hdr.bridge.wanted = clear_program.execute(meta.cell); }
+    action join() { hdr.bridge.wanted = join_program.execute(meta.cell); }
+    action look() { hdr.bridge.wanted = look_program.execute(meta.cell); }
+
+    table wants {
+        key = {
+            meta.form: ternary;
+            meta.age: ternary;
+            IS_WANTED(hdr.innet.flags): ternary @name("wants");
+        }
+        actions = { start; clear; join; look; NoAction; }
+        const default_action = NoAction;
+        const entries = {
+            (FORM_CONTRIBUTION, AGE_NEWER,   1): start();
+            (FORM_CONTRIBUTION, AGE_NEWER,   _): clear();
+            (FORM_CONTRIBUTION, AGE_CURRENT, 1): join();
+            (FORM_CONTRIBUTION, AGE_CURRENT, _): look();
+            (FORM_RESULT,       AGE_CURRENT, _): look();
+        }
+        size = 8;
+    }
+
+    apply {
+        wants.apply();
+    }
+}
+#endif
+
 // The rows of a table that asks whether one of a worker's own bits is in a bitmap.
 #define BIT_ROW(n, action) \
     (FORM_CONTRIBUTION, AGE_CURRENT, 32w1 << n &&& 32w1 << n, 32w1 << n &&& 32w1 << n, _, _): action;

@@ -31,6 +31,9 @@ control IngressPipeline(inout headers_t hdr, inout metadata_t meta,
         hdr.bridge.padding = 0;
         hdr.bridge.port = standard.ingress_port;
         hdr.bridge.group = 0;
+#if __TARGET_TOFINO__ == 2
+        hdr.bridge.wanted = 0;
+#endif
     }
 
     action to_controller() {
@@ -106,8 +109,8 @@ control EgressPipeline(inout egress_headers_t hdr, inout egress_metadata_t meta,
     apply {
         meta.turn = hdr.bridge.port ^ standard.egress_port;
         returned.apply();
-        if (hdr.bridge.purpose == PURPOSE_COPY) {
-            readdress.apply(hdr, standard);
+        if (hdr.bridge.purpose == PURPOSE_COPY || hdr.bridge.purpose == PURPOSE_BARE_COPY) {
+            readdress.apply(hdr, meta, standard);
         }
         marking.apply(hdr, standard);
         if (hdr.bridge.purpose != PURPOSE_AGAIN && hdr.bridge.purpose != PURPOSE_AGAIN_ALL) {

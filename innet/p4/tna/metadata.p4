@@ -13,6 +13,9 @@ header bridge_t {
     bit<7>  padding;
     bit<9>  port;     // where the frame came in; PURPOSE_AGAIN: where it goes in the end
     bit<16> group;    // PURPOSE_AGAIN_ALL: multicast group of the job's workers
+#if __TARGET_TOFINO__ == 2
+    bit<32> wanted;   // PURPOSE_COPY: who wants the lanes
+#endif
 }
 
 struct headers_t {
@@ -34,7 +37,7 @@ struct metadata_t {
     bit<16> missing;         // contributions that the chunk still lacked before this packet
 }
 
-// The innet header as far as the egress needs it; the rest passes as payload.
+// The innet header as far as the egress needs it; the rest passes as payload, if the lanes do.
 header front_t {
     bit<8>  version;
     bit<8>  kind;
@@ -43,16 +46,33 @@ header front_t {
     bit<16> job;
 }
 
+#if __TARGET_TOFINO__ == 2
+header rest_t {
+    bit<16> term;
+    bit<16> slot;
+    bit<16> flags;
+    bit<32> sequence;
+    bit<32> workers;
+    bit<32> check;
+}
+#endif
+
 struct egress_headers_t {
     bridge_t   bridge;
     ethernet_t ethernet;
     ipv4_t     ipv4;
     udp_t      udp;
     front_t    innet;
+#if __TARGET_TOFINO__ == 2
+    rest_t     rest;
+#endif
 }
 
 struct egress_metadata_t {
-    bit<9> turn;  // 0 on the copy of a flooded frame that goes where it came from
+    bit<9> turn;      // 0 on the copy of a flooded frame that goes where it came from
+#if __TARGET_TOFINO__ == 2
+    bit<1> stripped;  // the copy has lost its lanes
+#endif
 }
 
 // What ../shared/outcomes.p4 leaves to the targets: ARP requests, and a second pass.
@@ -69,5 +89,9 @@ const bit<8> PURPOSE_REPLY     = 2;  // a packet of the switch's own: new checks
 const bit<8> PURPOSE_COPY      = 3;  // ... one of several, each to another worker's address
 const bit<8> PURPOSE_AGAIN     = 4;  // back into the ingress, then PURPOSE_REPLY
 const bit<8> PURPOSE_AGAIN_ALL = 5;  // back into the ingress, then PURPOSE_COPY
+const bit<8> PURPOSE_BARE_COPY = 6;  // PURPOSE_COPY, of a packet without lanes
+
+// The bit that those of the switch's own packets have in common that leave it.
+#define OWN_PACKET 2 &&& 2
 
 #endif

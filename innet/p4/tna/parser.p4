@@ -197,12 +197,24 @@ parser IngressParser(packet_in packet, out headers_t hdr, out metadata_t meta,
     state full_innet {
         packet.extract(hdr.innet);
         transition select(hdr.innet.version, hdr.innet.kind, hdr.innet.operation) {
-            (INNET_VERSION, KIND_CONTRIBUTION, OPERATION_SUM): contribution;
-            (INNET_VERSION, KIND_CONTRIBUTION, OPERATION_MAX): contribution;
-            (INNET_VERSION, KIND_RESULT, OPERATION_SUM): result;
-            (INNET_VERSION, KIND_RESULT, OPERATION_MAX): result;
-            (INNET_VERSION, KIND_PENDING, _): pending;
-            (INNET_VERSION, KIND_STALE, _): stale;
+            (INNET_VERSION, KIND_CONTRIBUTION, OPERATION_SUM): full_contribution;
+            (INNET_VERSION, KIND_CONTRIBUTION, OPERATION_MAX): full_contribution;
+            (INNET_VERSION, KIND_RESULT, OPERATION_SUM): full_result;
+            (INNET_VERSION, KIND_RESULT, OPERATION_MAX): full_result;
+            default: accept;
+        }
+    }
+
+    state full_contribution {
+        transition select(IS_CARRIED(hdr.innet.flags)) {
+            1: contribution;
+            default: accept;
+        }
+    }
+
+    state full_result {
+        transition select(IS_CARRIED(hdr.innet.flags)) {
+            1: result;
             default: accept;
         }
     }
@@ -210,8 +222,20 @@ parser IngressParser(packet_in packet, out headers_t hdr, out metadata_t meta,
     state bare_innet {
         packet.extract(hdr.innet);
         transition select(hdr.innet.version, hdr.innet.kind, hdr.innet.operation) {
+            (INNET_VERSION, KIND_CONTRIBUTION, OPERATION_SUM): short_contribution;
+            (INNET_VERSION, KIND_RESULT, OPERATION_SUM): bare_result;
+            (INNET_VERSION, KIND_RESULT, OPERATION_MAX): bare_result;
+            (INNET_VERSION, KIND_PENDING, _): pending;
+            (INNET_VERSION, KIND_STALE, _): stale;
             (INNET_VERSION, KIND_HELLO, 0): hello;
             (INNET_VERSION, KIND_CLEAR, 0): clear;
+            default: accept;
+        }
+    }
+
+    state short_contribution {
+        transition select(IS_CARRIED(hdr.innet.flags)) {
+            0: bare_contribution;
             default: accept;
         }
     }
@@ -231,14 +255,67 @@ control IngressDeparser(packet_out packet, inout headers_t hdr, in metadata_t me
     }
 }
 
+// A copy for who does not want the lanes gets none. The parser alone can drop so many bytes, and it has to
+// look at one byte of the bitmap at a time.
+#define FOR_EACH_COPY(M)                                                                 \
+    M(0, 7, 0)    M(1, 7, 0)    M(2, 7, 0)    M(3, 7, 0)                                 \
+    M(4, 7, 0)    M(5, 7, 0)    M(6, 7, 0)    M(7, 7, 0)                                 \
+    M(8, 15, 8)   M(9, 15, 8)   M(10, 15, 8)  M(11, 15, 8)                               \
+    M(12, 15, 8)  M(13, 15, 8)  M(14, 15, 8)  M(15, 15, 8)                               \
+    M(16, 23, 16) M(17, 23, 16) M(18, 23, 16) M(19, 23, 16)                              \
+    M(20, 23, 16) M(21, 23, 16) M(22, 23, 16) M(23, 23, 16)                              \
+    M(24, 31, 24) M(25, 31, 24) M(26, 31, 24) M(27, 31, 24)                              \
+    M(28, 31, 24) M(29, 31, 24) M(30, 31, 24) M(31, 31, 24)
+
+#define COPY_ROW(n, high, low) n + 1: parse_copy_##n;
+#define COPY_STATE(n, high, low)                                                         \
+    state parse_copy_##n {                                                               \
+        packet.extract(hdr.bridge);                                                      \
+        transition select(hdr.bridge.purpose, hdr.bridge.wanted[high:low]) {             \
+            (PURPOSE_COPY, 0 &&& 8w1 << (n - low)): parse_stripped;                      \
+            (OWN_PACKET, _): parse_reply;                                                \
+            default: accept;                                                             \
+        }                                                                                \
+    }
+
 parser EgressParser(packet_in packet, out egress_headers_t hdr, out egress_metadata_t meta,
                     out egress_intrinsic_metadata_t standard) {
+#if __TARGET_TOFINO__ == 1
+    // Its parser reads no further than 160 bytes, so all copies keep the lanes.
     state start {
         packet.extract(standard);
+        transition parse_bridge;
+    }
+#else
+    // A worker's copy has the instance number of its bit, plus 1. Those of switches below keep the lanes.
+    state start {
+        packet.extract(standard);
+        meta.stripped = 0;
+        transition select(standard.egress_rid) {
+            FOR_EACH_COPY(COPY_ROW)
+            default: parse_bridge;
+        }
+    }
+
+    FOR_EACH_COPY(COPY_STATE)
+
+    // Of what is parsed, only headers are put together again: the lanes get lost.
+    state parse_stripped {
+        packet.extract(hdr.ethernet);
+        packet.extract(hdr.ipv4);
+        packet.extract(hdr.udp);
+        packet.extract(hdr.innet);
+        packet.extract(hdr.rest);
+        packet.advance(32 * LANES);
+        meta.stripped = 1;
+        transition accept;
+    }
+#endif
+
+    state parse_bridge {
         packet.extract(hdr.bridge);
         transition select(hdr.bridge.purpose) {
-            PURPOSE_REPLY: parse_reply;
-            PURPOSE_COPY: parse_reply;
+            OWN_PACKET: parse_reply;
             default: accept;
         }
     }

@@ -43,18 +43,22 @@
 #define SEND_COPIES(group) traffic.mcast_grp_a = group
 #define MARK_FLOODED hdr.bridge.purpose = PURPOSE_FLOOD
 
+// The register `flags` tells, and the parser of the egress knows which copies want the lanes.
+#define CELL_HAS_LANES IS_CARRIED(meta.flags)
+#define WANTED_BY_COPY(bits)
+
 // On Tofino 1, to read a lane is to add zeros.
 #if __TARGET_TOFINO__ == 1
 #define ZERO_LANE(n) hdr.lanes.lane_##n = 0;
-#define BEFORE_READING_LANES FOR_EACH_LANE(ZERO_LANE)
+#define BEFORE_READING_LANES FOR_EACH_LANE(ZERO_LANE) hdr.lanes.setValid();
 #else
-#define BEFORE_READING_LANES
+#define BEFORE_READING_LANES hdr.lanes.setValid();
 #endif
 
 // What comes back for a second pass has a form of its own in the truth table.
 #define SECOND_PASS_ACTIONS deliver; abandon;
 #define SECOND_PASS_ENTRIES                                                              \
-            (FORM_AGAIN,        AGE_CURRENT, _, _, _): deliver();                        \
-            (FORM_AGAIN,        _,           _, _, _): abandon();
+            (FORM_AGAIN,        AGE_CURRENT, _, _, _, _,     _, _): deliver();           \
+            (FORM_AGAIN,        _,           _, _, _, _,     _, _): abandon();
 
 #endif

@@ -6,7 +6,9 @@
 //                  does its sum go up to a parent?          table `trees`
 //     Sequence     stale, current or newer than the cell?   register `sequence`
 //     Arrivals     who has contributed; was it in already?  register `arrived`
+//     Wants        who wants the result's lanes?            register `wanted`
 //     Countdown    how many contributions were missing?     register `missing`
+//     Carriage     has the cell lanes?                      register `carried`
 //     Decision     the truth table                          tables `decision*`, constant
 //     Members      who is in a finished sum                 register `members`
 //     Lanes        start, combine or read                   registers `cell_*`
@@ -31,7 +33,9 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta,
     Admission() admission;
     Sequence() sequence;
     Arrivals() arrivals;
+    Wants() wants;
     Countdown() countdown;
+    Carriage() carriage;
     Decision() decision;
     Members() members;
     Lanes() lanes;
@@ -53,7 +57,9 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta,
                 sequence.apply(hdr, meta);
                 if (meta.age != AGE_STALE) {
                     arrivals.apply(meta);
+                    wants.apply(hdr, meta);
                     countdown.apply(meta);
+                    carriage.apply(hdr, meta);
                 }
                 decision.apply(hdr, meta);
                 members.apply(meta);

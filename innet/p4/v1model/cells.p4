@@ -66,6 +66,40 @@ control Arrivals(inout metadata_t meta) {
     }
 }
 
+// Who wants the result's lanes.
+control Wants(in headers_t hdr, inout metadata_t meta) {
+    register<bit<32>>(CELLS) wanted;
+
+    action restart() {
+        wanted.write(meta.cell, meta.wanted);
+    }
+
+    bit<32> held;
+
+    action join() {
+        @atomic {
+            wanted.read(held, meta.cell);
+            meta.wanted = meta.wanted | held;
+            wanted.write(meta.cell, meta.wanted);
+        }
+    }
+
+    action look() {
+        wanted.read(meta.wanted, meta.cell);
+    }
+
+    apply {
+        meta.wanted = IS_WANTED(hdr.innet.flags) == 1 ? meta.worker : 0;
+        if (meta.age == AGE_NEWER) {
+            restart();
+        } else if (meta.above == 0) {
+            join();
+        } else {
+            look();
+        }
+    }
+}
+
 control Countdown(inout metadata_t meta) {
     register<bit<8>>(CELLS) missing;
 
@@ -96,10 +130,47 @@ control Countdown(inout metadata_t meta) {
     apply {
         if (meta.age == AGE_NEWER) {
             restart();
+            meta.part = PART_FIRST;
         } else if (meta.form == FORM_RESULT) {
             finish();
+            if (meta.missing == 1) {
+                meta.part = PART_FIRST;
+            }
         } else if (meta.form == FORM_CONTRIBUTION && meta.repeated == 0) {
             count();
+            if (meta.missing != 0) {
+                meta.part = PART_MORE;
+            }
+        } else {
+            look();
+        }
+    }
+}
+
+// Whether the cell has lanes. Before it has, they are an older chunk's; the first that come replace them.
+control Carriage(in headers_t hdr, inout metadata_t meta) {
+    register<bit<1>>(CELLS) carried;
+
+    action restart() {
+        carried.write(meta.cell, (bit<1>) hdr.lanes.isValid());
+    }
+
+    action join() {
+        @atomic {
+            carried.read(meta.carried, meta.cell);
+            carried.write(meta.cell, meta.carried | (bit<1>) hdr.lanes.isValid());
+        }
+    }
+
+    action look() {
+        carried.read(meta.carried, meta.cell);
+    }
+
+    apply {
+        if (meta.part == PART_FIRST) {
+            restart();
+        } else if (meta.part == PART_MORE) {
+            join();
         } else {
             look();
         }
@@ -160,14 +231,14 @@ control Flags(inout headers_t hdr, inout metadata_t meta) {
     }
 
     apply {
-        if (meta.fold == FOLD_START) {
+        if (meta.fold == FOLD_COMBINE && hdr.innet.operation == OPERATION_SUM) {
+            find_overflow();
+        }
+        if (meta.part == PART_FIRST) {
             start();
-        } else if (meta.fold == FOLD_COMBINE) {
-            if (hdr.innet.operation == OPERATION_SUM) {
-                find_overflow();
-            }
+        } else if (meta.part == PART_MORE) {
             combine();
-        } else if (meta.fold == FOLD_READ) {
+        } else if (meta.age == AGE_CURRENT) {
             read();
         }
     }

@@ -61,7 +61,7 @@ control IngressPipeline(inout headers_t hdr, inout metadata_t meta, inout standa
                 } else {
                     aggregation.apply(hdr, meta, standard);
                     if (meta.addressed == 1) {
-                        check_update.apply(hdr);
+                        check_update.apply(hdr, meta);
                     }
                 }
             } else {
@@ -84,7 +84,7 @@ control EgressPipeline(inout headers_t hdr, inout metadata_t meta, inout standar
             mark_to_drop(standard);
         } else {
             if (meta.copied == 1) {
-                readdress.apply(hdr, standard);
+                readdress.apply(hdr, meta, standard);
             }
             marking.apply(hdr, standard);
         }

@@ -27,7 +27,8 @@ FOR_EACH_LANE(LANE_WEIGHT)
 #define ADD_WORD(k, word) sum = sum + (bit<64>) (word) * WEIGHT(64w##k);
 #define ADD_LANE(n) sum = sum + (bit<64>) hdr.lanes.lane_##n * WEIGHT_##n;
 
-control Check(in headers_t hdr, out bit<32> check) {
+// `bare` is the check of the header alone.
+control Check(in headers_t hdr, out bit<32> check, out bit<32> bare) {
     bit<64> sum;
 
     action add_header() {
@@ -47,6 +48,7 @@ control Check(in headers_t hdr, out bit<32> check) {
     apply {
         sum = WEIGHT(64w0);
         add_header();
+        bare = sum[63:32];
         if (hdr.lanes.isValid()) {
             add_lanes();
         }
@@ -66,7 +68,8 @@ control CheckVerification(in headers_t hdr, inout metadata_t meta, in standard_m
     apply {
         bit<32> expected = hdr.innet.check;
         if (meta.form != FORM_NONE) {
-            check.apply(hdr, expected);
+            bit<32> bare;
+            check.apply(hdr, expected, bare);
         }
         if (expected != hdr.innet.check || standard.checksum_error == 1) {
             meta.corrupted = true;
@@ -75,13 +78,14 @@ control CheckVerification(in headers_t hdr, inout metadata_t meta, in standard_m
     }
 }
 
-// Of what the switch answers, once for all copies: they differ in what the check is not of.
-control CheckUpdate(inout headers_t hdr) {
+// Of what the switch answers, once for all copies: but for the lanes, they differ in what the check is
+// not of.
+control CheckUpdate(inout headers_t hdr, inout metadata_t meta) {
     Check() check;
 
     apply {
         bit<32> value;
-        check.apply(hdr, value);
+        check.apply(hdr, value, meta.bare_check);
         hdr.innet.check = value;
     }
 }

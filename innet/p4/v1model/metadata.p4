@@ -24,11 +24,18 @@ struct metadata_t {
 
     bit<32> cell;            // slot and copy: the index into every register
     bit<8>  missing;         // contributions that the chunk still lacked before this packet
+    bit<2>  part;            // PART_*
     bit<32> limit;           // the sign bit: a sum is at a limit of its 32 bits
 
     bit<1>  flooded;         // on its way to all ports
     bit<1>  addressed;       // the switch itself addressed it: new check, new checksum
     bit<1>  copied;          // ... and each copy goes to another address
+    bit<32> bare_check;      // the check of a copy without lanes
 }
+
+// What a packet is to the sum in its cell.
+const bit<2> PART_NONE  = 0;
+const bit<2> PART_FIRST = 1;  // its beginning; or the parent's result, which takes its place
+const bit<2> PART_MORE  = 2;  // one more contribution
 
 #endif

@@ -2,8 +2,9 @@
 //
 // Only what is addressed to INNET_UDP_PORT over unfragmented, option-less IPv4 is taken for an innet
 // packet; everything else stops at the last header that forwarding needs and passes unchanged.
-// Of innet packets, those are complete that have a form: version, kind, operation and the lengths that
-// IPv4 and UDP state have to go together.
+// Of innet packets, those are complete that have a form: version, kind, operation, the flag that tells
+// of lanes, and the lengths that IPv4 and UDP state have to go together. A result may lack lanes that
+// were carried: this switch did not ask for them.
 
 #ifndef INNET_PARSER_P4
 #define INNET_PARSER_P4
@@ -74,18 +75,32 @@ parser IngressParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
 
     state parse_innet {
         packet.extract(hdr.innet);
-        transition select(hdr.innet.version, hdr.innet.kind, hdr.innet.operation,
-                          hdr.ipv4.total_length, hdr.udp.length) {
-            (INNET_VERSION, KIND_CONTRIBUTION, OPERATION_SUM, FULL_IPV4_LENGTH, FULL_UDP_LENGTH):
-                contribution;
-            (INNET_VERSION, KIND_CONTRIBUTION, OPERATION_MAX, FULL_IPV4_LENGTH, FULL_UDP_LENGTH):
-                contribution;
-            (INNET_VERSION, KIND_RESULT, OPERATION_SUM, FULL_IPV4_LENGTH, FULL_UDP_LENGTH): result;
-            (INNET_VERSION, KIND_RESULT, OPERATION_MAX, FULL_IPV4_LENGTH, FULL_UDP_LENGTH): result;
-            (INNET_VERSION, KIND_PENDING, _, FULL_IPV4_LENGTH, FULL_UDP_LENGTH): pending;
-            (INNET_VERSION, KIND_STALE, _, FULL_IPV4_LENGTH, FULL_UDP_LENGTH): stale;
-            (INNET_VERSION, KIND_HELLO, 0, BARE_IPV4_LENGTH, BARE_UDP_LENGTH): hello;
-            (INNET_VERSION, KIND_CLEAR, 0, BARE_IPV4_LENGTH, BARE_UDP_LENGTH): clear;
+        transition select(hdr.innet.version, hdr.ipv4.total_length, hdr.udp.length) {
+            (INNET_VERSION, FULL_IPV4_LENGTH, FULL_UDP_LENGTH): full_innet;
+            (INNET_VERSION, BARE_IPV4_LENGTH, BARE_UDP_LENGTH): bare_innet;
+            default: accept;
+        }
+    }
+
+    state full_innet {
+        transition select(hdr.innet.kind, hdr.innet.operation, IS_CARRIED(hdr.innet.flags)) {
+            (KIND_CONTRIBUTION, OPERATION_SUM, 1): contribution;
+            (KIND_CONTRIBUTION, OPERATION_MAX, 1): contribution;
+            (KIND_RESULT,       OPERATION_SUM, 1): result;
+            (KIND_RESULT,       OPERATION_MAX, 1): result;
+            default: accept;
+        }
+    }
+
+    state bare_innet {
+        transition select(hdr.innet.kind, hdr.innet.operation, IS_CARRIED(hdr.innet.flags)) {
+            (KIND_CONTRIBUTION, OPERATION_SUM, 0): bare_contribution;
+            (KIND_RESULT,       OPERATION_SUM, _): bare_result;
+            (KIND_RESULT,       OPERATION_MAX, _): bare_result;
+            (KIND_PENDING,      _,             _): pending;
+            (KIND_STALE,        _,             _): stale;
+            (KIND_HELLO,        0,             _): hello;
+            (KIND_CLEAR,        0,             _): clear;
             default: accept;
         }
     }

@@ -31,6 +31,7 @@ control Reply(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
     }
 
     #include "../shared/fragments/answers.p4"
+    #include "../shared/fragments/lengths.p4"
 
     apply {
         if (meta.outcome == OUTCOME_NONE || meta.outcome == OUTCOME_WAITING
@@ -49,15 +50,31 @@ control Reply(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         } else {
             go_up();
         }
+        if (hdr.lanes.isValid()) {
+            lengthen();
+        } else {
+            shorten();
+        }
     }
 }
 
-// On every copy of a result: the address of the worker, or of the switch below, that it is for.
-control Readdress(inout headers_t hdr, in standard_metadata_t standard) {
+// On every copy of a result: the address of the worker, or of the switch below, that it is for. Who does
+// not want the lanes gets none.
+control Readdress(inout headers_t hdr, inout metadata_t meta, in standard_metadata_t standard) {
     #include "../shared/fragments/replicas.p4"
+    #include "../shared/fragments/lengths.p4"
+
+    action strip() {
+        hdr.lanes.setInvalid();
+        hdr.innet.check = meta.bare_check;
+        shorten();
+    }
 
     apply {
         replicas.apply();
+        if (hdr.lanes.isValid() && meta.wanted == 0) {
+            strip();
+        }
     }
 }
 

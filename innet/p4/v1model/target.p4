@@ -16,8 +16,11 @@ const bit<9> CPU_PORT = 510;
 #define SEND_COPIES(group) standard.mcast_grp = group
 #define MARK_FLOODED meta.flooded = 1
 
+#define CELL_HAS_LANES meta.carried
+#define WANTED_BY_COPY(bits) meta.wanted = meta.wanted & bits;
+
 // A packet passes once, and a cell's lanes are simply read.
-#define BEFORE_READING_LANES
+#define BEFORE_READING_LANES hdr.lanes.setValid();
 #define SECOND_PASS_ACTIONS
 #define SECOND_PASS_ENTRIES
 

@@ -9,7 +9,7 @@ from innet.errors import UnsupportedProgram
 from innet.switch import ir, limits
 from innet.switch.bmv2json.actions import Actions
 from innet.switch.bmv2json.controls import Controls
-from innet.switch.bmv2json.document import Node, malformed, parse, unique
+from innet.switch.bmv2json.document import JsonObject, malformed, parse, unique
 from innet.switch.bmv2json.externs import Externs
 from innet.switch.bmv2json.packet import Packet
 from innet.switch.bmv2json.parser import Parser
@@ -53,7 +53,7 @@ def load(text: str | bytes) -> ir.Program:
     return program
 
 
-def _errors(document: Node) -> dict[str, int]:
+def _errors(document: JsonObject) -> dict[str, int]:
     pairs = []
     for row in document.items("errors"):
         match row:
@@ -66,7 +66,7 @@ def _errors(document: Node) -> dict[str, int]:
     return unique(pairs, "errors with the name")
 
 
-def _deparser(document: Node, packet: Packet) -> tuple[str, ...]:
+def _deparser(document: JsonObject, packet: Packet) -> tuple[str, ...]:
     deparsers = document.nodes("deparsers")
     if not deparsers:
         raise malformed("there is no deparser")

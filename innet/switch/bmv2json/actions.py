@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from innet.errors import UnsupportedProgram
 from innet.switch import ir, limits
-from innet.switch.bmv2json.document import Node
+from innet.switch.bmv2json.document import JsonObject
 from innet.switch.bmv2json.expressions import Expressions
 from innet.switch.bmv2json.externs import Externs
 from innet.switch.bmv2json.packet import Packet
@@ -55,7 +55,7 @@ class Actions:
     def __init__(self, packet: Packet, externs: Externs) -> None:
         self._packet, self._named = packet, _named(packet, externs)
 
-    def read(self, node: Node) -> ir.Action:
+    def read(self, node: JsonObject) -> ir.Action:
         """Return an action. Raises UnsupportedProgram."""
         params = tuple(
             (each.text("name"), each.width("bitwidth", each.text("name")))
@@ -70,7 +70,7 @@ class Actions:
             tuple(map(steps.read, primitives)),
         )
 
-    def parser_step(self, node: Node) -> ir.Primitive:
+    def parser_step(self, node: JsonObject) -> ir.Primitive:
         """Return a primitive of a parser state. Raises UnsupportedProgram."""
         if (op := node.text("op")) in _ONLY_IN_ACTIONS:
             raise UnsupportedProgram(
@@ -101,14 +101,14 @@ class _Steps:
         self._expressions = Expressions(packet, parameters)
         self._named = named
 
-    def read(self, node: Node) -> ir.Primitive:
+    def read(self, node: JsonObject) -> ir.Primitive:
         place = source(node)
         try:
             return ir.Primitive(node.text("op"), self._arguments(node, place), place)
         except UnsupportedProgram as problem:
             raise UnsupportedProgram(f"{place.prefix}{problem}") from None
 
-    def _arguments(self, node: Node, place: ir.Source) -> tuple[Argument, ...]:
+    def _arguments(self, node: JsonObject, place: ir.SourceLocation) -> tuple[Argument, ...]:
         op = node.text("op")
         if op == "log_msg":
             return self._log_arguments(*expect(node, 2))
@@ -125,7 +125,7 @@ class _Steps:
             self._check_types(node, *arguments)
         return arguments
 
-    def _argument(self, node: Node, kind: str) -> Argument:
+    def _argument(self, node: JsonObject, kind: str) -> Argument:
         match kind:
             case "expression":
                 return self._expressions.read(node)
@@ -143,14 +143,14 @@ class _Steps:
                 return self._expressions.element(node)
         return self._reference(node, kind)
 
-    def _reference(self, node: Node, kind: str) -> ir.Name:
+    def _reference(self, node: JsonObject, kind: str) -> ir.Name:
         if node.get("type") != kind:
             raise node.error(f"its type is {node.get('type')!r}, not {kind!r}")
         name = node.text("value")
         node.look_up(name, self._named[kind], kind.replace("_", " "))
         return ir.Name(kind, name)  # type: ignore[arg-type]
 
-    def _check_types(self, node: Node, target: Argument, origin: Argument) -> None:
+    def _check_types(self, node: JsonObject, target: Argument, origin: Argument) -> None:
         """Raise UnsupportedProgram unless all headers of both have the same types."""
         forms = [
             self._packet.form(each.name if isinstance(each, ir.Name) else each)
@@ -160,7 +160,7 @@ class _Steps:
         if forms[0] != forms[1]:
             raise node.error("the headers differ in type")
 
-    def _log_arguments(self, form: Node, values: Node) -> tuple[Argument, ...]:
+    def _log_arguments(self, form: JsonObject, values: JsonObject) -> tuple[Argument, ...]:
         listed = values.nodes("value") if isinstance(values.get("value"), list) else ()
         arguments = tuple(map(self._expressions.read, listed))
         parts = tuple(_log_parts(form.text("value")))
@@ -171,16 +171,16 @@ class _Steps:
         return ir.Format(parts), *arguments
 
 
-def source(node: Node) -> ir.Source:
+def source(node: JsonObject) -> ir.SourceLocation:
     """Return the place in the P4 source that an object of the JSON comes from."""
     if not node.has("source_info"):
-        return ir.Source()
+        return ir.SourceLocation()
     info = node.node("source_info")
     line = info.number("line", limits.MAX_ID)
-    return ir.Source(info.text("filename"), line, info.text("source_fragment"))
+    return ir.SourceLocation(info.text("filename"), line, info.text("source_fragment"))
 
 
-def expect(node: Node, count: int) -> list[Node]:
+def expect(node: JsonObject, count: int) -> list[JsonObject]:
     """Return the parameters of a primitive. Raises UnsupportedProgram unless there are `count`."""
     parameters = node.nodes("parameters")
     if len(parameters) != count:

@@ -6,7 +6,7 @@ from innet.errors import UnsupportedProgram
 from innet.switch import ir, limits
 from innet.switch.bmv2json import entries
 from innet.switch.bmv2json.actions import source
-from innet.switch.bmv2json.document import Node, unique
+from innet.switch.bmv2json.document import JsonObject, unique
 from innet.switch.bmv2json.expressions import Expressions
 from innet.switch.bmv2json.externs import Externs
 from innet.switch.bmv2json.packet import Packet
@@ -20,7 +20,7 @@ class Controls:
     """The two pipelines of a program."""
 
     def __init__(
-        self, document: Node, packet: Packet, externs: Externs, actions: Iterable[ir.Action]
+        self, document: JsonObject, packet: Packet, externs: Externs, actions: Iterable[ir.Action]
     ) -> None:
         nodes = document.nodes("pipelines")
         by_name = unique(((each.text("name"), each) for each in nodes), "pipelines with the name")
@@ -33,7 +33,7 @@ class Controls:
         unique(((each.name, None) for each in all_tables), "tables with the name")
 
 
-def _pipeline(node: Node, tables: "_Tables", expressions: Expressions) -> ir.Pipeline:
+def _pipeline(node: JsonObject, tables: "_Tables", expressions: Expressions) -> ir.Pipeline:
     conditionals = node.nodes("conditionals")
     names = unique(
         ((name := each.text("name"), name) for each in (*node.nodes("tables"), *conditionals)),
@@ -56,7 +56,7 @@ def _pipeline(node: Node, tables: "_Tables", expressions: Expressions) -> ir.Pip
     )
 
 
-def _next(node: Node, key: str, names: Mapping[str, str]) -> str | None:
+def _next(node: JsonObject, key: str, names: Mapping[str, str]) -> str | None:
     """Return the table or condition that follows. Null ends the pipeline."""
     return node.known(key, names, "table or condition") if node.has(key) else None
 
@@ -71,7 +71,7 @@ class _Tables:
         self._counters = {each.table: name for name, each in externs.counters.items()}
         self._direct_meters = {name: name for name, each in externs.meters.items() if each.target}
 
-    def read(self, node: Node, names: Mapping[str, str]) -> ir.Table:
+    def read(self, node: JsonObject, names: Mapping[str, str]) -> ir.Table:
         """Return a table. `names` are those of all tables and conditions of the pipeline."""
         name = node.text("name")
         keys = tuple(self._key(name, each) for each in node.nodes("key"))
@@ -104,7 +104,7 @@ class _Tables:
             by_hit=by_hit,
         )
 
-    def _key(self, table: str, node: Node) -> ir.MatchKey:
+    def _key(self, table: str, node: JsonObject) -> ir.MatchKey:
         match = node.get("match_type")
         if match not in _MATCHES:
             raise UnsupportedProgram(f"table {table}: {match!r} matches are not supported")
@@ -118,7 +118,7 @@ class _Tables:
         name = node.optional_text("name") or f"{ref.header}.{ref.field}"
         return ir.MatchKey(name, match, ref, kind.bits, mask)
 
-    def _actions_of(self, node: Node) -> dict[str, ir.Action]:
+    def _actions_of(self, node: JsonObject) -> dict[str, ir.Action]:
         """Return a table's actions by the names that the table has for them."""
         names, ids = node.texts("actions"), node.numbers("action_ids", limits.MAX_ID)
         counts = {len(names), len(ids), len(set(ids))}
@@ -129,12 +129,12 @@ class _Tables:
         pairs = zip(names, (self._actions[each] for each in ids), strict=True)
         return unique(pairs, f"actions of {node.text('name')} with the name")
 
-    def _direct_meter(self, node: Node) -> str | None:
+    def _direct_meter(self, node: JsonObject) -> str | None:
         if not node.has("direct_meters"):
             return None
         return node.known("direct_meters", self._direct_meters, "direct meter")
 
-    def _profile(self, node: Node) -> str | None:
+    def _profile(self, node: JsonObject) -> str | None:
         kind = node.optional_text("type") or "simple"
         if kind not in _TABLES:
             raise UnsupportedProgram(f"table {node.text('name')}: tables of type {kind!r}")
@@ -144,7 +144,7 @@ class _Tables:
 
 
 def _next_by_action(
-    following: Node, actions: Mapping[str, ir.Action], names: Mapping[str, str]
+    following: JsonObject, actions: Mapping[str, ir.Action], names: Mapping[str, str]
 ) -> dict[int, str | None]:
     for name in actions:
         if not following.contains(name):

@@ -21,7 +21,7 @@ Key = TypeVar("Key", int, str)
 Value = TypeVar("Value")
 
 
-class Node:
+class JsonObject:
     """One object of a document. All methods raise UnsupportedProgram if the document is malformed."""
 
     __slots__ = ("_content", "_index", "_key", "_parent")
@@ -29,7 +29,7 @@ class Node:
     def __init__(
         self,
         content: dict[str, Any],
-        parent: "Node | None" = None,
+        parent: "JsonObject | None" = None,
         key: str = "",
         index: int | None = None,
     ) -> None:
@@ -44,14 +44,14 @@ class Node:
         return key in self._content
 
     def get(self, key: str) -> Any:
-        """Return a part as it is, or None. An object is a Node, also as an element of a list."""
+        """Return a part as it is, or None. An object is a JsonObject, also as an element of a list."""
         value = self._content.get(key)
         if isinstance(value, list):
             return [
-                Node(each, self, key, i) if isinstance(each, dict) else each
+                JsonObject(each, self, key, i) if isinstance(each, dict) else each
                 for i, each in enumerate(value)
             ]
-        return Node(value, self, key) if isinstance(value, dict) else value
+        return JsonObject(value, self, key) if isinstance(value, dict) else value
 
     def text(self, key: str) -> str:
         """Return a string."""
@@ -107,23 +107,23 @@ class Node:
         return value
 
     def items(self, key: str) -> list[Any]:
-        """Return a list, with a Node for each object in it. One that is missing is empty."""
+        """Return a list, with a JsonObject for each object in it. One that is missing is empty."""
         if not isinstance(self._content.get(key, []), list):
             raise self._wrong(key, "a list")
         found: list[Any] = self.get(key) or []
         return found
 
-    def nodes(self, key: str) -> "list[Node]":
+    def nodes(self, key: str) -> "list[JsonObject]":
         """Return a list of objects. One that is missing is empty."""
         nodes = self.items(key)
-        if not all(isinstance(each, Node) for each in nodes):
+        if not all(isinstance(each, JsonObject) for each in nodes):
             raise self._wrong(key, "a list of objects")
         return nodes
 
-    def node(self, key: str) -> "Node":
+    def node(self, key: str) -> "JsonObject":
         """Return an object."""
         node = self.get(key)
-        if not isinstance(node, Node):
+        if not isinstance(node, JsonObject):
             raise self._wrong(key, "an object")
         return node
 
@@ -160,7 +160,7 @@ class Node:
         return malformed(f"{self.place(key)} is {limits.shown(self._content[key])}, not {wanted}")
 
 
-def parse(text: str | bytes) -> Node:
+def parse(text: str | bytes) -> JsonObject:
     """Return the root of a BMv2 JSON document. Raises UnsupportedProgram."""
     try:
         content = json.loads(text)
@@ -173,7 +173,7 @@ def parse(text: str | bytes) -> Node:
             f"not a BMv2 JSON: it lacks one of {', '.join(_WANTED)}; was it made by p4c-bm2-ss?"
         )
     _check_depth(content)
-    return Node(content)
+    return JsonObject(content)
 
 
 def unique(pairs: Iterable[tuple[Key, Value]], what: str) -> dict[Key, Value]:

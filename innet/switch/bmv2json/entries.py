@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from innet.switch import ir, limits
-from innet.switch.bmv2json.document import Node
+from innet.switch.bmv2json.document import JsonObject
 
 Call = tuple[int, tuple[int, ...]]
 """The id of an action, and its arguments."""
@@ -12,14 +12,14 @@ _NEED_PRIORITY = ("ternary", "optional", "range")
 
 
 def const_entries(
-    table: Node, keys: Sequence[ir.MatchKey], actions: Mapping[str, ir.Action]
+    table: JsonObject, keys: Sequence[ir.MatchKey], actions: Mapping[str, ir.Action]
 ) -> tuple[ir.ConstEntry, ...]:
     """Return the entries that the program gives a table."""
     nodes = table.nodes("entries")
     return tuple(_entry(each, keys, len(nodes), actions) for each in nodes)
 
 
-def call(node: Node, actions: Mapping[str, ir.Action]) -> Call:
+def call(node: JsonObject, actions: Mapping[str, ir.Action]) -> Call:
     """Return the call of one of a table's actions, with arguments wrapped to its parameters' widths."""
     by_id = {each.id: each for each in actions.values()}
     action = by_id.get(node.number("action_id", limits.MAX_ID))
@@ -36,7 +36,7 @@ def call(node: Node, actions: Mapping[str, ir.Action]) -> Call:
 
 
 def _entry(
-    node: Node, keys: Sequence[ir.MatchKey], count: int, actions: Mapping[str, ir.Action]
+    node: JsonObject, keys: Sequence[ir.MatchKey], count: int, actions: Mapping[str, ir.Action]
 ) -> ir.ConstEntry:
     matches = node.nodes("match_key")
     if len(matches) != len(keys):
@@ -53,7 +53,7 @@ def _entry(
     return ir.ConstEntry(values, masks, priority, *call(node.node("action_entry"), actions))
 
 
-def _match(key: ir.MatchKey, node: Node) -> tuple[int, int]:
+def _match(key: ir.MatchKey, node: JsonObject) -> tuple[int, int]:
     """Return a value and a mask, or the bounds of a range."""
     full = (1 << key.bits) - 1
     kind = node.text("match_type")

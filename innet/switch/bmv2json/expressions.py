@@ -4,7 +4,7 @@ from typing import Any
 
 from innet.errors import UnsupportedProgram
 from innet.switch import ir, limits
-from innet.switch.bmv2json.document import Node
+from innet.switch.bmv2json.document import JsonObject
 from innet.switch.bmv2json.packet import Packet
 
 _UNARY, _BINARY, _TERNARY = ("right",), ("left", "right"), ("cond", "left", "right")
@@ -26,7 +26,7 @@ class Expressions:
     def __init__(self, packet: Packet, parameters: int = 0) -> None:
         self._packet, self._parameters = packet, parameters
 
-    def read(self, node: Node) -> ir.Expr:
+    def read(self, node: JsonObject) -> ir.Expr:
         """Return an expression. Raises UnsupportedProgram."""
         match kind := node.text("type"):
             case "hexstr":
@@ -46,25 +46,25 @@ class Expressions:
                 return self._operation(value) if value.has("op") else self.read(value)
         raise UnsupportedProgram(f"operands of type {kind!r} are not supported")
 
-    def field(self, node: Node, key: str) -> ir.FieldRef:
+    def field(self, node: JsonObject, key: str) -> ir.FieldRef:
         """Return a reference to a field: a header, or an element of a stack, and the field's name."""
         match node.get(key):
             case [str() as header, name]:
                 if header in self._packet.union_stacks:
                     raise UnsupportedProgram(f"{header}.last: fields of the last union of a stack")
                 return self._packet.field(node, self._packet.header(node, header), name)
-            case [Node() as element, name]:
+            case [JsonObject() as element, name]:
                 return self._packet.field(node, self.element(element), name)
         raise node.error(f"the {key} does not name a header and a field")
 
-    def target(self, node: Node) -> ir.FieldRef:
+    def target(self, node: JsonObject) -> ir.FieldRef:
         """Return the field that an assignment sets."""
         expr = self.read(node)
         if not isinstance(expr, ir.FieldRef):
             raise node.error("only a field can be set")
         return expr
 
-    def constant(self, node: Node, maximum: int, name: str, *, minimum: int = 0) -> ir.Const:
+    def constant(self, node: JsonObject, maximum: int, name: str, *, minimum: int = 0) -> ir.Const:
         """Return a constant from `minimum` to `maximum`. Messages call it `name`."""
         expr = self.read(node)
         if not isinstance(expr, ir.Const):
@@ -72,7 +72,7 @@ class Expressions:
         limits.number(name, expr.value, maximum, minimum)
         return expr
 
-    def element(self, node: Node) -> ir.Element:
+    def element(self, node: JsonObject) -> ir.Element:
         """Return the stack element that a runtime index selects."""
         node = innermost(node)
         if node.get("op") != "dereference_header_stack":
@@ -84,25 +84,25 @@ class Expressions:
         """Return the width of a field in bits."""
         return self._packet.field_type(ref).bits
 
-    def _field_of_last(self, node: Node) -> ir.FieldRef:
+    def _field_of_last(self, node: JsonObject) -> ir.FieldRef:
         match node.get("value"):
             case [stack, field]:
                 name = self._packet.stack(node, stack).name
                 return self._packet.field(node, ir.Element(name, ir.LastIndex(name)), field)
         raise node.error("the value does not name a stack and a field")
 
-    def _argument(self, node: Node) -> ir.ParamRef:
+    def _argument(self, node: JsonObject) -> ir.ParamRef:
         if not self._parameters:
             raise node.error("there are no arguments here: only actions have some")
         return ir.ParamRef(node.number("value", self._parameters - 1))
 
-    def _lookahead(self, node: Node) -> ir.Lookahead:
+    def _lookahead(self, node: JsonObject) -> ir.Lookahead:
         match node.get("value"):
             case [offset, bits, *_]:
                 return ir.Lookahead(*(limits.width("lookahead", each) for each in (offset, bits)))
         raise node.error("the value is not an offset and a width")
 
-    def _operation(self, node: Node) -> ir.Expr:
+    def _operation(self, node: JsonObject) -> ir.Expr:
         match op := node.text("op"):
             case "access_field":
                 element = self.element(node.node("left"))
@@ -130,7 +130,7 @@ class Expressions:
         return ir.Op(op, operands)
 
 
-def innermost(node: Node) -> Node:
+def innermost(node: JsonObject) -> JsonObject:
     """Return the operation inside of an expression, without the layers around it."""
     while node.get("type") == "expression" and not node.has("op"):
         node = node.node("value")

@@ -2,7 +2,7 @@
 
 from innet.errors import UnsupportedProgram
 from innet.switch import ir, limits
-from innet.switch.bmv2json.document import Node, unique
+from innet.switch.bmv2json.document import JsonObject, unique
 from innet.switch.bmv2json.expressions import Expressions
 from innet.switch.bmv2json.packet import Packet
 
@@ -17,7 +17,7 @@ _MAX_CHECKSUM_BITS = 64
 class Externs:
     """The objects that a program declares, by name."""
 
-    def __init__(self, document: Node, packet: Packet) -> None:
+    def __init__(self, document: JsonObject, packet: Packet) -> None:
         self._packet, self._expressions = packet, Expressions(packet)
         registers = [_register(each) for each in document.nodes("register_arrays")]
         self.registers = unique(
@@ -46,7 +46,7 @@ class Externs:
         self.field_lists = self._field_lists(document, "field_lists")
         self.learn_lists = self._field_lists(document, "learn_lists")
 
-    def _meter(self, node: Node) -> ir.Meter:
+    def _meter(self, node: JsonObject) -> ir.Meter:
         name = node.text("name")
         if node.get("rate_count") != 2 or node.get("type") not in ("packets", "bytes"):
             raise UnsupportedProgram(f"meter {name}: only two rates, of packets or bytes")
@@ -56,7 +56,7 @@ class Externs:
         target = self._expressions.field(node, "result_target")
         return ir.Meter(name, 0, by_bytes, node.text("binding"), target)
 
-    def _calculation(self, node: Node) -> ir.Calculation:
+    def _calculation(self, node: JsonObject) -> ir.Calculation:
         algorithm = node.text("algo")
         if algorithm not in _HASHES:
             raise UnsupportedProgram(f"hash algorithm {algorithm!r} is not supported")
@@ -64,7 +64,7 @@ class Externs:
         with_payload = len(inputs) < len(node.nodes("input"))  # the payload is always hashed last
         return ir.Calculation(algorithm, tuple(map(self._hashed, inputs)), with_payload)
 
-    def _hashed(self, node: Node) -> tuple[ir.Expr, int] | ir.Name:
+    def _hashed(self, node: JsonObject) -> tuple[ir.Expr, int] | ir.Name:
         match kind := node.get("type"):
             case "field":
                 ref = self._expressions.field(node, "value")
@@ -75,11 +75,11 @@ class Externs:
                 return ir.Name("header", self._packet.header(node, node.get("value")))
         raise UnsupportedProgram(f"hash inputs of type {kind!r} are not supported")
 
-    def _profile(self, node: Node) -> ir.Profile:
+    def _profile(self, node: JsonObject) -> ir.Profile:
         selector = self._calculation(node.node("selector")) if node.has("selector") else None
         return ir.Profile(node.text("name"), selector)
 
-    def _checksum(self, node: Node) -> ir.Checksum:
+    def _checksum(self, node: JsonObject) -> ir.Checksum:
         if node.get("type") != "generic":
             raise UnsupportedProgram(f"checksums of type {node.get('type')!r} are not supported")
         calculation = node.known("calculation", self.calculations, "calculation")
@@ -101,11 +101,11 @@ class Externs:
             update=node.flag("update", default=True),
         )
 
-    def _field_lists(self, document: Node, key: str) -> tuple[ir.FieldList, ...]:
+    def _field_lists(self, document: JsonObject, key: str) -> tuple[ir.FieldList, ...]:
         lists = [self._field_list(each) for each in document.nodes(key)]
         return tuple(unique(((each.id, each) for each in lists), f"{key} with the id").values())
 
-    def _field_list(self, node: Node) -> ir.FieldList:
+    def _field_list(self, node: JsonObject) -> ir.FieldList:
         name = node.text("name")
         for each in node.nodes("elements"):
             if each.get("type") != "field":
@@ -116,17 +116,17 @@ class Externs:
         return ir.FieldList(node.number("id", _MAX_LIST_ID), name, tuple(fields))
 
 
-def _register(node: Node) -> ir.Register:
+def _register(node: JsonObject) -> ir.Register:
     name = node.text("name")
     return ir.Register(name, node.width("bitwidth", name), _size(node, f"register {name}"))
 
 
-def _counter(node: Node) -> ir.Counter:
+def _counter(node: JsonObject) -> ir.Counter:
     name = node.text("name")
     if node.flag("is_direct", default=False):
         return ir.Counter(name, 0, node.text("binding"))
     return ir.Counter(name, _size(node, f"counter {name}"), None)
 
 
-def _size(node: Node, name: str) -> int:
+def _size(node: JsonObject, name: str) -> int:
     return node.number("size", limits.MAX_ELEMENTS, name=f"{name}: its size")

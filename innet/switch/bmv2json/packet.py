@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from innet.errors import UnsupportedProgram
 from innet.switch import ir, limits
-from innet.switch.bmv2json.document import Node, malformed, unique
+from innet.switch.bmv2json.document import JsonObject, malformed, unique
 
 Group = TypeVar("Group", ir.Header, ir.Stack, ir.Union)
 
@@ -16,7 +16,7 @@ _STANDARD = "standard_metadata"
 class Packet:
     """The headers and metadata of a program, by name."""
 
-    def __init__(self, document: Node) -> None:
+    def __init__(self, document: JsonObject) -> None:
         types = unique(
             ((each.text("name"), each) for each in document.nodes("header_types")),
             "header types with the name",
@@ -60,7 +60,7 @@ class Packet:
         """Return the type of a field, or of a header's validity."""
         return self._fields[self.type_of(ref.header).name][ref.field]
 
-    def field(self, node: Node, header: str | ir.Element, name: object) -> ir.FieldRef:
+    def field(self, node: JsonObject, header: str | ir.Element, name: object) -> ir.FieldRef:
         """Return a field of a header. Raises UnsupportedProgram if there is no such field."""
         fields = self._fields[self.type_of(header).name]
         return ir.FieldRef(header, node.look_up(name, fields, "field").name)
@@ -76,25 +76,25 @@ class Packet:
         ]
         return tuple(self.form(each) for group in groups for each in group)
 
-    def header(self, node: Node, name: object) -> str:
+    def header(self, node: JsonObject, name: object) -> str:
         """Return the name of a header. Raises UnsupportedProgram if there is no such header."""
         return node.look_up(name, self.headers, "header").name
 
-    def stack(self, node: Node, name: object) -> ir.Stack:
+    def stack(self, node: JsonObject, name: object) -> ir.Stack:
         """Return a header stack. Raises UnsupportedProgram if there is no such stack."""
         return node.look_up(name, self.stacks, "header stack")
 
-    def member_stack(self, node: Node, union_stack: object, member: object) -> ir.Stack:
+    def member_stack(self, node: JsonObject, union_stack: object, member: object) -> ir.Stack:
         """Return the stack of one of the headers in a stack of unions."""
         return self.stack(node, _member_stack(union_stack, member))
 
-    def _members(self, node: Node, key: str, names: dict[int, str]) -> tuple[str, ...]:
+    def _members(self, node: JsonObject, key: str, names: dict[int, str]) -> tuple[str, ...]:
         numbers = node.numbers(key, limits.MAX_ID)
         if not numbers or not names.keys() >= set(numbers):
             raise node.error(f"the {key} {limits.shown(numbers)} are not ids of the program")
         return tuple(names[number] for number in numbers)
 
-    def _read_union_stacks(self, document: Node) -> None:
+    def _read_union_stacks(self, document: JsonObject) -> None:
         """Read stacks of unions, and make one header stack for each header type of their union."""
         types = unique(
             ((each.text("name"), each) for each in document.nodes("header_union_types")),
@@ -142,14 +142,14 @@ def _named(things: Iterable[Group], what: str) -> dict[str, Group]:
     return unique(((each.name, each) for each in things), f"{what} with the name")
 
 
-def _by_id(nodes: list[Node], what: str) -> dict[int, str]:
+def _by_id(nodes: list[JsonObject], what: str) -> dict[int, str]:
     return unique(
         ((each.number("id", limits.MAX_ID), each.text("name")) for each in nodes),
         f"{what} with the id",
     )
 
 
-def _header(node: Node, header_type: Node) -> ir.Header:
+def _header(node: JsonObject, header_type: JsonObject) -> ir.Header:
     name = node.text("name")
     fields = [*_fields(header_type)]
     if sum(each.varbit for each in fields) > 1:
@@ -162,7 +162,7 @@ def _header(node: Node, header_type: Node) -> ir.Header:
     return header
 
 
-def _fields(header_type: Node) -> Iterable[ir.FieldType]:
+def _fields(header_type: JsonObject) -> Iterable[ir.FieldType]:
     rows = header_type.items("fields")
     fixed = sum(row[1] for row in rows if _is_row(row) and type(row[1]) is int)
     for row in rows:
@@ -184,7 +184,7 @@ def _is_row(row: Any) -> bool:
     return isinstance(row, list) and len(row) > 1
 
 
-def _member_names(union_type: Node) -> list[str]:
+def _member_names(union_type: JsonObject) -> list[str]:
     names = []
     for member in union_type.items("headers"):
         match member:

@@ -3,7 +3,7 @@
 from innet.errors import UnsupportedProgram
 from innet.switch import ir
 from innet.switch.bmv2json.actions import Actions, expect, source
-from innet.switch.bmv2json.document import Node, malformed, unique
+from innet.switch.bmv2json.document import JsonObject, malformed, unique
 from innet.switch.bmv2json.expressions import Expressions
 from innet.switch.bmv2json.packet import Packet
 
@@ -11,7 +11,7 @@ from innet.switch.bmv2json.packet import Packet
 class Parser:
     """The parser of a program: its states, and the value sets that they select by."""
 
-    def __init__(self, document: Node, packet: Packet, actions: Actions) -> None:
+    def __init__(self, document: JsonObject, packet: Packet, actions: Actions) -> None:
         self._packet, self._actions = packet, actions
         self._expressions = Expressions(packet)
         sets = [_value_set(each) for each in document.nodes("parse_vsets")]
@@ -26,10 +26,10 @@ class Parser:
         self.start = self._next(parsers[0], "init_state")
         self.states = tuple(map(self._state, nodes))
 
-    def _next(self, node: Node, key: str) -> str | None:
+    def _next(self, node: JsonObject, key: str) -> str | None:
         return node.known(key, self._names, "parser state") if node.has(key) else None
 
-    def _state(self, node: Node) -> ir.ParserState:
+    def _state(self, node: JsonObject) -> ir.ParserState:
         return ir.ParserState(
             node.text("name"),
             tuple(self._operation(each) for each in node.nodes("parser_ops")),
@@ -37,7 +37,7 @@ class Parser:
             tuple(self._transition(each) for each in node.nodes("transitions")),
         )
 
-    def _select_key(self, node: Node) -> tuple[ir.Expr, int]:
+    def _select_key(self, node: JsonObject) -> tuple[ir.Expr, int]:
         expr = self._expressions.read(node)
         match expr:
             case ir.FieldRef() if not self._packet.field_type(expr).varbit:
@@ -46,7 +46,7 @@ class Parser:
                 return expr, expr.bits
         raise UnsupportedProgram(f"select keys of type {node.get('type')!r} are not supported")
 
-    def _transition(self, node: Node) -> ir.Transition:
+    def _transition(self, node: JsonObject) -> ir.Transition:
         following = self._next(node, "next_state")
         match kind := node.get("type"):
             case "default":
@@ -59,14 +59,14 @@ class Parser:
                 return ir.Transition(value_set.name, None, following)
         raise UnsupportedProgram(f"parser transitions of type {kind!r} are not supported")
 
-    def _operation(self, node: Node) -> ir.Primitive:
+    def _operation(self, node: JsonObject) -> ir.Primitive:
         place = source(node)
         try:
             return self._read(node, place)
         except UnsupportedProgram as problem:
             raise UnsupportedProgram(f"{place.prefix}{problem}") from None
 
-    def _read(self, node: Node, place: ir.Source) -> ir.Primitive:
+    def _read(self, node: JsonObject, place: ir.SourceLocation) -> ir.Primitive:
         match op := node.text("op"):
             case "primitive":
                 (primitive,) = expect(node, 1)
@@ -87,7 +87,7 @@ class Parser:
                 return ir.Primitive(op, tuple(map(self._expressions.read, parameters)), place)
         raise UnsupportedProgram(f"parser operation {op!r} is not supported")
 
-    def _extracted(self, target: Node) -> ir.Name:
+    def _extracted(self, target: JsonObject) -> ir.Name:
         kind = target.text("type")
         match kind, target.get("value"):
             case "regular", name:
@@ -103,5 +103,5 @@ class Parser:
         raise UnsupportedProgram(f"extracting a {kind} is not supported")
 
 
-def _value_set(node: Node) -> ir.ValueSet:
+def _value_set(node: JsonObject) -> ir.ValueSet:
     return ir.ValueSet(node.text("name"), node.width("compressed_bitwidth", node.text("name")))

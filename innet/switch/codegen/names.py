@@ -19,7 +19,7 @@ _KEPT = {
     ir.Name: ("kind",),
     ir.MatchKey: ("match",),
     ir.Calculation: ("algorithm",),
-    ir.Source: ("file", "fragment"),
+    ir.SourceLocation: ("file", "fragment"),
     ir.Format: ("parts",),
 }
 """The parts of a program that are not names."""

@@ -91,6 +91,6 @@ def selection(scope: Scope, state: ir.ParserState) -> None:
     scope.trace("Bytes parsed: %u", "at", level="T")
 
 
-def _where(source: ir.Source) -> str:
+def _where(source: ir.SourceLocation) -> str:
     """Return the place in the P4 source as a C string literal, as BMv2 puts it in front of a message."""
     return c_string(f"{source.file}({source.line}) " if source.file else "")

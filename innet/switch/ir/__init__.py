@@ -10,7 +10,7 @@ from innet.switch.ir.actions import (
     Format,
     Name,
     Primitive,
-    Source,
+    SourceLocation,
 )
 from innet.switch.ir.controls import Conditional, ConstEntry, MatchKey, Pipeline, Table
 from innet.switch.ir.expressions import (
@@ -71,7 +71,7 @@ __all__ = [
     "Profile",
     "Program",
     "Register",
-    "Source",
+    "SourceLocation",
     "Stack",
     "Table",
     "Transition",

@@ -7,7 +7,7 @@ from innet.switch.ir.expressions import Element, Expr
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceLocation:
     """A place in the P4 source."""
 
     file: str = ""
@@ -53,7 +53,7 @@ class Primitive:
 
     op: str
     args: tuple[Expr | Name | Element | Format, ...]
-    source: Source
+    source: SourceLocation
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from innet.switch.ir.actions import Source
+from innet.switch.ir.actions import SourceLocation
 from innet.switch.ir.expressions import Expr, FieldRef
 
 
@@ -61,7 +61,7 @@ class Conditional:
     condition: Expr
     if_true: str | None
     if_false: str | None
-    source: Source
+    source: SourceLocation
 
 
 @dataclass(frozen=True)

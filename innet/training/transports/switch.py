@@ -9,7 +9,7 @@ from innet.host.agent import Agent
 from innet.training.transports.base import Transport
 
 
-class SwitchTransport(Transport):
+class AgentTransport(Transport):
     """A network over an agent's membership in a job. Closing it leaves the agent open.
 
     `quantizer` selects the format of the vectors (docs/quantization.md). The default is the

@@ -23,7 +23,7 @@ _PIPES = (0, 1, 2, 3)
 _LENGTH = struct.Struct("<I")
 
 
-class Packing(Protocol):
+class PipelineForm(Protocol):
     """One of the forms."""
 
     def pack(self, binaries: Binaries) -> bytes:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from innet.controller.jobs.records import Assignment
-from innet.controller.switches.targets.packing import Packing
+from innet.controller.switches.targets.packing import PipelineForm
 from innet.errors import UsageError
 from innet.p4 import binaries, tofino
 from innet.p4runtime import p4info_pb2
@@ -52,7 +52,7 @@ class Tofino:
 
     name: str
     chip: str
-    packing: Packing
+    packing: PipelineForm
     first_device: int
     tables: tuple[str, ...] = (
         "workers", "replicas", "bridge", "service", "own_addresses", "uplinks", "trees",

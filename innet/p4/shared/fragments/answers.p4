@@ -18,17 +18,25 @@
         hdr.innet.check = 0;  // "none", where the target computes no other
     }
 
-    action complete() {
+    action say_result() {
         turn_around(KIND_RESULT);
         hdr.innet.workers = meta.members | meta.worker;
         hdr.innet.flags = hdr.innet.flags | meta.flags;
+    }
+
+    action complete() {
+        say_result();
         result_to_all();
     }
 
-    action answer() {
+    action say_result_again() {
         turn_around(KIND_RESULT);
         hdr.innet.workers = meta.members;
         hdr.innet.flags = meta.flags;
+    }
+
+    action answer() {
+        say_result_again();
         result_to_one();
     }
 
@@ -46,7 +54,7 @@
 
     // The sum goes on in this switch's name, to the address that the contribution was sent to: a parent
     // has the same.
-    action go_up() {
+    action say_sum() {
         hdr.ethernet.destination = meta.my_mac;
         hdr.ethernet.source = meta.uplink_mac;
         hdr.ipv4.source = meta.uplink_address;
@@ -56,13 +64,21 @@
         hdr.udp.checksum = 0;
         hdr.innet.flags = hdr.innet.flags | meta.flags;
         hdr.innet.check = 0;
+    }
+
+    action go_up() {
+        say_sum();
         sum_to_parent();
     }
 
     // Who has sent it, and what it says, is right already; the copies get their addresses.
-    action go_down() {
+    action say_what_the_parent_says() {
         hdr.ipv4.time_to_live = 64;
         hdr.ipv4.ecn = ECN_CAPABLE;
         hdr.innet.check = 0;
+    }
+
+    action go_down() {
+        say_what_the_parent_says();
         answer_to_all();
     }

@@ -10,23 +10,41 @@
         meta.outcome = OUTCOME_COMPLETED;
     }
 
+    // What goes out has the cell's lanes, which the packet lacks.
+    action complete_from_cell() {
+        complete(FOLD_READ);
+        BEFORE_READING_LANES
+    }
+
     action answer() {
         meta.fold = FOLD_READ;
         meta.outcome = OUTCOME_ANSWERED;
         BEFORE_READING_LANES
     }
 
+    action answer_bare() {
+        meta.outcome = OUTCOME_ANSWERED;
+        hdr.lanes.setInvalid();
+    }
+
     action remind() {
         meta.outcome = OUTCOME_PENDING;
+        hdr.lanes.setInvalid();
     }
 
     action reject() {
         meta.outcome = OUTCOME_STALE;
+        hdr.lanes.setInvalid();
     }
 
     action raise_sum(bit<4> fold) {
         meta.fold = fold;
         meta.outcome = OUTCOME_RAISED;
+    }
+
+    action raise_from_cell() {
+        raise_sum(FOLD_READ);
+        BEFORE_READING_LANES
     }
 
     // The sum, or its answer, was lost. The reply adds the cell's flags to the packet's.
@@ -36,62 +54,106 @@
         BEFORE_READING_LANES
     }
 
+    action raise_bare_again() {
+        raise_sum(FOLD_NONE);
+        hdr.innet.flags = 0;
+    }
+
     action ignore() {
         meta.outcome = OUTCOME_IGNORED;
     }
 
     // A newer packet starts the countdown again without reading it, so the quorum takes its place.
+    #define DECISION_KEY                                                                 \
+        key = {                                                                          \
+            meta.form: ternary @name("form");                                            \
+            meta.age: ternary @name("age");                                              \
+            meta.repeated: ternary @name("repeated");                                    \
+            meta.missing: ternary @name("missing");                                      \
+            meta.quorum: ternary @name("quorum");                                        \
+            hdr.lanes.isValid(): ternary @name("lanes");                                 \
+            CELL_HAS_LANES: ternary @name("carried");                                    \
+            IS_WANTED(hdr.innet.flags): ternary @name("wants");                          \
+        }
+
+    // The columns: form, age, repeated, missing, quorum; whether the packet has lanes, the cell has
+    // lanes, and the packet's sender wants the result's.
     @name("decision")
     table decision {
-        key = {
-            meta.form: ternary @name("form");
-            meta.age: ternary @name("age");
-            meta.repeated: ternary @name("repeated");
-            meta.missing: ternary @name("missing");
-            meta.quorum: ternary @name("quorum");
+        DECISION_KEY
+        actions = {
+            wait; complete; complete_from_cell; answer; answer_bare; remind; reject;
+            SECOND_PASS_ACTIONS NoAction;
         }
-        actions = { wait; complete; answer; remind; reject; SECOND_PASS_ACTIONS NoAction; }
         const default_action = NoAction;
         const entries = {
-            // form             age          repeated missing quorum
-            (FORM_CONTRIBUTION, AGE_NEWER,   _, _, 1): complete(FOLD_START);    // a job of one worker
-            (FORM_CONTRIBUTION, AGE_NEWER,   _, _, _): wait(FOLD_START);        // the first of a new chunk
-            (FORM_CONTRIBUTION, AGE_CURRENT, _, 0, _): answer();                // finished: late, or asks again
-            (FORM_CONTRIBUTION, AGE_CURRENT, 0, 1, _): complete(FOLD_COMBINE);  // the last that was missing
-            (FORM_CONTRIBUTION, AGE_CURRENT, 0, _, _): wait(FOLD_COMBINE);      // one more
-            (FORM_CONTRIBUTION, AGE_CURRENT, _, _, _): remind();                // had it; others are missing
-            (FORM_CONTRIBUTION, AGE_STALE,   _, _, _): reject();
+            // A job of one worker.
+            (FORM_CONTRIBUTION, AGE_NEWER,   _, _, 1, true,  _, _): complete(FOLD_START);
+            (FORM_CONTRIBUTION, AGE_NEWER,   _, _, 1, _,     _, _): complete(FOLD_NONE);
+            // The first of a new chunk.
+            (FORM_CONTRIBUTION, AGE_NEWER,   _, _, _, true,  _, _): wait(FOLD_START);
+            (FORM_CONTRIBUTION, AGE_NEWER,   _, _, _, _,     _, _): wait(FOLD_NONE);
+            // The chunk is finished: the worker is late, or asks again.
+            (FORM_CONTRIBUTION, AGE_CURRENT, _, 0, _, _,     1, 1): answer();
+            (FORM_CONTRIBUTION, AGE_CURRENT, _, 0, _, _,     _, _): answer_bare();
+            // The last that was missing.
+            (FORM_CONTRIBUTION, AGE_CURRENT, 0, 1, _, true,  1, _): complete(FOLD_COMBINE);
+            (FORM_CONTRIBUTION, AGE_CURRENT, 0, 1, _, true,  _, _): complete(FOLD_START);
+            (FORM_CONTRIBUTION, AGE_CURRENT, 0, 1, _, _,     1, _): complete_from_cell();
+            (FORM_CONTRIBUTION, AGE_CURRENT, 0, 1, _, _,     _, _): complete(FOLD_NONE);
+            // One more.
+            (FORM_CONTRIBUTION, AGE_CURRENT, 0, _, _, true,  1, _): wait(FOLD_COMBINE);
+            (FORM_CONTRIBUTION, AGE_CURRENT, 0, _, _, true,  _, _): wait(FOLD_START);
+            (FORM_CONTRIBUTION, AGE_CURRENT, 0, _, _, _,     _, _): wait(FOLD_NONE);
+            // The cell had it; others are missing.
+            (FORM_CONTRIBUTION, AGE_CURRENT, _, _, _, _,     _, _): remind();
+            (FORM_CONTRIBUTION, AGE_STALE,   _, _, _, _,     _, _): reject();
             SECOND_PASS_ENTRIES
         }
-        size = 16;
+        size = 32;
     }
 
     // The same where the sum goes up: the last of the contributions from below raises it, and what comes
     // down finishes the chunk.
     @name("decision_below")
     table decision_below {
-        key = {
-            meta.form: ternary @name("form");
-            meta.age: ternary @name("age");
-            meta.repeated: ternary @name("repeated");
-            meta.missing: ternary @name("missing");
-            meta.quorum: ternary @name("quorum");
+        DECISION_KEY
+        actions = {
+            wait; raise_sum; raise_from_cell; raise_again; raise_bare_again; complete; answer;
+            answer_bare; remind; reject; ignore;
         }
-        actions = { wait; raise_sum; raise_again; complete; answer; remind; reject; ignore; }
         const default_action = ignore;
         const entries = {
-            // form             age          repeated missing quorum
-            (FORM_CONTRIBUTION, AGE_NEWER,   _, _, 2): raise_sum(FOLD_START);    // the only one below
-            (FORM_CONTRIBUTION, AGE_NEWER,   _, _, _): wait(FOLD_START);         // the first of a new chunk
-            (FORM_CONTRIBUTION, AGE_CURRENT, _, 0, _): answer();                 // finished
-            (FORM_CONTRIBUTION, AGE_CURRENT, 0, 2, _): raise_sum(FOLD_COMBINE);  // the last from below
-            (FORM_CONTRIBUTION, AGE_CURRENT, 0, _, _): wait(FOLD_COMBINE);       // one more
-            (FORM_CONTRIBUTION, AGE_CURRENT, _, 1, _): raise_again();            // sum or answer was lost
-            (FORM_CONTRIBUTION, AGE_CURRENT, _, _, _): remind();                 // others below are missing
-            (FORM_CONTRIBUTION, _,           _, _, _): reject();
-            (FORM_RESULT,       AGE_CURRENT, _, 1, _): complete(FOLD_START);     // the cell keeps it
-            (FORM_PENDING,      AGE_CURRENT, _, 1, _): remind();                 // others above are missing
-            (FORM_STALE,        AGE_CURRENT, _, 1, _): reject();                 // all below are left behind
+            // The only one below.
+            (FORM_CONTRIBUTION, AGE_NEWER,   _, _, 2, true,  _, _): raise_sum(FOLD_START);
+            (FORM_CONTRIBUTION, AGE_NEWER,   _, _, 2, _,     _, _): raise_sum(FOLD_NONE);
+            // The first of a new chunk.
+            (FORM_CONTRIBUTION, AGE_NEWER,   _, _, _, true,  _, _): wait(FOLD_START);
+            (FORM_CONTRIBUTION, AGE_NEWER,   _, _, _, _,     _, _): wait(FOLD_NONE);
+            // The chunk is finished.
+            (FORM_CONTRIBUTION, AGE_CURRENT, _, 0, _, _,     1, 1): answer();
+            (FORM_CONTRIBUTION, AGE_CURRENT, _, 0, _, _,     _, _): answer_bare();
+            // The last from below.
+            (FORM_CONTRIBUTION, AGE_CURRENT, 0, 2, _, true,  1, _): raise_sum(FOLD_COMBINE);
+            (FORM_CONTRIBUTION, AGE_CURRENT, 0, 2, _, true,  _, _): raise_sum(FOLD_START);
+            (FORM_CONTRIBUTION, AGE_CURRENT, 0, 2, _, _,     1, _): raise_from_cell();
+            (FORM_CONTRIBUTION, AGE_CURRENT, 0, 2, _, _,     _, _): raise_sum(FOLD_NONE);
+            // One more.
+            (FORM_CONTRIBUTION, AGE_CURRENT, 0, _, _, true,  1, _): wait(FOLD_COMBINE);
+            (FORM_CONTRIBUTION, AGE_CURRENT, 0, _, _, true,  _, _): wait(FOLD_START);
+            (FORM_CONTRIBUTION, AGE_CURRENT, 0, _, _, _,     _, _): wait(FOLD_NONE);
+            // The sum, or its answer, was lost.
+            (FORM_CONTRIBUTION, AGE_CURRENT, _, 1, _, _,     1, _): raise_again();
+            (FORM_CONTRIBUTION, AGE_CURRENT, _, 1, _, _,     _, _): raise_bare_again();
+            // The cell had it; others below are missing.
+            (FORM_CONTRIBUTION, AGE_CURRENT, _, _, _, _,     _, _): remind();
+            (FORM_CONTRIBUTION, _,           _, _, _, _,     _, _): reject();
+            // What the parent says: the result, which the cell keeps; that others above are missing; that
+            // all below are left behind.
+            (FORM_RESULT,       AGE_CURRENT, _, 1, _, true,  _, _): complete(FOLD_START);
+            (FORM_RESULT,       AGE_CURRENT, _, 1, _, _,     _, _): complete(FOLD_NONE);
+            (FORM_PENDING,      AGE_CURRENT, _, 1, _, _,     _, _): remind();
+            (FORM_STALE,        AGE_CURRENT, _, 1, _, _,     _, _): reject();
         }
-        size = 16;
+        size = 32;
     }

@@ -26,7 +26,9 @@
     bit<4>  age;             // AGE_*
     bit<32> arrived;         // who had contributed before this packet
     bit<1>  repeated;        // the worker was among them
+    bit<32> wanted;          // who wants the result's lanes, as far as is known with this packet
     bit<32> members;         // who was in the sum before this packet
     bit<16> flags;           // what their contributions said of themselves
+    bit<1>  carried;         // the cell has lanes, from contributions before this packet
     bit<4>  fold;            // FOLD_*
     bit<4>  outcome;         // OUTCOME_*

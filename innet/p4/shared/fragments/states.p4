@@ -17,19 +17,29 @@
         transition parse_lanes;
     }
 
+    state bare_contribution {
+        meta.form = FORM_CONTRIBUTION;
+        transition accept;
+    }
+
     state result {
         meta.form = FORM_RESULT;
         transition parse_lanes;
     }
 
+    state bare_result {
+        meta.form = FORM_RESULT;
+        transition accept;
+    }
+
     state pending {
         meta.form = FORM_PENDING;
-        transition parse_lanes;
+        transition accept;
     }
 
     state stale {
         meta.form = FORM_STALE;
-        transition parse_lanes;
+        transition accept;
     }
 
     state parse_lanes {

@@ -1,0 +1,50 @@
+"""The path of an exchange in a term: the switch or the fallback."""
+
+from collections.abc import Callable
+
+from innet.host.fallback_path import FallbackPath
+from innet.host.integers import Flags, Integers, Reduction
+from innet.host.job import Path, Term
+from innet.host.portions import Portions
+from innet.host.quantizers.scaling import Scaling, integers_of
+from innet.host.transport import SwitchTransport
+from innet.wire.layout import Operation
+
+Inspect = Callable[[Integers], None]
+
+
+def anything(_: Integers) -> None:
+    """Accept any first chunk."""
+
+
+class Paths:
+    """A worker's two ways to combine chunks. `meanwhile` raises to break off a wait for the fallback."""
+
+    def __init__(
+        self, transport: SwitchTransport, fallback: FallbackPath, meanwhile: Callable[[], None]
+    ) -> None:
+        self._transport, self._fallback, self._meanwhile = transport, fallback, meanwhile
+
+    def combine(
+        self,
+        term: Term,
+        number: int,
+        chunks: Integers | Scaling,
+        flags: Flags,
+        operation: Operation,
+        portions: Portions | None = None,
+        into: Integers | None = None,
+        inspect: Inspect = anything,
+    ) -> Reduction:
+        """Combine the chunks of exchange `number`; see :meth:`SwitchTransport.all_reduce`."""
+        if term.path == Path.SWITCH:
+            return self._transport.all_reduce(chunks, flags, operation, inspect, portions, into)
+        integers = integers_of(chunks)
+        whole = portions.spread(integers) if portions else integers
+        result = self._fallback.all_reduce(term, number, (whole, flags), operation, self._meanwhile)
+        if portions:
+            result = portions.received_of(result, into)
+        else:
+            inspect(result.lanes[0])
+        self._transport.progressed()
+        return result

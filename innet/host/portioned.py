@@ -1,0 +1,152 @@
+"""Sums of which each worker sends and receives a portion of the lanes.
+
+Nobody has all of the result, so nobody could give it to a worker that has lost it. Therefore the last
+chunk goes alone, when this worker has all others, and everybody gets its lanes. Its result shows that
+all workers have what they want. That result is all that a worker keeps for the others.
+"""
+
+from typing import Protocol
+
+import numpy as np
+
+from innet.errors import LeftBehind
+from innet.host import shared_exchange
+from innet.host.integers import Flags, Integers, Reduction
+from innet.host.paths import Inspect, anything
+from innet.host.portions import Portions
+from innet.host.quantizers.scaling import Scaling, integers_of
+from innet.wire.layout import Operation
+
+
+class Carrier(Protocol):
+    """A way to combine chunks in one term."""
+
+    def __call__(
+        self,
+        chunks: Integers | Scaling,
+        flags: Flags,
+        operation: Operation,
+        portions: Portions | None = None,
+        into: Integers | None = None,
+        inspect: Inspect = anything,
+    ) -> Reduction:
+        """Do the same as :meth:`innet.host.transport.SwitchTransport.all_reduce`."""
+
+
+class Attempt(Protocol):
+    """An attempt to carry out an exchange in one term."""
+
+    def __call__(self, carrier: Carrier, *, shared: bool) -> Reduction:
+        """Return the result. It is `shared` if other workers have finished, and give it to this one."""
+
+
+class PortionedSum:
+    """A sum of n chunks, with the lanes of this worker's portions.
+
+    `chunks`, (rows, lanes), are those that it sends, and `flags`, (n,), go with all. The lanes that it
+    receives are written to `rows`, and those of the last chunk to `last`, (1, lanes).
+    """
+
+    def __init__(
+        self,
+        chunks: Integers | Scaling,
+        flags: Flags,
+        portions: Portions,
+        rows: Integers,
+        last: Integers,
+    ) -> None:
+        self._chunks, self._flags, self._portions = chunks, flags, portions
+        self._rows, self._last = rows, last
+        self._others: Reduction | None = None  # what all chunks but the last have come to
+
+    def attempt(self, carrier: Carrier, *, shared: bool) -> Reduction:
+        """Sum, and return the result of the last chunk. Raises LeftBehind."""
+        return self._taken(carrier) if shared else self._summed(carrier)
+
+    def _summed(self, carrier: Carrier) -> Reduction:
+        count = len(self._flags) - 1
+        self._others = None
+        before = self._portions.part(0, count)
+        chunks = self._chunks
+        if not isinstance(chunks, Scaling):
+            chunks = chunks[: len(before.sent)]
+        flags, rows = self._flags[:count], self._rows[: len(before.received)]
+        others = (
+            carrier(chunks, flags, Operation.SUM, before, rows)
+            if count
+            else Reduction.into(rows, 0)
+        )
+        self._others = others
+        return carrier(self._final, self._flags[count:], Operation.SUM, self._finally)
+
+    def _taken(self, carrier: Carrier) -> Reduction:
+        if self._others is None:
+            raise LeftBehind(
+                "the other workers have gone on without this one, which lacks a part of a sum: join "
+                "the job again, or let its quorum be all workers"
+            )
+        contribution = shared_exchange.without_result(1, self._last.shape[1])
+        return shared_exchange.result_in(carrier(*contribution, Operation.MAX), 1)
+
+    def joined(self, last: Reduction) -> Reduction:
+        """Return the result of all chunks, given that of the last."""
+        others = self._others
+        if others is None:
+            raise AssertionError
+        self._last[:] = last.lanes
+        return Reduction(
+            self._rows,
+            np.concatenate([others.flags, last.flags]),
+            np.concatenate([others.counts, last.counts]),
+            np.concatenate([others.members, last.members]),
+            self._portions.received.start,
+        )
+
+    @property
+    def _final(self) -> Integers:
+        """Return the contribution to the last chunk, (1, lanes), or no row if it has none."""
+        count = len(self._flags) - 1
+        if isinstance(self._chunks, Scaling):
+            return self._chunks[np.array([count])]
+        return integers_of(self._chunks)[len(self._portions.part(0, count).sent) :]
+
+    @property
+    def _finally(self) -> Portions:
+        """Return the portions of the last chunk: everybody wants it."""
+        carries = self._portions.part(len(self._flags) - 1, len(self._flags))
+        return carries.wanting_all()
+
+
+class SumForAll:
+    """The same in a job with a quorum: every worker receives all lanes.
+
+    There, the last chunk's result does not show that all workers have theirs. So each worker keeps the
+    whole result for the others.
+    """
+
+    def __init__(
+        self,
+        chunks: Integers | Scaling,
+        flags: Flags,
+        portions: Portions,
+        rows: Integers,
+        last: Integers,
+    ) -> None:
+        self._chunks, self._flags, self._portions = chunks, flags, portions
+        self._rows, self._last = rows, last
+
+    def attempt(self, carrier: Carrier, *, shared: bool) -> Reduction:
+        """Sum, and return the result of all chunks."""
+        count, lanes = len(self._flags), self._last.shape[1]
+        if not shared:
+            every = self._portions.wanting_all()
+            return carrier(self._chunks, self._flags, Operation.SUM, every)
+        found = carrier(*shared_exchange.without_result(count, lanes), Operation.MAX)
+        return shared_exchange.result_in(found, count)
+
+    def joined(self, done: Reduction) -> Reduction:
+        """Return the result with this worker's lanes only."""
+        first, rows = self._portions.received.start, self._rows
+        rows[:] = done.lanes[first : first + len(rows)]
+        self._last[:] = done.lanes[-1:]
+        return Reduction(rows, done.flags, done.counts, done.members, first)

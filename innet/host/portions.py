@@ -1,0 +1,84 @@
+"""Portions of a vector: the chunks whose lanes a worker sends, and those whose lanes it receives.
+
+Every worker contributes to every chunk, and gets an answer for each. But a contribution without lanes
+adds nothing, and a result may come without them. So a reduce-scatter's lanes come down for their owner
+only, and an all-gather's go up from their owner only.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from innet.host.integers import Flags, Integers, Reduction
+from innet.wire.layout import Flag
+
+
+@dataclass(frozen=True)
+class Portions:
+    """A worker's portions of an exchange of n chunks.
+
+    `flags`, (n,) uint16, have CARRIED and WANTED. A contribution has a row for each chunk of `sent`, and
+    a result for each of `received`, which are ranges that hold at least the flagged chunks.
+    """
+
+    flags: Flags
+    sent: range
+    received: range
+
+    @classmethod
+    def of(cls, chunks: int, sent: range, received: range) -> "Portions":
+        """Return the portions that are these ranges."""
+        flags = np.zeros(chunks, np.uint16)
+        flags[sent.start : sent.stop] = Flag.CARRIED
+        flags[received.start : received.stop] |= np.uint16(Flag.WANTED)
+        return cls(flags, sent, received)
+
+    def part(self, start: int, stop: int) -> "Portions":
+        """Return the portions of some chunks, counted from the first of them."""
+        sent, received = (
+            range(*(min(max(each, start), stop) - start for each in (which.start, which.stop)))
+            for which in (self.sent, self.received)
+        )
+        return Portions(self.flags[start:stop], sent, received)
+
+    def wanting_all(self) -> "Portions":
+        """Return the portions of a worker that sends the same, and receives all lanes."""
+        return Portions(self.flags | np.uint16(Flag.WANTED), self.sent, range(len(self.flags)))
+
+    def spread(self, sent: Integers) -> Integers:
+        """Return the contribution with rows of zeros for the chunks that are not sent, (n, lanes)."""
+        every = np.zeros((len(self.flags), sent.shape[1]), np.int32)
+        every[self.sent.start : self.sent.stop] = sent[: len(self.sent)]
+        return every
+
+    def received_of(self, result: Reduction, into: Integers | None) -> Reduction:
+        """Return a result that has all lanes with those of the received chunks only."""
+        rows = result.lanes[self.received.start : self.received.stop]
+        if into is not None:
+            into[:] = rows
+            rows = into
+        first = self.received.start
+        return Reduction(rows, result.flags, result.counts, result.members, first)
+
+    @classmethod
+    def whole(cls, chunks: int) -> "Portions":
+        """Return the portions of an all-reduce."""
+        return cls.of(chunks, range(chunks), range(chunks))
+
+
+def portion(values: npt.NDArray[Any], part: range | None) -> npt.NDArray[Any]:
+    """Return the part of a flat vector, or all of it."""
+    return values if part is None else values[part.start : part.stop]
+
+
+def cut(rows: Any, first: int, part: range) -> Any:
+    """Return a part of a vector, given rows that begin with element `first`."""
+    return rows.reshape(-1)[part.start - first : part.stop - first]
+
+
+def chunks_of(part: range, elements: int) -> range:
+    """Return the chunks, of so many elements each, that a part of a vector is in."""
+    first = part.start // elements
+    return range(first, -(-part.stop // elements) if part else first)

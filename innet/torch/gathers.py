@@ -1,0 +1,101 @@
+"""Large all-gathers have a job of their own, so that they and sums use a link's two directions at once.
+
+A reduce-scatter fills the way up, and an all-gather the way down. The calls of one job go one after the
+other, so each would wait for the other. The job is created with the first large all-gather, which all
+ranks call at the same point. Where it cannot be, all-gathers share the group's job.
+"""
+
+import concurrent.futures
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from innet.host.agent import Agent
+from innet.torch.membership import (
+    Environment,
+    GroupContext,
+    GroupMembership,
+    join_for_gathers,
+)
+from innet.torch.settings import Settings
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+LARGE = 1 << 16
+"""The bytes from which on a gathered result is large. Less takes about a round trip in any case."""
+
+
+class Gathers:
+    """A group's memberships: that of its own job, and `join`'s for large all-gathers."""
+
+    def __init__(self, join: Callable[[], GroupMembership] | None) -> None:
+        self._join = join
+        self._membership: GroupMembership | None = None
+        self._under_way: list[tuple[Agent, Future[Any], frozenset[int]]] = []
+
+    def agent(self, usual: Agent, nbytes: int) -> Agent:
+        """Return the agent for an all-gather of so many bytes; all ranks have to call this."""
+        if nbytes < LARGE or not self._join:
+            return usual
+        if not self._membership:
+            self._membership = self._join()
+        return self._membership.agent or usual
+
+    def submit(
+        self, agent: Agent, tensors: Iterable[Any], begin: Callable[[Agent], "Future[Any]"]
+    ) -> "Future[Any]":
+        """Begin a call after those of the other agent that touch the same memory."""
+        touched = frozenset(_storages(tensors))
+        self._under_way = [each for each in self._under_way if not each[1].done()]
+        concurrent.futures.wait(
+            [
+                future
+                for other, future, theirs in self._under_way
+                if other is not agent and theirs & touched
+            ]
+        )
+        future = begin(agent)
+        self._under_way.append((agent, future, touched))
+        return future
+
+    @property
+    def apart(self) -> bool:
+        """Return whether there is another job, whose calls a barrier in the group's does not follow."""
+        return self._membership is not None
+
+    def wait(self) -> None:
+        """Return when all calls have ended."""
+        concurrent.futures.wait([future for _, future, _ in self._under_way])
+
+    def leave(self) -> None:
+        """Leave the job of large all-gathers."""
+        if self._membership:
+            self._membership.leave()
+
+    def abandon(self) -> None:
+        """Do the same, and delete the job, since nobody needs it any more."""
+        if self._membership:
+            self._membership.abandon()
+
+
+def joining(
+    context: GroupContext, environment: Environment
+) -> Callable[[], GroupMembership] | None:
+    """Return how to join a job for large all-gathers, or None if the settings say no."""
+    settings = Settings.read(environment)
+    if not settings.gather_job or (settings.job and context.first):
+        return None
+    return partial(join_for_gathers, context, environment)
+
+
+def _storages(found: Any) -> Iterator[int]:
+    """Yield the addresses of the memory of all dense tensors in nested lists."""
+    if isinstance(found, torch.Tensor):
+        if found.layout == torch.strided:
+            yield found.untyped_storage().data_ptr()
+    elif isinstance(found, list | tuple):
+        for each in found:
+            yield from _storages(each)

@@ -1,0 +1,114 @@
+"""The queue of an agent's calls: who serves a call, and in which order."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from innet.errors import UsageError
+from innet.host.calls import CallQueue
+from innet.host.waker import Waker
+
+WITHIN = 60.0  # seconds; only a failing test takes so long
+AT_ONCE = threading.Event()
+AT_ONCE.set()
+
+
+class Served:
+    """A queue with its thread. A call is an event, and is served until the event is set."""
+
+    def __init__(self) -> None:
+        self.waker = Waker()
+        self.attended = threading.Semaphore(0)
+        self.queue = CallQueue[threading.Event](self._serve, self.attended.release, self.waker)
+        self.thread = threading.Thread(target=self.queue.run, daemon=True)
+        self.servers: list[threading.Thread] = []
+        self.within = threading.Event()
+
+    def _serve(self, until: threading.Event) -> None:
+        self.servers.append(threading.current_thread())
+        self.within.set()
+        assert until.wait(WITHIN)
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    made = Served()
+    made.thread.start()
+    assert made.attended.acquire(timeout=WITHIN)
+    with made.queue._turn:  # the thread has looked for calls, and now waits for some
+        pass
+    yield made
+    made.queue.end()
+    made.thread.join(WITHIN)
+    assert not made.thread.is_alive()
+    made.waker.close()
+
+
+def test_a_waiting_thread_serves_its_call_itself_if_nothing_else_is_to_be_done(served: Served):
+    served.queue.serve(AT_ONCE)
+    assert served.servers == [threading.current_thread()]
+
+
+def test_the_agents_thread_serves_a_call_that_is_put(served: Served):
+    served.queue.put(AT_ONCE)
+    assert served.within.wait(WITHIN)
+    assert served.servers == [served.thread]
+
+
+def test_a_call_waits_for_those_before_it(served: Served):
+    until = threading.Event()
+    served.queue.put(until)
+    assert served.within.wait(WITHIN)
+    served.queue.serve(AT_ONCE)  # returns at once: the agent's thread serves it later
+    served.queue.put(AT_ONCE)
+    assert served.servers == [served.thread]
+    until.set()
+    served.queue.end()
+    served.thread.join(WITHIN)
+    assert served.servers == 3 * [served.thread]
+
+
+def test_a_call_that_is_put_during_another_one_is_served_after_it(served: Served):
+    until = threading.Event()
+    other = threading.Thread(target=served.queue.serve, args=(until,))
+    other.start()
+    assert served.within.wait(WITHIN)
+    served.queue.put(AT_ONCE)
+    served.waker.reset()  # as an exchange does that waits for packets
+    assert served.servers == [other]
+    until.set()
+    other.join(WITHIN)
+    served.queue.end()
+    served.thread.join(WITHIN)
+    assert served.servers == [other, served.thread]
+
+
+def test_news_that_come_during_a_call_are_attended_to_after_it(served: Served):
+    until = threading.Event()
+    other = threading.Thread(target=served.queue.serve, args=(until,))
+    other.start()
+    assert served.within.wait(WITHIN)
+    served.waker.wake()
+    served.waker.reset()  # as an exchange does that waits for packets
+    assert not served.attended.acquire(blocking=False)
+    until.set()
+    assert served.attended.acquire(timeout=WITHIN)
+    other.join(WITHIN)
+
+
+def test_a_call_in_the_midst_of_another_one_of_the_same_thread_is_refused():
+    waker = Waker()
+    refused = []
+
+    def serve(call: str) -> None:
+        assert queue.serving_here
+        with pytest.raises(UsageError, match="in the midst of another one"):
+            queue.serve(call)
+        refused.append(call)
+
+    queue = CallQueue[str](serve, lambda: None, waker)
+    queue.serve("a call")
+    assert refused
+    assert not queue.serving_here
+    waker.close()

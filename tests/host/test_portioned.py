@@ -1,0 +1,176 @@
+"""Sums with portions of the lanes, broken off and begun again; the test is the switch and the others."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from exchanging_worker import NO_SWITCH, SMALLEST, Worker, failure, wait_for_ready
+from one_worker import LANES, TERM, WITHIN, WORKER_INFO, Switch, cabled
+
+from innet.errors import LeftBehind
+from innet.host.integers import Reduction
+from innet.host.portions import Portions
+from innet.wire.layout import Flag, Kind, Operation
+from innet.wire.records import bare
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+COUNT = 3
+CHUNKS = np.arange(COUNT * LANES, dtype=np.int32).reshape(COUNT, LANES)
+OWNER = Portions.of(COUNT, range(COUNT), range(1, 2))
+"""A reduce-scatter's worker: it sends all, and receives the middle chunk."""
+
+
+@pytest.fixture
+def switch() -> Iterator[Switch]:
+    with cabled() as made:
+        yield made
+
+
+@pytest.fixture
+def worker(switch: Switch) -> Worker:
+    made = Worker(switch)
+    made.controller.say_resume(TERM)
+    return made
+
+
+class Summing:
+    """A portioned sum under way."""
+
+    def __init__(self, worker: Worker, portions: Portions = OWNER) -> None:
+        rows = [each for each in portions.received if each < COUNT - 1]
+        self.rows = np.full((len(rows), LANES), -1, np.int32)
+        self.last = np.full((1, LANES), -1, np.int32)
+        sent = CHUNKS[portions.sent.start : portions.sent.stop]
+        none = np.zeros(COUNT, np.uint16)
+        self.done: Future[Reduction] = worker.pool.submit(
+            worker.exchanges.sum_portions, sent, none, portions, self.rows, self.last
+        )
+
+
+def answer(worker: Worker, slot: int, *, lanes: bool, plus: int = 5) -> None:
+    """Let the switch finish a chunk, to which others have carried lanes."""
+    packet = worker.take(slot)
+    packet["flags"] |= np.uint16(Flag.CARRIED | Flag.WANTED)
+    packet["lanes"] += plus
+    if lanes:
+        worker.switch.answer(packet, Kind.RESULT)
+    else:
+        short = bare(packet)
+        worker.switch.answer(short, Kind.RESULT)
+
+
+def finish_before_last(worker: Worker, plus: int = 5) -> None:
+    answer(worker, 0, lanes=False, plus=plus)
+    answer(worker, 1, lanes=True, plus=plus)
+
+
+def test_the_last_chunk_goes_alone_and_everybody_gets_its_lanes(worker: Worker):
+    running = Summing(worker)
+    finish_before_last(worker)
+    packet = worker.take(0)
+    while packet["sequence"] == 1:
+        packet = worker.take(0)
+    assert packet["flags"] == Flag.CARRIED | Flag.WANTED
+    assert packet["lanes"].tolist() == [CHUNKS[2].tolist()]
+    packet["lanes"] += 5
+    worker.switch.answer(packet, Kind.RESULT)
+    done = running.done.result(WITHIN)
+    assert (running.rows == CHUNKS[1] + 5).all()
+    assert (running.last == CHUNKS[2] + 5).all()
+    assert done.counts.tolist() == [3] * COUNT
+
+
+def test_a_result_of_the_wrong_length_is_damage(worker: Worker):
+    running = Summing(worker)
+    answer(worker, 0, lanes=True)
+    answer(worker, 1, lanes=False)
+    finish_before_last(worker)
+    while worker.exchanges.traffic.corrupted < 2:
+        assert not running.done.done()
+    assert not running.done.done()
+
+
+def test_a_sum_that_nobody_has_finished_begins_again(worker: Worker):
+    running = Summing(worker)
+    finish_before_last(worker, plus=1)
+    while worker.take(0)["sequence"] == 1:
+        pass
+    worker.controller.say_recover(10)
+    assert wait_for_ready(worker) == [(10, 0)]
+    worker.controller.say_resume(replace(TERM, number=10))
+    finish_before_last(worker, plus=7)
+    while (packet := worker.take(0))["sequence"] == 1:
+        pass
+    packet["lanes"] += 7
+    worker.switch.answer(packet, Kind.RESULT)
+    running.done.result(WITHIN)
+    assert (running.rows == CHUNKS[1] + 7).all()
+    assert (running.last == CHUNKS[2] + 7).all()
+
+
+def test_who_lacks_the_last_chunk_takes_it_from_those_who_have_it(worker: Worker):
+    running = Summing(worker)
+    finish_before_last(worker)
+    while worker.take(0)["sequence"] == 1:
+        pass
+    worker.controller.say_recover(10)
+    assert wait_for_ready(worker) == [(10, 0)]
+    worker.controller.say_resume(replace(TERM, number=10, shared=True))
+    for slot, lanes in enumerate((CHUNKS[2] + 5, [0b111, 3] + [0] * (LANES - 2))):
+        packet = worker.take(slot)
+        assert packet["operation"] == Operation.MAX
+        assert packet["lanes"].max() == SMALLEST
+        packet["lanes"] = lanes
+        worker.switch.answer(packet, Kind.RESULT)
+    running.done.result(WITHIN)
+    assert (running.rows == CHUNKS[1] + 5).all()
+    assert (running.last == CHUNKS[2] + 5).all()
+
+
+def test_who_lacks_more_than_the_last_chunk_is_left_behind(worker: Worker):
+    running = Summing(worker)
+    worker.take(0)
+    worker.controller.say_recover(10)
+    assert wait_for_ready(worker) == [(10, 0)]
+    worker.controller.say_resume(replace(TERM, number=10, shared=True))
+    failure(running.done, LeftBehind, "lacks a part of a sum")
+
+
+def test_over_the_fallback_the_lanes_of_others_are_zeros(worker: Worker):
+    gathering = Portions.of(COUNT, range(1, 2), range(COUNT))
+    worker.controller.say_resume(NO_SWITCH)
+    running = Summing(worker, gathering)
+    position, chunks, operation, flags, future = worker.others.take()
+    assert (position, operation) == ((NO_SWITCH.number, 0), Operation.SUM)
+    assert chunks.tolist() == [[0] * LANES, CHUNKS[1].tolist()]
+    assert not flags.any()
+    result = Reduction.empty(2, LANES)
+    result.lanes[:], result.counts[:], result.members[:] = CHUNKS[:2] + 1, 3, 0b111
+    future.set_result(result)
+    _, chunks, _, _, future = worker.others.take()
+    assert not chunks.any()
+    result = Reduction.empty(1, LANES)
+    result.lanes[:], result.counts[:], result.members[:] = CHUNKS[2:] + 1, 3, 0b111
+    future.set_result(result)
+    running.done.result(WITHIN)
+    assert (running.rows == CHUNKS[:2] + 1).all()
+    assert (running.last == CHUNKS[2:] + 1).all()
+
+
+def test_with_a_quorum_every_worker_keeps_the_whole_result(switch: Switch):
+    worker = Worker(switch, replace(WORKER_INFO, min_workers=2))
+    worker.controller.say_resume(TERM)
+    running = Summing(worker)
+    for slot in range(COUNT):
+        packet = worker.take(slot)
+        assert packet["flags"] == Flag.CARRIED | Flag.WANTED
+        packet["lanes"] += 5
+        worker.switch.answer(packet, Kind.RESULT, workers=0b101)
+    done = running.done.result(WITHIN)
+    assert done.counts.tolist() == [2] * COUNT
+    assert (running.rows == CHUNKS[1] + 5).all()
+    assert (worker.exchanges._last.lanes == CHUNKS + 5).all()
