@@ -53,41 +53,43 @@ def test_without_a_local_rank_the_rank_picks_the_cable(group: Group):
     assert group.run(summed) == [(3.0, {("switch", "")})] * SIZE
 
 
-def barred(rank: int) -> list[str]:
+def barred(rank: int) -> str:
     """Pass barriers with every form of arguments. Return what rank 0 says about a missing rank."""
     dist.monitored_barrier()
     dist.monitored_barrier(None, timedelta(seconds=60), wait_all_ranks=True)
     dist.monitored_barrier(timeout=timedelta(seconds=60))
     dist.group.WORLD.monitored_barrier(timedelta(seconds=60))
-    own = dist.new_group([rank], use_local_synchronization=True)
-    dist.monitored_barrier(own)
-    both = dist.new_group()
-    if rank:
-        return []
-    with pytest.raises(RuntimeError) as caught:
-        dist.monitored_barrier(both, SHORT)
-    return [str(caught.value)]
+    both, said = dist.new_group(), ""
+    if rank == 0:
+        with pytest.raises(RuntimeError) as caught:
+            dist.monitored_barrier(both, SHORT)
+        said = str(caught.value)
+    dist.barrier()
+    dist.destroy_process_group(both)  # which gives its cable to the groups of other tests
+    return said
 
 
 def test_a_monitored_barrier_names_the_rank_that_stays_away(group: Group):
-    [said], others = group.run(barred)
-    assert others == []
+    said, nothing = group.run(barred)
     assert "Rank 1 failed to pass" in said
+    assert nothing == ""
 
 
-def elsewhere(rank: int) -> list[str]:
-    """Call the functions with groups of Gloo. Return what PyTorch's own functions say."""
+def elsewhere(rank: int) -> str:
+    """Call the functions with a group of Gloo, which some versions of PyTorch can split on CPUs."""
     gloo = dist.new_group(backend="gloo")
     dist.monitored_barrier(gloo)
-    with pytest.raises(RuntimeError) as caught:
-        dist.split_group(gloo, [[0], [1]])
-    dist.destroy_process_group(gloo)
-    return [str(caught.value)]
+    try:
+        return dist.get_backend(dist.split_group(gloo, [[0], [1]]))
+    except RuntimeError as refusal:
+        return str(refusal)
+    finally:
+        dist.destroy_process_group(gloo)
 
 
 def test_groups_of_other_backends_get_pytorchs_functions(group: Group):
-    for [said] in group.run(elsewhere):
-        assert "innet" not in said
+    for found in group.run(elsewhere):
+        assert found == "gloo" or "safe to split" in found
 
 
 def split(rank: int) -> list[str]:
