@@ -25,8 +25,8 @@ struct member {
 struct swarm {
     struct member *members;
     int64_t count;
-    const uint32_t *wanted; /* the rows that are right */
-    int64_t contributions;  /* in a right result */
+    const uint32_t *wanted;                                 /* the rows that are right */
+    int64_t contributions;                                  /* in a right result */
     double timeout, usual, slowest_probe, slowest_reminder; /* seconds */
     struct losses losses;
     int64_t stop; /* set by another thread */
@@ -64,7 +64,10 @@ static int is_lost(struct losses *losses)
 }
 
 /* A link that loses packets. */
-struct lossy { const struct network *below; struct losses *losses; };
+struct lossy {
+    const struct network *below;
+    struct losses *losses;
+};
 
 static double lossy_now(void *context)
 {
@@ -151,8 +154,8 @@ static void take_others(struct swarm *swarm, struct member *member, struct io_ro
     uint8_t *packet = worker->buffer, *end = packet;
     for (int64_t i = 0; i < io->others; i++, packet += format->bytes) {
         const uint8_t *header = packet + format->front;
-        int ours = half_at(header + AT_JOB) == window->job
-                   && half_at(header + AT_TERM) == window->term;
+        int ours =
+            half_at(header + AT_JOB) == window->job && half_at(header + AT_TERM) == window->term;
         if (header[AT_KIND] == KIND_RESULT) {
             memmove(end, packet, format->bytes);
             end += format->bytes;
@@ -188,8 +191,7 @@ static void remind(const struct swarm *swarm, struct member *member, double now)
         if (window->state[slot] != STATE_HAD)
             continue;
         member->had = 1;
-        double wait =
-            backed_off(swarm->timeout, window->attempts[slot], swarm->slowest_reminder);
+        double wait = backed_off(swarm->timeout, window->attempts[slot], swarm->slowest_reminder);
         if (now >= window->sent_at[slot] + wait)
             window->state[slot] = STATE_DUE;
     }
@@ -199,11 +201,11 @@ static void remind(const struct swarm *swarm, struct member *member, double now)
 static void probe(struct swarm *swarm, struct member *member, double now)
 {
     struct window *window = member->worker->window;
-    if (now < member->since
-                  + backed_off(swarm->timeout, member->unanswered, swarm->slowest_probe))
+    if (now < member->since + backed_off(swarm->timeout, member->unanswered, swarm->slowest_probe))
         return;
-    int64_t lowest = INT64_MAX, most = 1ll << (member->unanswered < MOST_DOUBLINGS
-                                                   ? member->unanswered : MOST_DOUBLINGS);
+    int64_t lowest = INT64_MAX,
+            most =
+                1ll << (member->unanswered < MOST_DOUBLINGS ? member->unanswered : MOST_DOUBLINGS);
     for (int64_t slot = 0; slot < window->slots; slot++)
         if (window->attempts[slot] && window->chunk[slot] < lowest)
             lowest = window->chunk[slot];

@@ -1,6 +1,6 @@
 """Light workers that sum: many of them in one process, in one thread, in C (``light_workers.c``).
 
-A light worker is a member of its job as any worker is (:mod:`benchmarks.idle_workers`), and its I/O rounds
+A light worker is a member of its job as any worker is (:mod:`benchmarks.idle_workers`). Its I/O rounds
 are those of an agent (``innet/host/round.c``). It lacks the congestion window, and it sums one vector of
 integers. If a term ends, it sums that vector again in the next term.
 
@@ -292,9 +292,7 @@ class Swarm:
     @property
     def counts(self) -> dict[str, int]:
         """Return the counts so far, added up over the processes."""
-        return {
-            name: sum(each[1 + at] for each in self._said) for at, name in enumerate(COUNTS)
-        }
+        return {name: sum(each[1 + at] for each in self._said) for at, name in enumerate(COUNTS)}
 
     @property
     def seconds(self) -> float:

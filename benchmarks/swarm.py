@@ -8,8 +8,8 @@ No root is needed::
 
 Every switch is an innet-switch process, and a controller is in charge of them. The workers are light
 (:mod:`benchmarks.light_workers`): they join as others do, but share a few processes. Cables lead through
-shared memory to workers, and over UDP to other switches. All of them lose packets at random. The benchmark
-compares every result of every worker with the right sum, and states
+shared memory to workers, and over UDP to other switches. All of them lose packets at random. The
+benchmark compares every result of every worker with the right sum, and states
 
 * how long it takes until all have joined, and until all have all results;
 * the packets of the workers, and how many of them were repetitions, beside those of the simulator for the
@@ -61,7 +61,10 @@ class Tree:
     per_rack: int
 
     def __post_init__(self) -> None:
-        spread = [self.per_rack, *(-(-a // b) for a, b in zip(self.levels, self.levels[1:], strict=False))]
+        spread = [
+            self.per_rack,
+            *(-(-a // b) for a, b in zip(self.levels, self.levels[1:], strict=False)),
+        ]
         if min(self.levels) < 1 or not 1 <= max(spread) <= MOST_CONTRIBUTORS:
             raise UsageError(
                 f"levels of {self.levels} switches and {self.per_rack} workers of a rack: a switch sums "
@@ -281,15 +284,21 @@ def main(
         str, typer.Option(help="Switches of the levels between racks and top, separated by commas.")
     ] = "",
     elements: Annotated[int, typer.Option(help="Elements of the vector.")] = 10_000_000,
-    loss: Annotated[float, typer.Option(help="Share of packets lost on every link, each way.")] = 0.001,
+    loss: Annotated[
+        float, typer.Option(help="Share of packets lost on every link, each way.")
+    ] = 0.001,
     slots: Annotated[int, typer.Option(help="Slots of the job in each switch.")] = 256,
     lanes: Annotated[int, typer.Option(help="Lanes of a packet.")] = 256,
     processes: Annotated[int, typer.Option(help="Processes that the workers share.")] = 2,
     seed: Annotated[int, typer.Option(help="Seed of the vectors and of the losses.")] = 1,
     kill: Annotated[bool, typer.Option(help="Kill the controller during the sum.")] = False,
     simulated: Annotated[bool, typer.Option(help="Count the simulator's packets, too.")] = False,
-    quick: Annotated[bool, typer.Option(help="4 racks of 8 workers, and 100,000 elements.")] = False,
-    within: Annotated[float, typer.Option(help="The longest time for each step, in seconds.")] = 3000.0,
+    quick: Annotated[
+        bool, typer.Option(help="4 racks of 8 workers, and 100,000 elements.")
+    ] = False,
+    within: Annotated[
+        float, typer.Option(help="The longest time for each step, in seconds.")
+    ] = 3000.0,
     output: Annotated[
         Path | None, typer.Option("--json", help="Write the figures to this file.")
     ] = None,
@@ -311,7 +320,9 @@ def main(
     Console().print(table)
     if output:
         machine = {"cores": os.cpu_count(), "python": platform.python_version()}
-        output.write_text(json.dumps({**machine, "load": os.getloadavg()[0], **asdict(found)}, indent=1))
+        output.write_text(
+            json.dumps({**machine, "load": os.getloadavg()[0], **asdict(found)}, indent=1)
+        )
 
 
 if __name__ == "__main__":
