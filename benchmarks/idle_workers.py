@@ -228,7 +228,7 @@ class Member:
         beat = pb.WorkerMessage(heartbeat=pb.Heartbeat(progress=pb.Progress(exchange=1)))
         await asyncio.sleep(self._jitter.uniform(0, _BEAT_EVERY))
         while True:
-            if self._beating.value and self._going:
+            if self._beating.value and self._admitted.is_set():
                 self._said.put_nowait(beat)
             await asyncio.sleep(self._pace)
 

@@ -2,8 +2,8 @@
 
 No root is needed::
 
-    python -m benchmarks.swarm                   # 32 racks of 32 workers below a spine
-    python -m benchmarks.swarm --between 4       # racks below 4 switches below a top
+    python -m benchmarks.swarm                                  # 36 racks below 4 switches below a top
+    python -m benchmarks.swarm --workers 961 --levels 31,1      # 31 racks of 31 below a spine
     python -m benchmarks.swarm --quick
 
 Every switch is an innet-switch process, and a controller is in charge of them. The workers are light
@@ -25,7 +25,9 @@ import platform
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -45,7 +47,6 @@ from innet.model.scenario import Scenario, SimulatedLink, switch_tree
 from innet.model.simulate import simulate
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import connect, translated
-from innet.wire.layout import MOST_CONTRIBUTORS
 
 _LOOK_EVERY = 0.02
 _LEASE = 120.0  # seconds: on a busy machine, a thousand heartbeats may be late
@@ -55,26 +56,25 @@ _RATE = 10e9  # bits per second of a link in the simulator
 
 @dataclass(frozen=True)
 class Tree:
-    """The switches of each level, from the racks up to the one at the top, and the workers of a rack."""
+    """The numbers of switches of each level, from the racks up to the one at the top, and of workers.
+
+    Workers and switches are spread over the switches above them in order, and as evenly as possible.
+    """
 
     levels: tuple[int, ...]
-    per_rack: int
+    workers: int
 
     def __post_init__(self) -> None:
-        spread = [
-            self.per_rack,
-            *(-(-a // b) for a, b in zip(self.levels, self.levels[1:], strict=False)),
-        ]
-        if min(self.levels) < 1 or not 1 <= max(spread) <= MOST_CONTRIBUTORS:
+        nodes = (self.workers, *self.levels)
+        if list(nodes) != sorted(nodes, reverse=True) or nodes[-1] != 1:
             raise UsageError(
-                f"levels of {self.levels} switches and {self.per_rack} workers of a rack: a switch sums "
-                f"1 to {MOST_CONTRIBUTORS} contributions"
+                f"{self.workers} workers below levels of {self.levels} switches: every switch needs a "
+                "node below it, and the last level has one switch"
             )
 
-    @property
-    def workers(self) -> int:
-        """Return the number of workers."""
-        return self.levels[0] * self.per_rack
+    def racks(self) -> list[str]:
+        """Return the name of each worker's switch, by rank."""
+        return [f"0-{rank * self.levels[0] // self.workers}" for rank in range(self.workers)]
 
     @property
     def parents(self) -> dict[str, str]:
@@ -132,29 +132,34 @@ def running(
         cables, links = _cables_of_racks(tree, folder)
         uplinks = _join_switches(parents, cables, loss, seed, stack)
         addresses = _start(cables, folder, stack)
+        requests = {
+            name: pb.AddSwitchRequest(
+                name=name, grpc_address=addresses[name], lanes=lanes,
+                ports=range(1, len(cables[name]) + 1), uplinks=uplinks.get(name, []),
+            )
+            for name in parents
+        }  # fmt: skip
         channel, stub = connect(controller.address)
-        with contextlib.closing(channel), translated("add the switches"):
-            for name in parents:
-                ports = range(1, len(cables[name]) + 1)
-                stub.AddSwitch(
-                    pb.AddSwitchRequest(
-                        name=name, grpc_address=addresses[name], ports=ports, lanes=lanes,
-                        uplinks=uplinks.get(name, []),
-                    )
-                )  # fmt: skip
+        with (
+            contextlib.closing(channel),
+            translated("add the switches"),
+            ThreadPoolExecutor() as pool,
+        ):
+            for level in reversed(range(len(tree.levels))):  # parents come before others
+                some = [requests[f"{level}-{number}"] for number in range(tree.levels[level])]
+                list(pool.map(stub.AddSwitch, some))
         yield links
 
 
 def _cables_of_racks(tree: Tree, folder: Path) -> tuple[dict[str, list[str]], list[str]]:
     """Return the switches' ends of all workers' cables by switch, and the workers' ends by rank."""
     cables: dict[str, list[str]] = {name: [] for name in tree.parents}
-    links = []
-    for number in range(tree.levels[0]):
-        rack = f"0-{number}"
+    racks, links = tree.racks(), []
+    for rack, workers in Counter(racks).items():
         (folder / rack).mkdir()
-        for cable in shared_cables(tree.per_rack, folder / rack):
-            cables[rack].append(cable.interface)
-            links.append(cable.link)
+        made = shared_cables(workers, folder / rack)
+        cables[rack] += [each.interface for each in made]
+        links += [each.link for each in made]
     return cables, links
 
 
@@ -278,11 +283,13 @@ def expected(tree: Tree, job: Sum, slots: int, lanes: int) -> tuple[int, int]:
 
 
 def main(
-    racks: Annotated[int, typer.Option(help="Racks, each with a switch.")] = 32,
-    per_rack: Annotated[int, typer.Option(help="Workers of a rack.")] = 32,
-    between: Annotated[
-        str, typer.Option(help="Switches of the levels between racks and top, separated by commas.")
-    ] = "",
+    workers: Annotated[int, typer.Option(help="Workers of the job.")] = 1024,
+    levels: Annotated[
+        str,
+        typer.Option(
+            help="Switches of each level, separated by commas: racks first, the top last."
+        ),
+    ] = "36,4,1",
     elements: Annotated[int, typer.Option(help="Elements of the vector.")] = 10_000_000,
     loss: Annotated[
         float, typer.Option(help="Share of packets lost on every link, each way.")
@@ -294,7 +301,7 @@ def main(
     kill: Annotated[bool, typer.Option(help="Kill the controller during the sum.")] = False,
     simulated: Annotated[bool, typer.Option(help="Count the simulator's packets, too.")] = False,
     quick: Annotated[
-        bool, typer.Option(help="4 racks of 8 workers, and 100,000 elements.")
+        bool, typer.Option(help="32 workers in 4 racks, and 100,000 elements.")
     ] = False,
     within: Annotated[
         float, typer.Option(help="The longest time for each step, in seconds.")
@@ -305,9 +312,8 @@ def main(
 ) -> None:
     """Sum a vector with light workers through a tree of switches."""
     if quick:
-        racks, per_rack, elements, slots = 4, 8, 100_000, 64
-    middle = [int(each) for each in between.split(",") if each]
-    tree = Tree((racks, *middle, 1), per_rack)
+        workers, levels, elements, slots = 32, "4,2,1", 100_000, 64
+    tree = Tree(tuple(int(each) for each in levels.split(",")), workers)
     job = Sum(tree.workers, elements, seed, loss)
     found = measured(
         tree, job, slots, lanes, processes, kill=kill, simulated=simulated or quick, within=within

@@ -15,7 +15,7 @@ ELEMENTS, LANES = 100_000, 256
 def test_every_result_of_thirty_two_workers_is_right_and_a_killed_controller_disturbs_none(
     levels: tuple[int, ...],
 ):
-    tree = Tree(levels, 8)
+    tree = Tree(levels, 32)
     job = Sum(tree.workers, ELEMENTS, seed=3, loss=0.002)
     found = measured(tree, job, 64, LANES, 2, kill=True)
     assert found.workers == 32
@@ -33,8 +33,12 @@ def test_the_oracle_is_the_sum_of_all_workers_windows_of_the_pool():
     assert right.reshape(-1).tolist() == wanted
 
 
-def test_a_switch_with_more_contributors_than_bits_is_refused():
-    with pytest.raises(UsageError, match="33 workers of a rack"):
-        Tree((2, 1), 33)
-    with pytest.raises(UsageError, match="levels of"):
-        Tree((33, 1), 2)
+def test_workers_are_spread_evenly_and_a_switch_without_a_node_is_refused():
+    tree = Tree((3, 2, 1), 8)
+    assert tree.racks() == ["0-0"] * 3 + ["0-1"] * 3 + ["0-2"] * 2
+    assert tree.parents == {
+        "2-0": "", "1-0": "2-0", "1-1": "2-0", "0-0": "1-0", "0-1": "1-0", "0-2": "1-1",
+    }  # fmt: skip
+    for levels in ((3, 2), (9, 1)):
+        with pytest.raises(UsageError, match="every switch needs a node"):
+            Tree(levels, 8)
