@@ -105,13 +105,13 @@ static int64_t keep_rest(struct losses *losses, uint8_t *packets, int64_t count,
     return count - (packets - end) / (int64_t)bytes;
 }
 
-static int lossy_receive(void *context, uint8_t *buffer, size_t room, const struct format *format,
-                         struct arrivals *arrivals)
+static int lossy_receive(void *context, struct inbox *inbox)
 {
     const struct lossy *link = context;
-    const struct network *below = link->below;
-    int number = below->receive(below->context, buffer, room, format, arrivals);
-    arrivals->packets = keep_rest(link->losses, buffer, arrivals->packets, format->bytes);
+    int number = link->below->receive(link->below->context, inbox);
+    for (int length = 0; length < LENGTHS; length++)
+        inbox->packets[length] = keep_rest(link->losses, inbox->buffers[length],
+                                           inbox->packets[length], inbox->formats[length]->bytes);
     return number;
 }
 
@@ -121,7 +121,7 @@ static int lossy_receive(void *context, uint8_t *buffer, size_t room, const stru
 static void compare(struct swarm *swarm, const struct worker *worker, int64_t finished)
 {
     const struct vectors *vectors = worker->vectors;
-    size_t lanes = worker->incoming->lanes;
+    size_t lanes = vectors->lanes;
     for (int64_t i = 0; i < finished; i++) {
         int64_t chunk = worker->finished[i];
         size_t at = (size_t)chunk * lanes;
@@ -145,31 +145,36 @@ static void note_pending(struct member *member, const uint8_t *header, double no
     member->quiet_until = now;
 }
 
+/* Takes packets of one length that are not results. */
+static void take_answers(struct swarm *swarm, struct member *member, const uint8_t *header,
+                         const struct format *format, int64_t count, double now)
+{
+    const struct window *window = member->worker->window;
+    for (int64_t i = 0; i < count; i++, header += format->bytes) {
+        if (half_at(header + AT_JOB) != window->job || half_at(header + AT_TERM) != window->term)
+            continue;
+        if (header[AT_KIND] == KIND_PENDING) {
+            swarm->pending++;
+            note_pending(member, header, now);
+        }
+        swarm->stale += header[AT_KIND] == KIND_STALE;
+    }
+}
+
 /* Takes a batch with replies other than results. */
 static void take_others(struct swarm *swarm, struct member *member, struct io_round *io)
 {
     struct worker *worker = member->worker;
-    const struct window *window = worker->window;
-    const struct format *format = worker->incoming;
-    uint8_t *packet = worker->buffer, *end = packet;
-    for (int64_t i = 0; i < io->others; i++, packet += format->bytes) {
-        const uint8_t *header = packet + format->front;
-        int ours =
-            half_at(header + AT_JOB) == window->job && half_at(header + AT_TERM) == window->term;
-        if (header[AT_KIND] == KIND_RESULT) {
-            memmove(end, packet, format->bytes);
-            end += format->bytes;
-        } else if (ours && header[AT_KIND] == KIND_PENDING) {
-            swarm->pending++;
-            note_pending(member, header, io->now);
-        } else if (ours && header[AT_KIND] == KIND_STALE) {
-            swarm->stale++;
-        }
+    const struct inbox *inbox = worker->inbox;
+    for (int length = 0; length < LENGTHS; length++) {
+        const struct format *format = inbox->formats[length];
+        take_answers(swarm, member, inbox->buffers[length] + format->front, format,
+                     inbox->packets[length], io->now);
     }
     struct taken taken = {.oldest = INFINITY, .newest = io->newest, .chunks = worker->finished};
-    innet_take(worker->window, format, worker->vectors, worker->buffer,
-               (size_t)(end - worker->buffer) / format->bytes, io->now, member->quiet_until,
-               io->too_soon, io->reordering, &taken);
+    innet_take(worker->window, inbox, worker->vectors, io->now, member->quiet_until, io->too_soon,
+               io->reordering, &taken);
+    swarm->corrupted += taken.corrupted;
     io->finished = taken.finished;
     io->newest = taken.newest;
 }

@@ -27,11 +27,12 @@ from innet.host import fastpath
 from innet.host.integers import Reduction
 from innet.host.job import Path as SumPath
 from innet.host.link import Link, open_link
+from innet.host.packets import Packets
 from innet.host.timer import RetransmissionTimer
 from innet.host.window import Window
 from innet.rpc import innet_pb2 as pb
 from innet.wire.frames import Address
-from innet.wire.layout import Kind, Operation
+from innet.wire.layout import Flag, Kind, Operation
 from innet.wire.records import blank
 
 _TURNS_S = 0.05
@@ -109,7 +110,7 @@ class LightWorker(Member):
         sealed, self.lanes = not invitation.unsealed, invitation.lanes
         link = self.link or open_link(self._spec, service, self.lanes, sealed=sealed)
         self.link = link
-        hello = blank(1, 0, Kind.HELLO, link.hello_encapsulation)
+        hello = blank(1, 0, Kind.HELLO, link.bare_encapsulation)
         hello["sequence"] = invitation.nonce
         return lambda: link.send(hello)
 
@@ -133,12 +134,16 @@ class LightWorker(Member):
         term, link = self.term, self.link
         if not term or not link or not link.native:
             raise AssertionError
-        packets = blank(term.slots, self.lanes, Kind.CONTRIBUTION, link.encapsulation)
-        packets["job"], packets["term"], packets["operation"] = self.job, term.term, Operation.SUM
+        full = blank(term.slots, self.lanes, Kind.CONTRIBUTION, link.encapsulation)
+        bare = blank(term.slots, 0, Kind.CONTRIBUTION, link.bare_encapsulation)
+        for each in (full, bare):
+            each["job"], each["term"], each["operation"] = self.job, term.term, Operation.SUM
         window = Window(term.slots)
         window.start(chunks)
         identity, answers = (self.job, term.term, term.first_slot), np.zeros(term.slots, np.uint32)
-        rounds = fastpath.CompiledRounds(library, link, window, identity, packets, answers)
+        rounds = fastpath.CompiledRounds(
+            library, link, window, identity, Packets(full, bare), answers
+        )
         return rounds, window, link.native.network
 
 
@@ -185,7 +190,7 @@ class _Process:
         swarm.stop = 0
         result = Reduction.empty(chunks, lanes)
         result.counts[:] = self._job.workers
-        flags = np.zeros(chunks, np.uint16)
+        flags = np.full(chunks, Flag.CARRIED | Flag.WANTED, np.uint16)
         made = [each.rounds(self._library, chunks) for each in workers]
         members = (_Member * len(made))()
         for worker, member, (rounds, _, network) in zip(workers, members, made, strict=True):
