@@ -41,7 +41,7 @@ from innet.local.ports import free_cables, free_tcp_port, port_options
 from innet.local.processes import announced, command, serving, spawned
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import connect, translated
-from innet.wire.layout import MAX_WORKERS
+from innet.wire.layout import MOST_CONTRIBUTORS
 
 _SLOTS = 32
 _WITHIN = 300.0
@@ -135,8 +135,8 @@ def create_jobs(controller: str, workers: int) -> dict[str, str]:
     """Create jobs for so many workers in all. Return the jobs' tokens, by name."""
     channel, stub = connect(controller)
     with contextlib.closing(channel), translated("create the jobs"):
-        names = [f"job-{number}" for number in range(workers // MAX_WORKERS)]
-        wanted = {"switch": "tor", "workers": MAX_WORKERS, "slots": _SLOTS}
+        names = [f"job-{number}" for number in range(workers // MOST_CONTRIBUTORS)]
+        wanted = {"switch": "tor", "workers": MOST_CONTRIBUTORS, "slots": _SLOTS}
         return {
             name: stub.CreateJob(pb.CreateJobRequest(name=name, **wanted)).token for name in names
         }
@@ -206,7 +206,7 @@ def measured(count: int, processes: int, seconds: float, rounds: int) -> Figures
         add_switch(address, "tor", tor, processes)
         jobs = create_jobs(address, count)
         memory_before, threads_before = controller.memory, controller.threads
-        workers = stack.enter_context(fleet(address, seats(jobs, MAX_WORKERS), links))
+        workers = stack.enter_context(fleet(address, seats(jobs, MOST_CONTRIBUTORS), links))
         joined = timed(lambda: all_going(workers, count))
         beating, quiet = shares(controller, workers, seconds, rounds)
         memory, threads = controller.memory, controller.threads

@@ -83,7 +83,7 @@ class Room:
         ored = np.bitwise_or.reduce(self._flags)
         self._barrier.wait()
         inspect(lanes[0])
-        counts = np.full(len(chunks), self._workers, np.uint8)
+        counts = np.full(len(chunks), self._workers, np.uint16)
         members = np.full(len(chunks), (1 << self._workers) - 1, np.uint32)
         return Reduction(lanes.astype(np.int32), ored, counts, members)
 

@@ -14,9 +14,9 @@ from collections.abc import Container
 
 from innet.controller.state.streams import Stream
 from innet.errors import NoCapacity
-from innet.wire.layout import MAX_WORKERS
+from innet.wire.layout import MOST_WORKERS
 
-MOST_PER_JOB = 3 * MAX_WORKERS
+MOST_PER_JOB = 3 * MOST_WORKERS
 """Open streams of one job: for its workers, for those that wait, and for as many that end."""
 
 _PER_STREAM, _OTHERS = 2, 256

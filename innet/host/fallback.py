@@ -98,8 +98,8 @@ class GlooFallback:
             return Reduction(
                 lanes,
                 ored.astype(np.uint16),
-                np.full(len(lanes), self.workers, np.uint8),
-                np.full(len(lanes), (1 << self.workers) - 1, np.uint32),
+                np.full(len(lanes), self.workers, np.uint16),
+                np.zeros(len(lanes), np.uint32),
             )
 
         return self._exchanges.submit(work)

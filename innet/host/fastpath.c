@@ -51,7 +51,7 @@ void innet_quantize(const float *values, size_t rows, size_t lanes, const float 
 
 /* Divides rows by their count, if there are counts, and then multiplies them by their scale. */
 void innet_dequantize(const int32_t *sums, size_t rows, size_t lanes, const float *scales,
-                      const uint8_t *counts, float *values)
+                      const uint16_t *counts, float *values)
 {
     for (size_t row = 0; row < rows; row++) {
         dequantize_row(sums + row * lanes, lanes, scales[row], counts ? counts[row] : 1,
@@ -130,7 +130,7 @@ static void take_lanes(const struct format *format, struct vectors *vectors, int
     else
         memset(sums, 0, lanes * WORD_BYTES);
     if (vectors->scaling)
-        make_result(vectors->scaling, (size_t)chunk, sums, header[AT_COUNT]);
+        make_result(vectors->scaling, (size_t)chunk, sums, vectors->counts[chunk]);
 }
 
 static void take_from(struct window *window, const struct format *format, struct vectors *vectors,
@@ -161,10 +161,11 @@ static void take_from(struct window *window, const struct format *format, struct
             taken->newest = sent_at;
         taken->lost += window->suspect[slot] && !late;
         taken->marked += is_marked(format, header);
+        if (header[AT_COUNT]) /* or else it is of all workers, as it says already */
+            vectors->counts[chunk] = header[AT_COUNT];
         if (wanted)
             take_lanes(format, vectors, chunk, header);
         vectors->flags[chunk] = flags & (uint16_t)~TRANSPORT_FLAGS;
-        vectors->counts[chunk] = header[AT_COUNT];
         vectors->members[chunk] = word_at(header + AT_WORKERS);
         taken->chunks[taken->finished++] = chunk;
         window->sequence[slot]++;

@@ -54,7 +54,7 @@ struct vectors {
     const uint16_t *own_flags; /* they tell which lanes are sent and received */
     uint32_t *sums;
     uint16_t *flags;
-    uint8_t *counts;
+    uint16_t *counts;
     uint32_t *members;
     struct scaling *scaling; /* or NULL */
 };

@@ -151,7 +151,7 @@ class Network(ctypes.Structure):
 class _Worker(ctypes.Structure):
     _fields_ = [
         ("window", _pointer), ("inbox", _pointer), ("outbox", _pointer), ("vectors", _pointer),
-        ("absent", _pointer), ("finished", _pointer),
+        ("answers", _pointer), ("finished", _pointer),
     ]  # fmt: skip
 
 
@@ -399,9 +399,9 @@ class CompiledRounds:
         window: Window,
         identity: tuple[int, int, int],
         packets: Packets,
-        absent: Bitmaps,
+        answers: Bitmaps,
     ) -> None:
-        """Set `identity` to job, term and first slot. `packets` and `absent` have an item for a slot."""
+        """Set `identity` to job, term and first slot. `packets` and `answers` have an item for a slot."""
         job, term, first_slot = identity
         slots = window.slots
         if not link.native:
@@ -412,7 +412,7 @@ class CompiledRounds:
         self._native = link.native
         self._scratch, finished = np.empty((2, slots), np.int64)
         arrays = window.arrays
-        self._kept = [packets, absent, finished, *arrays.values()]
+        self._kept = [packets, answers, finished, *arrays.values()]
         self._window = _Window(
             slots, first_slot, *(at(each, each.dtype, slots) for each in arrays.values()),
             at(self._scratch, np.int64, slots), job, term,
@@ -428,7 +428,7 @@ class CompiledRounds:
         self._worker = _Worker(
             *map(ctypes.addressof, (
                 self._window, self._native.buffers.inbox, self._outbox, self._vectors)),
-            at(absent, np.uint32, slots), at(finished, np.int64, slots),
+            at(answers, np.uint32, slots), at(finished, np.int64, slots),
         )  # fmt: skip
         self._results: list[object] = []
 
@@ -459,7 +459,7 @@ class CompiledRounds:
             count, first, result.first, lanes, own, at(own_flags, np.uint16, count),
             at(result.lanes, np.int32, len(result.lanes) * lanes),
             at(result.flags, np.uint16, count),
-            at(result.counts, np.uint8, count), at(result.members, np.uint32, count),
+            at(result.counts, np.uint16, count), at(result.members, np.uint32, count),
             scaling,
         )  # fmt: skip
         self._results = [chunks, own_flags, result]

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from innet.host import agreement
 from innet.host.agreement import Call
-from innet.host.integers import Bitmaps, Integers, Reduction
+from innet.host.integers import Integers, Reduction
 from innet.host.job import WorkerInfo
 
 _ABSENT = np.iinfo(np.int32).min
@@ -55,15 +55,11 @@ class Gathering:
         """
         lanes = self._values(result.lanes).copy().view(self.dtype)
         values = lanes.transpose(1, 0, 2).reshape(self.info.workers, -1)[:, : self._size]
-        if (result.members == self._everybody).all():
+        if (result.counts == self.info.workers).all():
             return values, self._all_present
-        members = np.repeat(_bits(result.members, self.info.workers), self._each, axis=1)
-        return values, members[:, : self._size]
-
-    @cached_property
-    def _everybody(self) -> np.uint32:
-        """The bitmap of all workers."""
-        return np.uint32((1 << self.info.workers) - 1)
+        ranks = np.arange(self.info.workers)[:, None]
+        present = np.repeat(result.includes(ranks, self.info.workers), self._each, axis=1)
+        return values, present[:, : self._size]
 
     @cached_property
     def _all_present(self) -> npt.NDArray[np.bool_]:
@@ -105,13 +101,6 @@ class Gathering:
 def small_layout(call: Call, info: WorkerInfo, dtype: np.dtype[Any]) -> Gathering:
     """Return the layout of a call. It is kept, because most calls are made again and again."""
     return Gathering(call, info, dtype)
-
-
-def _bits(members: Bitmaps, workers: int) -> npt.NDArray[np.bool_]:
-    """Return whether each worker is in each chunk, (workers, chunks)."""
-    ranks = np.arange(workers, dtype=np.uint32)[:, None]
-    present: npt.NDArray[np.bool_] = members >> ranks & 1 == 1
-    return present
 
 
 def float_sums(

@@ -36,7 +36,7 @@ class Term:
 
     `exchange` is the first of the term. If it is `shared`, some workers have finished it and give
     the others its result. `slots` is 0 if the job has none. `reason` explains why the path is not
-    the switch.
+    the switch. `bitmaps` says what the bits of PENDING packets mean, or is None if they are ranks.
     """
 
     number: int
@@ -46,6 +46,7 @@ class Term:
     exchange: int = 0
     shared: bool = False
     reason: str = ""
+    bitmaps: pb.Bitmaps | None = None
 
 
 @dataclass

@@ -74,6 +74,7 @@ class Membership:
         self.waiting_for: frozenset[int] = frozenset()
         self.connected = True
         self._departed: Mapping[int, str] = {}
+        self._bitmaps: pb.Bitmaps | None = None  # of the term that comes next
         self._controller = controller
         self._identity = identity
         self._request = request
@@ -239,6 +240,8 @@ class Membership:
                 self._departed = {**self._departed, event.departure.rank: event.departure.reason}
             case "recover":
                 self.recover = event.recover
+            case "bitmaps":
+                self._bitmaps = event.bitmaps
             case "resume":
                 self._resume(event.resume)
             case "pace":
@@ -263,8 +266,9 @@ class Membership:
                 resume.exchange,
                 resume.shared,
                 resume.reason,
+                self._bitmaps,
             )
-        self.recover = None
+        self.recover = self._bitmaps = None
 
 
 def _summary(problem: BaseException) -> str:

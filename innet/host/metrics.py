@@ -220,10 +220,7 @@ def _missing(moments: list[tuple[Shown, pb.Progress]]) -> Metric:
         labels=(*_LABELS, "missing"),
     )
     for each, progress in moments:
-        info = each.agent.info
-        answered = not progress.missing >> info.rank & 1  # who got an answer has contributed
-        told = progress.busy and answered and progress.stuck_s >= _WAITING_S
-        for rank in range(info.workers) if told else ():
-            if progress.missing >> rank & 1:
-                family.add_metric([*each.labels, str(rank)], 1)
+        told = progress.busy and progress.stuck_s >= _WAITING_S
+        for rank in progress.missing if told else ():
+            family.add_metric([*each.labels, str(rank)], 1)
     return family

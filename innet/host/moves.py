@@ -16,7 +16,7 @@ from innet.host import memory
 from innet.host.agreement import ALL_GATHER, BARRIER, Call, Collective
 from innet.host.exchanges import Exchanges
 from innet.host.gathering import Gathering, small_layout
-from innet.host.integers import Bitmaps, Integers
+from innet.host.integers import Integers, Reduction
 from innet.host.job import WorkerInfo
 from innet.host.maxima import Maxima
 from innet.host.portions import Portions
@@ -49,8 +49,8 @@ class Moves:
             found.reshape(self._info.workers, -1)[:] = self._gathered(small, own)
         else:
             self._maxima.agree(call)
-            members = self._move(own, self._info.rank * own.size, found, found.size)
-            self._check(self._lacking(members, own.size))
+            done = self._move(own, self._info.rank * own.size, found, found.size)
+            self._check(self._lacking(done, own.size))
         return found.reshape(self._info.workers, -1)
 
     def broadcast(self, own: Bytes, root: int, into: Bytes | None = None) -> Bytes:
@@ -68,11 +68,10 @@ class Moves:
             return found
         self._maxima.agree(call)
         if is_root:
-            members = self._move(own, 0, found[:0], own.size)
+            done = self._move(own, 0, found[:0], own.size)
         else:
-            members = self._move(own[:0], 0, found, own.size)
-        lacks = bool((members >> np.uint32(root) & 1 == 0).any())
-        self._check([root] if lacks else [])
+            done = self._move(own[:0], 0, found, own.size)
+        self._check([] if done.includes(root, self._info.workers).all() else [root])
         return found
 
     def barrier(self) -> None:
@@ -88,10 +87,10 @@ class Moves:
         content: Bytes = np.ascontiguousarray(found).view(np.uint8)
         return content.reshape(self._info.workers, -1)[:, : own.size]
 
-    def _move(self, content: Bytes, first: int, into: Bytes, size: int) -> Bitmaps:
+    def _move(self, content: Bytes, first: int, into: Bytes, size: int) -> Reduction:
         """Move `size` bytes, of which this worker has `content`, from byte `first` on.
 
-        All of them are written `into` an array, unless it is empty. Returns the members of each chunk.
+        All of them are written `into` an array, unless it is empty. Returns the exchange's result.
         """
         lanes = self._info.lanes
         width = LANE_BYTES * lanes
@@ -110,16 +109,21 @@ class Moves:
             if not np.shares_memory(rows, before):
                 before[:] = rows.reshape(-1).view(np.uint8)
             into[before.size :] = last.reshape(-1).view(np.uint8)[: into.size - before.size]
-        return done.members
+        return done
 
-    def _lacking(self, members: Bitmaps, size: int) -> list[int]:
+    def _lacking(self, done: Reduction, size: int) -> list[int]:
         """Return the ranks whose bytes, `size` each, are in chunks without them."""
         width = LANE_BYTES * self._info.lanes
-        chunks = (
-            (rank, members[rank * size // width : -(-(rank + 1) * size // width)])
-            for rank in range(self._info.workers)
-        )
-        return [rank for rank, each in chunks if (each >> np.uint32(rank) & 1 == 0).any()]
+        workers = self._info.workers
+        if (done.counts == workers).all():
+            return []
+        return [
+            rank
+            for rank in range(workers)
+            if not done.includes(rank, workers)[
+                rank * size // width : -(-(rank + 1) * size // width)
+            ].all()
+        ]
 
     def _check(self, lacking: Sequence[int]) -> None:
         """Raise WorkersMissing if any ranks are lacking."""

@@ -135,7 +135,6 @@ class NodeExchanges(Exchanges):
     def _in_pieces(self, reduce_piece: Callable[[range], None], result: Reduction) -> None:
         """Fill a result piece by piece. The node's other workers are told of a failure."""
         result.counts[:] = self._group.workers
-        result.members[:] = (1 << self._group.workers) - 1
         count = len(result.flags)
         try:
             with self._giving_up():

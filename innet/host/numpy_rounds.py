@@ -22,7 +22,7 @@ from innet.wire.records import Records, marked
 
 
 class NumpyRounds:
-    """I/O rounds of one batch. `packets` and the bitmaps `absent` have an item for each slot."""
+    """I/O rounds of one batch. `packets` and the bitmaps `answers` have an item for each slot."""
 
     def __init__(
         self,
@@ -31,11 +31,11 @@ class NumpyRounds:
         term: Term,
         window: Window,
         packets: Packets,
-        absent: Bitmaps,
+        answers: Bitmaps,
         clock: Callable[[], float],
     ) -> None:
         self._link, self._info, self._term, self._window = link, info, term, window
-        self._packets, self._absent, self._clock = packets, absent, clock
+        self._packets, self._answers, self._clock = packets, answers, clock
         self._exchange: tuple[Integers | Scaling, Flags, Reduction, int] | None = None
 
     def start(
@@ -110,7 +110,7 @@ class NumpyRounds:
             self._take_rows(records, positions, chunks)
             outcome.marked += int(np.count_nonzero(marked(records[positions])))
             outcome.first |= 0 in chunks
-        self._absent[slots] = 0
+        self._answers[slots] = 0
         outcome.finished = len(slots)
         outcome.result_at, outcome.owed_since = now, math.inf
 
@@ -132,7 +132,9 @@ class NumpyRounds:
             wanted = chunks[own_flags[chunks] & Flag.WANTED != 0]
             result.lanes[wanted - result.first] = 0
         result.flags[chunks] = records["flags"][positions] & ~np.uint16(TRANSPORT_FLAGS)
-        result.counts[chunks] = records["count"][positions]
+        counts = records["count"][positions]
+        few = counts != 0  # the others are of all workers, as they say already
+        result.counts[chunks[few]] = counts[few]
         result.members[chunks] = records["workers"][positions]
 
     def ours(self, batch: Records, kind: Kind) -> Indices:

@@ -44,7 +44,7 @@ EXACT = QuantizerSpec()
 Keep = Callable[[Any, Any], None]
 """A function that keeps the residual, from the contributed values and whether each has counted."""
 
-_ONCE = np.ones((1, 1), np.uint8)
+_ONCE = np.ones((1, 1), np.uint16)
 _FLOAT = np.dtype(np.float32)
 
 
@@ -225,7 +225,8 @@ class Reducer:
             alone = quantizer.dequantize(
                 integers_of(contribution), _ONCE, agreed, flags, mean=False
             )
-            counted = np.repeat(done.members >> self._info.rank & 1 == 1, elements)[:size]
+            included = done.includes(self._info.rank, self._info.workers)
+            counted = np.repeat(included, elements)[:size]
             keep(alone.reshape(-1)[:size], counted)
         here = done.rows if sums is done.lanes else slice(0, len(flags))
         if scaling and sums is done.lanes:

@@ -68,7 +68,7 @@ static int take(struct worker *worker, struct io_round *io)
         return 1;
     for (int64_t i = 0; i < taken.finished; i++) {
         io->first |= !worker->finished[i];
-        worker->absent[worker->finished[i] % worker->window->slots] = 0;
+        worker->answers[worker->finished[i] % worker->window->slots] = 0;
     }
     if (taken.oldest <= io->now) {
         double round_trip = io->now - taken.oldest;

@@ -33,7 +33,7 @@ def result_in(shared: Reduction, chunks: int) -> Reduction:
     return Reduction(
         shared.lanes[:chunks],
         shared.flags[:chunks],
-        members[chunks : 2 * chunks].astype(np.uint8),
+        members[chunks : 2 * chunks].astype(np.uint16),
         members[:chunks].view(np.uint32),
     )
 

@@ -123,20 +123,20 @@ class SwitchTransport:
         self._term = term
         self._window = Window(term.slots)
         self._congestion = CongestionWindow(term.slots)
-        self._missing.begin_term(term.slots)
+        self._missing.begin_term(term)
         self._silence.begin_term()
         self._outgoing = Packets(
             self._blank(term, self._info.lanes, self._link.encapsulation),
             self._blank(term, 0, self._link.bare_encapsulation),
         )
         self._numpy = NumpyRounds(
-            self._link, self._info, term, self._window, self._outgoing, self._missing.absent,
+            self._link, self._info, term, self._window, self._outgoing, self._missing.answers,
             self._clock,
         )  # fmt: skip
         identity = self._info.job, term.number, term.first_slot
         library = fastpath.compiled()
         self._compiled = library and fastpath.CompiledRounds(
-            library, self._link, self._window, identity, self._outgoing, self._missing.absent
+            library, self._link, self._window, identity, self._outgoing, self._missing.answers
         )
         self._rounds: IoRounds = self._compiled or self._numpy
 
@@ -181,6 +181,7 @@ class SwitchTransport:
         if into is None:
             into = memory.empty((len(portions.received), chunks.shape[1]), np.int32)
         result = Reduction.into(into, len(flags), portions.received.start)
+        result.counts[:] = self._info.workers
         self._window.start(len(flags))
         self._numpy.start(own, flags, result, portions.sent.start)
         if self._compiled:
@@ -227,7 +228,8 @@ class SwitchTransport:
         if window.remaining:
             chunk, slot, sequence = window.oldest()
             progress.chunk, progress.slot = chunk, self._term.first_slot + slot
-            progress.sequence, progress.missing = sequence, self._missing.bitmap
+            progress.sequence = sequence
+            progress.missing.extend(sorted(self._missing.known))
         progress.silent_s = self._silence.total(now)
 
     @property

@@ -21,9 +21,9 @@ class Stall:
 
     @property
     def informed(self) -> bool:
-        """Return whether the switch has told this worker that others are missing, but not itself."""
+        """Return whether the switch has told this worker that others are missing."""
         heard = self.progress.silent_s < SILENT_S
-        return heard and not self.progress.missing >> self.rank & 1
+        return heard and bool(self.progress.missing)
 
     def __str__(self) -> str:
         at = self.progress

@@ -134,10 +134,9 @@ class ObservedJob:
                 if not (other.joined and other.progress.busy)
                 or other.progress.exchange < at.exchange
             )
-        informed = not at.missing >> stalled.rank & 1  # a worker with an answer has contributed
-        if stalled.unanswered or not informed:
+        lacking = {rank for rank in at.missing if rank < self.now.workers}
+        if stalled.unanswered:
             return frozenset()
-        lacking = {rank for rank in range(self.now.workers) if at.missing >> rank & 1}
         # From above, a rack's sum is there or not. Workers in the rack know who of them has
         # contributed.
         there = {
@@ -297,7 +296,8 @@ class ObservedWorker:
             chunk.chunk,
             chunk.sequence,
         )
-        return mine.busy and same and not self.unanswered and not mine.missing >> self.rank & 1
+        # Only who has contributed is told that others are missing.
+        return mine.busy and same and not self.unanswered and bool(mine.missing)
 
     @property
     def switch(self) -> str:
@@ -368,7 +368,7 @@ class ObservedSwitch:
             if stall.rank not in self.below
             and stall.informed
             and self.below
-            and all(stall.progress.missing >> rank & 1 for rank in self.below)
+            and self.below <= {*stall.progress.missing}
         )
 
     @cached_property

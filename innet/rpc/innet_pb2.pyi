@@ -55,6 +55,12 @@ class Admission(_message.Message):
     workers: int
     def __init__(self, job_id: _Optional[int] = ..., rank: _Optional[int] = ..., workers: _Optional[int] = ..., min_workers: _Optional[int] = ..., lanes: _Optional[int] = ...) -> None: ...
 
+class Bitmaps(_message.Message):
+    __slots__ = ["switches"]
+    SWITCHES_FIELD_NUMBER: _ClassVar[int]
+    switches: _containers.RepeatedCompositeFieldContainer[SwitchBits]
+    def __init__(self, switches: _Optional[_Iterable[_Union[SwitchBits, _Mapping]]] = ...) -> None: ...
+
 class CheckJoinRequest(_message.Message):
     __slots__ = ["job", "rank", "token"]
     JOB_FIELD_NUMBER: _ClassVar[int]
@@ -72,6 +78,12 @@ class CheckJoinResponse(_message.Message):
     service: Address
     taken: bool
     def __init__(self, service: _Optional[_Union[Address, _Mapping]] = ..., taken: bool = ...) -> None: ...
+
+class Contributor(_message.Message):
+    __slots__ = ["ranks"]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    ranks: _containers.RepeatedCompositeFieldContainer[RankRange]
+    def __init__(self, ranks: _Optional[_Iterable[_Union[RankRange, _Mapping]]] = ...) -> None: ...
 
 class Counters(_message.Message):
     __slots__ = ["answered", "completed", "ignored", "pending", "raised", "stale", "waiting"]
@@ -290,8 +302,9 @@ class JobSwitch(_message.Message):
     def __init__(self, switch: _Optional[str] = ..., parents: _Optional[_Iterable[str]] = ..., workers: _Optional[_Iterable[int]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ...) -> None: ...
 
 class JoinEvent(_message.Message):
-    __slots__ = ["admission", "departure", "invitation", "pace", "recover", "resume", "waiting"]
+    __slots__ = ["admission", "bitmaps", "departure", "invitation", "pace", "recover", "resume", "waiting"]
     ADMISSION_FIELD_NUMBER: _ClassVar[int]
+    BITMAPS_FIELD_NUMBER: _ClassVar[int]
     DEPARTURE_FIELD_NUMBER: _ClassVar[int]
     INVITATION_FIELD_NUMBER: _ClassVar[int]
     PACE_FIELD_NUMBER: _ClassVar[int]
@@ -299,13 +312,14 @@ class JoinEvent(_message.Message):
     RESUME_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
     admission: Admission
+    bitmaps: Bitmaps
     departure: Departure
     invitation: Invitation
     pace: Pace
     recover: Recover
     resume: Resume
     waiting: Waiting
-    def __init__(self, invitation: _Optional[_Union[Invitation, _Mapping]] = ..., admission: _Optional[_Union[Admission, _Mapping]] = ..., departure: _Optional[_Union[Departure, _Mapping]] = ..., recover: _Optional[_Union[Recover, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ..., pace: _Optional[_Union[Pace, _Mapping]] = ...) -> None: ...
+    def __init__(self, invitation: _Optional[_Union[Invitation, _Mapping]] = ..., admission: _Optional[_Union[Admission, _Mapping]] = ..., departure: _Optional[_Union[Departure, _Mapping]] = ..., recover: _Optional[_Union[Recover, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ..., pace: _Optional[_Union[Pace, _Mapping]] = ..., bitmaps: _Optional[_Union[Bitmaps, _Mapping]] = ...) -> None: ...
 
 class JoinRequest(_message.Message):
     __slots__ = ["fallback", "job", "nonce", "rank", "token"]
@@ -419,7 +433,7 @@ class Progress(_message.Message):
     fallback_exchanges: int
     least_round_trip_s: float
     link_bits_per_s: int
-    missing: int
+    missing: _containers.RepeatedScalarFieldContainer[int]
     packets_received: int
     packets_sent: int
     remaining: int
@@ -431,7 +445,7 @@ class Progress(_message.Message):
     stuck_s: float
     timeout_s: float
     window: int
-    def __init__(self, exchange: _Optional[int] = ..., busy: bool = ..., chunks: _Optional[int] = ..., remaining: _Optional[int] = ..., stuck_s: _Optional[float] = ..., silent_s: _Optional[float] = ..., chunk: _Optional[int] = ..., slot: _Optional[int] = ..., sequence: _Optional[int] = ..., missing: _Optional[int] = ..., packets_sent: _Optional[int] = ..., packets_received: _Optional[int] = ..., bytes_sent: _Optional[int] = ..., bytes_received: _Optional[int] = ..., retransmissions: _Optional[int] = ..., chunks_done: _Optional[int] = ..., corrupted: _Optional[int] = ..., round_trip_s: _Optional[float] = ..., timeout_s: _Optional[float] = ..., window: _Optional[int] = ..., fallback_exchanges: _Optional[int] = ..., least_round_trip_s: _Optional[float] = ..., link_bits_per_s: _Optional[int] = ...) -> None: ...
+    def __init__(self, exchange: _Optional[int] = ..., busy: bool = ..., chunks: _Optional[int] = ..., remaining: _Optional[int] = ..., stuck_s: _Optional[float] = ..., silent_s: _Optional[float] = ..., chunk: _Optional[int] = ..., slot: _Optional[int] = ..., sequence: _Optional[int] = ..., missing: _Optional[_Iterable[int]] = ..., packets_sent: _Optional[int] = ..., packets_received: _Optional[int] = ..., bytes_sent: _Optional[int] = ..., bytes_received: _Optional[int] = ..., retransmissions: _Optional[int] = ..., chunks_done: _Optional[int] = ..., corrupted: _Optional[int] = ..., round_trip_s: _Optional[float] = ..., timeout_s: _Optional[float] = ..., window: _Optional[int] = ..., fallback_exchanges: _Optional[int] = ..., least_round_trip_s: _Optional[float] = ..., link_bits_per_s: _Optional[int] = ...) -> None: ...
 
 class Quota(_message.Message):
     __slots__ = ["by_default", "jobs", "most_jobs", "most_slots", "most_workers", "name", "slots", "workers"]
@@ -452,6 +466,14 @@ class Quota(_message.Message):
     slots: int
     workers: int
     def __init__(self, name: _Optional[str] = ..., most_jobs: _Optional[int] = ..., most_slots: _Optional[int] = ..., most_workers: _Optional[int] = ..., jobs: _Optional[int] = ..., slots: _Optional[int] = ..., workers: _Optional[int] = ..., by_default: bool = ...) -> None: ...
+
+class RankRange(_message.Message):
+    __slots__ = ["count", "first"]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    count: int
+    first: int
+    def __init__(self, first: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
 
 class Ready(_message.Message):
     __slots__ = ["exchange", "term"]
@@ -552,6 +574,18 @@ class Switch(_message.Message):
     target: str
     uplinks: _containers.RepeatedCompositeFieldContainer[Uplink]
     def __init__(self, name: _Optional[str] = ..., grpc_address: _Optional[str] = ..., device_id: _Optional[int] = ..., ports: _Optional[_Iterable[int]] = ..., service: _Optional[_Union[Address, _Mapping]] = ..., lanes: _Optional[int] = ..., slots: _Optional[int] = ..., free_slots: _Optional[int] = ..., reachable: bool = ..., port_counters: _Optional[_Iterable[_Union[PortCounters, _Mapping]]] = ..., uplinks: _Optional[_Iterable[_Union[Uplink, _Mapping]]] = ..., target: _Optional[str] = ..., problem: _Optional[str] = ..., taken: bool = ..., drained: bool = ...) -> None: ...
+
+class SwitchBits(_message.Message):
+    __slots__ = ["contributors", "first_slot", "level_bit", "slots"]
+    CONTRIBUTORS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_SLOT_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_BIT_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    contributors: _containers.RepeatedCompositeFieldContainer[Contributor]
+    first_slot: int
+    level_bit: int
+    slots: int
+    def __init__(self, first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., level_bit: _Optional[int] = ..., contributors: _Optional[_Iterable[_Union[Contributor, _Mapping]]] = ...) -> None: ...
 
 class Trouble(_message.Message):
     __slots__ = ["reason", "term"]

@@ -54,8 +54,8 @@ from innet.rpc.client import connect, translated
 from innet.rpc.tokens import new_token, token_digest
 from innet.torch.nodes import Nodes, node_name
 from innet.torch.settings import Settings
+from innet.wire.layout import MOST_WORKERS
 
-MOST_WORKERS = 32
 _SILENT_SWITCH = 30.0  # seconds
 _JOB_LEASE = 20  # seconds without a worker, after which the controller deletes a group's job
 _SLOTS = 128  # the controller's default, which the jobs of a group's slices share
@@ -225,8 +225,6 @@ def _prepare(
 ) -> tuple[Settings, _Message]:
     """Take the first step, in all processes: read the settings."""
     settings = Settings.read(environment)
-    if group.size > MOST_WORKERS:
-        raise NoCapacity(f"a job can have {MOST_WORKERS} workers, and the group has {group.size}")
     sliced = settings.local_sum and not (settings.job and group.first)
     return settings, _Message(
         token_digest=token_digest(token).hex(),
@@ -306,6 +304,8 @@ def _created_slices(
 
 def _create(settings: Settings, name: str, digests: Sequence[bytes], slots: int) -> None:
     """Create a job with a worker for each token digest. Raises ControllerError."""
+    if len(digests) > MOST_WORKERS:
+        raise NoCapacity(f"a job has at most {MOST_WORKERS} workers, and this has {len(digests)}")
     with _controller(settings) as stub, translated("create a job for the group"):
         request = pb.CreateJobRequest(
             name=name,

@@ -19,8 +19,14 @@ LANE_BYTES = 4
 MAX_LANES = 256
 """The most lanes of a packet: as many as ``innet/p4/shared/unroll.p4`` can write out."""
 
-MAX_WORKERS = 32
-"""The most workers of one job on one switch: the bits of ``workers``."""
+MOST_CONTRIBUTORS = 32
+"""The most contributors of a job at one switch, workers or switches below: the bits of ``workers``."""
+
+MOST_COUNT = 255
+"""The largest ``count``. A result of more workers has 0: it is of all workers of its job."""
+
+MOST_WORKERS = 4096
+"""The most workers of a job: as many as a controller was tried with."""
 
 
 class Kind(enum.IntEnum):

@@ -12,9 +12,9 @@ from benchmarks.controller import (
 )
 from benchmarks.idle_workers import fleet, seats
 from innet.controller.state.pace import MOST_PER_S, USUAL_S, Pace
-from innet.wire.layout import MAX_WORKERS
+from innet.wire.layout import MOST_CONTRIBUTORS
 
-WORKERS = 8 * MAX_WORKERS
+WORKERS = 8 * MOST_CONTRIBUTORS
 
 
 def test_workers_cost_no_threads_and_all_go_on_after_a_kill(tmp_path: Path):
@@ -23,24 +23,24 @@ def test_workers_cost_no_threads_and_all_go_on_after_a_kill(tmp_path: Path):
         try:
             add_switch(controller.address, "tor", tor, 2)
             jobs = create_jobs(controller.address, WORKERS)
-            some = seats(jobs, MAX_WORKERS)
-            with fleet(controller.address, some[:MAX_WORKERS], links[:1]) as first:
-                all_going(first, MAX_WORKERS)
+            some = seats(jobs, MOST_CONTRIBUTORS)
+            with fleet(controller.address, some[:MOST_CONTRIBUTORS], links[:1]) as first:
+                all_going(first, MOST_CONTRIBUTORS)
                 few = controller.threads
-                with fleet(controller.address, some[MAX_WORKERS:], links[1:]) as others:
-                    all_going(others, WORKERS - MAX_WORKERS)
+                with fleet(controller.address, some[MOST_CONTRIBUTORS:], links[1:]) as others:
+                    all_going(others, WORKERS - MOST_CONTRIBUTORS)
                     add_switch(controller.address, "other", other, 1)
                     remove_switch(controller.address, "other")
-                    assert controller.threads - few < MAX_WORKERS
+                    assert controller.threads - few < MOST_CONTRIBUTORS
                     terms = first.terms + others.terms
                     controller.kill()
                     first.all_stopped()
                     others.all_stopped()
                     controller.start()
-                    all_going(first, MAX_WORKERS)
-                    all_going(others, WORKERS - MAX_WORKERS)
+                    all_going(first, MOST_CONTRIBUTORS)
+                    all_going(others, WORKERS - MOST_CONTRIBUTORS)
                     assert first.terms + others.terms == terms
-                    assert controller.threads - few < MAX_WORKERS
+                    assert controller.threads - few < MOST_CONTRIBUTORS
         finally:
             controller.close()
 

@@ -265,6 +265,23 @@ def test_a_file_from_before_terms_left_out_lost_switches_is_upgraded(tmp_path: p
     store.close()
 
 
+def test_trees_begin_a_new_term_when_bits_no_longer_are_ranks(tmp_path: pathlib.Path):
+    path = tmp_path / "state"
+    agreed = replace(JOB, agreement=Resume(77, Path.SWITCH, 0, 32))
+    spread = replace(agreed, spec=replace(SPEC, name="tree", id=2, number=2, others=("rack",)))
+    store = Store(path)
+    store.add_switch(SWITCH)
+    for job in (agreed, spread):
+        store.save_job(job)
+    store.close()
+    with contextlib.closing(sqlite3.connect(path)) as older:
+        older.execute("PRAGMA user_version = 9")
+        older.commit()
+    store = Store(path)
+    assert store.load().jobs == [agreed, replace(spread, agreement=None)]
+    store.close()
+
+
 def test_a_drained_switch_comes_back_drained(tmp_path: pathlib.Path):
     store = Store(tmp_path / "state")
     store.add_switch(SWITCH)

@@ -121,8 +121,8 @@ def test_workers_in_a_pipe_that_no_clear_reaches_are_refused(chip, good, bad, fo
 
 
 def test_so_are_switches_above_and_below(folder: Path):
-    below, above = Contributor(0b11, 33 + 4, worker(4, 1)), Uplink("top", 8, 1)
-    near = Contributor(0b11, 33 + 132, worker(132, 1))
+    below, above = Contributor(1, frozenset({0, 1}), 33 + 4, worker(4, 1)), Uplink("top", 8, 1)
+    near = Contributor(1, frozenset({0, 1}), 33 + 132, worker(132, 1))
     server = Chip()
     with driven(folder, server, ports=(132, 4, 8)) as switch:
         for share, said in (

@@ -4,8 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from innet.controller.jobs.records import Attachment, SlotRange, Uplink
-from innet.controller.jobs.trees import Fabric, shares
+from innet.controller.jobs.records import Assignment, Attachment, SlotRange, Uplink
+from innet.controller.jobs.trees import Fabric, most_contributors, shares
+from innet.controller.switches.entries import inward_entities
+from innet.controller.switches.names import Names
+from innet.p4.artifacts import artifact
 from innet.wire.frames import Address
 
 
@@ -117,7 +120,7 @@ def test_every_slot_has_one_top_where_all_workers_are(workers, size):
     fabric = Fabric.below("one", SHARED) if shared else Fabric.below("top", RACKS)
     slot_range, places = SlotRange(0, 1 << 6, 1 << size), at(*workers)
     does = shares(fabric.trees(workers), slot_range, places, len(workers))
-    everybody = (1 << len(workers)) - 1
+    everybody = {*range(len(workers))}
     for slot in range(slot_range.first_slot, slot_range.first_slot + slot_range.slots):
         here = {
             switch: share
@@ -127,16 +130,20 @@ def test_every_slot_has_one_top_where_all_workers_are(workers, size):
         }
         assert all(share.first_slot % share.slots == 0 for share in here.values())
         [top] = [switch for switch, share in here.items() if not share.uplink]
-        assert here[top].members == everybody
+        assert here[top].ranks == everybody
         for switch, share in here.items():
-            bits = [each.members for each in share.contributors]
-            assert sum(bits) == share.members > 0
+            bits = [each.bits for each in share.contributors]
+            assert sorted(bits) == [1 << bit for bit in range(len(bits))]
+            assert sorted(rank for each in share.contributors for rank in each.ranks) == [
+                *sorted(share.ranks)
+            ]
+            assert share.ranks
             assert share.awaited == len(bits) + bool(share.uplink)
             assert len({each.instance for each in share.contributors}) == len(bits)
             if share.uplink:
                 above = here[share.uplink.parent].contributors
                 [mine] = [each for each in above if each.where.port == share.uplink.parent_port]
-                assert mine.members == share.members, switch
+                assert mine.ranks == share.ranks, switch
 
 
 @given(st.integers(0, 32), st.integers(1, 32))
@@ -144,9 +151,114 @@ def test_one_switch_is_a_tree_of_one_node_whoever_has_come(here, quorum):
     fabric, slot_range = Fabric.below("other", RACKS), SlotRange(0, 32, 32)
     workers = at(*["other"] * here)
     found = shares(
-        fabric.trees({each.switch for each in workers.values()}), slot_range, workers, quorum
-    )
+        fabric.trees({each.switch for each in workers.values()}), slot_range, workers, quorum,
+        by_rank=True,
+    )  # fmt: skip
     [(switch, [share])] = found.items()
     assert (switch, share.first_slot, share.slots, share.uplink) == ("other", 32, 32, None)
     assert share.ranks == {*range(here)}
+    assert [(each.bits, {*each.ranks}) for each in share.contributors] == [
+        (1 << rank, {rank}) for rank in range(here)
+    ]
     assert share.awaited == share.total == quorum
+
+
+# -- several parents on every level, and uneven trees ---------------------------------------------
+
+PODS_OF_TWO = links(
+    one="", two="", three="", four="",
+    a="one two", b="three four", c="one two", d="three four",
+    a1="a b", a2="a b", c1="c d", c2="c d",
+)  # fmt: skip
+"""A fat tree: two pods of two lower switches, each below two, which are below two of four."""
+
+UNEVEN = links(top="", side="", a="top side", low="a", lower="low", b="top side")
+
+
+def test_all_switches_at_the_level_of_the_top_share_the_slots():
+    fabric = Fabric.below("one", PODS_OF_TWO)
+    assert {*fabric.uplinks} == {*PODS_OF_TWO}
+    trees = fabric.trees(["a1", "a2", "c1", "c2"])
+    assert {tree.top for tree in trees} == {"one", "two", "three", "four"}
+    assert {*fabric.with_drained({"b"}).trees(["a1", "c2"])[0].links} == {"a1", "a", "c", "c2"}
+    in_one_pod = fabric.trees(["a1", "a2"])
+    assert [{*tree.switches} for tree in in_one_pod] == [{"a", "a1", "a2"}, {"b", "a1", "a2"}]
+
+
+def test_what_is_above_the_top_takes_no_part():
+    assert {*Fabric.below("a", PODS_OF_TWO).uplinks} == {"a", "b", "a1", "a2"}
+    assert {*Fabric.below("top", UNEVEN).uplinks} == {*UNEVEN}
+    assert {*Fabric.below("a", UNEVEN).uplinks} == {"a", "low", "lower"}
+
+
+@given(
+    st.sampled_from([(PODS_OF_TWO, "one"), (UNEVEN, "top")]),
+    st.lists(st.integers(0, 11), min_size=1, max_size=60),
+    st.integers(0, 5),
+)
+def test_a_bit_stands_for_one_contributor_and_level_bits_differ_on_the_way_up(where, choice, size):
+    network, top = where
+    fabric, names = Fabric.below(top, network), sorted(network)
+    places = at(*(names[each % len(names)] for each in choice))
+    trees = fabric.trees({each.switch for each in places.values()})
+    if not trees:
+        return
+    plan = shares(trees, SlotRange(0, 64, 1 << size), places, len(places))
+    level_bits = {share.level_bit for each in plan.values() for share in each if share.level_bit}
+    most = most_contributors(trees)
+    assert all(bit >= 1 << most for bit in level_bits)
+    for switch, each in plan.items():
+        bits: dict[int, set[int]] = {}
+        for share in each:
+            for contributor in share.contributors:
+                kept = bits.setdefault(contributor.bits, {contributor.where.port})
+                assert contributor.where.port in kept or contributor.where.port == 400, switch
+            on_the_way = [each.level_bit for each in way_up(plan, share)]
+            assert len({*on_the_way}) == len(on_the_way)
+            assert not on_the_way[-1]
+            assert [*way_up(plan, share)][-1].ranks == {*places}
+
+
+def way_up(plan, share):
+    """Yield a share, and those that its sums go to."""
+    yield share
+    if share.uplink:
+        [above] = [
+            each for each in plan[share.uplink.parent] if each.first_slot == share.first_slot
+        ]
+        yield from way_up(plan, above)
+
+
+def test_sixty_workers_need_no_more_bits_than_the_largest_switch_has_contributors():
+    fabric = Fabric.below("one", PODS_OF_TWO)
+    places = at(*(["a1"] * 15 + ["a2"] * 15 + ["c1"] * 15 + ["c2"] * 15))
+    plan = shares(fabric.trees(["a1", "a2", "c1", "c2"]), SlotRange(0, 0, 64), places, 60)
+    largest = max(
+        contributor.bits
+        for each in plan.values()
+        for share in each
+        for contributor in share.contributors
+    )
+    assert largest == 1 << 14
+    assert {share.total for each in plan.values() for share in each} == {60}
+
+
+@pytest.mark.parametrize(("racks", "count"), [(17, 255), (18, 0)])
+def test_a_count_that_does_not_fit_says_that_all_workers_are_in(racks: int, count: int):
+    """A result of 0 workers is one of all of them."""
+    names = [f"rack{number}" for number in range(racks)]
+    fabric = Fabric.below("top", links(top="", **dict.fromkeys(names, "top")))
+    places = at(*(name for name in names for _ in range(15)))
+    slot_range = SlotRange(0, 0, 32)
+    plan = shares(fabric.trees(names), slot_range, places, len(places))
+    known = Names(artifact(64).p4info)
+    for switch in ("top", names[0]):
+        entities = inward_entities(known, Assignment(1, slot_range, 7, shares=plan[switch]))
+        [place] = [each for each in entities if known.is_of("trees", each)]
+        totals = known.entry(
+            "trees", {"job": 1, "term": 7, "slot": (0, 11)}, "top", {"total": count}
+        )
+        [total] = totals.table_entry.action.action.params
+        params = place.table_entry.action.action.params
+        assert total.value in {each.value for each in params}
+        assert (len(params) == 1) == (switch == "top")

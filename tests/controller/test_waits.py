@@ -42,10 +42,18 @@ def test_those_behind_the_others_are_waited_for(of_two: dict, names: set[int]):
 
 def test_where_all_seem_to_be_in_it_the_switch_knows_who_is_missing():
     told = working(3)
-    for rank, missing in enumerate((0b100, 0b100, 0b111)):
+    for rank, missing in enumerate(((2,), (2,), ())):
         progress = Progress(exchange=7, busy=True, stuck_s=6.0, missing=missing)
         told.do("heartbeat", 100 + rank, progress)
     assert waited_for(told.job, told.now) == {2}
+
+
+def test_in_a_tree_those_in_a_rack_know_who_of_them_is_missing():
+    told = working(4)
+    for rank, missing in enumerate(((2, 3), (2, 3), (3,), ())):
+        progress = Progress(exchange=7, busy=True, stuck_s=6.0, missing=missing)
+        told.do("heartbeat", 100 + rank, progress)
+    assert waited_for(told.job, told.now) == {3}
 
 
 def test_where_nobody_knows_it_is_those_whose_processes_do_not_run():
@@ -53,7 +61,7 @@ def test_where_nobody_knows_it_is_those_whose_processes_do_not_run():
     told = working(3)
     for rank in range(3):
         told.now = 10.0 if rank else 0.0
-        progress = Progress(exchange=7, busy=True, stuck_s=6.0, missing=0b111)
+        progress = Progress(exchange=7, busy=True, stuck_s=6.0)
         told.do("heartbeat", 100 + rank, progress)
     assert waited_for(told.job, told.now) == {0}
 
@@ -61,7 +69,7 @@ def test_where_nobody_knows_it_is_those_whose_processes_do_not_run():
 def test_a_switch_that_does_not_answer_is_no_worker():
     told = working(2)
     for rank in range(2):
-        progress = Progress(exchange=7, busy=True, stuck_s=6.0, silent_s=6.0, missing=0b11)
+        progress = Progress(exchange=7, busy=True, stuck_s=6.0, silent_s=6.0)
         told.do("heartbeat", 100 + rank, progress)
     assert not waited_for(told.job, told.now)
 

@@ -92,7 +92,7 @@ class Network:
             record = self.full(record)
         record["kind"] = Kind.PENDING if waits else Kind.RESULT
         record["workers"] = 0b101 if waits else 0b111
-        record["count"] = 0 if waits else 3
+        record["count"] = 0 if waits or record["slot"] % 2 else 3  # 0: of all workers
         if self.chance.random() < max(self.marking, self.trouble / 2):
             record["flags"] |= Flag.MARKED
         elif self.chance.random() < self.trouble / 2:
@@ -291,7 +291,7 @@ def test_vectors_are_scaled_to_the_same_bits(lanes, monkeypatch):
     values = chance.standard_normal((200, lanes), np.float32)
     values *= np.float32(2) ** chance.integers(-140, 120, (200, 1)).astype(np.float32)
     values[3, 0], values[5, -1], values[7, 0], values[9] = np.nan, np.inf, -np.inf, -0.0
-    counts = chance.integers(1, 5, (200, 1)).astype(np.uint8)
+    counts = chance.integers(1, 5, (200, 1)).astype(np.uint16)
     sums = chance.integers(-(2**31), 2**31, (200, lanes)).astype(np.int32)
     flags = np.where(chance.random(200) < 0.1, Flag.NOT_FINITE, 0).astype(np.uint16)
     found = []

@@ -35,7 +35,7 @@ def all_reduce(gradient: np.ndarray, lanes: int) -> np.ndarray:
     workers, elements = gradient.shape
     exponents = agreed(gradient, lanes)
     sums = sum_of(gradient, exponents, lanes, workers)
-    counts = np.full((len(sums), 1), workers, np.uint8)
+    counts = np.full((len(sums), 1), workers, np.uint16)
     means = dequantize(sums, exponents, workers, counts)
     assert means.dtype == np.float32
     assert means.shape == (-(-elements // lanes), lanes)
@@ -168,7 +168,7 @@ def test_with_a_quorum_the_mean_is_of_what_is_left_after_clamping(gradient, lane
     exponents = agreed(gradient[some_of(gradient, seed)], lanes)
     members = some_of(gradient, seed + 1)
     sums = sum_of(gradient[members], exponents, lanes, workers)
-    counts = np.full((len(sums), 1), members.sum(), np.uint8)
+    counts = np.full((len(sums), 1), members.sum(), np.uint16)
     got = dequantize(sums, exponents, workers, counts).reshape(-1)
     left = []
     for values in gradient[members]:
@@ -209,7 +209,7 @@ def test_who_is_not_finite_says_so_where_the_others_have_not_noticed(value: floa
     assert raised.tolist() == [Flag.NOT_FINITE, 0, 0]
     integers = quantize(rows, own, agreed_on, 2)
     assert integers[0].tolist() == [0, 0]
-    reduced = dequantize(integers, agreed_on, 2, np.full((3, 1), 2, np.uint8), raised)
+    reduced = dequantize(integers, agreed_on, 2, np.full((3, 1), 2, np.uint16), raised)
     assert np.isnan(reduced).all(axis=1).tolist() == [True, False, True]
     assert reduced[1].tolist() == [1, 1.5]
 

@@ -35,7 +35,7 @@ def switched(
         members[chunk] ^= 1 << rank
         sent[rank, chunk] = np.iinfo(np.int32).min
     flags, counts = np.zeros((2, sent.shape[1]), np.uint16)
-    return made[0], Reduction(sent.max(axis=0), flags, counts.astype(np.uint8), members)
+    return made[0], Reduction(sent.max(axis=0), flags, counts.astype(np.uint16), members)
 
 
 @st.composite

@@ -133,7 +133,7 @@ def test_one_addition_adds_all_sub_lanes_whoever_takes_part(drawn, seed: int):
         total += words
         assert ((total > INT32.min) & (total < INT32.max)).all()
     sums = np.empty((2, packing.per_lane, 5), np.int32)
-    counts = np.full((2, 1), takes_part.sum(), np.uint8)
+    counts = np.full((2, 1), takes_part.sum(), np.uint16)
     packing.unpack(total.astype(np.int32), counts, sums)
     np.testing.assert_array_equal(sums, integers[takes_part].sum(axis=0))
 
@@ -236,13 +236,22 @@ def feedback_step(quantizer, spec, kept, given_ones, step: int) -> np.ndarray:
     for rank, each in enumerate(rows):
         rounding = Stochastic.of(0, rank, step) if spec.stochastic else nearest
         integers, flags = quantizer.quantize(each, own[rank], agreed, rounding)
-        once = np.ones((1, 1), np.uint8)
+        once = np.ones((1, 1), np.uint16)
         alone = quantizer.dequantize(integers, once, agreed, flags, mean=False).reshape(-1)
         everything = np.ones(elements, bool)
         kept[rank].keep("w", given_ones[rank].copy(), alone[:elements], everything)
         total = total + integers
-    counts = np.full((len(total), 1), len(rows), np.uint8)
+    counts = np.full((len(total), 1), len(rows), np.uint16)
     return quantizer.dequantize(total, counts, agreed, flags, mean=False).reshape(-1)[:elements]
+
+
+@pytest.mark.parametrize("workers", [255, 4096])
+@pytest.mark.parametrize("name", ["int32", "int16"])
+def test_the_sum_of_many_workers_fits(name: str, workers: int):
+    signs = np.array([1, -1, 0, 1], np.float32)
+    gradients_of_all = np.tile(0.5 * signs, (workers, 1))
+    got = all_reduce(gradients_of_all, QuantizerSpec.read(name), mean=True)
+    np.testing.assert_allclose(got, 0.5 * signs, rtol=0.05)
 
 
 def test_what_was_not_counted_stays_in_the_residual_and_what_is_not_finite_does_not():
@@ -270,7 +279,7 @@ def test_threshold_sends_tau_or_nothing_exactly(gradient: np.ndarray, tau: float
         assert np.isnan(all_reduce(gradient, spec)[-1])
 
 
-@pytest.mark.parametrize("workers", [1, 7, 8, 32])
+@pytest.mark.parametrize("workers", [1, 7, 8, 127, 128, 1024])
 def test_threshold_counts_all_workers(workers: int):
     gradient = np.ones((workers, 40), np.float32) * np.where(np.arange(40) % 2, 1, -1)
     got = all_reduce(gradient.astype(np.float32), QuantizerSpec.read("strom:0.5"), mean=False)

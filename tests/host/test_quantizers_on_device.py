@@ -79,7 +79,7 @@ def test_bits_are_those_of_numpy(using: ModuleType, gradient, text: str, seed: i
     packed, told = device.quantize(theirs, own, agreed, rounding)
     assert packed.astype(np.int32).tobytes() == integers.tobytes()
     assert told.tobytes() == flags.tobytes()
-    counts = rng.integers(1, workers + 1, (len(integers), 1)).astype(np.uint8)
+    counts = rng.integers(1, workers + 1, (len(integers), 1)).astype(np.uint16)
     raised = np.where(rng.integers(4, size=len(flags)) == 0, Flag.NOT_FINITE, flags)
     for mean in (False, True):
         expected = quantizer.dequantize(
@@ -109,7 +109,7 @@ def test_what_a_device_does_not_do_is_done_on_the_cpu():
     device = on_device(quantizer, DEVICE, LANES)
     rows = device.rows(torch.tensor([1.0, -1.0, 0.25], device=DEVICE), LANES)
     integers, flags = device.quantize(rows, device.scales(rows), device.scales(rows), nearest)
-    once = np.ones((1, 1), np.uint8)
+    once = np.ones((1, 1), np.uint16)
     values = device.dequantize(integers, once, device.scales(rows), flags, mean=False)
     assert values.device.type == DEVICE.type
     assert values.reshape(-1)[:3].tolist() == [0.5, -0.5, 0]

@@ -339,7 +339,7 @@ def test_progress_says_what_is_missing_and_where(switch: Switch):
     switch.answer(switch.take_chunk(0), Kind.RESULT)
     switch.answer(switch.take_chunk(1), Kind.PENDING, workers=0b011)
     progress = pb.Progress()
-    while (progress.remaining, progress.missing) != (1, 0b100):
+    while (progress.remaining, [*progress.missing]) != (1, [2]):
         progress = pb.Progress()
         worker.transport.fill(progress)
     assert (progress.chunk, progress.slot, progress.sequence) == (1, TERM.first_slot + 1, 1)

@@ -112,7 +112,7 @@ def test_one_job_is_shown_with_its_workers():
 def test_a_job_over_several_switches_is_shown_with_what_each_does_and_where_sums_wait():
     screen = Screen()
     for at, raised in (10.0, 1000), (12.0, 1009):
-        shown = sample(at, stuck_s=5.0, missing=0b11, silent_s=4.0)
+        shown = sample(at, stuck_s=5.0, silent_s=4.0)
         shown.job.tree.add(switch="pbox")
         counters = pb.Counters(completed=998, raised=raised)
         shown.job.tree.add(switch="left", parents=["pbox"], workers=[0, 1], counters=counters)

@@ -39,7 +39,7 @@ def refused(frame: bytes) -> Refusal:
 
 
 def test_a_step_is_answered_with_parameters_and_sealed(begun: Parameters):
-    frame = begun.answer(step(4 * ONES, rate=0.5, scale=-1, count=2))
+    frame = begun.answer(step(4 * ONES, rate=0.5, scale=-1, workers=2))
     packet = read(frame)
     assert packet["flags"] == Ask.STEP | Ask.DONE
     np.testing.assert_array_equal(floats(frame), VALUES - 0.5)  # 4 / 2 workers / 2 * 0.5
@@ -115,7 +115,7 @@ def test_a_new_beginning_forgets_the_old_one(begun: Parameters):
         (step(ONES, chunk=1), Refusal.UNKNOWN),
         (step(ONES, nonce=4), Refusal.UNKNOWN),
         (step(ONES, job=8), Refusal.UNKNOWN),
-        (step(ONES, count=2, workers=0b111), Refusal.DISAGREE),
+        (step(ONES, workers=2, count=3), Refusal.DISAGREE),
         (describe(nonce=9, chunks=0), Refusal.MALFORMED),
         (describe(nonce=9, rule=99), Refusal.MALFORMED),
         (describe(nonce=9, chunks=1 << 26, job=8), Refusal.NO_ROOM),

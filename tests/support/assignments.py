@@ -11,5 +11,5 @@ def alone(
 ) -> Assignment:
     """Return what the switch of these workers should hold for their job."""
     switch = next((where.switch for where in workers.values()), "")
-    does = shares([Tree(switch, {})], slot_range, workers, quorum)
+    does = shares([Tree(switch, {})], slot_range, workers, quorum, by_rank=True)
     return Assignment(job, slot_range, term, workers, does[switch])

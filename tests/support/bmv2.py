@@ -61,5 +61,5 @@ def exact_mean(vectors: tuple[np.ndarray, ...], lanes: int) -> np.ndarray:
         quantize(part, mine, agreed, workers) for part, mine in zip(parts, own, strict=True)
     ]
     sums = np.sum(integers, axis=0, dtype=np.int64).astype(np.int32)
-    counts = np.full((len(sums), 1), workers, np.uint8)
+    counts = np.full((len(sums), 1), workers, np.uint16)
     return dequantize(sums, agreed, workers, counts).reshape(-1)[: vectors[0].size]

@@ -82,7 +82,7 @@ def _(it: Situation) -> None:
     "worker 2 has asked for 4.0",
 )
 def _(it: Situation) -> None:
-    it.stalls(0, 1, 2, silent_s=4.0, lacking=0b111)
+    it.stalls(0, 1, 2, silent_s=4.0, lacking=())
 
 
 @case("no_slots", "job train", Severity.PROBLEM, "waits for slots", "8160 of 8192 on tor", "queued")
@@ -160,16 +160,16 @@ def _(it: Situation) -> None:
 )  # fmt: skip
 def _(it: Situation) -> None:
     it.racks(raised=9, pending=1)
-    it.stalls(0, lacking=0b110)
-    it.stalls(1, 2, lacking=0b111, silent_s=8.0)
+    it.stalls(0, lacking=(1, 2))
+    it.stalls(1, 2, lacking=(), silent_s=8.0)
 
 
 @case("rack_missing", "switch right", Severity.WARNING, "sums wait at tor for that of right",
       "below it: workers 1, 2", "worker 0 has waited 12.3 s for chunk 291")  # fmt: skip
 def _(it: Situation) -> None:
     it.racks()
-    it.stalls(0, lacking=0b110)
-    it.stalls(1, 2, lacking=0)
+    it.stalls(0, lacking=(1, 2))
+    it.stalls(1, 2, lacking=())
 
 
 @case("stranger", "port 4 of tor", Severity.WARNING, "no worker of the job is", "`refused` 8")

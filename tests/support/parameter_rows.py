@@ -22,13 +22,13 @@ DTYPE = packet_dtype(LANES, FRONT)
 
 
 def result(
-    ask: int, operation: Operation, lanes: Sequence[int], count: int = 1, **fields: int
+    ask: int, operation: Operation, lanes: Sequence[int], workers: int = 1, **fields: int
 ) -> bytes:
-    """Return a sealed result of `count` workers. `fields` are other fields of the packet."""
+    """Return a sealed result of so many workers. `fields` are other fields of the packet."""
     front = encapsulation(SERVICE, RACK, packet_bytes(LANES))
     packets = blank(1, LANES, Kind.RESULT, front)
     packets["flags"], packets["operation"], packets["lanes"] = ask, operation, lanes
-    packets["workers"], packets["job"] = (1 << count) - 1, 7
+    packets["count"], packets["job"] = workers, 7
     for name, value in fields.items():
         packets[name] = value
     seal(packets, SERVICE_NUMBER, SERVICE.udp_port)
@@ -59,14 +59,14 @@ def begin(values: np.ndarray, chunk: int = 0, nonce: int = 5, **fields: int) -> 
 
 def step(
     sums: np.ndarray, number: int = 1, chunk: int = 0, nonce: int = 5, *, rate: float = 1.0,
-    scale: int = 0, count: int = 1, **fields: int,
+    scale: int = 0, workers: int = 1, **fields: int,
 ) -> bytes:  # fmt: skip
-    """Return a frame with a row of gradients, summed over `count` workers."""
+    """Return a frame with a row of gradients, summed over so many workers."""
     row = lanes(nonce=nonce, chunk=chunk, step=number, scale=scale)
     row[wire.RATE : wire.RATE + 4] = np.frombuffer(struct.pack(">d", rate), ">u2")
-    row *= count
+    row *= workers
     row[wire.HEADER_LANES :] = sums
-    return result(Ask.STEP, Operation.SUM, row, count, **fields)
+    return result(Ask.STEP, Operation.SUM, row, workers, **fields)
 
 
 def read(frame: bytes) -> np.void:

@@ -57,7 +57,7 @@ def all_reduce(
         assert not overflow_flags(integers, workers).any()
         total, flags = total + integers.astype(np.int64), flags | flagged
         assert ((total > INT32.min) & (total < INT32.max)).all()
-    counts = np.full((len(total), 1), contributing.sum(), np.uint8)
+    counts = np.full((len(total), 1), contributing.sum(), np.uint16)
     got = quantizer.dequantize(total.astype(np.int32), counts, agreed, flags, mean=mean)
     assert got.dtype == np.float32
     return got.reshape(-1)[:elements]

@@ -41,7 +41,7 @@ class QuorumRoom:
         flags = np.bitwise_or.reduce([self._given[mine][1] for mine in present])
         self._barrier.wait()
         combined = lanes.sum(axis=0) if operation == Operation.SUM else lanes.max(axis=0)
-        counts = np.full(len(chunks), len(present), np.uint8)
+        counts = np.full(len(chunks), len(present), np.uint16)
         members = np.full(len(chunks), sum(1 << mine for mine in present), np.uint32)
         return Reduction(combined.astype(np.int32), flags, counts, members)
 

@@ -1,6 +1,6 @@
 """Samples of a job that runs well, and ways to spoil them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from innet.observe.diagnosis import diagnose
@@ -73,11 +73,15 @@ class Situation:
     def says(self, rank: int, **changes) -> None:
         """Change a worker's progress in both samples."""
         for job, _ in (self.before, self.after):
+            progress = job.members[rank].progress
             for name, value in changes.items():
-                setattr(job.members[rank].progress, name, value)
+                if name == "missing":
+                    progress.missing[:] = value
+                else:
+                    setattr(progress, name, value)
 
-    def stalls(self, *ranks: int, lacking: int = 0, **changes) -> None:
-        """Let workers wait for long at one chunk, for those in the bitmap `lacking`."""
+    def stalls(self, *ranks: int, lacking: Sequence[int] = (), **changes) -> None:
+        """Let workers wait for long at one chunk, for the ranks `lacking`."""
         for rank in ranks:
             self.says(rank, stuck_s=12.3, missing=lacking, **changes)
 

@@ -50,7 +50,7 @@ def _(it: Situation) -> None:
 
 @case("silent/holding others up", "worker 1", Severity.PROBLEM, "no heartbeat for 2.5 s", "slot 3")
 def _(it: Situation) -> None:
-    it.stalls(0, 2, lacking=0b010)
+    it.stalls(0, 2, lacking=(1,))
     it.job.members[1].silent_s = 2.5
 
 
@@ -105,7 +105,7 @@ def _(it: Situation) -> None:
     "slot 5 with sequence number 9",
 )  # fmt: skip
 def _(it: Situation) -> None:
-    it.stalls(0, 2, lacking=0b010, chunk=17, slot=5, sequence=9)
+    it.stalls(0, 2, lacking=(1,), chunk=17, slot=5, sequence=9)
     it.stalls(1, silent_s=12.0)
     it.counts(2, refused=99)
 
@@ -124,7 +124,7 @@ def _(it: Situation) -> None:
 
 @case("corrupted/holding others up", "worker 2", Severity.PROBLEM, "damaged", "for chunk 291")
 def _(it: Situation) -> None:
-    it.stalls(0, 1, lacking=0b100)
+    it.stalls(0, 1, lacking=(2,))
     it.stalls(2, silent_s=8.0)
     it.counts(3, corrupted=3)
 
@@ -137,8 +137,8 @@ def _(it: Situation) -> None:
 @case("cut_off", "worker 1", Severity.PROBLEM, "its link is dead", "does answer workers 0, 2",
       "has asked for 9.5 s", "worker 2 has waited 12.3 s for chunk 291")  # fmt: skip
 def _(it: Situation) -> None:
-    it.stalls(0, 2, lacking=0b010)
-    it.stalls(1, silent_s=9.5, lacking=0b111)
+    it.stalls(0, 2, lacking=(1,))
+    it.stalls(1, silent_s=9.5, lacking=())
 
 
 @case("cut_off/while nobody else asks", "worker 1", Severity.PROBLEM, "its link is dead")
@@ -150,13 +150,13 @@ def _(it: Situation) -> None:
 
 @case("behind", "worker 1", Severity.PROBLEM, "it is at exchange 41", "in exchange 42", "it is in")
 def _(it: Situation) -> None:
-    it.stalls(0, 2, lacking=0b010)
+    it.stalls(0, 2, lacking=(1,))
     it.says(1, exchange=41)
 
 
 @case("behind/and not busy", "worker 1", Severity.PROBLEM, "at exchange 41", "it is not in an")
 def _(it: Situation) -> None:
-    it.stalls(0, 2, lacking=0b010)
+    it.stalls(0, 2, lacking=(1,))
     it.says(1, exchange=41, busy=False)
 
 
@@ -165,7 +165,7 @@ def _(it: Situation) -> None:
     "`pending` has grown by 40", "py-spy", "worker 0 has waited 12.3 s for chunk 291 of 391",
 )  # fmt: skip
 def _(it: Situation) -> None:
-    it.stalls(0, 2, lacking=0b010)
+    it.stalls(0, 2, lacking=(1,))
     it.says(1, busy=False, chunks=0, remaining=0)
     it.job.counters.pending = 40
 
@@ -179,7 +179,7 @@ def _(it: Situation) -> None:
 
 @case("lost_on_the_way", "worker 1", Severity.PROBLEM, "get lost on their way", "sent 30 packets")
 def _(it: Situation) -> None:
-    it.stalls(0, 2, lacking=0b010)
+    it.stalls(0, 2, lacking=(1,))
     it.works(1, retransmissions=30, packets_sent=30)
 
 

@@ -32,7 +32,7 @@ from innet.wire.layout import (
     HEADER,
     HEADER_BYTES,
     LANE_BYTES,
-    MAX_WORKERS,
+    MOST_CONTRIBUTORS,
     UDP_PORT,
     VERSION,
     WITH_LANES,
@@ -112,7 +112,7 @@ def test_constants_are_the_p4_constants():
     assert {member.name: member.value for member in Operation} == p4_constants("OPERATION_")
     assert {member.name: member.value for member in Flag} == p4_constants("FLAG_")
     assert p4_constants("INNET_") == {"UDP_PORT": UDP_PORT, "VERSION": VERSION}
-    assert dict(p4_header("innet_t"))["workers"] == MAX_WORKERS
+    assert dict(p4_header("innet_t"))["workers"] == MOST_CONTRIBUTORS
 
 
 def test_encapsulation_is_as_long_as_the_p4_headers_in_front():

@@ -48,6 +48,7 @@ class Clock:
             if late > registry.policy.lease_s * _LATE:
                 job.excuse(late)  # not their silence: the controller stood still
             registry.commit(job, [*job.tick(now), *registry.waits.follow(job, now, heartbeat_s)])
+            registry.slot_watch.follow(job, registry.switches[job.spec.switch].record.lanes)
             if job.roster.expired(now):
                 name, lease = job.spec.name, job.spec.lease_s
                 registry.end(job, f"the job {name!r} had no worker for {lease:g} s")

@@ -21,7 +21,7 @@ from innet.controller.state import messages, validation
 from innet.controller.state.inventory import drained, uplinks
 from innet.controller.state.registry import Registry
 from innet.controller.switches.supervisor import Supervisor
-from innet.errors import AlreadyExists, ControllerError, NoCapacity, SwitchError, UsageError
+from innet.errors import AlreadyExists, ControllerError, NoCapacity, SwitchError
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.tokens import new_token, token_digest
 
@@ -56,7 +56,7 @@ class JobRequests:
             fabric = Fabric.below(request.switch, uplinks(registry.switches)).with_drained(
                 drained(registry.switches)
             )
-            _check_tree(request, fabric)
+            validation.check_tree(request, len(fabric.uplinks))
             token = "" if request.token_digests else new_token()
             slots = self._slots(request)
             self._check_most_jobs()
@@ -174,7 +174,7 @@ class JobRequests:
             id=self._last_id,
             workers=request.workers,
             quorum=request.quorum or request.workers,
-            min_workers=_min_workers(request),
+            min_workers=validation.least_workers(request),
             slots=slots,
             lease_s=request.lease_s or defaults.JOB_LEASE_S,
             token_digest=b"".join(request.token_digests) or token_digest(token),
@@ -230,23 +230,6 @@ class JobRequests:
         view.departures.extend(messages.departures(job, now))
         view.tree.extend(messages.tree_view(job))
         return view
-
-
-def _min_workers(request: pb.CreateJobRequest) -> int:
-    return request.min_workers or request.quorum or request.workers
-
-
-def _check_tree(request: pb.CreateJobRequest, fabric: Fabric) -> None:
-    """Raise UsageError if a job on several switches could do without a worker.
-
-    Several switches can sum only the contributions of all workers, because no switch knows in time
-    which workers are there.
-    """
-    if len(fabric.uplinks) > 1 and _min_workers(request) < request.workers:
-        raise UsageError(
-            f"{request.switch!r} has switches below it, so the job needs all of its workers: leave out "
-            "--quorum and --min-workers, or create the job on one of the lowest switches"
-        )
 
 
 def _tops(job: Job, view: pb.Job) -> list[str]:

@@ -71,13 +71,34 @@ class Resume:
 
 
 @dataclass(frozen=True)
+class SwitchBits:
+    """The meaning of a switch's bitmaps in PENDING packets, in the slots from `first_slot` on.
+
+    Only this switch's packets have the bit `level_bit`; without one, it is the one whose packets have
+    none. `contributors` are the ranks behind each other bit, in order.
+    """
+
+    first_slot: int
+    slots: int
+    level_bit: int
+    contributors: tuple[frozenset[int], ...]
+
+
+@dataclass(frozen=True)
+class Bitmaps:
+    """The meaning of the bitmaps that a worker gets in the coming term, from its switch and above."""
+
+    switches: tuple[SwitchBits, ...]
+
+
+@dataclass(frozen=True)
 class Waiting:
     """The ranks that the job waits for."""
 
     ranks: tuple[int, ...]
 
 
-Event = Invitation | Admission | Departure | Recover | Resume | Waiting
+Event = Invitation | Admission | Departure | Recover | Bitmaps | Resume | Waiting
 
 
 @dataclass(frozen=True)
@@ -112,7 +133,7 @@ class Progress:
     chunk: int = 0
     slot: int = 0
     sequence: int = 0
-    missing: int = 0
+    missing: tuple[int, ...] = ()
     packets_sent: int = 0
     packets_received: int = 0
     bytes_sent: int = 0

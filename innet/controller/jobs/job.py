@@ -306,7 +306,7 @@ class Job:
 
     def _objection(self, worker: Worker, where: Attachment) -> UsageError | AlreadyExists | None:
         """Return why a worker cannot be admitted there, or None if it can."""
-        if problem := self.switches.unreachable(worker, where):
+        if problem := self.switches.objection(worker, where):
             return problem
         if other := self.roster.at(where):
             return AlreadyExists(

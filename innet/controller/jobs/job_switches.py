@@ -4,12 +4,23 @@ import math
 from collections.abc import Collection, Mapping
 
 from innet.controller.jobs.agreement import Detour
+from innet.controller.jobs.events import Bitmaps, SwitchBits
 from innet.controller.jobs.records import Assignment, Attachment, JobSpec, Share, SlotRange
 from innet.controller.jobs.roster import Roster, Worker
-from innet.controller.jobs.trees import Fabric, Tree, shares
+from innet.controller.jobs.trees import (
+    Fabric,
+    Tree,
+    answering_only,
+    loads,
+    most_contributors,
+    shares,
+)
 from innet.errors import UsageError
 
 _UNKNOWN = "the controller has not reached the switch yet"
+
+Plan = Mapping[str, tuple[Share, ...]]
+"""The shares of each switch that sums."""
 
 
 class JobSwitches:
@@ -30,6 +41,7 @@ class JobSwitches:
         self._used_since: dict[str, float] = {}  # the switches that were lost before
         self._clear: set[str] = set()  # the switches that have cleared their cells
         self._held: dict[str, frozenset[int]] = {}  # the ranks that each switch admits
+        self._planned: tuple[object, Plan] = (None, {})  # the last plan, with what it is for
 
     # Queries.
 
@@ -42,17 +54,39 @@ class JobSwitches:
         return 0 if len(self.fabric.uplinks) == 1 else self._roster.missing
 
     @property
-    def plan(self) -> Mapping[str, tuple[Share, ...]]:
+    def plan(self) -> Plan:
         """Return the shares of each switch that sums, or {} while these are not known."""
         return self.planned(self.fabric)
 
-    def planned(self, fabric: Fabric) -> Mapping[str, tuple[Share, ...]]:
+    def planned(self, fabric: Fabric) -> Plan:
         """Return the shares of each switch that would sum in a `fabric`."""
         if not self.slot_range or self.pending:
             return {}
-        at = self._roster.attachments
-        trees = fabric.trees({where.switch for where in at.values()})
-        return shares(trees, self.slot_range, at, self._roster.quorum)
+        at, quorum = self._roster.attachments, self._roster.quorum
+        needs = (fabric, self.slot_range, at, quorum)
+        if self._planned[0] != needs:
+            trees = fabric.trees({where.switch for where in at.values()})
+            by_rank = not self._spec.others
+            plan = shares(trees, self.slot_range, at, quorum, by_rank=by_rank)
+            self._planned = needs, plan
+        return self._planned[1]
+
+    def bitmaps(self, rank: int) -> Bitmaps | None:
+        """Return what the bitmaps mean that a worker gets, or None in a job with one switch."""
+        where = self._roster.attachments[rank].switch
+        found: list[SwitchBits] = []
+        for share in self.plan.get(where, ()) if self._spec.others else ():
+            at: Share | None = share
+            while at:
+                ranks = tuple(each.ranks for each in at.contributors)
+                found.append(SwitchBits(share.first_slot, share.slots, at.level_bit, ranks))
+                at = self._above(at)
+        return Bitmaps(tuple(found)) if found else None
+
+    def _above(self, share: Share) -> Share | None:
+        """Return the share that a share's sums go to."""
+        above = self.plan[share.uplink.parent] if share.uplink else ()
+        return next((each for each in above if each.first_slot == share.first_slot), None)
 
     @property
     def problem(self) -> str | None:
@@ -98,15 +132,34 @@ class JobSwitches:
         """Return whether a switch is one of those that sum."""
         return switch in self.plan
 
-    def unreachable(self, worker: Worker, where: Attachment) -> UsageError | None:
-        """Return an error if no switch joins this worker's contributions with the others'."""
-        others = {at.switch for rank, at in self._roster.attachments.items() if rank != worker.rank}
-        if self.fabric.trees({where.switch, *others}):
-            return None
-        return UsageError(
-            f"no switch of the job is above both {where.switch!r}, where worker {worker.rank} is, and "
-            f"{', '.join(sorted(map(repr, others)))}: attach all workers below one switch"
-        )
+    def objection(self, worker: Worker, where: Attachment) -> UsageError | None:
+        """Return an error if the switches cannot sum this worker's contributions with the others'.
+
+        No switch may be above them all, or a switch may have too many contributors.
+        """
+        at = {**self._roster.attachments, worker.rank: where}
+        trees = self.fabric.trees({each.switch for each in at.values()})
+        if not trees:
+            others = {each.switch for rank, each in at.items() if rank != worker.rank}
+            return UsageError(
+                f"no switch of the job is above both {where.switch!r}, where worker {worker.rank} is, "
+                f"and {', '.join(sorted(map(repr, others)))}: attach all workers below one switch"
+            )
+        return self._crowding(worker, trees, at) if self._spec.others else None
+
+    def _crowding(
+        self, worker: Worker, trees: list[Tree], at: Mapping[int, Attachment]
+    ) -> UsageError | None:
+        most = most_contributors(trees)
+        for tree in trees:
+            for switch, count in loads(tree, at).items():
+                if count > most:
+                    return UsageError(
+                        f"with worker {worker.rank} at {at[worker.rank].switch!r}, {count} workers and "
+                        f"switches would contribute at {switch!r}: one switch of this job sums at "
+                        f"most {most}; attach the worker to another one"
+                    )
+        return None
 
     def assignment(
         self, switch: str, term: int, *, running: bool, clear: bool
@@ -139,16 +192,14 @@ class JobSwitches:
         if plan := self.plan:
             return plan.get(switch, ())
         # A worker has left the tree, so it sums nothing more. Each switch still answers its workers.
-        alone = shares([Tree(switch, {})], slot_range, here, self._roster.quorum)
-        return alone[switch] if here else ()
+        return (answering_only(slot_range, here, self._roster.quorum),) if here else ()
 
     def _beyond(self, switch: str) -> dict[str, int]:
         """Return the port of a switch that leads to each worker at other switches, by MAC address."""
-        return {
-            where.address.mac: port
-            for where in self._roster.attachments.values()
-            if where.switch != switch and (port := self.fabric.port_towards(where.switch, switch))
-        }
+        attached = self._roster.attachments.values()
+        others = {where.switch for where in attached} - {switch}
+        ports = {there: self.fabric.port_towards(there, switch) for there in others}
+        return {where.address.mac: port for where in attached if (port := ports.get(where.switch))}
 
     # Changes.
 

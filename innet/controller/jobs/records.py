@@ -41,10 +41,12 @@ class SlotRange:
 class Contributor:
     """A worker that contributes to a job at a switch, or a child switch that stands for several.
 
-    `members` is the bitmap of their ranks. `instance` tells its copies of results from others'.
+    `bits` are set in the switch's bitmaps if it has contributed, most often one. `ranks` are those
+    of the workers it stands for. `instance` tells its copies of results from others'.
     """
 
-    members: int
+    bits: int
+    ranks: frozenset[int]
     instance: int
     where: Attachment
 
@@ -55,7 +57,8 @@ class Share:
 
     A result contains the contributions of `total` workers. Without an `uplink` the switch is at the
     top, and makes it. A sum of this switch takes `awaited` contributions, of workers and of
-    switches. Where it goes up, the parent's answer counts as one more.
+    switches. Where it goes up, the parent's answer counts as one more. The bit `level_bit` is set in all
+    PENDING packets of the switch itself, so that workers can tell them from those of switches above.
     """
 
     first_slot: int
@@ -64,17 +67,12 @@ class Share:
     uplink: Uplink | None
     total: int
     awaited: int
-
-    @property
-    def members(self) -> int:
-        """Return the bitmap of all workers below."""
-        return sum(each.members for each in self.contributors)
+    level_bit: int = 0
 
     @property
     def ranks(self) -> frozenset[int]:
         """Return the ranks of all workers below."""
-        members = self.members
-        return frozenset(rank for rank in range(members.bit_length()) if members >> rank & 1)
+        return frozenset().union(*(each.ranks for each in self.contributors))
 
 
 @dataclass(frozen=True)

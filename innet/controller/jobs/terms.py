@@ -1,7 +1,9 @@
 """The sequence of a job's terms: how one ends, and how its workers agree on the next."""
 
+from collections.abc import Iterator
+
 from innet.controller.jobs.agreement import Detour, first_exchange
-from innet.controller.jobs.events import Actions, EndStream, Notify, Path, Recover, Resume
+from innet.controller.jobs.events import Actions, EndStream, Event, Notify, Path, Recover, Resume
 from innet.controller.jobs.history import Cause, History
 from innet.controller.jobs.job_switches import JobSwitches
 from innet.controller.jobs.records import JobSpec
@@ -138,7 +140,16 @@ class Terms:
             return []
         for worker in due:
             worker.notified, worker.ready = True, None
-        return [Notify(worker.nonce, self.agreement) for worker in due]
+        return [
+            Notify(worker.nonce, event) for worker in due for event in self._beginning(worker.rank)
+        ]
+
+    def _beginning(self, rank: int) -> Iterator[Event]:
+        """Yield what a worker has to know as the term begins."""
+        if self.path == Path.SWITCH and (bitmaps := self._switches.bitmaps(rank)):
+            yield bitmaps
+        if self.agreement:
+            yield self.agreement
 
     @property
     def _everybody_counts(self) -> bool:

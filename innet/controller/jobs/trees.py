@@ -6,12 +6,14 @@ several trees over the same workers, and every slot belongs to one of them. Noth
 communicates.
 """
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from innet.controller.defaults import uplink_address
 from innet.controller.jobs.records import Attachment, Contributor, Share, SlotRange, Uplink
-from innet.wire.layout import MAX_WORKERS
+from innet.wire.layout import MOST_CONTRIBUTORS
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Fabric:
     def below(cls, top: str, uplinks: Mapping[str, tuple[Uplink, ...]]) -> "Fabric":
         """Return the fabric of a switch, all switches below it, and the other parents of those.
 
-        `uplinks` are those of all switches.
+        `uplinks` are those of all switches. Other parents count up to the level of `top`.
         """
         found, before = {top}, set[str]()
         while found != before:
@@ -51,8 +53,17 @@ class Fabric:
             found |= {
                 name for name, links in uplinks.items() if found & {link.parent for link in links}
             }
-        peers = {link.parent for name in found - {top} for link in uplinks[name]}
-        return cls.of((top, *sorted((found | peers) - {top})), uplinks)
+        heights = _heights(uplinks)
+        rising, before = found - {top}, set()
+        while rising != before:
+            before = set(rising)
+            rising |= {
+                link.parent
+                for name in before
+                if heights[name] < heights[top]
+                for link in uplinks.get(name, ())
+            }
+        return cls.of((top, *sorted((found | rising) - {top})), uplinks)
 
     @classmethod
     def of(cls, switches: tuple[str, ...], uplinks: Mapping[str, tuple[Uplink, ...]]) -> "Fabric":
@@ -81,9 +92,9 @@ class Fabric:
 
         Ordinary frames take first uplinks only, as floods do.
         """
-        way = self._way(there, 0)
+        way = _way(self._first_uplinks, there)
         if here in way:
-            return self._up(way[way.index(here) - 1], 0).parent_port
+            return self.uplinks[way[way.index(here) - 1]][0].parent_port
         return self.uplinks[here][0].port if self.uplinks[here] else None
 
     def trees(self, at: Iterable[str]) -> list[Tree]:
@@ -108,76 +119,186 @@ class Fabric:
         return Fabric(self.top, kept).trees(at)
 
     def _trees(self, at: set[str]) -> list[Tree]:
-        planes = max(1, *(len(links) for links in self.uplinks.values()))
         found: list[Tree] = []
-        for plane in range(planes):
-            tree = self._tree(at, plane)
-            if tree and tree not in found:
-                found.append(tree)
+        for top in self._tops_above(min(at)):
+            for tree in self._trees_below(top, at):
+                if tree not in found:
+                    found.append(tree)
         return found
 
-    def _tree(self, at: set[str], plane: int) -> Tree | None:
-        ways = [self._way(switch, plane) for switch in sorted(at)]
-        common = set.intersection(*(set(way) for way in ways))
-        top = next((switch for switch in ways[0] if switch in common), None)
-        if top is None:
-            return None
-        links = {
-            switch: self._up(switch, plane) for way in ways for switch in way[: way.index(top)]
-        }
-        return Tree(top, links)
+    def _trees_below(self, top: str, at: set[str]) -> Iterator[Tree]:
+        """Yield the trees that join switches by ways that lead to one `top`."""
+        towards = self._towards(top)
+        if not at <= towards.keys():
+            return
+        for plane in range(max(1, *map(len, towards.values()))):
+            ups = {name: links[plane % len(links)] for name, links in towards.items() if links}
+            ways = [_way(ups, switch) for switch in sorted(at)]
+            common = set.intersection(*map(set, ways))
+            lowest = next(switch for switch in ways[0] if switch in common)
+            used = [switch for way in ways for switch in way[: way.index(lowest)]]
+            yield Tree(lowest, {switch: ups[switch] for switch in used})
 
-    def _way(self, switch: str, plane: int) -> list[str]:
-        way = [switch]
-        while self.uplinks.get(way[-1]):
-            way.append(self._up(way[-1], plane).parent)
-        return way
+    def _tops_above(self, switch: str) -> list[str]:
+        """Return the switches without uplinks above this one, in the order of the uplinks."""
+        found = [switch]
+        for each in found:
+            found += [up for link in self.uplinks.get(each, ()) if (up := link.parent) not in found]
+        return [each for each in found if not self.uplinks.get(each)]
 
-    def _up(self, switch: str, plane: int) -> Uplink:
-        links = self.uplinks[switch]
-        return links[plane % len(links)]
+    def _towards(self, top: str) -> dict[str, list[Uplink]]:
+        """Return the uplinks that lead to `top`, for every switch that has a way there."""
+        found: dict[str, list[Uplink]] = {top: []}
+        waiting = [top]
+        for parent in waiting:
+            for name, links in self.uplinks.items():
+                if mine := [link for link in links if link.parent == parent]:
+                    if name not in found:
+                        waiting.append(name)
+                    found.setdefault(name, []).extend(mine)
+        return {name: sorted(links, key=self.uplinks[name].index) for name, links in found.items()}
+
+    @cached_property
+    def _first_uplinks(self) -> dict[str, Uplink]:
+        return {name: links[0] for name, links in self.uplinks.items() if links}
+
+
+def _way(ups: Mapping[str, Uplink], switch: str) -> list[str]:
+    way = [switch]
+    while way[-1] in ups:
+        way.append(ups[way[-1]].parent)
+    return way
+
+
+def _heights(uplinks: Mapping[str, tuple[Uplink, ...]]) -> dict[str, int]:
+    """Return the number of levels below each switch."""
+    heights = dict.fromkeys(uplinks, 0)
+    heights.update((link.parent, 0) for links in uplinks.values() for link in links)
+    for _ in heights:
+        for name, links in uplinks.items():
+            for link in links:
+                heights[link.parent] = max(heights[link.parent], heights[name] + 1)
+    return heights
 
 
 def shares(
-    trees: list[Tree], slot_range: SlotRange, workers: Mapping[int, Attachment], quorum: int
+    trees: list[Tree],
+    slot_range: SlotRange,
+    workers: Mapping[int, Attachment],
+    quorum: int,
+    *,
+    by_rank: bool = False,
 ) -> dict[str, tuple[Share, ...]]:
     """Return the shares of every switch of the trees in a job with these workers, by rank.
 
-    The slots are cut into aligned ranges, which are dealt to the trees in turn. A result takes
-    `quorum` contributions. Where several switches sum, these are those of all workers.
+    The slots are cut into aligned ranges, which are dealt to the trees in turn. A result takes the
+    contributions of `quorum` workers. Where several switches sum, these are all workers. With
+    `by_rank`, the bit of a worker is its rank, so that it does not depend on who else is there.
     """
     pieces = 1
     while pieces < min(len(trees), slot_range.slots):
         pieces *= 2
     size = slot_range.slots // pieces
+    levels = _levels(trees)
+    bits = _ranks(workers) if by_rank else _bits(trees, workers)
     made: dict[str, tuple[Share, ...]] = {}
     for piece in range(pieces):
         tree = trees[piece % len(trees)]
         first = slot_range.first_slot + piece * size
-        for switch, contributors in _contributors(tree, workers).items():
+        for switch, contributors in _contributors(tree, workers, bits).items():
             link = tree.links.get(switch)
-            awaited = len(contributors) + bool(link) + quorum - len(workers)
-            share = Share(first, size, contributors, link, quorum, awaited)
+            awaited = len(contributors) + 1 if link else len(contributors) + quorum - len(workers)
+            level_bit = _level_bit(levels[switch]) if link else 0
+            share = Share(first, size, contributors, link, quorum, awaited, level_bit)
             made[switch] = (*made.get(switch, ()), share)
     return made
 
 
+def answering_only(slot_range: SlotRange, workers: Mapping[int, Attachment], quorum: int) -> Share:
+    """Return the share of a switch that answers these workers, but adds nothing any more.
+
+    Each worker has all bits. So it counts as one that has contributed, whatever a cell holds.
+    """
+    contributors = tuple(
+        Contributor((1 << MOST_CONTRIBUTORS) - 1, frozenset({rank}), instance, where)
+        for instance, (rank, where) in enumerate(sorted(workers.items()), 1)
+    )
+    return Share(slot_range.first_slot, slot_range.slots, contributors, None, quorum, quorum)
+
+
+def most_contributors(trees: Iterable[Tree]) -> int:
+    """Return the number of contributors that a switch of these trees can tell apart.
+
+    Above them, its bitmap has a bit for each level but the highest (:class:`Share`).
+    """
+    return MOST_CONTRIBUTORS - max(_levels(trees).values())
+
+
+def loads(tree: Tree, workers: Mapping[int, Attachment]) -> dict[str, int]:
+    """Return how many contributors each switch of a tree has: its own workers, and switches."""
+    found = dict.fromkeys(tree.switches, 0)
+    for where in workers.values():
+        found[where.switch] += 1
+    for link in tree.links.values():
+        found[link.parent] += 1
+    return found
+
+
 def _contributors(
-    tree: Tree, workers: Mapping[int, Attachment]
+    tree: Tree, workers: Mapping[int, Attachment], bits: "_Bits"
 ) -> dict[str, tuple[Contributor, ...]]:
-    members = dict.fromkeys(tree.switches, 0)
+    ranks: dict[str, set[int]] = {switch: set() for switch in tree.switches}
     found: dict[str, list[Contributor]] = {switch: [] for switch in tree.switches}
     for rank, where in sorted(workers.items()):
-        found[where.switch].append(Contributor(1 << rank, rank + 1, where))
-        switch = where.switch
-        members[switch] |= 1 << rank
-        while switch != tree.top:
-            switch = tree.links[switch].parent
-            members[switch] |= 1 << rank
+        bit = bits[where.switch, rank]
+        found[where.switch].append(Contributor(1 << bit, frozenset({rank}), 1 + bit, where))
+        for switch in _way(tree.links, where.switch):
+            ranks[switch].add(rank)
     for switch, link in sorted(tree.links.items()):
         port = link.parent_port
         where = Attachment(port, uplink_address(port), link.parent)
-        # Instances of workers are rank + 1; those of switches follow, by port.
-        contributor = Contributor(members[switch], MAX_WORKERS + 1 + port, where)
-        found[link.parent].append(contributor)
+        # Instances of workers are their bit + 1; those of switches follow, by port.
+        instance = MOST_CONTRIBUTORS + 1 + port
+        mine = 1 << bits[link.parent, switch]
+        found[link.parent].append(Contributor(mine, frozenset(ranks[switch]), instance, where))
     return {switch: tuple(each) for switch, each in found.items()}
+
+
+_Bits = dict[tuple[str, int | str], int]
+"""The bit of every contributor at its switch: of workers by rank, of switches by name."""
+
+
+def _ranks(workers: Mapping[int, Attachment]) -> _Bits:
+    return {(where.switch, rank): rank for rank, where in workers.items()}
+
+
+def _bits(trees: Iterable[Tree], workers: Mapping[int, Attachment]) -> _Bits:
+    """Return bits in the order of the contributors.
+
+    Of one switch, the bits of its workers come first, in the order of their ranks. A contributor
+    has the same bit in all slots.
+    """
+    order: list[tuple[str, int | str]] = [
+        (where.switch, rank) for rank, where in sorted(workers.items())
+    ]
+    order += sorted({(link.parent, name) for tree in trees for name, link in tree.links.items()})
+    bits: _Bits = {}
+    taken: Counter[str] = Counter()
+    for switch, each in order:
+        bits[switch, each] = taken[switch]
+        taken[switch] += 1
+    return bits
+
+
+def _level_bit(level: int) -> int:
+    return 1 << MOST_CONTRIBUTORS - level
+
+
+def _levels(trees: Iterable[Tree]) -> dict[str, int]:
+    """Return the number of levels above each switch: the most that any of the trees has."""
+    levels: dict[str, int] = {}
+    for tree in trees:
+        for switch in tree.switches:
+            above = len(_way(tree.links, switch)) - 1
+            levels[switch] = max(levels.get(switch, 0), above)
+    return levels

@@ -1,10 +1,12 @@
 """The messages of innet.proto: switches and jobs as clients see them, and events for workers."""
 
+from collections.abc import Collection
 from typing import Any
 
 from innet.controller.jobs.changes import DatedEvent
 from innet.controller.jobs.events import (
     Admission,
+    Bitmaps,
     Departure,
     Event,
     Invitation,
@@ -35,10 +37,37 @@ def event_message(event: Event) -> pb.JoinEvent:
             return pb.JoinEvent(departure=pb.Departure(**fields))
         case Recover():
             return pb.JoinEvent(recover=pb.Recover(**fields))
+        case Bitmaps():
+            return pb.JoinEvent(bitmaps=_bitmaps_message(event))
         case Resume():
             return pb.JoinEvent(resume=pb.Resume(**fields))
         case Waiting():
             return pb.JoinEvent(waiting=pb.Waiting(**fields))
+
+
+def _bitmaps_message(bitmaps: Bitmaps) -> pb.Bitmaps:
+    return pb.Bitmaps(
+        switches=[
+            pb.SwitchBits(
+                first_slot=each.first_slot,
+                slots=each.slots,
+                level_bit=each.level_bit,
+                contributors=[pb.Contributor(ranks=_ranges(ranks)) for ranks in each.contributors],
+            )
+            for each in bitmaps.switches
+        ]
+    )
+
+
+def _ranges(ranks: Collection[int]) -> list[pb.RankRange]:
+    """Return the ranges of neighbouring ranks."""
+    found: list[pb.RankRange] = []
+    for rank in sorted(ranks):
+        if found and rank == found[-1].first + found[-1].count:
+            found[-1].count += 1
+        else:
+            found.append(pb.RankRange(first=rank, count=1))
+    return found
 
 
 def pace_message(heartbeat_s: float) -> pb.JoinEvent:
@@ -48,7 +77,8 @@ def pace_message(heartbeat_s: float) -> pb.JoinEvent:
 
 def progress_of(report: pb.Progress) -> Progress:
     """Return a worker's progress from its report. Fields that are not known here are left out."""
-    return Progress(**{name: getattr(report, name) for name in _PROGRESS})
+    fields = {name: getattr(report, name) for name in _PROGRESS}
+    return Progress(**{**fields, "missing": tuple(report.missing)})
 
 
 def switch_view(switch: SwitchRecord, slots: int, free_slots: int, *, reachable: bool) -> pb.Switch:

@@ -25,6 +25,7 @@ from innet.controller.jobs.slot_queue import grants, queued
 from innet.controller.jobs.slots import SwitchAllocator, allocate
 from innet.controller.state.inventory import Switch, drained
 from innet.controller.state.members import Members
+from innet.controller.state.slot_watch import SlotWatch
 from innet.controller.state.store import Store
 from innet.controller.state.validation import check_name
 from innet.controller.state.waits import Waits
@@ -64,6 +65,7 @@ class Registry:
         self.switches: dict[str, Switch] = {}
         self.jobs: dict[str, Job] = {}
         self.members, self.waits = Members(policy.lease_s), Waits()
+        self.slot_watch = SlotWatch()
         self.probes: dict[int, tuple[str, Uplink]] = {}
         self.quotas: dict[str, Holding] = {}
         self._saved: dict[str, JobRecord] = {}
@@ -187,6 +189,7 @@ class Registry:
         del self.jobs[name]
         self._saved.pop(name, None)
         self.waits.forget(name)
+        self.slot_watch.forget(name)
         for each in job.spec.switches:
             self.switches[each].unassign(name)
         _log_events(name, events)

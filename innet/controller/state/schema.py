@@ -1,6 +1,6 @@
 """The tables of the state file, and the way from older versions of them."""
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 CHECKSUM_SINCE = 4
 """The first version whose files have a checksum."""
 
@@ -34,6 +34,11 @@ _QUOTAS = (
         slots INTEGER NOT NULL,
         workers INTEGER NOT NULL
     )""",
+)
+
+_BITS = (
+    # A bit is that of a contributor at a switch, no longer of a rank: trees begin a new term.
+    "UPDATE jobs SET agreement = '' WHERE others != '[]'",
 )
 
 _EVENTS = (
@@ -123,5 +128,6 @@ UPGRADES = {
     6: _DRAINS,
     7: _QUOTAS,
     8: _LOSSES,
+    9: _BITS,
 }
 """The statements that turn a file of one version into one of the next."""

@@ -8,12 +8,12 @@ from innet.controller import defaults
 from innet.controller.jobs.records import SwitchRecord, Uplink
 from innet.controller.switches.targets.choice import find
 from innet.controller.switches.targets.interface import Target
-from innet.errors import UsageError
+from innet.errors import NoCapacity, UsageError
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import words
 from innet.rpc.tokens import DIGEST_BYTES
 from innet.wire.frames import Address
-from innet.wire.layout import MAX_WORKERS, UDP_PORT
+from innet.wire.layout import MOST_CONTRIBUTORS, MOST_WORKERS, UDP_PORT
 
 MOST_BYTES = 64 << 10
 """The longest message to the controller, in bytes."""
@@ -115,11 +115,8 @@ def service_address(request: pb.AddSwitchRequest) -> Address:
 def check_job(request: pb.CreateJobRequest) -> None:
     """Check a job that is to be created."""
     check_name("job", request.name)
-    if not 1 <= request.workers <= MAX_WORKERS:
-        raise UsageError(
-            f"{request.workers} workers: a job has 1 to {MAX_WORKERS}, because the packet's bitmap has "
-            "as many bits"
-        )
+    if not 1 <= request.workers <= MOST_WORKERS:
+        raise UsageError(f"{request.workers} workers: a job has 1 to {MOST_WORKERS}")
     if request.quorum > request.workers:
         raise UsageError(
             f"a quorum of {request.quorum} is more than the job's {request.workers} workers: give fewer, "
@@ -137,6 +134,30 @@ def check_job(request: pb.CreateJobRequest) -> None:
         raise UsageError(
             f"a lease of {request.lease_s} s is too long: the longest is {_LONGEST_LEASE_S} s, a year"
         )
+
+
+def check_tree(request: pb.CreateJobRequest, switches: int) -> None:
+    """Check a job against the number of its switches.
+
+    Several switches can sum only the contributions of all workers, because no switch knows in time
+    which workers are there.
+    """
+    if switches == 1 and request.workers > MOST_CONTRIBUTORS:
+        raise NoCapacity(
+            f"{request.workers} workers: the switch {request.switch!r} sums {MOST_CONTRIBUTORS} "
+            "contributions at most, because the packet's bitmap has as many bits; create the job on "
+            "a switch that has others below it, and attach the workers there"
+        )
+    if switches > 1 and least_workers(request) < request.workers:
+        raise UsageError(
+            f"{request.switch!r} has switches below it, so the job needs all of its workers: leave out "
+            "--quorum and --min-workers, or create the job on one of the lowest switches"
+        )
+
+
+def least_workers(request: pb.CreateJobRequest) -> int:
+    """Return the smallest number of workers with which the job has results."""
+    return request.min_workers or request.quorum or request.workers
 
 
 def _check_digests(digests: Sequence[bytes], workers: int) -> None:
@@ -181,6 +202,10 @@ def check_reason(reason: str) -> None:
 
 def check_progress(progress: pb.Progress) -> None:
     """Check a worker's progress report, which people will read."""
+    if len(progress.missing) > MOST_WORKERS:
+        raise UsageError(
+            f"progress: {len(progress.missing)} ranks are missing, and a job has at most {MOST_WORKERS}"
+        )
     for field in progress.DESCRIPTOR.fields:
         value = getattr(progress, field.name)
         if isinstance(value, float) and not (math.isfinite(value) and value >= 0):

@@ -114,13 +114,14 @@ def _has_begun(worker: Worker, exchange: int) -> bool:
 
 
 def _reported_missing(stuck: Iterable[Worker]) -> frozenset[int]:
-    """Return the ranks that the switch has reported as missing, or none if it has reported nothing."""
-    bitmaps = [
-        each.progress.missing for each in stuck if not each.progress.missing >> each.rank & 1
-    ]
-    return frozenset(
-        rank for bits in bitmaps for rank in range(bits.bit_length()) if bits >> rank & 1
-    )
+    """Return the ranks that switches have reported as missing, or none if they have reported nothing.
+
+    Who has got such an answer has contributed. In a tree, only the workers of a rack are told which of
+    them are missing. All others are told that the rack is.
+    """
+    told = [each for each in stuck if each.progress.missing]
+    missing = frozenset(rank for each in told for rank in each.progress.missing)
+    return missing - _ranks(told) or missing
 
 
 def _not_running(job: Job, now: float, beating_s: float) -> Iterable[Worker]:

@@ -4,15 +4,15 @@ No other module of the controller knows the tables of ``innet/p4``. They are the
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from innet.controller.defaults import uplink_address
 from innet.controller.jobs.host_addresses import is_host_mac
-from innet.controller.jobs.records import Assignment, Attachment, Contributor, Share, Uplink
+from innet.controller.jobs.records import Assignment, Attachment, Share, Uplink
 from innet.controller.switches.names import Names, group
 from innet.controller.switches.reconcile import Held, Key, key
 from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.wire.frames import Address
+from innet.wire.layout import MOST_COUNT
 
 _FLOOD_GROUP = 1
 _FIRST_JOB_GROUP = 2
@@ -55,12 +55,9 @@ def own_entities(
 def outward_entities(names: Names, job: Assignment) -> list[p4rt.Entity]:
     """Return the entities that bring a job's results to its workers and to child switches.
 
-    A copy has the bits of everybody below a child switch, in whichever of the job's trees.
+    A contributor has the same bits in all of the job's trees.
     """
-    copies: dict[int, Contributor] = {}
-    for each in (each for share in job.shares for each in share.contributors):
-        members = each.members | (copies[each.instance].members if each.instance in copies else 0)
-        copies[each.instance] = replace(each, members=members)
+    copies = {each.instance: each for share in job.shares for each in share.contributors}
     if not copies:
         return []
     replicas = [(each.where.port, instance) for instance, each in copies.items()]
@@ -74,7 +71,7 @@ def outward_entities(names: Names, job: Assignment) -> list[p4rt.Entity]:
                     "mac": _number(each.where.address.mac_bytes),
                     "address": _number(each.where.address.ip_bytes),
                     "udp_port": each.where.address.udp_port,
-                    "bits": each.members,
+                    "bits": each.bits,
                 },
             )
             for instance, each in copies.items()
@@ -83,10 +80,7 @@ def outward_entities(names: Names, job: Assignment) -> list[p4rt.Entity]:
 
 
 def inward_entities(names: Names, job: Assignment) -> list[p4rt.Entity]:
-    """Return the entities that let a job's workers contribute, each with the bit of its rank.
-
-    A child switch contributes with the bits of all workers below it.
-    """
+    """Return the entities that let a job's workers and child switches contribute."""
     of_job = {"group": _FIRST_JOB_GROUP + job.slot_range.index, "job_index": job.slot_range.index}
     made = []
     for share in job.shares:
@@ -94,14 +88,14 @@ def inward_entities(names: Names, job: Assignment) -> list[p4rt.Entity]:
         made += [
             names.entry(
                 "workers", {**_source(each.where), **slots},
-                "admit", {"worker": each.members, "quorum": share.awaited, **of_job},
+                "admit", {"worker": each.bits, "quorum": share.awaited, **of_job},
             )
             for each in share.contributors
         ]  # fmt: skip
         if share.uplink:
             made.append(names.entry("trees", slots, "below", _below(share, share.uplink) | of_job))
         elif share.total != share.awaited:  # without an entry they are the same
-            made.append(names.entry("trees", slots, "top", {"total": share.total}))
+            made.append(names.entry("trees", slots, "top", {"total": _count(share)}))
     return made
 
 
@@ -173,15 +167,20 @@ def most_workers(names: Names) -> int:
 
 
 def _below(share: Share, uplink: Uplink) -> dict[str, int]:
-    """Return the port, addresses and bitmaps for sending a share's sum up."""
+    """Return the port and addresses for sending a share's sum up."""
     here = uplink_address(uplink.parent_port)
     return {
         "port": uplink.port,
         "mac": _number(here.mac_bytes),
         "address": _number(here.ip_bytes),
-        "total": share.total,
-        "elsewhere": ((1 << share.total) - 1) & ~share.members,
+        "total": _count(share),
+        "elsewhere": share.level_bit,
     }
+
+
+def _count(share: Share) -> int:
+    """Return what a result says of the number of its workers: 0 for all, where there are many."""
+    return share.total if share.total <= MOST_COUNT else 0
 
 
 def _source(where: Attachment) -> dict[str, int]:

@@ -149,7 +149,7 @@ def dequantize(
     """Divide (rows, lanes) int32 by `counts`, (rows, 1), if given; multiply by `scales`, (rows,)."""
     sums = np.ascontiguousarray(sums)
     values = memory.empty(sums.shape, np.float32)
-    divisors = None if counts is None else at(counts, np.uint8, len(sums))
+    divisors = None if counts is None else at(counts, np.uint16, len(sums))
     library.innet_dequantize(
         at(sums, np.int32), *sums.shape, at(scales, np.float32, len(sums)), divisors,
         at(values, np.float32),

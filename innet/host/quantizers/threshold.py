@@ -28,7 +28,7 @@ from innet.host.quantizers.interface import Floats, Rounding
 from innet.host.quantizers.packing import Packing
 from innet.wire.layout import Flag
 
-_MOST_WORKERS_OF_FOUR_BITS = 7
+_BITS = (4, 8, 16)  # of a field; the narrowest that holds the sum is used
 
 
 class Threshold:
@@ -36,7 +36,8 @@ class Threshold:
 
     def __init__(self, tau: float, workers: int) -> None:
         self._tau = np.float32(tau)
-        self._packing = Packing(4 if workers <= _MOST_WORKERS_OF_FOUR_BITS else 8, 1, workers)
+        bits = next((each for each in _BITS if 2 * workers < 1 << each), _BITS[-1])
+        self._packing = Packing(bits, 1, workers)
         self.rows_per_chunk = self._packing.per_lane
 
     def rows(self, values: Floats, lanes: int) -> Floats:

@@ -341,7 +341,7 @@ void parameters_outward(void *context, u8 *frame, u32 bytes)
         .job = half_at(header + AT_JOB),
         .operation = header[AT_OPERATION],
         .lanes = (used - before) / WORD_BYTES,
-        .members = (u32)__builtin_popcount(word_at(header + AT_WORKERS)),
+        .members = header[AT_COUNT],
     };
     load_row(lanes, (u32 *)row.lane, row.lanes);
     bool overflowed = flags & FLAG_OVERFLOW && row.operation == OPERATION_SUM;

@@ -1,0 +1,62 @@
+"""The contributors at the switches of a job: which ranks stand behind a bit of a PENDING packet.
+
+A bit stands for a contributor at the switch that has sent the packet: an attached worker, or all
+workers below a switch. In a tree, PENDING packets also come from the switches above the worker's
+own. Each switch on the way up sets a bit that the others do not set, its level bit.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from innet.host.job import Term
+from innet.host.window import Indices
+from innet.rpc import innet_pb2 as pb
+
+_Ranks = frozenset[int]
+
+
+class Contributors:
+    """The contributors in a term. Without a description by the controller, every bit is a rank.
+
+    `in_tree` tells whether the job has several switches.
+    """
+
+    def __init__(self, term: Term, workers: int) -> None:
+        switches = term.bitmaps.switches if term.bitmaps else [_one_switch(term, workers)]
+        self.in_tree = term.bitmaps is not None
+        self._size = max(1, switches[0].slots)
+        self._level_bits = 0
+        self._bits: dict[tuple[int, int], list[_Ranks]] = {}
+        for each in switches:
+            self._level_bits |= each.level_bit
+            piece = (each.first_slot - term.first_slot) // self._size
+            self._bits[piece, each.level_bit] = [*map(_ranks, each.contributors)]
+        self._missing = cache(self._ranks_missing)
+
+    def missing(self, slots: Indices, bitmaps: npt.NDArray[Any]) -> Iterator[_Ranks]:
+        """Yield the ranks that are missing by each different answer. `slots` count from 0."""
+        if not slots.size:
+            return
+        answers = np.stack([slots // self._size, np.asarray(bitmaps, np.int64)])
+        for piece, bitmap in np.unique(answers, axis=1).T.tolist():
+            yield self._missing(piece, bitmap)
+
+    def _ranks_missing(self, piece: int, bitmap: int) -> _Ranks:
+        bits = self._bits.get((piece, bitmap & self._level_bits), [])
+        lacking = [ranks for bit, ranks in enumerate(bits) if not bitmap >> bit & 1]
+        return frozenset().union(*lacking)
+
+
+def _one_switch(term: Term, workers: int) -> pb.SwitchBits:
+    ranks = [pb.Contributor(ranks=[pb.RankRange(first=rank, count=1)]) for rank in range(workers)]
+    return pb.SwitchBits(first_slot=term.first_slot, slots=term.slots, contributors=ranks)
+
+
+def _ranks(contributor: pb.Contributor) -> _Ranks:
+    return frozenset(
+        rank for each in contributor.ranks for rank in range(each.first, each.first + each.count)
+    )

@@ -1,0 +1,31 @@
+"""In a tree of three levels, no wrong sum is reachable, and all workers get to the end."""
+
+from dataclasses import replace
+
+import pytest
+from deep_tree_model import DeepTree
+from slot_model import Violation, reachable, stuck
+
+CHAIN = DeepTree(parents=(0, 1), homes=(0, 1, 2), uses=5)
+"""A worker at each of three switches, one above the other."""
+
+SLOTS = replace(CHAIN, uses=2, slots=2)
+
+RACKS = DeepTree(parents=(0, 1, 1), homes=(2, 3, 0), uses=4)
+"""Two racks below a switch that is below the top, where the third worker is."""
+
+LOPSIDED = DeepTree(parents=(0, 1, 0), homes=(2, 2, 3), uses=4)
+"""A rack two levels below the top, and one just below it."""
+
+
+@pytest.mark.parametrize("tree", [CHAIN, SLOTS, RACKS, LOPSIDED], ids=str)
+def test_every_worker_gets_every_sum(tree: DeepTree):
+    graph = reachable(tree.first_state(), tree.steps)
+    assert any(tree.finished(state) for state in graph)
+    assert not stuck(graph, tree.finished)
+
+
+def test_without_comparing_sequence_numbers_a_late_result_passes_for_another():
+    careless = replace(CHAIN, compares=False)
+    with pytest.raises(Violation):
+        reachable(careless.first_state(), careless.steps)
