@@ -143,7 +143,12 @@ def _work(
 
 
 async def until(over: Any, coroutines: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """Run coroutines until an event of multiprocessing is set. Raises the error of one of them."""
+    """Run coroutines until an event of multiprocessing is set, or until the parent process ends.
+
+    Raises the error of one of them.
+    """
+    if parent := multiprocessing.parent_process():
+        asyncio.get_running_loop().add_reader(parent.sentinel, over.set)
     tasks = [asyncio.create_task(each) for each in coroutines]
     ends = asyncio.create_task(asyncio.to_thread(over.wait))
     await asyncio.wait([ends, *tasks], return_when=asyncio.FIRST_COMPLETED)

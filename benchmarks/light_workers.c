@@ -142,7 +142,8 @@ static void note_pending(struct member *member, const uint8_t *header, double no
     window->state[slot] = STATE_HAD;
     window->suspect[slot] = 0;
     member->had = 1;
-    member->quiet_until = now;
+    member->unanswered = 0;
+    member->quiet_until = member->since = now;
 }
 
 /* Takes packets of one length that are not results. */
@@ -202,15 +203,14 @@ static void remind(const struct swarm *swarm, struct member *member, double now)
     }
 }
 
-/* Makes the lowest chunks due after a silence, twice as many each time. */
+/* Makes the lowest chunks due after a silence: 1, 2, and then 4. There is no congestion window here, and a
+ * switch below another sends its sum up again for each repetition. */
 static void probe(struct swarm *swarm, struct member *member, double now)
 {
     struct window *window = member->worker->window;
     if (now < member->since + backed_off(swarm->timeout, member->unanswered, swarm->slowest_probe))
         return;
-    int64_t lowest = INT64_MAX,
-            most =
-                1ll << (member->unanswered < MOST_DOUBLINGS ? member->unanswered : MOST_DOUBLINGS);
+    int64_t lowest = INT64_MAX, most = 1ll << (member->unanswered < 2 ? member->unanswered : 2);
     for (int64_t slot = 0; slot < window->slots; slot++)
         if (window->attempts[slot] && window->chunk[slot] < lowest)
             lowest = window->chunk[slot];

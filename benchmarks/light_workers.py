@@ -36,7 +36,7 @@ from innet.wire.layout import Flag, Kind, Operation
 from innet.wire.records import blank
 
 _TURNS_S = 0.05
-_SLOWEST_PROBE, _SLOWEST_REMINDER = 0.1, 0.5  # seconds, as those of an agent
+_SLOWEST_PROBE = _SLOWEST_REMINDER = 1.0  # seconds; many workers share the processors
 _LOOK_EVERY = 0.01
 _pointer, _number, _real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 
