@@ -28,7 +28,7 @@ from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.rpc import innet_pb2 as pb
 from innet.wire.check import seal
 from innet.wire.frames import ENCAPSULATION_BYTES, encapsulation
-from innet.wire.layout import HEADER_BYTES, Kind, Operation
+from innet.wire.layout import HEADER_BYTES, Flag, Kind, Operation
 from innet.wire.records import blank, packet_bytes, packet_dtype
 
 PORTS = {"tofino": (128, 132), "tofino2": (8, 12)}
@@ -192,6 +192,7 @@ def contribution(rank: int) -> bytes:
     source = station(rank + 1)
     packet = blank(1, 64, Kind.CONTRIBUTION, encapsulation(source, HERE, packet_bytes(64)))
     fields = {"job": 7, "term": TERM, "slot": FIRST_SLOT, "sequence": 1}
+    fields["flags"] = Flag.CARRIED | Flag.WANTED
     for name, value in {**fields, "operation": Operation.SUM}.items():
         packet[name] = value
     seal(packet, source.ip_number, source.udp_port)

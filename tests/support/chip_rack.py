@@ -74,4 +74,4 @@ def chip_rack(ports: int, chip: str) -> Iterator[ChipRack]:
         NAMES.entry("service", service, "serve", mac=number(SERVICE.mac_bytes)),
         NAMES.entry("own_addresses", service, "expose"),
     )
-    yield ChipRack(model, controller)
+    yield ChipRack(model, controller, strips=chip != "tofino")

@@ -130,7 +130,7 @@ def contribution(
     packet = blank(1, lanes, Kind.CONTRIBUTION, front)
     packet["job"] = chance.choice(jobs)
     packet["term"] = TERM
-    packet["slot"] = FIRST_SLOT + chance.randrange(3)
+    packet["slot"] = FIRST_SLOT + chance.randrange(3) + (4 if packet["job"][0] == TOP_JOB else 0)
     packet["flags"] = flags
     packet["sequence"] = chance.choice((about,) * 6 + (about - 1, about + 1))
     packet["operation"] = operation
@@ -176,12 +176,12 @@ def _entities(program: Artifact) -> list[p4rt.Entity]:
         names.entry("bridge", {"destination": number(station(2).mac_bytes)}, "forward", port=2),
     ]
     for job, ports in WORKERS.items():
-        made.append(group(job, *((port, port) for port in ports)))
+        made.append(group(job, *((port, rank + 1) for rank, port in enumerate(ports))))
         for rank, port in enumerate(ports):
             at = station(port)
             where = {"address": number(at.ip_bytes), "udp_port": at.udp_port}
             slots = {"job": job, "term": TERM, "slot": (FIRST_SLOT, SLOT_PREFIX)}
-            bits, copy = 1 << rank, {"job": job, "instance": port}
+            bits, copy = 1 << rank, {"job": job, "instance": rank + 1}
             params = {"worker": bits, "quorum": QUORUM[job], "group": job, "job_index": job}
             to = {"mac": number(at.mac_bytes), "bits": bits, **where}
             made.append(names.entry("workers", {"port": port, **where, **slots}, "admit", **params))
@@ -196,7 +196,7 @@ def _tree_entities(program: Artifact) -> list[p4rt.Entity]:
     made = [names.entry("uplinks", link, "descend")]
     for job, quorum in (UPLINK_JOB, 3), (TOP_JOB, 2):
         slots = {"job": job, "term": TERM, "slot": (FIRST_SLOT, SLOT_PREFIX)}
-        first = 0 if job == UPLINK_JOB else FIRST_OF_SWITCHES
+        first = 1 if job == UPLINK_JOB else FIRST_OF_SWITCHES
         made.append(group(job, *((port, first + port) for port in PORTS[:2])))
         for port in PORTS[:2]:
             at = station(port)

@@ -14,7 +14,7 @@ TEXTS = (
     "int", "while", "_Pragma", "asm", "typeof", "linux", "errno", "NULL", "LIMBS", "struct phv", "valid",
     "none_", "end_", "common_", "path",
     "rt_lookup", "sw", "p", "a", "i", "r0", "v0", "key", "main", "p4_",
-    "p4_p4_a", "1", "", " ", "(const u8[]){", "limbs_add(", "x" * 5000,
+    "p4_p4_a", "1", "", " ", "(const uint8_t[]){", "limbs_add(", "x" * 5000,
 )  # fmt: skip
 """What C, its preprocessor, printf, or the runtime could take for something else."""
 

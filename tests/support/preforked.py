@@ -110,7 +110,6 @@ class Process:
         for each in (self.stdout, self.stderr):
             if each:
                 each.close()
-        self._close()
 
     def __del__(self) -> None:
         self._close()
@@ -129,6 +128,7 @@ class Process:
                 said = self._control.recv(64)
                 assert said, "the process that forks commands has ended"
                 self.returncode = int(said)
+                self._close()
         return self.returncode
 
 

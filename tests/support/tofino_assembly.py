@@ -30,13 +30,23 @@ class Register:
     cells: dict[int, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
 
 
+@dataclass(frozen=True)
+class Key:
+    """A key of a table: `size` bits of a field, from bit `low` on, under a name of its own."""
+
+    field: str
+    name: str
+    low: int
+    size: int
+
+
 @dataclass
 class Table:
     name: str
     stage: int
     kind: str
     p4_name: str = ""
-    keys: list[tuple[str, str]] = field(default_factory=list)  # field, name
+    keys: list[Key] = field(default_factory=list)
     entries: list[tuple[dict[str, tuple[int, int]], int, dict[str, int]]] = field(
         default_factory=list
     )  # fields' values and masks, handle, parameters
@@ -100,13 +110,20 @@ def read_tables(
     return tables, registers, order
 
 
+def _keys(order: str) -> Iterator[Key]:
+    """Yield the keys of a table from its lines ``p4_param_order``."""
+    for field_name, rest in re.findall(r"^      (\S+): (\{.*\})", order, re.MULTILINE):
+        called = re.search(r'key_name: "(\w+)"', rest)
+        low, size = (re.search(rf"\b{word}: (\d+)", rest) for word in ("start_bit", "size"))
+        name = called[1] if called else field_name
+        yield Key(field_name, name, int(low[1]) if low else 0, int(size[1]))
+
+
 def _table(table: Table, body: str) -> Table:
     if named := re.search(r"^    p4: \{ name: ([\w.]+)", body, re.MULTILINE):
         table.p4_name = named[1]
     if order := re.search(r"^    p4_param_order: \n((?:      .*\n)+)", body, re.MULTILINE):
-        for name, rest in re.findall(r"^      (\S+): (\{.*\})", order[1], re.MULTILINE):
-            called = re.search(r'key_name: "(\w+)"', rest)
-            table.keys.append((name, called[1] if called else name))
+        table.keys = [*_keys(order[1])]
     table.always = "    always_run: true\n" in body
     if enabled := re.search(
         r"^      payload: (\w+)\n.*counter_pfe(?:\(0\))?: (\d+)", body, re.MULTILINE
@@ -121,7 +138,7 @@ def _table(table: Table, body: str) -> Table:
     if after := re.search(r"^    (?:miss|next): +(\S+)", body, re.MULTILINE):
         table.miss = after[1]
     table.actions, table.default = _actions(body)
-    table.entries = list(_entries(body, [name for _, name in table.keys]))
+    table.entries = list(_entries(body, [each.name for each in table.keys]))
     # The index comes from the hash distribution unit's hash group: one of three parts of 16 bits.
     if unit := re.search(r"^    hash_dist:\n      (\d+): \{ hash: (\d+)", body, re.MULTILINE):
         first = int(unit[1]) % 3 * 16

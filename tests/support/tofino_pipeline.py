@@ -113,7 +113,10 @@ class Pipe:
         return {"next": "END"}
 
     def _match(self, table: Table, phv: dict[str, int]) -> tuple[str, dict[str, int]] | None:
-        values = {name: self.get(phv, each, table.stage) for each, name in table.keys}
+        values = {
+            each.name: self.get(phv, each.field, table.stage) >> each.low & (1 << each.size) - 1
+            for each in table.keys
+        }
         for wanted, handle, parameters in table.entries:
             for name, (value, mask) in wanted.items():
                 if (values[name] ^ value) & mask:
@@ -151,6 +154,10 @@ class Pipe:
                 if _CONTAINER.match(sources[0].partition("(")[0]):
                     source = self.place(sources[0], table.stage)
                     first = _rotated(before, source[0], source[1] - to[1]) >> to[1]
+                elif skipped := re.match(r"\$data\d+\((\d+)", sources[0]):
+                    data = sources[0].partition("(")[0]
+                    aside = {"W": self._value(data, table, action, values, returned, before)}
+                    first = _rotated(aside, "W", int(skipped[1]) - to[1]) >> to[1]
                 _put(phv, whole, _get(before, bits_of(sources[1].partition("(")[0], "", "")))
                 _put(phv, to, first)
             elif operation == "bitmasked-set":
@@ -177,7 +184,7 @@ class Pipe:
             return values[parameter] >> skipped >> low
         if name.startswith("$data"):
             constants = action.aliases["$constants"]
-            fields, number = rf"{re.escape(name)}\((\d+)\.\.\d+\)", r"\$constant\d+: (\d+)"
+            fields, number = rf"{re.escape(name)}\((\d+)\.\.\d+\)", r"\$constant\w+: (\d+)"
             packed = [
                 (values[each], at)
                 for each, at in re.findall(rf"(\w+?)_\d: {fields}", constants)

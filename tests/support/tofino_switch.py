@@ -13,7 +13,8 @@ from innet.p4.artifacts import Artifact
 CPU_PORTS = {"tofino": 192, "tofino2": 0}
 
 FORMATS = {
-    "bridge": "purpose:8 padding:7 port:9 group:16 wanted:32",
+    "tofino": "purpose:8 padding:7 port:9 group:16",
+    "tofino2": "purpose:8 padding:7 port:9 group:16 wanted:32",
     "packet_out": "egress_port:9 padding:7",
     "packet_in": "ingress_port:9 padding:7",
     "ethernet": "destination:48 source:48 ether_type:16",
@@ -35,7 +36,7 @@ WORKERS = range(1, 33)
 """The instance numbers of workers' copies."""
 
 LANES_BYTES = 256
-INGRESS = "bridge packet_out packet_in ethernet arp ipv4 udp innet lanes".split()
+INGRESS = "packet_out packet_in ethernet arp ipv4 udp innet lanes".split()
 EGRESS = "ethernet ipv4 udp".split()
 RECIRCULATION = 68
 
@@ -98,7 +99,7 @@ class TofinoSwitch:
     """
 
     def __init__(self, chip: str) -> None:
-        text = assembly(chip)
+        text, self._chip = assembly(chip), chip
         self._ingress, self._egress = Pipe(text, "ingress"), Pipe(text, "egress")
         self._parser = Parser(text, "ingress")
         self._end, self._metadata = (12, 16) if chip == "tofino" else (20, 32)
@@ -159,9 +160,9 @@ class TofinoSwitch:
         if self._told(packet, before, "ig_intr_md_for_dprsr.drop_ctl"):
             return []
         inside = b"".join(
-            packet.emit(header, header, self._end)
-            for header in INGRESS
-            if self._ingress.get(packet.phv, f"hdr.{header}.$valid", self._end)
+            packet.emit(header, name, self._end)
+            for header, name in ((self._chip, "bridge"), *((each, each) for each in INGRESS))
+            if self._ingress.get(packet.phv, f"hdr.{name}.$valid", self._end)
         )
         copies = self._groups.get(
             self._told(packet, before, "ig_intr_md_for_tm.mcast_grp_a") or 0, []
@@ -179,24 +180,25 @@ class TofinoSwitch:
         packet["eg_intr_md.egress_port"] = port
         packet["eg_intr_md.egress_rid"] = instance
         packet["eg_intr_md.enq_qdepth"] = self.queued_cells
-        bridge = packet.extract("bridge")
+        bridge = packet.extract(self._chip, "bridge")
         parsed = bridge["purpose"] in {REPLY, COPY, BARE_COPY}
         if parsed:
             for header in EGRESS:
                 packet.extract(header)
             packet.extract("front", "innet")
-        stripped = bridge["purpose"] == COPY and instance in WORKERS
+        stripped = bridge["purpose"] == COPY and instance in WORKERS and "wanted" in bridge
         if stripped := stripped and not bridge["wanted"] >> instance - 1 & 1:
             packet.extract("rest")
             packet.payload = packet.payload[LANES_BYTES:]
-        packet["meta.stripped"] = int(stripped)
+        if "wanted" in bridge:
+            packet["meta.stripped"] = int(stripped)
         before = dict(packet.phv)
         self._egress.run(packet.phv)
         if self._told(packet, before, "eg_intr_md_for_dprsr.drop_ctl"):
             return []
         made = b""
         if self._egress.get(packet.phv, "hdr.bridge.$valid", self._end):
-            made = packet.emit("bridge", "bridge", self._end)
+            made = packet.emit(self._chip, "bridge", self._end)
         if parsed:
             parts = [packet.emit(header, header, self._end) for header in EGRESS]
             parts[1] = _with_checksum(parts[1])
@@ -224,7 +226,8 @@ class TofinoSwitch:
     def _parse(self, packet: Vector, port: int) -> None:
         """Parse the fields that are in no container, as parser.p4 does."""
         if port & 127 == RECIRCULATION:
-            for header in "bridge ethernet ipv4 udp innet lanes".split():
+            packet.extract(self._chip, "bridge")
+            for header in "ethernet ipv4 udp innet lanes".split():
                 packet.extract(header)
             packet["meta.form"] = AGAIN
             return

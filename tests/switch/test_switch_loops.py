@@ -201,6 +201,6 @@ def test_a_loop_does_what_its_steps_do_one_by_one(capfd: pytest.CaptureFixture[s
 
 def test_most_of_these_actions_are_loops() -> None:
     text = generate(bmv2json.load(TEXT))
-    assert ACTIONS // 2 < text.count("for (u32 i = 0") < ACTIONS
-    assert "for (u32 i = 0; i < 11" in text
-    assert "for (u32 i = 0; i < 10" in text, "of an odd round at an end the others are a loop"
+    assert ACTIONS // 2 < text.count("for (uint32_t i = 0") < ACTIONS
+    assert "for (uint32_t i = 0; i < 11" in text
+    assert "for (uint32_t i = 0; i < 10" in text, "of an odd round at an end the others are a loop"

@@ -112,6 +112,8 @@ class SwitchConnection:
             )
         except grpc.RpcError:  # older servers do not know the method
             return frozenset()
+        except ValueError as problem:  # raised by gRPC for a channel that was closed meanwhile
+            raise SwitchError(f"{self._where}: {problem}") from None
         said = str(dict(call.trailing_metadata() or ()).get(key, ""))
         return frozenset(int(each) for each in said.split(",") if each.isdecimal())
 

@@ -35,7 +35,9 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta,
     Sequence() sequence;
     Arrivals() arrivals;
     Countdown() countdown;
+#if __TARGET_TOFINO__ == 2
     Wants() wants;
+#endif
     Members() members;
     Flags() flags;
     Decision() decision;
@@ -51,7 +53,9 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta,
         sequence.apply(hdr, meta);
         arrivals.apply(hdr, meta);
         countdown.apply(meta);
+#if __TARGET_TOFINO__ == 2
         wants.apply(hdr, meta);
+#endif
         members.apply(meta);
         flags.apply(hdr, meta);
         decision.apply(hdr, meta);

@@ -113,6 +113,7 @@ control Arrivals(in headers_t hdr, inout metadata_t meta) {
     }
 }
 
+#if __TARGET_TOFINO__ == 2
 // Who wants the result's lanes.
 control Wants(inout headers_t hdr, in metadata_t meta) {
     Register<bit<32>, bit<16>>(CELLS) wanted;
@@ -168,6 +169,7 @@ control Wants(inout headers_t hdr, in metadata_t meta) {
         wants.apply();
     }
 }
+#endif
 
 // The rows of a table that asks whether one of a worker's own bits is in a bitmap.
 #define BIT_ROW(n, action) \

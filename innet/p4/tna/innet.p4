@@ -31,7 +31,9 @@ control IngressPipeline(inout headers_t hdr, inout metadata_t meta,
         hdr.bridge.padding = 0;
         hdr.bridge.port = standard.ingress_port;
         hdr.bridge.group = 0;
+#if __TARGET_TOFINO__ == 2
         hdr.bridge.wanted = 0;
+#endif
     }
 
     action to_controller() {

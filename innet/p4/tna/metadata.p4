@@ -13,7 +13,9 @@ header bridge_t {
     bit<7>  padding;
     bit<9>  port;     // where the frame came in; PURPOSE_AGAIN: where it goes in the end
     bit<16> group;    // PURPOSE_AGAIN_ALL: multicast group of the job's workers
+#if __TARGET_TOFINO__ == 2
     bit<32> wanted;   // PURPOSE_COPY: who wants the lanes
+#endif
 }
 
 struct headers_t {
@@ -44,6 +46,7 @@ header front_t {
     bit<16> job;
 }
 
+#if __TARGET_TOFINO__ == 2
 header rest_t {
     bit<16> term;
     bit<16> slot;
@@ -52,6 +55,7 @@ header rest_t {
     bit<32> workers;
     bit<32> check;
 }
+#endif
 
 struct egress_headers_t {
     bridge_t   bridge;
@@ -59,12 +63,16 @@ struct egress_headers_t {
     ipv4_t     ipv4;
     udp_t      udp;
     front_t    innet;
+#if __TARGET_TOFINO__ == 2
     rest_t     rest;
+#endif
 }
 
 struct egress_metadata_t {
     bit<9> turn;      // 0 on the copy of a flooded frame that goes where it came from
+#if __TARGET_TOFINO__ == 2
     bit<1> stripped;  // the copy has lost its lanes
+#endif
 }
 
 // What ../shared/outcomes.p4 leaves to the targets: ARP requests, and a second pass.

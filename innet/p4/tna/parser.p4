@@ -280,6 +280,13 @@ control IngressDeparser(packet_out packet, inout headers_t hdr, in metadata_t me
 
 parser EgressParser(packet_in packet, out egress_headers_t hdr, out egress_metadata_t meta,
                     out egress_intrinsic_metadata_t standard) {
+#if __TARGET_TOFINO__ == 1
+    // Its parser reads no further than 160 bytes, so all copies keep the lanes.
+    state start {
+        packet.extract(standard);
+        transition parse_bridge;
+    }
+#else
     // A worker's copy has the instance number of its bit, plus 1. Those of switches below keep the lanes.
     state start {
         packet.extract(standard);
@@ -291,6 +298,19 @@ parser EgressParser(packet_in packet, out egress_headers_t hdr, out egress_metad
     }
 
     FOR_EACH_COPY(COPY_STATE)
+
+    // Of what is parsed, only headers are put together again: the lanes get lost.
+    state parse_stripped {
+        packet.extract(hdr.ethernet);
+        packet.extract(hdr.ipv4);
+        packet.extract(hdr.udp);
+        packet.extract(hdr.innet);
+        packet.extract(hdr.rest);
+        packet.advance(32 * LANES);
+        meta.stripped = 1;
+        transition accept;
+    }
+#endif
 
     state parse_bridge {
         packet.extract(hdr.bridge);
@@ -305,18 +325,6 @@ parser EgressParser(packet_in packet, out egress_headers_t hdr, out egress_metad
         packet.extract(hdr.ipv4);
         packet.extract(hdr.udp);
         packet.extract(hdr.innet);
-        transition accept;
-    }
-
-    // Of what is parsed, only headers are put together again: the lanes get lost.
-    state parse_stripped {
-        packet.extract(hdr.ethernet);
-        packet.extract(hdr.ipv4);
-        packet.extract(hdr.udp);
-        packet.extract(hdr.innet);
-        packet.extract(hdr.rest);
-        packet.advance(32 * LANES);
-        meta.stripped = 1;
         transition accept;
     }
 }

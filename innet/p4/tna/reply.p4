@@ -186,9 +186,11 @@ control Readdress(inout egress_headers_t hdr, in egress_metadata_t meta,
 
     apply {
         replicas.apply();
+#if __TARGET_TOFINO__ == 2
         if (meta.stripped == 1) {
             shorten();
         }
+#endif
     }
 }
 

@@ -75,8 +75,8 @@ def _description(
     defaults += [NO_ACTION] * len(scope.program.value_sets)
     sizes = [0 if counter.table else counter.size for counter in counters]
     scope.emit(
-        f"static const u32 key_bytes[] = {{{_list(keys)}}};",
-        f"static const u32 default_action[] = {{{_list(defaults)}}};",
+        f"static const uint32_t key_bytes[] = {{{_list(keys)}}};",
+        f"static const uint32_t default_action[] = {{{_list(defaults)}}};",
         f"static const size_t counter_size[] = {{{_list(sizes)}}};",
     )
     with scope.block("static const struct cells registers[] =", "};"):

@@ -24,7 +24,7 @@ def spans(table: ir.Table) -> tuple[tuple[int, int], ...]:
 def pipeline(scope: Scope, name: str, control: ir.Pipeline) -> None:
     """Write a function that takes one packet through a pipeline."""
     with scope.block(
-        f"static void {name}(struct sw *sw, struct state *s, struct phv *p, u32 length)"
+        f"static void {name}(struct sw *sw, struct state *s, struct phv *p, uint32_t length)"
     ):
         scope.emit("(void)sw; (void)s; (void)p; (void)length;")
         scope.trace(f"Pipeline '{name}': start")
@@ -119,10 +119,10 @@ def _pack_key(scope: Scope, table: ir.Table) -> None:
                 by = 8 * (first - offset)
                 part = f"(k{i} >> {by})" if by > 0 else f"k{i}"
                 shift = f" << {-by}" if by < 0 else ""
-                words[first // _KEY_WORD] += f" | (u64){part}{shift}"
+                words[first // _KEY_WORD] += f" | (uint64_t){part}{shift}"
         offset += size
-    scope.emit(f"u64 words[] = {{{', '.join(word.removeprefix('0 | ') for word in words)}}};")
-    scope.emit("u8 *const key = (u8 *)words;")
+    scope.emit(f"uint64_t words[] = {{{', '.join(word.removeprefix('0 | ') for word in words)}}};")
+    scope.emit("uint8_t *const key = (uint8_t *)words;")
     for key, offset, size in wide:
         _pack_bytes(scope, key, offset, size)
 

@@ -52,15 +52,15 @@ def packet_struct(scope: Scope) -> None:
                 scope.emit("bool none_;")
                 scope.emit(*(f"bool {header.name};" for header in headers))
                 scope.emit(*(f"bool {_array(stack)};" for stack in stacks))
-            lengths = [f"u32 {header.name};" for header in headers if header.varbit]
-            lengths += [f"u32 {_array(stack)};" for stack, header in of_stack if header.varbit]
+            lengths = [f"uint32_t {header.name};" for header in headers if header.varbit]
+            lengths += [f"uint32_t {_array(stack)};" for stack, header in of_stack if header.varbit]
             if lengths:
                 with scope.block("struct", "} varbit_bytes;"):
                     scope.emit(*lengths)
             if stacks:
                 with scope.block("struct", "} next;"):
                     counters = dict.fromkeys(stack.counter for stack in stacks)
-                    scope.emit(*(f"u32 {counter};" for counter in counters))
+                    scope.emit(*(f"uint32_t {counter};" for counter in counters))
         members = [(each, each.name) for each in headers if not each.metadata]
         _members(scope, members + [(header, _array(stack)) for stack, header in of_stack])
     scope.emit("")
@@ -129,7 +129,7 @@ def state_struct(scope: Scope, all_banks: list[Bank]) -> None:
     for bank in all_banks:
         n = bank.number
         scope.emit("/* NULL outside of the array. */")
-        with scope.block(f"static inline struct row_{n} *row_{n}(struct state *s, u64 index)"):
+        with scope.block(f"static inline struct row_{n} *row_{n}(struct state *s, uint64_t index)"):
             scope.emit(
                 f"return __builtin_expect(index < {bank.size}, 1) ? &s->bank_{n}[index] : NULL;"
             )

@@ -11,7 +11,7 @@ from innet.switch.codegen.steps import Steps
 from innet.switch.codegen.text import c_number, c_string
 from innet.switch.expressions.number import bytes_literal
 
-SIGNATURE = "struct sw *sw, const struct phv *p, const u8 *rest, u32 rest_bytes"
+SIGNATURE = "struct sw *sw, const struct phv *p, const uint8_t *rest, uint32_t rest_bytes"
 
 LEAVING = frozenset({"exit", "assert", "assume"})
 """Primitives that can end a control."""
@@ -37,14 +37,14 @@ class Externs:
             raise UnsupportedProgram("an action's hash over the payload is not supported")
         with self._scope.block(""):
             self._emit(
-                f"const u64 base = {self._u64(base)}, size = {self._u64(size)};",
-                f"const u64 hash = {function(name.name)}(sw, p, NULL, 0);",
+                f"const uint64_t base = {self._u64(base)}, size = {self._u64(size)};",
+                f"const uint64_t hash = {function(name.name)}(sw, p, NULL, 0);",
             )
             self._store(target, "base + hash % (size ? size : 1)")
 
     def _random(self, target: ir.FieldRef, low: ir.Expr, high: ir.Expr) -> None:
         with self._scope.block(""):
-            self._emit(f"const u64 low = {self._u64(low)}, high = {self._u64(high)};")
+            self._emit(f"const uint64_t low = {self._u64(low)}, high = {self._u64(high)};")
             with self._scope.block("if (low <= high)"):
                 self._store(target, "rt_random_between(sw, low, high)")
 
@@ -54,9 +54,9 @@ class Externs:
         tokens = "length" if meter.by_bytes else "1"
         with self._scope.block(""):
             call = f"rt_meter(sw, {number}, {self._u64(index)}, {tokens})"
-            self._emit(f"const i64 colour = {call};")
+            self._emit(f"const int64_t colour = {call};")
             with self._scope.block("if (colour >= 0)"):
-                self._store(target, "(u64)colour")
+                self._store(target, "(uint64_t)colour")
 
     def _log(self, form: ir.Format, *values: ir.Expr) -> None:
         parts = ", ".join(map(c_string, form.parts))
@@ -69,9 +69,9 @@ class Externs:
     def _logged(self, value: ir.Expr) -> str:
         number = self._scope.expressions.number(value)
         if number.unsigned:
-            return f"{{(u128){number.text}, false}}"
+            return f"{{(uint128_t){number.text}, false}}"
         if number.exact:
-            return f"{{(u128)(i128){number.text}, true}}"
+            return f"{{(uint128_t)(int128_t){number.text}, true}}"
         self._scope.expressions.arithmetic.need_limbs(number)
         words = f"((struct limbs[]){{{number.limbs}}})->word"  # lives until the end of the block
         return f"{{.is_signed = true, .count = LIMBS, .words = {words}}}"
@@ -86,7 +86,7 @@ class Externs:
             )
 
     def _u64(self, value: ir.Expr) -> str:
-        return f"(u64){self._scope.expressions.number(value).text}"
+        return f"(uint64_t){self._scope.expressions.number(value).text}"
 
     def _store(self, target: ir.FieldRef, text: str) -> None:
         kind = self._scope.expressions.field_type(target)
@@ -106,13 +106,15 @@ def direct_meter(scope: Scope, name: str) -> None:
 def choose(scope: Scope, name: str) -> None:
     """Set `action` and `args` to an action from an entry's bundle, or to the default action."""
     profile = next(each for each in scope.program.profiles if each.name == name)
-    scope.emit("u32 action = e->action;", "const u64 *args = e->args;")
+    scope.emit("uint32_t action = e->action;", "const uint64_t *args = e->args;")
     with scope.block("if (e->bundle)"):
         scope.emit("action = ~0u; /* of an empty group, nothing */")
         with scope.block("if (e->bundle->count)"):
             pick = "0"
             if profile.selector:
-                scope.emit(f"const u32 chosen = (u32){selector(profile)}(sw, p, NULL, 0);")
+                scope.emit(
+                    f"const uint32_t chosen = (uint32_t){selector(profile)}(sw, p, NULL, 0);"
+                )
                 pick = "chosen % e->bundle->count"
             scope.emit(f"const struct call *call = &e->bundle->calls[{pick}];")
             scope.emit("action = call->action;", "args = call->args;")
@@ -139,7 +141,7 @@ def layout(scope: Scope, all_spans: list[tuple[tuple[int, int], ...]]) -> None:
     sizes = (f"{each.size}" for each in scope.program.meters)
     scope.emit(
         f"static const struct span *const spans[] = {{{', '.join([*names, 'NULL'])}}};",
-        f"static const u32 span_count[] = {{{', '.join([*counts, '0'])}}};",
+        f"static const uint32_t span_count[] = {{{', '.join([*counts, '0'])}}};",
         f"static const size_t meter_size[] = {{{', '.join([*sizes, '0'])}}};",
         f"const struct layout layout = {{{len(scope.program.meters)}, meter_size, span_count, spans}};",
     )
@@ -165,7 +167,7 @@ def selector(profile: ir.Profile) -> str:
 
 
 def _calculation(scope: Scope, name: str, calculation: ir.Calculation) -> None:
-    with scope.block(f"__attribute__((unused)) static u64 {name}({SIGNATURE})"):
+    with scope.block(f"__attribute__((unused)) static uint64_t {name}({SIGNATURE})"):
         scope.emit("(void)sw; (void)p; (void)rest; (void)rest_bytes;")
         if calculation.algorithm == "random":
             scope.emit("return rt_random(sw);")
@@ -182,7 +184,7 @@ def _buffer(scope: Scope, calculation: ir.Calculation) -> None:
     inputs = list(_inputs(scope, calculation))
     room = sum(bits for _, _, bits in inputs) // 8 + 1
     payload = " + RT_MAX_FRAME" if calculation.payload else ""
-    scope.emit(f"u8 bytes[{room}{payload}];", f"memset(bytes, 0, {room});", "u32 at = 0;")
+    scope.emit(f"uint8_t bytes[{room}{payload}];", f"memset(bytes, 0, {room});", "uint32_t at = 0;")
     for header, group in groupby(inputs, key=lambda each: each[0]):
         with scope.block(f"if ({scope.valid(header)})" if header else ""):
             offset = 0
@@ -196,7 +198,7 @@ def _buffer(scope: Scope, calculation: ir.Calculation) -> None:
                 scope.emit(_put(scope, value, bits, f"at + {offset}"))
                 offset += bits
             scope.emit(f"at += {offset};")
-    scope.emit(f"{'' if calculation.payload else 'const '}u32 size = (at + 7) / 8;")
+    scope.emit(f"{'' if calculation.payload else 'const '}uint32_t size = (at + 7) / 8;")
     if calculation.payload:
         scope.emit("memcpy(bytes + size, rest, rest_bytes);", "size += rest_bytes;")
 
@@ -216,13 +218,13 @@ def _in_words(scope: Scope, calculation: ir.Calculation) -> bool:
 
 def _word_sum(scope: Scope, calculation: ir.Calculation) -> None:
     """Write RFC 1071's checksum as a sum of numbers, shifted to their positions in 16-bit words."""
-    scope.emit("u64 sum = 0;")
+    scope.emit("uint64_t sum = 0;")
     for header, group in groupby(_inputs(scope, calculation), key=lambda each: each[0]):
         with scope.block(f"if ({scope.valid(header)})" if header else ""):
             end = 0
             for _, value, bits in group:
                 end += bits
-                text = f"(u64){scope.expressions.u128(value)} & {c_number((1 << bits) - 1)}"
+                text = f"(uint64_t){scope.expressions.low_128_bits(value)} & {c_number((1 << bits) - 1)}"
                 scope.emit(f"sum += rt_words16(({text}) << {-end % 16});")
     scope.emit("return rt_folded16(sum);")
 
@@ -235,7 +237,7 @@ def _put(scope: Scope, value: ir.Expr, bits: int, offset: str) -> str:
     if isinstance(value, ir.Const) and bits > 128:
         literal = bytes_literal(value.value, (bits + 7) // 8)
         return f"rt_put_bytes(bytes, {offset}, {bits}, {literal});"
-    return f"rt_put_bits(bytes, {offset}, {bits}, {scope.expressions.u128(value)});"
+    return f"rt_put_bits(bytes, {offset}, {bits}, {scope.expressions.low_128_bits(value)});"
 
 
 def _inputs(scope: Scope, calculation: ir.Calculation) -> Iterator[tuple[str | None, ir.Expr, int]]:

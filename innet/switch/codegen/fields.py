@@ -18,7 +18,7 @@ from innet.switch.layout import argument_offset
 def declaration(field: ir.FieldType) -> str:
     """Return the declaration of a field as a member of its header's structure."""
     if is_bytes(field):
-        return f"u8 {field.name}[{size(field)}];"
+        return f"uint8_t {field.name}[{size(field)}];"
     return f"{c_type(field.bits)} {field.name};"
 
 
@@ -56,7 +56,7 @@ def copy(lvalue: str, kind: ir.FieldType, source: str, source_kind: ir.FieldType
 
 
 def put(lvalue: str, kind: ir.FieldType, number: str) -> str:
-    """Return a statement that sets a field to the lowest bits of a u64."""
+    """Return a statement that sets a field to the lowest bits of a uint64_t."""
     if is_bytes(kind):
         return f"rt_set_bytes({lvalue}, {size(kind)}, {number});"
     if kind.bits < 64 and kind.bits not in (8, 16, 32):
@@ -91,7 +91,7 @@ def _assign_bytes(expressions: Expressions, lvalue: str, kind: ir.FieldType, val
             return f"rt_copy_bytes({lvalue}, {kind.bits}, {text}, {size(like)});"
     number = expressions.number(value)
     if number.unsigned:
-        return f"rt_set_bytes({lvalue}, {count}, {expressions.u128(value)});"
+        return f"rt_set_bytes({lvalue}, {count}, {expressions.low_128_bits(value)});"
     expressions.arithmetic.need_limbs(bits=kind.bits)
     return f"limbs_store({lvalue}, {kind.bits}, {number.limbs});"
 
@@ -124,7 +124,7 @@ def assign_slice(scope: Scope, target: ir.FieldRef, value: ir.Expr) -> str | Non
         value = value.operands[0]
     offset = size(kind) * 8 - shift - width
     number = scope.expressions.number(ir.Op("&", (value, ir.Const((1 << width) - 1)))).text
-    return f"rt_put_bits({scope.lvalue(target)}, {offset}, {width}, (u128){number});"
+    return f"rt_put_bits({scope.lvalue(target)}, {offset}, {width}, (uint128_t){number});"
 
 
 def _covers(mask: ir.Expr, bits: int) -> bool:

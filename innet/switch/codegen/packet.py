@@ -9,8 +9,8 @@ def depart(scope: Scope) -> None:
     """Write a function that takes one copy of a packet through the egress and out of a port."""
     replication.enqueue(scope)
     with scope.block(
-        "static void depart(struct sw *sw, struct state *s, struct phv *p, u32 port, "
-        "const u8 *rest, u32 rest_bytes, u32 length)"
+        "static void depart(struct sw *sw, struct state *s, struct phv *p, uint32_t port, "
+        "const uint8_t *rest, uint32_t rest_bytes, uint32_t length)"
     ):
         _enter_egress(scope)
         scope.emit("egress(sw, s, p, length);")
@@ -31,12 +31,12 @@ def _enter_egress(scope: Scope) -> None:
     if scope.mentions("egress_global_timestamp"):
         scope.emit(f"{scope.standard('egress_global_timestamp')} = rt_now_us(sw);")
     if scope.mentions("deq_timedelta"):
-        wait = f"(u32)rt_now_us(sw) - {scope.standard('enq_timestamp')}"
+        wait = f"(uint32_t)rt_now_us(sw) - {scope.standard('enq_timestamp')}"
         scope.emit(f"{scope.standard('deq_timedelta')} = {wait};")
     if scope.mentions("packet_length"):
         scope.emit(f"{scope.standard('packet_length')} = p->m.path.bytes;")
     scope.emit(
-        f"{scope.standard('egress_port')} = (u16)port;",
+        f"{scope.standard('egress_port')} = (uint16_t)port;",
         f"{spec} = (rt_drop_port(sw) + 1) & 511; /* any but that one */",
         "p->m.valid.none_ = false;",
     )
@@ -44,14 +44,14 @@ def _enter_egress(scope: Scope) -> None:
 
 def _leave(scope: Scope) -> None:
     """Write code that puts the headers and the payload where the port's next frame goes."""
-    scope.emit("u32 head_bytes = header_bytes(p);")
+    scope.emit("uint32_t head_bytes = header_bytes(p);")
     if "recirculate" in scope.primitives:
         with scope.block("if (p->m.path.recirculate)"):
             scope.emit("recirculate(sw, p, head_bytes, rest, rest_bytes);", "return;")
     if scope.primitives & {"truncate", *CLONES}:
         scope.emit("rt_cut(&p->m.path, &head_bytes, &rest_bytes);")
     scope.emit(
-        "u8 *out = rt_room(sw, port, head_bytes + rest_bytes);",
+        "uint8_t *out = rt_room(sw, port, head_bytes + rest_bytes);",
         "deparse(sw, p, out);",
         "memcpy(out + head_bytes, rest, rest_bytes);",
     )
@@ -65,13 +65,14 @@ def process(scope: Scope) -> None:
     replication.clone_ingress(scope)
     _arrive(scope)
     with scope.block(
-        "void program_process(struct sw *sw, void *state, u32 port, const u8 *frame, u32 length)"
+        "void program_process(struct sw *sw, void *state, uint32_t port, const uint8_t *frame, "
+        "uint32_t length)"
     ):
         scope.emit(
             "struct phv phv, *p = &phv;",
             "memset(&p->m, 0, sizeof p->m);",
-            "p->m.path.port = (u16)port;",
-            f"{scope.standard('ingress_port')} = (u16)port;",
+            "p->m.path.port = (uint16_t)port;",
+            f"{scope.standard('ingress_port')} = (uint16_t)port;",
             f"{scope.standard('packet_length')} = length;",
         )
         if scope.mentions("ingress_global_timestamp"):
@@ -86,13 +87,13 @@ def process(scope: Scope) -> None:
 def _arrive(scope: Scope) -> None:
     """Write the function for parser and ingress, and for the steps that follow in BMv2's order."""
     with scope.block(
-        "static void arrive(struct sw *sw, struct state *s, struct phv *p, const u8 *frame, "
-        "u32 length)"
+        "static void arrive(struct sw *sw, struct state *s, struct phv *p, const uint8_t *frame, "
+        "uint32_t length)"
     ):
         scope.trace("Processing packet received on port %u", "p->m.path.port")
         scope.emit(
             "p->m.path.bytes = length;",
-            "const u32 parsed = parse(sw, s, p, frame, length);",
+            "const uint32_t parsed = parse(sw, s, p, frame, length);",
             "verify_checksums(sw, p, frame + parsed, length - parsed);",
             "ingress(sw, s, p, length);",
         )
@@ -119,7 +120,7 @@ def _forward(scope: Scope) -> None:
             "else rt_dropped(sw, DROP_NO_MULTICAST_GROUP);",
             "return;",
         )
-    scope.trace("Egress port is %u", f"(u32){spec}")
+    scope.trace("Egress port is %u", f"(uint32_t){spec}")
     with scope.block(f"if ({spec} == rt_drop_port(sw))"):
         scope.trace("Dropping packet at the end of ingress")
         scope.emit("rt_dropped(sw, DROP_INGRESS);", "return;")

@@ -50,11 +50,11 @@ class Parsing:
         loaded = [each for each in untouched if only is None or each.name in only]
         self._skipped = frozenset({each.name for each in untouched if each not in loaded})
         with self._scope.block(
-            f"static u32 {name}(struct sw *sw, struct state *s, struct phv *restrict p, "
-            "const u8 *frame, u32 length)"
+            f"static uint32_t {name}(struct sw *sw, struct state *s, struct phv *restrict p, "
+            "const uint8_t *frame, uint32_t length)"
         ):
-            self._emit("const u64 *a = NULL; (void)a; (void)sw; (void)s; (void)frame;")
-            self._emit("u32 at = 0, error = 0, cycles = 0; (void)length; (void)cycles;")
+            self._emit("const uint64_t *a = NULL; (void)a; (void)sw; (void)s; (void)frame;")
+            self._emit("uint32_t at = 0, error = 0, cycles = 0; (void)length; (void)cycles;")
             self._emit(*(f"memset(&{each}, 0, sizeof {each});" for each in _cleared(self._scope)))
             self._scope.trace("Parser 'parser': start")
             self._emit(_goto_state(program.parser_start))
@@ -83,8 +83,8 @@ class Parsing:
 
     def deparser(self) -> None:
         """Write a function that counts the bytes of all valid headers, and one that writes them."""
-        with self._scope.block("static u32 header_bytes(const struct phv *p)"):
-            self._emit("(void)p;", "u32 bytes = 0;")
+        with self._scope.block("static uint32_t header_bytes(const struct phv *p)"):
+            self._emit("(void)p;", "uint32_t bytes = 0;")
             for name in self._scope.program.deparser:
                 lvalues = self._scope.header_lvalues(name)
                 varbit = f" + {lvalues.varbit_bytes}" if lvalues.varbit_bytes else ""
@@ -92,8 +92,10 @@ class Parsing:
                 self._emit(f"if ({lvalues.valid}) bytes += {size}{varbit};")
             self._emit("return bytes;")
         self._emit("")
-        with self._scope.block("static void deparse(struct sw *sw, const struct phv *p, u8 *out)"):
-            self._emit("(void)sw; (void)p; (void)out;", "u32 at = 0;")
+        with self._scope.block(
+            "static void deparse(struct sw *sw, const struct phv *p, uint8_t *out)"
+        ):
+            self._emit("(void)sw; (void)p; (void)out;", "uint32_t at = 0;")
             self._scope.trace("Deparser 'deparser': start")
             for name in self._scope.program.deparser:
                 lvalues = self._scope.header_lvalues(name)
@@ -148,29 +150,29 @@ class Parsing:
                 self._emit(
                     f"if (length - at < {size} + bytes) {self._fail('PacketTooShort')}",
                     f"if (bytes > {most}) {self._fail('HeaderTooShort')}",
-                    f"{lvalues.varbit_bytes} = (u32)bytes;",
+                    f"{lvalues.varbit_bytes} = (uint32_t)bytes;",
                 )
                 self._read(header, lvalues)
         self._headers.make_valid(lvalues)
 
     def _whole_bytes(self, bits: ir.Expr) -> None:
         number = self._scope.expressions.number(bits)
-        self._emit(f"const u64 bits = (u64){number.text}, bytes = bits / 8;")
+        self._emit(f"const uint64_t bits = (uint64_t){number.text}, bytes = bits / 8;")
         self._emit(f"if (bits % 8) {self._fail('ParserInvalidArgument')}")
 
     def _read(self, header: ir.Header, lvalues: HeaderLvalues) -> None:
         offset, source = 0, "frame + at"
         if header.name in self._skipped:
-            varbit = " + (u32)bytes" if header.varbit else ""
+            varbit = " + (uint32_t)bytes" if header.varbit else ""
             self._emit(f"at += {header.fixed_bytes}{varbit};")
             return
         for run in runs(header):
             first = f"{lvalues.fields}.{run[0].name}"
             if run[0].varbit:
                 self._emit(
-                    f"rt_load_bytes({first}, (u32)bytes, {source}, {offset}, 8 * (u32)bytes);"
+                    f"rt_load_bytes({first}, (uint32_t)bytes, {source}, {offset}, 8 * (uint32_t)bytes);"
                 )
-                self._emit("at += (u32)bytes;")
+                self._emit("at += (uint32_t)bytes;")
                 continue
             if len(run) > 1:
                 self._emit(f"rt_load32(&{first}, {source} + {offset // 8}, {len(run)});")
@@ -199,12 +201,12 @@ class Parsing:
         with self._scope.block(""):
             self._whole_bytes(bits)
             self._emit(f"if (length - at < bytes) {self._fail('PacketTooShort')}")
-            self._emit("at += (u32)bytes;")
+            self._emit("at += (uint32_t)bytes;")
 
     def _verify(self, condition: ir.Expr, error: ir.Expr) -> None:
         truth = self._scope.expressions.truth(condition)
         code = self._scope.expressions.number(error).text
-        self._emit(f"if (!{truth}) {{ error = (u32){code}; goto accept; }}")
+        self._emit(f"if (!{truth}) {{ error = (uint32_t){code}; goto accept; }}")
 
     def _select(self, state: ir.ParserState) -> None:
         with self._scope.block(""):
@@ -228,12 +230,14 @@ class Parsing:
         """Return a statement that declares a select key, as a number or, if too wide, as bytes."""
         kind = ir.FieldType(name, bits)
         if isinstance(key, ir.Lookahead):
-            declared = f"u8 {name}[{fields.size(kind)}];" if is_bytes(kind) else f"u128 {name};"
+            declared = (
+                f"uint8_t {name}[{fields.size(kind)}];" if is_bytes(kind) else f"uint128_t {name};"
+            )
             source = self._lookahead(key)
             return f"{declared} {fields.load(name, kind, source, key.offset, bits)}"
         if array := self._scope.expressions.bytes_of(key):
-            return f"const u8 *const {name} = {array[0]};"
-        return f"const u128 {name} = {self._scope.expressions.u128(key)};"
+            return f"const uint8_t *const {name} = {array[0]};"
+        return f"const uint128_t {name} = {self._scope.expressions.low_128_bits(key)};"
 
     def _ask_value_set(self, state: ir.ParserState, name: str, following: str | None) -> None:
         program = self._scope.program
@@ -244,7 +248,7 @@ class Parsing:
             raise UnsupportedProgram(f"value set {shown} is not as wide as the select keys")
         with self._scope.block(""):
             size = value_set_bytes(value_set)
-            self._emit(f"u8 key[{size}] __attribute__((aligned(8))) = {{0}};")
+            self._emit(f"uint8_t key[{size}] __attribute__((aligned(8))) = {{0}};")
             offset = 0
             for i, (_, bits) in enumerate(state.keys):
                 self._emit(fields.store(f"k{i}", ir.FieldType(f"k{i}", bits), "key", offset))

@@ -163,7 +163,7 @@ class Registers:
         return f"(&{lvalue})[i]" if name in self.lanes else lvalue
 
     def _at(self, index: ir.Expr) -> str:
-        return f"(u64){self._scope.expressions.number(index).text}"
+        return f"(uint64_t){self._scope.expressions.number(index).text}"
 
     def _is_in_bounds(self, bank: Bank, index: ir.Expr) -> bool:
         number = self._scope.expressions.number(index)

@@ -45,13 +45,13 @@ def enqueue(scope: Scope) -> None:
     """Write a function that sets the queue's metadata, and returns whether the packet has a queue."""
     if not queueing(scope):
         return
-    with scope.block("static bool enqueue(struct sw *sw, struct phv *p, u32 port)"):
+    with scope.block("static bool enqueue(struct sw *sw, struct phv *p, uint32_t port)"):
         scope.emit("(void)p; (void)port;")
         if scope.mentions("priority"):
             test = f"{scope.standard('priority')} >= rt_priority_queues(sw)"
             scope.emit(f"if ({test}) {{ rt_dropped(sw, DROP_PRIORITY); return false; }}")
         if scope.mentions("enq_timestamp") or scope.mentions("deq_timedelta"):
-            scope.emit(f"{scope.standard('enq_timestamp')} = (u32)rt_now_us(sw);")
+            scope.emit(f"{scope.standard('enq_timestamp')} = (uint32_t)rt_now_us(sw);")
         for depth in ("enq_qdepth", "deq_qdepth"):
             if scope.mentions(depth):
                 scope.emit(f"{scope.standard(depth)} = rt_queue_depth(sw, port);")
@@ -67,13 +67,13 @@ def replicate(scope: Scope) -> None:
     """
     with scope.block(
         "static void replicate(struct sw *sw, struct state *s, struct phv *p, "
-        "const struct copies *copies, const u8 *rest, u32 rest_bytes, u32 length)"
+        "const struct copies *copies, const uint8_t *rest, uint32_t rest_bytes, uint32_t length)"
     ):
         scope.emit(
-            f"u8 kept[offsetof(struct phv, {data.COMMON})] __attribute__((aligned(64)));",
+            f"uint8_t kept[offsetof(struct phv, {data.COMMON})] __attribute__((aligned(64)));",
             "memcpy(kept, p, sizeof kept);",
         )
-        with scope.block("for (u32 i = 0; i < copies->count; i++)"):
+        with scope.block("for (uint32_t i = 0; i < copies->count; i++)"):
             scope.emit("if (i) memcpy(p, kept, sizeof kept);")
             _trace_replica(scope, of="p")
             _copied_path(scope, of="p")
@@ -87,11 +87,12 @@ def clone_ingress(scope: Scope) -> None:
         return
     with scope.block(
         "static void clone_ingress(struct sw *sw, struct state *s, struct phv *of, "
-        "const u8 *frame, u32 length)"
+        "const uint8_t *frame, uint32_t length)"
     ):
         scope.trace("Cloning packet at ingress", of="of")
         scope.emit(
-            "const u32 session = of->m.path.clone & ~(u32)RT_ASKED, list = of->m.path.clone_list;",
+            "const uint32_t session = of->m.path.clone & ~(uint32_t)RT_ASKED;",
+            "const uint32_t list = of->m.path.clone_list;",
             "const struct copies *copies = rt_session(sw, session);",
             "of->m.path.clone = of->m.path.clone_list = 0;",
             "if (!copies) return;",
@@ -102,7 +103,7 @@ def clone_ingress(scope: Scope) -> None:
         scope.emit(
             "p->m.path.bytes = length;",
             f"{scope.standard('ingress_port')} = of->m.path.port;",
-            "const u32 parsed = parse(sw, s, p, frame, length);",
+            "const uint32_t parsed = parse(sw, s, p, frame, length);",
             "reset_metadata(p);",
             "keep_fields(p, of, list);",
             f"{scope.standard('instance_type')} = {INGRESS_CLONE};",
@@ -134,10 +135,10 @@ def _copied_path(scope: Scope, of: str = "of") -> None:
     _fresh_path(scope, of)
     scope.emit("if (copies->max_bytes) rt_truncate(&p->m.path, copies->max_bytes);")
     rid = scope.standard("egress_rid")
-    scope.emit(f"{rid} = (u16)copies->replicas[i].instance;")
+    scope.emit(f"{rid} = (uint16_t)copies->replicas[i].instance;")
     if scope.mentions("priority"):
         scope.emit("if (copies->class_of_service)")
-        scope.emit(f"    {scope.standard('priority')} = (u8)(copies->class_of_service & 7);")
+        scope.emit(f"    {scope.standard('priority')} = (uint8_t)(copies->class_of_service & 7);")
 
 
 def _fresh_path(scope: Scope, of: str = "of") -> None:
@@ -162,7 +163,7 @@ def _reset_metadata(scope: Scope) -> None:
 
 
 def _keep_fields(scope: Scope) -> None:
-    with scope.block("static void keep_fields(struct phv *p, const struct phv *of, u32 list)"):
+    with scope.block("static void keep_fields(struct phv *p, const struct phv *of, uint32_t list)"):
         scope.emit("(void)p; (void)of;")
         with scope.block("switch (list)"):
             for each in scope.program.field_lists:
@@ -181,16 +182,17 @@ def _clone_egress(scope: Scope) -> None:
     The clone waits behind other packets.
     """
     with scope.block(
-        "static void clone_egress(struct sw *sw, struct phv *of, const u8 *rest, "
-        "u32 rest_bytes, u32 length)"
+        "static void clone_egress(struct sw *sw, struct phv *of, const uint8_t *rest, "
+        "uint32_t rest_bytes, uint32_t length)"
     ):
         scope.trace("Cloning packet at egress", of="of")
         scope.emit(
-            "const u32 session = of->m.path.clone & ~(u32)RT_ASKED, list = of->m.path.clone_list;",
+            "const uint32_t session = of->m.path.clone & ~(uint32_t)RT_ASKED;",
+            "const uint32_t list = of->m.path.clone_list;",
             "const struct copies *copies = rt_session(sw, session);",
             "of->m.path.clone = of->m.path.clone_list = 0;",
         )
-        with scope.block("for (u32 i = 0; copies && i < copies->count; i++)"):
+        with scope.block("for (uint32_t i = 0; copies && i < copies->count; i++)"):
             scope.emit(
                 "struct pending *packet = rt_push(sw, RT_CLONES, rest_bytes);",
                 "if (!packet) { rt_dropped(sw, DROP_QUEUE_FULL); return; }",
@@ -211,7 +213,7 @@ def _clone_egress(scope: Scope) -> None:
 def _resubmit(scope: Scope) -> None:
     """Write a function that queues a packet for another pass, as it arrived."""
     with scope.block(
-        "static void resubmit(struct sw *sw, struct phv *of, const u8 *frame, u32 length)"
+        "static void resubmit(struct sw *sw, struct phv *of, const uint8_t *frame, uint32_t length)"
     ):
         scope.trace("Resubmitting packet", of="of")
         scope.emit(
@@ -226,8 +228,8 @@ def _resubmit(scope: Scope) -> None:
 def _recirculate(scope: Scope) -> None:
     """Write a function that queues a packet for another pass, as it would have been sent."""
     with scope.block(
-        "static void recirculate(struct sw *sw, struct phv *of, u32 head_bytes, const u8 *rest, "
-        "u32 rest_bytes)"
+        "static void recirculate(struct sw *sw, struct phv *of, uint32_t head_bytes, "
+        "const uint8_t *rest, uint32_t rest_bytes)"
     ):
         scope.emit(
             "struct pending *packet = rt_push(sw, RT_AGAIN, head_bytes + rest_bytes);",
@@ -268,7 +270,7 @@ def _learn(scope: Scope) -> None:
 def _sample(scope: Scope, number: int, digest: ir.FieldList) -> None:
     kinds = [scope.expressions.field_type(field) for field in digest.fields]
     size = sum((kind.bits + 7) // 8 for kind in kinds)
-    scope.emit(f"u8 sample[{size + 1}] = {{0}};")
+    scope.emit(f"uint8_t sample[{size + 1}] = {{0}};")
     end = 0
     for field, kind in zip(digest.fields, kinds, strict=True):
         end += (kind.bits + 7) // 8 * 8

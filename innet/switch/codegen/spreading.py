@@ -18,15 +18,15 @@ def key(scope: Scope, parsing: Parsing) -> ir.Expr | None:
         read = fields_in((found, scope.program.states))
         parsing.parser("parse_key", frozenset(str(each.header) for each in read))
     with scope.block(
-        "u64 program_key(struct sw *sw, u32 port, const u8 *frame, u32 length)",
+        "uint64_t program_key(struct sw *sw, uint32_t port, const uint8_t *frame, uint32_t length)",
     ):
         if found:
             scope.emit(
                 "struct phv phv, *p = &phv;",
                 "memset(&p->m, 0, sizeof p->m);",
-                f"{scope.standard('ingress_port')} = (u16)port;",
+                f"{scope.standard('ingress_port')} = (uint16_t)port;",
                 "parse_key(sw, NULL, p, frame, length);",
-                f"return (u64){scope.expressions.number(found).text};",
+                f"return (uint64_t){scope.expressions.number(found).text};",
             )
         else:
             scope.emit("(void)sw; (void)port; (void)frame; (void)length;", "return 0;")

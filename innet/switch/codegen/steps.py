@@ -58,7 +58,7 @@ class Steps:
             self._registers.write_substitutes(action.id, rows)
             with self._scope.block(
                 f"static void action_{action.id}(struct sw *sw, struct state *s, "
-                "struct phv *restrict p, const u64 *a, u32 length)"
+                "struct phv *restrict p, const uint64_t *a, uint32_t length)"
             ):
                 self._emit("(void)sw; (void)s; (void)p; (void)a; (void)length;")
                 with self._registers.looked_up(action.id, rows):
@@ -122,7 +122,7 @@ class Steps:
                 lanes = {field: f"(&{scope.lvalue(field)})[i]" for field in loop.lanes}
                 scope.overrides |= lanes
                 self._registers.lanes = loop.cells
-                with scope.block(f"for (u32 i = 0; i < {loop.rounds}; i++)"):
+                with scope.block(f"for (uint32_t i = 0; i < {loop.rounds}; i++)"):
                     for number, step in enumerate(loop.steps, start=loop.first):
                         if number in targets and number > loop.first:
                             self._emit(f"at_{number}:;")
@@ -156,22 +156,24 @@ class Steps:
 
     def _count(self, counter: ir.Name, index: ir.Expr) -> None:
         at = self._scope.expressions.number(index).text
-        self._emit(f"rt_count(sw, {self._counters[counter.name]}, (u64){at}, length);")
+        self._emit(f"rt_count(sw, {self._counters[counter.name]}, (uint64_t){at}, length);")
 
     def _drop(self, *_: object) -> None:
-        self._emit(f"{self._scope.standard('egress_spec')} = (u16)rt_drop_port(sw);")
+        self._emit(f"{self._scope.standard('egress_spec')} = (uint16_t)rt_drop_port(sw);")
         self._emit(f"{self._scope.standard('mcast_grp')} = 0;")
 
     def _clone(self, session: ir.Expr, kept: ir.Expr) -> None:
         number = self._scope.expressions.number(session).text
-        self._emit(f"p->m.path.clone = (u16)({number}) | RT_ASKED;")
+        self._emit(f"p->m.path.clone = (uint16_t)({number}) | RT_ASKED;")
         self._ask("clone_list", kept)
 
     def _ask(self, what: str, fields: ir.Expr) -> None:
-        self._emit(f"p->m.path.{what} = (u16)({self._scope.expressions.number(fields).text});")
+        self._emit(f"p->m.path.{what} = (uint16_t)({self._scope.expressions.number(fields).text});")
 
     def _truncate(self, size: ir.Expr) -> None:
-        self._emit(f"rt_truncate(&p->m.path, (u64)({self._scope.expressions.number(size).text}));")
+        self._emit(
+            f"rt_truncate(&p->m.path, (uint64_t)({self._scope.expressions.number(size).text}));"
+        )
 
     def _leave(self) -> None:
         self._emit("p->m.valid.none_ = true; /* exit */", "return;")

@@ -32,14 +32,14 @@ class Text:
 
 def c_type(bits: int) -> str:
     """Return the unsigned C type that holds `bits` bits."""
-    return f"u{storage_bits(bits)}"
+    return f"uint{storage_bits(bits)}_t"
 
 
 def c_number(value: int) -> str:
     """Return a constant from 0 to 2**128 - 1, of an unsigned type that holds it."""
     if value < 1 << 64:
         return f"UINT64_C({value})"
-    return f"((u128)UINT64_C({value >> 64}) << 64 | UINT64_C({value & (1 << 64) - 1}))"
+    return f"((uint128_t)UINT64_C({value >> 64}) << 64 | UINT64_C({value & (1 << 64) - 1}))"
 
 
 def c_string(text: str) -> str:

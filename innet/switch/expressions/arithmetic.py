@@ -61,7 +61,7 @@ class Arithmetic:
         else:
             low, high = -_BOUNDLESS if a.low < 0 else 0, _BOUNDLESS
         if b.high < 127 and I128[0] <= low and high <= I128[1]:
-            cast = "i64" if I64[0] <= low and high <= I64[1] else "i128"
+            cast = "int64_t" if I64[0] <= low and high <= I64[1] else "int128_t"
             return Number(f"(({cast}){a.text} * (({cast})1 << {b.text}))", low, high)
         by = self._distance(b)
         text, limbs = f"rt_shift_left({a.text}, {by})", f"limbs_shift_left({a.limbs}, {by})"
@@ -81,7 +81,7 @@ class Arithmetic:
             return of_limbs(f"limbs_shift_right({a.limbs}, {by})", low, high)
         shift = "rt_shift_right" if a.exact else "rt_unsigned_shift_right"
         result = Number(f"{shift}({a.text}, {by})", low, high)
-        return result if result.wide else Number(f"(i64){result.text}", low, high)
+        return result if result.wide else Number(f"(int64_t){result.text}", low, high)
 
     def _distance(self, by: Number) -> str:
         """Return C text of a shift's distance. Beyond 127 bits, the text is at least 127."""
@@ -110,14 +110,14 @@ class Arithmetic:
             return Number(f"rt_clamp({a.text}, {bounds})", low, high)
         ends = (literal(min(max(end, I128[0]), I128[1])).text for end in (least, most))
         result = Number(f"rt_wide_clamp({a.text}, {', '.join(ends)})", low, high)
-        return result if result.wide else Number(f"(i64){result.text}", low, high)
+        return result if result.wide else Number(f"(int64_t){result.text}", low, high)
 
     def compare(self, op: str, a: Number, b: Number) -> str:
         """Return C text of a comparison."""
         if a.exact and b.exact:
             return f"({a.text} {op} {b.text})"
         if a.unsigned and b.unsigned:
-            return f"((u128){a.text} {op} (u128){b.text})"
+            return f"((uint128_t){a.text} {op} (uint128_t){b.text})"
         self.need_limbs(a, b)
         return f"(limbs_compare({a.limbs}, {b.limbs}) {op} 0)"
 
@@ -129,8 +129,8 @@ def calculate(op: str, a: Number, b: Number) -> Number:
     result = Number(f"({a.text} {op} {b.text})", low, high)
     if not (a.exact and b.exact and result.exact):
         limbs = f"limbs_{_LIMBS[op]}({a.limbs}, {b.limbs})"
-        return low_bits(f"((u128){a.text} {op} (u128){b.text})", low, high, limbs)
-    return Number(f"((i128){a.text} {op} {b.text})", low, high) if result.wide else result
+        return low_bits(f"((uint128_t){a.text} {op} (uint128_t){b.text})", low, high, limbs)
+    return Number(f"((int128_t){a.text} {op} {b.text})", low, high) if result.wide else result
 
 
 def combine(op: str, a: Number, b: Number) -> Number:
@@ -146,7 +146,9 @@ def combine(op: str, a: Number, b: Number) -> Number:
         if op == "&" and a.low >= 0 and b.low == b.high and _keeps(b.low, a.high):
             return a
         return low_bits(text, low, high, f"limbs_{_LIMBS[op]}({a.limbs}, {b.limbs})")
-    return result if result.wide or not (a.wide or b.wide) else Number(f"(i64){text}", low, high)
+    return (
+        result if result.wide or not (a.wide or b.wide) else Number(f"(int64_t){text}", low, high)
+    )
 
 
 def complement(a: Number) -> Number:
@@ -174,7 +176,7 @@ def saturated_word(op: str, a: Number, b: Number) -> Number:
     A vector register holds twice as many of them as of 64-bit numbers.
     """
     name = "rt_saturated_sum" if op == "+" else "rt_saturated_difference"
-    text = f"(i64){name}((int32_t){a.text}, (int32_t){b.text})"
+    text = f"(int64_t){name}((int32_t){a.text}, (int32_t){b.text})"
     return Number(text, -(1 << 31), (1 << 31) - 1)
 
 

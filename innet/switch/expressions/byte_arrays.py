@@ -16,7 +16,7 @@ def loaded(address: str, kind: ir.FieldType) -> Number:
     if kind.varbit:
         raise UnsupportedProgram("arithmetic on a varbit is not supported")
     size = -(-kind.bits // 8)
-    low = f"(i128)rt_wide_bits({address}, {8 * size - 128}, 128)"
+    low = f"(int128_t)rt_wide_bits({address}, {8 * size - 128}, 128)"
     number = Number(low, 0, (1 << kind.bits) - 1, f"limbs_load({address}, {size})")
     return wrapped_limbs(number, kind.bits) if kind.signed else number
 
@@ -29,7 +29,7 @@ def sliced(address: str, kind: ir.FieldType, shift: int, mask: int) -> Number | 
     if width <= 0:
         return literal(0)
     offset = -(-kind.bits // 8) * 8 - shift - width
-    read = "(i128)rt_wide_bits" if width > 63 else "(i64)rt_bits"
+    read = "(int128_t)rt_wide_bits" if width > 63 else "(int64_t)rt_bits"
     text = f"{read}({address}, {offset}, {width})"
     full = (1 << width) - 1
     if mask & full != full:

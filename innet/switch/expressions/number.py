@@ -12,7 +12,7 @@ I128 = (-(1 << 127), (1 << 127) - 1)
 class Number:
     """A C expression of an integer, with the smallest and the largest value that it can have.
 
-    The text has the type i64 if the range allows it, and i128 otherwise. If the value is not
+    The text has the type int64_t if the range allows it, and int128_t otherwise. If the value is not
     `exact`, the text has only its lowest 128 bits. `all_limbs` is an expression of the type ``struct
     limbs``, if the value may need one.
     """
@@ -24,7 +24,7 @@ class Number:
 
     @property
     def wide(self) -> bool:
-        """Return whether the text has the type i128 rather than i64."""
+        """Return whether the text has the type int128_t rather than int64_t."""
         return self.low < I64[0] or self.high > I64[1]
 
     @property
@@ -34,14 +34,14 @@ class Number:
 
     @property
     def unsigned(self) -> bool:
-        """Return whether the text, as a u128, has the whole value, even if it does not fit an i128."""
+        """Return whether the text, as a uint128_t, has the whole value, also beyond an int128_t."""
         return self.low >= 0 and self.high < 1 << 128
 
     @property
     def limbs(self) -> str:
         """Return C text with all bits of the value that fit the program's limbs."""
         if self.unsigned and not self.exact:
-            return f"limbs_unsigned((u128){self.text})"
+            return f"limbs_unsigned((uint128_t){self.text})"
         return f"limbs({self.text})" if self.exact else self.all_limbs
 
     @property
@@ -51,12 +51,12 @@ class Number:
 
 
 def literal(value: int, *, unsigned: bool = False) -> Number:
-    """Return a constant. With `unsigned`, text of more than 64 bits has the type u128."""
+    """Return a constant. With `unsigned`, text of more than 64 bits has the type uint128_t."""
     limbs = ""
     if I64[0] < value <= I64[1]:
         text = str(value) if abs(value) < 1 << 31 else f"INT64_C({value})"
     elif 0 <= value < 1 << 128:
-        kind = "u128" if unsigned or value >> 127 else "i128"
+        kind = "uint128_t" if unsigned or value >> 127 else "int128_t"
         text = f"(({kind})UINT64_C({value >> 64}) << 64 | UINT64_C({value & (1 << 64) - 1}))"
     elif value < 0:  # C has no negative literals
         other = literal(-1 - value)
@@ -64,7 +64,7 @@ def literal(value: int, *, unsigned: bool = False) -> Number:
     else:
         size = -(-value.bit_length() // 8)
         limbs = f"limbs_load({bytes_literal(value, size)}, {size})"
-        text = f"(i128){literal(value & (1 << 128) - 1, unsigned=True).text}"
+        text = f"(int128_t){literal(value & (1 << 128) - 1, unsigned=True).text}"
     return Number(text, value, value, limbs)
 
 
@@ -74,12 +74,12 @@ def bytes_literal(value: int, count: int) -> str:
         content = ", ".join(map(str, value.to_bytes(count, "big")))
     except OverflowError:
         raise UnsupportedProgram(f"the constant {value:#x} has more than {count} bytes") from None
-    return f"(const u8[]){{{content}}}"
+    return f"(const uint8_t[]){{{content}}}"
 
 
 def truth_value(text: str) -> Number:
     """Return a condition as the number 0 or 1."""
-    return Number(f"(i64){text}", 0, 1)
+    return Number(f"(int64_t){text}", 0, 1)
 
 
 def unsigned(text: str, bits: int) -> Number:
@@ -89,7 +89,7 @@ def unsigned(text: str, bits: int) -> Number:
 
 def low_bits(text: str, low: int, high: int, limbs: str) -> Number:
     """Return a number in this range, whose lowest 128 bits `text` holds in a 128-bit type."""
-    cast = "i64" if I64[0] <= low and high <= I64[1] else "i128"
+    cast = "int64_t" if I64[0] <= low and high <= I64[1] else "int128_t"
     return Number(f"({cast}){text}", low, high, limbs)
 
 
@@ -102,8 +102,8 @@ def wrapped(a: Number, bits: int) -> Number:
     """Return a number wrapped to a signed one of at most 128 bits."""
     low, high = -(1 << bits - 1), (1 << bits - 1) - 1
     if bits in (8, 16, 32, 64):
-        return Number(f"(i64)(int{bits}_t){a.text}", low, high)
-    cast = "(i64)" if bits < 64 else ""
+        return Number(f"(int64_t)(int{bits}_t){a.text}", low, high)
+    cast = "(int64_t)" if bits < 64 else ""
     return Number(f"{cast}rt_signed({a.text}, {bits})", low, high)
 
 

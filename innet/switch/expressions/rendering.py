@@ -65,10 +65,10 @@ class Expressions:
         return self._headers[header].field(ref.field)
 
     def index(self, element: ir.Element) -> str:
-        """Return C text of type u64 for the index into a stack."""
+        """Return C text of type uint64_t for the index into a stack."""
         if isinstance(element.index, ir.LastIndex):
-            return f"(u64){self._packet.next_index(element.index.stack)} - 1"
-        return f"(u64){self.number(element.index).text}"
+            return f"(uint64_t){self._packet.next_index(element.index.stack)} - 1"
+        return f"(uint64_t){self.number(element.index).text}"
 
     def is_truth(self, expr: ir.Expr) -> bool:
         """Return whether the expression is a truth value rather than a number."""
@@ -101,12 +101,12 @@ class Expressions:
             case ir.Const(value):
                 return literal(value)
             case ir.LoopConstants(values):
-                kind = "i64" if max(values) <= I64[1] else "i128"
+                kind = "int64_t" if max(values) <= I64[1] else "int128_t"
                 return Number(f"({kind}){self.loop_constants[expr]}[i]", min(values), max(values))
             case ir.FieldRef():
                 return self._field(expr)
             case ir.LastIndex(stack):  # 2**64 - 1 for an empty stack, as in BMv2
-                text = f"(i128)((u64){self._packet.next_index(stack)} - 1)"
+                text = f"(int128_t)((uint64_t){self._packet.next_index(stack)} - 1)"
                 return Number(text, 0, (1 << 64) - 1)
             case ir.ParamRef(index):
                 return self._param(index)
@@ -118,11 +118,11 @@ class Expressions:
             return truth_value(self.truth(expr))
         raise UnsupportedProgram(f"{expr} cannot stand in an expression")
 
-    def u128(self, expr: ir.Expr) -> str:
-        """Return C text of type u128 with the expression's lowest 128 bits."""
+    def low_128_bits(self, expr: ir.Expr) -> str:
+        """Return C text of type uint128_t with the expression's lowest 128 bits."""
         if isinstance(expr, ir.FieldRef) and not is_bytes(self.field_type(expr)):
-            return f"(u128){self._packet.value(expr)}"
-        return f"(u128){self.number(expr).text}"
+            return f"(uint128_t){self._packet.value(expr)}"
+        return f"(uint128_t){self.number(expr).text}"
 
     def stored(self, expr: ir.Expr, bits: int) -> str:
         """Return C text of the expression's lowest `bits` bits, at most 128."""
@@ -139,7 +139,7 @@ class Expressions:
         return f"{text} & {literal((1 << bits) - 1, unsigned=True).text}"
 
     def _modulo(self, expr: ir.Expr, word: int) -> str:
-        """Return C text of type u32 or u64, by the bits of `word`, with the expression's lowest bits.
+        """Return C text of an unsigned type of `word` bits, with the expression's lowest bits.
 
         For most operators, the lowest bits of the operands determine the lowest bits of the result.
         Comparisons and right shifts are exceptions. Computing only these bits spares the compiler
@@ -149,7 +149,7 @@ class Expressions:
             case ir.Const(value):
                 return f"UINT{word}_C({value % (1 << word)})"
             case ir.FieldRef() if not (is_bytes(kind := self.field_type(expr)) or kind.signed):
-                return f"(u{word}){self._packet.value(expr)}"
+                return f"(uint{word}_t){self._packet.value(expr)}"
             case ir.Op("&", (left, ir.Const(mask))) | ir.Op("&", (ir.Const(mask), left)) if (
                 mask + 1
             ) % (1 << word) == 0:
@@ -165,7 +165,7 @@ class Expressions:
             case ir.Op("?", (condition, left, right)):
                 choice = f"{self._modulo(left, word)} : {self._modulo(right, word)}"
                 return f"({self.truth(condition)} ? {choice})"
-        return f"(u{word}){self.number(expr).text}"
+        return f"(uint{word}_t){self.number(expr).text}"
 
     def bytes_of(self, expr: ir.Expr) -> tuple[str, ir.FieldType] | None:
         """Return the address and the type of a field or parameter that is an array of bytes, or None."""
@@ -175,7 +175,7 @@ class Expressions:
                 return (self._packet.value(expr), kind) if is_bytes(kind) else None
             case ir.ParamRef(index):
                 kind = ir.FieldType(*self.params[index])
-                address = f"(const u8 *)(a + {argument_offset(self.params, index)})"
+                address = f"(const uint8_t *)(a + {argument_offset(self.params, index)})"
                 return (address, kind) if is_bytes(kind) else None
         return None
 
@@ -185,14 +185,16 @@ class Expressions:
         if is_bytes(kind):
             return loaded(text, kind)
         if kind.signed:
-            return wrapped(Number(f"(i128){text}", 0, (1 << kind.bits) - 1), kind.bits)
-        return unsigned(f"({'i128' if kind.bits > 63 else 'i64'}){text}", kind.bits)
+            return wrapped(Number(f"(int128_t){text}", 0, (1 << kind.bits) - 1), kind.bits)
+        return unsigned(f"({'int128_t' if kind.bits > 63 else 'int64_t'}){text}", kind.bits)
 
     def _param(self, index: int) -> Number:
         if array := self.bytes_of(ir.ParamRef(index)):
             return loaded(*array)
         bits, at = self.params[index][1], argument_offset(self.params, index)
-        return unsigned(f"(i128)rt_wide_arg(a, {at})" if bits > 63 else f"(i64)a[{at}]", bits)
+        return unsigned(
+            f"(int128_t)rt_wide_arg(a, {at})" if bits > 63 else f"(int64_t)a[{at}]", bits
+        )
 
     def _operation(self, expr: ir.Op) -> Number:
         match expr.op, expr.operands:

@@ -13,9 +13,9 @@
 
 _Static_assert(RT_MAX_CORES <= CABLE_CORES, "as in innet/switch/constants.py");
 
-static void close_files(const int *files, u32 count)
+static void close_files(const int *files, uint32_t count)
 {
-    for (u32 i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++)
         if (files[i] >= 0)
             close(files[i]);
 }
@@ -35,11 +35,11 @@ static int make_memory(size_t bytes)
 }
 
 /* Passes on the memory and the eventfds: those of the cores, and the worker's. */
-static bool offer(int peer, const int *files, u32 cores)
+static bool offer(int peer, const int *files, uint32_t cores)
 {
     _Alignas(struct cmsghdr) char control[CMSG_SPACE(CABLE_FILES * sizeof(int))] = {0};
     size_t bytes = (cores + 2) * sizeof(int);
-    struct cable_offer text = {CABLE_VERSION, cores * (u32)sizeof(struct cable)};
+    struct cable_offer text = {CABLE_VERSION, cores * (uint32_t)sizeof(struct cable)};
     struct iovec vector = {&text, sizeof text};
     struct msghdr message = {.msg_iov = &vector,
                              .msg_iovlen = 1,
@@ -62,13 +62,13 @@ static struct cable *map_memory(int memory, size_t bytes)
 }
 
 /* Returns the memory of a new cable, with its eventfds in `files`, or NULL. */
-static struct cable *make_cable(u32 cores, int peer, int *files)
+static struct cable *make_cable(uint32_t cores, int peer, int *files)
 {
     size_t bytes = cores * sizeof(struct cable);
     bool whole = true;
     files[0] = make_memory(bytes);
     /* Each core is woken once: it may sleep already, and has to say so in the new ring. */
-    for (u32 i = 0; i < cores; i++)
+    for (uint32_t i = 0; i < cores; i++)
         whole &= (files[1 + i] = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK)) >= 0;
     whole &= (files[1 + cores] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) >= 0;
     struct cable *memory = map_memory(files[0], bytes);
@@ -81,7 +81,7 @@ static struct cable *make_cable(u32 cores, int peer, int *files)
 }
 
 /* Sets a core's end of a cable. The first core holds its own lock, and takes that of a later core. */
-static void set_cable(struct sw *core, u32 number, struct shared_cable cable)
+static void set_cable(struct sw *core, uint32_t number, struct shared_cable cable)
 {
     rt_hold(core);
     if (core->ports[number].cable.memory)
@@ -93,7 +93,7 @@ static void set_cable(struct sw *core, u32 number, struct shared_cable cable)
 }
 
 /* Takes the worker that connects to a port's socket. A port has one worker at a time. */
-void cable_accept(struct sw *sw, u32 number)
+void cable_accept(struct sw *sw, uint32_t number)
 {
     struct port *port = &sw->ports[number];
     int files[CABLE_FILES];
@@ -107,7 +107,7 @@ void cable_accept(struct sw *sw, u32 number)
     }
     close(files[0]);
     watch(sw->poller, peer, number, PEER_EVENT);
-    for (u32 i = 0; i < sw->cores; i++)
+    for (uint32_t i = 0; i < sw->cores; i++)
         set_cable(
             sw->peers[i], number,
             (struct shared_cable){.memory = &memory[i],
@@ -118,12 +118,12 @@ void cable_accept(struct sw *sw, u32 number)
 }
 
 /* Ends a cable whose worker has ended. */
-void cable_close(struct sw *sw, u32 number)
+void cable_close(struct sw *sw, uint32_t number)
 {
     struct shared_cable cable = sw->ports[number].cable;
     if (!cable.memory)
         return;
-    for (u32 i = 0; i < sw->cores; i++)
+    for (uint32_t i = 0; i < sw->cores; i++)
         set_cable(sw->peers[i], number, (struct shared_cable){0});
     munmap(cable.memory, sw->cores * sizeof *cable.memory);
     close_files((int[]){cable.peer, cable.out.bell}, 2);
@@ -139,7 +139,7 @@ bool cable_is_closed(const struct port *port)
 
 void cable_drain(const struct port *port)
 {
-    u64 wakeups;
+    uint64_t wakeups;
     if (port->cable.memory) {
         ssize_t taken = read(port->cable.wakeup, &wakeups, sizeof wakeups);
         (void)taken;

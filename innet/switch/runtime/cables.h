@@ -11,16 +11,19 @@
  * another core. */
 enum event_kind { PORT_EVENT, PEER_EVENT, FRAMES_EVENT, SOCKETS_EVENT, CORE_EVENT };
 
-static inline u64 event_of(u32 number, enum event_kind kind) { return (u64)kind << 32 | number; }
+static inline uint64_t event_of(uint32_t number, enum event_kind kind)
+{
+    return (uint64_t)kind << 32 | number;
+}
 
-static inline void watch(int poller, int file, u32 number, enum event_kind kind)
+static inline void watch(int poller, int file, uint32_t number, enum event_kind kind)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = event_of(number, kind)};
     epoll_ctl(poller, EPOLL_CTL_ADD, file, &event);
 }
 
-void cable_accept(struct sw *sw, u32 number);
-void cable_close(struct sw *sw, u32 number);
+void cable_accept(struct sw *sw, uint32_t number);
+void cable_close(struct sw *sw, uint32_t number);
 bool cable_is_closed(const struct port *port);
 void cable_drain(const struct port *port);
 

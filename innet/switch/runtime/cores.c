@@ -23,14 +23,14 @@ static struct handover *make_handover(void)
 }
 
 /* Makes these switches the cores of one. Returns false if memory is short. */
-bool rt_join(struct sw *const *all, u32 cores)
+bool rt_join(struct sw *const *all, uint32_t cores)
 {
     bool enough = true;
-    for (u32 i = 0; i < cores; i++) {
+    for (uint32_t i = 0; i < cores; i++) {
         struct sw *sw = all[i];
         sw->core = i;
         sw->cores = cores;
-        for (u32 j = 0; j < cores; j++) {
+        for (uint32_t j = 0; j < cores; j++) {
             sw->peers[j] = all[j];
             if (i != j)
                 enough &= !!(sw->to[j] = make_handover());
@@ -41,7 +41,7 @@ bool rt_join(struct sw *const *all, u32 cores)
 
 void cores_destroy(struct sw *sw)
 {
-    for (u32 i = 0; i < sw->cores; i++)
+    for (uint32_t i = 0; i < sw->cores; i++)
         if (sw->to[i]) {
             free_pages(sw->to[i]->data, (size_t)HANDED_OVER * PLACE);
             free(sw->to[i]);
@@ -49,33 +49,33 @@ void cores_destroy(struct sw *sw)
 }
 
 /* Returns the number of free places. It looks at what the reader has taken if few are known. */
-static u32 room_in(struct handover *to, u32 few)
+static uint32_t room_in(struct handover *to, uint32_t few)
 {
     if (HANDED_OVER - (to->written - to->seen) < few)
         to->seen = __atomic_load_n(&to->tail, __ATOMIC_ACQUIRE);
-    return (u32)(HANDED_OVER - (to->written - to->seen));
+    return (uint32_t)(HANDED_OVER - (to->written - to->seen));
 }
 
 /* Returns the number of frames that this core can hand over, whatever their keys are. */
-u32 cores_room(struct sw *sw)
+uint32_t cores_room(struct sw *sw)
 {
-    u32 room = UINT32_MAX;
-    for (u32 i = 0; program.is_keyed && i < sw->cores; i++)
+    uint32_t room = UINT32_MAX;
+    for (uint32_t i = 0; program.is_keyed && i < sw->cores; i++)
         if (sw->to[i]) {
-            u32 left = room_in(sw->to[i], HANDED_OVER / 2);
+            uint32_t left = room_in(sw->to[i], HANDED_OVER / 2);
             room = left < room ? left : room;
         }
     return room;
 }
 
-void hand_over(struct sw *sw, u32 core, u32 port, const u8 *frame, u32 bytes)
+void hand_over(struct sw *sw, uint32_t core, uint32_t port, const uint8_t *frame, uint32_t bytes)
 {
     struct handover *to = sw->to[core];
     if (!room_in(to, 1)) { /* cores_room prevents this */
         rt_dropped(sw, DROP_QUEUE_FULL);
         return;
     }
-    u32 at = to->written++ % HANDED_OVER;
+    uint32_t at = to->written++ % HANDED_OVER;
     to->frames[at] = (struct handed){port, bytes};
     memcpy(to->data + (size_t)at * PLACE, frame, bytes);
 }
@@ -83,7 +83,7 @@ void hand_over(struct sw *sw, u32 core, u32 port, const u8 *frame, u32 bytes)
 /* Shows the other cores what has been handed over to them, and wakes those that sleep. */
 void cores_publish(struct sw *sw)
 {
-    for (u32 i = 0; i < sw->cores; i++) {
+    for (uint32_t i = 0; i < sw->cores; i++) {
         struct handover *to = sw->to[i];
         if (to && to->written != to->head) {
             __atomic_store_n(&to->head, to->written, __ATOMIC_RELEASE);
@@ -92,21 +92,21 @@ void cores_publish(struct sw *sw)
     }
 }
 
-u32 handed_over(struct sw *sw, u32 from)
+uint32_t handed_over(struct sw *sw, uint32_t from)
 {
     struct handover *in = sw->peers[from]->to[sw->core];
-    return in ? (u32)(__atomic_load_n(&in->head, __ATOMIC_ACQUIRE) - in->tail) : 0;
+    return in ? (uint32_t)(__atomic_load_n(&in->head, __ATOMIC_ACQUIRE) - in->tail) : 0;
 }
 
-struct handed *handed_frame(struct sw *sw, u32 from, u32 which, u8 **frame)
+struct handed *handed_frame(struct sw *sw, uint32_t from, uint32_t which, uint8_t **frame)
 {
     struct handover *in = sw->peers[from]->to[sw->core];
-    u32 at = (in->tail + which) % HANDED_OVER;
+    uint32_t at = (in->tail + which) % HANDED_OVER;
     *frame = in->data + (size_t)at * PLACE;
     return &in->frames[at];
 }
 
-void cores_take(struct sw *sw, u32 from, u32 frames)
+void cores_take(struct sw *sw, uint32_t from, uint32_t frames)
 {
     struct handover *in = sw->peers[from]->to[sw->core];
     __atomic_store_n(&in->tail, in->tail + frames, __ATOMIC_RELEASE);
@@ -117,7 +117,7 @@ bool cores_sleep(struct sw *sw)
 {
     __atomic_store_n(&sw->asleep, 1, __ATOMIC_RELAXED);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    for (u32 i = 0; i < sw->cores; i++)
+    for (uint32_t i = 0; i < sw->cores; i++)
         if (handed_over(sw, i))
             return false;
     return true;
@@ -125,13 +125,13 @@ bool cores_sleep(struct sw *sw)
 
 void cores_awake(struct sw *sw)
 {
-    u64 wakeups;
+    uint64_t wakeups;
     ssize_t taken = read(sw->bell, &wakeups, sizeof wakeups);
     (void)taken;
 }
 
 /* Returns the core that processes a frame. */
-u32 rt_core(struct sw *sw, u32 port, const u8 *frame, u32 bytes)
+uint32_t rt_core(struct sw *sw, uint32_t port, const uint8_t *frame, uint32_t bytes)
 {
     return core_of_frame(sw, port, frame, bytes);
 }

@@ -12,25 +12,26 @@
 enum { HANDED_OVER = 512 }; /* the most frames on their way from one core to another */
 _Static_assert(HANDED_OVER >= MOST_SEGMENTS, "a message of a port fits");
 
-struct handed { u32 port, bytes; };
+struct handed { uint32_t port, bytes; };
 
 /* The frames on their way from one core to another: a ring with one writer and one reader. */
 struct handover {
-    _Alignas(64) u64 head; /* frames that the reader may take */
-    u64 written, seen;     /* the writer's: frames written, and the last tail seen */
-    _Alignas(64) u64 tail; /* frames that the reader has taken */
+    _Alignas(64) uint64_t head; /* frames that the reader may take */
+    uint64_t written, seen;     /* the writer's: frames written, and the last tail seen */
+    _Alignas(64) uint64_t tail; /* frames that the reader has taken */
     struct handed frames[HANDED_OVER];
-    u8 *data;
+    uint8_t *data;
 };
 
 /* Cores are chosen by a hash, because many programs use neighbouring indices in turn. */
-static inline u32 core_of_key(const struct sw *sw, u64 key)
+static inline uint32_t core_of_key(const struct sw *sw, uint64_t key)
 {
-    u64 hash = key * 0x9e3779b97f4a7c15u >> 32;
-    return (u32)(hash * sw->cores >> 32);
+    uint64_t hash = key * 0x9e3779b97f4a7c15u >> 32;
+    return (uint32_t)(hash * sw->cores >> 32);
 }
 
-static inline u32 core_of_frame(struct sw *sw, u32 port, const u8 *frame, u32 bytes)
+static inline uint32_t core_of_frame(struct sw *sw, uint32_t port, const uint8_t *frame,
+                                     uint32_t bytes)
 {
     if (sw->cores == 1 || !program.is_keyed)
         return sw->core;
@@ -38,16 +39,16 @@ static inline u32 core_of_frame(struct sw *sw, u32 port, const u8 *frame, u32 by
 }
 
 void cores_destroy(struct sw *sw);
-u32 cores_room(struct sw *sw);
-void hand_over(struct sw *sw, u32 to, u32 port, const u8 *frame, u32 bytes);
+uint32_t cores_room(struct sw *sw);
+void hand_over(struct sw *sw, uint32_t to, uint32_t port, const uint8_t *frame, uint32_t bytes);
 void cores_publish(struct sw *sw);
 bool cores_sleep(struct sw *sw);
 void cores_awake(struct sw *sw);
 
 /* The frames that another core has handed over: their number, one of them, and the release of their
  * places. */
-u32 handed_over(struct sw *sw, u32 from);
-struct handed *handed_frame(struct sw *sw, u32 from, u32 which, u8 **frame);
-void cores_take(struct sw *sw, u32 from, u32 frames);
+uint32_t handed_over(struct sw *sw, uint32_t from);
+struct handed *handed_frame(struct sw *sw, uint32_t from, uint32_t which, uint8_t **frame);
+void cores_take(struct sw *sw, uint32_t from, uint32_t frames);
 
 #endif

@@ -11,41 +11,42 @@ bool externs_create(struct externs *externs)
     bool enough = true;
     externs->log_file = -1;
     externs->meters = needed(zeroed(layout.meters, sizeof *externs->meters));
-    for (u32 i = 0; i < layout.meters; i++)
+    for (uint32_t i = 0; i < layout.meters; i++)
         enough &= !!(externs->meters[i] = zeroed(layout.meter_size[i], sizeof **externs->meters));
     return enough;
 }
 
 void externs_destroy(struct externs *externs)
 {
-    for (u32 i = 0; i < layout.meters; i++)
+    for (uint32_t i = 0; i < layout.meters; i++)
         free(externs->meters[i]);
     free(externs->meters);
 }
 
 /* ---- meters ------------------------------------------------------------------------------------ */
 
-i64 rt_meter(struct sw *sw, u32 meter, u64 index, u32 input)
+int64_t rt_meter(struct sw *sw, uint32_t meter, uint64_t index, uint32_t input)
 {
     if (index >= layout.meter_size[meter])
         return -1;
     return meter_colour(&sw->externs.meters[meter][index], rt_now_us(sw), input);
 }
 
-u32 rt_direct_meter(struct sw *sw, struct entry *entry, u32 input)
+uint32_t rt_direct_meter(struct sw *sw, struct entry *entry, uint32_t input)
 {
     return entry->meter ? meter_colour(entry->meter, rt_now_us(sw), input) : GREEN;
 }
 
 /* Configures one cell, or with NULL makes it always green. The index must be inside of the array. */
-void rt_set_meter(struct sw *sw, u32 meter, u32 index, const struct meter_config *config)
+void rt_set_meter(struct sw *sw, uint32_t meter, uint32_t index, const struct meter_config *config)
 {
     rt_hold(sw);
     configure_meter(&sw->externs.meters[meter][index], config);
     rt_release(sw);
 }
 
-void rt_set_direct_meter(struct sw *sw, u32 table, u32 id, const struct meter_config *config)
+void rt_set_direct_meter(struct sw *sw, uint32_t table, uint32_t id,
+                         const struct meter_config *config)
 {
     rt_hold(sw);
     struct entry *entry = find_entry(sw, table, id);
@@ -57,7 +58,7 @@ void rt_set_direct_meter(struct sw *sw, u32 table, u32 id, const struct meter_co
 
 /* ---- random numbers ---------------------------------------------------------------------------- */
 
-void rt_seed(struct sw *sw, u64 seed)
+void rt_seed(struct sw *sw, uint64_t seed)
 {
     rt_hold(sw);
     sw->externs.random = seed;
@@ -65,25 +66,26 @@ void rt_seed(struct sw *sw, u64 seed)
 }
 
 /* SplitMix64. */
-u64 rt_random(struct sw *sw)
+uint64_t rt_random(struct sw *sw)
 {
-    u64 x = sw->externs.random += 0x9e3779b97f4a7c15u;
+    uint64_t x = sw->externs.random += 0x9e3779b97f4a7c15u;
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
     x = (x ^ x >> 27) * 0x94d049bb133111ebu;
     return x ^ x >> 31;
 }
 
 /* Returns a uniform random number from `low` to `high`, both included. `low` is at most `high`. */
-u64 rt_random_between(struct sw *sw, u64 low, u64 high)
+uint64_t rt_random_between(struct sw *sw, uint64_t low, uint64_t high)
 {
-    u64 choices = high - low + 1;
+    uint64_t choices = high - low + 1;
     if (!choices)
-        return rt_random(sw);        /* all 2**64 numbers */
-    u64 unfair = -choices % choices; /* low halves of the product below this would weigh more */
+        return rt_random(sw); /* all 2**64 numbers */
+    uint64_t unfair =
+        -choices % choices; /* low halves of the product below this would weigh more */
     for (;;) {
-        u128 product = (u128)rt_random(sw) * choices;
-        if ((u64)product >= unfair)
-            return low + (u64)(product >> 64);
+        uint128_t product = (uint128_t)rt_random(sw) * choices;
+        if ((uint64_t)product >= unfair)
+            return low + (uint64_t)(product >> 64);
     }
 }
 
@@ -101,21 +103,21 @@ void rt_set_log(struct sw *sw, int file)
 enum { MAX_WORDS = 257, MAX_DIGITS = 20 * MAX_WORDS };
 
 /* Divides a number by ten. Returns the remainder. */
-static u32 divide_by_ten(u64 *word, u32 count)
+static uint32_t divide_by_ten(uint64_t *word, uint32_t count)
 {
-    u128 rest = 0;
-    for (u32 i = count; i-- > 0;) {
+    uint128_t rest = 0;
+    for (uint32_t i = count; i-- > 0;) {
         rest = rest << 64 | word[i];
-        word[i] = (u64)(rest / 10);
+        word[i] = (uint64_t)(rest / 10);
         rest %= 10;
     }
-    return (u32)rest;
+    return (uint32_t)rest;
 }
 
-static bool is_zero(const u64 *word, u32 count)
+static bool is_zero(const uint64_t *word, uint32_t count)
 {
-    u64 any = 0;
-    for (u32 i = 0; i < count; i++)
+    uint64_t any = 0;
+    for (uint32_t i = 0; i < count; i++)
         any |= word[i];
     return !any;
 }
@@ -123,12 +125,12 @@ static bool is_zero(const u64 *word, u32 count)
 /* Writes a number whose last digit stands in front of `end`. Returns its beginning. */
 static char *decimal(char *end, struct logged value)
 {
-    u64 word[MAX_WORDS] = {(u64)value.bits, (u64)(value.bits >> 64)};
-    u32 count = value.words ? value.count : 2;
+    uint64_t word[MAX_WORDS] = {(uint64_t)value.bits, (uint64_t)(value.bits >> 64)};
+    uint32_t count = value.words ? value.count : 2;
     if (value.words)
         memcpy(word, value.words, count * sizeof *word);
     bool negative = value.is_signed && word[count - 1] >> 63;
-    for (u32 i = 0, carry = 1; negative && i < count; i++) {
+    for (uint32_t i = 0, carry = 1; negative && i < count; i++) {
         word[i] = ~word[i] + carry;
         carry = carry && !word[i];
     }
@@ -141,19 +143,19 @@ static char *decimal(char *end, struct logged value)
 }
 
 /* Logs `count` values between count + 1 parts of text. A line that is too long is cut. */
-void rt_log(struct sw *sw, const char *const *parts, const struct logged *values, u32 count)
+void rt_log(struct sw *sw, const char *const *parts, const struct logged *values, uint32_t count)
 {
     char line[1024], number[MAX_DIGITS];
     number[MAX_DIGITS - 1] = 0;
-    u32 used = 0;
-    for (u32 i = 0; i <= count; i++) {
+    uint32_t used = 0;
+    for (uint32_t i = 0; i <= count; i++) {
         const char *value = i < count ? decimal(number + MAX_DIGITS - 1, values[i]) : "";
         int more = snprintf(line + used, sizeof line - used, "%s%s", parts[i], value);
-        if (more < 0 || (u32)more >= sizeof line - used) {
+        if (more < 0 || (uint32_t)more >= sizeof line - used) {
             used = sizeof line - 1;
             break;
         }
-        used += (u32)more;
+        used += (uint32_t)more;
     }
     line[used++] = '\n';
     ssize_t written = write(sw->externs.log_file, line, used);

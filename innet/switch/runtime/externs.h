@@ -4,13 +4,13 @@
 #define INNET_EXTERNS_H
 
 /* One component of a table's key. */
-struct span { u32 first, bytes; };
+struct span { uint32_t first, bytes; };
 
 /* The generated program's description of its meters and its range matches. */
 struct layout {
-    u32 meters;
+    uint32_t meters;
     const size_t *meter_size;
-    const u32 *span_count; /* of each table */
+    const uint32_t *span_count; /* of each table */
     const struct span *const *spans;
 };
 extern const struct layout layout;
@@ -19,7 +19,7 @@ extern const struct layout layout;
  * from the last packet, so that rounding errors do not add up. */
 struct rate {
     double per_us;
-    u64 burst, tokens, given;
+    uint64_t burst, tokens, given;
 };
 
 /* A meter of two rates and three colours. Until it is configured it marks everything green. */
@@ -32,44 +32,45 @@ _Static_assert(sizeof(struct meter) <= METER_BYTES, "as in innet/switch/constant
 enum colour { GREEN, YELLOW, RED };
 
 /* A meter's configuration. Rates are per second. */
-struct meter_config { u64 committed_rate, committed_burst, peak_rate, peak_burst; };
+struct meter_config { uint64_t committed_rate, committed_burst, peak_rate, peak_burst; };
 
 /* The state that externs keep from packet to packet. */
 struct externs {
     struct meter **meters;
-    u64 random;
-    u64 failed_assertions;
+    uint64_t random;
+    uint64_t failed_assertions;
     int log_file; /* log_msg writes to it, unless it is -1 */
 };
 
 /* Called by the program. */
-i64 rt_meter(struct sw *sw, u32 meter, u64 index, u32 input); /* -1 outside of the array */
-u32 rt_direct_meter(struct sw *sw, struct entry *entry, u32 input);
-u64 rt_random(struct sw *sw);
-u64 rt_random_between(struct sw *sw, u64 low, u64 high);
+int64_t rt_meter(struct sw *sw, uint32_t meter, uint64_t index,
+                 uint32_t input); /* -1 outside of the array */
+uint32_t rt_direct_meter(struct sw *sw, struct entry *entry, uint32_t input);
+uint64_t rt_random(struct sw *sw);
+uint64_t rt_random_between(struct sw *sw, uint64_t low, uint64_t high);
 /* A value for the log: at most 128 bits, or `count` 64-bit words, least significant first. */
 struct logged {
-    u128 bits;
+    uint128_t bits;
     bool is_signed;
-    u32 count;
-    const u64 *words;
+    uint32_t count;
+    const uint64_t *words;
 };
 bool rt_logging(struct sw *sw);
-void rt_log(struct sw *sw, const char *const *parts, const struct logged *values, u32 count);
+void rt_log(struct sw *sw, const char *const *parts, const struct logged *values, uint32_t count);
 void rt_assertion_failed(struct sw *sw, const char *what);
 
-u64 rt_hash_crc16(const u8 *p, u32 bytes);
-u64 rt_hash_crc32(const u8 *p, u32 bytes);
-u64 rt_hash_crcCCITT(const u8 *p, u32 bytes);
-u64 rt_hash_crc8_custom(const u8 *p, u32 bytes);
-u64 rt_hash_crc16_custom(const u8 *p, u32 bytes);
-u64 rt_hash_crc32_custom(const u8 *p, u32 bytes);
-u64 rt_hash_crc64_custom(const u8 *p, u32 bytes);
-u64 rt_hash_csum16(const u8 *p, u32 bytes);
-u64 rt_hash_cksum16(const u8 *p, u32 bytes);
-u64 rt_hash_xor16(const u8 *p, u32 bytes);
-u64 rt_hash_xor32(const u8 *p, u32 bytes);
-u64 rt_hash_identity(const u8 *p, u32 bytes);
-u64 rt_hash_xxh64(const u8 *p, u32 bytes);
+uint64_t rt_hash_crc16(const uint8_t *p, uint32_t bytes);
+uint64_t rt_hash_crc32(const uint8_t *p, uint32_t bytes);
+uint64_t rt_hash_crcCCITT(const uint8_t *p, uint32_t bytes);
+uint64_t rt_hash_crc8_custom(const uint8_t *p, uint32_t bytes);
+uint64_t rt_hash_crc16_custom(const uint8_t *p, uint32_t bytes);
+uint64_t rt_hash_crc32_custom(const uint8_t *p, uint32_t bytes);
+uint64_t rt_hash_crc64_custom(const uint8_t *p, uint32_t bytes);
+uint64_t rt_hash_csum16(const uint8_t *p, uint32_t bytes);
+uint64_t rt_hash_cksum16(const uint8_t *p, uint32_t bytes);
+uint64_t rt_hash_xor16(const uint8_t *p, uint32_t bytes);
+uint64_t rt_hash_xor32(const uint8_t *p, uint32_t bytes);
+uint64_t rt_hash_identity(const uint8_t *p, uint32_t bytes);
+uint64_t rt_hash_xxh64(const uint8_t *p, uint32_t bytes);
 
 #endif

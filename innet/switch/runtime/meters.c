@@ -4,22 +4,22 @@
 
 static const double TOO_MANY = 9e18; /* tokens: the highest count, which only absurd rates reach */
 
-static void refill(struct rate *rate, u64 now_us)
+static void refill(struct rate *rate, uint64_t now_us)
 {
     double since_start = (double)now_us * rate->per_us;
     if (since_start >= TOO_MANY) {
         rate->tokens = rate->burst;
         return;
     }
-    u64 given = (u64)since_start;
+    uint64_t given = (uint64_t)since_start;
     if (given < rate->given)
         return;
-    u64 room = rate->burst - rate->tokens, fresh = given - rate->given;
+    uint64_t room = rate->burst - rate->tokens, fresh = given - rate->given;
     rate->tokens += fresh < room ? fresh : room;
     rate->given = given;
 }
 
-static bool take(struct rate *rate, u64 now_us, u64 input)
+static bool take(struct rate *rate, uint64_t now_us, uint64_t input)
 {
     refill(rate, now_us);
     if (rate->tokens < input)
@@ -28,7 +28,7 @@ static bool take(struct rate *rate, u64 now_us, u64 input)
     return true;
 }
 
-u32 meter_colour(struct meter *meter, u64 now_us, u64 input)
+uint32_t meter_colour(struct meter *meter, uint64_t now_us, uint64_t input)
 {
     if (!meter->configured)
         return GREEN;

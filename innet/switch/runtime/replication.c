@@ -22,10 +22,10 @@ static bool create_queues(struct replication *r)
     r->arena = pages(r->arena_bytes);
     if (!r->arena)
         return false;
-    u8 *at = r->arena;
-    for (u32 q = 0; q < RT_QUEUES; q++) {
+    uint8_t *at = r->arena;
+    for (uint32_t q = 0; q < RT_QUEUES; q++) {
         r->queues[q].slots = needed(zeroed(SLOTS, sizeof(struct pending)));
-        for (u32 i = 0; i < SLOTS; i++, at += slot_bytes)
+        for (uint32_t i = 0; i < SLOTS; i++, at += slot_bytes)
             r->queues[q].slots[i] = (struct pending){.phv = at, .data = at + phv_bytes};
     }
     return true;
@@ -43,11 +43,11 @@ bool replication_create(struct replication *r)
 
 void replication_destroy(struct replication *r)
 {
-    for (u32 i = 0; i < RT_MAX_GROUPS; i++)
+    for (uint32_t i = 0; i < RT_MAX_GROUPS; i++)
         free(r->groups[i]);
-    for (u32 i = 0; i < RT_MAX_SESSIONS; i++)
+    for (uint32_t i = 0; i < RT_MAX_SESSIONS; i++)
         free(r->sessions[i]);
-    for (u32 q = 0; q < RT_QUEUES; q++)
+    for (uint32_t q = 0; q < RT_QUEUES; q++)
         free(r->queues[q].slots);
     free_pages(r->arena, r->arena_bytes);
     free(r->groups);
@@ -58,7 +58,7 @@ void replication_destroy(struct replication *r)
 
 /* ---- copies ------------------------------------------------------------------------------------ */
 
-static struct copies *make_copies(const struct replica *replicas, u32 count)
+static struct copies *make_copies(const struct replica *replicas, uint32_t count)
 {
     if (!count)
         return NULL;
@@ -69,7 +69,7 @@ static struct copies *make_copies(const struct replica *replicas, u32 count)
 }
 
 /* Sets the replicas of a group. No replicas delete it. The number is below RT_MAX_GROUPS. */
-void rt_set_group(struct sw *sw, u32 group, const struct replica *replicas, u32 count)
+void rt_set_group(struct sw *sw, uint32_t group, const struct replica *replicas, uint32_t count)
 {
     struct copies *copies = make_copies(replicas, count);
     rt_hold(sw);
@@ -80,8 +80,8 @@ void rt_set_group(struct sw *sw, u32 group, const struct replica *replicas, u32 
 }
 
 /* Sets the replicas of a session. No replicas delete it. The number is below RT_MAX_SESSIONS. */
-void rt_set_session(struct sw *sw, u32 session, const struct replica *replicas, u32 count,
-                    u32 max_bytes, u32 class_of_service)
+void rt_set_session(struct sw *sw, uint32_t session, const struct replica *replicas, uint32_t count,
+                    uint32_t max_bytes, uint32_t class_of_service)
 {
     struct copies *copies = make_copies(replicas, count);
     if (copies) {
@@ -97,7 +97,7 @@ void rt_set_session(struct sw *sw, u32 session, const struct replica *replicas, 
 
 /* ---- queues ------------------------------------------------------------------------------------ */
 
-struct pending *rt_push(struct sw *sw, enum rt_queue which, u32 bytes)
+struct pending *rt_push(struct sw *sw, enum rt_queue which, uint32_t bytes)
 {
     struct queue *queue = &sw->replication.queues[which];
     if (queue->count == SLOTS || bytes > RT_MAX_FRAME)
@@ -123,29 +123,29 @@ void replication_finish(struct replication *r, enum rt_queue which)
 /* ---- digests ----------------------------------------------------------------------------------- */
 
 /* A sample in the ring: the number of its list, its size, its bytes. */
-struct sample_head { u16 list, bytes; };
+struct sample_head { uint16_t list, bytes; };
 
-static void digest_write(struct replication *r, const void *data, u32 bytes)
+static void digest_write(struct replication *r, const void *data, uint32_t bytes)
 {
-    u32 at = (r->learned_first + r->learned_bytes) % LEARNED_ROOM;
-    u32 before_end = bytes < LEARNED_ROOM - at ? bytes : LEARNED_ROOM - at;
+    uint32_t at = (r->learned_first + r->learned_bytes) % LEARNED_ROOM;
+    uint32_t before_end = bytes < LEARNED_ROOM - at ? bytes : LEARNED_ROOM - at;
     memcpy(r->learned + at, data, before_end);
-    memcpy(r->learned, (const u8 *)data + before_end, bytes - before_end);
+    memcpy(r->learned, (const uint8_t *)data + before_end, bytes - before_end);
     r->learned_bytes += bytes;
 }
 
-static void digest_peek(const struct replication *r, u32 offset, void *data, u32 bytes)
+static void digest_peek(const struct replication *r, uint32_t offset, void *data, uint32_t bytes)
 {
-    u32 at = (r->learned_first + offset) % LEARNED_ROOM;
-    u32 before_end = bytes < LEARNED_ROOM - at ? bytes : LEARNED_ROOM - at;
+    uint32_t at = (r->learned_first + offset) % LEARNED_ROOM;
+    uint32_t before_end = bytes < LEARNED_ROOM - at ? bytes : LEARNED_ROOM - at;
     memcpy(data, r->learned + at, before_end);
-    memcpy((u8 *)data + before_end, r->learned, bytes - before_end);
+    memcpy((uint8_t *)data + before_end, r->learned, bytes - before_end);
 }
 
-void rt_learn(struct sw *sw, u32 list, const u8 *sample, u32 bytes)
+void rt_learn(struct sw *sw, uint32_t list, const uint8_t *sample, uint32_t bytes)
 {
     struct replication *r = &sw->replication;
-    struct sample_head head = {(u16)list, (u16)bytes};
+    struct sample_head head = {(uint16_t)list, (uint16_t)bytes};
     if (!r->learning[list])
         return;
     if (r->learned_bytes + sizeof head + bytes > LEARNED_ROOM) {
@@ -161,13 +161,13 @@ void replication_flush(struct replication *r)
 {
     if (!r->wake_reader)
         return;
-    u64 one = 1;
+    uint64_t one = 1;
     ssize_t written = r->learned_eventfd < 0 ? 0 : write(r->learned_eventfd, &one, sizeof one);
     (void)written;
     r->wake_reader = false;
 }
 
-void rt_set_learning(struct sw *sw, u32 list, bool on)
+void rt_set_learning(struct sw *sw, uint32_t list, bool on)
 {
     rt_hold(sw);
     sw->replication.learning[list] = on;
@@ -183,15 +183,15 @@ void rt_set_wakeup(struct sw *sw, int fd)
 }
 
 /* Moves whole samples to `to`, each behind its head. Returns the bytes moved. */
-u32 rt_learned(struct sw *sw, u8 *to, u32 room)
+uint32_t rt_learned(struct sw *sw, uint8_t *to, uint32_t room)
 {
-    u32 moved = 0;
+    uint32_t moved = 0;
     rt_hold(sw);
     struct replication *r = &sw->replication;
     while (r->learned_bytes) {
         struct sample_head head;
         digest_peek(r, 0, &head, sizeof head);
-        u32 bytes = (u32)sizeof head + head.bytes;
+        uint32_t bytes = (uint32_t)sizeof head + head.bytes;
         if (moved + bytes > room)
             break;
         digest_peek(r, 0, to + moved, bytes);

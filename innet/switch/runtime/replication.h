@@ -7,53 +7,53 @@
 /* A packet's state beside its headers and metadata. The session and list numbers are 0 if the program
  * did not ask for the effect. A session number has RT_ASKED set, because session 0 exists. */
 struct path {
-    u64 number;    /* of the frame, counted from 0: for the trace */
-    u32 copy;      /* the number of this copy of the frame */
-    u32 bytes;     /* its present size, as headers come and go */
-    u32 max_bytes; /* the most to send, if it is `truncated` */
-    u16 port;      /* the port that it came in at */
-    u16 clone, clone_list;
-    u16 resubmit, recirculate, digest;
+    uint64_t number;    /* of the frame, counted from 0: for the trace */
+    uint32_t copy;      /* the number of this copy of the frame */
+    uint32_t bytes;     /* its present size, as headers come and go */
+    uint32_t max_bytes; /* the most to send, if it is `truncated` */
+    uint16_t port;      /* the port that it came in at */
+    uint16_t clone, clone_list;
+    uint16_t resubmit, recirculate, digest;
     bool truncated;
 };
 
 enum { RT_ASKED = RT_MAX_SESSIONS };
 
-struct replica { u32 port, instance; };
+struct replica { uint32_t port, instance; };
 
 /* A multicast group, or a clone session. */
 struct copies {
-    u32 count;
-    u32 max_bytes;        /* of a clone; 0 for all */
-    u32 class_of_service; /* of a clone */
+    uint32_t count;
+    uint32_t max_bytes;        /* of a clone; 0 for all */
+    uint32_t class_of_service; /* of a clone */
     struct replica replicas[];
 };
 
 /* A packet that waits for another pass: of the parser and the ingress, or, for a clone, of the egress. */
 struct pending {
-    u32 port;   /* the port that it came in at, or that it will leave from */
-    u32 length; /* its size when it came in, which counters count */
-    u32 bytes;  /* of data */
-    void *phv;  /* belongs to the program */
-    u8 *data;
+    uint32_t port;   /* the port that it came in at, or that it will leave from */
+    uint32_t length; /* its size when it came in, which counters count */
+    uint32_t bytes;  /* of data */
+    void *phv;       /* belongs to the program */
+    uint8_t *data;
 };
 
 enum rt_queue { RT_AGAIN, RT_CLONES, RT_QUEUES };
 
 struct queue {
     struct pending *slots; /* a ring */
-    u32 first, count;
+    uint32_t first, count;
 };
 
 struct replication {
     struct copies **groups, **sessions; /* by number */
     struct queue queues[RT_QUEUES];
-    u8 *arena; /* the slots' headers and data */
+    uint8_t *arena; /* the slots' headers and data */
     size_t arena_bytes;
 
-    u8 *learned; /* a ring of samples: list, size, bytes */
-    u32 learned_first, learned_bytes;
-    u64 learned_lost;
+    uint8_t *learned; /* a ring of samples: list, size, bytes */
+    uint32_t learned_first, learned_bytes;
+    uint64_t learned_lost;
     bool *learning;      /* whether somebody wants samples of the list */
     int learned_eventfd; /* or -1 */
     bool wake_reader;
@@ -62,14 +62,15 @@ struct replication {
 struct sw;
 
 /* NULL if the queue is full */
-struct pending *rt_push(struct sw *sw, enum rt_queue which, u32 bytes); /* NULL if it is full */
-void rt_learn(struct sw *sw, u32 list, const u8 *sample, u32 bytes);
+struct pending *rt_push(struct sw *sw, enum rt_queue which,
+                        uint32_t bytes); /* NULL if it is full */
+void rt_learn(struct sw *sw, uint32_t list, const uint8_t *sample, uint32_t bytes);
 
 /* The shortest of several truncations applies. */
-static inline void rt_truncate(struct path *path, u64 bytes)
+static inline void rt_truncate(struct path *path, uint64_t bytes)
 {
     if (!path->truncated || bytes < path->max_bytes)
-        path->max_bytes = bytes < UINT32_MAX ? (u32)bytes : UINT32_MAX;
+        path->max_bytes = bytes < UINT32_MAX ? (uint32_t)bytes : UINT32_MAX;
     path->truncated = true;
 }
 
@@ -82,7 +83,7 @@ static inline void rt_freshen(struct path *path)
 }
 
 /* Limits the sizes of a truncated packet. */
-static inline void rt_cut(const struct path *path, u32 *head_bytes, u32 *rest_bytes)
+static inline void rt_cut(const struct path *path, uint32_t *head_bytes, uint32_t *rest_bytes)
 {
     if (!path->truncated)
         return;

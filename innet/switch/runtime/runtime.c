@@ -28,7 +28,7 @@ enum { PASSES = 1024 }; /* the most further passes of packets while the lock is 
 void rt_destroy(struct sw *sw);
 
 /* Returns NULL if there is not enough memory for the program. */
-struct sw *rt_create(u32 drop_port)
+struct sw *rt_create(uint32_t drop_port)
 {
     struct sw *sw = needed(zeroed(1, sizeof *sw));
     switch_create(sw);
@@ -55,7 +55,7 @@ struct sw *rt_create(u32 drop_port)
 /* The caller owns the ports' file descriptors, and has stopped the loop. */
 void rt_destroy(struct sw *sw)
 {
-    for (u32 i = 0; i < RT_MAX_PORTS; i++) {
+    for (uint32_t i = 0; i < RT_MAX_PORTS; i++) {
         cable_close(sw, i);
         free(sw->ports[i].out_buffer);
     }
@@ -74,7 +74,7 @@ void rt_destroy(struct sw *sw)
 
 /* ---- sending ----------------------------------------------------------------------------------- */
 
-static void not_sent(struct port *port, u32 frames, u32 bytes)
+static void not_sent(struct port *port, uint32_t frames, uint32_t bytes)
 {
     port->send_failures += frames;
     port->out.packets -= frames;
@@ -83,7 +83,7 @@ static void not_sent(struct port *port, u32 frames, u32 bytes)
 
 static void send_segments(struct port *port)
 {
-    char control[CMSG_SPACE(sizeof(u16))] = {0};
+    char control[CMSG_SPACE(sizeof(uint16_t))] = {0};
     struct iovec vector = {port->out_buffer, port->out_bytes};
     struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1};
     if (port->out_frames > 1) {
@@ -92,8 +92,8 @@ static void send_segments(struct port *port)
         struct cmsghdr *header = CMSG_FIRSTHDR(&message);
         header->cmsg_level = IPPROTO_UDP;
         header->cmsg_type = UDP_SEGMENT;
-        header->cmsg_len = CMSG_LEN(sizeof(u16));
-        u16 segment = (u16)port->segment;
+        header->cmsg_len = CMSG_LEN(sizeof(uint16_t));
+        uint16_t segment = (uint16_t)port->segment;
         memcpy(CMSG_DATA(header), &segment, sizeof segment);
     }
     /* The error can stem from an earlier packet that was refused. Try this one once more. */
@@ -106,20 +106,20 @@ static void send_frames(struct port *port)
 {
     struct mmsghdr messages[MOST_SEGMENTS];
     struct iovec vectors[MOST_SEGMENTS];
-    u32 left = port->out_bytes;
-    for (u32 i = 0; i < port->out_frames; i++) {
-        u32 size = left < port->segment ? left : port->segment;
+    uint32_t left = port->out_bytes;
+    for (uint32_t i = 0; i < port->out_frames; i++) {
+        uint32_t size = left < port->segment ? left : port->segment;
         vectors[i] = (struct iovec){port->out_buffer + (size_t)i * port->segment, size};
         messages[i] = (struct mmsghdr){.msg_hdr = {.msg_iov = &vectors[i], .msg_iovlen = 1}};
         left -= size;
     }
-    for (u32 sent = 0; sent < port->out_frames;) {
+    for (uint32_t sent = 0; sent < port->out_frames;) {
         int n = sendmmsg(port->fd, messages + sent, port->out_frames - sent, MSG_DONTWAIT);
         if (n <= 0) { /* only the frame that failed is lost, as on a wire */
-            not_sent(port, 1, (u32)vectors[sent].iov_len);
+            not_sent(port, 1, (uint32_t)vectors[sent].iov_len);
             n = 1;
         }
-        sent += (u32)n;
+        sent += (uint32_t)n;
     }
 }
 
@@ -155,7 +155,7 @@ static void flush_port(struct port *port)
 
 static void flush_all(struct sw *sw)
 {
-    for (u32 i = 0; i < sw->dirty_count; i++) {
+    for (uint32_t i = 0; i < sw->dirty_count; i++) {
         struct port *port = &sw->ports[sw->dirty[i]];
         flush_port(port);
         port->queued = false;
@@ -165,19 +165,19 @@ static void flush_all(struct sw *sw)
 }
 
 /* A frame joins the waiting ones if all of these have the same size. The new frame may be shorter. */
-static bool fits(const struct port *port, u32 bytes)
+static bool fits(const struct port *port, uint32_t bytes)
 {
     return port->segment && port->out_frames < MOST_SEGMENTS
            && port->out_bytes + bytes <= MOST_SENT_BYTES && bytes <= port->segment
            && port->out_bytes == port->out_frames * port->segment;
 }
 
-static struct port *find_port(struct sw *sw, u32 number)
+static struct port *find_port(struct sw *sw, uint32_t number)
 {
     return number < RT_MAX_PORTS && sw->ports[number].kind ? &sw->ports[number] : NULL;
 }
 
-static u8 *room_in_buffer(struct port *port, u32 bytes)
+static uint8_t *room_in_buffer(struct port *port, uint32_t bytes)
 {
     if (port->out_frames && !fits(port, bytes))
         flush_port(port);
@@ -186,21 +186,21 @@ static u8 *room_in_buffer(struct port *port, u32 bytes)
     return port->out_buffer + port->out_bytes;
 }
 
-static u8 *room_in_cable(struct port *port, u32 bytes)
+static uint8_t *room_in_cable(struct port *port, uint32_t bytes)
 {
     struct shared_cable *cable = &port->cable;
     return cable->memory ? ring_reserve(&cable->out, bytes, program.header_bytes) : NULL;
 }
 
 /* What does not fit into the memory shared with XDP leaves through the packet socket. */
-static u8 *room_in_xdp(struct port *port, u32 bytes)
+static uint8_t *room_in_xdp(struct port *port, uint32_t bytes)
 {
     return has_xdp(port) ? xdp_room(port->xdp->now, bytes + program.header_bytes) : NULL;
 }
 
 /* Returns the place for a port's next frame of so many bytes, to be written before it is emitted.
  * Behind the place is room for as many bytes as the program's headers have. */
-u8 *rt_room(struct sw *sw, u32 number, u32 bytes)
+uint8_t *rt_room(struct sw *sw, uint32_t number, uint32_t bytes)
 {
     struct port *port = find_port(sw, number);
     if (!port || bytes > RT_MAX_FRAME)
@@ -212,7 +212,7 @@ u8 *rt_room(struct sw *sw, u32 number, u32 bytes)
     return port->room ? port->room : sw->nowhere;
 }
 
-void rt_emit(struct sw *sw, u32 number, u32 bytes)
+void rt_emit(struct sw *sw, uint32_t number, uint32_t bytes)
 {
     struct port *port = find_port(sw, number);
     if (!port || bytes > RT_MAX_FRAME) {
@@ -246,7 +246,7 @@ void rt_emit(struct sw *sw, u32 number, u32 bytes)
 /* Returns how many frames of a port wait in the kernel for the link. The kernel only tells their memory,
  * so small frames count for less. Frames that leave together have one look at the queue. A cable in
  * shared memory has no such queue. */
-u32 rt_queue_depth(struct sw *sw, u32 number)
+uint32_t rt_queue_depth(struct sw *sw, uint32_t number)
 {
     struct port *port = find_port(sw, number);
     int bytes = 0;
@@ -255,7 +255,7 @@ u32 rt_queue_depth(struct sw *sw, u32 number)
     if (has_xdp(port))
         return XDP_CHUNKS - port->xdp->now->free;
     if (!port->out_frames)
-        port->depth = ioctl(port->fd, SIOCOUTQ, &bytes) ? 0 : (u32)bytes / FRAME_MEMORY;
+        port->depth = ioctl(port->fd, SIOCOUTQ, &bytes) ? 0 : (uint32_t)bytes / FRAME_MEMORY;
     return port->depth;
 }
 
@@ -271,22 +271,22 @@ static bool find_control(struct msghdr *message, int level, int type, void *data
     return false;
 }
 
-static u32 segment_of(struct msghdr *message, u32 bytes)
+static uint32_t segment_of(struct msghdr *message, uint32_t bytes)
 {
     int segment;
     bool found = find_control(message, IPPROTO_UDP, UDP_GRO, &segment, sizeof segment);
-    return found && segment > 0 ? (u32)segment : bytes;
+    return found && segment > 0 ? (uint32_t)segment : bytes;
 }
 
 /* Linux takes the VLAN tag out of a frame before a packet socket sees it. This puts the tag back, into
  * the room in front of the frame, and returns the bytes that it takes. */
-static u32 restore_vlan_tag(struct msghdr *message, u8 *frame)
+static uint32_t restore_vlan_tag(struct msghdr *message, uint8_t *frame)
 {
     struct tpacket_auxdata about;
     if (!find_control(message, SOL_PACKET, PACKET_AUXDATA, &about, sizeof about)
         || !(about.tp_status & TP_STATUS_VLAN_VALID))
         return 0;
-    u16 tag[] = {htons(about.tp_vlan_tpid), htons(about.tp_vlan_tci)};
+    uint16_t tag[] = {htons(about.tp_vlan_tpid), htons(about.tp_vlan_tci)};
     memmove(frame - VLAN_TAG, frame, MAC_ADDRESSES);
     memcpy(frame - VLAN_TAG + MAC_ADDRESSES, tag, VLAN_TAG);
     return VLAN_TAG;
@@ -294,7 +294,7 @@ static u32 restore_vlan_tag(struct msghdr *message, u8 *frame)
 
 /* Packets that wait for another pass come before new packets, but at most `passes` of them at a time.
  * A packet that never ends must not keep the switch from the others. */
-static void finish_passes(struct sw *sw, u32 *passes)
+static void finish_passes(struct sw *sw, uint32_t *passes)
 {
     struct replication *r = &sw->replication;
     struct pending *packet;
@@ -316,7 +316,8 @@ static bool passes_wait(const struct sw *sw)
     return sw->replication.queues[RT_CLONES].count || sw->replication.queues[RT_AGAIN].count;
 }
 
-static void process_frame(struct sw *sw, u32 number, u8 *frame, u32 bytes, u32 *passes)
+static void process_frame(struct sw *sw, uint32_t number, uint8_t *frame, uint32_t bytes,
+                          uint32_t *passes)
 {
     struct port *port = &sw->ports[number];
     port->in.packets++;
@@ -328,40 +329,41 @@ static void process_frame(struct sw *sw, u32 number, u8 *frame, u32 bytes, u32 *
 }
 
 /* Processes a frame on the core that owns its key. There is room to hand one frame over. */
-static void spread_frame(struct sw *sw, u32 number, u8 *frame, u32 bytes, u32 *passes)
+static void spread_frame(struct sw *sw, uint32_t number, uint8_t *frame, uint32_t bytes,
+                         uint32_t *passes)
 {
-    u32 core = core_of_frame(sw, number, frame, bytes);
+    uint32_t core = core_of_frame(sw, number, frame, bytes);
     if (core == sw->core)
         process_frame(sw, number, frame, bytes, passes);
     else
         hand_over(sw, core, number, frame, bytes);
 }
 
-static void process_batch(struct sw *sw, u32 number, struct mmsghdr *messages, int count)
+static void process_batch(struct sw *sw, uint32_t number, struct mmsghdr *messages, int count)
 {
-    u32 passes = PASSES;
+    uint32_t passes = PASSES;
     sw->now = now_ns(sw);
     for (int i = 0; i < count; i++) {
-        u8 *frames = messages[i].msg_hdr.msg_iov->iov_base;
-        u32 restored = restore_vlan_tag(&messages[i].msg_hdr, frames);
+        uint8_t *frames = messages[i].msg_hdr.msg_iov->iov_base;
+        uint32_t restored = restore_vlan_tag(&messages[i].msg_hdr, frames);
         frames -= restored;
-        u32 bytes = messages[i].msg_len + restored;
-        u32 step = segment_of(&messages[i].msg_hdr, bytes);
-        for (u32 at = 0; at < bytes; at += step) {
-            u32 length = bytes - at < step ? bytes - at : step;
+        uint32_t bytes = messages[i].msg_len + restored;
+        uint32_t step = segment_of(&messages[i].msg_hdr, bytes);
+        for (uint32_t at = 0; at < bytes; at += step) {
+            uint32_t length = bytes - at < step ? bytes - at : step;
             spread_frame(sw, number, frames + at, length, &passes);
         }
     }
     cores_publish(sw);
 }
 
-static void receive_batch(struct sw *sw, u32 number)
+static void receive_batch(struct sw *sw, uint32_t number)
 {
     struct mmsghdr messages[RECEIVE_BATCH];
     struct iovec vectors[RECEIVE_BATCH];
     char control[RECEIVE_BATCH][CMSG_SPACE(sizeof(struct tpacket_auxdata))];
     for (int i = 0; i < RECEIVE_BATCH; i++) {
-        u8 *buffer = sw->receive_buffer + (size_t)i * RT_MAX_FRAME;
+        uint8_t *buffer = sw->receive_buffer + (size_t)i * RT_MAX_FRAME;
         vectors[i] = (struct iovec){buffer + VLAN_TAG, RT_MAX_FRAME - VLAN_TAG};
         messages[i] = (struct mmsghdr){.msg_hdr = {.msg_iov = &vectors[i],
                                                    .msg_iovlen = 1,
@@ -369,20 +371,20 @@ static void receive_batch(struct sw *sw, u32 number)
                                                    .msg_controllen = sizeof control[i]}};
     }
     /* No more messages than frames can be handed over. */
-    u32 most = cores_room(sw) / (sw->ports[number].kind == PORT_SEGMENTS ? MOST_SEGMENTS : 1);
+    uint32_t most = cores_room(sw) / (sw->ports[number].kind == PORT_SEGMENTS ? MOST_SEGMENTS : 1);
     most = most < RECEIVE_BATCH ? most : RECEIVE_BATCH;
     int count = recvmmsg(sw->ports[number].fd, messages, most, MSG_DONTWAIT, NULL);
     if (count > 0) /* the next round takes the rest */
         process_batch(sw, number, messages, count);
 }
 
-static void read_frames(struct sw *sw, u32 number)
+static void read_frames(struct sw *sw, uint32_t number)
 {
     struct ring_reader *in = &sw->ports[number].cable.in;
-    u32 passes = PASSES, bytes;
+    uint32_t passes = PASSES, bytes;
     sw->now = now_ns(sw);
-    u32 room = cores_room(sw), most = room < SHARED_BATCH ? room : SHARED_BATCH;
-    for (u32 i = 0; i < most; i++) {
+    uint32_t room = cores_room(sw), most = room < SHARED_BATCH ? room : SHARED_BATCH;
+    for (uint32_t i = 0; i < most; i++) {
         if (!(bytes = ring_read(in, sw->receive_buffer, RT_MAX_FRAME)))
             break;
         spread_frame(sw, number, sw->receive_buffer, bytes, &passes);
@@ -392,12 +394,12 @@ static void read_frames(struct sw *sw, u32 number)
 }
 
 /* Takes frames that another core has received. */
-static void take_frames(struct sw *sw, u32 from)
+static void take_frames(struct sw *sw, uint32_t from)
 {
-    u32 passes = PASSES, there = handed_over(sw, from);
-    u32 frames = there < SHARED_BATCH ? there : SHARED_BATCH;
-    for (u32 i = 0; i < frames; i++) {
-        u8 *frame;
+    uint32_t passes = PASSES, there = handed_over(sw, from);
+    uint32_t frames = there < SHARED_BATCH ? there : SHARED_BATCH;
+    for (uint32_t i = 0; i < frames; i++) {
+        uint8_t *frame;
         struct handed *next = handed_frame(sw, from, i, &frame);
         process_frame(sw, next->port, frame, next->bytes, &passes);
     }
@@ -405,16 +407,16 @@ static void take_frames(struct sw *sw, u32 from)
         cores_take(sw, from, frames);
 }
 
-static void pull_frames(struct sw *sw, u32 number)
+static void pull_frames(struct sw *sw, uint32_t number)
 {
     struct xdp *xdp = sw->ports[number].xdp->now;
-    u32 passes = PASSES;
+    uint32_t passes = PASSES;
     sw->now = now_ns(sw);
-    for (u32 i = 0; i < xdp->count; i++) {
+    for (uint32_t i = 0; i < xdp->count; i++) {
         struct xdp_queue *queue = &xdp->queues[i];
-        u32 room = cores_room(sw);
-        u32 count = xdp_look(queue, room < SHARED_BATCH ? room : SHARED_BATCH);
-        for (u32 j = 0; j < count; j++) {
+        uint32_t room = cores_room(sw);
+        uint32_t count = xdp_look(queue, room < SHARED_BATCH ? room : SHARED_BATCH);
+        for (uint32_t j = 0; j < count; j++) {
             struct xdp_desc frame = xdp_frame(queue, j);
             spread_frame(sw, number, queue->chunks + frame.addr, frame.len, &passes);
         }
@@ -423,7 +425,7 @@ static void pull_frames(struct sw *sw, u32 number)
     cores_publish(sw);
 }
 
-static struct ring_reader *shared_in(struct sw *sw, u32 which)
+static struct ring_reader *shared_in(struct sw *sw, uint32_t which)
 {
     struct shared_cable *cable = &sw->ports[sw->shared[which]].cable;
     return cable->memory ? &cable->in : NULL;
@@ -440,7 +442,7 @@ static void let_others_in(struct sw *sw)
 
 static void read_cables(struct sw *sw)
 {
-    for (u32 i = 0; i < sw->shared_count; i++) {
+    for (uint32_t i = 0; i < sw->shared_count; i++) {
         struct ring_reader *in = shared_in(sw, i);
         if (in && ring_look(in)) {
             read_frames(sw, sw->shared[i]);
@@ -454,7 +456,7 @@ static void read_cores(struct sw *sw)
     if (sw->cores == 1)
         return;
     sw->now = now_ns(sw);
-    for (u32 i = 0; i < sw->cores; i++) {
+    for (uint32_t i = 0; i < sw->cores; i++) {
         take_frames(sw, i);
         let_others_in(sw);
     }
@@ -465,14 +467,14 @@ static void read_cores(struct sw *sw)
 static bool frames_wait(struct sw *sw)
 {
     bool wait = sw->cores > 1 && !cores_sleep(sw);
-    for (u32 i = 0; i < sw->shared_count; i++) {
+    for (uint32_t i = 0; i < sw->shared_count; i++) {
         struct ring_reader *in = shared_in(sw, i);
         wait |= in && !ring_sleep(in);
     }
     return wait;
 }
 
-static void handle_cable(struct sw *sw, u32 number, enum event_kind kind)
+static void handle_cable(struct sw *sw, uint32_t number, enum event_kind kind)
 {
     struct port *port = &sw->ports[number];
     if (kind == FRAMES_EVENT)
@@ -483,14 +485,14 @@ static void handle_cable(struct sw *sw, u32 number, enum event_kind kind)
         cable_close(sw, number);
 }
 
-static void watch_sockets(struct sw *sw, u32 number)
+static void watch_sockets(struct sw *sw, uint32_t number)
 {
     const struct xdp *xdp = sw->ports[number].xdp->now;
-    for (u32 i = 0; xdp && i < xdp->count; i++)
+    for (uint32_t i = 0; xdp && i < xdp->count; i++)
         watch(sw->poller, xdp->queues[i].socket, number, FRAMES_EVENT);
 }
 
-static void handle_xdp(struct sw *sw, u32 number, enum event_kind kind)
+static void handle_xdp(struct sw *sw, uint32_t number, enum event_kind kind)
 {
     if (kind == FRAMES_EVENT)
         pull_frames(sw, number);
@@ -498,7 +500,7 @@ static void handle_xdp(struct sw *sw, u32 number, enum event_kind kind)
         watch_sockets(sw, number);
 }
 
-static void handle_event(struct sw *sw, u32 number, enum event_kind kind)
+static void handle_event(struct sw *sw, uint32_t number, enum event_kind kind)
 {
     if (sw->ports[number].kind == PORT_SHARED_MEMORY)
         handle_cable(sw, number, kind);
@@ -510,7 +512,7 @@ static void handle_event(struct sw *sw, u32 number, enum event_kind kind)
 
 /* Adds a port before rt_run. All cores send to it, and one of them receives its frames. If it is for a
  * cable in shared memory, all cores receive, and the first one takes the worker. */
-void rt_add_port(struct sw *sw, u32 number, int fd, int kind, u32 receiver)
+void rt_add_port(struct sw *sw, uint32_t number, int fd, int kind, uint32_t receiver)
 {
     sw->ports[number].fd = fd;
     sw->ports[number].kind = (enum port_kind)kind;
@@ -528,7 +530,7 @@ void rt_add_port(struct sw *sw, u32 number, int fd, int kind, u32 receiver)
 
 /* Called before rt_run. The port's own socket then only gets the frames that XDP leaves to it. One core
  * uses the AF_XDP sockets, and the others send through the port's own socket. */
-void rt_use_xdp(struct sw *sw, u32 number, struct xdp_port *xdp, u32 receiver)
+void rt_use_xdp(struct sw *sw, uint32_t number, struct xdp_port *xdp, uint32_t receiver)
 {
     if (sw->core != receiver)
         return;
@@ -546,7 +548,7 @@ void rt_set_egress_hook(struct sw *sw, egress_hook *hook, void *context)
 }
 
 /* Called before rt_run with the files for a port's arriving and leaving frames. */
-void rt_capture(struct sw *sw, u32 number, int in, int out)
+void rt_capture(struct sw *sw, uint32_t number, int in, int out)
 {
     sw->ports[number].capture_in = in;
     sw->ports[number].capture_out = out;
@@ -557,7 +559,7 @@ static bool push_waits(const struct port *port) { return has_xdp(port) && port->
 
 static void push_again(struct sw *sw)
 {
-    for (u32 i = 0; i < sw->xdp_count; i++)
+    for (uint32_t i = 0; i < sw->xdp_count; i++)
         if (push_waits(&sw->ports[sw->xdp[i]]))
             xdp_push(sw->ports[sw->xdp[i]].xdp->now);
 }
@@ -567,10 +569,10 @@ static void push_again(struct sw *sw)
 static bool run_round(struct sw *sw, const struct epoll_event *events, int count, bool *more)
 {
     bool stopped = false;
-    u32 passes = PASSES;
+    uint32_t passes = PASSES;
     packet_lock(sw);
     for (int i = 0; i < count; i++) {
-        u32 number = (u32)events[i].data.u64;
+        uint32_t number = (uint32_t)events[i].data.u64;
         enum event_kind kind = (enum event_kind)(events[i].data.u64 >> 32);
         if (kind == CORE_EVENT)
             cores_awake(sw);
@@ -594,7 +596,7 @@ static bool run_round(struct sw *sw, const struct epoll_event *events, int count
 /* Returns how long to sleep, in ms, or -1 for until there is an event. */
 static int patience(struct sw *sw)
 {
-    for (u32 i = 0; i < sw->xdp_count; i++)
+    for (uint32_t i = 0; i < sw->xdp_count; i++)
         if (push_waits(&sw->ports[sw->xdp[i]]))
             return 1;
     return -1;
@@ -615,7 +617,7 @@ void rt_run(struct sw *sw)
 void rt_finish(struct sw *sw)
 {
     rt_hold(sw);
-    for (u32 i = 0; sw->cores > 1 && i < sw->cores; i++)
+    for (uint32_t i = 0; sw->cores > 1 && i < sw->cores; i++)
         while (handed_over(sw, i))
             take_frames(sw, i);
     flush_all(sw);
@@ -624,18 +626,18 @@ void rt_finish(struct sw *sw)
 
 void rt_stop(struct sw *sw)
 {
-    u64 one = 1;
+    uint64_t one = 1;
     ssize_t written = write(sw->waker, &one, sizeof one);
     (void)written;
 }
 
 struct port_counts {
     struct count in, out;
-    u64 send_failures;
+    uint64_t send_failures;
 };
 
 /* Adds this core's counts. */
-void rt_port_counts(struct sw *sw, u32 number, struct port_counts *counts)
+void rt_port_counts(struct sw *sw, uint32_t number, struct port_counts *counts)
 {
     rt_hold(sw);
     struct port *port = &sw->ports[number];
@@ -646,12 +648,13 @@ void rt_port_counts(struct sw *sw, u32 number, struct port_counts *counts)
 }
 
 /* For measuring: runs the same frame through the program `times` times, and loses the output. */
-void rt_exercise(struct sw *sw, u32 port, const u8 *frame, u32 length, u32 times)
+void rt_exercise(struct sw *sw, uint32_t port, const uint8_t *frame, uint32_t length,
+                 uint32_t times)
 {
     rt_hold(sw);
     sw->now = now_ns(sw);
-    for (u32 i = 0; i < times; i++) {
-        u32 passes = PASSES;
+    for (uint32_t i = 0; i < times; i++) {
+        uint32_t passes = PASSES;
         program_process(sw, sw->state, port, frame, length);
         finish_passes(sw, &passes);
     }

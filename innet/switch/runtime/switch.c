@@ -20,15 +20,15 @@ void switch_create(struct sw *sw)
 
 void switch_destroy(struct sw *sw) { pthread_mutex_destroy(&sw->lock); }
 
-u64 now_ns(const struct sw *sw)
+uint64_t now_ns(const struct sw *sw)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    return (u64)((now.tv_sec - sw->started.tv_sec) * 1000000000 + now.tv_nsec
-                 - sw->started.tv_nsec);
+    return (uint64_t)((now.tv_sec - sw->started.tv_sec) * 1000000000 + now.tv_nsec
+                      - sw->started.tv_nsec);
 }
 
-u64 rt_now_us(const struct sw *sw) { return now_ns(sw) / 1000; }
+uint64_t rt_now_us(const struct sw *sw) { return now_ns(sw) / 1000; }
 
 /* Between rt_hold and rt_release no packet is processed, so that packets see all changes made there as
  * one change. A mutex goes to the first thread that asks, which under load is the packet loop. The
@@ -51,22 +51,22 @@ void packet_lock(struct sw *sw)
     pthread_mutex_lock(&sw->lock);
 }
 
-void rt_set_priority_queues(struct sw *sw, u32 queues) { sw->priority_queues = queues; }
+void rt_set_priority_queues(struct sw *sw, uint32_t queues) { sw->priority_queues = queues; }
 
 /* Frames are counted from 0, and the copies of each from 1. Only a program that traces asks. */
-u64 rt_frame_number(struct sw *sw)
+uint64_t rt_frame_number(struct sw *sw)
 {
     sw->copy_number = 0;
     return sw->frame_number++;
 }
 
-u32 rt_copy_number(struct sw *sw) { return ++sw->copy_number; }
+uint32_t rt_copy_number(struct sw *sw) { return ++sw->copy_number; }
 
 /* Adds this core's counts. */
-void rt_drops(struct sw *sw, u64 *counts, u32 reasons)
+void rt_drops(struct sw *sw, uint64_t *counts, uint32_t reasons)
 {
     rt_hold(sw);
-    for (u32 i = 0; i < reasons && i < DROPS; i++)
+    for (uint32_t i = 0; i < reasons && i < DROPS; i++)
         counts[i] += sw->dropped[i];
     rt_release(sw);
 }

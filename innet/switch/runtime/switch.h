@@ -26,14 +26,14 @@ struct port {
     int fd;              /* for a cable in shared memory: the listening socket */
     enum port_kind kind; /* 0 if there is no such port */
     struct count in, out;
-    u64 send_failures;
+    uint64_t send_failures;
     int capture_in, capture_out; /* files, or -1 */
     /* Frames to be sent, back to back, all of `segment` bytes. The last one may be shorter. */
-    u8 *out_buffer;
-    u32 out_bytes, out_frames, segment;
-    u32 depth; /* of the kernel's queue, when the first of them came */
+    uint8_t *out_buffer;
+    uint32_t out_bytes, out_frames, segment;
+    uint32_t depth; /* of the kernel's queue, when the first of them came */
     bool queued;
-    u8 *room; /* for the next frame, in the buffer or in the cable; NULL if there is none */
+    uint8_t *room; /* for the next frame, in the buffer or in the cable; NULL if there is none */
     struct shared_cable cable;
     struct xdp_port *xdp; /* NULL if the interface has none */
     bool direct;          /* the room is in memory shared with XDP */
@@ -43,50 +43,50 @@ struct handover; /* cores.h */
 
 struct sw {
     pthread_mutex_t lock;
-    u32 waiting; /* control-plane calls that wait for the lock */
+    uint32_t waiting; /* control-plane calls that wait for the lock */
     struct table *tables;
     struct bundle **bundles; /* by id; NULL for unused ids */
-    u32 bundle_count;
+    uint32_t bundle_count;
     struct count **counters;
     struct replication replication;
     struct externs externs;
     void *state;
-    u32 drop_port, priority_queues;
-    u64 dropped[DROPS];
-    u64 frame_number;
-    u32 copy_number;
-    u64 now; /* the time of the present batch, in ns */
+    uint32_t drop_port, priority_queues;
+    uint64_t dropped[DROPS];
+    uint64_t frame_number;
+    uint32_t copy_number;
+    uint64_t now; /* the time of the present batch, in ns */
     struct timespec started;
 
     egress_hook *egress_hook; /* NULL, or called for every frame before it leaves */
     void *egress_hook_context;
 
     struct port ports[RT_MAX_PORTS];
-    u32 dirty[RT_MAX_PORTS], dirty_count;
-    u32 shared[RT_MAX_PORTS], shared_count; /* the ports with cables in shared memory */
-    u32 xdp[RT_MAX_PORTS], xdp_count;       /* the ports with AF_XDP sockets */
+    uint32_t dirty[RT_MAX_PORTS], dirty_count;
+    uint32_t shared[RT_MAX_PORTS], shared_count; /* the ports with cables in shared memory */
+    uint32_t xdp[RT_MAX_PORTS], xdp_count;       /* the ports with AF_XDP sockets */
     int poller, waker;
-    u8 *receive_buffer;
-    u8 *nowhere; /* takes frames for ports that do not exist */
+    uint8_t *receive_buffer;
+    uint8_t *nowhere; /* takes frames for ports that do not exist */
 
-    u32 core, cores; /* the number of this core, and of all cores */
+    uint32_t core, cores; /* the number of this core, and of all cores */
     struct sw *peers[RT_MAX_CORES];
     struct handover *to[RT_MAX_CORES]; /* frames for another core */
-    u32 asleep;                        /* other cores have to wake this one */
+    uint32_t asleep;                   /* other cores have to wake this one */
     int bell;                          /* its eventfd */
 };
 
 /* Called by the program, like the functions of runtime.h. */
 
 /* Returns the table's default action. */
-static inline struct entry *rt_miss(struct sw *sw, u32 table)
+static inline struct entry *rt_miss(struct sw *sw, uint32_t table)
 {
     sw->tables[table].misses++;
     return &sw->tables[table].miss;
 }
 
 /* As in BMv2, counting outside of the array has no effect. */
-static inline void rt_count(struct sw *sw, u32 counter, u64 index, u32 length)
+static inline void rt_count(struct sw *sw, uint32_t counter, uint64_t index, uint32_t length)
 {
     if (index < program.counter_size[counter]) {
         sw->counters[counter][index].packets++;
@@ -94,21 +94,21 @@ static inline void rt_count(struct sw *sw, u32 counter, u64 index, u32 length)
     }
 }
 
-static inline const struct copies *rt_group(struct sw *sw, u32 group)
+static inline const struct copies *rt_group(struct sw *sw, uint32_t group)
 {
     return group < RT_MAX_GROUPS ? sw->replication.groups[group] : NULL;
 }
 
-static inline const struct copies *rt_session(struct sw *sw, u32 session)
+static inline const struct copies *rt_session(struct sw *sw, uint32_t session)
 {
     return session < RT_MAX_SESSIONS ? sw->replication.sessions[session] : NULL;
 }
 
-static inline void rt_dropped(struct sw *sw, u32 why) { sw->dropped[why]++; }
+static inline void rt_dropped(struct sw *sw, uint32_t why) { sw->dropped[why]++; }
 
-static inline u32 rt_drop_port(const struct sw *sw) { return sw->drop_port; }
+static inline uint32_t rt_drop_port(const struct sw *sw) { return sw->drop_port; }
 
-static inline u32 rt_priority_queues(const struct sw *sw) { return sw->priority_queues; }
+static inline uint32_t rt_priority_queues(const struct sw *sw) { return sw->priority_queues; }
 
 static inline void add_count(struct count *to, const struct count *count)
 {
@@ -119,7 +119,7 @@ static inline void add_count(struct count *to, const struct count *count)
 /* switch.c */
 void switch_create(struct sw *sw);
 void switch_destroy(struct sw *sw);
-u64 now_ns(const struct sw *sw);
+uint64_t now_ns(const struct sw *sw);
 bool lock_wanted(const struct sw *sw);
 void packet_lock(struct sw *sw);
 void rt_hold(struct sw *sw);
@@ -136,10 +136,12 @@ void free_pages(void *memory, size_t bytes);
  * then frees what was created. */
 bool tables_create(struct sw *sw);
 void tables_destroy(struct sw *sw);
-struct entry *find_entry(struct sw *sw, u32 table, u32 id); /* or the default action, for RT_MISS */
+struct entry *find_entry(struct sw *sw, uint32_t table,
+                         uint32_t id); /* or the default action, for RT_MISS */
 
 /* meters.c */
-u32 meter_colour(struct meter *meter, u64 now_us, u64 input); /* the packet takes `input` tokens */
+uint32_t meter_colour(struct meter *meter, uint64_t now_us,
+                      uint64_t input); /* the packet takes `input` tokens */
 /* Without a configuration the meter marks everything green. */
 void configure_meter(struct meter *meter, const struct meter_config *config);
 
@@ -156,6 +158,6 @@ void replication_finish(struct replication *r, enum rt_queue which);
 void replication_flush(struct replication *r);
 
 /* capture.c */
-void capture_frame(int file, const u8 *frame, u32 bytes);
+void capture_frame(int file, const uint8_t *frame, uint32_t bytes);
 
 #endif

@@ -11,13 +11,13 @@ bool tables_create(struct sw *sw)
 {
     bool enough = true;
     sw->tables = needed(zeroed(program.tables, sizeof *sw->tables));
-    for (u32 i = 0; i < program.tables; i++) {
+    for (uint32_t i = 0; i < program.tables; i++) {
         sw->tables[i].key_bytes = program.key_bytes[i];
         sw->tables[i].miss.action = program.default_action[i];
-        sw->tables[i].miss.args = needed(zeroed(1, sizeof(u64)));
+        sw->tables[i].miss.args = needed(zeroed(1, sizeof(uint64_t)));
     }
     sw->counters = needed(zeroed(program.counters, sizeof *sw->counters));
-    for (u32 i = 0; i < program.counters; i++)
+    for (uint32_t i = 0; i < program.counters; i++)
         enough &= !!(sw->counters[i] = zeroed(program.counter_size[i], sizeof **sw->counters));
     enough &= !!(sw->state = pages(program.state_bytes));
     return enough;
@@ -33,15 +33,15 @@ static void free_entry(struct entry *entry)
 
 static void clear_table(struct table *table)
 {
-    for (u32 i = 0; i < table->ids; i++)
+    for (uint32_t i = 0; i < table->ids; i++)
         if (table->by_id[i])
             free_entry(table->by_id[i]);
-    for (u32 i = 0; i < table->group_count; i++) {
+    for (uint32_t i = 0; i < table->group_count; i++) {
         free(table->groups[i].bucket);
         free(table->groups[i].mask);
     }
     free(table->by_id);
-    for (u32 level = 0; level < RT_ID_LEVELS; level++)
+    for (uint32_t level = 0; level < RT_ID_LEVELS; level++)
         free(table->free_ids[level]);
     free(table->groups);
     free(table->miss.args);
@@ -49,18 +49,18 @@ static void clear_table(struct table *table)
 
 static void free_calls(struct bundle *bundle)
 {
-    for (u32 i = 0; i < bundle->count; i++)
+    for (uint32_t i = 0; i < bundle->count; i++)
         free(bundle->calls[i].args);
     free(bundle->calls);
 }
 
 void tables_destroy(struct sw *sw)
 {
-    for (u32 i = 0; i < program.tables; i++)
+    for (uint32_t i = 0; i < program.tables; i++)
         clear_table(&sw->tables[i]);
-    for (u32 i = 0; i < program.counters; i++)
+    for (uint32_t i = 0; i < program.counters; i++)
         free(sw->counters[i]);
-    for (u32 i = 0; i < sw->bundle_count; i++)
+    for (uint32_t i = 0; i < sw->bundle_count; i++)
         if (sw->bundles[i]) {
             free_calls(sw->bundles[i]);
             free(sw->bundles[i]);
@@ -74,23 +74,24 @@ void tables_destroy(struct sw *sw)
 /* ---- lookup ------------------------------------------------------------------------------------ */
 
 /* Keys are padded with zeros to whole 64-bit words. */
-static inline u32 hash_key(const u8 *key, const u8 *mask, u32 bytes)
+static inline uint32_t hash_key(const uint8_t *key, const uint8_t *mask, uint32_t bytes)
 {
-    u64 hash = 0x9e3779b97f4a7c15u;
-    for (u32 i = 0; i < bytes; i += 8) {
-        u64 word, keep;
+    uint64_t hash = 0x9e3779b97f4a7c15u;
+    for (uint32_t i = 0; i < bytes; i += 8) {
+        uint64_t word, keep;
         memcpy(&word, key + i, 8);
         memcpy(&keep, mask + i, 8);
         hash = (hash ^ (word & keep)) * 0xff51afd7ed558ccdu;
         hash ^= hash >> 32;
     }
-    return (u32)hash;
+    return (uint32_t)hash;
 }
 
-static inline bool same_key(const struct entry *entry, const u8 *key, const u8 *mask, u32 bytes)
+static inline bool same_key(const struct entry *entry, const uint8_t *key, const uint8_t *mask,
+                            uint32_t bytes)
 {
-    for (u32 i = 0; i < bytes; i += 8) {
-        u64 word, keep, wanted;
+    for (uint32_t i = 0; i < bytes; i += 8) {
+        uint64_t word, keep, wanted;
         memcpy(&word, key + i, 8);
         memcpy(&keep, mask + i, 8);
         memcpy(&wanted, entry->key + i, 8);
@@ -101,9 +102,9 @@ static inline bool same_key(const struct entry *entry, const u8 *key, const u8 *
 }
 
 /* Compares a component of two keys: a native number or, if it is too wide, an array of bytes. */
-static int compare_component(const u8 *a, const u8 *b, const struct span *span)
+static int compare_component(const uint8_t *a, const uint8_t *b, const struct span *span)
 {
-    u128 left = 0, right = 0;
+    uint128_t left = 0, right = 0;
     if (span->bytes > sizeof left)
         return memcmp(a + span->first, b + span->first, span->bytes);
     memcpy(&left, a + span->first, span->bytes);
@@ -112,9 +113,10 @@ static int compare_component(const u8 *a, const u8 *b, const struct span *span)
 }
 
 /* Returns whether all components that are matched by a range lie in the entry's ranges. */
-static bool in_bounds(const struct entry *entry, const u8 *key, const struct span *spans, u32 count)
+static bool in_bounds(const struct entry *entry, const uint8_t *key, const struct span *spans,
+                      uint32_t count)
 {
-    for (u32 i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++)
         if (compare_component(key, entry->low, &spans[i]) < 0
             || compare_component(key, entry->high, &spans[i]) > 0)
             return false;
@@ -122,16 +124,16 @@ static bool in_bounds(const struct entry *entry, const u8 *key, const struct spa
 }
 
 /* Returns the matching entry of the highest priority, or NULL. Among equals the lowest id wins. */
-RT_INLINE struct entry *look_up(struct sw *sw, u32 table_id, const u8 *key, u32 bytes,
-                                const struct span *spans, u32 span_count)
+RT_INLINE struct entry *look_up(struct sw *sw, uint32_t table_id, const uint8_t *key,
+                                uint32_t bytes, const struct span *spans, uint32_t span_count)
 {
     struct table *table = &sw->tables[table_id];
     struct entry *best = NULL;
-    for (u32 i = 0; i < table->group_count; i++) {
+    for (uint32_t i = 0; i < table->group_count; i++) {
         struct group *group = &table->groups[i];
         if (best && best->priority > group->top_priority)
             break; /* groups are in the order of their best entry */
-        u32 hash = hash_key(key, group->mask, bytes);
+        uint32_t hash = hash_key(key, group->mask, bytes);
         for (struct entry *e = group->bucket[hash & (group->buckets - 1)]; e; e = e->next)
             if (e->hash == hash && same_key(e, key, group->mask, bytes)
                 && in_bounds(e, key, spans, span_count)
@@ -146,43 +148,43 @@ RT_INLINE struct entry *look_up(struct sw *sw, u32 table_id, const u8 *key, u32 
     return best;
 }
 
-struct entry *rt_lookup(struct sw *sw, u32 table, const u8 *key)
+struct entry *rt_lookup(struct sw *sw, uint32_t table, const uint8_t *key)
 {
     return look_up(sw, table, key, program.key_bytes[table], layout.spans[table],
                    layout.span_count[table]);
 }
 
 /* Lookups for keys of one and of two words without ranges, which are the most common ones. */
-struct entry *rt_lookup_8(struct sw *sw, u32 table, const u8 *key)
+struct entry *rt_lookup_8(struct sw *sw, uint32_t table, const uint8_t *key)
 {
     return look_up(sw, table, key, 8, NULL, 0);
 }
 
-struct entry *rt_lookup_16(struct sw *sw, u32 table, const u8 *key)
+struct entry *rt_lookup_16(struct sw *sw, uint32_t table, const uint8_t *key)
 {
     return look_up(sw, table, key, 16, NULL, 0);
 }
 
 /* ---- action profiles --------------------------------------------------------------------------- */
 
-static u64 *copy_args(const u64 *args, u32 words)
+static uint64_t *copy_args(const uint64_t *args, uint32_t words)
 {
-    u64 *copy = needed(zeroed(words, sizeof *copy));
+    uint64_t *copy = needed(zeroed(words, sizeof *copy));
     memcpy(copy, args, (size_t)words * sizeof *copy);
     return copy;
 }
 
-static struct bundle *find_bundle(const struct sw *sw, u32 id)
+static struct bundle *find_bundle(const struct sw *sw, uint32_t id)
 {
     return id < sw->bundle_count ? sw->bundles[id] : NULL;
 }
 
-static struct bundle *make_bundle(struct sw *sw, u32 id)
+static struct bundle *make_bundle(struct sw *sw, uint32_t id)
 {
     if (id >= sw->bundle_count) {
-        u32 more = id * 2 + 8;
+        uint32_t more = id * 2 + 8;
         sw->bundles = resized(sw->bundles, more, sizeof *sw->bundles);
-        for (u32 i = sw->bundle_count; i < more; i++)
+        for (uint32_t i = sw->bundle_count; i < more; i++)
             sw->bundles[i] = NULL;
         sw->bundle_count = more;
     }
@@ -193,15 +195,15 @@ static struct bundle *make_bundle(struct sw *sw, u32 id)
 
 /* Sets the calls from which entries with this bundle choose. Each call has an action and a number of
  * words, and the arguments of all calls follow one another. Ids are small. */
-void rt_set_bundle(struct sw *sw, u32 id, u32 count, const u32 *actions, const u32 *words,
-                   const u64 *args)
+void rt_set_bundle(struct sw *sw, uint32_t id, uint32_t count, const uint32_t *actions,
+                   const uint32_t *words, const uint64_t *args)
 {
     rt_hold(sw);
     struct bundle *bundle = make_bundle(sw, id);
     free_calls(bundle);
     bundle->count = count;
     bundle->calls = needed(zeroed(count, sizeof *bundle->calls));
-    for (u32 i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         bundle->calls[i] = (struct call){actions[i], copy_args(args, words[i])};
         args += words[i];
     }
@@ -209,7 +211,7 @@ void rt_set_bundle(struct sw *sw, u32 id, u32 count, const u32 *actions, const u
 }
 
 /* Removes a bundle that no entry uses any more. */
-void rt_remove_bundle(struct sw *sw, u32 id)
+void rt_remove_bundle(struct sw *sw, uint32_t id)
 {
     rt_hold(sw);
     free_calls(sw->bundles[id]);
@@ -220,7 +222,7 @@ void rt_remove_bundle(struct sw *sw, u32 id)
 
 /* ---- entries ----------------------------------------------------------------------------------- */
 
-struct entry *find_entry(struct sw *sw, u32 table, u32 id)
+struct entry *find_entry(struct sw *sw, uint32_t table, uint32_t id)
 {
     return id == RT_MISS ? &sw->tables[table].miss : sw->tables[table].by_id[id];
 }
@@ -234,11 +236,11 @@ static void link_entry(struct group *group, struct entry *entry)
 
 static void grow_group(struct group *group)
 {
-    u32 old = group->buckets;
+    uint32_t old = group->buckets;
     struct entry **bucket = group->bucket;
     group->buckets = old ? old * 2 : 4;
     group->bucket = needed(zeroed(group->buckets, sizeof *group->bucket));
-    for (u32 i = 0; i < old; i++)
+    for (uint32_t i = 0; i < old; i++)
         for (struct entry *e = bucket[i], *next; e; e = next) {
             next = e->next;
             link_entry(group, e);
@@ -248,14 +250,14 @@ static void grow_group(struct group *group)
 
 static int by_top_priority(const void *a, const void *b)
 {
-    u32 left = ((const struct group *)a)->top_priority;
-    u32 right = ((const struct group *)b)->top_priority;
+    uint32_t left = ((const struct group *)a)->top_priority;
+    uint32_t right = ((const struct group *)b)->top_priority;
     return left < right ? 1 : left > right ? -1 : 0;
 }
 
-static struct group *find_group(struct table *table, const u8 *mask)
+static struct group *find_group(struct table *table, const uint8_t *mask)
 {
-    for (u32 i = 0; i < table->group_count; i++)
+    for (uint32_t i = 0; i < table->group_count; i++)
         if (!memcmp(table->groups[i].mask, mask, table->key_bytes))
             return &table->groups[i];
     table->groups = resized(table->groups, (size_t)table->group_count + 1, sizeof *table->groups);
@@ -265,53 +267,53 @@ static struct group *find_group(struct table *table, const u8 *mask)
     return group;
 }
 
-static void give_id(struct table *table, u32 id)
+static void give_id(struct table *table, uint32_t id)
 {
     bool was_empty = true;
-    for (u32 level = 0; was_empty && level < RT_ID_LEVELS; level++, id /= 64) {
-        u64 *word = &table->free_ids[level][id / 64];
+    for (uint32_t level = 0; was_empty && level < RT_ID_LEVELS; level++, id /= 64) {
+        uint64_t *word = &table->free_ids[level][id / 64];
         was_empty = !*word;
-        *word |= (u64)1 << id % 64;
+        *word |= (uint64_t)1 << id % 64;
     }
 }
 
 static void grow_ids(struct table *table)
 {
-    u32 old = table->ids, words = old, old_words = old;
+    uint32_t old = table->ids, words = old, old_words = old;
     table->ids = words = old ? old * 2 : 64;
     table->by_id = resized(table->by_id, table->ids, sizeof *table->by_id);
     memset(table->by_id + old, 0, (table->ids - old) * sizeof *table->by_id);
-    for (u32 level = 0; level < RT_ID_LEVELS; level++) {
+    for (uint32_t level = 0; level < RT_ID_LEVELS; level++) {
         words = (words + 63) / 64;
         old_words = (old_words + 63) / 64;
-        table->free_ids[level] = resized(table->free_ids[level], words, sizeof(u64));
-        memset(table->free_ids[level] + old_words, 0, (words - old_words) * sizeof(u64));
+        table->free_ids[level] = resized(table->free_ids[level], words, sizeof(uint64_t));
+        memset(table->free_ids[level] + old_words, 0, (words - old_words) * sizeof(uint64_t));
     }
-    for (u32 id = old; id < table->ids; id++)
+    for (uint32_t id = old; id < table->ids; id++)
         give_id(table, id);
 }
 
 /* Takes the lowest free id, as in BMv2. */
-static u32 take_id(struct table *table)
+static uint32_t take_id(struct table *table)
 {
     if (!table->ids || !table->free_ids[RT_ID_LEVELS - 1][0])
         grow_ids(table);
-    u32 id = 0;
-    for (u32 level = RT_ID_LEVELS; level-- > 0;)
-        id = id * 64 + (u32)__builtin_ctzll(table->free_ids[level][id]);
+    uint32_t id = 0;
+    for (uint32_t level = RT_ID_LEVELS; level-- > 0;)
+        id = id * 64 + (uint32_t)__builtin_ctzll(table->free_ids[level][id]);
     bool is_empty = true;
-    for (u32 level = 0, at = id; is_empty && level < RT_ID_LEVELS; level++, at /= 64) {
-        u64 *word = &table->free_ids[level][at / 64];
-        *word &= ~((u64)1 << at % 64);
+    for (uint32_t level = 0, at = id; is_empty && level < RT_ID_LEVELS; level++, at /= 64) {
+        uint64_t *word = &table->free_ids[level][at / 64];
+        *word &= ~((uint64_t)1 << at % 64);
         is_empty = !*word;
     }
     return id;
 }
 
 /* Keys and masks have the table's key_bytes. In the table's spans they are lower and upper bounds. */
-static void set_key(struct entry *entry, u32 table, const u8 *key, const u8 *mask)
+static void set_key(struct entry *entry, uint32_t table, const uint8_t *key, const uint8_t *mask)
 {
-    u32 bytes = program.key_bytes[table];
+    uint32_t bytes = program.key_bytes[table];
     entry->key = needed(zeroed(4, (size_t)bytes + 1));
     entry->mask = entry->key + bytes;
     entry->low = entry->mask + bytes;
@@ -319,17 +321,18 @@ static void set_key(struct entry *entry, u32 table, const u8 *key, const u8 *mas
     memcpy(entry->low, key, bytes);
     memcpy(entry->high, mask, bytes);
     memcpy(entry->mask, mask, bytes);
-    for (u32 i = 0; i < layout.span_count[table]; i++)
+    for (uint32_t i = 0; i < layout.span_count[table]; i++)
         memset(entry->mask + layout.spans[table][i].first, 0, layout.spans[table][i].bytes);
-    for (u32 i = 0; i < bytes; i++)
+    for (uint32_t i = 0; i < bytes; i++)
         entry->key[i] = key[i] & entry->mask[i];
     entry->hash = hash_key(key, entry->mask, bytes);
 }
 
 /* Returns the new entry's id. In a table with a profile the bundle counts and not the action.
  * Otherwise the bundle is RT_NO_BUNDLE. */
-u32 rt_insert(struct sw *sw, u32 table_id, const u8 *key, const u8 *mask, u32 priority, u32 action,
-              const u64 *args, u32 words, u32 bundle)
+uint32_t rt_insert(struct sw *sw, uint32_t table_id, const uint8_t *key, const uint8_t *mask,
+                   uint32_t priority, uint32_t action, const uint64_t *args, uint32_t words,
+                   uint32_t bundle)
 {
     rt_hold(sw);
     struct table *table = &sw->tables[table_id];
@@ -363,7 +366,7 @@ static void drop_group(struct table *table, struct group *group)
     table->group_count--;
 }
 
-void rt_remove(struct sw *sw, u32 table_id, u32 id)
+void rt_remove(struct sw *sw, uint32_t table_id, uint32_t id)
 {
     rt_hold(sw);
     struct table *table = &sw->tables[table_id];
@@ -382,8 +385,8 @@ void rt_remove(struct sw *sw, u32 table_id, u32 id)
 }
 
 /* `id` is an entry's, or RT_MISS for the default action. */
-void rt_set_action(struct sw *sw, u32 table, u32 id, u32 action, const u64 *args, u32 words,
-                   u32 bundle)
+void rt_set_action(struct sw *sw, uint32_t table, uint32_t id, uint32_t action,
+                   const uint64_t *args, uint32_t words, uint32_t bundle)
 {
     rt_hold(sw);
     struct entry *entry = find_entry(sw, table, id);
@@ -409,30 +412,30 @@ static void exchange_count(struct sw *sw, struct count *count, struct count *wit
     rt_release(sw);
 }
 
-void rt_entry_count(struct sw *sw, u32 table_id, u32 id, struct count *with, bool set)
+void rt_entry_count(struct sw *sw, uint32_t table_id, uint32_t id, struct count *with, bool set)
 {
     struct table *table = &sw->tables[table_id];
     exchange_count(sw, id == RT_MISS ? &table->miss.hits : &table->by_id[id]->hits, with, set);
 }
 
-void rt_counter(struct sw *sw, u32 counter, u32 index, struct count *with, bool set)
+void rt_counter(struct sw *sw, uint32_t counter, uint32_t index, struct count *with, bool set)
 {
     exchange_count(sw, &sw->counters[counter][index], with, set);
 }
 
 /* Returns the nanoseconds since a packet last matched the entry, or since it was inserted. */
-u64 rt_entry_idle(struct sw *sw, u32 table, u32 id)
+uint64_t rt_entry_idle(struct sw *sw, uint32_t table, uint32_t id)
 {
     rt_hold(sw);
-    u64 now = now_ns(sw), last = sw->tables[table].by_id[id]->last_hit;
+    uint64_t now = now_ns(sw), last = sw->tables[table].by_id[id]->last_hit;
     rt_release(sw);
     return now > last ? now - last : 0;
 }
 
-struct table_counts { u64 hits, misses; };
+struct table_counts { uint64_t hits, misses; };
 
 /* Adds this core's counts. */
-void rt_table_counts(struct sw *sw, u32 table, struct table_counts *counts)
+void rt_table_counts(struct sw *sw, uint32_t table, struct table_counts *counts)
 {
     rt_hold(sw);
     counts->hits += sw->tables[table].hits;
@@ -440,16 +443,17 @@ void rt_table_counts(struct sw *sw, u32 table, struct table_counts *counts)
     rt_release(sw);
 }
 
-u32 rt_register_bytes(u32 number) { return program.registers[number].bytes; }
+uint32_t rt_register_bytes(uint32_t number) { return program.registers[number].bytes; }
 
 /* Reads those cells of a register that this core owns, or sets cells. They have the form of C's memory:
  * up to 128 bits little-endian, wider ones most significant byte first. */
-void rt_register(struct sw *sw, u32 number, u32 first, u32 count, u8 *values, bool set)
+void rt_register(struct sw *sw, uint32_t number, uint32_t first, uint32_t count, uint8_t *values,
+                 bool set)
 {
     const struct cells *cells = &program.registers[number];
-    u8 *at = (u8 *)sw->state + cells->first + first * cells->stride;
+    uint8_t *at = (uint8_t *)sw->state + cells->first + first * cells->stride;
     rt_hold(sw);
-    for (u32 i = 0; i < count; i++, at += cells->stride, values += cells->bytes)
+    for (uint32_t i = 0; i < count; i++, at += cells->stride, values += cells->bytes)
         if (set)
             memcpy(at, values, cells->bytes);
         else if (sw->cores == 1 || core_of_key(sw, first + i) == sw->core)

@@ -40,12 +40,12 @@ void rt_trace(struct sw *sw, const struct path *path, char level, const char *me
 
 /* Writes a number of so many bits as hexadecimal digits. In memory, numbers of up to 128 bits are
  * little-endian, and wider ones have the most significant byte first. */
-const char *rt_hex(char *text, const void *value, u32 bytes, u32 bits)
+const char *rt_hex(char *text, const void *value, uint32_t bytes, uint32_t bits)
 {
     static const char digits[] = "0123456789abcdef";
-    u32 shown = (bits + 7) / 8 < bytes ? (bits + 7) / 8 : bytes;
-    for (u32 i = 0; i < shown; i++) {
-        u8 byte = ((const u8 *)value)[bits > 128 ? i : shown - 1 - i];
+    uint32_t shown = (bits + 7) / 8 < bytes ? (bits + 7) / 8 : bytes;
+    for (uint32_t i = 0; i < shown; i++) {
+        uint8_t byte = ((const uint8_t *)value)[bits > 128 ? i : shown - 1 - i];
         text[2 * i] = digits[byte >> 4];
         text[2 * i + 1] = digits[byte & 15];
     }

@@ -5,26 +5,29 @@
 
 enum { BLOCK = 16 };
 
-static inline void swap_words(u8 *restrict to, const u8 *restrict from, u32 n)
+static inline void swap_words(uint8_t *restrict to, const uint8_t *restrict from, uint32_t n)
 {
-    for (u32 i = 0; i < n; i++) {
-        u32 word;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t word;
         memcpy(&word, from + 4 * i, 4);
         word = __builtin_bswap32(word);
         memcpy(to + 4 * i, &word, 4);
     }
 }
 
-static inline void swap_run(u8 *restrict to, const u8 *restrict from, u32 n)
+static inline void swap_run(uint8_t *restrict to, const uint8_t *restrict from, uint32_t n)
 {
     for (; n >= BLOCK; n -= BLOCK, to += 4 * BLOCK, from += 4 * BLOCK)
         swap_words(to, from, BLOCK);
     swap_words(to, from, n);
 }
 
-void rt_load32(u32 *restrict to, const u8 *restrict p, u32 n) { swap_run((u8 *)to, p, n); }
-
-void rt_store32(u8 *restrict p, const u32 *restrict from, u32 n)
+void rt_load32(uint32_t *restrict to, const uint8_t *restrict p, uint32_t n)
 {
-    swap_run(p, (const u8 *)from, n);
+    swap_run((uint8_t *)to, p, n);
+}
+
+void rt_store32(uint8_t *restrict p, const uint32_t *restrict from, uint32_t n)
+{
+    swap_run(p, (const uint8_t *)from, n);
 }

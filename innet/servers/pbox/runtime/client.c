@@ -9,37 +9,37 @@
 
 /* The place of a chunk: its key, and where it lies in that key's array. */
 struct piece {
-    u64 offset; /* bytes */
-    u32 key, bytes;
+    uint64_t offset; /* bytes */
+    uint32_t key, bytes;
 };
 
 /* The connection to one core. */
 struct line {
     int socket;
-    u32 chunks, asked, given, taken, sent; /* chunks: in all, of this call, sent, received */
+    uint32_t chunks, asked, given, taken, sent; /* chunks: in all, of this call, sent, received */
     struct piece *piece;
-    u64 *step;
-    u32 *queue; /* the chunks of this call, in order */
+    uint64_t *step;
+    uint32_t *queue; /* the chunks of this call, in order */
     bool *awaited;
     struct inlet in;
 };
 
 struct client {
-    u32 lines, controls;
+    uint32_t lines, controls;
     struct line *line;
     struct pollfd *poll;
-    u8 kind;
-    u32 which; /* the line or the control connection that an outcome is about */
-    u32 why;   /* the reason of a refusal */
+    uint8_t kind;
+    uint32_t which; /* the line or the control connection that an outcome is about */
+    uint32_t why;   /* the reason of a refusal */
     double rate;
-    const u8 *const *from;
-    u8 *const *into;
-    u64 bytes;
+    const uint8_t *const *from;
+    uint8_t *const *into;
+    uint64_t bytes;
 };
 
 void client_free(struct client *client)
 {
-    for (u32 i = 0; client->line && i < client->lines; i++) {
+    for (uint32_t i = 0; client->line && i < client->lines; i++) {
         struct line *line = client->line + i;
         free(line->piece);
         free(line->step);
@@ -52,7 +52,7 @@ void client_free(struct client *client)
 }
 
 /* The control connections are watched too, since a server reports errors on them. */
-struct client *client_new(u32 lines, u32 controls, const int *control)
+struct client *client_new(uint32_t lines, uint32_t controls, const int *control)
 {
     struct client *client = calloc(1, sizeof *client);
     if (!client)
@@ -65,12 +65,12 @@ struct client *client_new(u32 lines, u32 controls, const int *control)
         client_free(client);
         return NULL;
     }
-    for (u32 i = 0; i < controls; i++)
+    for (uint32_t i = 0; i < controls; i++)
         client->poll[lines + i] = (struct pollfd){.fd = control[i], .events = POLLIN};
     return client;
 }
 
-bool client_set_line(struct client *client, u32 number, int socket, u32 chunks,
+bool client_set_line(struct client *client, uint32_t number, int socket, uint32_t chunks,
                      const struct piece *pieces)
 {
     struct line *line = client->line + number;
@@ -87,17 +87,17 @@ bool client_set_line(struct client *client, u32 number, int socket, u32 chunks,
 
 /* Begins an exchange of all chunks of the wanted keys. `from` and `into` are the keys' arrays and must
  * stay valid until the exchange is done. `from` is not used for a PULL, nor `into` for an INIT. */
-void client_begin(struct client *client, u8 kind, const u8 *const *from, u8 *const *into,
-                  const bool *wanted, double rate)
+void client_begin(struct client *client, uint8_t kind, const uint8_t *const *from,
+                  uint8_t *const *into, const bool *wanted, double rate)
 {
     client->kind = kind;
     client->from = from;
     client->into = into;
     client->rate = rate;
-    for (u32 i = 0; i < client->lines; i++) {
+    for (uint32_t i = 0; i < client->lines; i++) {
         struct line *line = client->line + i;
         line->asked = line->given = line->taken = line->sent = 0;
-        for (u32 chunk = 0; chunk < line->chunks; chunk++)
+        for (uint32_t chunk = 0; chunk < line->chunks; chunk++)
             if (wanted[line->piece[chunk].key])
                 line->queue[line->asked++] = chunk;
     }
@@ -107,9 +107,10 @@ static enum outcome push(struct client *client, struct line *line)
 {
     struct frame frames[BATCH];
     while (line->given < line->asked) {
-        u32 count = line->asked - line->given < BATCH ? line->asked - line->given : BATCH, complete;
-        for (u32 i = 0; i < count; i++) {
-            u32 chunk = line->queue[line->given + i];
+        uint32_t count = line->asked - line->given < BATCH ? line->asked - line->given : BATCH,
+                 complete;
+        for (uint32_t i = 0; i < count; i++) {
+            uint32_t chunk = line->queue[line->given + i];
             const struct piece *piece = line->piece + chunk;
             frames[i].header = (struct header){
                 .magic = MAGIC,
@@ -182,7 +183,7 @@ static enum outcome pull(struct client *client, struct line *line)
 static enum outcome go_on(struct client *client, int milliseconds)
 {
     bool done = true;
-    for (u32 i = 0; i < client->lines; i++) {
+    for (uint32_t i = 0; i < client->lines; i++) {
         struct line *line = client->line + i;
         done &= line->taken == line->asked;
         client->poll[i] = (struct pollfd){
@@ -191,12 +192,12 @@ static enum outcome go_on(struct client *client, int milliseconds)
     if (done)
         return OUTCOME_DONE;
     int count = poll(client->poll, client->lines + client->controls, milliseconds);
-    for (u32 i = 0; count > 0 && i < client->controls; i++)
+    for (uint32_t i = 0; count > 0 && i < client->controls; i++)
         if (client->poll[client->lines + i].revents) {
             client->which = i;
             return OUTCOME_TOLD;
         }
-    for (u32 i = 0; count > 0 && i < client->lines; i++) {
+    for (uint32_t i = 0; count > 0 && i < client->lines; i++) {
         enum outcome outcome = OUTCOME_AGAIN;
         client->which = i;
         if (client->poll[i].revents & POLLOUT)
@@ -217,8 +218,8 @@ static enum outcome go_on(struct client *client, int milliseconds)
  * about client_which(). */
 int client_exchange(struct client *client, int milliseconds)
 {
-    for (u32 i = 0; i < 4096; i++) {
-        u64 before = client->bytes;
+    for (uint32_t i = 0; i < 4096; i++) {
+        uint64_t before = client->bytes;
         enum outcome outcome = go_on(client, milliseconds);
         if (outcome != OUTCOME_AGAIN || client->bytes == before)
             return (int)outcome;
@@ -226,8 +227,8 @@ int client_exchange(struct client *client, int milliseconds)
     return OUTCOME_AGAIN;
 }
 
-u64 client_bytes(const struct client *client) { return client->bytes; }
+uint64_t client_bytes(const struct client *client) { return client->bytes; }
 
-u32 client_which(const struct client *client) { return client->which; }
+uint32_t client_which(const struct client *client) { return client->which; }
 
-u32 client_why(const struct client *client) { return client->why; }
+uint32_t client_why(const struct client *client) { return client->why; }

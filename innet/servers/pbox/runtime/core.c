@@ -14,11 +14,11 @@
 
 enum { TICK_MS = 200, READS = 2 * BATCH };
 
-static u64 clock_ns(void)
+static uint64_t clock_ns(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    return (u64)now.tv_sec * 1000000000 + (u64)now.tv_nsec;
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
 static void hang_up(struct core *core, struct connection *c)
@@ -67,7 +67,7 @@ static void welcome(struct core *core)
     epoll_ctl(core->epoll, EPOLL_CTL_ADD, socket, &event);
 }
 
-static void remove_job(struct core *core, u64 id)
+static void remove_job(struct core *core, uint64_t id)
 {
     struct job **at = &core->jobs;
     while (*at && (*at)->id != id)
@@ -77,7 +77,7 @@ static void remove_job(struct core *core, u64 id)
         return;
     *at = job->next;
     job->failed = true;
-    for (u32 rank = 0; rank < job->workers; rank++)
+    for (uint32_t rank = 0; rank < job->workers; rank++)
         if (job->seat[rank]) {
             job->seat[rank]->job = NULL;
             doom(core, job->seat[rank]);
@@ -113,7 +113,7 @@ static void carry_out_orders(struct core *core)
 /* Reads a bounded number of times, so that the other connections are served as well. */
 static void serve(struct core *core, struct connection *c)
 {
-    for (u32 i = 0; i < READS && !c->dead; i++) {
+    for (uint32_t i = 0; i < READS && !c->dead; i++) {
         enum moved moved = take(c->socket, &c->in, &core->counts.bytes_in);
         if (moved == CLOSED)
             doom(core, c);
@@ -141,7 +141,7 @@ static void serve(struct core *core, struct connection *c)
 static void tick(struct core *core)
 {
     core->ticked = core->now;
-    for (u32 i = core->connections; i-- > 0;) {
+    for (uint32_t i = core->connections; i-- > 0;) {
         struct connection *c = core->connection[i];
         if (!c->job && core->now - c->since > HELLO_WITHIN_S * 1000000000ULL)
             refuse(core, c, BAD_SLOW);
@@ -184,7 +184,7 @@ static bool order(struct core *core, struct order content)
     order->next = atomic_load(&core->orders);
     while (!atomic_compare_exchange_weak(&core->orders, &order->next, order))
         ;
-    u64 one = 1;
+    uint64_t one = 1;
     ssize_t written = write(core->waker, &one, sizeof one);
     (void)written;
     return true;
@@ -195,7 +195,7 @@ bool core_add(struct core *core, struct job *job)
     return order(core, (struct order){.job = job});
 }
 
-bool core_remove(struct core *core, u64 job) { return order(core, (struct order){.id = job}); }
+bool core_remove(struct core *core, uint64_t job) { return order(core, (struct order){.id = job}); }
 
 bool core_stop(struct core *core) { return order(core, (struct order){.stop = true}); }
 
@@ -213,7 +213,7 @@ void core_run(struct core *core)
             if (what == &core->listener) {
                 welcome(core);
             } else if (what == &core->waker) {
-                u64 count;
+                uint64_t count;
                 ssize_t got = read(core->waker, &count, sizeof count);
                 (void)got;
             } else {
@@ -229,7 +229,7 @@ void core_run(struct core *core)
             tick(core);
         if (core->doomed) { /* last: `ready` may name a connection that an earlier one has doomed */
             core->doomed = false;
-            for (u32 i = core->connections; i-- > 0;)
+            for (uint32_t i = core->connections; i-- > 0;)
                 if (core->connection[i]->dead)
                     hang_up(core, core->connection[i]);
         }

@@ -15,38 +15,38 @@ enum { MOST_CONNECTIONS = 4096, HELLO_WITHIN_S = 10 };
 /* An event about a job, and a worker if it is about one. `kind` is an enum core_event. `rule` is the enum
  * violation of a worker that has broken a rule. */
 struct event {
-    u64 job;
-    u32 kind, rank, rule, zero;
+    uint64_t job;
+    uint32_t kind, rank, rule, zero;
 };
 
 /* A chunk that is to be sent to a worker. It is bare, without its values, if it only confirms that the
  * chunk was stored. */
 struct reply {
-    u64 step;
-    u32 chunk;
+    uint64_t step;
+    uint32_t chunk;
     bool bare;
 };
 
 struct connection {
     int socket;
-    u32 slot;        /* its index in the core's list */
+    uint32_t slot;   /* its index in the core's list */
     struct job *job; /* NULL before the HELLO */
-    u32 rank;
-    u8 key[KEY_BYTES];
+    uint32_t rank;
+    uint8_t key[KEY_BYTES];
     struct inlet in;
     struct reply *replies; /* a ring buffer */
-    u32 first, owed, room, sent;
+    uint32_t first, owed, room, sent;
     bool blocked, dead;
-    u64 since;
+    uint64_t since;
 };
 
 /* The core writes these while Python reads them. */
 struct core_counts {
-    u64 connections, bytes_in, bytes_out, chunks, updates, refused, orders, busy_ns;
+    uint64_t connections, bytes_in, bytes_out, chunks, updates, refused, orders, busy_ns;
 };
 
 struct order {
-    u64 id; /* of the job to remove, if `job` is NULL */
+    uint64_t id; /* of the job to remove, if `job` is NULL */
     struct job *job;
     bool stop;
     struct order *next;
@@ -57,8 +57,8 @@ struct core {
     _Atomic(struct order *) orders;
     struct job *jobs;
     struct connection *connection[MOST_CONNECTIONS];
-    u32 connections;
-    u64 now, ticked;
+    uint32_t connections;
+    uint64_t now, ticked;
     bool stopped, doomed, full; /* a connection must go; no more can be accepted for now */
     struct core_counts counts;
 };
@@ -67,14 +67,15 @@ struct core {
 static inline void doom(struct core *core, struct connection *c) { c->dead = core->doomed = true; }
 
 /* reports.c */
-void tell(struct core *core, const struct job *job, enum core_event kind, u32 rank, u32 rule);
+void tell(struct core *core, const struct job *job, enum core_event kind, uint32_t rank,
+          uint32_t rule);
 void refuse(struct core *core, struct connection *c, enum violation rule);
 
 /* pushes.c: the handling of frames. The first two return false if the connection was refused. */
 bool begin_frame(struct core *core, struct connection *c);
 bool end_frame(struct core *core, struct connection *c);
 void flush(struct core *core, struct connection *c);
-void give_up_on(struct core *core, struct job *job, u32 rank);
+void give_up_on(struct core *core, struct job *job, uint32_t rank);
 void look_for_silent(struct core *core, struct job *job);
 
 #endif

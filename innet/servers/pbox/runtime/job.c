@@ -6,24 +6,27 @@
 
 enum { ALIGNED = 16 }; /* floats, one cache line */
 
-static u64 padded(u32 length) { return ((u64)length + ALIGNED - 1) / ALIGNED * ALIGNED; }
-
-static u64 arrays(u32 workers, u32 rule) { return 1 + state_count(rule) + workers; }
-
-u64 job_bytes(u32 workers, u32 rule, u32 chunks, const u32 *lengths)
+static uint64_t padded(uint32_t length)
 {
-    u64 floats = 0;
-    for (u32 i = 0; i < chunks; i++)
+    return ((uint64_t)length + ALIGNED - 1) / ALIGNED * ALIGNED;
+}
+
+static uint64_t arrays(uint32_t workers, uint32_t rule) { return 1 + state_count(rule) + workers; }
+
+uint64_t job_bytes(uint32_t workers, uint32_t rule, uint32_t chunks, const uint32_t *lengths)
+{
+    uint64_t floats = 0;
+    for (uint32_t i = 0; i < chunks; i++)
         floats += padded(lengths[i]);
-    u64 table = sizeof(struct chunk) + workers * 2 * sizeof(struct reply);
+    uint64_t table = sizeof(struct chunk) + workers * 2 * sizeof(struct reply);
     return floats * arrays(workers, rule) * sizeof(float) + chunks * table;
 }
 
 /* The pages are mapped here, but the core that owns them touches them first. So they lie in its NUMA
  * domain. Returns NULL if there is no memory. */
-struct job *job_new(u64 id, u32 workers, u32 quorum, bool asynchronous, bool mean,
-                    const struct optimizer *optimizer, double patience_s, u32 chunks,
-                    const u32 *lengths, const u8 *keys, struct job_counts *counts)
+struct job *job_new(uint64_t id, uint32_t workers, uint32_t quorum, bool asynchronous, bool mean,
+                    const struct optimizer *optimizer, double patience_s, uint32_t chunks,
+                    const uint32_t *lengths, const uint8_t *keys, struct job_counts *counts)
 {
     struct job *job = calloc(1, sizeof *job);
     if (!job)
@@ -35,7 +38,7 @@ struct job *job_new(u64 id, u32 workers, u32 quorum, bool asynchronous, bool mea
         .asynchronous = asynchronous,
         .mean = mean,
         .optimizer = *optimizer,
-        .patience = (u64)(patience_s * 1e9),
+        .patience = (uint64_t)(patience_s * 1e9),
         .chunks = chunks,
         .counts = counts,
     };
@@ -44,7 +47,7 @@ struct job *job_new(u64 id, u32 workers, u32 quorum, bool asynchronous, bool mea
     job->gone = calloc(workers, sizeof *job->gone);
     job->seat = calloc(workers, sizeof *job->seat);
     if (job->chunk)
-        for (u32 i = 0; i < chunks; i++) {
+        for (uint32_t i = 0; i < chunks; i++) {
             job->chunk[i].offset = job->floats;
             job->chunk[i].length = lengths[i];
             job->floats += padded(lengths[i]);
@@ -59,7 +62,7 @@ struct job *job_new(u64 id, u32 workers, u32 quorum, bool asynchronous, bool mea
     }
     memcpy(job->keys, keys, workers * sizeof *job->keys);
     job->parameters = job->memory;
-    for (u32 i = 0; i < state_count(optimizer->rule); i++)
+    for (uint32_t i = 0; i < state_count(optimizer->rule); i++)
         job->state[i] = job->memory + (1 + i) * job->floats;
     job->pushed = job->memory + (1 + state_count(optimizer->rule)) * job->floats;
     return job;

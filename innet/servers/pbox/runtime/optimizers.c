@@ -17,49 +17,51 @@ enum { BLOCK = 1024 };
 #define FMA(a, b, c) ((a) * (b) + (c)) /* without the instruction, fmaf would be a function call */
 #endif
 
-u32 state_count(u32 rule)
+uint32_t state_count(uint32_t rule)
 {
-    static const u32 counts[RULES] = {[RULE_MOMENTUM] = 1, [RULE_NESTEROV] = 1, [RULE_ADAGRAD] = 1,
-                                      [RULE_RMSPROP] = 1,  [RULE_ADADELTA] = 2, [RULE_ADAM] = 2};
+    static const uint32_t counts[RULES] = {[RULE_MOMENTUM] = 1, [RULE_NESTEROV] = 1,
+                                           [RULE_ADAGRAD] = 1,  [RULE_RMSPROP] = 1,
+                                           [RULE_ADADELTA] = 2, [RULE_ADAM] = 2};
     return counts[rule];
 }
 
 /* Sums in the order of the pointers, whatever their number, so the bits are the same in every run. */
-static void add(float *restrict sum, const float *const *pushed, u32 count, u32 at, u32 n)
+static void add(float *restrict sum, const float *const *pushed, uint32_t count, uint32_t at,
+                uint32_t n)
 {
     const float *restrict a = pushed[0] + at, *restrict b = pushed[1] + at;
-    u32 done = 2;
+    uint32_t done = 2;
     if (count >= 4) {
         const float *restrict c = pushed[2] + at, *restrict d = pushed[3] + at;
-        for (u32 i = 0; i < n; i++)
+        for (uint32_t i = 0; i < n; i++)
             sum[i] = ((a[i] + b[i]) + c[i]) + d[i];
         done = 4;
     } else {
-        for (u32 i = 0; i < n; i++)
+        for (uint32_t i = 0; i < n; i++)
             sum[i] = a[i] + b[i];
     }
     for (; done + 4 <= count; done += 4) {
         const float *restrict c = pushed[done] + at, *restrict d = pushed[done + 1] + at;
         const float *restrict e = pushed[done + 2] + at, *restrict f = pushed[done + 3] + at;
-        for (u32 i = 0; i < n; i++)
+        for (uint32_t i = 0; i < n; i++)
             sum[i] = (((sum[i] + c[i]) + d[i]) + e[i]) + f[i];
     }
     for (; done < count; done++) {
         const float *restrict c = pushed[done] + at;
-        for (u32 i = 0; i < n; i++)
+        for (uint32_t i = 0; i < n; i++)
             sum[i] += c[i];
     }
 }
 
-static void divide(float *restrict sum, u32 divisor, u32 n)
+static void divide(float *restrict sum, uint32_t divisor, uint32_t n)
 {
     float by = (float)divisor;
     if ((divisor & (divisor - 1)) == 0) { /* the same bits, and cheaper */
         float factor = 1.0f / by;
-        for (u32 i = 0; i < n; i++)
+        for (uint32_t i = 0; i < n; i++)
             sum[i] *= factor;
     } else {
-        for (u32 i = 0; i < n; i++)
+        for (uint32_t i = 0; i < n; i++)
             sum[i] /= by;
     }
 }
@@ -69,19 +71,19 @@ struct constants { float rate, first, rest_of_first, second, rest_of_second, eps
 
 #define KERNEL(name)                                                                               \
     static void name(const struct constants *k, float *restrict w, const float *restrict g,        \
-                     float *restrict s, float *restrict t, u32 n)
+                     float *restrict s, float *restrict t, uint32_t n)
 
 KERNEL(sgd)
 {
     (void)s, (void)t;
-    for (u32 i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++)
         w[i] = FMA(g[i], -k->rate, w[i]);
 }
 
 KERNEL(momentum)
 {
     (void)t;
-    for (u32 i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         s[i] = s[i] * k->first + g[i];
         w[i] = FMA(s[i], -k->rate, w[i]);
     }
@@ -90,7 +92,7 @@ KERNEL(momentum)
 KERNEL(nesterov)
 {
     (void)t;
-    for (u32 i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         s[i] = s[i] * k->first + g[i];
         w[i] = FMA(FMA(s[i], k->first, g[i]), -k->rate, w[i]);
     }
@@ -99,7 +101,7 @@ KERNEL(nesterov)
 KERNEL(adagrad)
 {
     (void)t;
-    for (u32 i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         s[i] = FMA(g[i], g[i], s[i]);
         w[i] += -k->rate * g[i] / (sqrtf(s[i]) + k->epsilon);
     }
@@ -108,7 +110,7 @@ KERNEL(adagrad)
 KERNEL(rmsprop)
 {
     (void)t;
-    for (u32 i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         s[i] = FMA(k->rest_of_first * g[i], g[i], s[i] * k->first);
         w[i] += -k->rate * g[i] / (sqrtf(s[i]) + k->epsilon);
     }
@@ -116,7 +118,7 @@ KERNEL(rmsprop)
 
 KERNEL(adadelta)
 {
-    for (u32 i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         s[i] = FMA(k->rest_of_first * g[i], g[i], s[i] * k->first);
         float delta = sqrtf(t[i] + k->epsilon) / sqrtf(s[i] + k->epsilon) * g[i];
         t[i] = FMA(k->rest_of_first * delta, delta, t[i] * k->first);
@@ -126,7 +128,7 @@ KERNEL(adadelta)
 
 KERNEL(adam)
 {
-    for (u32 i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         s[i] = FMA(k->rest_of_first, g[i] - s[i], s[i]);
         t[i] = FMA(k->rest_of_second * g[i], g[i], t[i] * k->second);
         w[i] += -k->rate * s[i] / (sqrtf(t[i]) / k->root + k->epsilon);
@@ -134,13 +136,13 @@ KERNEL(adam)
 }
 
 typedef void kernel(const struct constants *, float *restrict, const float *restrict,
-                    float *restrict, float *restrict, u32);
+                    float *restrict, float *restrict, uint32_t);
 static kernel *const kernels[RULES] = {[RULE_SGD] = sgd,           [RULE_MOMENTUM] = momentum,
                                        [RULE_NESTEROV] = nesterov, [RULE_ADAGRAD] = adagrad,
                                        [RULE_RMSPROP] = rmsprop,   [RULE_ADADELTA] = adadelta,
                                        [RULE_ADAM] = adam};
 
-static struct constants constants(const struct optimizer *o, u64 step, double rate)
+static struct constants constants(const struct optimizer *o, uint64_t step, double rate)
 {
     double root = 1;
     if (o->rule == RULE_ADAGRAD)
@@ -161,13 +163,14 @@ static struct constants constants(const struct optimizer *o, u64 step, double ra
 }
 
 void update(const struct optimizer *o, float *parameters, float *state0, float *state1,
-            const float *const *pushed, u32 count, u32 divisor, u32 length, u64 step, double rate)
+            const float *const *pushed, uint32_t count, uint32_t divisor, uint32_t length,
+            uint64_t step, double rate)
 {
     const struct constants k = constants(o, step, rate);
     const float decay = (float)o->weight_decay;
     _Alignas(64) float gradient[BLOCK];
-    for (u32 at = 0; at < length; at += BLOCK) {
-        u32 n = length - at < BLOCK ? length - at : BLOCK;
+    for (uint32_t at = 0; at < length; at += BLOCK) {
+        uint32_t n = length - at < BLOCK ? length - at : BLOCK;
         float *restrict w = parameters + at;
         float *sum = o->rule == RULE_NONE ? w : gradient;
         const float *g = sum;
@@ -182,7 +185,7 @@ void update(const struct optimizer *o, float *parameters, float *state0, float *
         if (o->rule == RULE_NONE)
             continue;
         if (decay != 0)
-            for (u32 i = 0; i < n; i++)
+            for (uint32_t i = 0; i < n; i++)
                 gradient[i] = FMA(w[i], decay, gradient[i]);
         kernels[o->rule](&k, w, g, state0 ? state0 + at : NULL, state1 ? state1 + at : NULL, n);
     }

@@ -19,10 +19,10 @@ enum { BATCH = 8 }; /* frames in one call */
 /* The header of every frame. `step` is the number of updates of the chunk when the sender last saw it. In
  * a HELLO, `step` is the job's number and `chunk` the worker's rank. */
 struct header {
-    u32 magic;
-    u8 kind, zero[3];
-    u32 chunk, bytes;
-    u64 step;
+    uint32_t magic;
+    uint8_t kind, zero[3];
+    uint32_t chunk, bytes;
+    uint64_t step;
     double rate; /* the learning rate, of a PUSH */
 };
 _Static_assert(sizeof(struct header) == HEADER_BYTES, "as documented");

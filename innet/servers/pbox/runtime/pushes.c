@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-static void owe(struct connection *c, u32 chunk, bool bare)
+static void owe(struct connection *c, uint32_t chunk, bool bare)
 {
     c->replies[(c->first + c->owed++) % c->room] =
         (struct reply){.step = c->job->chunk[chunk].step, .chunk = chunk, .bare = bare};
@@ -16,13 +16,13 @@ static void owe(struct connection *c, u32 chunk, bool bare)
 /* Returns where a reply is sent from. In an asynchronous job or one with a quorum, the chunk may change
  * before the reply is out. Then it is sent from the worker's own landing place, whose gradient has been
  * used. */
-static const float *source(const struct job *job, u32 rank, const struct chunk *chunk)
+static const float *source(const struct job *job, uint32_t rank, const struct chunk *chunk)
 {
     bool steady = !job->asynchronous && job->quorum == job->workers;
     return steady ? job->parameters + chunk->offset : landing(job, rank, chunk);
 }
 
-static void answer(struct connection *c, u32 number)
+static void answer(struct connection *c, uint32_t number)
 {
     struct job *job = c->job;
     const struct chunk *chunk = job->chunk + number;
@@ -33,10 +33,10 @@ static void answer(struct connection *c, u32 number)
 }
 
 static void apply(struct core *core, struct job *job, struct chunk *chunk,
-                  const float *const *pushed, u32 count, double rate)
+                  const float *const *pushed, uint32_t count, double rate)
 {
     float *state[2];
-    for (u32 i = 0; i < 2; i++)
+    for (uint32_t i = 0; i < 2; i++)
         state[i] = job->state[i] ? job->state[i] + chunk->offset : NULL;
     update(&job->optimizer, job->parameters + chunk->offset, state[0], state[1], pushed, count,
            job->mean ? count : 1, chunk->length, chunk->step + 1, rate);
@@ -49,7 +49,7 @@ static void push_at_once(struct core *core, struct connection *c)
 {
     struct job *job = c->job;
     struct chunk *chunk = job->chunk + c->in.now.chunk;
-    u64 staleness = chunk->step - c->in.now.step;
+    uint64_t staleness = chunk->step - c->in.now.step;
     job->counts->stale += staleness;
     if (staleness > job->counts->most_stale)
         job->counts->most_stale = staleness;
@@ -62,15 +62,15 @@ static void push_at_once(struct core *core, struct connection *c)
  * do so. */
 static bool can_be_complete(const struct job *job, const struct chunk *chunk)
 {
-    u32 lost = 0;
-    for (u32 rank = 0; rank < job->workers; rank++)
+    uint32_t lost = 0;
+    for (uint32_t rank = 0; rank < job->workers; rank++)
         lost += job->gone[rank] && !has_pushed(chunk, rank);
     return job->workers - lost >= job->quorum;
 }
 
-static u32 first_lost(const struct job *job, const struct chunk *chunk)
+static uint32_t first_lost(const struct job *job, const struct chunk *chunk)
 {
-    u32 rank = 0;
+    uint32_t rank = 0;
     while (rank + 1 < job->workers && !(job->gone[rank] && !has_pushed(chunk, rank)))
         rank++;
     return rank;
@@ -107,12 +107,12 @@ static void push_and_wait(struct core *core, struct connection *c)
         return;
     }
     const float *pushed[MOST_WORKERS];
-    u32 count = 0;
-    for (u32 rank = 0; rank < job->workers; rank++)
+    uint32_t count = 0;
+    for (uint32_t rank = 0; rank < job->workers; rank++)
         if (has_pushed(chunk, rank))
             pushed[count++] = landing(job, rank, chunk);
     apply(core, job, chunk, pushed, count, c->in.now.rate);
-    for (u32 rank = 0; rank < job->workers; rank++)
+    for (uint32_t rank = 0; rank < job->workers; rank++)
         if (has_pushed(chunk, rank) && job->seat[rank]) {
             answer(job->seat[rank], c->in.now.chunk);
             if (job->seat[rank] != c)
@@ -123,7 +123,7 @@ static void push_and_wait(struct core *core, struct connection *c)
     job->waiting--;
 }
 
-static struct job *find(struct core *core, u64 id)
+static struct job *find(struct core *core, uint64_t id)
 {
     struct job *job = core->jobs;
     while (job && job->id != id)
@@ -131,10 +131,10 @@ static struct job *find(struct core *core, u64 id)
     return job;
 }
 
-static bool equal(const u8 *a, const u8 *b) /* takes the same time wherever they differ */
+static bool equal(const uint8_t *a, const uint8_t *b) /* takes the same time wherever they differ */
 {
-    u8 differs = 0;
-    for (u32 i = 0; i < KEY_BYTES; i++)
+    uint8_t differs = 0;
+    for (uint32_t i = 0; i < KEY_BYTES; i++)
         differs |= a[i] ^ b[i];
     return !differs;
 }
@@ -147,7 +147,7 @@ static bool reject(struct core *core, struct connection *c, enum violation rule)
 
 static bool sit_down(struct core *core, struct connection *c)
 {
-    u32 rank = c->in.now.chunk;
+    uint32_t rank = c->in.now.chunk;
     struct job *job = find(core, c->in.now.step);
     if (!job || rank >= job->workers || !equal(c->key, job->keys[rank]))
         return reject(core, c, BAD_KEY);
@@ -196,7 +196,7 @@ bool begin_frame(struct core *core, struct connection *c)
         return reject(core, c, BAD_TIME);
     float *into =
         h->kind == KIND_INIT ? c->job->parameters + chunk->offset : landing(c->job, c->rank, chunk);
-    c->in.into = (u8 *)into;
+    c->in.into = (uint8_t *)into;
     c->in.left = h->bytes;
     return true;
 }
@@ -227,15 +227,15 @@ void flush(struct core *core, struct connection *c)
     c->blocked = false;
     while (c->owed && !c->blocked && !c->dead) {
         struct frame frames[BATCH];
-        u32 count = c->owed < BATCH ? c->owed : BATCH, complete;
-        for (u32 i = 0; i < count; i++) {
+        uint32_t count = c->owed < BATCH ? c->owed : BATCH, complete;
+        for (uint32_t i = 0; i < count; i++) {
             const struct reply *reply = c->replies + (c->first + i) % c->room;
             const struct chunk *chunk = c->job->chunk + reply->chunk;
             frames[i].header = (struct header){
                 .magic = MAGIC,
                 .kind = KIND_RESULT,
                 .chunk = reply->chunk,
-                .bytes = reply->bare ? 0 : chunk->length * (u32)sizeof(float),
+                .bytes = reply->bare ? 0 : chunk->length * (uint32_t)sizeof(float),
                 .step = reply->step,
             };
             frames[i].payload = source(c->job, c->rank, chunk);
@@ -255,7 +255,7 @@ void flush(struct core *core, struct connection *c)
 }
 
 /* Handles a worker's departure: a step that cannot be complete without it fails the job. */
-void give_up_on(struct core *core, struct job *job, u32 rank)
+void give_up_on(struct core *core, struct job *job, uint32_t rank)
 {
     job->gone[rank] = true;
     job->gone_count++;
@@ -263,7 +263,7 @@ void give_up_on(struct core *core, struct job *job, u32 rank)
     tell(core, job, EVENT_LEFT, rank, 0);
     if (job->asynchronous || job->failed || !job->waiting)
         return;
-    for (u32 i = 0; i < job->chunks && !job->failed; i++)
+    for (uint32_t i = 0; i < job->chunks && !job->failed; i++)
         if (job->chunk[i].arrived && !can_be_complete(job, job->chunk + i))
             miss(core, job, job->chunk + i);
 }
@@ -273,11 +273,11 @@ void look_for_silent(struct core *core, struct job *job)
 {
     if (!job->waiting || job->failed)
         return;
-    for (u32 i = 0; i < job->chunks; i++) {
+    for (uint32_t i = 0; i < job->chunks; i++) {
         const struct chunk *chunk = job->chunk + i;
         if (!chunk->arrived || core->now - chunk->since < job->patience)
             continue;
-        u32 rank = 0;
+        uint32_t rank = 0;
         while (rank + 1 < job->workers && (has_pushed(chunk, rank) || job->gone[rank]))
             rank++;
         job->failed = true;

@@ -4,7 +4,8 @@
 
 #include <unistd.h>
 
-void tell(struct core *core, const struct job *job, enum core_event kind, u32 rank, u32 rule)
+void tell(struct core *core, const struct job *job, enum core_event kind, uint32_t rank,
+          uint32_t rule)
 {
     struct event event = {.job = job ? job->id : 0, .kind = kind, .rank = rank, .rule = rule};
     /* The pipe has room: its reader is a thread that does nothing else, and a job has few events. */

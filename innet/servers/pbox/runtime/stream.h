@@ -16,25 +16,25 @@ enum moved { MOVED, BLOCKED, CLOSED };
  * header being received. */
 struct inlet {
     struct header now, next;
-    u32 have; /* bytes of `next` */
-    u32 left; /* bytes still to come at `into` */
-    u8 *into;
+    uint32_t have; /* bytes of `next` */
+    uint32_t left; /* bytes still to come at `into` */
+    uint8_t *into;
     bool busy;
 };
 
-static inline enum moved take(int socket, struct inlet *in, u64 *bytes)
+static inline enum moved take(int socket, struct inlet *in, uint64_t *bytes)
 {
     struct iovec parts[2] = {{in->into, in->left},
-                             {(u8 *)&in->next + in->have, sizeof in->next - in->have}};
+                             {(uint8_t *)&in->next + in->have, sizeof in->next - in->have}};
     bool body = in->left > 0;
     ssize_t got = readv(socket, parts + !body, 1 + body);
     if (got <= 0)
         return got < 0 && (errno == EAGAIN || errno == EINTR) ? BLOCKED : CLOSED;
-    *bytes += (u64)got;
-    u32 of_body = (u64)got < in->left ? (u32)got : in->left;
+    *bytes += (uint64_t)got;
+    uint32_t of_body = (uint64_t)got < in->left ? (uint32_t)got : in->left;
     in->into += of_body;
     in->left -= of_body;
-    in->have += (u32)got - of_body;
+    in->have += (uint32_t)got - of_body;
     return MOVED;
 }
 
@@ -45,23 +45,23 @@ struct frame {
 
 /* Sends as much of these frames as the kernel takes. `sent` bytes of the first one are already out. Sets
  * `complete` to the number of frames that are now out, and updates `sent` for the next one. */
-static inline enum moved give(int socket, const struct frame *frames, u32 count, u32 *sent,
-                              u32 *complete, u64 *bytes)
+static inline enum moved give(int socket, const struct frame *frames, uint32_t count,
+                              uint32_t *sent, uint32_t *complete, uint64_t *bytes)
 {
     struct iovec parts[2 * BATCH];
     struct msghdr message = {.msg_iov = parts};
-    u32 skip = *sent;
+    uint32_t skip = *sent;
     size_t total = 0;
-    for (u32 i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         struct iovec pair[2] = {{(void *)&frames[i].header, sizeof frames[i].header},
                                 {(void *)frames[i].payload, frames[i].header.bytes}};
-        for (u32 j = 0; j < 2; j++) {
+        for (uint32_t j = 0; j < 2; j++) {
             size_t past = skip < pair[j].iov_len ? skip : pair[j].iov_len;
-            skip -= (u32)past;
+            skip -= (uint32_t)past;
             if (pair[j].iov_len == past)
                 continue;
             parts[message.msg_iovlen++] =
-                (struct iovec){(u8 *)pair[j].iov_base + past, pair[j].iov_len - past};
+                (struct iovec){(uint8_t *)pair[j].iov_base + past, pair[j].iov_len - past};
             total += pair[j].iov_len - past;
         }
     }
@@ -69,11 +69,11 @@ static inline enum moved give(int socket, const struct frame *frames, u32 count,
     ssize_t gone = sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (gone < 0)
         return errno == EAGAIN || errno == EINTR ? BLOCKED : CLOSED;
-    *bytes += (u64)gone;
-    u64 at = *sent + (u64)gone;
+    *bytes += (uint64_t)gone;
+    uint64_t at = *sent + (uint64_t)gone;
     while (*complete < count && at >= sizeof(struct header) + frames[*complete].header.bytes)
         at -= sizeof(struct header) + frames[(*complete)++].header.bytes;
-    *sent = (u32)at;
+    *sent = (uint32_t)at;
     return (size_t)gone == total ? MOVED : BLOCKED;
 }
 

@@ -24,8 +24,6 @@
 #include <string.h>
 #include <time.h>
 
-typedef int32_t i32;
-
 /* A packet has room for a row's header, and for more than the four float64 of an optimizer. */
 enum { LEAST_LANES = HEADER_LANES + 4 * 2 + 1 };
 enum { LOCKS = 64 };
@@ -35,55 +33,55 @@ static const enum refusal ACCEPTED = 0; /* in place of a reason */
 /* The parameters of one packet, and behind them the optimizer's state for them. */
 struct chunk {
     float *values;
-    u32 floats;
-    u32 step; /* the number of steps taken */
+    uint32_t floats;
+    uint32_t step; /* the number of steps taken */
 };
 
 struct job {
-    u32 number, nonce, chunks;
+    uint32_t number, nonce, chunks;
     struct optimizer optimizer;
     struct chunk *chunk;
-    u64 bytes, used_ns;
+    uint64_t bytes, used_ns;
     struct job *next;
 };
 
 struct parameters {
-    u64 most_bytes, silent_ns;
-    _Atomic u32 service;          /* the switch's address, which no other sender can use */
+    uint64_t most_bytes, silent_ns;
+    _Atomic uint32_t service;     /* the switch's address, which no other sender can use */
     pthread_rwlock_t table;       /* of the list of jobs and the memory */
     pthread_mutex_t locks[LOCKS]; /* of chunks, which share them */
     struct job *jobs;
     struct parameter_counts counts;
 };
 
-static void count(u64 *counter) { __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED); }
+static void count(uint64_t *counter) { __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED); }
 
 /* A row of a result. */
 struct row {
-    u32 job, members; /* `members`: the number of workers in the sum */
-    u32 operation, lanes;
-    i32 lane[MAX_LANES];
+    uint32_t job, members; /* `members`: the number of workers in the sum */
+    uint32_t operation, lanes;
+    int32_t lane[MAX_LANES];
 };
 
-static u64 clock_ns(void)
+static uint64_t clock_ns(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    return (u64)now.tv_sec * 1000000000 + (u64)now.tv_nsec;
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
 /* ---- jobs and their memory ---------------------------------------------------------------------- */
 
-static u64 chunk_bytes(const struct job *job, u32 floats)
+static uint64_t chunk_bytes(const struct job *job, uint32_t floats)
 {
-    return (u64)floats * sizeof(float) * (1 + state_count(job->optimizer.rule));
+    return (uint64_t)floats * sizeof(float) * (1 + state_count(job->optimizer.rule));
 }
 
 static void forget(struct parameters *p, struct job **at)
 {
     struct job *job = *at;
     *at = job->next;
-    for (u32 i = 0; i < job->chunks; i++)
+    for (uint32_t i = 0; i < job->chunks; i++)
         free(job->chunk[i].values);
     p->counts.bytes -= job->bytes;
     p->counts.jobs--;
@@ -91,7 +89,7 @@ static void forget(struct parameters *p, struct job **at)
     free(job);
 }
 
-static struct job **find(struct parameters *p, u32 number)
+static struct job **find(struct parameters *p, uint32_t number)
 {
     struct job **at = &p->jobs;
     while (*at && (*at)->number != number)
@@ -101,7 +99,7 @@ static struct job **find(struct parameters *p, u32 number)
 
 /* Reserves bytes for a job. If necessary it takes them from jobs that have been silent for long, since
  * nobody reports the end of a job. */
-static bool take_bytes(struct parameters *p, struct job *job, u64 bytes, u64 now)
+static bool take_bytes(struct parameters *p, struct job *job, uint64_t bytes, uint64_t now)
 {
     while (p->counts.bytes + bytes > p->most_bytes) {
         struct job **oldest = NULL;
@@ -119,37 +117,37 @@ static bool take_bytes(struct parameters *p, struct job *job, u64 bytes, u64 now
 
 /* ---- requests ---------------------------------------------------------------------------------- */
 
-static double real_at(const i32 *lane)
+static double real_at(const int32_t *lane)
 {
-    u64 bits = (u64)(u32)lane[0] << 32 | (u32)lane[1];
+    uint64_t bits = (uint64_t)(uint32_t)lane[0] << 32 | (uint32_t)lane[1];
     double value;
     memcpy(&value, &bits, sizeof value);
     return value;
 }
 
 /* Begins a job anew, unless the nonce shows that this request was handled already. */
-static enum refusal describe(struct parameters *p, const struct row *row, u64 now)
+static enum refusal describe(struct parameters *p, const struct row *row, uint64_t now)
 {
-    const i32 *lane = row->lane;
-    if (row->operation != OPERATION_MAX || lane[ROW_COUNT] < 1 || (u32)lane[ROW_COUNT] > MOST_CHUNKS
-        || lane[ROW_RULE] < 0 || lane[ROW_RULE] >= RULES)
+    const int32_t *lane = row->lane;
+    if (row->operation != OPERATION_MAX || lane[ROW_COUNT] < 1
+        || (uint32_t)lane[ROW_COUNT] > MOST_CHUNKS || lane[ROW_RULE] < 0 || lane[ROW_RULE] >= RULES)
         return REFUSAL_MALFORMED;
     struct job **at = find(p, row->job);
-    if (*at && (*at)->nonce == (u32)lane[ROW_NONCE])
+    if (*at && (*at)->nonce == (uint32_t)lane[ROW_NONCE])
         return ACCEPTED;
     if (*at)
         forget(p, at);
     struct job *job = calloc(1, sizeof *job);
     if (!job)
         return REFUSAL_NO_ROOM;
-    const i32 *body = lane + HEADER_LANES;
+    const int32_t *body = lane + HEADER_LANES;
     *job = (struct job){
         .number = row->job,
-        .nonce = (u32)lane[ROW_NONCE],
-        .chunks = (u32)lane[ROW_COUNT],
+        .nonce = (uint32_t)lane[ROW_NONCE],
+        .chunks = (uint32_t)lane[ROW_COUNT],
         .optimizer =
             {
-                .rule = (u32)lane[ROW_RULE],
+                .rule = (uint32_t)lane[ROW_RULE],
                 .first = real_at(body),
                 .second = real_at(body + 2),
                 .epsilon = real_at(body + 4),
@@ -157,7 +155,7 @@ static enum refusal describe(struct parameters *p, const struct row *row, u64 no
             },
         .used_ns = now,
     };
-    u64 index = (u64)job->chunks * sizeof *job->chunk;
+    uint64_t index = (uint64_t)job->chunks * sizeof *job->chunk;
     if (!take_bytes(p, job, index, now)) {
         free(job);
         return REFUSAL_NO_ROOM;
@@ -175,13 +173,13 @@ static enum refusal describe(struct parameters *p, const struct row *row, u64 no
 }
 
 static enum refusal begin(struct parameters *p, struct job *job, struct chunk *chunk,
-                          const struct row *row, u64 now)
+                          const struct row *row, uint64_t now)
 {
-    u32 floats = row->lanes - HEADER_LANES;
+    uint32_t floats = row->lanes - HEADER_LANES;
     if (row->operation != OPERATION_MAX)
         return REFUSAL_MALFORMED;
     if (!chunk->values) {
-        u64 bytes = chunk_bytes(job, floats);
+        uint64_t bytes = chunk_bytes(job, floats);
         if (!take_bytes(p, job, bytes, now))
             return REFUSAL_NO_ROOM;
         chunk->values = calloc(1, bytes);
@@ -199,21 +197,21 @@ static enum refusal begin(struct parameters *p, struct job *job, struct chunk *c
 }
 
 /* Computes the mean of the gradients, as dequantize in innet/host/quantizers/fixed_point.py does. */
-static void mean(const struct row *row, float *gradient, u32 floats)
+static void mean(const struct row *row, float *gradient, uint32_t floats)
 {
-    const i32 *sum = row->lane + HEADER_LANES;
-    i32 exponent = row->lane[ROW_SCALE];
+    const int32_t *sum = row->lane + HEADER_LANES;
+    int32_t exponent = row->lane[ROW_SCALE];
     float scale = exponent == SCALE_NOT_FINITE ? __builtin_nanf("") : __builtin_ldexpf(1, exponent);
     float count = (float)row->members;
-    for (u32 i = 0; i < floats; i++)
+    for (uint32_t i = 0; i < floats; i++)
         gradient[i] = (float)sum[i] / count * scale;
 }
 
 static enum refusal take_step(struct parameters *p, struct job *job, struct chunk *chunk,
                               const struct row *row)
 {
-    const i32 *lane = row->lane;
-    u32 step = (u32)lane[ROW_STEP];
+    const int32_t *lane = row->lane;
+    uint32_t step = (uint32_t)lane[ROW_STEP];
     if (row->operation != OPERATION_SUM)
         return REFUSAL_MALFORMED;
     if (!chunk->values || chunk->floats != row->lanes - HEADER_LANES)
@@ -224,14 +222,14 @@ static enum refusal take_step(struct parameters *p, struct job *job, struct chun
     }
     if (step != chunk->step + 1)
         return REFUSAL_OUT_OF_TURN;
-    u64 bits = 0;
-    for (u32 i = 0; i < 4; i++)
-        bits = bits << 16 | ((u32)lane[ROW_RATE + i] & 0xffff);
+    uint64_t bits = 0;
+    for (uint32_t i = 0; i < 4; i++)
+        bits = bits << 16 | ((uint32_t)lane[ROW_RATE + i] & 0xffff);
     double rate;
     memcpy(&rate, &bits, sizeof rate);
     float gradient[MAX_LANES], *values = chunk->values;
     const float *pushed[] = {gradient};
-    u32 n = chunk->floats, states = state_count(job->optimizer.rule);
+    uint32_t n = chunk->floats, states = state_count(job->optimizer.rule);
     mean(row, gradient, n);
     update(&job->optimizer, values, states > 0 ? values + n : NULL,
            states > 1 ? values + 2 * n : NULL, pushed, 1, 1, n, step, rate);
@@ -243,29 +241,29 @@ static enum refusal take_step(struct parameters *p, struct job *job, struct chun
 /* A sum adds up all workers' headers. If the workers agree, the sum is a multiple of their number. */
 static bool divide_header(struct row *row)
 {
-    for (u32 i = 0; i < HEADER_LANES; i++) {
-        if (!row->members || row->lane[i] % (i32)row->members)
+    for (uint32_t i = 0; i < HEADER_LANES; i++) {
+        if (!row->members || row->lane[i] % (int32_t)row->members)
             return false;
-        row->lane[i] /= (i32)row->members;
+        row->lane[i] /= (int32_t)row->members;
     }
     return true;
 }
 
 /* Carries out a row's request, and replaces the row by the answer. Call it with the lock of the table. */
-static enum refusal carry_out(struct parameters *p, u32 asks, struct row *row)
+static enum refusal carry_out(struct parameters *p, uint32_t asks, struct row *row)
 {
-    u64 now = clock_ns();
-    i32 *lane = row->lane;
+    uint64_t now = clock_ns();
+    int32_t *lane = row->lane;
     if (asks == ASK_DESCRIBE)
         return describe(p, row, now);
     struct job *job = *find(p, row->job);
-    if (!job || job->nonce != (u32)lane[ROW_NONCE])
+    if (!job || job->nonce != (uint32_t)lane[ROW_NONCE])
         return REFUSAL_UNKNOWN;
-    if (lane[ROW_CHUNK] < 0 || (u32)lane[ROW_CHUNK] >= job->chunks)
+    if (lane[ROW_CHUNK] < 0 || (uint32_t)lane[ROW_CHUNK] >= job->chunks)
         return REFUSAL_MALFORMED;
     struct chunk *chunk = &job->chunk[lane[ROW_CHUNK]];
     __atomic_store_n(&job->used_ns, now, __ATOMIC_RELAXED);
-    pthread_mutex_t *lock = &p->locks[(u32)lane[ROW_CHUNK] % LOCKS];
+    pthread_mutex_t *lock = &p->locks[(uint32_t)lane[ROW_CHUNK] % LOCKS];
     pthread_mutex_lock(lock);
     enum refusal refusal = REFUSAL_MALFORMED;
     if (asks == ASK_BEGIN)
@@ -278,7 +276,7 @@ static enum refusal carry_out(struct parameters *p, u32 asks, struct row *row)
     return refusal;
 }
 
-static enum refusal answer(struct parameters *p, u32 asks, struct row *row)
+static enum refusal answer(struct parameters *p, uint32_t asks, struct row *row)
 {
     if (row->operation == OPERATION_SUM && !divide_header(row))
         return REFUSAL_DISAGREE;
@@ -304,7 +302,7 @@ _Static_assert(sizeof(struct encapsulation) == ENCAPSULATION_BYTES, "as in innet
 /* Returns whether a frame is a result that this switch has made. */
 static bool is_result(const struct parameters *p, const struct encapsulation *front)
 {
-    const u8 *header = (const u8 *)(front + 1);
+    const uint8_t *header = (const uint8_t *)(front + 1);
     return front->ethernet.ether_type == htons(ETHERTYPE_IP) && front->ip.version == 4
            && front->ip.ihl * 4 == sizeof front->ip && front->ip.protocol == IPPROTO_UDP
            && ntohl(front->ip.saddr) == atomic_load(&p->service)
@@ -313,28 +311,28 @@ static bool is_result(const struct parameters *p, const struct encapsulation *fr
 }
 
 /* Sets the check, as innet/wire/check.py does. */
-static void seal(const struct encapsulation *front, u8 *header, u32 lanes)
+static void seal(const struct encapsulation *front, uint8_t *header, uint32_t lanes)
 {
-    u64 sum = SOURCE_WEIGHTS[0] + SOURCE_WEIGHTS[1] * ntohl(front->ip.saddr)
-              + SOURCE_WEIGHTS[2] * ntohs(front->udp.source)
-              + word_sum(header, HEADER_BYTES / WORD_BYTES + lanes, WORD_WEIGHTS);
-    put_word(header + AT_CHECK, (u32)(sum >> 32));
+    uint64_t sum = SOURCE_WEIGHTS[0] + SOURCE_WEIGHTS[1] * ntohl(front->ip.saddr)
+                   + SOURCE_WEIGHTS[2] * ntohs(front->udp.source)
+                   + word_sum(header, HEADER_BYTES / WORD_BYTES + lanes, WORD_WEIGHTS);
+    put_word(header + AT_CHECK, (uint32_t)(sum >> 32));
 }
 
-void parameters_outward(void *context, u8 *frame, u32 bytes)
+void parameters_outward(void *context, uint8_t *frame, uint32_t bytes)
 {
     struct parameters *p = context;
     const struct encapsulation *front = (const struct encapsulation *)frame;
-    u8 *header = frame + sizeof *front, *lanes = header + HEADER_BYTES;
-    const u32 before = sizeof *front + HEADER_BYTES;
+    uint8_t *header = frame + sizeof *front, *lanes = header + HEADER_BYTES;
+    const uint32_t before = sizeof *front + HEADER_BYTES;
     if (bytes < before)
         return;
     /* Frames may be padded: there may be more bytes behind the datagram. */
-    u32 used = sizeof front->ethernet + ntohs(front->ip.tot_len);
+    uint32_t used = sizeof front->ethernet + ntohs(front->ip.tot_len);
     if (used > bytes || used < before + WORD_BYTES * LEAST_LANES
         || used > before + WORD_BYTES * MAX_LANES || (used - before) % WORD_BYTES)
         return;
-    u32 flags = half_at(header + AT_FLAGS), asks = flags & ASKS;
+    uint32_t flags = half_at(header + AT_FLAGS), asks = flags & ASKS;
     if (!is_result(p, front) || !asks || flags & (ASK_DONE | ASK_REFUSED))
         return;
     struct row row = {
@@ -343,21 +341,21 @@ void parameters_outward(void *context, u8 *frame, u32 bytes)
         .lanes = (used - before) / WORD_BYTES,
         .members = header[AT_COUNT],
     };
-    load_row(lanes, (u32 *)row.lane, row.lanes);
+    load_row(lanes, (uint32_t *)row.lane, row.lanes);
     bool overflowed = flags & FLAG_OVERFLOW && row.operation == OPERATION_SUM;
     enum refusal refusal = overflowed ? REFUSAL_MALFORMED : answer(p, asks, &row);
     if (refusal != ACCEPTED) {
         count(&p->counts.refused);
         memset(row.lane, 0, sizeof row.lane);
-        row.lane[0] = (i32)refusal;
+        row.lane[0] = (int32_t)refusal;
     }
     flags |= refusal == ACCEPTED ? ASK_DONE : ASK_REFUSED;
     put_half(header + AT_FLAGS, (uint16_t)flags);
-    store_row(lanes, (const u32 *)row.lane, row.lanes);
+    store_row(lanes, (const uint32_t *)row.lane, row.lanes);
     seal(front, header, row.lanes);
 }
 
-struct parameters *parameters_new(u64 most_bytes, u64 silent_ns)
+struct parameters *parameters_new(uint64_t most_bytes, uint64_t silent_ns)
 {
     struct parameters *p = calloc(1, sizeof *p);
     if (!p)
@@ -368,12 +366,15 @@ struct parameters *parameters_new(u64 most_bytes, u64 silent_ns)
     pthread_rwlockattr_init(&fair);
     pthread_rwlockattr_setkind_np(&fair, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
     pthread_rwlock_init(&p->table, &fair);
-    for (u32 i = 0; i < LOCKS; i++)
+    for (uint32_t i = 0; i < LOCKS; i++)
         pthread_mutex_init(&p->locks[i], NULL);
     return p;
 }
 
-void parameters_serve(struct parameters *p, u32 address) { atomic_store(&p->service, address); }
+void parameters_serve(struct parameters *p, uint32_t address)
+{
+    atomic_store(&p->service, address);
+}
 
 void parameters_free(struct parameters *p)
 {

@@ -8,17 +8,17 @@
 struct parameters;
 
 /* The switch's threads write these while Python reads them. */
-struct parameter_counts { u64 jobs, bytes, steps, repeated, refused; };
+struct parameter_counts { uint64_t jobs, bytes, steps, repeated, refused; };
 
 /* A job that was silent for `silent_ns` is forgotten when another one needs its memory. */
-struct parameters *parameters_new(u64 most_bytes, u64 silent_ns);
+struct parameters *parameters_new(uint64_t most_bytes, uint64_t silent_ns);
 
 /* Sets the source address of results; other frames are left alone. Any thread may call this. */
-void parameters_serve(struct parameters *parameters, u32 address);
+void parameters_serve(struct parameters *parameters, uint32_t address);
 void parameters_free(struct parameters *parameters);
 const struct parameter_counts *parameters_counts(const struct parameters *parameters);
 
 /* Call this for every frame that leaves the switch. Any of its threads may call it. */
-void parameters_outward(void *context, u8 *frame, u32 bytes);
+void parameters_outward(void *context, uint8_t *frame, uint32_t bytes);
 
 #endif
