@@ -91,6 +91,8 @@ class Room:
 class Desk:
     """The exchanges of one worker in the room, as a reducer needs them."""
 
+    private = False
+
     def __init__(self, room: Room, rank: int) -> None:
         self._room, self._rank = room, rank
 

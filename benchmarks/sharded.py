@@ -8,6 +8,7 @@ Run as root, with Mininet installed::
 Parts:
 
 * ``large``: 16 MiB of float32 at 100 Mbit/s: a reduce-scatter, an all-gather, both at once, a broadcast.
+* ``private``: the same for an all-reduce with and without private sums. The ratio is of their times.
 * ``small``: a barrier and an all-reduce of 4 bytes.
 
 "up" and "down" are the bytes on a host's link, as the kernel counts them, over the vector's bytes. Beside
@@ -84,6 +85,17 @@ def small(console: Console, quick: bool) -> Sequence[Outcome]:
     return measured(console, cases, "small")
 
 
+def private(console: Console, quick: bool) -> Sequence[Outcome]:
+    """Compare an all-reduce with private sums to one without."""
+    size, steps = (MIB, 3) if quick else (16 * MIB, 9)
+    ways = ("Gloo", "innet int32", "innet int32 private")
+    cases = [Case("all-reduce", over, size, steps) for over in ways]
+    found = measured(console, cases, f"{size // KIB:,} KiB of float32")
+    _, public, hidden = found
+    console.print(f"private sums take {hidden.step_s / public.step_s:.3f} times as long")
+    return found
+
+
 def measured(console: Console, cases: Sequence[Case], title: str) -> Sequence[Outcome]:
     """Run cases in the emulated rack, and show their outcomes."""
     program = [sys.executable, "-m", "benchmarks.emulated.sharded"]
@@ -119,7 +131,7 @@ def _outcome(case: Case, hosts: Sequence[dict[str, Any]]) -> Outcome:
     return Outcome(case, steps, *means, *least)
 
 
-PARTS = {each.__name__: each for each in (large, small)}
+PARTS = {each.__name__: each for each in (large, private, small)}
 
 
 if __name__ == "__main__":

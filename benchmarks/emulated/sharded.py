@@ -18,6 +18,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from innet.machine.environment import PRIVATE_KEY_FILE
+
+KEY = "key"
+"""The name of the file with the key of private sums, in the folder of the run."""
+
 Work = Any  # of PyTorch, which does not declare it
 Step = Callable[[], Sequence[Work]]
 
@@ -26,7 +31,8 @@ Step = Callable[[], Sequence[Work]]
 class Case:
     """A case: `steps` calls named `what`, of `nbytes` of float32 in the whole vector.
 
-    `over` is "Gloo" or "innet QUANTIZER". With `narrow`, moves carry bfloat16 with as many elements.
+    `over` is "Gloo", "innet QUANTIZER" or "innet QUANTIZER private". With `narrow`, moves carry
+    bfloat16 with as many elements.
     """
 
     what: str
@@ -43,11 +49,15 @@ def main(folder: Path) -> None:
     warnings.simplefilter("ignore", FutureWarning)  # of PyTorch, which renames these collectives
     # innet first: its workers' hellos tell the switch every host's port, so that nothing is flooded.
     os.environ["INNET_SLOTS"] = "128"
+    if os.environ["RANK"] == "0":
+        (folder / KEY).touch(0o600)
+        (folder / KEY).write_bytes(os.urandom(32))
     dist.init_process_group("innet")
     groups: dict[str, Any] = {"Gloo": dist.new_group(backend="gloo")}
     for over in dict.fromkeys(case.over for case in cases):  # in the same order everywhere
         if over != "Gloo":
-            os.environ["INNET_QUANTIZER"] = over.partition(" ")[2]
+            _, os.environ["INNET_QUANTIZER"], *private = over.split()
+            os.environ[PRIVATE_KEY_FILE] = str(folder / KEY) if private else ""
             groups[over] = dist.new_group(backend="innet")
     noted = [_run(case, groups[case.over], groups["Gloo"]) for case in cases]
     rank = dist.get_rank()

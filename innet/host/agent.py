@@ -97,6 +97,7 @@ class Agent(Collectives):
         fallback: Fallback | None,
         spec: QuantizerSpec,
         node: Node | None = None,
+        secret: bytes | None = None,
     ) -> None:
         self._membership = membership
         self._waker = waker
@@ -113,10 +114,13 @@ class Agent(Collectives):
         if fallback and link_spec == "host" and not self.info.rank:  # one log line is enough
             warn_of_shared_network(self._link.ip, os.environ)
         self._link_rate = bits_per_second(interface_at(self._link.ip)) if link_spec == "host" else 0
+        self._secret = secret
         arguments = self._link, job, membership, waker, timeouts, fallback
         self._exchanges = NodeExchanges(node, *arguments) if node else Exchanges(*arguments)
         try:
             self._reducer = Reducer(self._exchanges, self.info, spec)
+            if secret is not None:
+                self._check_privacy()
         except UsageError:
             self._link.close()
             raise
@@ -144,6 +148,11 @@ class Agent(Collectives):
         sum.
         """
         return dict(self._exchanges.fallbacks)
+
+    @property
+    def private(self) -> bool:
+        """Return whether the job's sums are private."""
+        return self._secret is not None
 
     @property
     def term(self) -> Term | None:
@@ -192,7 +201,8 @@ class Agent(Collectives):
         * float32 and int32, max or min: exact; NaN if any value is.
         * Sparse torch tensors (COO) of float32, int32 and int64, sum or mean: as dense ones. Only the
           rows that any worker has are sent and returned. Error feedback is not possible.
-        * Other floating-point and complex dtypes: by the fallback, in their own dtype.
+        * Other floating-point and complex dtypes: by the fallback, in their own dtype. If the job's
+          sums are private, they raise UnsupportedTensor.
 
         Raises UsageError, UnsupportedTensor, or one of the AllReduceErrors: JobEnded, LeftBehind,
         LinkFailed, SwitchUnreachable, WorkersMissing, WorkersDisagree, AgentClosed. After an
@@ -223,7 +233,8 @@ class Agent(Collectives):
         elements only; each worker may want another part. With `wait`, it need not be in the
         background: this thread may carry out the call, and the future is then done.
         """
-        by_switch = summed_by_switch(tensor, op, fallback=self._fallback is not None)
+        open_fallback = self._fallback is not None and not self.private
+        by_switch = summed_by_switch(tensor, op, fallback=open_fallback)
         summed = by_switch and op in ("mean", "sum")
         spec = self._choose(tensor, quantizer, key) if summed else EXACT
         future: Future[Tensor] = Future()
@@ -313,6 +324,7 @@ class Agent(Collectives):
 
     def _serve(self, call: _Call | _Work) -> None:
         try:
+            self._begin_session()
             if isinstance(call, _Work):
                 call.future.set_result(call.does(self._exchanges, self._reducer))
             else:
@@ -320,6 +332,23 @@ class Agent(Collectives):
         except BaseException as problem:  # noqa: BLE001 - whoever waits for the result gets it
             self._note(problem)
             call.future.set_exception(problem)
+
+    def _check_privacy(self) -> None:
+        from innet.host.private_sums import check_suits
+
+        check_suits(self.info, sealed=self._link.sealed)
+
+    def _begin_session(self) -> None:
+        """Agree on pads before the first call of a private job."""
+        if self._secret is None or self._exchanges.private or self._exchanges.failure:
+            return
+        from innet.host.private_sums import begin_session
+
+        try:
+            begin_session(self._exchanges, self.info, self._secret)
+        except BaseException as problem:
+            self._exchanges.give_up(problem)  # no later call may go without pads
+            raise
 
     def _note(self, problem: BaseException) -> None:
         """Leave the job after an error that the other workers do not have as well."""

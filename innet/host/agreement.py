@@ -10,12 +10,13 @@ from innet.errors import WorkersDisagree
 from innet.host.integers import Integers
 from innet.host.quantizers.spec import QuantizerSpec
 from innet.host.tensors import REDUCE_OPS, ReduceOp
+from innet.machine.environment import PRIVATE_KEY_FILE
 
 WORDS = 4
 """The number of int32 that describe a call."""
 
 CollectiveName = Literal[
-    "all-reduce", "reduce-scatter", "reduce", "all-gather", "broadcast", "barrier"
+    "all-reduce", "reduce-scatter", "reduce", "all-gather", "broadcast", "barrier", "key agreement"
 ]
 
 _SPARSE = ("sparse float32", "sparse int32", "sparse int64")
@@ -39,6 +40,14 @@ ALL_REDUCE = Collective()
 REDUCE_SCATTER = Collective("reduce-scatter")
 ALL_GATHER = Collective("all-gather")
 BARRIER = Collective("barrier")
+KEY_AGREEMENT = Collective("key agreement")
+"""What workers with a key of private sums do before anything else."""
+
+
+def largest_words(own: Integers) -> Integers:
+    """Return the words whose maxima show a disagreement, (4,) int32, from workers' words, (n, 2)."""
+    (size, kind), (least_size, least_kind) = own.max(axis=0), own.min(axis=0)
+    return np.array([size, -least_size, kind, -least_kind], np.int32)
 
 
 @dataclass(frozen=True)
@@ -55,6 +64,11 @@ class Call:
     spec: QuantizerSpec = _EXACT
     collective: Collective = ALL_REDUCE
 
+    @property
+    def own_words(self) -> Integers:
+        """Return the size and the kind of the call, (2,) int32."""
+        return np.array([self.size, self.kind], np.int32)
+
     @cached_property
     def words(self) -> Integers:
         """The size and the kind of the call, and their negatives, (4,) int32.
@@ -62,11 +76,19 @@ class Call:
         Their maxima over the workers are the largest and the smallest, so that each worker sees a
         disagreement.
         """
-        return np.array([self.size, -self.size, self._kind, -self._kind], np.int32)
+        return largest_words(self.own_words[None])
 
     def check(self, largest: Integers) -> None:
         """Raise WorkersDisagree unless all workers sent the same words, given their maxima."""
-        if (largest[2] + largest[3]) % (1 << _KIND_BITS):
+        most_kind, least_kind = (
+            int(kind) % (1 << _KIND_BITS) for kind in (largest[2], -largest[3])
+        )
+        if most_kind != least_kind:
+            if Call(0, "bytes", collective=KEY_AGREEMENT).kind in (most_kind, least_kind):
+                raise WorkersDisagree(
+                    "some workers have a key of private sums, and others none: set "
+                    f"{PRIVATE_KEY_FILE} on all workers, or on none"
+                )
             raise WorkersDisagree(
                 "the workers call different collectives, or the same one with different dtypes or "
                 f"operations: this one calls {self._text}"
@@ -96,7 +118,8 @@ class Call:
         return f"{self.collective.name} for the {self.op} of {self.dtype}"
 
     @property
-    def _kind(self) -> int:
+    def kind(self) -> int:
+        """Return the number of the kind of call, which has to be the same on all workers."""
         kind = _COLLECTIVES.index(self.collective.name)
         kind = kind * len(_DTYPES) + _DTYPES.index(self.dtype)
         kind = kind * len(REDUCE_OPS) + REDUCE_OPS.index(self.op)

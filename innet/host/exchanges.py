@@ -26,6 +26,7 @@ from innet.host.link import Link
 from innet.host.paths import Inspect, Paths, anything
 from innet.host.portioned import Attempt, Carrier, PortionedSum, SumForAll
 from innet.host.portions import Portions
+from innet.host.private_paths import PrivatePaths
 from innet.host.quantizers.scaling import Scaling
 from innet.host.stopwatch import Stopwatch
 from innet.host.transport import SwitchTransport, Traffic
@@ -36,6 +37,8 @@ from innet.wire.layout import Operation
 
 if TYPE_CHECKING:
     import torch
+
+    from innet.host.pads import Pads  # needs `cryptography`, which few workers have
 
 
 class Exchanges:
@@ -62,7 +65,7 @@ class Exchanges:
         self._current = CurrentTerm(controller, self._limits)
         self._fallback = FallbackPath(fallback, info, waker, self._limits, timeouts, monotonic)
         self._transport = SwitchTransport(link, info, monotonic, self._current, timeouts)
-        self._paths = Paths(self._transport, self._fallback, self._check_meanwhile)
+        self._paths: Paths = Paths(self._transport, self._fallback, self._check_meanwhile)
         self._number = 0
         self._last: Reduction | None = None
         self._owes_result = False
@@ -134,6 +137,17 @@ class Exchanges:
         portioned = kind(chunks, flags, portions, rows, last)
         return portioned.joined(self._finish(portioned.attempt, len(flags)))
 
+    @property
+    def private(self) -> bool:
+        """Return whether exchanges are covered by pads. All of them are sums then."""
+        return self._paths.private
+
+    def cover(self, pads: "Pads") -> None:
+        """Cover all exchanges from the next one on. All workers have to do it at the same number."""
+        self._paths = PrivatePaths(
+            self._transport, self._fallback, self._check_meanwhile, pads, self._number, self._info
+        )
+
     def combine(self, tensor: "torch.Tensor", *, mean: bool) -> "torch.Tensor":
         """Return the sum or mean of a tensor over the fallback, on any path. No exchange is counted."""
         if self._failure:
@@ -164,7 +178,11 @@ class Exchanges:
         The other workers go on with exchanges that this one has skipped. Its next exchange would
         meet a different one of theirs.
         """
-        if not self._failure:
+        if self._failure:
+            return
+        if isinstance(problem, AllReduceError):
+            self._failure = problem
+        else:
             self._failure = AllReduceError(
                 f"an all-reduce was broken off ({problem!r}): join the job again"
             )

@@ -218,7 +218,8 @@ class _Collectives:
         import torch
         import torch.distributed as dist
 
-        op: Any = {Operation.SUM: dist.ReduceOp.SUM, Operation.MAX: dist.ReduceOp.MAX}[operation]
+        # Gloo adds modulo 2**32, whatever the operation is called.
+        op: Any = dist.ReduceOp.MAX if operation == Operation.MAX else dist.ReduceOp.SUM
         self.reduce_tensor(torch.from_numpy(array), dist.ReduceOp.BOR if bitwise else op)
 
     def reduce_tensor(self, tensor: "torch.Tensor", op: Any = None) -> None:

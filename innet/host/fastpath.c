@@ -76,7 +76,7 @@ static void store_scaled_row(uint8_t *lanes, const struct scaling *scaling, size
         put_word(lanes + WORD_BYTES * k, (uint32_t)rounded(values[k], scale));
 }
 
-static void make_result(struct scaling *scaling, size_t row, const uint32_t *sums, uint8_t count)
+static void make_result(struct scaling *scaling, size_t row, const uint32_t *sums, uint16_t count)
 {
     size_t lanes = (size_t)scaling->lanes;
     if (scaling->kept && !scaling->is_kept[row]) {
@@ -148,7 +148,9 @@ static void take_from(struct window *window, const struct format *format, struct
         int64_t chunk = window->chunk[slot];
         uint16_t flags = half_at(header + AT_FLAGS);
         int wanted = vectors->own_flags[chunk] & FLAG_WANTED;
-        if ((format->lanes != 0) != (wanted && flags & FLAG_CARRIED)) {
+        /* Lanes that are not wanted come from switches that give every copy the same. */
+        int carried = (flags & FLAG_CARRIED) != 0;
+        if (format->lanes ? !carried : wanted && carried) {
             taken->corrupted++; /* not as the switch sends it */
             continue;
         }

@@ -39,6 +39,7 @@ def join(
     timeouts: Timeouts | None = None,
     quantizer: str | None = None,
     node: Node | None = None,
+    private_key_file: str | Path | None = None,
 ) -> Agent:
     """Become a worker of a job.
 
@@ -65,6 +66,9 @@ def join(
     With a `node`, its workers sum in shared memory first. The job then has one worker of each node,
     and carries a slice (:mod:`innet.host.node_exchanges`). The process group passes it.
 
+    `private_key_file`, from ``INNET_PRIVATE_KEY_FILE``, makes the sums private: a file of at least
+    32 random bytes, which all workers of the job have and nobody else (docs/private-sums.md).
+
     With ``INNET_METRICS`` set to ``host:port`` the process serves Prometheus at that port plus
     ``LOCAL_RANK``.
 
@@ -84,13 +88,16 @@ def join(
     if fallback is not None and not isinstance(fallback, Fallback):
         fallback = ProcessGroupFallback(fallback)
     spec = QuantizerSpec.read(quantizer or os.environ.get("INNET_QUANTIZER") or "int32")
+    secret = _secret(private_key_file or os.environ.get(names.PRIVATE_KEY_FILE))
     metrics = metrics_address(environment)
     request = pb.JoinRequest(job=job, rank=rank, token=token, fallback=fallback is not None)
     waker = Waker()
     try:
         membership = Membership(controller, request, timeout, waker, identity)
         try:
-            agent = Agent(membership, link, waker, timeouts or Timeouts(), fallback, spec, node)
+            agent = Agent(
+                membership, link, waker, timeouts or Timeouts(), fallback, spec, node, secret
+            )
         except BaseException as problem:
             membership.close(problem)
             raise
@@ -111,6 +118,18 @@ def _identity(folder: Path) -> certificates.Identity:
     if certificates.ends_soon(identity.expires):
         _log.warning("the certificate %s ends soon, on %s", identity.certificate, identity.expires)
     return identity
+
+
+def _secret(path: str | Path | None) -> bytes | None:
+    if not path:
+        return None
+    try:
+        from innet.host.private_sums import read_secret
+    except ModuleNotFoundError as problem:
+        raise UsageError(
+            f"private sums need {problem.name}, which comes with: pip install 'innet[private]'"
+        ) from None
+    return read_secret(Path(path))
 
 
 def _from_environment(name: str, what: str) -> str:

@@ -72,6 +72,7 @@ class Link:
         self._own = int.from_bytes(own.ip_bytes), own.udp_port
         source = int.from_bytes(service.ip_bytes), service.udp_port
         self.corrupted = 0
+        self.sealed = sealed
         self.encapsulation = encapsulation
         self.bare_encapsulation = bare_encapsulation
         self.dtype = packet_dtype(lanes, len(encapsulation))

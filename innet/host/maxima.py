@@ -1,4 +1,7 @@
-"""Exchanges that take a maximum: the agreement on scales, and the gathering of small vectors."""
+"""Exchanges that take a maximum: the agreement on scales, and the gathering of small vectors.
+
+In a private job both gather by a sum, because the switch cannot compare padded lanes.
+"""
 
 from typing import Any
 
@@ -28,6 +31,9 @@ class Maxima:
 
         Raises WorkersDisagree if the workers' calls differ.
         """
+        if self._exchanges.private:
+            largest: Integers = self._collect(call, words).max(axis=0)
+            return largest
         chunks = fixed_point.blocks(np.concatenate([call.words, words]), self._info.lanes)
         agreed = self._maximum(chunks, call).lanes
         return agreed.reshape(-1)[agreement.WORDS : agreement.WORDS + words.size]
@@ -36,7 +42,30 @@ class Maxima:
         self, small: Gathering, values: npt.NDArray[Any]
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
         """Return all workers' small vectors, and a mask of those that are in the result."""
+        if self._exchanges.private:
+            found = self._collect(small.call, values.view(np.int32)).view(values.dtype)
+            return found, np.ones(found.shape, np.bool_)
         return small.gathered(self._maximum(small.contribution(values), small.call))
+
+    def _collect(self, call: Call, words: Integers) -> Integers:
+        """Return the words, (n,) int32, of all workers, (workers, n), by a sum.
+
+        A maximum of padded lanes would be noise. So each worker has lanes of its own in every
+        chunk, and zeros in the others'. Raises WorkersDisagree if the workers' calls differ.
+        """
+        workers, each = self._info.workers, self._info.lanes // self._info.workers
+        own = fixed_point.blocks(np.concatenate([call.own_words, words]), each)
+        chunks = np.zeros((len(own), self._info.lanes), np.int32)
+        chunks[:, self._info.rank * each : (self._info.rank + 1) * each] = own
+
+        def inspect(first: Integers) -> None:
+            said = first[: workers * each].reshape(workers, each)[:, :2]
+            call.check(agreement.largest_words(said))
+
+        none = np.zeros(len(chunks), np.uint16)
+        sums = self._exchanges.all_reduce(chunks, Operation.SUM, none, inspect).lanes
+        by_worker = sums[:, : workers * each].reshape(len(sums), workers, each).transpose(1, 0, 2)
+        return by_worker.reshape(workers, -1)[:, 2 : 2 + words.size]
 
     def _maximum(self, chunks: Integers, call: Call) -> Reduction:
         none = np.zeros(len(chunks), np.uint16)

@@ -38,12 +38,14 @@ class Moves:
         self._exchanges, self._info = exchanges, info
         self._maxima = Maxima(exchanges, info)
 
-    def all_gather(self, own: Bytes, into: Bytes | None = None) -> Bytes:
+    def all_gather(
+        self, own: Bytes, into: Bytes | None = None, collective: Collective = ALL_GATHER
+    ) -> Bytes:
         """Return the bytes of all workers, (workers, size), given this worker's own, (size,).
 
         They are written `into` an array, (workers * size,), if one is given.
         """
-        call = Call(own.size, "bytes", collective=ALL_GATHER)
+        call = Call(own.size, "bytes", collective=collective)
         found = memory.empty((self._info.workers * own.size,), np.uint8) if into is None else into
         if (small := self._small(call)).fits:
             found.reshape(self._info.workers, -1)[:] = self._gathered(small, own)

@@ -119,18 +119,21 @@ class NumpyRounds:
         positions, slots = self.accepted(records, self.ours(records, Kind.RESULT))
         _, own_flags, *_ = self._under_way
         wanted = own_flags[self._window.chunk_of(slots)] & Flag.WANTED != 0
-        fits = (wanted & (records["flags"][positions] & Flag.CARRIED != 0)) == lanes
+        carried = records["flags"][positions] & Flag.CARRIED != 0
+        # Lanes that are not wanted come from switches that give every copy the same.
+        fits = carried if lanes else ~(wanted & carried)
         self._link.corrupted += int(np.count_nonzero(~fits))
         return positions[fits], slots[fits]
 
     def _take_rows(self, records: Records, positions: Indices, chunks: Indices) -> None:
         """Copy results to their places. Where nobody carried lanes, they are zeros."""
         _, own_flags, result, _ = self._under_way
+        wanted = own_flags[chunks] & Flag.WANTED != 0
+        rows = chunks[wanted] - result.first
         if "lanes" in (records.dtype.names or ()):
-            load_lanes(records, positions, result.lanes, chunks - result.first)
+            load_lanes(records, positions[wanted], result.lanes, rows)
         else:
-            wanted = chunks[own_flags[chunks] & Flag.WANTED != 0]
-            result.lanes[wanted - result.first] = 0
+            result.lanes[rows] = 0
         result.flags[chunks] = records["flags"][positions] & ~np.uint16(TRANSPORT_FLAGS)
         counts = records["count"][positions]
         few = counts != 0  # the others are of all workers, as they say already

@@ -46,6 +46,11 @@ class RackedParameters:
 
     def __init__(self, agent: Agent, values: Sequence[Floats], optimizer: Optimizer) -> None:
         """Give the server the parameters. Raises UsageError, and the errors of :meth:`begin`."""
+        if agent.private:
+            raise UsageError(
+                "a rack server has to read the sums that it makes parameters of: join without a key "
+                "of private sums"
+            )
         self._agent, self._values, self._optimizer = agent, list(values), optimizer
         self.lr = optimizer.lr
         self._sizes = _checked(self._values, agent.info)

@@ -20,6 +20,8 @@ def anything(_: Integers) -> None:
 class Paths:
     """A worker's two ways to combine chunks. `meanwhile` raises to break off a wait for the fallback."""
 
+    private = False
+
     def __init__(
         self, transport: SwitchTransport, fallback: FallbackPath, meanwhile: Callable[[], None]
     ) -> None:

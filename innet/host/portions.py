@@ -47,6 +47,11 @@ class Portions:
         """Return the portions of a worker that sends the same, and receives all lanes."""
         return Portions(self.flags | np.uint16(Flag.WANTED), self.sent, range(len(self.flags)))
 
+    def carrying_all(self) -> "Portions":
+        """Return the portions of a worker that sends all lanes, and receives the same."""
+        every = self.flags | np.uint16(Flag.CARRIED)
+        return Portions(every, range(len(self.flags)), self.received)
+
     def spread(self, sent: Integers) -> Integers:
         """Return the contribution with rows of zeros for the chunks that are not sent, (n, lanes)."""
         every = np.zeros((len(self.flags), sent.shape[1]), np.int32)

@@ -2,6 +2,9 @@
 
 A worker with the result contributes its lanes, and behind them the members and counts of every
 chunk. A worker without it contributes the smallest integers.
+
+Private sums have no maximum. There the workers first tell who has the result. Then the first of
+those contributes it to a sum, and all others contribute zeros.
 """
 
 import numpy as np
@@ -36,6 +39,28 @@ def result_in(shared: Reduction, chunks: int) -> Reduction:
         members[chunks : 2 * chunks].astype(np.uint16),
         members[:chunks].view(np.uint32),
     )
+
+
+def roll(lanes: int, rank: int, *, has: bool) -> tuple[Integers, Flags]:
+    """Return a worker's contribution to the roll of those that have the result."""
+    chunk = np.zeros((1, lanes), np.int32)
+    chunk[0, rank] = has
+    return chunk, np.zeros(1, np.uint16)
+
+
+def giver(rolled: Reduction) -> int:
+    """Return the first rank that has the result."""
+    return int(rolled.lanes[0].argmax())
+
+
+def nothing(chunks: Integers, flags: Flags) -> tuple[Integers, Flags]:
+    """Return zeros of the shape of a contribution."""
+    return np.zeros_like(chunks), np.zeros_like(flags)
+
+
+def has_result(contribution: Integers) -> bool:
+    """Return whether a contribution to a shared exchange is that of a worker with the result."""
+    return bool(contribution[-1, -1] != _SMALLEST)
 
 
 def _further_chunks(chunks: int, lanes: int) -> int:

@@ -15,5 +15,8 @@ LINK = "INNET_LINK"
 LOCAL_SUM = "INNET_LOCAL_SUM"
 """``0``: the ranks of a node do not sum in shared memory first; ``1``, the default: they do."""
 
+PRIVATE_KEY_FILE = "INNET_PRIVATE_KEY_FILE"
+"""The file with the secret of private sums; empty for sums that switches can read."""
+
 TLS = "INNET_TLS"
 """The folder with the worker's certificate; empty for none."""

@@ -22,6 +22,7 @@ from innet.host.agent import Agent
 from innet.host.ddp import submit
 from innet.host.join import metrics_address
 from innet.host.tensors import ReduceOp
+from innet.machine.environment import PRIVATE_KEY_FILE
 from innet.machine.forks import Owner
 from innet.torch import collectives
 from innet.torch.backend import NAME
@@ -47,6 +48,7 @@ _OVER_GLOO = """
     gather scatter send recv recv_anysource monitored_barrier
     alltoall alltoall_base all_to_all_single
 """.split()
+_MOVE_NOTHING = {"barrier", "monitored_barrier"}
 _BETWEEN_TWO = {"send", "recv", "recv_anysource"}
 _GATHERS_INTO_TENSORS = "_allgather_base all_gather_single".split()
 _GATHERS_COALESCED = "allgather_into_tensor_coalesced all_gather_single_coalesced".split()
@@ -99,6 +101,8 @@ class InnetGroup(ProcessGroup):
                 stack.enter_context(exposed_too(COLLECTOR, address))
             context = GroupContext(store, self._gloo, rank, size, timeout, first, prefix)
             self._membership = join_job(context, environment)
+            # A group of one sends nothing.
+            self._private = bool(environment.get(PRIVATE_KEY_FILE)) and size > 1
             stack.callback(self._membership.leave)
             self._gathers = Gathers(joining(context, environment))
             stack.callback(self._gathers.leave)
@@ -300,6 +304,11 @@ class InnetGroup(ProcessGroup):
     def _over_gloo(
         self, name: str, reason: str, *arguments: Any, owed: bool = True, **more: Any
     ) -> Any:
+        if self._private and name not in _MOVE_NOTHING:
+            raise UsageError(
+                f"Gloo would carry this {name} in the clear ({reason}), and the group's sums are "
+                f"private: leave it out, or unset {PRIVATE_KEY_FILE}"
+            )
         count(name.strip("_"), GLOO, reason)
         self._gloo_is_owed |= owed
         while arguments and arguments[-1] is None:  # options that were left out

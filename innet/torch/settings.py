@@ -17,7 +17,8 @@ class Settings:
 
     `job` and `token` belong to an existing job, which the first group uses. `switch` and `slots`
     are for jobs that are created: empty means the only switch, 0 the default. `links` are those of
-    this process. With `local_sum` the ranks of a node sum in shared memory first.
+    this process. With `local_sum` the ranks of a node sum in shared memory first, unless their sums
+    are private: every contribution to the switch has a pad of its own.
     """
 
     controller: str
@@ -65,7 +66,7 @@ class Settings:
             slots=int(slots),
             links=links,
             tls=Path(tls) if tls else None,
-            local_sum=local_sum == "1",
+            local_sum=local_sum == "1" and not environment.get(names.PRIVATE_KEY_FILE),
             gather_job=gather_job == "1",
         )
 

@@ -49,6 +49,7 @@ class Operation(enum.IntEnum):
 
     SUM = 1  # signed, saturating
     MAX = 2  # signed
+    WRAPPING_SUM = 3  # modulo 2**32; Tofino's program has no room for it
 
 
 class Flag(enum.IntFlag):

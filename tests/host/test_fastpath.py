@@ -86,7 +86,10 @@ class Network:
         wanted = record["flags"] & Flag.WANTED
         if not waits and self.carried(record):
             record["flags"] |= Flag.CARRIED | Flag.WANTED  # by the others
-        if waits or not (wanted and record["flags"] & Flag.CARRIED):
+        given = (
+            wanted or self.chance.random() < self.trouble / 2
+        )  # some switches do not strip lanes
+        if waits or not (given and record["flags"] & Flag.CARRIED):
             record = self.bare(record)
         else:
             record = self.full(record)

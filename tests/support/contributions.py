@@ -121,7 +121,7 @@ def contribution(
     Its job may be another worker's.
     """
     jobs = jobs or [*WORKERS, *(job for job in WORKERS if port in WORKERS[job])]
-    source, operation = station(port), chance.choice((Operation.SUM, Operation.SUM, Operation.MAX))
+    source, operation = station(port), chance.choice((Operation.SUM, *Operation))
     flags = chance.choice((0, 0, 0, Flag.OVERFLOW, 1 << 15)) | chance.choice((0, Flag.WANTED))
     # Lanes that the flags do not announce, and a maximum without lanes, are rare.
     lanes = 0 if chance.random() < (0.05, 0.4)[operation == Operation.SUM] else lanes

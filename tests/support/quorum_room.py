@@ -49,6 +49,8 @@ class QuorumRoom:
 class _Seat:
     """The exchanges of one worker."""
 
+    private = False
+
     def __init__(self, room: QuorumRoom, rank: int) -> None:
         self._room, self._rank, self._number = room, rank, 0
 

@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import callers
@@ -165,12 +166,14 @@ def forest(
     servers: Sequence[str] = (),
     memory: float = 0.1,
     cores: int = 1,
+    captures: Path | None = None,
     **more: Any,
 ) -> Iterator[Forest]:
     """Start the switches and a controller. `faults` are those of the cables between switches.
 
     The wiring's cables are those of the switches' uplinks, in order. `servers` are the names of
-    parameter servers, with `memory` GiB and `cores` each. `more` are arguments of
+    parameter servers, with `memory` GiB and `cores` each. `captures` is a folder, in which each
+    switch captures its ports' frames in a folder with its name. `more` are arguments of
     :class:`ControllerServer`.
     """
     plan = Plan.of(hosts, parents)
@@ -185,7 +188,10 @@ def forest(
         with ThreadPoolExecutor() as pool:
             serving = (*_SERVER, "--memory", str(memory), "--cores", str(cores))
             commands = [
-                serving if name in servers else ("innet-switch", "--no-p4") for name in plan.cables
+                serving
+                if name in servers
+                else ("innet-switch", "--no-p4", *_capturing(captures, name))
+                for name in plan.cables
             ]
             made = pool.map(TreeSwitch, plan.cables.values(), commands)
             switches = dict(zip(plan.cables, made, strict=True))
@@ -200,6 +206,13 @@ def forest(
         for name in plan.cables if add else ():
             trees.add(name)
         yield trees
+
+
+def _capturing(captures: Path | None, name: str) -> list[str]:
+    if not captures:
+        return []
+    (captures / name).mkdir()
+    return [f"--pcap={captures / name}"]
 
 
 def sums(agents: Sequence[Agent], vectors: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -32,7 +32,7 @@ CPU_PORT = 510
         pytest.param({"kind": Kind.CLEAR, "operation": 0}, id="a clear with lanes"),
         pytest.param({"kind": 99}, id="no kind"),
         pytest.param({"operation": 0}, id="no operation"),
-        pytest.param({"operation": 3}, id="another operation"),
+        pytest.param({"operation": max(Operation) + 1}, id="another operation"),
     ],
 )
 def test_a_contribution_that_no_entry_allows_is_refused_and_counted(job, changes):
@@ -135,10 +135,10 @@ def has_form(frame: bytes) -> bool:
     if version != VERSION:
         return False
     if len(frame) > ENCAPSULATION_BYTES + HEADER_BYTES:
-        return kind in {Kind.CONTRIBUTION, Kind.RESULT} and operation in {1, 2} and carried
+        return kind in {Kind.CONTRIBUTION, Kind.RESULT} and operation in {*Operation} and carried
     forms = {
         Kind.CONTRIBUTION: operation == 1 and not carried,
-        Kind.RESULT: operation in {1, 2},
+        Kind.RESULT: operation in {*Operation},
         Kind.PENDING: True,
         Kind.STALE: True,
         Kind.HELLO: not operation,

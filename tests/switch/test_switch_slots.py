@@ -180,6 +180,7 @@ EXTREMES = np.array([HIGHEST, LOWEST, 0, 1, -1, HIGHEST - 1, LOWEST + 1, 1 << 30
     [
         (Operation.SUM, lambda a, b: np.clip(a + b, LOWEST, HIGHEST)),
         (Operation.MAX, np.maximum),
+        (Operation.WRAPPING_SUM, lambda a, b: (a + b - LOWEST) % (1 << 32) + LOWEST),
     ],
 )
 def test_lanes_are_signed_and_sums_stop_at_the_limits(job, operation, combined):
@@ -250,7 +251,7 @@ def test_what_any_contribution_says_of_itself_is_in_the_result(job, operation, f
     for worker in range(3):
         job.send(worker, 1, worker, operation, flags=flags[worker])
     any_of_them = Flag.OVERFLOW if flagged else 0
-    total = 3 if operation == Operation.SUM else 2
+    total = 2 if operation == Operation.MAX else 3
     for worker in range(3):
         job.assert_result(worker, 1, total, workers=0b111, flags=any_of_them)
     job.send(1, 1, 1, operation)  # again, but without a flag

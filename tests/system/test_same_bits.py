@@ -21,6 +21,7 @@ from trees import Forest, forest
 from innet.host.agent import Agent
 from innet.host.fallback import GlooFallback
 from innet.local.faults import Faults
+from innet.machine.environment import PRIVATE_KEY_FILE
 from innet.rpc import innet_pb2 as pb
 
 WORKERS, STEPS = 4, 12
@@ -141,6 +142,20 @@ def reference(request):
 def test_training_has_the_same_bits(scene, reference):
     quantizer, expected = reference
     with scene() as made:
+        assert trained(made, quantizer) == expected
+
+
+@pytest.mark.parametrize(
+    "scene", [one_switch, a_tree_with_losses, a_tree_with_a_killed_switch, the_fallback]
+)
+def test_private_training_has_the_same_bits(scene, reference, monkeypatch, tmp_path):
+    quantizer, expected = reference
+    key = tmp_path / "key"
+    key.write_bytes(bytes(range(32)))
+    key.chmod(0o600)
+    monkeypatch.setenv(PRIVATE_KEY_FILE, str(key))
+    with scene() as made:
+        assert all(agent.private for agent in made.agents)
         assert trained(made, quantizer) == expected
 
 

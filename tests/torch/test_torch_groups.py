@@ -211,3 +211,37 @@ def test_what_the_environment_has_wrong_and_a_worker_that_dies_are_named_to_all(
             [problem] = group.results([0])
             assert isinstance(problem, WorkersMissing)
             assert "worker 1: " in str(problem)
+
+
+# -- private sums --------------------------------------------------------------------------------
+
+
+def hidden(rank: int) -> tuple[float, float, list[str]]:
+    """All-reduce and broadcast, and try what Gloo would carry."""
+    mean, moved = torch.full((5000,), rank + 1.0), torch.full((5000,), rank + 1.0)
+    dist.all_reduce(mean)
+    dist.broadcast(moved, 1)
+    dist.barrier()
+    refused = []
+    for call in (
+        lambda: dist.all_reduce(torch.ones(3, dtype=torch.float64)),
+        lambda: dist.all_to_all_single(torch.empty(SIZE), torch.ones(SIZE)),
+        lambda: dist.send(torch.ones(1), 1 - rank),
+    ):
+        try:
+            call()
+        except UsageError as problem:
+            refused.append(str(problem))
+    return mean.unique().item(), moved.unique().item(), refused
+
+
+def test_a_private_group_leaves_nothing_to_gloo(tor, tmp_path):
+    key = tmp_path / "key"
+    key.write_bytes(bytes(range(32)))
+    key.chmod(0o600)
+    own = environments(tor, INNET_PRIVATE_KEY_FILE=str(key))
+    with process_group(SIZE, prepare, "innet", own) as running:
+        for mean, moved, refused in running.run(hidden):
+            assert (mean, moved) == (3, 2)
+            assert len(refused) == 3
+            assert all("in the clear" in each for each in refused)

@@ -42,7 +42,8 @@ from innet.wire.layout import (
 )
 from innet.wire.records import blank, packet_bytes, packet_dtype
 
-HEADERS_P4 = Path(innet.__file__).parent / "p4" / "shared" / "headers.p4"
+P4 = Path(innet.__file__).parent / "p4"
+HEADERS_P4 = P4 / "shared" / "headers.p4"
 LANES = pytest.mark.parametrize("lanes", [64, 256])
 
 
@@ -62,7 +63,8 @@ def p4_header(name: str, lanes: int = 64) -> list[tuple[str, int]]:
 
 def p4_constants(prefix: str) -> dict[str, int]:
     """Return the P4 constants whose names start with `prefix`, without the prefix."""
-    found = re.findall(rf"const\s+bit<\d+>\s+{prefix}(\w+)\s*=\s*(\w+)\s*;", p4_text(64))
+    text = p4_text(64) + (P4 / "v1model" / "target.p4").read_text()
+    found = re.findall(rf"const\s+bit<\d+>\s+{prefix}(\w+)\s*=\s*(\w+)\s*;", text)
     return {name: int(value, 0) for name, value in found}
 
 

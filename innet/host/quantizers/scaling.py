@@ -81,7 +81,9 @@ class Scaling:
     @cached_property
     def integers(self) -> Integers:
         """The integers of all rows, (rows, lanes)."""
-        return self[np.arange(len(self))]
+        if self._is_kept.any():
+            return self[np.arange(len(self))]
+        return quantize(self._library, self._values, self._up, self._fit)
 
     def forget(self) -> None:
         """Discard all floats, because the exchange was broken off."""

@@ -15,6 +15,11 @@
     hdr.lanes.lane_##n = (bit<32>) ((int<32>) held |+| (int<32>) hdr.lanes.lane_##n);  \
     cell_##n.write(meta.cell, hdr.lanes.lane_##n);
 
+#define LANE_WRAP(n)                                                                   \
+    cell_##n.read(held, meta.cell);                                                    \
+    hdr.lanes.lane_##n = held + hdr.lanes.lane_##n;                                    \
+    cell_##n.write(meta.cell, hdr.lanes.lane_##n);
+
 #define LANE_MAXIMUM(n)                                                                \
     cell_##n.read(held, meta.cell);                                                    \
     hdr.lanes.lane_##n =                                                               \
@@ -30,6 +35,7 @@ control Lanes(inout headers_t hdr, in metadata_t meta) {
 
     action start()   { FOR_EACH_LANE(LANE_START) }
     @atomic action add()     { FOR_EACH_LANE(LANE_ADD) }
+    @atomic action wrap()    { FOR_EACH_LANE(LANE_WRAP) }
     @atomic action maximum() { FOR_EACH_LANE(LANE_MAXIMUM) }
     action read()    { FOR_EACH_LANE(LANE_READ) }
 
@@ -40,15 +46,18 @@ control Lanes(inout headers_t hdr, in metadata_t meta) {
             meta.fold: exact @name("fold");
             hdr.innet.operation: exact @name("operation");
         }
-        actions = { start; add; maximum; read; NoAction; }
+        actions = { start; add; wrap; maximum; read; NoAction; }
         const default_action = NoAction;
         const entries = {
             (FOLD_START,   OPERATION_SUM): start();
             (FOLD_START,   OPERATION_MAX): start();
+            (FOLD_START,   OPERATION_WRAPPING_SUM): start();
             (FOLD_COMBINE, OPERATION_SUM): add();
             (FOLD_COMBINE, OPERATION_MAX): maximum();
+            (FOLD_COMBINE, OPERATION_WRAPPING_SUM): wrap();
             (FOLD_READ,    OPERATION_SUM): read();
             (FOLD_READ,    OPERATION_MAX): read();
+            (FOLD_READ,    OPERATION_WRAPPING_SUM): read();
         }
     }
 

@@ -86,8 +86,10 @@ parser IngressParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         transition select(hdr.innet.kind, hdr.innet.operation, IS_CARRIED(hdr.innet.flags)) {
             (KIND_CONTRIBUTION, OPERATION_SUM, 1): contribution;
             (KIND_CONTRIBUTION, OPERATION_MAX, 1): contribution;
+            (KIND_CONTRIBUTION, OPERATION_WRAPPING_SUM, 1): contribution;
             (KIND_RESULT,       OPERATION_SUM, 1): result;
             (KIND_RESULT,       OPERATION_MAX, 1): result;
+            (KIND_RESULT,       OPERATION_WRAPPING_SUM, 1): result;
             default: accept;
         }
     }
@@ -97,6 +99,7 @@ parser IngressParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
             (KIND_CONTRIBUTION, OPERATION_SUM, 0): bare_contribution;
             (KIND_RESULT,       OPERATION_SUM, _): bare_result;
             (KIND_RESULT,       OPERATION_MAX, _): bare_result;
+            (KIND_RESULT,       OPERATION_WRAPPING_SUM, _): bare_result;
             (KIND_PENDING,      _,             _): pending;
             (KIND_STALE,        _,             _): stale;
             (KIND_HELLO,        0,             _): hello;

@@ -9,6 +9,9 @@
 // BMv2's and innet-switch's --cpu-port.
 const bit<9> CPU_PORT = 510;
 
+// How lanes combine, besides by the operations of ../shared/constants.p4.
+const bit<8> OPERATION_WRAPPING_SUM = 3;  // modulo 2^32, for padded lanes
+
 #define COUNTER(size, index_t, name) counter(size, CounterType.packets) name
 #define COUNT(name, index) name.count((bit<32>) (index))
 

@@ -57,6 +57,7 @@
     action raise_bare_again() {
         raise_sum(FOLD_NONE);
         hdr.innet.flags = 0;
+        hdr.lanes.setInvalid();
     }
 
     action ignore() {
