@@ -12,7 +12,7 @@ import multiprocessing
 import random
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -138,14 +138,21 @@ def _work(
         cable.bind(near)
         cable.connect(far)
         together.wait(_STARTS_WITHIN)
-        asyncio.run(
-            _until(over, [_Worker(controller, each, cable, counts, beating) for each in seats])
-        )
+        workers = [Member(controller, each, counts, beating, cable) for each in seats]
+        asyncio.run(until(over, [each.run() for each in workers]))
 
 
-async def _until(over: Any, workers: "Sequence[_Worker]") -> None:
-    tasks = [asyncio.create_task(each.run()) for each in workers]
-    await asyncio.to_thread(over.wait)
+async def until(over: Any, coroutines: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Run coroutines until an event of multiprocessing is set, or until the parent process ends.
+
+    Raises the error of one of them.
+    """
+    if parent := multiprocessing.parent_process():
+        asyncio.get_running_loop().add_reader(parent.sentinel, over.set)
+    tasks = [asyncio.create_task(each) for each in coroutines]
+    ends = asyncio.create_task(asyncio.to_thread(over.wait))
+    await asyncio.wait([ends, *tasks], return_when=asyncio.FIRST_COMPLETED)
+    over.set()
     for each in tasks:
         each.cancel()
     for outcome in await asyncio.gather(*tasks, return_exceptions=True):
@@ -153,9 +160,16 @@ async def _until(over: Any, workers: "Sequence[_Worker]") -> None:
             raise outcome
 
 
-class _Worker:
+class Member:
+    """A worker's membership, as a coroutine. Subclasses may do more with an invitation or a term."""
+
     def __init__(
-        self, controller: str, seat: Seat, cable: socket.socket, counts: Any, beating: Any
+        self,
+        controller: str,
+        seat: Seat,
+        counts: Any,
+        beating: Any,
+        cable: socket.socket | None = None,
     ) -> None:
         self._controller, self._seat, self._cable = controller, seat, cable
         self._counts, self._beating = counts, beating
@@ -197,10 +211,14 @@ class _Worker:
             case "invitation":
                 self._request.nonce = event.invitation.nonce
             case "admission":
+                self.admitted(event.admission)
                 self._admitted.set()
             case "recover":
+                self.stop()
                 self._said.put_nowait(pb.WorkerMessage(ready=pb.Ready(term=event.recover.term)))
             case "resume":
+                if event.resume.term != self._term:
+                    self.begin(event.resume)
                 self._counts[1] += event.resume.term != self._term
                 self._term = event.resume.term
                 self._go(going=True)
@@ -215,19 +233,32 @@ class _Worker:
         beat = pb.WorkerMessage(heartbeat=pb.Heartbeat(progress=pb.Progress(exchange=1)))
         await asyncio.sleep(self._jitter.uniform(0, _BEAT_EVERY))
         while True:
-            if self._beating.value and self._going:
+            if self._beating.value and self._admitted.is_set():
                 self._said.put_nowait(beat)
             await asyncio.sleep(self._pace)
 
-    async def _say_hello(self, invitation: pb.Invitation) -> None:
-        to, mine = invitation.service, self._seat.address
+    def admitted(self, admission: pb.Admission) -> None:
+        """Note what the controller says of the job."""
+
+    def stop(self) -> None:
+        """Take part in no sum from now on, until the next term."""
+
+    def begin(self, resume: pb.Resume) -> None:
+        """Begin a term."""
+
+    def hello(self, invitation: pb.Invitation) -> Callable[[], object]:
+        """Return a function that sends a hello packet."""
+        to, mine, cable = invitation.service, self._seat.address, self._cable
         service = Address(to.mac, to.ip, to.udp_port)
         hello = blank(1, 0, Kind.HELLO, encapsulation(mine, service, HEADER_BYTES))
         hello["sequence"] = invitation.nonce
         seal(hello, int.from_bytes(mine.ip_bytes), mine.udp_port)
-        pause = _FIRST_HELLO
+        return lambda: cable and cable.send(hello.tobytes())
+
+    async def _say_hello(self, invitation: pb.Invitation) -> None:
+        send, pause = self.hello(invitation), _FIRST_HELLO
         while not self._admitted.is_set():
-            self._cable.send(hello.tobytes())
+            send()
             await asyncio.sleep(pause)
             pause = min(2 * pause, _SLOWEST_HELLO)
 

@@ -22,7 +22,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -58,7 +58,7 @@ Floats = npt.NDArray[np.float32]
 
 FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fPIC", "-Wall")
 _SOURCES = {
-    **dict.fromkeys(("fastpath.h", "fastpath.c", "round.c"), "innet.host"),
+    **dict.fromkeys(("fastpath.h", "fastpath.c", "round.h", "round.c"), "innet.host"),
     **dict.fromkeys(("network.h", "network.c", "udp.c", "shared_memory.c"), "innet.host"),
     **dict.fromkeys(("words.h", "ring.h"), "innet.wire"),
 }
@@ -176,7 +176,7 @@ def compiled() -> ctypes.CDLL | None:
     Raises IncompleteInstallation.
     """
     try:
-        return _compile()
+        return compile_with({})
     except (CompilerError, OSError) as problem:
         _log.warning(
             "numpy makes the packets, which gives the same sums but takes longer: %s", problem
@@ -184,10 +184,14 @@ def compiled() -> ctypes.CDLL | None:
         return None
 
 
-def _compile() -> ctypes.CDLL:
+def compile_with(more: Mapping[str, bytes]) -> ctypes.CDLL:
+    """Compile the C, together with `more` files by name, which may use all of its functions.
+
+    Raises CompilerError, IncompleteInstallation, OSError.
+    """
     if sys.byteorder != "little" or ctypes.sizeof(_pointer) != 8:
         raise CompilerError("the C code needs a little-endian processor with 64 bits")
-    sources = {name: read(package, name) for name, package in _SOURCES.items()}
+    sources = {**{name: read(package, name) for name, package in _SOURCES.items()}, **more}
     path = compile_library(FLAGS, sources.values(), lambda: sources, _CONSTANTS, ["-lm"])
     return bind(ctypes.CDLL(str(path)))
 
@@ -487,6 +491,11 @@ class CompiledRounds:
             round_trips=done.round_trips[: done.samples],
             others=self._native.buffers.packets if done.others else None,
         )  # fmt: skip
+
+    @property
+    def worker(self) -> int:
+        """Return the address of the C struct of this worker, for other C code that drives it."""
+        return ctypes.addressof(self._worker)
 
     def _let(self, fields: tuple[object, ...]) -> None:
         _Vectors.__init__(self._vectors, *fields)  # C has its address

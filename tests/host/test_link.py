@@ -331,7 +331,7 @@ def test_a_mark_of_the_network_becomes_a_flag_of_its_packets(sockets, together: 
 def test_a_host_with_a_long_queue_marks_its_own_packets(sockets, which_code, monkeypatch, count):
     if which_code == "C":
         monkeypatch.setitem(fastpath._CONSTANTS, "LONG_QUEUE_BYTES", 0)
-        library = fastpath._compile()
+        library = fastpath.compile_with({})
         monkeypatch.setattr(fastpath, "compiled", lambda: library)
     else:
         monkeypatch.setattr(numpy_socket, "LONG_QUEUE_BYTES", 0)

@@ -1,0 +1,317 @@
+"""Light workers that sum: many of them in one process, in one thread, in C (``light_workers.c``).
+
+A light worker is a member of its job as any worker is (:mod:`benchmarks.idle_workers`). Its I/O rounds
+are those of an agent (``innet/host/round.c``). It lacks the congestion window, and it sums one vector of
+integers. If a term ends, it sums that vector again in the next term.
+
+Rank r's vector are the elements from r on of one pool of random integers. So a process needs one pool for
+all its workers, and the right sum follows from the pool's prefix sums. Every result of every worker is
+compared with it when it arrives.
+"""
+
+import asyncio
+import ctypes
+import multiprocessing
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.idle_workers import Member, Seat, until
+from innet.errors import InnetError
+from innet.host import fastpath
+from innet.host.integers import Reduction
+from innet.host.job import Path as SumPath
+from innet.host.link import Link, open_link
+from innet.host.packets import Packets
+from innet.host.timer import RetransmissionTimer
+from innet.host.window import Window
+from innet.rpc import innet_pb2 as pb
+from innet.wire.frames import Address
+from innet.wire.layout import Flag, Kind, Operation
+from innet.wire.records import blank
+
+_TURNS_S = 0.05
+_SLOWEST_PROBE = _SLOWEST_REMINDER = 1.0  # seconds; many workers share the processors
+_LOOK_EVERY = 0.01
+_pointer, _number, _real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
+
+COUNTS = (
+    "sent", "repetitions", "received", "corrupted", "results", "wrong", "pending", "stale", "lost",
+)  # fmt: skip
+"""The packets and results of a process: see ``struct swarm``."""
+
+
+class _Member(ctypes.Structure):
+    _fields_ = [
+        ("network", fastpath.Network), ("worker", _pointer), ("remaining", _number),
+        ("unanswered", _number), ("had", _number), ("newest", _real), ("quiet_until", _real),
+        ("since", _real),
+    ]  # fmt: skip
+
+
+class _Losses(ctypes.Structure):
+    _fields_ = [
+        ("share", _real), ("state", ctypes.c_uint64), ("until", _number), ("lost", _number),
+    ]  # fmt: skip
+
+
+class _Swarm(ctypes.Structure):
+    _fields_ = [
+        ("members", _pointer), ("count", _number), ("wanted", _pointer),
+        ("contributions", _number), ("timeout", _real), ("usual", _real),
+        ("slowest_probe", _real), ("slowest_reminder", _real), ("losses", _Losses),
+        ("stop", _number), ("unfinished", _number), *((name, _number) for name in COUNTS[:-1]),
+        ("failed", _number), ("longest", _real),
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Sum:
+    """The vectors of a job's workers: `elements` of each, from `seed`. `loss` is a share of packets."""
+
+    workers: int
+    elements: int
+    seed: int
+    loss: float
+
+    def vectors(self, lanes: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], int]:
+        """Return the pool, the right sum, (chunks, lanes), and the number of chunks."""
+        chunks = -(-self.elements // lanes)
+        size, bound = chunks * lanes, (1 << 31) // self.workers
+        pool = np.random.default_rng(self.seed).integers(
+            1 - bound, bound, size + self.workers, np.int32
+        )
+        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(pool, dtype=np.int64)])
+        right = before[self.workers : self.workers + size] - before[:size]
+        return pool, right.astype(np.int32).reshape(chunks, lanes), chunks
+
+
+class LightWorker(Member):
+    """A membership with a link to the switch, and with the rounds of its present term."""
+
+    def __init__(
+        self, controller: str, seat: Seat, counts: Any, beating: Any, link: str, stop: Any
+    ) -> None:
+        super().__init__(controller, seat, counts, beating)
+        self._spec, self._stop_all, self.rank = link, stop, seat.rank
+        self.link: Link | None = None
+        self.term: pb.Resume | None = None
+        self.job = self.lanes = 0
+
+    def hello(self, invitation: pb.Invitation) -> Callable[[], object]:
+        """Return a function that sends a hello packet. The first call opens the link."""
+        to = invitation.service
+        service = Address(to.mac, to.ip, to.udp_port)
+        sealed, self.lanes = not invitation.unsealed, invitation.lanes
+        link = self.link or open_link(self._spec, service, self.lanes, sealed=sealed)
+        self.link = link
+        hello = blank(1, 0, Kind.HELLO, link.bare_encapsulation)
+        hello["sequence"] = invitation.nonce
+        return lambda: link.send(hello)
+
+    def admitted(self, admission: pb.Admission) -> None:
+        """Note the job's number in packets."""
+        self.job = admission.job_id
+
+    def stop(self) -> None:
+        """End the sum of the whole process: another term comes."""
+        self.term = None
+        self._stop_all()
+
+    def begin(self, resume: pb.Resume) -> None:
+        """Begin a term."""
+        self.term = resume
+
+    def rounds(
+        self, library: ctypes.CDLL, chunks: int
+    ) -> tuple[fastpath.CompiledRounds, Window, fastpath.Network]:
+        """Return the I/O rounds of the present term, for a sum of so many chunks."""
+        term, link = self.term, self.link
+        if not term or not link or not link.native:
+            raise AssertionError
+        full = blank(term.slots, self.lanes, Kind.CONTRIBUTION, link.encapsulation)
+        bare = blank(term.slots, 0, Kind.CONTRIBUTION, link.bare_encapsulation)
+        for each in (full, bare):
+            each["job"], each["term"], each["operation"] = self.job, term.term, Operation.SUM
+        window = Window(term.slots)
+        window.start(chunks)
+        identity, answers = (self.job, term.term, term.first_slot), np.zeros(term.slots, np.uint32)
+        rounds = fastpath.CompiledRounds(
+            library, link, window, identity, Packets(full, bare), answers
+        )
+        return rounds, window, link.native.network
+
+
+class _Process:
+    """The workers of one process, and the thread that runs them."""
+
+    def __init__(self, job: Sum, number: int, said: Any) -> None:
+        self._job, self._said = job, said
+        source = Path(__file__).with_suffix(".c")
+        self._library = fastpath.compile_with({source.name: source.read_bytes()})
+        self._library.innet_swarm_run.argtypes = (ctypes.POINTER(_Swarm), _real)
+        self._library.innet_swarm_run.restype = None
+        self._timer = RetransmissionTimer()
+        state = (job.seed << 8 | number) * 0x9E3779B97F4A7C15 % (1 << 64) | 1
+        self._swarm = _Swarm(
+            contributions=job.workers, slowest_probe=_SLOWEST_PROBE,
+            slowest_reminder=_SLOWEST_REMINDER, losses=_Losses(job.loss, state),
+        )  # fmt: skip
+        self._vectors: tuple[Any, Any, int] | None = None
+
+    def stop(self) -> None:
+        """End the sum under way, from any thread."""
+        self._swarm.stop = 1
+
+    async def serve(self, workers: Sequence[LightWorker], may_sum: Any) -> None:
+        """Sum in each term, as soon as all workers know it."""
+        done = 0
+        while True:
+            await asyncio.sleep(_LOOK_EVERY)
+            terms = {each.term.term if each.term else 0 for each in workers}
+            [term] = terms if len(terms) == 1 else [0]
+            if not term or term == done or not may_sum.is_set():
+                continue
+            if any(each.term and each.term.path != SumPath.SWITCH for each in workers):
+                raise InnetError("the job does not sum in its switches")
+            if await self._sum(workers):
+                done = term
+                self._said[0] = term
+
+    async def _sum(self, workers: Sequence[LightWorker]) -> bool:
+        """Sum the vector in the present term. Return False if the term has ended before."""
+        swarm, lanes = self._swarm, workers[0].lanes
+        pool, right, chunks = self._vectors = self._vectors or self._job.vectors(lanes)
+        swarm.stop = 0
+        result = Reduction.empty(chunks, lanes)
+        result.counts[:] = self._job.workers
+        flags = np.full(chunks, Flag.CARRIED | Flag.WANTED, np.uint16)
+        made = [each.rounds(self._library, chunks) for each in workers]
+        members = (_Member * len(made))()
+        for worker, member, (rounds, _, network) in zip(workers, members, made, strict=True):
+            own = pool[worker.rank : worker.rank + right.size].reshape(right.shape)
+            rounds.start(own, flags, result)
+            member.network, member.worker, member.remaining = network, rounds.worker, chunks
+            member.newest = member.quiet_until = float("-inf")
+        swarm.members, swarm.count = ctypes.addressof(members), len(members)
+        swarm.wanted, swarm.unfinished = fastpath.at(right, np.int32), len(members)
+        while swarm.unfinished and not swarm.stop:
+            swarm.timeout, swarm.usual = (
+                self._timer.timeout,
+                self._timer.smoothed or self._timer.timeout,
+            )
+            await asyncio.to_thread(self._library.innet_swarm_run, swarm, _TURNS_S)
+            if swarm.failed:
+                raise OSError(swarm.failed, os.strerror(swarm.failed))
+            if swarm.longest:
+                self._timer.sample(swarm.longest)
+            self._tell()
+        return not swarm.unfinished
+
+    def _tell(self) -> None:
+        swarm = self._swarm
+        found = [getattr(swarm, name) for name in COUNTS[:-1]]
+        self._said[1:] = [*found, swarm.losses.lost]
+
+
+def work(
+    controller: str,
+    seats: Sequence[Seat],
+    links: Sequence[str],
+    job: Sum,
+    number: int,
+    counts: Any,
+    said: Any,
+    beating: Any,
+    may_sum: Any,
+    over: Any,
+) -> None:
+    """Run the workers of one process until `over`; they sum once `may_sum` is set.
+
+    `said` gets the last term in which all have all results, and the counts of COUNTS.
+    """
+    process = _Process(job, number, said)
+    workers = [
+        LightWorker(controller, seat, counts, beating, link, process.stop)
+        for seat, link in zip(seats, links, strict=True)
+    ]
+    asyncio.run(until(over, [*(each.run() for each in workers), process.serve(workers, may_sum)]))
+
+
+class Swarm:
+    """Processes of light workers. All of them begin to join the controller now.
+
+    `links[rank]` is the link of the job's worker `rank`.
+    """
+
+    def __init__(
+        self, controller: str, name: str, token: str, links: Sequence[str], job: Sum, processes: int
+    ) -> None:
+        spawning = multiprocessing.get_context("spawn")  # gRPC does not survive a fork
+        self._counts = [spawning.Array("q", 2, lock=False) for _ in range(processes)]
+        self._said = [spawning.Array("q", 1 + len(COUNTS), lock=False) for _ in range(processes)]
+        beating = spawning.Value("b", 1, lock=False)
+        self._may_sum, self._over = spawning.Event(), spawning.Event()
+        seats = [Seat(name, token, rank, rank + 1) for rank in range(len(links))]
+        self._processes = [
+            spawning.Process(
+                target=work,
+                args=(
+                    controller, seats[number::processes], links[number::processes], job, number,
+                    self._counts[number], self._said[number], beating, self._may_sum, self._over,
+                ),
+                daemon=True,
+            )
+            for number in range(processes)
+        ]  # fmt: skip
+        for each in self._processes:
+            each.start()
+
+    @property
+    def going(self) -> int:
+        """Return the number of workers with an open stream and a term. Raises InnetError."""
+        if any(each.exitcode for each in self._processes):
+            raise InnetError("a process of the swarm has failed: its error stands above")
+        return sum(each[0] for each in self._counts)
+
+    @property
+    def terms(self) -> int:
+        """Return how often a worker was told of a term other than its last one."""
+        return sum(each[1] for each in self._counts)
+
+    def sum(self) -> None:
+        """Let the workers sum as soon as all of a process know their term."""
+        self._may_sum.set()
+
+    @property
+    def done(self) -> bool:
+        """Return whether all workers have all results, of one term."""
+        terms = {each[0] for each in self._said}
+        return len(terms) == 1 and 0 not in terms
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Return the counts so far, added up over the processes."""
+        return {name: sum(each[1 + at] for each in self._said) for at, name in enumerate(COUNTS)}
+
+    @property
+    def seconds(self) -> float:
+        """Return the processor time of the processes so far."""
+        return sum(_processor_seconds(each.pid) for each in self._processes)
+
+    def close(self) -> None:
+        """End the processes."""
+        self._over.set()
+        for each in self._processes:
+            each.join(60.0)
+            each.kill()
+
+
+def _processor_seconds(pid: int | None) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

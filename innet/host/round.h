@@ -1,0 +1,41 @@
+/* An I/O round of a worker, as round.c runs it. */
+
+#ifndef INNET_ROUND_H
+#define INNET_ROUND_H
+
+#include "fastpath.h"
+
+struct io_round {
+    /* Input. */
+    int64_t most, batches;   /* most chunks in flight; most batches to receive, up to BATCHES */
+    double until;            /* end of the round if nothing comes */
+    double pause;            /* lets packets accumulate while more than `most` chunks remain */
+    double round_trip_began; /* the round ends with the result of a chunk sent since then; */
+    int64_t steady;          /* if this is set, only if packets were lost or marked */
+    double too_soon, reordering, quiet_until; /* see innet_take */
+    int64_t remaining;                        /* chunks without result */
+    /* Input and output. The switch has owed an answer since `owed_since`, or owes none (infinity). */
+    double newest, owed_since;
+    /* Output. */
+    int64_t sent, bare_sent, repetitions, limited;
+    int64_t received, bare_received, corrupted, finished, first, lost, marked;
+    int64_t others;            /* whether the caller still has to process the inbox */
+    double sent_at, result_at; /* of the last packet, of the last result */
+    double now;
+    int64_t samples;
+    double round_trips[BATCHES];
+    int64_t error;
+};
+
+struct worker {
+    struct window *window;
+    struct inbox *inbox;
+    const struct outbox *outbox;
+    struct vectors *vectors;
+    uint32_t *answers; /* for each slot: the bitmap in its chunk's last PENDING, or 0 */
+    int64_t *finished; /* room for a chunk of each slot */
+};
+
+void innet_io_round(const struct network *network, struct worker *worker, struct io_round *io);
+
+#endif
