@@ -5,18 +5,21 @@ not send, with zeros below its pad. The lanes that it receives are still those t
 """
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from innet.errors import WorkersMissing
 from innet.host import shared_exchange
 from innet.host.fallback_path import FallbackPath
 from innet.host.integers import Flags, Integers, Reduction
 from innet.host.job import Term, WorkerInfo
-from innet.host.pads import Pads
 from innet.host.paths import Inspect, Paths, anything
 from innet.host.portions import Portions
 from innet.host.quantizers.scaling import Scaling, integers_of
 from innet.host.transport import SwitchTransport
 from innet.wire.layout import Operation
+
+if TYPE_CHECKING:
+    from innet.host.pads import Pads  # needs `cryptography`, which few workers have
 
 
 class PrivatePaths(Paths):
@@ -29,7 +32,7 @@ class PrivatePaths(Paths):
         transport: SwitchTransport,
         fallback: FallbackPath,
         meanwhile: Callable[[], None],
-        pads: Pads,
+        pads: "Pads",
         first: int,
         info: WorkerInfo,
     ) -> None:
