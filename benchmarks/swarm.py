@@ -1,4 +1,4 @@
-"""A job of a thousand workers on one machine: light workers through a tree of real switches.
+"""A job of hundreds of workers on one machine: light workers through a tree of real switches.
 
 No root is needed::
 
@@ -49,7 +49,7 @@ from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import connect, translated
 
 _LOOK_EVERY = 0.02
-_LEASE = 120.0  # seconds: on a busy machine, a thousand heartbeats may be late
+_LEASE = 120.0  # seconds: on a busy machine, hundreds of heartbeats may be late
 _PAUSE = threading.Event()
 _RATE = 10e9  # bits per second of a link in the simulator
 
