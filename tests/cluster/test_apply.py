@@ -11,6 +11,7 @@ from switches import running_switch
 
 from innet.cluster.file import load
 from innet.errors import UsageError
+from innet.wire.layout import MOST_WORKERS
 
 RING = """
 switches:
@@ -121,7 +122,7 @@ def test_what_cannot_be_changed_in_place_is_refused_before_anything_is_done(clus
 
 
 def test_a_failing_step_leaves_those_before_it_and_no_token(cluster: Cluster):
-    cluster.content["jobs"]["train"]["workers"] = 33
+    cluster.content["jobs"]["train"]["workers"] = MOST_WORKERS + 1
     cluster.write()
     arguments = ["apply", str(cluster.path), "--controller", cluster.controller]
     done = run("innet", *arguments)

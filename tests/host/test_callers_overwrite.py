@@ -112,7 +112,7 @@ def test_results_share_no_memory_with_inputs_with_each_other_or_with_what_is_kep
         for agent, mine in zip(pair, given, strict=True)
     ]
     results = [np.asarray(future.result(WITHIN)) for future in running]
-    inside = [array for each in kept for array in vars(each).values()]
+    inside = [each for one in kept for each in (one.lanes, one.flags, one.counts, one.members)]
     assert len(kept) >= len(pair)
     assert not any(array.flags.writeable for array in inside)
     for number, result in enumerate(results):

@@ -65,7 +65,7 @@ def exchange(
 def test_results_are_what_the_switch_would_give(group: Group, operation: Operation, chunks: int):
     lanes, flags = given(chunks, chunks)
     for result in group.run(exchange, (1, chunks), chunks, chunks, operation):
-        exact = lanes.sum(axis=0) if operation == Operation.SUM else lanes.max(axis=0)
+        exact = lanes.max(axis=0) if operation == Operation.MAX else lanes.sum(axis=0)
         assert result.lanes.tolist() == exact.tolist()
         assert result.flags.tolist() == np.bitwise_or.reduce(flags).tolist()
         assert set(result.counts.tolist()) == {SIZE}

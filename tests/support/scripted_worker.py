@@ -16,7 +16,7 @@ from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import translated
 from innet.wire.check import seal
 from innet.wire.frames import ENCAPSULATION_BYTES, Address, encapsulation
-from innet.wire.layout import HEADER_BYTES, Flag, Kind, Operation
+from innet.wire.layout import HEADER_BYTES, LANE_BYTES, Flag, Kind, Operation
 from innet.wire.records import blank, packet_bytes, packet_dtype
 
 LANES = 64
@@ -156,10 +156,10 @@ class ScriptedWorker:
         self._send(packet)
 
     def result(self) -> np.void:
-        """Return the next packet from the switch."""
-        [packet] = np.frombuffer(
-            self._cable.recv(1 << 16), packet_dtype(LANES, ENCAPSULATION_BYTES)
-        )
+        """Return the next packet from the switch, with a field `lanes` if it has lanes."""
+        content = self._cable.recv(1 << 16)
+        lanes = (len(content) - ENCAPSULATION_BYTES - packet_bytes(0)) // LANE_BYTES
+        [packet] = np.frombuffer(content, packet_dtype(lanes, ENCAPSULATION_BYTES))
         return packet
 
     def leave(self) -> None:
