@@ -51,10 +51,11 @@ class Summing:
         )
 
 
-def answer(worker: Worker, slot: int, *, lanes: bool, plus: int = 5) -> None:
-    """Let the switch finish a chunk, to which others have carried lanes."""
+def answer(worker: Worker, slot: int, *, lanes: bool, plus: int = 5, carried: bool = True) -> None:
+    """Let the switch finish a chunk, to which others have carried lanes or not."""
     packet = worker.take(slot)
     packet["flags"] |= np.uint16(Flag.CARRIED | Flag.WANTED)
+    packet["flags"] &= ~np.uint16(0 if carried else Flag.CARRIED)
     packet["lanes"] += plus
     if lanes:
         worker.switch.answer(packet, Kind.RESULT)
@@ -86,12 +87,26 @@ def test_the_last_chunk_goes_alone_and_everybody_gets_its_lanes(worker: Worker):
 
 def test_a_result_of_the_wrong_length_is_damage(worker: Worker):
     running = Summing(worker)
-    answer(worker, 0, lanes=True)
+    answer(worker, 0, lanes=True, carried=False)
     answer(worker, 1, lanes=False)
     finish_before_last(worker)
     while worker.exchanges.traffic.corrupted < 2:
         assert not running.done.done()
     assert not running.done.done()
+
+
+def test_lanes_that_are_not_wanted_are_ignored(worker: Worker):
+    running = Summing(worker)
+    answer(worker, 0, lanes=True)
+    answer(worker, 1, lanes=True)
+    while (packet := worker.take(0))["sequence"] == 1:
+        pass
+    packet["lanes"] += 5
+    worker.switch.answer(packet, Kind.RESULT)
+    running.done.result(WITHIN)
+    assert (running.rows == CHUNKS[1] + 5).all()
+    assert (running.last == CHUNKS[2] + 5).all()
+    assert not worker.exchanges.traffic.corrupted
 
 
 def test_a_sum_that_nobody_has_finished_begins_again(worker: Worker):

@@ -11,7 +11,7 @@ from tofino_switch import TofinoSwitch
 from innet.p4.artifacts import artifact
 from innet.wire.check import intact
 from innet.wire.frames import ENCAPSULATION_BYTES
-from innet.wire.layout import HEADER_BYTES, LANE_BYTES, Flag, Kind
+from innet.wire.layout import HEADER_BYTES, LANE_BYTES, Flag, Kind, Operation
 from innet.wire.records import packet_dtype
 
 FEWEST = {f"innet-{LANES}": 20, f"tree-{LANES}": 7}
@@ -21,6 +21,7 @@ Those of trees are fewer, because a sum for a parent is a single packet.
 """
 
 _BARE = ENCAPSULATION_BYTES + HEADER_BYTES
+_OPERATION = ENCAPSULATION_BYTES + 2
 FULL_LENGTH = (_BARE - 14 + LANES * LANE_BYTES).to_bytes(2)
 
 SEALED = {Kind.CONTRIBUTION, Kind.RESULT, Kind.PENDING, Kind.STALE}
@@ -37,8 +38,8 @@ def test_recorded_packets_come_out_as_they_came_out_of_bmv2(chip: str, name: str
         switch.insert(update.entity, artifact(LANES))
     compared = 0
     for (port, frame), expected in zip(given.packets, wanted.outputs, strict=True):
-        if corrupted(frame):
-            continue  # Tofino cannot detect it, and BMv2 drops it
+        if corrupted(frame) or wraps(frame):
+            continue  # Tofino cannot detect the one, which BMv2 drops, and refuses the other
         try:
             got = switch.send(port, frame)
         except TooShortError:
@@ -48,6 +49,11 @@ def test_recorded_packets_come_out_as_they_came_out_of_bmv2(chip: str, name: str
             same(made, meant, chip)
             compared += 1
     assert compared > FEWEST[name]
+
+
+def wraps(frame: bytes) -> bool:
+    """Return whether this is a packet of a wrapping sum."""
+    return frame[_OPERATION : _OPERATION + 1] == bytes([Operation.WRAPPING_SUM])
 
 
 def corrupted(frame: bytes) -> bool:

@@ -1,6 +1,6 @@
 """Packets of workers to the switch that runs the aggregation program, drawn at random.
 
-Three jobs share three slots. Their packets come in any order, repeated, late and damaged. Some have
+Three jobs share four slots. Their packets come in any order, repeated, late and damaged. Some have
 lanes that overflow, and some have another worker's addresses.
 """
 
@@ -45,6 +45,8 @@ BELOW = Address("02:00:00:01:00:07", "10.255.252.7")
 """The address under which the parent knows this switch."""
 
 _BARE = ENCAPSULATION_BYTES + HEADER_BYTES
+
+_OPERATIONS = 6 * (Operation.SUM,) + 3 * (Operation.MAX,) + (Operation.WRAPPING_SUM,)
 
 EXTREMES = (0, 1, -1, (1 << 31) - 1, -(1 << 31))
 
@@ -121,7 +123,7 @@ def contribution(
     Its job may be another worker's.
     """
     jobs = jobs or [*WORKERS, *(job for job in WORKERS if port in WORKERS[job])]
-    source, operation = station(port), chance.choice((Operation.SUM, *Operation))
+    source, operation = station(port), chance.choice(_OPERATIONS)
     flags = chance.choice((0, 0, 0, Flag.OVERFLOW, 1 << 15)) | chance.choice((0, Flag.WANTED))
     # Lanes that the flags do not announce, and a maximum without lanes, are rare.
     lanes = 0 if chance.random() < (0.05, 0.4)[operation == Operation.SUM] else lanes
@@ -130,7 +132,9 @@ def contribution(
     packet = blank(1, lanes, Kind.CONTRIBUTION, front)
     packet["job"] = chance.choice(jobs)
     packet["term"] = TERM
-    packet["slot"] = FIRST_SLOT + chance.randrange(3) + (4 if packet["job"][0] == TOP_JOB else 0)
+    # Not all targets have the wrapping sum, so it has slots of its own.
+    slot = 3 if operation == Operation.WRAPPING_SUM else chance.randrange(3)
+    packet["slot"] = FIRST_SLOT + slot + (4 if packet["job"][0] == TOP_JOB else 0)
     packet["flags"] = flags
     packet["sequence"] = chance.choice((about,) * 6 + (about - 1, about + 1))
     packet["operation"] = operation
