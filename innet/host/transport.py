@@ -11,6 +11,7 @@ import numpy as np
 
 from innet.errors import LeftBehind
 from innet.host import fastpath, memory
+from innet.host.compiled_rounds import CompiledRounds
 from innet.host.congestion import CongestionWindow
 from innet.host.integers import Flags, Integers, Reduction
 from innet.host.job import Path, Term, Timeouts, WorkerInfo
@@ -135,7 +136,7 @@ class SwitchTransport:
         )  # fmt: skip
         identity = self._info.job, term.number, term.first_slot
         library = fastpath.compiled()
-        self._compiled = library and fastpath.CompiledRounds(
+        self._compiled = library and CompiledRounds(
             library, self._link, self._window, identity, self._outgoing, self._missing.answers
         )
         self._rounds: IoRounds = self._compiled or self._numpy
