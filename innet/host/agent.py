@@ -35,7 +35,6 @@ from innet.host.reducer import EXACT, Reducer
 from innet.host.tensor_calls import TensorCall
 from innet.host.tensors import (
     ReduceOp,
-    is_sparse,
     summed_by_switch,
     written,
 )
@@ -147,17 +146,8 @@ class Agent(Collectives):
 
     def progress(self) -> pb.Progress:
         """Return the worker's progress, as its heartbeats report it to the controller."""
-        traffic = self.traffic
-        progress = pb.Progress(
-            packets_sent=traffic.packets_sent,
-            packets_received=traffic.packets_received,
-            bytes_sent=traffic.bytes_sent,
-            bytes_received=traffic.bytes_received,
-            retransmissions=traffic.retransmissions,
-            chunks_done=traffic.chunks,
-            corrupted=traffic.corrupted,
-            link_bits_per_s=self._link_rate,
-        )
+        progress = pb.Progress(link_bits_per_s=self._link_rate)
+        self.traffic.fill(progress)
         self._exchanges.fill(progress)
         return progress
 
@@ -217,20 +207,13 @@ class Agent(Collectives):
         open_fallback = self._fallback is not None and not self.private
         by_switch = summed_by_switch(tensor, op, fallback=open_fallback)
         summed = by_switch and op in ("mean", "sum")
-        spec = self._choose(tensor, quantizer, key) if summed else EXACT
+        spec = self._reducer.choose_for(tensor, quantizer, key) if summed else EXACT
         future: Future[Tensor] = Future()
         call = TensorCall(
             future, tensor, op, by_switch, written(tensor), spec, key, in_place, collective, part
         )
         self._queue(call, wait=wait)
         return future
-
-    def _choose(self, tensor: Any, quantizer: str | None, key: Hashable) -> QuantizerSpec:
-        """Return the quantizer of a float32 tensor, or for integers what leaves them exact."""
-        sparse = is_sparse(tensor)
-        if str(tensor.dtype).endswith("float32"):
-            return self._reducer.choose(quantizer, key, sparse=sparse)
-        return EXACT if sparse else self._reducer.choose_exact(quantizer)
 
     def perform(
         self, work: Callable[[Exchanges, Reducer], Done], *, wait: bool = False

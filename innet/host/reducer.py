@@ -5,6 +5,7 @@ exchanges, since the workers have to agree on the size first. A small vector tak
 gathers it (:mod:`innet.host.gathering`), and so does a maximum.
 """
 
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from innet.host.quantizers import fixed_point
 from innet.host.quantizers.spec import QuantizerSpec
 from innet.host.sparse import Rows
 from innet.host.sums import checked
-from innet.host.tensors import MOST_ELEMENTS, ReduceOp
+from innet.host.tensors import MOST_ELEMENTS, ReduceOp, is_sparse
 
 EXACT = QuantizerSpec()
 
@@ -35,6 +36,13 @@ class Reducer(FloatReducer):
         """Return what the requested quantizer, or the default, means for integers: their blocks."""
         spec = self._spec if text is None else QuantizerSpec.read(text)
         return EXACT if spec.share else QuantizerSpec(blocks=spec.blocks)
+
+    def choose_for(self, tensor: Any, text: str | None, key: Hashable) -> QuantizerSpec:
+        """Return the quantizer of a float32 tensor, or for integers what leaves them exact."""
+        sparse = is_sparse(tensor)
+        if str(tensor.dtype).endswith("float32"):
+            return self.choose(text, key, sparse=sparse)
+        return EXACT if sparse else self.choose_exact(text)
 
     def integers(
         self,

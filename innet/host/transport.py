@@ -86,6 +86,16 @@ class Traffic:
         self.packets_received += packets
         self.bytes_received += packets * frame_bytes
 
+    def fill(self, progress: pb.Progress) -> None:
+        """Fill in these counts, as heartbeats report them to the controller."""
+        progress.packets_sent = self.packets_sent
+        progress.packets_received = self.packets_received
+        progress.bytes_sent = self.bytes_sent
+        progress.bytes_received = self.bytes_received
+        progress.retransmissions = self.retransmissions
+        progress.chunks_done = self.chunks
+        progress.corrupted = self.corrupted
+
 
 class SwitchTransport:
     """All-reduce of int32 vectors by the aggregation program of one switch, in one term at a time.
