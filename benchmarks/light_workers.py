@@ -24,10 +24,12 @@ import numpy.typing as npt
 from benchmarks.idle_workers import Member, Seat, until
 from innet.errors import InnetError
 from innet.host import fastpath
+from innet.host.compiled_rounds import CompiledRounds
 from innet.host.integers import Reduction
 from innet.host.job import Path as SumPath
 from innet.host.link import Link, open_link
 from innet.host.packets import Packets
+from innet.host.structs import Network
 from innet.host.timer import RetransmissionTimer
 from innet.host.window import Window
 from innet.rpc import innet_pb2 as pb
@@ -48,7 +50,7 @@ COUNTS = (
 
 class _Member(ctypes.Structure):
     _fields_ = [
-        ("network", fastpath.Network), ("worker", _pointer), ("remaining", _number),
+        ("network", Network), ("worker", _pointer), ("remaining", _number),
         ("unanswered", _number), ("had", _number), ("newest", _real), ("quiet_until", _real),
         ("since", _real),
     ]  # fmt: skip
@@ -127,9 +129,7 @@ class LightWorker(Member):
         """Begin a term."""
         self.term = resume
 
-    def rounds(
-        self, library: ctypes.CDLL, chunks: int
-    ) -> tuple[fastpath.CompiledRounds, Window, fastpath.Network]:
+    def rounds(self, library: ctypes.CDLL, chunks: int) -> tuple[CompiledRounds, Window, Network]:
         """Return the I/O rounds of the present term, for a sum of so many chunks."""
         term, link = self.term, self.link
         if not term or not link or not link.native:
@@ -141,9 +141,7 @@ class LightWorker(Member):
         window = Window(term.slots)
         window.start(chunks)
         identity, answers = (self.job, term.term, term.first_slot), np.zeros(term.slots, np.uint32)
-        rounds = fastpath.CompiledRounds(
-            library, link, window, identity, Packets(full, bare), answers
-        )
+        rounds = CompiledRounds(library, link, window, identity, Packets(full, bare), answers)
         return rounds, window, link.native.network
 
 

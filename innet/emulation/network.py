@@ -19,7 +19,7 @@ from innet.emulation.requirements import BMV2
 from innet.emulation.topology import LinkSpec
 from innet.errors import InnetError
 from innet.local.processes import command as run
-from innet.rpc import tls
+from innet.rpc import channels
 from innet.switch.mininet import InnetSwitch
 
 CPU_PORT = 510
@@ -83,7 +83,7 @@ class EmulatedSwitch(InnetSwitch):
     def await_ready(self) -> None:
         """Wait until it serves P4Runtime. Raises InnetError."""
         with grpc.insecure_channel(self.grpc_address) as channel:
-            answer = tls.answered(channel)
+            answer = channels.answered(channel)
             for _ in range(int(_READY_WITHIN / 0.1)):
                 with contextlib.suppress(grpc.FutureTimeoutError):
                     answer.exception(0.1)

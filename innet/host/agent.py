@@ -11,8 +11,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-import numpy as np
-
 from innet.errors import (
     AgentClosed,
     AllReduceError,
@@ -32,14 +30,11 @@ from innet.host.job import Term, Timeouts
 from innet.host.membership import Membership
 from innet.host.node import Node
 from innet.host.node_exchanges import NodeExchanges
-from innet.host.portions import portion
 from innet.host.quantizers.spec import QuantizerSpec
 from innet.host.reducer import EXACT, Reducer
-from innet.host.sparse import rows_of, tensor_of
+from innet.host.tensor_calls import TensorCall
 from innet.host.tensors import (
     ReduceOp,
-    is_sparse,
-    quantized_on_device,
     summed_by_switch,
     written,
 )
@@ -51,26 +46,11 @@ from innet.machine.interfaces import bits_per_second, interface_at
 from innet.rpc import innet_pb2 as pb
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
 
 Tensor = TypeVar("Tensor", "torch.Tensor", "np.ndarray[Any, Any]")
 Done = TypeVar("Done")
-
-
-@dataclass(slots=True)
-class _Call:
-    """A submitted all-reduce. Wait for `written` before reading the tensor."""
-
-    future: "Future[Any]"
-    tensor: Any
-    op: ReduceOp
-    by_switch: bool
-    written: Any
-    spec: QuantizerSpec
-    key: Hashable
-    in_place: bool
-    collective: Collective
-    part: range | None
 
 
 @dataclass(slots=True)
@@ -124,7 +104,7 @@ class Agent(Collectives):
         except UsageError:
             self._link.close()
             raise
-        self._calls = CallQueue[_Call | _Work](self._serve, self._exchanges.attend, waker)
+        self._calls = CallQueue[TensorCall | _Work](self._serve, self._exchanges.attend, waker)
         self._closed = False
         self._owner = Owner(self)
         self._until_closed = contextlib.ExitStack()
@@ -166,17 +146,8 @@ class Agent(Collectives):
 
     def progress(self) -> pb.Progress:
         """Return the worker's progress, as its heartbeats report it to the controller."""
-        traffic = self.traffic
-        progress = pb.Progress(
-            packets_sent=traffic.packets_sent,
-            packets_received=traffic.packets_received,
-            bytes_sent=traffic.bytes_sent,
-            bytes_received=traffic.bytes_received,
-            retransmissions=traffic.retransmissions,
-            chunks_done=traffic.chunks,
-            corrupted=traffic.corrupted,
-            link_bits_per_s=self._link_rate,
-        )
+        progress = pb.Progress(link_bits_per_s=self._link_rate)
+        self.traffic.fill(progress)
         self._exchanges.fill(progress)
         return progress
 
@@ -236,31 +207,13 @@ class Agent(Collectives):
         open_fallback = self._fallback is not None and not self.private
         by_switch = summed_by_switch(tensor, op, fallback=open_fallback)
         summed = by_switch and op in ("mean", "sum")
-        spec = self._choose(tensor, quantizer, key) if summed else EXACT
+        spec = self._reducer.choose_for(tensor, quantizer, key) if summed else EXACT
         future: Future[Tensor] = Future()
-        self._queue(
-            _Call(
-                future,
-                tensor,
-                op,
-                by_switch,
-                written(tensor),
-                spec,
-                key,
-                in_place,
-                collective,
-                part,
-            ),
-            wait=wait,
+        call = TensorCall(
+            future, tensor, op, by_switch, written(tensor), spec, key, in_place, collective, part
         )
+        self._queue(call, wait=wait)
         return future
-
-    def _choose(self, tensor: Any, quantizer: str | None, key: Hashable) -> QuantizerSpec:
-        """Return the quantizer of a float32 tensor, or for integers what leaves them exact."""
-        sparse = is_sparse(tensor)
-        if str(tensor.dtype).endswith("float32"):
-            return self._reducer.choose(quantizer, key, sparse=sparse)
-        return EXACT if sparse else self._reducer.choose_exact(quantizer)
 
     def perform(
         self, work: Callable[[Exchanges, Reducer], Done], *, wait: bool = False
@@ -273,7 +226,7 @@ class Agent(Collectives):
         self._queue(_Work(future, work), wait=wait)
         return future
 
-    def _queue(self, call: _Call | _Work, *, wait: bool) -> None:
+    def _queue(self, call: TensorCall | _Work, *, wait: bool) -> None:
         self._owner.check("the agent", AgentClosed)
         if self._closed:
             raise AgentClosed("the agent is closed: join the job again")
@@ -322,13 +275,13 @@ class Agent(Collectives):
     def __exit__(self, _: object, problem: BaseException | None, __: object) -> None:
         self.close(abandon=problem is not None, problem=problem)
 
-    def _serve(self, call: _Call | _Work) -> None:
+    def _serve(self, call: TensorCall | _Work) -> None:
         try:
             self._begin_session()
             if isinstance(call, _Work):
                 call.future.set_result(call.does(self._exchanges, self._reducer))
             else:
-                call.future.set_result(self._reduce(call))
+                call.future.set_result(call.reduced(self._exchanges, self._reducer))
         except BaseException as problem:  # noqa: BLE001 - whoever waits for the result gets it
             self._note(problem)
             call.future.set_exception(problem)
@@ -356,53 +309,6 @@ class Agent(Collectives):
             self._exchanges.give_up(problem)
         if unexpected or isinstance(problem, LeftBehind | LinkFailed | NeighbourLost):
             self._membership.close(problem)  # the others need not wait for this worker
-
-    def _reduce(self, call: _Call) -> Any:
-        if call.written:
-            call.written.synchronize()
-        if not call.by_switch:
-            whole = self._reduce_by_fallback(call.tensor, call.op)
-            return whole if call.part is None else portion(whole.reshape(-1), call.part)
-        shape = call.tensor.shape if call.part is None else (-1,)
-        if isinstance(call.tensor, np.ndarray):
-            return self._reduce_flat(call.tensor.ravel(), call).reshape(shape)
-        import torch
-
-        if is_sparse(call.tensor):
-            return self._reduce_sparse(call.tensor.detach(), call)
-        flat = call.tensor.detach().reshape(-1)
-        if quantized_on_device(flat, call.op):
-            mean = call.op == "mean"
-            on_gpu = self._reducer.on_device(
-                flat, call.spec, call.key, mean=mean, collective=call.collective, part=call.part
-            )
-            return on_gpu.reshape(shape)
-        flat = flat.cpu().numpy()
-        reduced = torch.from_numpy(self._reduce_flat(flat, call))
-        return reduced.to(call.tensor.device).reshape(shape)
-
-    def _reduce_flat(self, values: "np.ndarray[Any, Any]", call: _Call) -> "np.ndarray[Any, Any]":
-        if call.op in ("max", "min"):
-            return portion(self._reducer.extremes(values, call.op, call.collective), call.part)
-        if values.dtype == np.float32:
-            return self._reducer.floats(
-                values, call.spec, call.key, mean=call.op == "mean", in_place=call.in_place,
-                collective=call.collective, part=call.part,
-            )  # fmt: skip
-        return self._reducer.integers(values, call.collective, call.spec, call.part)
-
-    def _reduce_sparse(self, tensor: "torch.Tensor", call: _Call) -> "torch.Tensor":
-        own, mean = rows_of(tensor), call.op == "mean"
-        reduced = self._reducer.rows(own, call.spec, mean=mean, collective=call.collective)
-        return tensor_of(reduced, tensor)
-
-    def _reduce_by_fallback(self, tensor: Any, op: ReduceOp) -> Any:
-        import torch
-
-        mean = op == "mean"
-        if isinstance(tensor, np.ndarray):
-            return self._exchanges.combine(torch.tensor(tensor), mean=mean).numpy()
-        return self._exchanges.combine(tensor.detach(), mean=mean)
 
 
 _agents: "weakref.WeakSet[Agent]" = weakref.WeakSet()

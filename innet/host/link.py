@@ -27,6 +27,13 @@ from pathlib import Path
 
 from innet.errors import UsageError
 from innet.host import fastpath
+from innet.host.connections import (
+    Connection,
+    Format,
+    Formats,
+    SharedMemoryConnection,
+    UdpConnection,
+)
 from innet.host.numpy_socket import NumpySocket
 from innet.host.packets import Packets
 from innet.host.waker import Waker
@@ -84,20 +91,17 @@ class Link:
             port = service.udp_port.to_bytes(2)
             told = (SOURCE_IP.start, service.ip_bytes), (SOURCE_PORT.start, port)
         bare, full = (
-            fastpath.Format(dtype, *source, told, sealed=sealed)
-            for dtype in (self.bare_dtype, self.dtype)
+            Format(dtype, *source, told, sealed=sealed) for dtype in (self.bare_dtype, self.dtype)
         )
-        arriving = fastpath.Formats(bare, full)
-        self.leaving = fastpath.Formats(
-            fastpath.Format(self.bare_dtype, *self._own), fastpath.Format(self.dtype, *self._own)
-        )
-        self.native: fastpath.Connection | None = None
+        arriving = Formats(bare, full)
+        self.leaving = Formats(Format(self.bare_dtype, *self._own), Format(self.dtype, *self._own))
+        self.native: Connection | None = None
         library, descriptor = fastpath.compiled(), waker.descriptor if waker else None
         if isinstance(end, Path):
             if not library:
                 raise UsageError(_NEEDS_COMPILER)
-            self.native = fastpath.SharedMemoryConnection(library, end, arriving, descriptor)
-            self._packets: fastpath.Connection | NumpySocket = self.native
+            self.native = SharedMemoryConnection(library, end, arriving, descriptor)
+            self._packets: Connection | NumpySocket = self.native
             return
         end.setblocking(False)
         enlarge_buffers(end)
@@ -105,7 +109,7 @@ class Link:
         if not encapsulation:
             take_part_in_ecn(end)
         if library:
-            self.native = fastpath.UdpConnection(library, end, arriving, descriptor)
+            self.native = UdpConnection(library, end, arriving, descriptor)
         self._packets = self.native or NumpySocket(
             end, (self.dtype, self.bare_dtype), source, told, waker, sealed=sealed
         )

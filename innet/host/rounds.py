@@ -1,7 +1,7 @@
 """I/O rounds of an exchange: send due packets, receive, and learn about the path.
 
 :class:`innet.host.numpy_rounds.NumpyRounds` defines a round, for one batch of packets. If there is a
-compiler, :class:`innet.host.fastpath.CompiledRounds` does the same for many batches in one call.
+compiler, :class:`innet.host.compiled_rounds.CompiledRounds` does the same for many batches in one call.
 """
 
 import math

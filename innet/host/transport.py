@@ -11,6 +11,7 @@ import numpy as np
 
 from innet.errors import LeftBehind
 from innet.host import fastpath, memory
+from innet.host.compiled_rounds import CompiledRounds
 from innet.host.congestion import CongestionWindow
 from innet.host.integers import Flags, Integers, Reduction
 from innet.host.job import Path, Term, Timeouts, WorkerInfo
@@ -85,6 +86,16 @@ class Traffic:
         self.packets_received += packets
         self.bytes_received += packets * frame_bytes
 
+    def fill(self, progress: pb.Progress) -> None:
+        """Fill in these counts, as heartbeats report them to the controller."""
+        progress.packets_sent = self.packets_sent
+        progress.packets_received = self.packets_received
+        progress.bytes_sent = self.bytes_sent
+        progress.bytes_received = self.bytes_received
+        progress.retransmissions = self.retransmissions
+        progress.chunks_done = self.chunks
+        progress.corrupted = self.corrupted
+
 
 class SwitchTransport:
     """All-reduce of int32 vectors by the aggregation program of one switch, in one term at a time.
@@ -135,7 +146,7 @@ class SwitchTransport:
         )  # fmt: skip
         identity = self._info.job, term.number, term.first_slot
         library = fastpath.compiled()
-        self._compiled = library and fastpath.CompiledRounds(
+        self._compiled = library and CompiledRounds(
             library, self._link, self._window, identity, self._outgoing, self._missing.answers
         )
         self._rounds: IoRounds = self._compiled or self._numpy

@@ -4,7 +4,7 @@ import json
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -13,12 +13,10 @@ from innet.model.all_reduce import SlotParameters
 from innet.model.capacity import capacity
 from innet.model.collectives import COLLECTIVES, link_bytes, over_gloo, through_switches
 from innet.model.links import LinkModel, parse_amount, parse_link, parse_range, parse_time
-from innet.model.predict import Prediction, Workload, max_workers_hidden, predictions
+from innet.model.predict import Workload, predictions
+from innet.model.tables import print_predictions, print_scaling
 from innet.terminal.console import console
 from innet.terminal.tables import folding_table
-
-if TYPE_CHECKING:
-    from innet.model.scaling import Curve
 
 app = typer.Typer(
     no_args_is_help=True, help="Predict the time that training takes, by formula and simulation."
@@ -107,7 +105,7 @@ def predict(
         rows = [asdict(one) for each in found.values() for one in each]
         sys.stdout.write(json.dumps(rows) + "\n")
     else:
-        _print(found, workload, chosen, window, rack)
+        print_predictions(found, workload, chosen, window, rack)
     if plot:
         from innet.model.plot import efficiencies
 
@@ -345,37 +343,11 @@ def show_scaling(
         rows = [{"model": each.name, **asdict(one)} for each in curves for one in each.points]
         sys.stdout.write(json.dumps(rows) + "\n")
     else:
-        _print_scaling(curves)
+        print_scaling(curves)
     if plot:
         from innet.model.plot import scaling
 
         scaling(curves, plot)
-
-
-def _print_scaling(curves: "list[Curve]") -> None:
-    from innet.model.published import SHARP
-    from innet.model.scaling import EDR, offloaded
-
-    for curve in curves:
-        _out.print(f"{curve.name}, compute times vary by {curve.stragglers.variation:.1%}")
-        table = folding_table(*_SCALING_COLUMNS)
-        for one in curve.points:
-            efficiencies = (one.efficiency(kind) for kind in ("switches", "ring", "overlapped"))
-            published = curve.published.efficiency.get(one.workers) if curve.published else None
-            table.add_row(
-                str(one.workers), str(one.levels), f"{one.communicate:.4g}",
-                *(f"{each:.1%}" for each in efficiencies),
-                f"{published:.1%}" if published else "",
-            )  # fmt: skip
-        _out.print(table)
-        if curve.published:
-            _out.print(f"Published: {curve.published.source}")
-    for point in SHARP:
-        modelled = offloaded(point.nodes, point.size or 8, EDR)
-        _out.print(
-            f"SHARP, {point.nodes:,} nodes, {point.vector}: {point.speedup:.2f} times as fast as hosts; "
-            f"innet's model says {modelled:.2f}. {point.source}"
-        )
 
 
 def _link(name: str, latency: str, gamma: str) -> LinkModel:
@@ -391,36 +363,3 @@ def _fitted(path: Path) -> LinkModel:
         raise UsageError(
             f"cannot read a link from {path}: {problem}; innet model fit --output writes one"
         ) from None
-
-
-def _print(
-    found: dict[int, list[Prediction]],
-    workload: Workload,
-    link: LinkModel,
-    slots: SlotParameters,
-    rack: int,
-) -> None:
-    table = folding_table(*_COLUMNS)
-    for count, each in found.items():
-        best = each[0]
-        d_sync = min(one.seconds for one in each if one.algorithm == "d-sync")
-        ring = min(one.seconds for one in each if one.transport == "ring")
-        table.add_row(
-            str(count), best.algorithm, best.transport, f"{best.seconds:.4g}",
-            f"{best.communicate:.4g}", "yes" if best.hidden else f"{best.exposed:.4g} s exposed",
-            f"{best.efficiency:.1%}", f"{d_sync / best.seconds:.2f}", f"{ring / best.seconds:.2f}",
-        )  # fmt: skip
-    _out.print(table)
-    for transport in dict.fromkeys(one.transport for each in found.values() for one in each):
-        last = max_workers_hidden(transport, list(found), workload, link, slots, rack)
-        where = f"up to {last} workers" if last else "nowhere in this range"
-        _out.print(f"Pipe-SGD hides communication over {transport} {where}.")
-
-
-_COLUMNS = (
-    "workers", "fastest", "over", "s an iteration", "s communicating", "hidden",
-    "efficiency", "times D-Sync", "times a ring",
-)  # fmt: skip
-_SCALING_COLUMNS = (
-    "workers", "levels", "s communicating", "switches", "ring", "overlapped", "published",
-)  # fmt: skip

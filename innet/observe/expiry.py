@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from innet.observe.findings import Finding, warning
-from innet.rpc import tls
+from innet.rpc import channels, tls
 from innet.rpc.client import named
 
 _RENEW = "make a new one, as with `innet certificates {}`"
@@ -30,7 +30,7 @@ def of_owner(identity: tls.Identity) -> Iterator[Finding]:
 def of_controller(address: str, identity: tls.Identity) -> Iterator[Finding]:
     """Yield a warning if the controller's certificate ends soon."""
     for each in named(address):  # a stand-by controller does not answer
-        ends = tls.server_expiry(each, identity)
+        ends = channels.server_expiry(each, identity)
         if ends and tls.ends_soon(ends):
             statement = f"the certificate of the controller at {each} ends on {ends:%Y-%m-%d}"
             yield warning("controller", statement, _RENEW.format("make"))

@@ -7,8 +7,8 @@ from pathlib import Path
 import grpc
 
 from innet.errors import ControllerUnreachable, NotAuthorized
+from innet.rpc import channels, tls
 from innet.rpc import innet_pb2_grpc as rpc
-from innet.rpc import tls
 from innet.rpc.status import error_of
 
 DEFAULT_ADDRESS = "127.0.0.1:9600"
@@ -32,11 +32,11 @@ def connect(
     Raises ControllerUnreachable if nobody answers within `timeout` seconds, and NotAuthorized if
     the certificates are missing or wrong.
     """
-    channels = {each: tls.channel(each, identity, _CHANNEL_OPTIONS) for each in named(address)}
+    opened = {each: channels.channel(each, identity, _CHANNEL_OPTIONS) for each in named(address)}
     advice = _CONTROLLER_WITHOUT_TLS if identity else _CLIENT_WITHOUT_TLS
     ready = ""
     try:
-        ready = tls.await_ready(channels, identity, timeout, advice)
+        ready = channels.await_ready(opened, identity, timeout, advice)
     except NotAuthorized as problem:
         raise NotAuthorized(f"the controller at {address} {problem}") from None
     except TimeoutError:
@@ -45,10 +45,10 @@ def connect(
             "or name another address"
         ) from None
     finally:
-        for each, channel in channels.items():
+        for each, channel in opened.items():
             if each != ready:
                 channel.close()
-    return channels[ready], rpc.ControllerStub(channels[ready])
+    return opened[ready], rpc.ControllerStub(opened[ready])
 
 
 def named(addresses: str) -> list[str]:

@@ -8,10 +8,8 @@ other authority can make them too.
 """
 
 import contextlib
-import queue
-import socket
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,7 +21,6 @@ from innet.errors import NotAuthorized, UsageError
 
 CONTROLLER, SWITCH, ADMIN, WORKER = "controller", "switch", "admin", "worker"
 USER, OBSERVER = "user", "observer"
-_NO_ANSWER = grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE
 OPERATORS = (ADMIN, USER, OBSERVER)
 """The roles of people and programs that manage jobs or look at them, the mightiest first."""
 AUTHORITY, WORKERS_AUTHORITY = "ca", "workers-ca"
@@ -35,9 +32,6 @@ REVOKED = "revoked.txt"
 RENEWAL_PERIOD = timedelta(days=14)
 """A certificate that expires within this time should be renewed."""
 _URI = "innet:"
-_DOUBTFUL_AFTER, _ANSWER_WITHIN = 0.5, 1.0
-# From OpenSSL's x509_vfy.h.
-_EXPIRED, _OTHER_NAME, _OTHER_IP = 10, 62, 64
 
 
 def certificate_path(folder: Path, name: str) -> Path:
@@ -195,19 +189,6 @@ def ends_soon(expires: datetime) -> bool:
     return expires - datetime.now(UTC) < RENEWAL_PERIOD
 
 
-def server_expiry(address: str, identity: Identity) -> datetime | None:
-    """Return when the certificate of the server at `address` expires, or None if it does not answer."""
-    try:
-        with (
-            _connected(address) as sock,
-            _context(identity).wrap_socket(sock, server_hostname=_host(address)) as secured,
-        ):
-            ends = str((secured.getpeercert() or {})["notAfter"])
-    except (OSError, ValueError):
-        return None
-    return datetime.fromtimestamp(ssl.cert_time_to_seconds(ends), UTC)
-
-
 def load_operator(folder: Path) -> Identity:
     """Return the identity of the mightiest operator that a folder has a certificate of.
 
@@ -215,135 +196,6 @@ def load_operator(folder: Path) -> Identity:
     """
     present = [role for role in OPERATORS if certificate_path(folder, role).exists()]
     return load(folder, present[0] if present else ADMIN)
-
-
-def channel(
-    address: str, identity: Identity | None, options: Sequence[tuple[str, int]] = ()
-) -> grpc.Channel:
-    """Return a channel to `address`: over TLS with an identity, in plain text without one."""
-    if identity:
-        return grpc.secure_channel(address, identity.channel_credentials(), options)
-    return grpc.insecure_channel(address, options)
-
-
-def answered(channel: grpc.Channel) -> Any:
-    """Return a call that ends when a server has answered on a channel, whatever it has answered.
-
-    The call names no method. gRPC's own future would go on watching the channel for a moment, and
-    then fail in a thread of its own if the channel had been closed meanwhile.
-    """
-    return channel.unary_unary("/innet/answered").future(b"", wait_for_ready=True)
-
-
-def await_ready(
-    channels: Mapping[str, grpc.Channel], identity: Identity | None, timeout: float, advice: str
-) -> str:
-    """Wait until one of some :func:`channel`s, by address, is connected. Return its address.
-
-    Raises TimeoutError if that takes more than `timeout` seconds, and NotAuthorized if TLS prevents it.
-    The error's message completes a sentence that begins with the server. `advice` is a part of it if only
-    one side uses TLS.
-    """
-    connected: queue.SimpleQueue[str] = queue.SimpleQueue()
-    with contextlib.ExitStack() as stack:
-        for address, each in channels.items():
-            answer = answered(each)
-            stack.callback(answer.cancel)
-
-            def note(answer: grpc.Future, address: str = address) -> None:
-                if answer.code() not in _NO_ANSWER:
-                    connected.put(address)
-
-            answer.add_done_callback(note)
-        doubtful = min(timeout, _DOUBTFUL_AFTER)
-        for wait in (doubtful, timeout - doubtful):
-            with contextlib.suppress(queue.Empty):
-                return connected.get(timeout=wait)
-            for address in channels:
-                if why := _obstacle(address, identity, advice):
-                    raise NotAuthorized(why)
-    raise TimeoutError
-
-
-def _obstacle(address: str, identity: Identity | None, advice: str) -> str | None:
-    """Return the reason why TLS prevents a connection, or None. gRPC does not report it."""
-    try:
-        with _connected(address) as sock:
-            if identity is None:
-                return _takes_only_tls(sock, advice)
-            return _refusal(sock, _host(address), identity, advice)
-    except (OSError, ValueError):  # no server, or an address that only gRPC understands
-        return None
-
-
-def _takes_only_tls(sock: socket.socket, advice: str) -> str | None:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    try:
-        context.wrap_socket(sock).close()
-    except ssl.SSLError:
-        return None
-    return f"speaks only TLS: {advice}"
-
-
-def _refusal(sock: socket.socket, host: str, identity: Identity, advice: str) -> str | None:
-    try:
-        with _context(identity).wrap_socket(sock, server_hostname=host) as secured:
-            # With TLS 1.3 the client's handshake ends before the server has checked its certificate.
-            # A gRPC server sends first; if it refuses the client, it closes the connection.
-            refused = not secured.recv(1)
-    except ssl.SSLCertVerificationError as problem:
-        return _distrust(problem, host, identity)
-    except ssl.SSLError as problem:
-        if "ALERT" not in (problem.reason or ""):
-            return f"does not speak TLS: {advice}"
-        refused = True
-    except ConnectionError:
-        refused = True
-    if refused:
-        return (
-            f"refuses {identity.certificate}: it has to be for this use, and of an authority "
-            "that the other side believes"
-        )
-    return None
-
-
-def _context(identity: Identity) -> ssl.SSLContext:
-    context = identity.client_context()
-    context.set_alpn_protocols(["h2"])
-    return context
-
-
-def _host(address: str) -> str:
-    """Return the name that the certificate of the server at `address` is for."""
-    return "localhost" if address.startswith("unix:") else address.rpartition(":")[0].strip("[]")
-
-
-def _distrust(problem: ssl.SSLCertVerificationError, host: str, identity: Identity) -> str:
-    if problem.verify_code == _EXPIRED:
-        return (
-            "has a certificate that has expired: make a new one, as with `innet certificates make`"
-        )
-    if problem.verify_code in (_OTHER_NAME, _OTHER_IP):
-        return (
-            f"has a certificate for other names than {host}: make one for this name, "
-            f"as with `innet certificates make FOLDER --host {host}`"
-        )
-    return (
-        f"has a certificate that {identity.authorities[0]} does not stand for "
-        f"({problem.verify_message}): are both sides' files of the same authority?"
-    )
-
-
-def _connected(address: str) -> socket.socket:
-    if address.startswith("unix:"):
-        sock = socket.socket(socket.AF_UNIX)
-        sock.settimeout(_ANSWER_WITHIN)
-        sock.connect(address.removeprefix("unix:"))
-        return sock
-    host, _, port = address.rpartition(":")
-    return socket.create_connection((host.strip("[]"), int(port)), _ANSWER_WITHIN)
 
 
 def _configuration(key: bytes, certificate: bytes, authorities: bytes) -> Any:

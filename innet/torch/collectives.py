@@ -210,6 +210,17 @@ def put_sparse(tensor: torch.Tensor, values: torch.Tensor) -> None:
         tensor.copy_(values.to(tensor.dtype))
 
 
+def put_all(tensors: Tensors, result: torch.Tensor) -> None:
+    """Copy the result of one all-reduce into its tensors: one after the other, or one sparse tensor."""
+    if result.layout != torch.strided:
+        put_sparse(tensors[0], result)
+        return
+    parts = result.reshape(-1).split([tensor.numel() for tensor in tensors])
+    for tensor, part in zip(tensors, parts, strict=True):
+        if part.data_ptr() != tensor.data_ptr():
+            put(tensor, part)
+
+
 def put_bytes(tensor: torch.Tensor, content: Bytes) -> None:
     """Copy bytes into a contiguous tensor."""
     if tensor.device.type == "cpu":

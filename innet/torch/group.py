@@ -6,6 +6,7 @@ import os
 import weakref
 from collections.abc import Callable, Hashable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -35,6 +36,7 @@ from innet.torch.membership import (
     join_job,
     limit,
 )
+from innet.torch.options import operation_of, root_of, sets_timeout, waits_at_once
 from innet.torch.rendezvous import rendezvous
 from innet.torch.routes import move_reason, switch_op
 from innet.torch.settings import with_local_rank
@@ -128,7 +130,7 @@ class InnetGroup(ProcessGroup):
     def broadcast(self, tensors: Any, opts: Any = None, *more: Any) -> dist.Work:
         """Give all ranks the root's tensor, through the switch if it can, and else over Gloo."""
         listed = _listed(tensors)
-        root = _root(opts)
+        root = root_of(opts)
 
         def step(agent: Agent, wait: bool) -> "Future[None]":
             return collectives.broadcast(agent, listed[0], root, wait=wait)
@@ -140,8 +142,8 @@ class InnetGroup(ProcessGroup):
     def reduce(self, tensors: Any, opts: Any = None, *more: Any) -> dist.Work:
         """Reduce a tensor to the root's, by the same rule."""
         listed = _listed(tensors)
-        op, reason = switch_op(listed, _operation(opts))
-        root = _root(opts)
+        op, reason = switch_op(listed, operation_of(opts))
+        root = root_of(opts)
 
         def step(agent: Agent, wait: bool) -> "Future[None]":
             return collectives.reduce(agent, listed[0], _known(op), root, wait=wait)
@@ -155,7 +157,7 @@ class InnetGroup(ProcessGroup):
         Gloo waits for those over Gloo. If there were none since the last barrier, the switch does it.
         """
         reason = "order" if self._gloo_is_owed else self._quorum_reason
-        if _limited(*arguments, *more.values()):
+        if sets_timeout(*arguments, *more.values()):
             reason = "timeout"
         if reason or self._gathers.apart:
             self._gathers.wait()
@@ -229,18 +231,10 @@ class InnetGroup(ProcessGroup):
         self, name: str, tensors: torch.Tensor | Sequence[torch.Tensor], opts: Any, *more: Any
     ) -> dist.Work:
         listed = _listed(tensors)
-        op, reason = switch_op(listed, _operation(opts), sparse=True)
-
-        def fill(result: torch.Tensor) -> None:
-            if result.layout != torch.strided:
-                collectives.put_sparse(listed[0], result)
-                return
-            parts = result.reshape(-1).split([tensor.numel() for tensor in listed])
-            for tensor, part in zip(listed, parts, strict=True):
-                if part.data_ptr() != tensor.data_ptr():
-                    collectives.put(tensor, part)
+        op, reason = switch_op(listed, operation_of(opts), sparse=True)
 
         def step(agent: Agent, wait: bool) -> "Future[None]":
+            fill = partial(collectives.put_all, listed)
             return submit(agent, listed, _known(op), fill, wait=wait)
 
         return self._carry(name, reason, step, listed, (listed, opts, *more))
@@ -258,7 +252,7 @@ class InnetGroup(ProcessGroup):
         """Reduce and scatter. The `options` are the quantizer and the key of :meth:`Agent.submit`."""
         op, reason = None, "form"
         if call:
-            op, reason = switch_op(call.tensors, _operation(arguments[2]))
+            op, reason = switch_op(call.tensors, operation_of(arguments[2]))
 
         def step(agent: Agent, wait: bool) -> "Future[None]":
             if not call:
@@ -297,7 +291,7 @@ class InnetGroup(ProcessGroup):
         count(name.strip("_"), SWITCH)
         agent = self._gathers.agent(agent, gathered)
         limit(agent, self._gloo.options._timeout)  # noqa: SLF001 - PyTorch changes it there only
-        waits = _waits(*arguments, *more.values())
+        waits = waits_at_once(*arguments, *more.values())
         future = self._gathers.submit(agent, arguments, lambda using: step(using, waits))
         return SwitchWork(future, list(results))
 
@@ -374,26 +368,6 @@ for _name, _function in _MADE.items():
 def _default_rank() -> int:
     """Return the rank in the default group, which a replica of torchft need not have."""
     return dist.get_rank() if dist.is_initialized() else 0
-
-
-def _operation(opts: Any) -> Any:
-    """Return the operation from a reduction's options, or the argument itself if it is one."""
-    return dist.ReduceOp.SUM if opts is None else getattr(opts, "reduceOp", opts)
-
-
-def _root(opts: Any) -> int:
-    return 0 if opts is None else int(getattr(opts, "rootRank", opts))
-
-
-def _waits(*arguments: Any) -> bool:
-    """Return whether a collective's options say that its caller waits for it at once."""
-    return any(getattr(each, "asyncOp", None) is False for each in arguments)
-
-
-def _limited(*options: Any) -> bool:
-    """Return whether a barrier's options set a timeout of its own."""
-    limits = [getattr(each, "timeout", None) for each in options]
-    return any(each is not None and each > timedelta(0) for each in limits)
 
 
 def _listed(tensors: torch.Tensor | Sequence[torch.Tensor]) -> list[torch.Tensor]:

@@ -15,17 +15,15 @@ existing job every rank has the token in its environment.
 """
 
 import contextlib
-import json
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
-import torch
 from torch.distributed import (  # type: ignore[attr-defined]
     DebugLevel,
     PrefixStore,
@@ -34,13 +32,10 @@ from torch.distributed import (  # type: ignore[attr-defined]
     get_debug_level,
 )
 
-from innet import errors
 from innet.errors import (
     ControllerError,
-    ControllerUnreachable,
     InnetError,
     NoCapacity,
-    NotAuthorized,
     UsageError,
 )
 from innet.host.agent import Agent
@@ -52,6 +47,7 @@ from innet.rpc import innet_pb2 as pb
 from innet.rpc import tls
 from innet.rpc.client import connect, translated
 from innet.rpc.tokens import new_token, token_digest
+from innet.torch.messages import Message, all_gathered, attempted, refusal_of
 from innet.torch.nodes import Nodes, node_name
 from innet.torch.settings import Settings
 from innet.wire.layout import MOST_WORKERS
@@ -60,9 +56,7 @@ _SILENT_SWITCH = 30.0  # seconds
 _JOB_LEASE = 20  # seconds without a worker, after which the controller deletes a group's job
 _SLOTS = 128  # the controller's default, which the jobs of a group's slices share
 _MEET_WITHIN = 30.0  # seconds
-_MESSAGE_BYTES = 4096
 _log = logging.getLogger("innet")
-Result = TypeVar("Result")
 Environment = Mapping[str, str]
 
 
@@ -78,26 +72,6 @@ class GroupContext:
     first: bool  # whether this is the process's first group, which gets the environment's job
     prefix: str  # of the name of a job that is created for the group
     gathers: bool = False  # whether it is only the group's large all-gathers that need a job
-
-
-@dataclass(frozen=True)
-class _Message:
-    """A message from one process to all others, over Gloo in plain text.
-
-    `error` is the class of the error, or empty. `token_digest` is the SHA-256, in hexadecimal, of
-    the process's token for a job of the group's own. `node` is the name of the process's node, or
-    empty if it contributes for itself. `entrance` is where the others of the node find it. There is
-    one of `jobs`, or one for each slice. `own` tells that they were created for the group, and are
-    deleted after it.
-    """
-
-    error: str = ""
-    text: str = ""
-    token_digest: str = ""
-    node: str = ""
-    entrance: str = ""
-    jobs: Sequence[str] = ()
-    own: bool = False
 
 
 class GroupMembership:
@@ -177,16 +151,16 @@ def join_job(group: GroupContext, environment: Environment) -> GroupMembership:
         return GroupMembership(None, reason, contextlib.ExitStack())
     with contextlib.closing(Entrance()) as entrance, contextlib.ExitStack() as stack:
         token = new_token()
-        settings, message = _attempted(partial(_prepare, group, environment, token, entrance))
-        messages = _all_gathered(group, message)
-        refusal = _refusal(messages)
+        settings, message = attempted(partial(_prepare, group, environment, token, entrance))
+        messages = all_gathered(group.gloo, message)
+        refusal = refusal_of(messages)
         if settings is None or refusal:
             return _refused(group, refusal)
         nodes, node = _meet(group, messages, entrance, stack)
         digests = [bytes.fromhex(each.token_digest) for each in messages]
-        _, message = _attempted(partial(_find_jobs, group, settings, digests, nodes))
-        found, *_ = messages = _all_gathered(group, message)
-        if refusal := _refusal(messages):
+        _, message = attempted(partial(_find_jobs, group, settings, digests, nodes))
+        found, *_ = messages = all_gathered(group.gloo, message)
+        if refusal := refusal_of(messages):
             return _refused(group, refusal)
         part = _Part(group.rank, group.size)
         if nodes and node and len(found.jobs) > 1:
@@ -196,8 +170,8 @@ def join_job(group: GroupContext, environment: Environment) -> GroupMembership:
         if own:
             stack.callback(own.leave)
             settings = replace(settings, token=token)
-        agent, message = _attempted(partial(_join, group, settings, job, part, stack))
-        refusal = _refusal(_all_gathered(group, message))
+        agent, message = attempted(partial(_join, group, settings, job, part, stack))
+        refusal = refusal_of(all_gathered(group.gloo, message))
         if agent is None or refusal:
             return _refused(group, refusal)
         return GroupMembership(agent, "", stack.pop_all(), own)
@@ -222,11 +196,11 @@ def debugging() -> bool:
 
 def _prepare(
     group: GroupContext, environment: Environment, token: str, entrance: Entrance
-) -> tuple[Settings, _Message]:
+) -> tuple[Settings, Message]:
     """Take the first step, in all processes: read the settings."""
     settings = Settings.read(environment)
     sliced = settings.local_sum and not (settings.job and group.first)
-    return settings, _Message(
+    return settings, Message(
         token_digest=token_digest(token).hex(),
         node=node_name(environment) if sliced else "",
         entrance=entrance.name,
@@ -235,7 +209,7 @@ def _prepare(
 
 def _meet(
     group: GroupContext,
-    messages: Sequence[_Message],
+    messages: Sequence[Message],
     entrance: Entrance,
     stack: contextlib.ExitStack,
 ) -> tuple[Nodes | None, Node | None]:
@@ -246,15 +220,15 @@ def _meet(
         return None, None
     place = nodes.place(group.rank)
     names = [messages[rank].entrance for rank in place.ranks]
-    node, message = None, _Message()
+    node, message = None, Message()
     try:
         node = entrance.meet(place, names, min(_MEET_WITHIN, group.timeout.total_seconds()))
         stack.callback(node.close)
     except OSError as problem:
-        message = _Message(
+        message = Message(
             text=f"rank {group.rank} does not reach the others of its node: {problem}"
         )
-    if reasons := [each.text for each in _all_gathered(group, message) if each.text]:
+    if reasons := [each.text for each in all_gathered(group.gloo, message) if each.text]:
         _log_own_contributions(group, reasons[0])
         return None, None
     return nodes, node
@@ -267,21 +241,21 @@ def _log_own_contributions(group: GroupContext, reason: str) -> None:
 
 def _find_jobs(
     group: GroupContext, settings: Settings, digests: Sequence[bytes], nodes: Nodes | None
-) -> tuple[None, _Message]:
+) -> tuple[None, Message]:
     """Take the second step, in rank 0: find the job, or create jobs with all ranks' token digests.
 
     If the controller has no room for a job for each slice, there is one for all ranks.
     """
     if group.rank:
-        return None, _Message()
+        return None, Message()
     if settings.job and group.first:
-        return None, _Message(jobs=[settings.job])
+        return None, Message(jobs=[settings.job])
     name = f"{group.prefix}-{uuid.uuid4().hex[:12]}"
     with contextlib.suppress(NoCapacity):
         if nodes:
-            return None, _Message(jobs=_created_slices(settings, name, digests, nodes), own=True)
+            return None, Message(jobs=_created_slices(settings, name, digests, nodes), own=True)
     _create(settings, name, digests, settings.slots)
-    return None, _Message(jobs=[name], own=True)
+    return None, Message(jobs=[name], own=True)
 
 
 def _created_slices(
@@ -321,7 +295,7 @@ def _create(settings: Settings, name: str, digests: Sequence[bytes], slots: int)
 
 def _join(
     group: GroupContext, settings: Settings, job: str, part: _Part, stack: contextlib.ExitStack
-) -> tuple[Agent, _Message]:
+) -> tuple[Agent, Message]:
     """Take the third step, in all processes: join the job, with the token of the settings."""
     link = stack.enter_context(_links.one_of(settings.links))
     # A separate group, so that an exchange's remnant does not meet the group's collectives.
@@ -345,7 +319,7 @@ def _join(
     )
     limit(agent, group.timeout)
     stack.callback(agent.close, abandon=True)
-    return agent, _Message()
+    return agent, Message()
 
 
 def limit(agent: Agent, timeout: timedelta) -> None:
@@ -405,46 +379,6 @@ class _Links:
 
 
 _links = _Links()
-
-
-# The outcome of a step, exchanged between all processes.
-
-
-def _attempted(step: Callable[[], tuple[Result, _Message]]) -> tuple[Result | None, _Message]:
-    """Run a step. Return its outcome, and the message for the others."""
-    try:
-        return step()
-    except InnetError as problem:
-        return None, _Message(type(problem).__name__, str(problem))
-
-
-def _all_gathered(group: GroupContext, mine: _Message) -> list[_Message]:
-    """Return the messages of all processes, by rank."""
-    content = json.dumps(asdict(replace(mine, text=mine.text[: _MESSAGE_BYTES // 8]))).encode()
-    own = torch.zeros(_MESSAGE_BYTES, dtype=torch.uint8)
-    own[: len(content)] = torch.frombuffer(bytearray(content), dtype=torch.uint8)
-    found = [torch.empty_like(own) for _ in range(group.size)]
-    group.gloo.allgather([found], [own]).wait()  # type: ignore[attr-defined]
-    return [_Message(**json.loads(bytes(each.tolist()).rstrip(b"\0"))) for each in found]
-
-
-def _refusal(messages: Sequence[_Message]) -> str:
-    """Return why Gloo has to carry the group, or "". Raises the errors that the user has to fix."""
-    refusals = []
-    for rank, message in enumerate(messages):
-        if message.error:
-            kind = vars(errors)[message.error]
-            if not _refuses(kind):
-                raise kind(f"{message.text} (reported by rank {rank} of the group)")
-            refusals.append(message.text)
-    return refusals[0] if refusals else ""
-
-
-def _refuses(kind: type[InnetError]) -> bool:
-    """Return whether an error is the controller's refusal, rather than a failure to reach it."""
-    return issubclass(kind, ControllerError) and not issubclass(
-        kind, ControllerUnreachable | NotAuthorized
-    )
 
 
 def _refused(group: GroupContext, refusal: str) -> GroupMembership:

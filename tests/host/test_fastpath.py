@@ -9,8 +9,9 @@ import pytest
 from sanitizers import run_sanitized
 
 from innet.errors import CompilerError
-from innet.host import fastpath, transport
-from innet.host.fastpath import Buffers, Format, Formats
+from innet.host import fastpath, structs, transport
+from innet.host.compiled_rounds import CompiledRounds
+from innet.host.connections import Buffers, Format, Formats
 from innet.host.integers import Reduction
 from innet.host.job import Path as Way
 from innet.host.job import Term, Timeouts, WorkerInfo
@@ -154,9 +155,9 @@ class Native:
             ctypes.CFUNCTYPE(None, place, real)(lambda _, seconds: network.pause(seconds)),
             ctypes.CFUNCTYPE(number, place, real)(self.wait),
             ctypes.CFUNCTYPE(number, place, place, ctypes.c_size_t, ctypes.c_size_t)(self.send),
-            ctypes.CFUNCTYPE(number, place, ctypes.POINTER(fastpath.Inbox))(self.receive),
+            ctypes.CFUNCTYPE(number, place, ctypes.POINTER(structs.Inbox))(self.receive),
         )
-        self.network = fastpath.Network(None, *(ctypes.cast(f, place) for f in self.functions))
+        self.network = structs.Network(None, *(ctypes.cast(f, place) for f in self.functions))
 
     def wait(self, _: int, seconds: float) -> int:
         self.over.wait(seconds)
@@ -419,7 +420,7 @@ def test_c_is_given_nothing_that_it_would_take_for_something_else():
     window.start(2)
     library = fastpath.compiled()
     assert library
-    rounds = fastpath.CompiledRounds(library, network, window, (1, 2, 0), packets, absent)
+    rounds = CompiledRounds(library, network, window, (1, 2, 0), packets, absent)
     chunks, flags = np.zeros((2, LANES), np.int32), Portions.whole(2).flags
     result = Reduction.empty(2, LANES)
     rounds.start(chunks, flags, result)
@@ -443,7 +444,7 @@ def test_c_is_given_nothing_that_it_would_take_for_something_else():
         ((1, 2, (1 << 16) - 3), packets, absent),
     ):
         with pytest.raises(AssertionError):
-            fastpath.CompiledRounds(library, network, window, place, some, lacks)
+            CompiledRounds(library, network, window, place, some, lacks)
 
 
 def test_without_a_compiler_there_are_no_compiled_steps(monkeypatch):

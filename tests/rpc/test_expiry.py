@@ -21,7 +21,7 @@ from innet.observe.checklist import CHECKS
 from innet.observe.findings import Finding, Severity
 from innet.observe.joining import WorkerEnvironment
 from innet.observe.roles import Role
-from innet.rpc import tls
+from innet.rpc import channels, tls
 from innet.rpc.certificates import issue, make
 
 SOON, DAY = timedelta(days=3), 24 * 3600.0
@@ -113,6 +113,6 @@ def test_a_worker_whose_certificate_ends_soon_logs_it(rack: SecuredRack, caplog)
 def test_an_expiry_is_that_of_the_certificate_that_is_served(rack: SecuredRack, tmp_path: Path):
     shutil.copytree(rack.folder, tmp_path / "tls")
     identity = tls.load(tmp_path / "tls" / "bob", tls.USER)
-    served = tls.server_expiry(rack.address, identity)
+    served = channels.server_expiry(rack.address, identity)
     assert served == tls.load(rack.folder, tls.CONTROLLER).expires
-    assert tls.server_expiry("127.0.0.1:1", identity) is None
+    assert channels.server_expiry("127.0.0.1:1", identity) is None

@@ -25,7 +25,7 @@ from innet.host.join import join
 from innet.local.ports import free_tcp_port
 from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.p4runtime import p4runtime_pb2_grpc
-from innet.rpc import tls
+from innet.rpc import channels, tls
 
 BMV2 = "simple_switch_grpc"
 ANSWERS_WITHIN = 120.0
@@ -161,7 +161,7 @@ def test_gradients_are_summed_with_tls_on_every_link(folder: Path, tmp_path: Pat
 
 def capabilities(address: str, identity: tls.Identity | None) -> grpc.StatusCode:
     """Return the status code of asking a switch for its version."""
-    with tls.channel(address, identity) as channel:
+    with channels.channel(address, identity) as channel:
         stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
         try:
             stub.Capabilities(p4rt.CapabilitiesRequest(), timeout=ANSWERS_WITHIN)

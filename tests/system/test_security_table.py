@@ -30,9 +30,9 @@ from innet.errors import SwitchError
 from innet.local.faults import DOWN, UP
 from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.p4runtime import p4runtime_pb2_grpc
+from innet.rpc import channels
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import innet_pb2_grpc as rpc
-from innet.rpc import tls
 from innet.wire.check import seal
 from innet.wire.frames import Address, encapsulation
 from innet.wire.layout import WITH_LANES, Flag, Kind, Operation
@@ -55,7 +55,7 @@ def scene(folder: Path, foreign: Path, tmp_path_factory: pytest.TempPathFactory)
 
 @contextlib.contextmanager
 def controller_of(caller: Caller) -> Iterator[Any]:
-    with tls.channel(caller.deployment.controller, caller.identity) as channel:
+    with channels.channel(caller.deployment.controller, caller.identity) as channel:
         yield rpc.ControllerStub(channel)
 
 
@@ -147,7 +147,7 @@ def programs(_: Scene, caller: Caller) -> bool:
 
 def reads(_: Scene, caller: Caller) -> bool:
     counter = p4rt.Entity(counter_entry=p4rt.CounterEntry())
-    with tls.channel(caller.deployment.switch, caller.identity) as channel:
+    with channels.channel(caller.deployment.switch, caller.identity) as channel:
         stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
         request = p4rt.ReadRequest(device_id=0, entities=[counter])
         return outcome(lambda: [*stub.Read(request, timeout=WITHIN)])

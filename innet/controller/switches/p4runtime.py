@@ -19,7 +19,7 @@ from innet.controller.switches.transcript import OnRequest, watched
 from innet.errors import NotAuthorized, SwitchError, SwitchOffline
 from innet.p4runtime import code_pb2, p4info_pb2, p4runtime_pb2_grpc, status_pb2
 from innet.p4runtime import p4runtime_pb2 as p4rt
-from innet.rpc import tls
+from innet.rpc import channels, tls
 
 _log = structlog.get_logger("innet.controller")
 _ANSWER_WITHIN, _RECONNECT_WITHIN = 5.0, 1.0
@@ -305,11 +305,11 @@ def open_channel(address: str, identity: tls.Identity | None, *, patient: bool) 
     """Return a connected channel to a switch. Raises SwitchError."""
     # Its own subchannel: a shared one may wait long before it reconnects after a failure.
     options = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
-    channel = tls.channel(address, identity, options)
+    channel = channels.channel(address, identity, options)
     try:
         if patient:
             advice = _SWITCH_WITHOUT_TLS if identity else _CONTROLLER_WITHOUT_TLS
-            tls.await_ready({address: channel}, identity, _ANSWER_WITHIN, advice)
+            channels.await_ready({address: channel}, identity, _ANSWER_WITHIN, advice)
         else:
             _ask(channel)
         return channel

@@ -12,9 +12,10 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from innet.host import fastpath, memory
+from innet.host import memory
 from innet.host.fastpath import at
 from innet.host.integers import Counts, Integers, Reduction
+from innet.host.structs import NativeScaling
 
 Floats = npt.NDArray[np.float32]
 
@@ -54,7 +55,7 @@ class Scaling:
         self._is_kept = np.zeros(rows, np.bool_)
         self._done = np.zeros(rows, np.uint8)
         self._down, self._mean = down, mean
-        self.native = fastpath.NativeScaling(
+        self.native = NativeScaling(
             lanes, at(self._values, np.float32), at(up, np.float32, rows),
             None if self._kept is None else at(self._kept, np.int32),
             at(self._is_kept, np.bool_), at(fit, np.bool_, rows),

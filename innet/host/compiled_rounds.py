@@ -1,0 +1,146 @@
+"""I/O rounds in C, which do the same as :mod:`innet.host.numpy_rounds` for many batches of packets.
+
+:mod:`innet.host.fastpath` tells how the two share the work.
+"""
+
+import ctypes
+from typing import Protocol
+
+import numpy as np
+
+from innet.host import structs
+from innet.host.connections import Connection, Formats
+from innet.host.fastpath import at, raise_errno
+from innet.host.integers import Bitmaps, Flags, Integers, Reduction
+from innet.host.packets import Packets
+from innet.host.rounds import RoundLimits, RoundOutcome
+from innet.host.structs import POINTER, NativeScaling
+from innet.host.window import Window
+from innet.wire.layout import Flag
+
+
+class NativeLink(Protocol):
+    """The attributes of a link that C needs; see :class:`innet.host.link.Link`."""
+
+    leaving: Formats
+    native: Connection | None
+    corrupted: int
+
+
+class CompiledRounds:
+    """A worker's I/O rounds in one term; see :class:`innet.host.rounds.IoRounds`."""
+
+    def __init__(
+        self,
+        library: ctypes.CDLL,
+        link: NativeLink,
+        window: Window,
+        identity: tuple[int, int, int],
+        packets: Packets,
+        answers: Bitmaps,
+    ) -> None:
+        """Set `identity` to job, term and first slot. `packets` and `answers` have an item for a slot."""
+        job, term, first_slot = identity
+        slots = window.slots
+        if not link.native:
+            raise AssertionError
+        if not 0 <= first_slot <= (1 << 16) - slots:
+            raise AssertionError
+        self._library, self._link, self._state = library, link, window
+        self._native = link.native
+        self._scratch, finished = np.empty((2, slots), np.int64)
+        arrays = window.arrays
+        self._kept = [packets, answers, finished, *arrays.values()]
+        self._window = structs.Window(
+            slots, first_slot, *(at(each, each.dtype, slots) for each in arrays.values()),
+            at(self._scratch, np.int64, slots), job, term,
+        )  # fmt: skip
+        self._vectors = structs.Vectors()
+        self._outbox = structs.Outbox(
+            (POINTER * 2)(*(ctypes.addressof(each.native) for each in link.leaving)),
+            (POINTER * 2)(
+                at(packets.bare, link.leaving.bare.dtype, slots),
+                at(packets.full, link.leaving.full.dtype, slots),
+            ),
+        )
+        self._worker = structs.Worker(
+            *map(ctypes.addressof, (
+                self._window, self._native.buffers.inbox, self._outbox, self._vectors)),
+            at(answers, np.uint32, slots), at(finished, np.int64, slots),
+        )  # fmt: skip
+        self._results: list[object] = []
+
+    def start(
+        self,
+        chunks: "Integers | NativeScaling",
+        own_flags: Flags,
+        result: Reduction,
+        first: int = 0,
+    ) -> None:
+        """Begin an exchange; see :meth:`innet.host.rounds.IoRounds.start`.
+
+        A scaling makes each chunk as it is sent, and floats of each result when it arrives.
+        """
+        count, lanes = len(own_flags), self._link.leaving.full.native.lanes
+        own, scaling = None, None
+        if isinstance(chunks, NativeScaling):
+            scaling = ctypes.addressof(chunks)
+            if lanes != chunks.lanes or first:
+                raise AssertionError
+        else:
+            own = at(chunks, np.int32, len(chunks) * lanes)
+            _check_rows(own_flags, Flag.CARRIED, first, len(chunks))
+        _check_rows(own_flags, Flag.WANTED, result.first, len(result.lanes))
+        if count != self._state.chunks:
+            raise AssertionError
+        fields = (
+            count, first, result.first, lanes, own, at(own_flags, np.uint16, count),
+            at(result.lanes, np.int32, len(result.lanes) * lanes),
+            at(result.flags, np.uint16, count),
+            at(result.counts, np.uint16, count), at(result.members, np.uint32, count),
+            scaling,
+        )  # fmt: skip
+        self._results = [chunks, own_flags, result]
+        self._let(fields)
+
+    def stop(self) -> None:
+        """Release the vectors of an exchange that is over."""
+        self._let((0, 0, 0, 0, *[None] * 7))
+        self._results = []
+
+    def run(self, limits: RoundLimits) -> RoundOutcome:
+        """Send and receive until there is something to decide. Raises OSError."""
+        window = self._state
+        done = structs.IoRound(
+            limits.most, limits.batches, limits.until, limits.pause, limits.round_trip_began,
+            limits.steady, limits.too_soon, limits.reordering, window.quiet_until,
+            window.remaining, window.newest, limits.owed_since,
+        )  # fmt: skip
+        self._library.innet_io_round(self._native.network, self._worker, done)
+        self._link.corrupted += done.corrupted
+        raise_errno(done.error)
+        window.taken(done.finished, done.newest)
+        return RoundOutcome(
+            sent=done.sent, bare_sent=done.bare_sent, repetitions=done.repetitions,
+            limited=bool(done.limited), sent_at=done.sent_at, owed_since=done.owed_since,
+            received=done.received, bare_received=done.bare_received,
+            finished=done.finished, first=bool(done.first), lost=done.lost,
+            marked=done.marked, result_at=done.result_at, now=done.now,
+            round_trips=done.round_trips[: done.samples],
+            others=self._native.buffers.packets if done.others else None,
+        )  # fmt: skip
+
+    @property
+    def worker(self) -> int:
+        """Return the address of the C struct of this worker, for other C code that drives it."""
+        return ctypes.addressof(self._worker)
+
+    def _let(self, fields: tuple[object, ...]) -> None:
+        structs.Vectors.__init__(self._vectors, *fields)  # C has its address
+
+
+def _check_rows(flags: Flags, flag: Flag, first: int, rows: int) -> None:
+    """Raise AssertionError unless all chunks with a flag have one of the rows from `first` on."""
+    chunks = np.flatnonzero(flags & flag)
+    if chunks.size and not first <= chunks[0] <= chunks[-1] < first + rows:
+        raise AssertionError(f"chunks {chunks[0]} to {chunks[-1]}: {rows} rows from {first} on")

@@ -1,0 +1,243 @@
+"""The reducer of floats: the exchanges that make the sum or mean of float32 over the workers.
+
+A sum takes two exchanges: the maximum of the block exponents, and the sum of integers. A small vector
+takes one exchange, which gathers it (:mod:`innet.host.gathering`).
+"""
+
+from collections.abc import Callable, Hashable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from innet.errors import UsageError
+from innet.host.agreement import ALL_REDUCE, Call, Collective
+from innet.host.blocks import Blocks, Mask
+from innet.host.exchanges import Exchanges
+from innet.host.gathering import Gathering, float_sums, small_layout
+from innet.host.integers import Integers
+from innet.host.job import WorkerInfo
+from innet.host.maxima import NO_WORDS, Maxima
+from innet.host.portions import chunks_of, cut, portion
+from innet.host.quantizers.block_scale import BlockScale
+from innet.host.quantizers.interface import Floats, Quantizer, Rounding
+from innet.host.quantizers.residuals import Residuals
+from innet.host.quantizers.rounding import Stochastic, nearest
+from innet.host.quantizers.scaling import integers_of
+from innet.host.quantizers.spec import QuantizerSpec
+from innet.host.sums import Sums
+from innet.host.unions import Unions
+
+if TYPE_CHECKING:
+    import torch
+
+Keep = Callable[[Any, Any], None]
+"""A function that keeps the residual, from the contributed values and whether each has counted."""
+
+_ONCE = np.ones((1, 1), np.uint16)
+_FLOAT = np.dtype(np.float32)
+
+
+class FloatReducer:
+    """A reducer of flat float32 vectors. Every worker makes the same calls in the same order."""
+
+    def __init__(
+        self, exchanges: Exchanges, info: WorkerInfo, spec: QuantizerSpec | None = None
+    ) -> None:
+        """Set the default quantizer to `spec`. Raises UsageError if it does not suit the job."""
+        self._sums = Sums(exchanges, info.lanes)
+        self._maxima = Maxima(exchanges, info)
+        self._unions = Unions(exchanges, info)
+        self._info = info
+        self._spec = spec or QuantizerSpec()
+        self._residuals = Residuals()
+        self._quantizers: dict[QuantizerSpec, Quantizer] = {}
+        self._on_devices: dict[Any, Any] = {}
+        self._rounded = 0  # number of calls that have rounded at random
+        self._quantizer(self._spec)
+
+    def choose(self, text: str | None, key: Hashable, *, sparse: bool = False) -> QuantizerSpec:
+        """Return the requested quantizer, or the default. Raises UsageError if it cannot be used."""
+        spec = self._spec if text is None else QuantizerSpec.read(text)
+        self._quantizer(spec)
+        if spec.feedback and sparse:
+            raise UsageError(
+                f"quantizer {spec} uses error feedback, which cannot follow the rows of a sparse "
+                'tensor: choose another, as in all_reduce(tensor, quantizer="int8")'
+            )
+        if spec.feedback and key is None:
+            raise UsageError(
+                f"quantizer {spec} uses error feedback, which has to know the tensor: give it "
+                "a key, as in all_reduce(tensor, key=...), the same every time"
+            )
+        return spec.dense if sparse else spec
+
+    def floats(
+        self,
+        values: Floats,
+        spec: QuantizerSpec,
+        key: Hashable = None,
+        *,
+        mean: bool,
+        in_place: bool = False,
+        collective: Collective = ALL_REDUCE,
+        part: range | None = None,
+    ) -> Floats:
+        """Return the mean or sum of float32 vectors, or the `part` of it that this worker wants.
+
+        :mod:`innet.host.quantizers` gives the error bounds. `key` identifies the tensor for error
+        feedback. With `in_place`, the result may take the place of the values.
+        """
+        call = _call(values.size, spec, collective, mean=mean)
+        given, keep = self._corrected(values, spec, key)
+        if small := self._small(call):
+            return portion(self._small_floats(small, given, keep, mean=mean), part)
+        if spec.blocks is not None:
+            return portion(self._floats_in_blocks(given, call, keep, mean=mean), part)
+        quantizer = self._quantizer(spec)
+        reduced: Floats = self._floats(
+            quantizer, given, call, keep, mean=mean, in_place=in_place, part=part
+        )
+        return reduced
+
+    def _corrected(
+        self, values: Any, spec: QuantizerSpec, key: Hashable
+    ) -> tuple[Any, Keep | None]:
+        """Return the values to contribute, and a function that keeps their errors, if there is one."""
+        if not spec.feedback:
+            return values, None
+        given = self._residuals.added(key, values)
+        return given, partial(self._residuals.keep, key, given)
+
+    def _small(self, call: Call) -> Gathering | None:
+        small = small_layout(call, self._info, _FLOAT)
+        return small if call.spec.rounds and small.fits else None
+
+    def _small_floats(
+        self, small: Gathering, given: Floats, keep: Keep | None, *, mean: bool
+    ) -> Floats:
+        gathered, present = self._maxima.gather(small, given)
+        if keep:
+            keep(given, present[self._info.rank])
+        return float_sums(gathered, present, mean=mean)
+
+    def _floats_in_blocks(
+        self, given: Floats, call: Call, keep: Keep | None, *, mean: bool
+    ) -> Floats:
+        """Reduce the blocks on which the workers agree, and return zeros for the others."""
+        spec, quantizer = call.spec, self._quantizer(call.spec)
+        blocks = Blocks(given.size, spec.blocks or quantizer.rows_per_chunk * self._info.lanes)
+        if spec.share:
+            chosen = self._unions.largest(call, blocks.largest(given), spec.share)
+        else:
+            chosen = self._unions.occupied(call, blocks.occupied(given))
+        packed = blocks.packed(given, chosen)
+
+        def keep_packed(contributed: Floats, counted: Mask) -> None:
+            if keep:  # the other blocks have contributed nothing, and remain
+                keep(blocks.spread(contributed, chosen), blocks.spread(counted, chosen, rest=True))
+
+        if not packed.size:
+            keep_packed(packed, np.empty(0, bool))
+            return blocks.spread(packed, chosen)
+        inner = _call(packed.size, spec, call.collective, mean=mean)
+        keeper = keep_packed if keep else None
+        reduced = self._floats(quantizer, packed, inner, keeper, mean=mean, in_place=True)
+        return blocks.spread(reduced, chosen)
+
+    def on_device(
+        self,
+        values: "torch.Tensor",
+        spec: QuantizerSpec,
+        key: Hashable = None,
+        *,
+        mean: bool,
+        collective: Collective = ALL_REDUCE,
+        part: range | None = None,
+    ) -> "torch.Tensor":
+        """Do the same as :meth:`floats` for a flat float32 tensor; only integers leave its device."""
+        call = _call(len(values), spec, collective, mean=mean)
+        if spec.blocks is not None or self._small(call):
+            import torch
+
+            reduced = self.floats(
+                values.cpu().numpy(), spec, key, mean=mean, collective=collective, part=part
+            )
+            return torch.from_numpy(reduced).to(values.device)
+        from innet.host.quantizers.device import on_device
+
+        variant = spec, values.device
+        if variant not in self._on_devices:
+            quantizer = self._quantizer(spec)
+            self._on_devices[variant] = on_device(quantizer, values.device, self._info.lanes)
+        given, keep = self._corrected(values, spec, key)
+        on_gpu: torch.Tensor = self._floats(
+            self._on_devices[variant], given, call, keep, mean=mean, part=part
+        )
+        return on_gpu
+
+    def _floats(
+        self,
+        quantizer: Any,
+        given: Any,
+        call: Call,
+        keep: Keep | None,
+        *,
+        mean: bool,
+        in_place: bool = False,
+        part: range | None = None,
+    ) -> Any:
+        """Reduce values of the quantizer's kind: a numpy array, or a tensor on its device."""
+        lanes, size, spec = self._info.lanes, call.size, call.spec
+        elements = quantizer.rows_per_chunk * lanes  # of a chunk
+        rows = quantizer.rows(given, lanes)
+        own = quantizer.scales(rows)
+        agreed = self.agree(call, own)
+        rounding, scaling = self._rounding(spec), None
+        wanted = None if part is None else chunks_of(part, elements)
+        if isinstance(quantizer, BlockScale):
+            # Error feedback compares the values with the result.
+            reuse = in_place and not keep and wanted is None
+            scaling = quantizer.on_the_way(
+                rows, own, agreed, rounding, mean=mean, in_place=reuse, wanted=wanted
+            )
+        if scaling:
+            contribution, flags = scaling, quantizer.flags(own, agreed)
+        else:
+            contribution, flags = quantizer.quantize(rows, own, agreed, rounding)
+        sums, counts, done = self._sums.of_chunks(contribution, flags, wanted)
+        if keep:
+            alone = quantizer.dequantize(
+                integers_of(contribution), _ONCE, agreed, flags, mean=False
+            )
+            included = done.includes(self._info.rank, self._info.workers)
+            counted = np.repeat(included, elements)[:size]
+            keep(alone.reshape(-1)[:size], counted)
+        here = done.rows if sums is done.lanes else slice(0, len(flags))
+        if scaling and sums is done.lanes:
+            reduced = quantizer.results(scaling, done, agreed)
+        else:
+            scales = agreed[
+                here.start * quantizer.rows_per_chunk : here.stop * quantizer.rows_per_chunk
+            ]
+            reduced = quantizer.dequantize(sums, counts, scales, done.flags[here], mean=mean)
+        return cut(reduced, here.start * elements, range(size) if part is None else part)
+
+    def _quantizer(self, spec: QuantizerSpec) -> Quantizer:
+        if spec not in self._quantizers:
+            self._quantizers[spec] = spec.bind(self._info.workers)
+        return self._quantizers[spec]
+
+    def _rounding(self, spec: QuantizerSpec) -> Rounding:
+        if not spec.stochastic:
+            return nearest
+        self._rounded += 1
+        return Stochastic.of(0, self._info.rank, self._rounded)
+
+    def agree(self, call: Call, words: Integers = NO_WORDS) -> Integers:
+        """Return the maximum of (n,) int32 over the workers; see :meth:`Maxima.agree`."""
+        return self._maxima.agree(call, words)
+
+
+def _call(size: int, spec: QuantizerSpec, collective: Collective, *, mean: bool) -> Call:
+    return Call(size, "float32", "mean" if mean else "sum", spec, collective)

@@ -1,0 +1,87 @@
+"""Exact sums of integers over the workers.
+
+A sum of a chunk that may overflow 32 bits is made again, in limbs.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from innet.errors import SumOverflow
+from innet.host import memory
+from innet.host.exchanges import Exchanges
+from innet.host.integers import Counts, Flags, Integers, Reduction, Wide
+from innet.host.limbs import HALVES, Limbs
+from innet.host.portions import Portions
+from innet.host.quantizers.scaling import Scaling
+from innet.wire.layout import Flag, Operation
+
+
+class Sums:
+    """The exact sums of chunks of `lanes` int32 over the workers."""
+
+    def __init__(self, exchanges: Exchanges, lanes: int) -> None:
+        self._exchanges = exchanges
+        self._lanes = lanes
+
+    def of_chunks(
+        self, chunks: Integers | Scaling, flags: Flags, wanted: range | None = None
+    ) -> tuple[Integers | Wide, Counts, Reduction]:
+        """Return the exact sums of (n, lanes) int32, the contributions' counts, and the raw result.
+
+        The counts broadcast against the sums. `flags`, (n,), go with the chunks. Sums are those of the
+        `wanted` chunks, or of all if one had to be made again. The raw result tells which.
+        """
+        if wanted is None:
+            done = self._exchanges.all_reduce(chunks, Operation.SUM, flags)
+        else:
+            done = self._portion(chunks, flags, wanted)
+        overflowed = np.flatnonzero(done.flags & Flag.OVERFLOW)
+        if not overflowed.size:
+            return done.lanes, done.counts[done.rows, None], done
+        sums = np.zeros((len(flags), self._lanes), np.int64)
+        sums[done.rows] = done.lanes
+        counts = np.broadcast_to(done.counts[:, None], sums.shape).copy()
+        again = self.in_limbs(chunks[overflowed].reshape(-1), HALVES)
+        sums[overflowed], counts[overflowed] = (part.reshape(-1, sums.shape[1]) for part in again)
+        return sums, counts, done
+
+    def _portion(self, chunks: Integers | Scaling, flags: Flags, wanted: range) -> Reduction:
+        """Return the result of a sum with the lanes of the wanted chunks."""
+        count, lanes = len(flags), self._lanes
+        if not count:
+            return Reduction.empty(0, lanes)
+        sums = memory.empty((len(wanted), lanes), np.int32)
+        rows, last = sums, np.empty((1, lanes), np.int32)
+        if count - 1 in wanted:
+            rows, last = sums[:-1], sums[-1:]
+        portions = Portions.of(count, range(count), wanted)
+        done = self._exchanges.sum_portions(chunks, flags, portions, rows, last)
+        return replace(done, lanes=sums)
+
+    def in_limbs(self, values: npt.NDArray[Any], limbs: Limbs) -> tuple[Wide, Counts]:
+        """Return the exact sums of a flat vector, and the number of contributions in each."""
+        rows = limbs.split(values.astype(np.int64), self._lanes)
+        done = self._exchanges.all_reduce(rows, Operation.SUM, np.zeros(len(rows), np.uint16))
+        sums, lost = limbs.join(done.lanes, values.size)
+        if lost.any():
+            raise SumOverflow(
+                f"{lost.sum()} sums do not fit int64, the first at element {lost.argmax()}: "
+                "sum smaller numbers"
+            )
+        return sums, np.repeat(done.counts, self._lanes // limbs.count)[: values.size]
+
+
+def checked(sums: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Return the sums. Raises SumOverflow if one does not fit `dtype`."""
+    info = np.iinfo(dtype)
+    beyond = (sums < info.min) | (sums > info.max)
+    if beyond.any():
+        at = beyond.argmax()
+        remedy = "convert the tensors to int64" if dtype == np.int32 else "sum smaller numbers"
+        raise SumOverflow(
+            f"{beyond.sum()} sums do not fit {dtype}, the first {sums[at]} at element {at}: {remedy}"
+        )
+    return sums

@@ -1,0 +1,27 @@
+"""The options of PyTorch's collectives, which a caller gives as an object or as a plain argument."""
+
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+
+def operation_of(opts: Any) -> Any:
+    """Return the operation from a reduction's options, or the argument itself if it is one."""
+    return dist.ReduceOp.SUM if opts is None else getattr(opts, "reduceOp", opts)
+
+
+def root_of(opts: Any) -> int:
+    """Return the root's rank from the options of a broadcast or a reduce, or the argument itself."""
+    return 0 if opts is None else int(getattr(opts, "rootRank", opts))
+
+
+def waits_at_once(*arguments: Any) -> bool:
+    """Return whether a collective's options say that its caller waits for it at once."""
+    return any(getattr(each, "asyncOp", None) is False for each in arguments)
+
+
+def sets_timeout(*given: Any) -> bool:
+    """Return whether a barrier's options set a timeout of its own."""
+    limits = [getattr(each, "timeout", None) for each in given]
+    return any(each is not None and each > timedelta(0) for each in limits)
