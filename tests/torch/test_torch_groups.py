@@ -235,12 +235,16 @@ def hidden(rank: int) -> tuple[float, float, list[str]]:
     return mean.unique().item(), moved.unique().item(), refused
 
 
-def test_a_private_group_leaves_nothing_to_gloo(tor, tmp_path):
+def test_a_private_group_leaves_nothing_to_gloo(tmp_path):
     key = tmp_path / "key"
     key.write_bytes(bytes(range(32)))
     key.chmod(0o600)
-    own = environments(tor, INNET_PRIVATE_KEY_FILE=str(key))
-    with process_group(SIZE, prepare, "innet", own) as running:
+    with (
+        rack(SIZE * CABLES) as tor,
+        process_group(
+            SIZE, prepare, "innet", environments(tor, INNET_PRIVATE_KEY_FILE=str(key))
+        ) as running,
+    ):
         for mean, moved, refused in running.run(hidden):
             assert (mean, moved) == (3, 2)
             assert len(refused) == 3
