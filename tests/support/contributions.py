@@ -46,7 +46,7 @@ BELOW = Address("02:00:00:01:00:07", "10.255.252.7")
 
 _BARE = ENCAPSULATION_BYTES + HEADER_BYTES
 
-_OPERATIONS = 6 * (Operation.SUM,) + 3 * (Operation.MAX,) + (Operation.WRAPPING_SUM,)
+_OPERATIONS = 12 * (Operation.SUM,) + 6 * (Operation.MAX,) + 1 * (Operation.WRAPPING_SUM,)
 
 EXTREMES = (0, 1, -1, (1 << 31) - 1, -(1 << 31))
 

@@ -78,7 +78,7 @@ def draw(name: str, seed: int, packets: int) -> Scenario:
     if name in _AGGREGATION:  # hardly any random packet is a worker's
         return rack_scenario(seed, packets, _AGGREGATION[name])
     if name == _TREE:
-        return tree_scenario(seed, 2 * packets)  # few of a tree's packets lead to others
+        return tree_scenario(seed, packets)
     return scenario(load(name), seed, packets, whole=name in WHOLE)
 
 
