@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -141,12 +142,22 @@ def all_reduce(
             seat = [controller, "job", str(rank), network.links[rank], *files]
             command = [*network.at[rank], sys.executable, str(ALL_REDUCE), *seat]
             workers.append(stack.enter_context(running(command, INNET_TOKEN=token)))
-        assert [worker.wait() for worker in workers] == [0] * len(given)
+        assert ended(workers) == [0] * len(given)
     means = []
     for rank in range(len(given)):
         with np.load(folder / f"means-{rank}.npz") as file:
             means.append([file[name] for name in file.files])
     return means
+
+
+def ended(workers: list[subprocess.Popen[str]]) -> list[int]:
+    """Wait for all workers, which would wait for one that has failed: it ends them. Return their codes."""
+    with ThreadPoolExecutor(len(workers)) as pool:
+        for code in as_completed([pool.submit(worker.wait) for worker in workers]):
+            if code.result():
+                for worker in workers:
+                    worker.terminate()
+    return [worker.wait() for worker in workers]
 
 
 def open_job(stub: rpc.ControllerStub, network: Network, lanes: int) -> str:
