@@ -151,7 +151,7 @@ def all_reduce(
 
 
 def ended(workers: list[subprocess.Popen[str]]) -> list[int]:
-    """Wait for all workers, which would wait for one that has failed: it ends them. Return their codes."""
+    """Return the exit codes of all workers. One that fails ends the others, which would wait for it."""
     with ThreadPoolExecutor(len(workers)) as pool:
         for code in as_completed([pool.submit(worker.wait) for worker in workers]):
             if code.result():
