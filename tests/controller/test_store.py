@@ -3,6 +3,7 @@
 import contextlib
 import pathlib
 import sqlite3
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -23,7 +24,7 @@ from innet.controller.jobs.records import (
 )
 from innet.controller.state.checksum import Checksum
 from innet.controller.state.schema import SCHEMA_VERSION
-from innet.controller.state.store import Store
+from innet.controller.state.store import State, Store
 from innet.errors import ControllerError, UsageError
 from innet.wire.frames import Address
 
@@ -160,6 +161,22 @@ def _forget_events_and_later(older: sqlite3.Connection) -> None:
     _forget_drains(older)
 
 
+def _stored_before(
+    path: pathlib.Path, version: int, forget: Callable[[sqlite3.Connection], None]
+) -> State:
+    """Store a state in a file of an older version, which `forget` makes. Return the state."""
+    stored(path)
+    store = Store(path)
+    before = store.load()
+    store.close()
+    with contextlib.closing(sqlite3.connect(path)) as older:
+        forget(older)
+        older.execute(f"PRAGMA user_version = {version}")
+        Checksum(older).keep()
+        older.commit()
+    return before
+
+
 def test_a_file_from_before_there_were_other_switches_than_bmv2_goes_on(tmp_path: pathlib.Path):
     path = tmp_path / "state"
     store = Store(path)
@@ -210,15 +227,7 @@ def test_a_file_from_before_there_was_a_checksum_gets_one(tmp_path: pathlib.Path
 
 def test_a_file_from_before_switches_could_be_drained_is_upgraded(tmp_path: pathlib.Path):
     path = tmp_path / "state"
-    stored(path)
-    store = Store(path)
-    before = store.load()
-    store.close()
-    with contextlib.closing(sqlite3.connect(path)) as older:
-        _forget_drains(older)
-        older.execute("PRAGMA user_version = 6")
-        Checksum(older).keep()
-        older.commit()
+    before = _stored_before(path, 6, _forget_drains)
     store = Store(path)
     assert store.load() == before
     store.close()
@@ -227,15 +236,7 @@ def test_a_file_from_before_switches_could_be_drained_is_upgraded(tmp_path: path
 
 def test_a_file_from_before_there_were_quotas_is_upgraded(tmp_path: pathlib.Path):
     path = tmp_path / "state"
-    stored(path)
-    store = Store(path)
-    before = store.load()
-    store.close()
-    with contextlib.closing(sqlite3.connect(path)) as older:
-        _forget_quotas(older)
-        older.execute("PRAGMA user_version = 7")
-        Checksum(older).keep()
-        older.commit()
+    before = _stored_before(path, 7, _forget_quotas)
     store = Store(path)
     assert store.load() == before
     store.save_quota("alice", Holding(jobs=1, workers=3))
@@ -251,15 +252,7 @@ def test_a_file_from_before_there_were_quotas_is_upgraded(tmp_path: pathlib.Path
 
 def test_a_file_from_before_terms_left_out_lost_switches_is_upgraded(tmp_path: pathlib.Path):
     path = tmp_path / "state"
-    stored(path)
-    store = Store(path)
-    before = store.load()
-    store.close()
-    with contextlib.closing(sqlite3.connect(path)) as older:
-        _forget_losses(older)
-        older.execute("PRAGMA user_version = 8")
-        Checksum(older).keep()
-        older.commit()
+    before = _stored_before(path, 8, _forget_losses)
     store = Store(path)
     assert store.load() == before
     store.close()
