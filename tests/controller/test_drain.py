@@ -123,8 +123,9 @@ def test_a_job_stays_away_from_a_dead_switch_that_is_drained(racks: Forest):
         check(agents, 4)
         assert summing(racks) == {"one", "left", "right"}
         switch(racks, "undrain", "two")
+        # It counts as lost for a while yet: the longer, the more often it was.
+        eventually(lambda: summing(racks) == {"one", "two", "left", "right"})
         check(agents, 3)
-        assert summing(racks) == {"one", "two", "left", "right"}
 
 
 def test_uplinks_change_under_a_job_that_does_not_sum_over_them():

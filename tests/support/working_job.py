@@ -8,6 +8,7 @@ import grpc
 from p4runtime_client import Names, uint128
 from racks import Rack
 from scripted_worker import ScriptedWorker, scripted
+from waiting import WITHIN
 
 from innet.p4.artifacts import artifact
 from innet.p4runtime import p4runtime_pb2 as p4rt
@@ -73,7 +74,7 @@ def renew(workers: list[ScriptedWorker], *exchanges: int) -> None:
         each.ready(exchange)
 
 
-def eventually(condition, within: float = 20.0) -> None:
+def eventually(condition, within: float = WITHIN) -> None:
     """Wait until a condition holds."""
     pause = threading.Event()
     for _ in range(int(within / 0.02)):
