@@ -74,7 +74,9 @@ class FabricOfSwitches:
                 entries.inward_entities(names, job),
             )
             insert(switch, [*outward, *inward])
-        return Job(self, number, slot_range.first_slot, where)
+        [top] = [share for each in planned.values() for share in each if not share.uplink]
+        bits = sum(each.bits for each in top.contributors)
+        return Job(self, number, slot_range.first_slot, where, bits)
 
     @property
     def racks(self) -> list[str]:
@@ -108,12 +110,16 @@ class FabricOfSwitches:
 
 @dataclass
 class Job:
-    """A job of the fabric. Its workers use one slot at a time."""
+    """A job of the fabric. Its workers use one slot at a time.
+
+    `bits` are those of all contributors at the switch that makes the results.
+    """
 
     fabric: FabricOfSwitches
     number: int
     first_slot: int
     where: dict[int, Attachment]
+    bits: int
     uses: Counter[int] = field(default_factory=Counter)
 
     def sum(self, chunk: Chunk, slot: int, chance: random.Random, *, loses: bool = True) -> None:
@@ -153,7 +159,7 @@ class Job:
         if packet["kind"] != Kind.RESULT:
             return False
         assert (packet["slot"], packet["sequence"]) == (self.first_slot + slot, self.uses[slot])
-        assert packet["workers"] == (1 << len(self.where)) - 1
+        assert packet["workers"] == self.bits
         assert packet["count"] == len(self.where)
         assert packet["flags"] == told(carried=bool(chunk.carries), wanted=bool(chunk.wants))
         lanes = len(frame) > _BARE
