@@ -134,7 +134,8 @@ def test_a_real_systemd_starts_restarts_and_stops_the_services(tmp_path: Path):
     events = [each["event"] for each in entries]
     assert events.count("the controller serves") == 2
     assert "state restored" in events
-    assert events[-1] == "the controller stops"
+    *_, last_start = (at for at, event in enumerate(events) if event == "the controller serves")
+    assert "the controller stops" in events[last_start:]  # its switch may stop before or after it
 
 
 def test_an_abstract_address_and_a_manager_that_is_gone(
