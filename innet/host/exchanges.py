@@ -128,7 +128,7 @@ class Exchanges:
         rows: Integers,
         last: Integers,
     ) -> Reduction:
-        """Sum n chunks, with the lanes of this worker's portions; see :class:`PortionedSum`.
+        """Sum n chunks, with the lanes of this worker's portions; see :class:`SumOfPortions`.
 
         The result's lanes are the given rows. Raises any AllReduceError.
         """

@@ -5,6 +5,7 @@ chunk goes alone, when this worker has all others, and everybody gets its lanes.
 all workers have what they want. That result is all that a worker keeps for the others.
 """
 
+from abc import ABC, abstractmethod
 from typing import Protocol
 
 import numpy as np
@@ -40,7 +41,7 @@ class Attempt(Protocol):
         """Return the result. It is `shared` if other workers have finished, and give it to this one."""
 
 
-class PortionedSum:
+class SumOfPortions(ABC):
     """A sum of n chunks, with the lanes of this worker's portions.
 
     `chunks`, (rows, lanes), are those that it sends, and `flags`, (n,), go with all. The lanes that it
@@ -57,7 +58,20 @@ class PortionedSum:
     ) -> None:
         self._chunks, self._flags, self._portions = chunks, flags, portions
         self._rows, self._last = rows, last
-        self._others: Reduction | None = None  # what all chunks but the last have come to
+
+    @abstractmethod
+    def attempt(self, carrier: Carrier, *, shared: bool) -> Reduction:
+        """Sum in one term; see :class:`Attempt`. Return what the worker keeps for the others."""
+
+    @abstractmethod
+    def joined(self, kept: Reduction) -> Reduction:
+        """Return the result of all chunks, given what :meth:`attempt` has returned."""
+
+
+class PortionedSum(SumOfPortions):
+    """The sum in a job that needs all its workers."""
+
+    _others: Reduction | None = None  # what all chunks but the last have come to
 
     def attempt(self, carrier: Carrier, *, shared: bool) -> Reduction:
         """Sum, and return the result of the last chunk. Raises LeftBehind."""
@@ -88,17 +102,17 @@ class PortionedSum:
         contribution = shared_exchange.without_result(1, self._last.shape[1])
         return shared_exchange.result_in(carrier(*contribution, Operation.MAX), 1)
 
-    def joined(self, last: Reduction) -> Reduction:
+    def joined(self, kept: Reduction) -> Reduction:
         """Return the result of all chunks, given that of the last."""
         others = self._others
         if others is None:
             raise AssertionError
-        self._last[:] = last.lanes
+        self._last[:] = kept.lanes
         return Reduction(
             self._rows,
-            np.concatenate([others.flags, last.flags]),
-            np.concatenate([others.counts, last.counts]),
-            np.concatenate([others.members, last.members]),
+            np.concatenate([others.flags, kept.flags]),
+            np.concatenate([others.counts, kept.counts]),
+            np.concatenate([others.members, kept.members]),
             self._portions.received.start,
         )
 
@@ -117,23 +131,12 @@ class PortionedSum:
         return carries.wanting_all()
 
 
-class SumForAll:
+class SumForAll(SumOfPortions):
     """The same in a job with a quorum: every worker receives all lanes.
 
     There, the last chunk's result does not show that all workers have theirs. So each worker keeps the
     whole result for the others.
     """
-
-    def __init__(
-        self,
-        chunks: Integers | Scaling,
-        flags: Flags,
-        portions: Portions,
-        rows: Integers,
-        last: Integers,
-    ) -> None:
-        self._chunks, self._flags, self._portions = chunks, flags, portions
-        self._rows, self._last = rows, last
 
     def attempt(self, carrier: Carrier, *, shared: bool) -> Reduction:
         """Sum, and return the result of all chunks."""
@@ -144,9 +147,9 @@ class SumForAll:
         found = carrier(*shared_exchange.without_result(count, lanes), Operation.MAX)
         return shared_exchange.result_in(found, count)
 
-    def joined(self, done: Reduction) -> Reduction:
+    def joined(self, kept: Reduction) -> Reduction:
         """Return the result with this worker's lanes only."""
         first, rows = self._portions.received.start, self._rows
-        rows[:] = done.lanes[first : first + len(rows)]
-        self._last[:] = done.lanes[-1:]
-        return Reduction(rows, done.flags, done.counts, done.members, first)
+        rows[:] = kept.lanes[first : first + len(rows)]
+        self._last[:] = kept.lanes[-1:]
+        return Reduction(rows, kept.flags, kept.counts, kept.members, first)
