@@ -1,12 +1,11 @@
 """A worker's half of docs/recovery.md; the test plays the controller, the switch, and the others."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from exchanging_worker import NO_SWITCH, SMALLEST, Worker, failure, wait_for_ready
-from one_worker import CHUNKS, LANES, TERM, WITHIN, Switch, cabled
+from one_worker import CHUNKS, LANES, TERM, WITHIN, Switch
 
 from innet.errors import (
     LinkFailed,
@@ -17,19 +16,6 @@ from innet.host.job import Path, Term, Timeouts
 from innet.wire.layout import Flag, Kind, Operation
 
 LANES_BOTH_WAYS = Flag.CARRIED | Flag.WANTED
-
-
-@pytest.fixture
-def switch() -> Iterator[Switch]:
-    with cabled() as made:
-        yield made
-
-
-@pytest.fixture
-def worker(switch: Switch) -> Worker:
-    made = Worker(switch)
-    made.controller.say_resume(TERM)
-    return made
 
 
 def test_an_exchange_waits_for_the_first_term(switch: Switch):

@@ -1,12 +1,11 @@
 """Exchanges that wait: for how long, for whom, and what ends them."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from exchanging_worker import NO_SWITCH, Worker, failure, wait_for_ready
-from one_worker import CHUNKS, TERM, WITHIN, WORKER_INFO, Switch, cabled
+from one_worker import CHUNKS, TERM, WITHIN, WORKER_INFO, Switch
 
 from innet.errors import (
     AgentClosed,
@@ -19,19 +18,6 @@ from innet.errors import (
 )
 from innet.host.job import Timeouts
 from innet.wire.layout import Kind, Operation
-
-
-@pytest.fixture
-def switch() -> Iterator[Switch]:
-    with cabled() as made:
-        yield made
-
-
-@pytest.fixture
-def worker(switch: Switch) -> Worker:
-    made = Worker(switch)
-    made.controller.say_resume(TERM)
-    return made
 
 
 def test_others_that_do_not_come_to_the_fallback_are_waited_for_only_so_long(switch: Switch):

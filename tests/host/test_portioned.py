@@ -1,13 +1,11 @@
 """Sums with portions of the lanes, broken off and begun again; the test is the switch and the others."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pytest
 from exchanging_worker import NO_SWITCH, SMALLEST, Worker, failure, wait_for_ready
-from one_worker import LANES, TERM, WITHIN, WORKER_INFO, Switch, cabled
+from one_worker import LANES, TERM, WITHIN, WORKER_INFO, Switch
 
 from innet.errors import LeftBehind
 from innet.host.integers import Reduction
@@ -22,19 +20,6 @@ COUNT = 3
 CHUNKS = np.arange(COUNT * LANES, dtype=np.int32).reshape(COUNT, LANES)
 OWNER = Portions.of(COUNT, range(COUNT), range(1, 2))
 """A reduce-scatter's worker: it sends all, and receives the middle chunk."""
-
-
-@pytest.fixture
-def switch() -> Iterator[Switch]:
-    with cabled() as made:
-        yield made
-
-
-@pytest.fixture
-def worker(switch: Switch) -> Worker:
-    made = Worker(switch)
-    made.controller.say_resume(TERM)
-    return made
 
 
 class Summing:

@@ -1,13 +1,11 @@
 """A worker's report of its progress, from any thread, while exchanges are under way."""
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-import pytest
 from exchanging_worker import Worker
-from one_worker import TERM, Switch, cabled
+from one_worker import TERM, Switch
 from racks import means, rack
 
 from innet.host.agent import Agent
@@ -17,19 +15,6 @@ from innet.wire.layout import Kind
 
 NEXT = Term(10, Path.SWITCH, TERM.first_slot, TERM.slots)
 ALL_REDUCES, VECTOR = 30, np.ones(1000, np.float32)
-
-
-@pytest.fixture
-def switch() -> Iterator[Switch]:
-    with cabled() as made:
-        yield made
-
-
-@pytest.fixture
-def worker(switch: Switch) -> Worker:
-    made = Worker(switch)
-    made.controller.say_resume(TERM)
-    return made
 
 
 def progress(worker: Worker) -> pb.Progress:
