@@ -43,7 +43,7 @@ control Sequence(in headers_t hdr, inout metadata_t meta) {
 }
 
 control Arrivals(inout metadata_t meta) {
-    register<bit<32>>(CELLS) arrived;
+    register<bitmap_t>(CELLS) arrived;
 
     action restart() {
         arrived.write(meta.cell, meta.worker);
@@ -68,13 +68,13 @@ control Arrivals(inout metadata_t meta) {
 
 // Who wants the result's lanes.
 control Wants(in headers_t hdr, inout metadata_t meta) {
-    register<bit<32>>(CELLS) wanted;
+    register<bitmap_t>(CELLS) wanted;
 
     action restart() {
         wanted.write(meta.cell, meta.wanted);
     }
 
-    bit<32> held;
+    bitmap_t held;
 
     action join() {
         @atomic {
@@ -179,7 +179,7 @@ control Carriage(in headers_t hdr, inout metadata_t meta) {
 
 // Who is in the sum. `arrived` goes on collecting those who come after the quorum.
 control Members(inout metadata_t meta) {
-    register<bit<32>>(CELLS) members;
+    register<bitmap_t>(CELLS) members;
 
     action keep() {
         members.write(meta.cell, meta.members | meta.worker);

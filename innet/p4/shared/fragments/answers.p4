@@ -2,7 +2,7 @@
 // result_to_one, reply_to_one, sum_to_parent and answer_to_all.
 
     // The frame turns around; copies for the other workers get their addresses in the egress.
-    action turn_around(bit<8> kind) {
+    action turn_around(bit<4> kind) {
         bit<16> port = hdr.udp.source;
         hdr.ethernet.destination = hdr.ethernet.source;
         hdr.ethernet.source = meta.my_mac;
@@ -20,7 +20,7 @@
 
     action say_result() {
         turn_around(KIND_RESULT);
-        hdr.innet.workers = meta.members | meta.worker;
+        hdr.innet.workers = (bit<64>) (meta.members | meta.worker);
         hdr.innet.flags = hdr.innet.flags | meta.flags;
     }
 
@@ -31,7 +31,7 @@
 
     action say_result_again() {
         turn_around(KIND_RESULT);
-        hdr.innet.workers = meta.members;
+        hdr.innet.workers = (bit<64>) meta.members;
         hdr.innet.flags = meta.flags;
     }
 
@@ -42,7 +42,7 @@
 
     action remind() {
         turn_around(KIND_PENDING);
-        hdr.innet.workers = meta.members | meta.elsewhere;  // of those nothing is known here
+        hdr.innet.workers = (bit<64>) (meta.members | meta.elsewhere);  // of those nothing is known here
         reply_to_one();
     }
 

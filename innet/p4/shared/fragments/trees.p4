@@ -1,7 +1,7 @@
 // The place of this switch in a job's tree. Without an entry, no other switch sums for these slots.
 
     // The sum of these slots goes up: where, and in which name.
-    action below(bit<9> port, bit<48> mac, bit<32> address, bit<8> total, bit<32> elsewhere,
+    action below(bit<9> port, bit<48> mac, bit<32> address, bit<16> total, bitmap_t elsewhere,
                  bit<16> group, bit<8> job_index) {
         meta.below = 1;
         meta.uplink = port;
@@ -16,7 +16,7 @@
 
     // It does not, but switches contribute: a result is of so many workers. (Without an entry, of as many
     // as there are contributions.)
-    action top(bit<8> total) {
+    action top(bit<16> total) {
         meta.total = total;
     }
 
