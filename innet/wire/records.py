@@ -48,12 +48,17 @@ def packet_bytes(lanes: int) -> int:
 
 
 def blank(count: int, lanes: int, kind: Kind, encapsulation: bytes = b"") -> Records:
-    """Return `count` packets of one kind, with every other header field zero, ready to be filled."""
+    """Return `count` packets of one kind, with every other header field zero, ready to be filled.
+
+    A contribution is of one worker.
+    """
     records: Records = np.zeros(count, packet_dtype(lanes, len(encapsulation)))
     if encapsulation:
         records["encapsulation"] = np.void(encapsulation)
     records["version"] = VERSION
     set_field(records, "kind", kind)
+    if kind == Kind.CONTRIBUTION:
+        records["count"] = 1
     return records
 
 

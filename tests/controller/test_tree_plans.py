@@ -4,11 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from innet.controller.jobs.records import Assignment, Attachment, SlotRange, Uplink
+from innet.controller.jobs.records import Attachment, SlotRange, Uplink
 from innet.controller.jobs.trees import Fabric, loads, most_contributors, shares
-from innet.controller.switches.entries import inward_entities
-from innet.controller.switches.names import Names
-from innet.p4.artifacts import artifact
 from innet.wire.frames import Address
 
 
@@ -160,7 +157,7 @@ def test_one_switch_is_a_tree_of_one_node_whoever_has_come(here, quorum):
     assert [(each.bits, {*each.ranks}) for each in share.contributors] == [
         (1 << rank, {rank}) for rank in range(here)
     ]
-    assert share.awaited == share.total == quorum
+    assert share.awaited == quorum
 
 
 # -- several parents on every level, and uneven trees ---------------------------------------------
@@ -240,7 +237,6 @@ def test_sixty_workers_need_no_more_bits_than_the_largest_switch_has_contributor
         for contributor in share.contributors
     )
     assert largest == 1 << 14
-    assert {share.total for each in plan.values() for share in each} == {60}
 
 
 @pytest.mark.parametrize(("most", "fits"), [(64, True), (32, False)])
@@ -258,30 +254,10 @@ def test_thirty_two_racks_of_thirty_two_fit_where_bitmaps_have_64_bits(most: int
         bits = [each.bits for each in share.contributors]
         assert sum(bits) == (1 << 32) - 1, switch
         assert share.level_bit == (0 if switch == "top" else 1 << most - 1)
-        assert share.total == 1024
+        assert len(share.ranks) == (1024 if switch == "top" else 32)
 
 
 def test_the_switch_with_the_fewest_bits_decides():
     network = links(top="", a="top", b="top")
     assert Fabric.below("top", network, {"top": 64, "a": 64, "b": 32}).contributors == 32
     assert Fabric.below("top", network).contributors == 64
-
-
-@pytest.mark.parametrize(("racks", "count"), [(17, 255), (18, 270), (60, 900)])
-def test_a_result_says_how_many_workers_are_in_it(racks: int, count: int):
-    names = [f"rack{number}" for number in range(racks)]
-    fabric = Fabric.below("top", links(top="", **dict.fromkeys(names, "top")))
-    places = at(*(name for name in names for _ in range(15)))
-    slot_range = SlotRange(0, 0, 32)
-    plan = shares(fabric.trees(names), slot_range, places, len(places))
-    known = Names(artifact(64).p4info)
-    for switch in ("top", names[0]):
-        entities = inward_entities(known, Assignment(1, slot_range, 7, shares=plan[switch]))
-        [place] = [each for each in entities if known.is_of("trees", each)]
-        totals = known.entry(
-            "trees", {"job": 1, "term": 7, "slot": (0, 11)}, "top", {"total": count}
-        )
-        [total] = totals.table_entry.action.action.params
-        params = place.table_entry.action.action.params
-        assert total.value in {each.value for each in params}
-        assert (len(params) == 1) == (switch == "top")

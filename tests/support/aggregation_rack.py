@@ -141,16 +141,18 @@ class Job:
         *,
         carried: bool | None = None,
         wanted: bool = True,
+        count: int | None = None,
     ) -> None:
         """Assert that the worker's next packet is the result; `workers` is the contributors' bitmap.
 
         If `value` is None, it has no lanes. Some may have been `carried` all the same, and `wanted`
-        by others. A switch that does not strip its copies sends them to everybody.
+        by others. A switch that does not strip its copies sends them to everybody. The result is of
+        `count` workers, by default of a quorum.
         """
         answer = self.receive(worker)
         assert get_field(answer, "kind") == Kind.RESULT
         assert (answer["slot"], answer["sequence"]) == (self.slot, sequence)
-        assert (answer["workers"], answer["count"]) == (workers, self.quorum)
+        assert (answer["workers"], answer["count"]) == (workers, count or self.quorum)
         carried = value is not None if carried is None else carried
         assert answer["flags"] == flags | told(carried=carried, wanted=wanted)
         if self.rack.strips or not carried:

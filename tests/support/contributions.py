@@ -131,7 +131,7 @@ def contribution(
     flags |= Flag.CARRIED if (chance.random() < 0.97) == (lanes > 0) else 0
     front = encapsulation(source, SERVICE, packet_bytes(lanes), chance.choice([*Ecn]))
     packet = blank(1, lanes, Kind.CONTRIBUTION, front)
-    packet["job"] = chance.choice(jobs)
+    packet["job"], packet["count"] = chance.choice(jobs), chance.choice((1, 1, 1, 300))
     packet["term"] = TERM
     # Not all targets have the wrapping sum, so it has slots of its own.
     slot = 3 if operation == Operation.WRAPPING_SUM else chance.randrange(3)
@@ -214,11 +214,8 @@ def _tree_entities(program: Artifact) -> list[p4rt.Entity]:
             made.append(names.entry("replicas", copy, "address_to", **to))
         below = {
             "port": UPLINK, "mac": number(BELOW.mac_bytes), "address": number(BELOW.ip_bytes),
-            "total": 7, "elsewhere": 0xF0, "group": job, "job_index": job,
+            "elsewhere": 0xF0, "group": job, "job_index": job,
         }  # fmt: skip
-        made.append(
-            names.entry("trees", slots, "below", **below)
-            if job == UPLINK_JOB
-            else names.entry("trees", slots, "top", total=4)
-        )
+        if job == UPLINK_JOB:
+            made.append(names.entry("trees", slots, "below", **below))
     return made

@@ -207,6 +207,7 @@ def test_data_with_its_checksum_sums_to_zero(data: bytes):
 def test_blank_packets_are_zero_but_for_version_and_kind(kind: Kind):
     packets = blank(3, 64, kind, bytes(range(1, ENCAPSULATION_BYTES + 1)))
     expected = bytes(range(1, ENCAPSULATION_BYTES + 1)) + bytes([VERSION, kind << 4])
+    expected += (1 if kind == Kind.CONTRIBUTION else 0).to_bytes(2)
     assert packets.tobytes() == 3 * expected.ljust(packets.itemsize, b"\0")
 
 

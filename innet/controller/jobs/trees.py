@@ -228,7 +228,7 @@ def shares(
             link = tree.links.get(switch)
             awaited = len(contributors) + 1 if link else len(contributors) + quorum - len(workers)
             level_bit = _level_bit(levels[switch], most) if link else 0
-            share = Share(first, size, contributors, link, quorum, awaited, level_bit)
+            share = Share(first, size, contributors, link, awaited, level_bit)
             made[switch] = (*made.get(switch, ()), share)
     return made
 
@@ -247,7 +247,7 @@ def answering_only(
         Contributor((1 << most) - 1, frozenset({rank}), instance, where)
         for instance, (rank, where) in enumerate(sorted(workers.items()), 1)
     )
-    return Share(slot_range.first_slot, slot_range.slots, contributors, None, quorum, quorum)
+    return Share(slot_range.first_slot, slot_range.slots, contributors, None, quorum)
 
 
 def most_contributors(trees: Iterable[Tree], most: int = MOST_CONTRIBUTORS) -> int:

@@ -93,8 +93,6 @@ def inward_entities(names: Names, job: Assignment) -> list[p4rt.Entity]:
         ]  # fmt: skip
         if share.uplink:
             made.append(names.entry("trees", slots, "below", _below(share, share.uplink) | of_job))
-        elif share.total != share.awaited:  # without an entry they are the same
-            made.append(names.entry("trees", slots, "top", {"total": share.total}))
     return made
 
 
@@ -172,7 +170,6 @@ def _below(share: Share, uplink: Uplink) -> dict[str, int]:
         "port": uplink.port,
         "mac": _number(here.mac_bytes),
         "address": _number(here.ip_bytes),
-        "total": share.total,
         "elsewhere": share.level_bit,
     }
 

@@ -58,7 +58,7 @@ header innet_t {
     bit<8>  version;    // INNET_VERSION
     bit<4>  kind;       // KIND_*
     bit<4>  operation;  // OPERATION_*
-    bit<16> count;      // in a result: how many contributions are in it
+    bit<16> count;      // how many workers are in it: 1 in a worker's contribution
     bit<16> job;        // given by the controller
     bit<16> term;       // changes whenever the job's workers or slots do
     bit<16> slot;       // index into the switch's slots

@@ -177,6 +177,38 @@ control Carriage(in headers_t hdr, inout metadata_t meta) {
     }
 }
 
+// How many workers are in the sum.
+control Counts(in headers_t hdr, inout metadata_t meta) {
+    register<bit<16>>(CELLS) counts;
+
+    action start() {
+        meta.count = hdr.innet.count;
+        counts.write(meta.cell, meta.count);
+    }
+
+    action add() {
+        @atomic {
+            counts.read(meta.count, meta.cell);
+            meta.count = meta.count + hdr.innet.count;
+            counts.write(meta.cell, meta.count);
+        }
+    }
+
+    action read() {
+        counts.read(meta.count, meta.cell);
+    }
+
+    apply {
+        if (meta.part == PART_FIRST) {
+            start();
+        } else if (meta.part == PART_MORE) {
+            add();
+        } else {
+            read();
+        }
+    }
+}
+
 // Who is in the sum. `arrived` goes on collecting those who come after the quorum.
 control Members(inout metadata_t meta) {
     register<bitmap_t>(CELLS) members;

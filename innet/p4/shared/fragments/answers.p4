@@ -14,13 +14,13 @@
         hdr.udp.destination = port;
         hdr.udp.checksum = 0;  // "none": IPv4 allows it
         hdr.innet.kind = kind;
-        hdr.innet.count = meta.total;
         hdr.innet.check = 0;  // "none", where the target computes no other
     }
 
     action say_result() {
         turn_around(KIND_RESULT);
         hdr.innet.workers = (bit<64>) (meta.members | meta.worker);
+        hdr.innet.count = meta.count;
         hdr.innet.flags = hdr.innet.flags | meta.flags;
     }
 
@@ -32,6 +32,7 @@
     action say_result_again() {
         turn_around(KIND_RESULT);
         hdr.innet.workers = (bit<64>) meta.members;
+        hdr.innet.count = meta.count;
         hdr.innet.flags = meta.flags;
     }
 
@@ -62,6 +63,7 @@
         hdr.ipv4.ecn = ECN_CAPABLE;
         hdr.udp.source = hdr.udp.destination;
         hdr.udp.checksum = 0;
+        hdr.innet.count = meta.count;
         hdr.innet.flags = hdr.innet.flags | meta.flags;
         hdr.innet.check = 0;
     }

@@ -20,7 +20,6 @@
     bit<9>  astray;          // 0 if this packet has come in there
     bit<48> uplink_mac;      // ... in this name
     bit<32> uplink_address;
-    bit<16> total;           // how many workers a result is of
     bitmap_t elsewhere;       // bitmap: those who are not below this switch
 
     bit<4>  age;             // AGE_*
@@ -29,6 +28,7 @@
     bitmap_t wanted;          // who wants the result's lanes, as far as is known with this packet
     bitmap_t members;         // who was in the sum before this packet
     bit<16> flags;           // what their contributions said of themselves
+    bit<16> count;           // how many workers are in the sum, with this packet
     bit<1>  carried;         // the cell has lanes, from contributions before this packet
     bit<4>  fold;            // FOLD_*
     bit<4>  outcome;         // OUTCOME_*

@@ -5,7 +5,6 @@
         meta.admitted = 1;
         meta.worker = worker;
         meta.quorum = quorum;
-        meta.total = (bit<16>) quorum;
         meta.group = group;
         meta.job_index = job_index;
     }
