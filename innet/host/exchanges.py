@@ -25,7 +25,8 @@ from innet.host.portions import Portions
 from innet.host.private_paths import PrivatePaths
 from innet.host.quantizers.scaling import Scaling
 from innet.host.stopwatch import Stopwatch
-from innet.host.transport import SwitchTransport, Traffic
+from innet.host.traffic import Traffic
+from innet.host.transport import SwitchTransport
 from innet.host.wait_limits import WaitLimits
 from innet.host.waker import Waker, monotonic
 from innet.rpc import innet_pb2 as pb
