@@ -81,6 +81,9 @@ class WorkerEvents:
                 ready = message.ready
                 validation.check_ready(ready)
                 self._registry.commit(job, job.ready(nonce, ready.term, ready.exchange, now))
+            case "activity":
+                job.activity(nonce, now, busy=message.activity.busy)
+                self._registry.lend_slots()
             case "trouble":
                 trouble = message.trouble
                 validation.check_reason(trouble.reason)
