@@ -6,7 +6,6 @@ exact one. Computing is a wait, so that jobs compete for slots and not for the p
 """
 
 import json
-import random
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -39,14 +38,16 @@ def step(agents: list[Agent], vectors: list[np.ndarray], buckets: int) -> None:
     """Sum all buckets, one after the other. Raises AssertionError for a wrong sum."""
     exact = np.sum(vectors, axis=0, dtype=np.int32)
     for _ in range(buckets):
-        for future in [agent.submit(mine, "sum") for agent, mine in zip(agents, vectors, strict=True)]:
+        for future in [
+            agent.submit(mine, "sum") for agent, mine in zip(agents, vectors, strict=True)
+        ]:
             np.testing.assert_array_equal(future.result(), exact)
 
 
 def main(work: Steps) -> None:
     """Join, wait for the start, and run all steps."""
-    chance, numbers = random.Random(work.seed), np.random.default_rng(work.seed)
-    vectors = list(numbers.integers(-(2**30), 2**30, (WORKERS, work.elements), np.int32))
+    chance = np.random.default_rng(work.seed)
+    vectors = list(chance.integers(-(2**30), 2**30, (WORKERS, work.elements), np.int32))
     with ThreadPoolExecutor(WORKERS) as pool:
         joining = [
             pool.submit(join, work.controller, work.job, rank, link, token=work.token)
@@ -54,7 +55,7 @@ def main(work: Steps) -> None:
         ]
         agents = [each.result() for each in joining]
     step(agents, [each[:64] for each in vectors], 1)
-    print("job ready", flush=True)
+    _say("job ready")
     sys.stdin.readline()
     time.sleep(chance.uniform(0, work.compute_s))  # jobs do not begin together
     taken = []
@@ -63,10 +64,15 @@ def main(work: Steps) -> None:
         time.sleep(work.compute_s * chance.uniform(1 - JITTER, 1 + JITTER))
         step(agents, vectors, work.buckets)
         taken.append(time.perf_counter() - began)
-    print(json.dumps(taken), flush=True)
+    _say(json.dumps(taken))
     sys.stdin.readline()  # the others are not disturbed by an end
     for agent in agents:
         agent.close()
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -20,7 +20,9 @@ def main(delay_ms: float, ports: list[int]) -> None:
     flags = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC")
     library = ctypes.CDLL(str(compile_library(flags, sources.values(), lambda: sources)))
     numbers = (ctypes.c_uint16 * len(ports))(*ports)
-    library.delay_line(numbers, ctypes.c_uint32(len(ports) // 4), ctypes.c_int64(int(delay_ms * 1e6)))
+    library.delay_line(
+        numbers, ctypes.c_uint32(len(ports) // 4), ctypes.c_int64(int(delay_ms * 1e6))
+    )
 
 
 if __name__ == "__main__":

@@ -100,9 +100,7 @@ def _reserve(stub: ControllerStub, have: int, wanted: int) -> None:
 def run(rack: Rack, plan: Plan, numbers: Sequence[int]) -> list[list[float]]:
     """Run these jobs at the same time. Return each one's times of its steps, in seconds."""
     with contextlib.ExitStack() as stack:
-        started = [
-            stack.enter_context(_job(rack, plan, number)) for number in numbers
-        ]
+        started = [stack.enter_context(_job(rack, plan, number)) for number in numbers]
         for each in started:
             announced(each, "job")
         for each in started:
@@ -149,10 +147,10 @@ def _go_on(process: Popen[str]) -> None:
 def main(
     jobs: Annotated[int, typer.Option(help="Jobs at the same time.")] = 16,
     asked: Annotated[int, typer.Option(help="Slots that a job asks for.")] = 64,
-    kept: Annotated[int, typer.Option(help="Slots that it keeps while it lends the others.")] = 4,
+    kept: Annotated[int, typer.Option(help="Slots that it keeps while it lends the others.")] = 2,
     steps: Annotated[int, typer.Option(help="Of every job.")] = 8,
-    compute: Annotated[float, typer.Option(help="Seconds of computing in a step.")] = 4.0,
-    buckets: Annotated[int, typer.Option(help="All-reduces in a burst.")] = 4,
+    compute: Annotated[float, typer.Option(help="Seconds of computing in a step.")] = 4.5,
+    buckets: Annotated[int, typer.Option(help="All-reduces in a burst.")] = 3,
     elements: Annotated[int, typer.Option(help="Of a bucket, int32.")] = 25_600,
     round_trip: Annotated[float, typer.Option(help="Milliseconds.")] = 20.0,
     alone: Annotated[int, typer.Option(help="Jobs that also run alone, one after the other.")] = 4,
@@ -172,9 +170,9 @@ def main(
     loads.append(os.getloadavg()[0])
     table = Table(
         "situation", "slots of a job", "mean step, s", "of alone", "worst job", "longest step, s",
-        title=f"{jobs} jobs of {WORKERS} workers, {jobs * asked // 4} slots, round trip {round_trip:g} ms, "
-        f"{steps} steps of about {compute:g} s of computing; {platform.machine()}, "
-        f"load {loads[0]:.1f} to {loads[1]:.1f}",
+        title=f"{jobs} jobs of {WORKERS} workers, {jobs * asked // 4} slots, "
+        f"round trip {round_trip:g} ms, {steps} steps of about {compute:g} s of computing; "
+        f"{platform.machine()}, load {loads[0]:.1f} to {loads[1]:.1f}",
     )  # fmt: skip
     slots = {"alone": f"{asked}", "fixed shares": f"{asked // 4}", "lent": f"{kept} to {asked}"}
     base = statistics.mean(map(statistics.mean, times["alone"]))

@@ -101,29 +101,73 @@ def test_no_job_starves_however_busy_the_others_are(seed):
     had = dict.fromkeys(range(6), 0.0)
     for number in range(6):
         jobs.busy(number)
-    for _ in range(400):
+    for _ in range(600):
         jobs.settle()
         for number, slots in enumerate(jobs.slots()):
             jobs.finish_exchange(number)
             if slots == 2:
                 had[number] = jobs.now
         jobs.wait(0.25)
-        longest = 6 * (LEASE_S + 0.25) + AGEING_S * (max(priorities) + 1)
+        longest = 6 * (LEASE_S + 0.5) + AGEING_S * (max(priorities) + 1)
         assert all(jobs.now - at <= longest for at in had.values()), had
 
 
-def test_a_job_that_lost_its_loan_in_an_exchange_finishes_it_before_it_borrows_again():
-    jobs = Lenders([0, 1], slots=4, asked=2)
+def test_a_job_that_lost_its_loan_in_an_exchange_has_its_next_one_for_longer():
+    jobs = Lenders([0, 0], slots=4, asked=2)
     jobs.busy(0)
     jobs.settle()
     jobs.busy(1)
-    jobs.settle()
-    jobs.idle(1)
-    jobs.wait(100)
+    jobs.wait(LEASE_S)
     assert jobs.slots() == [1, 2]
-    jobs.finish_exchange(0)
+    jobs.settle()
+    jobs.finish_exchange(1)
+    jobs.wait(LEASE_S)
+    assert jobs.slots() == [2, 1]
+    jobs.settle()
+    jobs.wait(LEASE_S)
+    assert jobs.slots() == [2, 1]
+    jobs.wait(LEASE_S)
+    assert jobs.slots() == [1, 2]
+
+
+def test_a_job_with_a_stopped_worker_gets_no_slots_until_it_answers():
+    jobs = Lenders([0, 0], slots=4, asked=2)
+    jobs.busy(0)
+    jobs.settle()
+    jobs.busy(1)
+    jobs.wait(LEASE_S)
+    jobs.idle(1)
+    jobs.wait(LEASE_S)
+    assert jobs.slots() == [1, 2]
+    jobs.settle()
     jobs.wait(0)
     assert jobs.slots() == [2, 1]
+
+
+def test_a_job_that_finishes_exchanges_has_leases_of_the_same_length():
+    jobs = Lenders([0, 0], slots=4, asked=2)
+    for number in (0, 1):
+        jobs.busy(number)
+    for turn in range(1, 6):
+        jobs.settle()
+        jobs.finish_exchange(0)
+        jobs.finish_exchange(1)
+        jobs.wait(LEASE_S)
+        assert jobs.slots() == ([1, 2] if turn % 2 else [2, 1])
+
+
+def test_no_priority_keeps_a_job_from_finishing_an_exchange():
+    jobs = Lenders([0, 9], slots=4, asked=2)
+    jobs.busy(0)
+    for _ in range(10):
+        jobs.settle()
+        jobs.wait(100)
+        assert jobs.slots() == [2, 1]
+        jobs.busy(1)
+        lost = jobs.slots() == [1, 2]
+        jobs.settle()
+        jobs.idle(1)
+    assert not lost
 
 
 def test_a_job_that_was_moved_while_it_computed_borrows_at_once():

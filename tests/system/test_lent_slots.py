@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import os
 import random
 import signal
 import threading
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 from cluster import Cluster, Worker, cluster
 from forked import ranks
-from racks import WITHIN, Rack, means, rack
+from racks import WITHIN, Rack, rack
 from trees import integers, sums
 from waiting import until
 
@@ -65,8 +64,10 @@ def slots(racks: Cluster, job: str) -> int:
 
 
 @contextlib.contextmanager
-def lender(racks: Cluster, place: int, sums: int = ENDLESS, **more: int) -> Iterator[tuple[str, list[Worker]]]:
-    """Run a job that lends, as processes of their own. Only one job at a time can have all it asks for."""
+def lender(
+    racks: Cluster, place: int, sums: int = ENDLESS, **more: int
+) -> Iterator[tuple[str, list[Worker]]]:
+    """Run a job that lends, in processes. Only one job at a time can have all that it asks for."""
     name = f"lender-{next(_jobs)}"
     token = create(racks, name, ASKED, min_slots=KEPT, **more)
     links = racks.links[place * WORKERS : (place + 1) * WORKERS]
@@ -147,7 +148,9 @@ def tor() -> Iterator[Rack]:
     with rack(9) as running:
         size = SLOTS // 2
         while size >= 64:
-            request = pb.CreateJobRequest(name=f"reserved-{size}", switch="tor", workers=1, slots=size)
+            request = pb.CreateJobRequest(
+                name=f"reserved-{size}", switch="tor", workers=1, slots=size
+            )
             running.stub.CreateJob(request)
             size //= 2
         yield running
@@ -163,7 +166,8 @@ def bursts(agents: list[Agent], seed: int, over: threading.Event) -> set[int]:
                 np.testing.assert_array_equal(result, vectors.sum(axis=0, dtype=np.int64))
             used |= {each.term.slots for each in agents if each.term}
         if over.wait(chance.random() * 0.1):
-            return used
+            break
+    return used
 
 
 def test_every_sum_is_exact_while_jobs_lend_slots_to_each_other(tor: Rack):
@@ -173,7 +177,6 @@ def test_every_sum_is_exact_while_jobs_lend_slots_to_each_other(tor: Rack):
             stack.enter_context(tor.workers(2, 32, min_slots=4, priority=number % 2))
             for number in range(4)
         ]
-        names = [job.name for job in tor.stub.ListJobs(pb.ListJobsRequest()).jobs if job.priority < 2]
         with ThreadPoolExecutor(len(jobs)) as pool:
             running = [pool.submit(bursts, job, seed, over) for seed, job in enumerate(jobs)]
             try:
@@ -183,7 +186,6 @@ def test_every_sum_is_exact_while_jobs_lend_slots_to_each_other(tor: Rack):
                 over.set()
             used = [each.result(WITHIN) for each in running]
         assert all(len(each) > 1 for each in used), used
-        assert names
 
 
 def _moved(jobs: list[list[Agent]], begun: list[int], terms: int) -> bool:

@@ -12,9 +12,9 @@ instead. It keeps the loan until another job needs the slots:
 The priority of a job that waits rises by one every `AGEING_S`. It keeps its raised priority for a
 lease. So every job that waits gets slots, whatever the priorities are.
 
-Each move begins a term (docs/recovery.md), and breaks off the exchange under way. A job that has lost
-its loan in the midst of an exchange finishes this exchange in its own slots, before it may borrow
-again. So no exchange is broken off for ever.
+Each move begins a term (docs/recovery.md), and breaks off the exchange under way. If a job loses its
+loan before it has finished an exchange, its next lease is twice as long, and its priority higher by
+one, until it has finished one. So no exchange is broken off for ever.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,7 +24,8 @@ from innet.controller.jobs.job import Job
 from innet.controller.jobs.records import SlotRange
 from innet.controller.jobs.slots import SlotAllocator
 
-LEASE_S, AGEING_S = 1.0, 5.0
+LEASE_S, AGEING_S = 2.0, 5.0
+_MOST_DOUBLINGS = 8  # of a lease, to eight minutes
 
 Allocators = Callable[[Job], Sequence[SlotAllocator]]
 """A function that returns the allocators of a job's switches."""
@@ -37,14 +38,14 @@ Change = tuple[Job, SlotRange | None]
 class _Standing:
     """A job's standing among those that borrow.
 
-    It has waited for slots since `waits_since`, and had its loan since `lent_at`, with the priority
-    `priority`. `displaced` is the term that it began because it lost a loan that it used.
+    It has waited for slots since `waits_since`. It has its loan for a lease until `lent_until`, with the
+    priority `priority`. It has lost `losses` loans since it last finished an exchange.
     """
 
     waits_since: float | None = None
-    lent_at: float = 0.0
+    lent_until: float = 0.0
     priority: float = 0.0
-    displaced: int | None = None
+    losses: int = 0
 
 
 class Lending:
@@ -77,8 +78,10 @@ class Lending:
         return self._standings.setdefault(job.spec.name, _Standing())
 
     def _note(self, job: Job, now: float) -> None:
-        """Note since when a job waits."""
+        """Note since when a job waits, and whether it has finished an exchange."""
         standing = self._of(job)
+        if _progresses(job):
+            standing.losses = 0
         if job.switches.loan or not job.communicates:
             standing.waits_since = None
         elif standing.waits_since is None:
@@ -90,16 +93,18 @@ class Lending:
             return False
         standing = self._of(job)
         if job.switches.loan:
-            return now - standing.lent_at >= LEASE_S and _progresses(job)
-        return standing.displaced != job.term or _progresses(job)
+            return now >= standing.lent_until and _progresses(job)
+        # A worker that was stopped in an exchange does not answer. Its job cannot use slots.
+        return not standing.losses or job.agreement is not None
 
     def _order(self, job: Job, now: float) -> tuple[float, int]:
         return -self._priority(job, now), job.spec.number
 
     def _priority(self, job: Job, now: float) -> float:
-        """Return a job's priority, raised by the time for which it has waited."""
-        since = self._of(job).waits_since
-        return job.spec.priority + (0.0 if since is None else (now - since) / AGEING_S)
+        """Return a job's priority, raised by the time for which it has waited, and by its losses."""
+        standing = self._of(job)
+        since = now if standing.waits_since is None else standing.waits_since
+        return job.spec.priority + standing.losses + (now - since) / AGEING_S
 
     def _offer(
         self, job: Job, lenders: Iterable[Job], allocators: Sequence[SlotAllocator], now: float
@@ -129,19 +134,20 @@ class Lending:
 
     def _is_over(self, holder: Job, job: Job, now: float) -> bool:
         """Return whether a job gives up its loan because it has had it for a lease."""
-        lasted = now - self._of(holder).lent_at >= LEASE_S
-        return lasted and self._priority(job, now) >= holder.spec.priority
+        return now >= self._of(holder).lent_until and (
+            self._priority(job, now) >= holder.spec.priority
+        )
 
     def _displace(self, holder: Job) -> Iterator[Change]:
-        used = holder.communicates
+        if holder.communicates and not _progresses(holder):
+            self._of(holder).losses += 1
         yield holder, None
-        if used:
-            self._of(holder).displaced = holder.term
 
     def _lend(self, job: Job, now: float) -> None:
         standing = self._of(job)
         standing.priority = self._priority(job, now)
-        standing.waits_since, standing.lent_at = None, now
+        lease = LEASE_S * 2 ** min(standing.losses, _MOST_DOUBLINGS)
+        standing.waits_since, standing.lent_until = None, now + lease
 
 
 def borrowers(jobs: Iterable[Job], slot_range: SlotRange, switches: Iterable[str]) -> list[Job]:
