@@ -162,7 +162,7 @@ def main(
     everybody = range(jobs)
     loads = [os.getloadavg()[0]]
     with rack(jobs, jobs * asked // 4, round_trip / 2) as running:
-        times = {"alone": []}
+        times: dict[str, list[list[float]]] = {"alone": []}
         for number in range(alone):
             times["alone"] += run(running, Plan(asked, asked, work), [number])
         times["fixed shares"] = run(running, Plan(asked // 4, asked // 4, work), everybody)
