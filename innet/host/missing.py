@@ -67,8 +67,8 @@ class MissingWorkers:
         if seconds > timeouts.workers:
             ranks: Iterable[int] = self.known or range(self._info.workers)
             raise WorkersMissing(
-                f"no contribution from workers {sorted(ranks)} for {seconds:.0f} s: "
-                "are they stuck, or do they call all-reduce less often?"
+                f"no contribution from workers {sorted(ranks)} for {seconds:.0f} s, the "
+                "timeout of this call: are they stuck, or do they call all-reduce less often?"
             )
 
     @property

@@ -229,11 +229,11 @@ def test_cells_that_were_cleared_for_other_slots_do_not_count():
     jobs.busy(0)
     job = jobs.jobs[0]
     borrowed = job.term
-    job.cells_cleared("tor", borrowed, jobs.now)  # the workers have not stopped yet
+    job.reports.cells_cleared("tor", borrowed, jobs.now)  # the workers have not stopped yet
     jobs.idle(0)
     jobs.busy(1)
     assert job.term == borrowed + 1
-    job.cells_cleared("tor", borrowed, jobs.now)
+    job.reports.cells_cleared("tor", borrowed, jobs.now)
     assert job.assignment("tor", jobs.now).clear
     for rank in range(2):
         job.ready(rank, borrowed, 0, jobs.now)  # the answer to the Recover before
@@ -270,7 +270,7 @@ def test_terms_for_lent_slots_are_no_recoveries():
 
 def test_a_job_without_the_switch_borrows_nothing():
     jobs = pool(0, 0)
-    jobs.jobs[0].switch_changed("tor", "it does not answer", jobs.now)
+    jobs.jobs[0].reports.switch_changed("tor", "it does not answer", jobs.now)
     jobs.busy(0)
     assert jobs.slots() == [1, 1]
 

@@ -32,7 +32,7 @@ class Lenders:
         )  # fmt: skip
         own = allocate([self.switch], kept, 2)
         job = Job(spec, 7, INVITATION, FABRIC, own, 0.0)
-        job.switch_changed("tor", None, 0.0)
+        job.reports.switch_changed("tor", None, 0.0)
         for rank in range(2):
             address = Address(f"02:00:00:00:{number:02x}:{rank:02x}", "10.0.0.1", 4000)
             job.join(rank, 10 * number + rank, 0.0, fallback=False)
@@ -55,7 +55,7 @@ class Lenders:
     def lend(self) -> None:
         """Carry out what is to be lent now."""
         for job, loan in self.lending.changes(self.jobs, lambda _: [self.switch.slots], self.now):
-            self.said.append(job.lend(loan, self.now))
+            self.said.append(job.reports.lend(loan, self.now))
             self.check()
 
     def wait(self, seconds: float) -> None:
@@ -72,9 +72,9 @@ class Lenders:
             for _ in range(2):
                 wanted = job.assignment("tor", self.now)
                 if wanted and wanted.clear:
-                    job.cells_cleared("tor", wanted.term, self.now)
+                    job.reports.cells_cleared("tor", wanted.term, self.now)
                 elif wanted:
-                    job.entries_held("tor", wanted.term, wanted.ranks, self.now)
+                    job.reports.entries_held("tor", wanted.term, wanted.ranks, self.now)
 
     def finish_exchange(self, number: int) -> None:
         """Let the workers of a job finish an exchange, and report it."""

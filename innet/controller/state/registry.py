@@ -179,7 +179,7 @@ class Registry:
         """Tell the jobs of a switch which switches are drained at present."""
         now, names = self.clock(), drained(self.switches)
         for job in self.jobs_on(switch):
-            self.commit(job, job.drain(names, now))
+            self.commit(job, job.reports.drain(names, now))
 
     def end(self, job: Job, reason: str) -> None:
         """End a job: notify its workers and free its slots."""
@@ -205,7 +205,7 @@ class Registry:
         """Give slots to waiting jobs, as far as slots are free."""
         for job, slot_range in grants([*self.jobs.values()], self._allocate):
             _log.info("slots for a job that has waited", job=job.spec.name, slots=slot_range.slots)
-            self.commit(job, job.slots_granted(slot_range, self.clock()))
+            self.commit(job, job.reports.slots_granted(slot_range, self.clock()))
 
     def lend_slots(self) -> None:
         """Lend slots to the jobs that communicate, as far as others do not need them."""
@@ -216,13 +216,13 @@ class Registry:
             now,
         )
         for job, loan in changes:
-            self.commit(job, job.lend(loan, now))
+            self.commit(job, job.reports.lend(loan, now))
 
     def allocate(self, switches: Collection[str], slots: int, workers: int) -> SlotRange:
         """Reserve slots on switches. Jobs that borrow them give them up. Raises NoCapacity."""
         slot_range = allocate(self.allocators(switches), slots, workers)
         for job in borrowers(self.jobs.values(), slot_range, switches):
-            self.commit(job, job.lend(None, self.clock()))
+            self.commit(job, job.reports.lend(None, self.clock()))
         return slot_range
 
     def _allocate(self, job: Job) -> SlotRange:
