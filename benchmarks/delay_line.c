@@ -31,17 +31,16 @@ static int64_t now(void)
 
 static struct sockaddr_in at(uint16_t port)
 {
-    return (struct sockaddr_in){.sin_family = AF_INET,
-                                .sin_port = htons(port),
-                                .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    return (struct sockaddr_in){
+        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 }
 
 static int end_of_cable(uint16_t own, uint16_t peer)
 {
     struct sockaddr_in here = at(own), there = at(peer);
     int made = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0), size = BUFFER;
-    if (made < 0 || bind(made, (struct sockaddr *)&here, sizeof here) ||
-        connect(made, (struct sockaddr *)&there, sizeof there)) {
+    if (made < 0 || bind(made, (struct sockaddr *)&here, sizeof here)
+        || connect(made, (struct sockaddr *)&there, sizeof there)) {
         perror("a cable's end");
         exit(1);
     }
@@ -85,7 +84,8 @@ void delay_line(const uint16_t *ports, uint32_t cables, int64_t delay)
     if (!queue || count > MOST_ENDS)
         exit(1);
     for (uint32_t i = 0; i < count; i++)
-        ends[i] = (struct pollfd){.fd = end_of_cable(ports[2 * i], ports[2 * i + 1]), .events = POLLIN};
+        ends[i] =
+            (struct pollfd){.fd = end_of_cable(ports[2 * i], ports[2 * i + 1]), .events = POLLIN};
     puts("line ready");
     fflush(stdout);
     for (;;) {

@@ -148,12 +148,12 @@ def main(
     jobs: Annotated[int, typer.Option(help="Jobs at the same time.")] = 16,
     asked: Annotated[int, typer.Option(help="Slots that a job asks for.")] = 64,
     kept: Annotated[int, typer.Option(help="Slots that it keeps while it lends the others.")] = 2,
-    steps: Annotated[int, typer.Option(help="Of every job.")] = 8,
-    compute: Annotated[float, typer.Option(help="Seconds of computing in a step.")] = 4.5,
+    steps: Annotated[int, typer.Option(help="Of every job.")] = 6,
+    compute: Annotated[float, typer.Option(help="Seconds of computing in a step.")] = 6.0,
     buckets: Annotated[int, typer.Option(help="All-reduces in a burst.")] = 3,
     elements: Annotated[int, typer.Option(help="Of a bucket, int32.")] = 25_600,
     round_trip: Annotated[float, typer.Option(help="Milliseconds.")] = 20.0,
-    alone: Annotated[int, typer.Option(help="Jobs that also run alone, one after the other.")] = 4,
+    alone: Annotated[int, typer.Option(help="Jobs that also run alone, one after the other.")] = 2,
     output: Annotated[Path | None, typer.Option("--json", help="Also write it there.")] = None,
 ) -> None:
     """Compare the steps of jobs that share slots with those of a job alone."""

@@ -92,7 +92,7 @@ def test_the_priority_of_a_job_that_waits_rises_until_it_gets_slots_for_a_lease(
     assert jobs.slots() == [1, 2]
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_no_job_starves_however_busy_the_others_are(seed):
     chance = random.Random(seed)
     priorities = [chance.randrange(4) for _ in range(6)]
@@ -101,7 +101,7 @@ def test_no_job_starves_however_busy_the_others_are(seed):
     had = dict.fromkeys(range(6), 0.0)
     for number in range(6):
         jobs.busy(number)
-    for _ in range(600):
+    for _ in range(400):
         jobs.settle()
         for number, slots in enumerate(jobs.slots()):
             jobs.finish_exchange(number)

@@ -17,12 +17,12 @@ loan before it has finished an exchange, its next lease is twice as long, and it
 one, until it has finished one. So no exchange is broken off for ever.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from innet.controller.jobs.job import Job
 from innet.controller.jobs.records import SlotRange
-from innet.controller.jobs.slots import SlotAllocator
+from innet.controller.jobs.slots import SlotAllocator, free_ranges
 
 LEASE_S, AGEING_S = 2.0, 5.0
 _MOST_DOUBLINGS = 8  # of a lease, to eight minutes
@@ -32,6 +32,9 @@ Allocators = Callable[[Job], Sequence[SlotAllocator]]
 
 Change = tuple[Job, SlotRange | None]
 """A job, and the slots that it borrows from now on, or None if it uses its own."""
+
+Offer = tuple[SlotRange, list[Job]]
+"""Slots that a job can borrow, and the jobs that have to give up their loans before."""
 
 
 @dataclass
@@ -108,7 +111,7 @@ class Lending:
 
     def _offer(
         self, job: Job, lenders: Iterable[Job], allocators: Sequence[SlotAllocator], now: float
-    ) -> tuple[SlotRange, list[Job]] | None:
+    ) -> Offer | None:
         """Return slots that a job can borrow, and those that give them up; None if there are none.
 
         The largest range comes first, and then the one that costs others least. Only a job that borrows
@@ -120,10 +123,8 @@ class Lending:
         for allowed in (weak,) if job.switches.loan else (weak, weak + over):
             size = job.spec.slots
             while size > _slots(job):
-                found = _ranges(job, size, holders, allocators)
-                fitting = [each for each in found if all(one in allowed for one in each[1])]
-                if fitting:
-                    return min(fitting, key=_cost)
+                if found := _cheapest(_ranges(job, size, holders, allocators), allowed):
+                    return found
                 size //= 2
         return None
 
@@ -163,16 +164,28 @@ def borrowers(jobs: Iterable[Job], slot_range: SlotRange, switches: Iterable[str
 
 def _ranges(
     job: Job, size: int, holders: Iterable[Job], allocators: Sequence[SlotAllocator]
-) -> Iterator[tuple[SlotRange, list[Job]]]:
+) -> Iterator[Offer]:
     """Yield the aligned ranges that are no job's own, each with the jobs that borrow some of it."""
     index = job.switches.own_range.index if job.switches.own_range else 0
-    for first in range(0, min(each.slots for each in allocators) - size + 1, size):
-        if all(each.is_free(first, size) for each in allocators):
-            found = SlotRange(index, first, size)
-            yield found, borrowers(holders, found, job.spec.switches)
+    for first in free_ranges(allocators, size):
+        found = SlotRange(index, first, size)
+        yield found, borrowers(holders, found, job.spec.switches)
 
 
-def _cost(offer: tuple[SlotRange, list[Job]]) -> tuple[int, int, int]:
+def _cheapest(offers: Iterable[Offer], allowed: Collection[Job]) -> Offer | None:
+    """Return the offer that costs others least, of those that need no other jobs than are allowed."""
+    best: Offer | None = None
+    for offer in offers:
+        if not all(each in allowed for each in offer[1]):
+            continue
+        if not offer[1]:
+            return offer
+        if best is None or _cost(offer) < _cost(best):
+            best = offer
+    return best
+
+
+def _cost(offer: Offer) -> tuple[int, int, int]:
     """Return how much an offer costs the jobs that give it up; those that communicate count first."""
     slot_range, holders = offer
     return sum(each.communicates for each in holders), len(holders), slot_range.first_slot

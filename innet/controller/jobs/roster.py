@@ -107,7 +107,7 @@ class Roster:
     @property
     def communicates(self) -> bool:
         """Return whether all workers are there, and none of them computes."""
-        return self.complete and all(each.busy for each in self.admitted)
+        return all(each.busy for each in self.workers.values()) and self.complete
 
     @property
     def quorum(self) -> int:
