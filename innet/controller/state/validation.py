@@ -21,6 +21,7 @@ MOST_BYTES = 64 << 10
 _LONGEST_NAME, _LONGEST_ADDRESS, _LONGEST_TOKEN = 64, 300, 256
 _LONGEST_LEASE_S = 366 * 24 * 3600
 _NAME = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9._-]{{0,{_LONGEST_NAME - 1}}}")
+_HIGHEST_PRIORITY = 100
 _LARGEST_COUNT = (1 << 63) - 1  # the largest integer in SQLite
 _LONGEST_PATH = 4096
 _LAST_PORT = (1 << 16) - 1
@@ -128,11 +129,30 @@ def check_job(request: pb.CreateJobRequest) -> None:
             f"a minimum of {request.min_workers} workers is more than the quorum of {quorum}: give a "
             "smaller --min-workers"
         )
+    _check_lending(request)
     if request.token_digests:
         _check_digests(request.token_digests, request.workers)
     if request.lease_s > _LONGEST_LEASE_S:
         raise UsageError(
             f"a lease of {request.lease_s} s is too long: the longest is {_LONGEST_LEASE_S} s, a year"
+        )
+
+
+def _check_lending(request: pb.CreateJobRequest) -> None:
+    """Check the slots that a job keeps while it lends the others."""
+    least = request.min_slots
+    if least & (least - 1) or (request.slots and least > request.slots):
+        raise UsageError(
+            f"a minimum of {least} slots: give a power of two that is no more than the job's slots"
+        )
+    if request.priority > _HIGHEST_PRIORITY:
+        raise UsageError(
+            f"priority {request.priority} is too high: the highest is {_HIGHEST_PRIORITY}"
+        )
+    if least and least != request.slots and 0 < request.quorum < request.workers:
+        raise UsageError(
+            f"a job with a quorum of {request.quorum} of {request.workers} workers cannot lend slots, "
+            "because it would leave workers behind each time: leave out --min-slots or --quorum"
         )
 
 
