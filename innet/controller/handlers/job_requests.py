@@ -17,7 +17,7 @@ from innet.controller.jobs.records import JobSpec, SlotRange
 from innet.controller.jobs.terms import LAST_TERM
 from innet.controller.jobs.trees import Fabric
 from innet.controller.state import messages, validation
-from innet.controller.state.inventory import drained, uplinks
+from innet.controller.state.inventory import contributors, drained, uplinks
 from innet.controller.state.registry import Registry
 from innet.controller.switches.supervisor import Supervisor
 from innet.errors import AlreadyExists, ControllerError, NoCapacity, SwitchError, UsageError
@@ -52,10 +52,10 @@ class JobRequests:
                 raise ControllerError(
                     f"the switch {request.switch!r} is drained and takes no new jobs: name another one"
                 )
-            fabric = Fabric.below(request.switch, uplinks(registry.switches)).with_drained(
-                drained(registry.switches)
-            )
-            validation.check_tree(request, len(fabric.uplinks))
+            fabric = Fabric.below(
+                request.switch, uplinks(registry.switches), contributors(registry.switches)
+            ).with_drained(drained(registry.switches))
+            validation.check_tree(request, len(fabric.uplinks), fabric.contributors)
             token = "" if request.token_digests else new_token()
             slots = self._slots(request)
             self._check_most_jobs()

@@ -75,8 +75,14 @@ class JobSwitches:
         needs = (fabric, self.slot_range, at, quorum)
         if self._planned[0] != needs:
             trees = fabric.trees({where.switch for where in at.values()})
-            by_rank = not self._spec.others
-            plan = shares(trees, self.slot_range, at, quorum, by_rank=by_rank)
+            plan = shares(
+                trees,
+                self.slot_range,
+                at,
+                quorum,
+                by_rank=not self._spec.others,
+                most=fabric.contributors,
+            )
             self._planned = needs, plan
         return self._planned[1]
 
@@ -159,7 +165,7 @@ class JobSwitches:
     def _crowding(
         self, worker: Worker, trees: list[Tree], at: Mapping[int, Attachment]
     ) -> UsageError | None:
-        most = most_contributors(trees)
+        most = most_contributors(trees, self.fabric.contributors)
         for tree in trees:
             for switch, count in loads(tree, at).items():
                 if count > most:
@@ -201,7 +207,8 @@ class JobSwitches:
         if plan := self.plan:
             return plan.get(switch, ())
         # A worker has left the tree, so it sums nothing more. Each switch still answers its workers.
-        return (answering_only(slot_range, here, self._roster.quorum),) if here else ()
+        quorum, most = self._roster.quorum, self.fabric.contributors
+        return (answering_only(slot_range, here, quorum, most),) if here else ()
 
     def _beyond(self, switch: str) -> dict[str, int]:
         """Return the port of a switch that leads to each worker at other switches, by MAC address."""

@@ -60,17 +60,16 @@ class Contributor:
 class Share:
     """A switch's part in an aligned range of a job's slots.
 
-    A result contains the contributions of `total` workers. Without an `uplink` the switch is at the
-    top, and makes it. A sum of this switch takes `awaited` contributions, of workers and of
-    switches. Where it goes up, the parent's answer counts as one more. The bit `level_bit` is set in all
-    PENDING packets of the switch itself, so that workers can tell them from those of switches above.
+    Without an `uplink` the switch is at the top, and makes the results. A sum of this switch takes
+    `awaited` contributions, of workers and of switches. Where it goes up, the parent's answer counts as
+    one more. The bit `level_bit` is set in all PENDING packets of the switch itself, so that workers can
+    tell them from those of switches above.
     """
 
     first_slot: int
     slots: int
     contributors: tuple[Contributor, ...]
     uplink: Uplink | None
-    total: int
     awaited: int
     level_bit: int = 0
 

@@ -13,7 +13,7 @@ from innet.rpc import innet_pb2 as pb
 from innet.rpc import words
 from innet.rpc.tokens import DIGEST_BYTES
 from innet.wire.frames import Address
-from innet.wire.layout import MOST_CONTRIBUTORS, MOST_WORKERS, UDP_PORT
+from innet.wire.layout import MOST_WORKERS, UDP_PORT
 
 MOST_BYTES = 64 << 10
 """The longest message to the controller, in bytes."""
@@ -156,16 +156,16 @@ def _check_lending(request: pb.CreateJobRequest) -> None:
         )
 
 
-def check_tree(request: pb.CreateJobRequest, switches: int) -> None:
-    """Check a job against the number of its switches.
+def check_tree(request: pb.CreateJobRequest, switches: int, most: int) -> None:
+    """Check a job against the number of its switches, and the `most` contributors of each.
 
     Several switches can sum only the contributions of all workers, because no switch knows in time
     which workers are there.
     """
-    if switches == 1 and request.workers > MOST_CONTRIBUTORS:
+    if switches == 1 and request.workers > most:
         raise NoCapacity(
-            f"{request.workers} workers: the switch {request.switch!r} sums {MOST_CONTRIBUTORS} "
-            "contributions at most, because the packet's bitmap has as many bits; create the job on "
+            f"{request.workers} workers: the switch {request.switch!r} sums {most} "
+            "contributions at most, because its bitmaps have as many bits; create the job on "
             "a switch that has others below it, and attach the workers there"
         )
     if switches > 1 and least_workers(request) < request.workers:
