@@ -11,6 +11,8 @@ Parts:
 * ``slow``: the same with a quarter of the rate and of the vector.
 * ``uplink``: the bytes on a rack's link to the spine, with sums in the rack and without.
 * ``workers``: hosts that only exchange, more and more of them in one rack.
+* ``scale``: the same in two racks below a spine, with the bytes on a rack's link to the spine. It ends
+  with an error if these grow with the hosts, or if up to 32 hosts take other times than 2.
 
 All hosts and switches share the machine's processors. If these are the limit, and not the links,
 "frames of the link" is well below 100 % for every peer.
@@ -28,6 +30,8 @@ MBIT = 1_000_000
 MIB = 1 << 20
 FEW_MBIT = 5
 """A rate at which two cores can carry 16 hosts."""
+
+_FLAT, _MOST = 0.05, 32  # the difference that counts as none, and the hosts up to which times count
 
 
 def peers(console: Console, quick: bool) -> Sequence[Outcome]:
@@ -81,6 +85,39 @@ def workers(console: Console, quick: bool) -> Sequence[Outcome]:
     return found
 
 
+def scale(console: Console, quick: bool) -> Sequence[Outcome]:
+    """Time a step, and count the bytes of an uplink, as hosts are added to two racks below a spine."""
+    found: list[Outcome] = []
+    table = Table("hosts", "step, s", "of two hosts'", "up the uplink, of one vector", "down")
+    table.title = f"two racks below a spine, {FEW_MBIT} Mbit/s"
+    for hosts in (1, 2) if quick else (1, 2, 4, 8, 16, 32):
+        case = Case("innet int32", MIB // 4 if quick else MIB, 3)
+        [each] = measure(console, Network(2, hosts, FEW_MBIT * MBIT), [case])
+        found.append(each)
+        table.add_row(
+            str(2 * hosts), f"{each.step_s:.3f}", f"{each.step_s / found[0].step_s:.3f}",
+            f"{each.uplink_up_bytes / case.nbytes:.3f}",
+            f"{each.uplink_down_bytes / case.nbytes:.3f}",
+        )  # fmt: skip
+    console.print(table)
+    if not quick:
+        _check_scale(found)
+    return found
+
+
+def _check_scale(found: Sequence[Outcome]) -> None:
+    """End with an error if bytes of the uplink, or the times of up to 32 hosts, differ by 5 % or more."""
+    first = found[0]
+    for each in found:
+        grown = each.uplink_up_bytes / first.uplink_up_bytes
+        slower = each.step_s / first.step_s
+        if abs(grown - 1) > _FLAT or (each.network.workers <= _MOST and abs(slower - 1) > _FLAT):
+            raise SystemExit(
+                f"{each.network.workers} hosts: {grown:.3f} times the bytes of two hosts up the uplink, "
+                f"and {slower:.3f} times their step"
+            )
+
+
 def _peers(console: Console, mbit: int, mib: int, steps: int) -> Sequence[Outcome]:
     # A central server takes many times as long as the others, and always the same time.
     cases = [
@@ -96,7 +133,7 @@ def _peers(console: Console, mbit: int, mib: int, steps: int) -> Sequence[Outcom
     return outcomes
 
 
-PARTS = {each.__name__: each for each in (peers, slow, uplink, workers)}
+PARTS = {each.__name__: each for each in (peers, slow, uplink, workers, scale)}
 
 
 if __name__ == "__main__":

@@ -4,36 +4,37 @@
 #include <math.h>
 #include <time.h>
 
+#include "losses.h"
 #include "round.h"
 
-/* Random losses of packets. */
-struct losses {
-    double share;
-    uint64_t state; /* of xorshift64*, never 0 */
-    int64_t until;  /* packets that pass before the next loss */
-    int64_t lost;
+/* The wait of a slot's chunk for its result. */
+struct wait {
+    uint32_t sequence; /* of the chunk; another one has not waited yet */
+    int32_t heard;     /* how often the switches have said that contributions are missing */
+    double heard_at;
+    double ask_at; /* the time of the next repetition, or 0 */
 };
 
-/* A worker, with the times for repetitions as in innet/host/timer.py. */
 struct member {
     struct network network;
     struct worker *worker;
-    int64_t remaining, unanswered, had; /* `had`: the switch has said that it has a contribution */
-    double newest, quiet_until, since;  /* since the last result, or the last packet sent */
+    struct wait *waits; /* by slot */
+    int64_t remaining, unanswered;
+    double newest, quiet_until, since; /* since the last result, or the last packet sent */
 };
 
 struct swarm {
     struct member *members;
     int64_t count;
-    const uint32_t *wanted;                                 /* the rows that are right */
-    int64_t contributions;                                  /* in a right result */
-    double timeout, usual, slowest_probe, slowest_reminder; /* seconds */
+    const uint32_t *wanted;                 /* the rows that are right */
+    int64_t contributions;                  /* in a right result */
+    double timeout, usual, slowest, spread; /* seconds: see `postponed` for the last */
     struct losses losses;
     int64_t stop; /* set by another thread */
     /* Output. */
     int64_t unfinished, sent, repetitions, received, corrupted, results, wrong, pending, stale;
-    int64_t failed; /* an errno */
-    double longest; /* round trip of this turn, or 0 */
+    int64_t failed;           /* an errno */
+    double longest, shortest; /* round trip of this turn, or 0 */
 };
 
 enum { MOST_DOUBLINGS = 16 };
@@ -41,27 +42,6 @@ enum { MOST_DOUBLINGS = 16 };
 static const struct timespec IDLE = {0, 200000};
 
 /* ---- losses ---------------------------------------------------------------------------------- */
-
-/* Returns the number of packets before the next loss, which has a geometric distribution. */
-static int64_t draw_gap(struct losses *losses)
-{
-    if (losses->share <= 0)
-        return INT64_MAX;
-    losses->state ^= losses->state >> 12;
-    losses->state ^= losses->state << 25;
-    losses->state ^= losses->state >> 27;
-    double uniform = (double)(losses->state * 0x2545f4914f6cdd1dull >> 11) * 0x1p-53;
-    return (int64_t)(log1p(-uniform) / log1p(-losses->share));
-}
-
-static int is_lost(struct losses *losses)
-{
-    if (losses->until-- > 0)
-        return 0;
-    losses->until = draw_gap(losses);
-    losses->lost++;
-    return 1;
-}
 
 /* A link that loses packets. */
 struct lossy {
@@ -91,20 +71,6 @@ static int lossy_send(void *context, const uint8_t *packets, size_t count, size_
     return number;
 }
 
-/* Leaves the packets that are not lost at the beginning. Returns their number. */
-static int64_t keep_rest(struct losses *losses, uint8_t *packets, int64_t count, size_t bytes)
-{
-    uint8_t *end = packets;
-    for (int64_t i = 0; i < count; i++, packets += bytes) {
-        if (is_lost(losses))
-            continue;
-        if (end != packets)
-            memmove(end, packets, bytes);
-        end += bytes;
-    }
-    return count - (packets - end) / (int64_t)bytes;
-}
-
 static int lossy_receive(void *context, struct inbox *inbox)
 {
     const struct lossy *link = context;
@@ -131,7 +97,18 @@ static void compare(struct swarm *swarm, const struct worker *worker, int64_t fi
     swarm->results += finished;
 }
 
-/* Notes that the switch has a contribution, and that others are missing; see Window.had. */
+/* Returns the wait of a slot's present chunk. */
+static struct wait *wait_of(const struct member *member, int64_t slot)
+{
+    struct wait *wait = &member->waits[slot];
+    uint32_t sequence = (uint32_t)member->worker->window->sequence[slot];
+    if (wait->sequence != sequence)
+        *wait = (struct wait){.sequence = sequence};
+    return wait;
+}
+
+/* Notes that the switch has a contribution, and that others are missing; see Window.had. A repetition that
+ * was to come is not needed: the answer to it would be the same. */
 static void note_pending(struct member *member, const uint8_t *header, double now)
 {
     struct window *window = member->worker->window;
@@ -139,9 +116,12 @@ static void note_pending(struct member *member, const uint8_t *header, double no
     if (slot < 0 || slot >= window->slots || !window->attempts[slot]
         || window->sequence[slot] != word_at(header + AT_SEQUENCE))
         return;
+    struct wait *wait = wait_of(member, slot);
     window->state[slot] = STATE_HAD;
     window->suspect[slot] = 0;
-    member->had = 1;
+    wait->heard++;
+    wait->heard_at = now;
+    wait->ask_at = 0;
     member->unanswered = 0;
     member->quiet_until = member->since = now;
 }
@@ -188,38 +168,50 @@ static double backed_off(double timeout, int64_t doublings, double longest)
                 longest);
 }
 
-/* Makes chunks due that the switch has had for long; see Window.remind. */
-static void remind(const struct swarm *swarm, struct member *member, double now)
+/* Returns a random time within `spread` seconds from now, late rather than soon.
+ *
+ * If a switch below others is asked again, it asks its parent, and the answer comes to all workers below. So
+ * a few should ask, and the others hear the answer first. An exponential distribution makes the number of
+ * those who ask nearly independent of the number of workers (RFC 4654, 2.5.1). */
+static double postponed(struct swarm *swarm, double now)
+{
+    double share = 1 + log1p(-draw(&swarm->losses)) / log(fmax(2, (double)swarm->contributions));
+    return now + swarm->spread * fmax(0, share);
+}
+
+/* Makes chunks due whose time to be sent again has come. A chunk gets such a time once results of later
+ * ones have come, as in Window.lose. Each answer that others are missing doubles what counts as later. */
+static void repeat(struct swarm *swarm, struct member *member, double now)
 {
     struct window *window = member->worker->window;
-    member->had = 0;
     for (int64_t slot = 0; slot < window->slots; slot++) {
-        if (window->state[slot] != STATE_HAD)
+        if (window->state[slot] != STATE_FLYING && window->state[slot] != STATE_HAD)
             continue;
-        member->had = 1;
-        double wait = backed_off(swarm->timeout, window->attempts[slot], swarm->slowest_reminder);
-        if (now >= window->sent_at[slot] + wait)
-            window->state[slot] = STATE_DUE;
+        struct wait *wait = wait_of(member, slot);
+        double since = fmax(window->sent_at[slot], wait->heard_at);
+        if (!wait->ask_at
+            && since + backed_off(swarm->usual, wait->heard, swarm->slowest) < member->newest)
+            wait->ask_at = postponed(swarm, now);
+        if (!wait->ask_at || now < wait->ask_at)
+            continue;
+        window->suspect[slot] = window->state[slot] == STATE_FLYING;
+        window->state[slot] = STATE_DUE;
+        wait->ask_at = 0;
     }
 }
 
-/* Makes the lowest chunks due after a silence: 1, 2, and then 4. There is no congestion window here, and a
- * switch below another sends its sum up again for each repetition. */
+/* Lets the lowest chunk be sent again after a silence. */
 static void probe(struct swarm *swarm, struct member *member, double now)
 {
-    struct window *window = member->worker->window;
-    if (now < member->since + backed_off(swarm->timeout, member->unanswered, swarm->slowest_probe))
+    const struct window *window = member->worker->window;
+    if (now < member->since + backed_off(swarm->timeout, member->unanswered, swarm->slowest))
         return;
-    int64_t lowest = INT64_MAX, most = 1ll << (member->unanswered < 2 ? member->unanswered : 2);
+    int64_t lowest = -1;
     for (int64_t slot = 0; slot < window->slots; slot++)
-        if (window->attempts[slot] && window->chunk[slot] < lowest)
-            lowest = window->chunk[slot];
-    for (int64_t slot = 0; slot < window->slots; slot++) {
-        if (window->attempts[slot] && window->chunk[slot] - lowest < most) {
-            window->state[slot] = STATE_DUE;
-            window->suspect[slot] = 0;
-        }
-    }
+        if (window->attempts[slot] && (lowest < 0 || window->chunk[slot] < window->chunk[lowest]))
+            lowest = slot;
+    if (lowest >= 0 && !wait_of(member, lowest)->ask_at)
+        wait_of(member, lowest)->ask_at = postponed(swarm, now);
     member->unanswered++;
     member->since = now;
 }
@@ -237,7 +229,7 @@ static int64_t serve(struct swarm *swarm, struct member *member)
                           .batches = 1,
                           .round_trip_began = INFINITY,
                           .too_soon = swarm->usual / 2,
-                          .reordering = swarm->usual,
+                          .reordering = INFINITY, /* `repeat` decides */
                           .quiet_until = member->quiet_until,
                           .remaining = member->remaining,
                           .newest = member->newest,
@@ -248,8 +240,11 @@ static int64_t serve(struct swarm *swarm, struct member *member)
     swarm->repetitions += io.repetitions;
     swarm->received += io.received;
     swarm->corrupted += io.corrupted;
-    if (io.samples)
+    if (io.samples) {
         swarm->longest = fmax(swarm->longest, io.round_trips[0]);
+        swarm->shortest =
+            swarm->shortest ? fmin(swarm->shortest, io.round_trips[0]) : io.round_trips[0];
+    }
     if (io.others)
         take_others(swarm, member, &io);
     compare(swarm, worker, io.finished);
@@ -260,8 +255,7 @@ static int64_t serve(struct swarm *swarm, struct member *member)
         member->unanswered = 0;
     if (io.finished || io.sent)
         member->since = io.now;
-    if (member->had)
-        remind(swarm, member, io.now);
+    repeat(swarm, member, io.now);
     probe(swarm, member, io.now);
     return io.received;
 }
@@ -271,7 +265,7 @@ void innet_swarm_run(struct swarm *swarm, double seconds)
 {
     const struct network *clock = &swarm->members->network;
     double until = clock->now(clock->context) + seconds;
-    swarm->longest = 0;
+    swarm->longest = swarm->shortest = 0;
     while (swarm->unfinished && !swarm->failed && !__atomic_load_n(&swarm->stop, __ATOMIC_RELAXED)
            && clock->now(clock->context) < until) {
         int64_t received = 0;

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.idle_workers import Member, Seat, until
+from benchmarks.lossy_cables import Losses
 from innet.errors import InnetError
 from innet.host import fastpath
 from innet.host.compiled_rounds import CompiledRounds
@@ -38,7 +39,11 @@ from innet.wire.layout import Flag, Kind, Operation
 from innet.wire.records import blank, set_field
 
 _TURNS_S = 0.05
-_SLOWEST_PROBE = _SLOWEST_REMINDER = 1.0  # seconds; many workers share the processors
+_SLOWEST = 30.0  # seconds: many workers share the processors
+_SPREAD = 16.0  # round trips over which workers spread their repetitions; 4 and more in RFC 4654
+_GAIN = 1 / 8  # of the usual round trip
+_WAIT = np.dtype([("sequence", "u4"), ("heard", "i4"), ("heard_at", "f8"), ("ask_at", "f8")])
+"""A ``struct wait``."""
 _LOOK_EVERY = 0.01
 _pointer, _number, _real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 
@@ -50,15 +55,8 @@ COUNTS = (
 
 class _Member(ctypes.Structure):
     _fields_ = [
-        ("network", Network), ("worker", _pointer), ("remaining", _number),
-        ("unanswered", _number), ("had", _number), ("newest", _real), ("quiet_until", _real),
-        ("since", _real),
-    ]  # fmt: skip
-
-
-class _Losses(ctypes.Structure):
-    _fields_ = [
-        ("share", _real), ("state", ctypes.c_uint64), ("until", _number), ("lost", _number),
+        ("network", Network), ("worker", _pointer), ("waits", _pointer), ("remaining", _number),
+        ("unanswered", _number), ("newest", _real), ("quiet_until", _real), ("since", _real),
     ]  # fmt: skip
 
 
@@ -66,9 +64,9 @@ class _Swarm(ctypes.Structure):
     _fields_ = [
         ("members", _pointer), ("count", _number), ("wanted", _pointer),
         ("contributions", _number), ("timeout", _real), ("usual", _real),
-        ("slowest_probe", _real), ("slowest_reminder", _real), ("losses", _Losses),
+        ("slowest", _real), ("spread", _real), ("losses", Losses),
         ("stop", _number), ("unfinished", _number), *((name, _number) for name in COUNTS[:-1]),
-        ("failed", _number), ("longest", _real),
+        ("failed", _number), ("longest", _real), ("shortest", _real),
     ]  # fmt: skip
 
 
@@ -152,14 +150,14 @@ class _Process:
     def __init__(self, job: Sum, number: int, said: Any) -> None:
         self._job, self._said = job, said
         source = Path(__file__).with_suffix(".c")
-        self._library = fastpath.compile_with({source.name: source.read_bytes()})
+        files = (source, source.with_name("losses.h"))
+        self._library = fastpath.compile_with({each.name: each.read_bytes() for each in files})
         self._library.innet_swarm_run.argtypes = (ctypes.POINTER(_Swarm), _real)
         self._library.innet_swarm_run.restype = None
-        self._timer = RetransmissionTimer()
-        state = (job.seed << 8 | number) * 0x9E3779B97F4A7C15 % (1 << 64) | 1
+        self._timer = RetransmissionTimer(longest=_SLOWEST)
+        self._usual = 0.0
         self._swarm = _Swarm(
-            contributions=job.workers, slowest_probe=_SLOWEST_PROBE,
-            slowest_reminder=_SLOWEST_REMINDER, losses=_Losses(job.loss, state),
+            contributions=job.workers, slowest=_SLOWEST, losses=Losses.seeded(job.loss, job.seed, number),
         )  # fmt: skip
         self._vectors: tuple[Any, Any, int] | None = None
 
@@ -192,23 +190,27 @@ class _Process:
         flags = np.full(chunks, Flag.CARRIED | Flag.WANTED, np.uint16)
         made = [each.rounds(self._library, chunks) for each in workers]
         members = (_Member * len(made))()
-        for worker, member, (rounds, _, network) in zip(workers, members, made, strict=True):
+        waits = np.zeros((len(made), made[0][1].slots), _WAIT)
+        for worker, member, (rounds, _, network), wait in zip(
+            workers, members, made, waits, strict=True
+        ):
             own = pool[worker.rank : worker.rank + right.size].reshape(right.shape)
             rounds.start(own, flags, result)
             member.network, member.worker, member.remaining = network, rounds.worker, chunks
+            member.waits = fastpath.at(wait, _WAIT)
             member.newest = member.quiet_until = float("-inf")
         swarm.members, swarm.count = ctypes.addressof(members), len(members)
         swarm.wanted, swarm.unfinished = fastpath.at(right, np.int32), len(members)
         while swarm.unfinished and not swarm.stop:
-            swarm.timeout, swarm.usual = (
-                self._timer.timeout,
-                self._timer.smoothed or self._timer.timeout,
-            )
+            usual = self._usual or self._timer.timeout
+            swarm.timeout, swarm.usual, swarm.spread = self._timer.timeout, usual, _SPREAD * usual
             await asyncio.to_thread(self._library.innet_swarm_run, swarm, _TURNS_S)
             if swarm.failed:
                 raise OSError(swarm.failed, os.strerror(swarm.failed))
             if swarm.longest:
+                # The longest contain waits for the repetitions of others, so they would add up.
                 self._timer.sample(swarm.longest)
+                self._usual += (swarm.shortest - self._usual) * (_GAIN if self._usual else 1)
             self._tell()
         return not swarm.unfinished
 

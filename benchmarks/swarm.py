@@ -38,8 +38,8 @@ from rich.table import Table
 
 from benchmarks.controller import Controller, timed
 from benchmarks.light_workers import Sum, Swarm
+from benchmarks.lossy_cables import lossy
 from innet.errors import InnetError, UsageError
-from innet.local.faults import Faults, faulty
 from innet.local.ports import free_cables, port_options, shared_cables
 from innet.local.processes import announced, command, spawned
 from innet.model.all_reduce import SlotParameters
@@ -175,8 +175,7 @@ def _join_switches(
     free = free_cables(len(below)) if below else []
     near = [each.interface for each in free]
     if loss and below:
-        wiring = stack.enter_context(faulty(near, seed, Faults(drop=loss), Faults(drop=loss)))
-        near = wiring.links
+        near = stack.enter_context(lossy(near, seed, loss))
     uplinks = {}
     for name, end, cable in zip(below, near, free, strict=True):
         parent = parents[name]
@@ -200,13 +199,15 @@ def _start(
 
 
 def wait_for(what: str, reached: Callable[[], bool], within: float) -> float:
-    """Wait until something is reached. Return how long it took. Raises InnetError."""
+    """Wait until something is reached. Return and print how long it took. Raises InnetError."""
     began = time.monotonic()
     while not reached():
         if time.monotonic() > began + within:
             raise InnetError(f"{what}: not within {within:g} s")
         _PAUSE.wait(_LOOK_EVERY)
-    return time.monotonic() - began
+    took = time.monotonic() - began
+    typer.echo(f"{what}: {took:.1f} s", err=True)
+    return took
 
 
 def measured(

@@ -7,6 +7,7 @@ import structlog
 from innet.controller.handlers.clock import Clock
 from innet.controller.handlers.hellos import Hellos
 from innet.controller.handlers.job_requests import JobRequests
+from innet.controller.handlers.joins import Joins
 from innet.controller.handlers.probes import Probes
 from innet.controller.handlers.quota_requests import QuotaRequests
 from innet.controller.handlers.switch_events import SwitchEvents
@@ -28,7 +29,7 @@ _log = structlog.get_logger("innet.controller")
 class Controller:
     """A controller: requests about `switches`, `jobs` and `quotas`, and events from `workers`.
 
-    With an `identity` it talks to switches over TLS.
+    `joins` takes the first message of each worker. With an `identity` it talks to switches over TLS.
     """
 
     def __init__(self, store: Store, policy: Policy, identity: tls.Identity | None = None) -> None:
@@ -36,7 +37,7 @@ class Controller:
         self._registry = Registry(store, policy)
         probes = Probes(self._registry)
         events = SwitchEvents(self._registry, probes)
-        self._hellos = Hellos(events.hello)
+        self._hellos = Hellos(events.hello, self._registry.together)
         self._factory = SwitchFactory(self._registry, events, self._hellos, identity)
         state = store.load()
         self.switches = SwitchRequests(self._registry, self._factory, probes)
@@ -44,6 +45,7 @@ class Controller:
         self.quotas = QuotaRequests(self._registry)
         self._registry.quotas.update(state.quotas)
         self.workers = WorkerEvents(self._registry)
+        self.joins = Joins(self._registry, self.workers.hear)
         self._restore_switches(state.switches)
         self._restore_jobs(state.jobs)
         if state.switches:

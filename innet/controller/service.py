@@ -131,7 +131,10 @@ class ControllerService(rpc.ControllerServicer):
         try:
             async for message in requests:
                 self._streams.heard(stream)
-                self._controller.workers.hear(stream, message)
+                if message.HasField("join"):
+                    await self._controller.joins.take(stream, message)
+                else:
+                    self._controller.workers.hear(stream, message)
                 self._streams.joined(stream)
             # At first, a broken connection looks like a worker that has finished sending. Then the
             # call is cancelled, and with it this task.

@@ -199,11 +199,12 @@ def _prepare(
 ) -> tuple[Settings, Message]:
     """Take the first step, in all processes: read the settings."""
     settings = Settings.read(environment)
-    sliced = settings.local_sum and not (settings.job and group.first)
+    given = settings.job if group.first else ""
     return settings, Message(
         token_digest=token_digest(token).hex(),
-        node=node_name(environment) if sliced else "",
+        node=node_name(environment),
         entrance=entrance.name,
+        alone=f"the job {given!r} has a worker for each rank" if given else settings.alone,
     )
 
 
@@ -215,8 +216,9 @@ def _meet(
 ) -> tuple[Nodes | None, Node | None]:
     """Connect the ranks of each node. Return the nodes and this one, or None for both."""
     nodes, reason = Nodes.of([each.node for each in messages])
-    if nodes is None:
-        _log_own_contributions(group, reason)
+    alone = next((each.alone for each in messages if each.alone), "")
+    if nodes is None or alone:
+        _log_own_contributions(group, reason or (alone if nodes else ""))
         return None, None
     place = nodes.place(group.rank)
     names = [messages[rank].entrance for rank in place.ranks]
@@ -251,9 +253,11 @@ def _find_jobs(
     if settings.job and group.first:
         return None, Message(jobs=[settings.job])
     name = f"{group.prefix}-{uuid.uuid4().hex[:12]}"
-    with contextlib.suppress(NoCapacity):
+    try:
         if nodes:
             return None, Message(jobs=_created_slices(settings, name, digests, nodes), own=True)
+    except NoCapacity as problem:
+        _log_own_contributions(group, f"there is no room for a job for each slice: {problem}")
     _create(settings, name, digests, settings.slots)
     return None, Message(jobs=[name], own=True)
 

@@ -28,10 +28,10 @@ class Message:
     """A message from one process to all others, over Gloo in plain text.
 
     `error` is the class of the error, or empty. `token_digest` is the SHA-256, in hexadecimal, of
-    the process's token for a job of the group's own. `node` is the name of the process's node, or
-    empty if it contributes for itself. `entrance` is where the others of the node find it. There is
-    one of `jobs`, or one for each slice. `own` tells that they were created for the group, and are
-    deleted after it.
+    the process's token for a job of the group's own. `node` is the name of the process's node.
+    `entrance` is where the others of the node find it. `alone` says why the process contributes for
+    itself wherever it is, or is empty. There is one of `jobs`, or one for each slice. `own` tells
+    that they were created for the group, and are deleted after it.
     """
 
     error: str = ""
@@ -39,6 +39,7 @@ class Message:
     token_digest: str = ""
     node: str = ""
     entrance: str = ""
+    alone: str = ""
     jobs: Sequence[str] = ()
     own: bool = False
 

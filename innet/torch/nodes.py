@@ -34,12 +34,11 @@ class Nodes:
     def of(cls, names: Sequence[str]) -> "tuple[Nodes | None, str]":
         """Return the nodes, given the name of each rank's, or None and the reason.
 
-        An empty name means that the rank contributes for itself. The reason is empty if there is
-        nothing to explain, because every rank has a node of its own.
+        The reason is empty if there is nothing to explain, because every rank has a node of its own.
         """
         by_name: dict[str, list[int]] = {}
         for rank, name in enumerate(names):
-            by_name.setdefault(name or f"rank {rank}", []).append(rank)
+            by_name.setdefault(name, []).append(rank)
         sizes = sorted({len(ranks) for ranks in by_name.values()})
         if sizes == [1]:
             return None, ""

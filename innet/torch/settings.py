@@ -17,8 +17,8 @@ class Settings:
 
     `job` and `token` belong to an existing job, which the first group uses. `switch` and `slots`
     are for jobs that are created: empty means the only switch, 0 the default. `links` are those of
-    this process. With `local_sum` the ranks of a node sum in shared memory first, unless their sums
-    are private: every contribution to the switch has a pad of its own.
+    this process. `alone` says why this rank does not sum in shared memory with others of its node, or
+    is empty. Ranks with private sums do not: every contribution to the switch has a pad of its own.
     """
 
     controller: str
@@ -28,7 +28,7 @@ class Settings:
     slots: int
     links: tuple[str, ...]
     tls: Path | None
-    local_sum: bool
+    alone: str
     gather_job: bool
 
     @classmethod
@@ -66,7 +66,11 @@ class Settings:
             slots=int(slots),
             links=links,
             tls=Path(tls) if tls else None,
-            local_sum=local_sum == "1" and not environment.get(names.PRIVATE_KEY_FILE),
+            alone="INNET_LOCAL_SUM is 0"
+            if local_sum == "0"
+            else "its sums are private"
+            if environment.get(names.PRIVATE_KEY_FILE)
+            else "",
             gather_job=gather_job == "1",
         )
 

@@ -153,7 +153,7 @@ class Terms(JobOfThree):
         """Let the switch hold its wanted entries, and clear the wanted cells."""
         if not (self.reachable):
             return
-        wanted = self.job.assignment("tor", self.now)
+        wanted = self.job.assignments(self.now).get("tor")
         assert not (wanted.clear and wanted.workers)
         self.entries = (wanted.term, frozenset(wanted.workers))
         if wanted.clear:
@@ -284,7 +284,7 @@ class Terms(JobOfThree):
 
     @invariant()
     def the_switch_is_to_hold_what_is_agreed_upon(self) -> None:
-        wanted = self.job.assignment("tor", self.now)
+        wanted = self.job.assignments(self.now).get("tor")
         if self.job.path == SWITCH:
             assert wanted.workers.keys() == {each.rank for each in self.job.roster.admitted}
             assert wanted.term == self.job.term == self.job.agreement.term

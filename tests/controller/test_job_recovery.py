@@ -261,16 +261,16 @@ def test_who_is_left_in_a_tree_still_gets_the_results_that_its_switch_has():
         job.reports.switch_changed(switch, None, 0.0)
     for rank, switch in enumerate("ab"):
         job.join(rank, 100 + rank, 0.0, fallback=False)
-        assert job.assignment("a", 0.0).shares == ()
+        assert job.assignments(0.0)["a"].shares == ()
         job.hello(100 + rank, replace(where(rank), switch=switch), 0.0)
     for switch in fabric.uplinks:
         job.reports.cells_cleared(switch, job.term, 0.0)
     assert job.path == SWITCH
-    assert job.assignment("a", 0.0).shares[0].uplink
-    assert job.assignment("top", 0.0).ranks == {0, 1}
+    assert job.assignments(0.0)["a"].shares[0].uplink
+    assert job.assignments(0.0)["top"].ranks == {0, 1}
     job.leave(101, "it has left the job", 0.0)
     assert job.roster.ending
-    [share] = job.assignment("a", 0.0).shares
+    [share] = job.assignments(0.0)["a"].shares
     assert (share.ranks, share.uplink, share.awaited) == ({0}, None, 2)
-    assert not job.assignment("b", 0.0).shares
-    assert not job.assignment("top", 0.0).shares
+    assert not job.assignments(0.0)["b"].shares
+    assert not job.assignments(0.0)["top"].shares

@@ -213,14 +213,14 @@ def test_the_switch_admits_nobody_to_slots_that_another_job_may_borrow():
     jobs.busy(0)
     jobs.settle()
     holder = jobs.jobs[0]
-    wanted = holder.assignment("tor", jobs.now)
+    wanted = holder.assignments(jobs.now)["tor"]
     assert (wanted.slot_range, len(wanted.workers)) == (holder.switches.loan, 2)
     jobs.idle(0)
     jobs.busy(1)
-    wanted = holder.assignment("tor", jobs.now)
+    wanted = holder.assignments(jobs.now)["tor"]
     assert (wanted.slot_range, wanted.shares) == (holder.switches.own_range, ())
     assert wanted.clear
-    borrower = jobs.jobs[1].assignment("tor", jobs.now)
+    borrower = jobs.jobs[1].assignments(jobs.now)["tor"]
     assert (borrower.slot_range.slots, borrower.shares, borrower.clear) == (8, (), True)
 
 
@@ -234,7 +234,7 @@ def test_cells_that_were_cleared_for_other_slots_do_not_count():
     jobs.busy(1)
     assert job.term == borrowed + 1
     job.reports.cells_cleared("tor", borrowed, jobs.now)
-    assert job.assignment("tor", jobs.now).clear
+    assert job.assignments(jobs.now)["tor"].clear
     for rank in range(2):
         job.ready(rank, borrowed, 0, jobs.now)  # the answer to the Recover before
     assert not job.agreement

@@ -87,7 +87,7 @@ class Spines(RuleBasedStateMachine):
     def settle(self, some: set[str]) -> None:
         """Let some of the usable switches do what is wanted."""
         for switch in sorted(some & self.usable):
-            wanted = self.job.assignment(switch, self.now)
+            wanted = self.job.assignments(self.now)[switch]
             if wanted.clear:
                 self.perform(self.job.reports.cells_cleared(switch, wanted.term, self.now))
             else:

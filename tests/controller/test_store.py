@@ -89,8 +89,12 @@ def test_jobs_come_back_as_they_were_in_the_order_of_their_creation(jobs: list[J
     store.add_switch(SWITCH)
     store.add_switch(RACK)
     for job in jobs:
-        store.save_job(replace(job, term=1, workers=()))
-        store.save_job(job)
+        same, others = job.workers[1:2], job.workers[2:]  # the first joins, and another one leaves
+        changed = [replace(each, fallback=not each.fallback) for each in others]
+        gone = WorkerRecord(32, 1, True, None)
+        before = replace(job, term=1, workers=(*same, *changed, gone))
+        store.save_job(before)
+        store.save_job(job, before=before)
     state = store.load()
     assert state.jobs == sorted(jobs, key=lambda job: job.spec.number)
     assert state.switches == [SWITCH, RACK]
@@ -178,7 +182,7 @@ def _stored_before(
     with contextlib.closing(sqlite3.connect(path)) as older:
         forget(older)
         older.execute(f"PRAGMA user_version = {version}")
-        Checksum(older).keep()
+        Checksum(older, version).keep()
         older.commit()
     return before
 
@@ -264,6 +268,30 @@ def test_a_file_from_before_terms_left_out_lost_switches_is_upgraded(tmp_path: p
     store.close()
 
 
+def test_a_file_from_before_each_worker_had_a_digest_is_upgraded(tmp_path: pathlib.Path):
+    path, where = tmp_path / "state", Attachment(3, ADDRESS, "tor")
+    job = replace(JOB, workers=(WorkerRecord(0, 5, True, where), WorkerRecord(1, 6, True, None)))
+    store = Store(path)
+    store.add_switch(SWITCH)
+    store.save_job(job)
+    store.close()
+    with contextlib.closing(sqlite3.connect(path)) as older:
+        older.execute("PRAGMA user_version = 11")
+        Checksum(older, 11).keep()
+        older.execute("UPDATE workers SET nonce = nonce + 1 WHERE rank = 1")
+        older.commit()
+    refused(path, "its content does not fit its checksum")
+    with contextlib.closing(sqlite3.connect(path)) as older:
+        older.execute("UPDATE workers SET nonce = nonce - 1 WHERE rank = 1")
+        older.commit()
+    store, left = Store(path), replace(job, workers=job.workers[1:])
+    assert store.load().jobs == [job]
+    store.save_job(left, before=job)
+    store.close()
+    with contextlib.closing(Store(path)) as again:
+        assert again.load().jobs == [left]
+
+
 def test_trees_begin_a_new_term_when_bits_no_longer_are_ranks(tmp_path: pathlib.Path):
     path = tmp_path / "state"
     agreed = replace(JOB, agreement=Resume(77, Path.SWITCH, 0, 32))
@@ -276,7 +304,7 @@ def test_trees_begin_a_new_term_when_bits_no_longer_are_ranks(tmp_path: pathlib.
     with contextlib.closing(sqlite3.connect(path)) as older:
         _forget_loans(older)
         older.execute("PRAGMA user_version = 9")
-        Checksum(older).keep()
+        Checksum(older, 9).keep()
         older.commit()
     store = Store(path)
     assert store.load().jobs == [agreed, replace(spread, agreement=None)]
@@ -328,7 +356,7 @@ def test_a_file_from_before_events_were_kept_is_upgraded_and_copied_first(tmp_pa
     with contextlib.closing(sqlite3.connect(path)) as older:
         _forget_events_and_later(older)
         older.execute("PRAGMA user_version = 4")
-        Checksum(older).keep()
+        Checksum(older, 4).keep()
         older.execute("UPDATE jobs SET term = term + 1 WHERE name = 'job 7'")
         older.commit()
     refused(path, "its content does not fit its checksum")
@@ -357,7 +385,7 @@ def test_a_file_from_before_jobs_had_owners_goes_on(tmp_path: pathlib.Path):
         older.execute("ALTER TABLE jobs DROP COLUMN owner")
         older.execute("ALTER TABLE events DROP COLUMN owner")
         older.execute("PRAGMA user_version = 5")
-        Checksum(older).keep()
+        Checksum(older, 5).keep()
         older.commit()
     store = Store(path)
     assert store.load() == before

@@ -70,7 +70,7 @@ class Lenders:
                 if not job.agreement and worker.ready is None:
                     job.ready(worker.nonce, job.term, worker.progress.exchange, self.now)
             for _ in range(2):
-                wanted = job.assignment("tor", self.now)
+                wanted = job.assignments(self.now).get("tor")
                 if wanted and wanted.clear:
                     job.reports.cells_cleared("tor", wanted.term, self.now)
                 elif wanted:

@@ -59,7 +59,7 @@ class Told:
 
     def wanted(self) -> Assignment | None:
         """Return the entries that the switch should hold at present."""
-        return self.job.assignment("tor", self.now)
+        return self.job.assignments(self.now).get("tor")
 
     def switch_changed(self, problem: str | None) -> Actions:
         """Let the switch become ready, or fail."""

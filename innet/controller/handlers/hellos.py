@@ -6,22 +6,30 @@ not wait until the hellos of thousands of workers are handled: the clearing woul
 
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from itertools import islice
 
 import structlog
 
 from innet.controller.jobs.records import Attachment
 
+_MOST_TOGETHER = 64  # others wait for the lock meanwhile
 _log = structlog.get_logger("innet.controller")
 
 
 class Hellos:
     """The hellos that wait, by nonce, and the thread that calls `take` with each of them.
 
-    A hello that is repeated while it waits counts once, with the latest attachment.
+    A hello that is repeated while it waits counts once, with the latest attachment. Those that have come
+    meanwhile are taken in one block of `together`.
     """
 
-    def __init__(self, take: Callable[[str, int, Attachment], None]) -> None:
-        self._take, self._closed = take, False
+    def __init__(
+        self,
+        take: Callable[[str, int, Attachment], None],
+        together: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self._take, self._together, self._closed = take, together, False
         self._waiting: dict[int, tuple[str, Attachment]] = {}
         self._arrived = threading.Condition()
 
@@ -42,18 +50,24 @@ class Hellos:
             self._arrived.notify()
 
     def _run(self) -> None:
-        while hello := self._next():
-            try:
-                self._take(*hello)
-            except Exception:  # noqa: BLE001 - whatever it is
-                # One strange hello must not cost all those to come.
-                _log.exception("a hello was not understood")
+        while hellos := self._next():
+            with self._together():
+                for each in hellos:
+                    self._try(*each)
 
-    def _next(self) -> tuple[str, int, Attachment] | None:
+    def _try(self, switch: str, nonce: int, where: Attachment) -> None:
+        try:
+            self._take(switch, nonce, where)
+        except Exception:  # noqa: BLE001 - whatever it is
+            # One strange hello must not cost all those to come.
+            _log.exception("a hello was not understood")
+
+    def _next(self) -> list[tuple[str, int, Attachment]]:
+        """Return the next hellos in the order of their arrival, or none once closed."""
         with self._arrived:
             self._arrived.wait_for(lambda: self._waiting or self._closed)
             if self._closed:
-                return None
-            nonce = next(iter(self._waiting))
-            switch, where = self._waiting.pop(nonce)
-            return switch, nonce, where
+                return []
+            nonces = [*islice(self._waiting, _MOST_TOGETHER)]
+            popped = [(each, *self._waiting.pop(each)) for each in nonces]
+            return [(switch, nonce, where) for nonce, switch, where in popped]

@@ -78,8 +78,7 @@ def _terms(before: JobRecord, after: JobRecord, terms: Terms) -> Iterator[JobEve
 
 
 def _joined(before: JobRecord | None, after: JobRecord) -> Iterator[JobEvent]:
-    were = {each.nonce: each for each in before.workers} if before else {}
-    for each in after.workers:
-        if each.where and (each.nonce not in were or not were[each.nonce].where):
+    for was, each in after.since(before)[0]:
+        if each.where and not (was and was.nonce == each.nonce and was.where):
             about = (("switch", each.where.switch), ("port", each.where.port))
             yield JobEvent(JOINED, after.term, "", each.rank, about)

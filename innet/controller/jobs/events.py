@@ -118,7 +118,8 @@ class EndStream:
     problem: InnetError | None = None
 
 
-Actions = list[Notify | EndStream]
+Action = Notify | EndStream
+Actions = list[Action]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ Nothing here communicates or reads a clock. Methods take an event and its time, 
 messages for the workers. The entries that a switch should hold follow from the state.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from innet.controller.jobs.events import (
     Actions,
@@ -108,11 +108,11 @@ class Job:
         usable = self.path != Path.FALLBACK and not self.switches.problem
         return usable and self.roster.communicates
 
-    def assignment(self, switch: str, now: float) -> Assignment | None:
-        """Return the job's entries for a switch, or None without slots."""
+    def assignments(self, now: float) -> Mapping[str, Assignment]:
+        """Return the job's entries for each of its switches, or none without slots."""
         running = self.path == Path.SWITCH
         idle = bool(self.roster.workers) and not running and not self.terms.obstacle(now)
-        return self.switches.assignment(switch, self.term, running=running, clear=idle)
+        return self.switches.assignments(self.term, running=running, clear=idle)
 
     def allows(self, fabric: Fabric) -> bool:
         """Return whether links can become those of a `fabric` without a change to the present term."""
@@ -170,7 +170,8 @@ class Job:
             return []  # a late worker is admitted when the next generation begins
         if problem := self._objection(worker, where):
             return self._expel(worker, problem, now)
-        moved, worker.where = bool(worker.where), where
+        moved = bool(worker.where)
+        self.roster.attach(worker, where)
         if not moved:
             return self.roster.welcome(worker) + self.terms.advance(now)
         if self.path != Path.SWITCH:

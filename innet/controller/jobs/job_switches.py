@@ -45,7 +45,10 @@ class JobSwitches:
         self._used_since: dict[str, float] = {}  # the switches that were lost before
         self._clear: set[str] = set()  # the switches that have cleared their cells
         self._held: dict[str, frozenset[int]] = {}  # the ranks that each switch admits
-        self._planned: tuple[object, Plan] = (None, {})  # the last plan, with what it is for
+        # The last plan, trees and assignments, with what they are for.
+        self._planned: tuple[object, Plan] = (None, {})
+        self._grown: tuple[object, list[Tree]] = (None, [])
+        self._assigned: tuple[object, Mapping[str, Assignment]] = (None, {})
 
     # Queries.
 
@@ -74,9 +77,8 @@ class JobSwitches:
         at, quorum = self._roster.attachments, self._roster.quorum
         needs = (fabric, self.slot_range, at, quorum)
         if self._planned[0] != needs:
-            trees = fabric.trees({where.switch for where in at.values()})
             plan = shares(
-                trees,
+                self._trees(fabric, at),
                 self.slot_range,
                 at,
                 quorum,
@@ -85,6 +87,13 @@ class JobSwitches:
             )
             self._planned = needs, plan
         return self._planned[1]
+
+    def _trees(self, fabric: Fabric, at: Mapping[int, Attachment]) -> list[Tree]:
+        """Return the trees that join the switches of these workers in a `fabric`."""
+        needs = (fabric, {where.switch for where in at.values()})
+        if self._grown[0] != needs:
+            self._grown = needs, fabric.trees(needs[1])
+        return self._grown[1]
 
     def bitmaps(self, rank: int) -> Bitmaps | None:
         """Return what the bitmaps mean that a worker gets, or None in a job with one switch."""
@@ -153,7 +162,7 @@ class JobSwitches:
         No switch may be above them all, or a switch may have too many contributors.
         """
         at = {**self._roster.attachments, worker.rank: where}
-        trees = self.fabric.trees({each.switch for each in at.values()})
+        trees = self._trees(self.fabric, at)
         if not trees:
             others = {each.switch for rank, each in at.items() if rank != worker.rank}
             return UsageError(
@@ -176,30 +185,56 @@ class JobSwitches:
                     )
         return None
 
-    def assignment(
-        self, switch: str, term: int, *, running: bool, clear: bool
-    ) -> Assignment | None:
-        """Return the entries that a switch should hold, or None while the job has no slots.
+    def assignments(self, term: int, *, running: bool, clear: bool) -> Mapping[str, Assignment]:
+        """Return the entries that each switch should hold, or none while the job has no slots.
 
         They are those for a term that is `running` on the switches. With `clear`, the cells can be
         cleared for the next one.
         """
         if not self.slot_range:
-            return None
-        if not running:
-            clear = clear and self.sums(switch) and switch not in self._clear
-            return Assignment(self._spec.id, self.slot_range, term, clear=clear, fresh=self.fresh)
-        at = self._roster.attachments
-        here = {rank: where for rank, where in at.items() if where.switch == switch}
-        return Assignment(
-            self._spec.id,
-            self.slot_range,
-            term,
-            here,
-            self._shares(switch, self.slot_range, here),
-            beyond=self._beyond(switch),
-            fresh=self.fresh,
-        )
+            return {}
+        to_clear = self.plan.keys() - self._clear if clear and not running else set()
+        at = self._roster.attachments if running else {}
+        needs = (self.fabric, self.slot_range, self.fresh, term, running, to_clear, at, self.plan)
+        if self._assigned[0] != needs:
+            self._assigned = (
+                needs,
+                (
+                    self._running(term, self.slot_range)
+                    if running
+                    else self._idle(term, self.slot_range, to_clear)
+                ),
+            )
+        return self._assigned[1]
+
+    def _idle(
+        self, term: int, slot_range: SlotRange, to_clear: Collection[str]
+    ) -> dict[str, Assignment]:
+        """Return the entries of all switches while none of them sums."""
+        return {
+            switch: Assignment(
+                self._spec.id, slot_range, term, clear=switch in to_clear, fresh=self.fresh
+            )
+            for switch in self.fabric.uplinks
+        }
+
+    def _running(self, term: int, slot_range: SlotRange) -> dict[str, Assignment]:
+        """Return the entries of all switches while they sum."""
+        here: dict[str, dict[int, Attachment]] = {each: {} for each in self.fabric.uplinks}
+        for rank, where in self._roster.attachments.items():
+            here[where.switch][rank] = where
+        return {
+            switch: Assignment(
+                self._spec.id,
+                slot_range,
+                term,
+                workers,
+                self._shares(switch, slot_range, workers),
+                beyond=self._beyond(switch),
+                fresh=self.fresh,
+            )
+            for switch, workers in here.items()
+        }
 
     def _shares(
         self, switch: str, slot_range: SlotRange, here: Mapping[int, Attachment]

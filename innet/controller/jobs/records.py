@@ -177,6 +177,21 @@ class JobRecord:
     lost: frozenset[str] = frozenset()
     loan: SlotRange | None = None
 
+    def since(
+        self, before: "JobRecord | None"
+    ) -> tuple[list[tuple[WorkerRecord | None, WorkerRecord]], list[int]]:
+        """Return the workers that have changed since `before`, and the ranks that are gone.
+
+        Of each worker, there is what it was, or None, and what it is.
+        """
+        were = {each.rank: each for each in before.workers} if before else {}
+        changed = []
+        for each in self.workers:
+            was = were.pop(each.rank, None)
+            if was is not each and was != each:
+                changed.append((was, each))
+        return changed, [*were]
+
 
 @dataclass(frozen=True)
 class SwitchRecord:

@@ -36,18 +36,36 @@ class Worker:
     notified: bool = False
     busy: bool = False
     progress: Progress = field(default_factory=Progress)
+    _record: WorkerRecord | None = None
+
+    def record(self) -> WorkerRecord:
+        """Return the part of the state that has to outlive the controller.
+
+        It is the same object as before while it is the same, so that comparing it takes no time.
+        """
+        known = self._record
+        if not known or known.where is not self.where or known.fallback != self.fallback:
+            known = WorkerRecord(self.rank, self.nonce, self.fallback, self.where)
+            self._record = known
+        return known
 
 
 class Roster:
     """A job's workers by rank, and the workers that wait for its next generation.
 
     Every worker first gets a copy of `invitation`, with a nonce of its own. `departed` holds the
-    workers that have left the present generation, and why.
+    workers that have left the present generation, and why. `attachments` are those of the admitted
+    workers, by rank, and never change: another worker makes another mapping.
     """
 
     def __init__(self, spec: JobSpec, invitation: Invitation, now: float) -> None:
         self._spec, self._invitation, self._idle_since = spec, invitation, now
         self.workers: dict[int, Worker] = {}
+        self.attachments: Mapping[int, Attachment] = {}
+        self._by_nonce: dict[int, Worker] = {}
+        self._places: dict[Attachment, int] = {}  # the ranks of the admitted workers
+        self._records: tuple[WorkerRecord, ...] | None = ()  # None: not as the workers are
+        self._admitted: list[Worker] | None = []  # likewise
         self.waiting: list[Worker] = []
         self.departed: dict[int, str] = {}
 
@@ -58,25 +76,22 @@ class Roster:
             if each.where:
                 worker.ready = None  # not known
             self.workers[each.rank] = worker
+        self._refresh()
 
     def records(self) -> tuple[WorkerRecord, ...]:
         """Return the part of the workers' state that has to outlive the controller."""
-        return tuple(
-            WorkerRecord(each.rank, each.nonce, each.fallback, each.where)
-            for each in self.workers.values()
-        )
+        if self._records is None:
+            self._records = tuple(each.record() for each in self.workers.values())
+        return self._records
 
     # Queries.
 
     @property
     def admitted(self) -> list[Worker]:
         """Return the workers whose attachment is known, by rank."""
-        return [worker for _, worker in sorted(self.workers.items()) if worker.where]
-
-    @property
-    def attachments(self) -> Mapping[int, Attachment]:
-        """Return the attachments of the admitted workers, by rank."""
-        return {each.rank: each.where for each in self.admitted if each.where}
+        if self._admitted is None:
+            self._admitted = [self.workers[rank] for rank in sorted(self.attachments)]
+        return self._admitted
 
     @property
     def left(self) -> int:
@@ -86,13 +101,12 @@ class Roster:
     @property
     def missing(self) -> int:
         """Return the number of workers that are not admitted."""
-        return self._spec.workers - len(self.admitted)
+        return self._spec.workers - len(self.attachments)
 
     @property
     def to_come(self) -> frozenset[int]:
         """Return the ranks that have neither been admitted nor departed."""
-        known = {*self.departed, *(each.rank for each in self.admitted)}
-        return frozenset(range(self._spec.workers)) - known
+        return frozenset(range(self._spec.workers)) - {*self.departed, *self.attachments}
 
     @property
     def ending(self) -> bool:
@@ -102,7 +116,7 @@ class Roster:
     @property
     def complete(self) -> bool:
         """Return whether all workers that have not left are admitted, and enough of them are left."""
-        return len(self.admitted) >= max(1, self.left) and not self.ending
+        return len(self.attachments) >= max(1, self.left) and not self.ending
 
     @property
     def communicates(self) -> bool:
@@ -134,11 +148,12 @@ class Roster:
 
     def find(self, nonce: int) -> Worker | None:
         """Return the worker with this nonce, unless it waits or has left."""
-        return next((each for each in self.workers.values() if each.nonce == nonce), None)
+        return self._by_nonce.get(nonce)
 
     def at(self, where: Attachment) -> Worker | None:
         """Return the worker that already has this attachment, or None. Workers need different ones."""
-        return next((each for each in self.admitted if each.where == where), None)
+        rank = self._places.get(where)
+        return None if rank is None else self.workers[rank]
 
     def check_rank(self, rank: int) -> None:
         """Raise UsageError unless the job has a worker with this rank."""
@@ -170,9 +185,19 @@ class Roster:
 
     def add(self, worker: Worker) -> Actions:
         """Take in a worker, also one that has come back, and invite it."""
-        self.workers[worker.rank] = worker
+        self.workers[worker.rank] = self._by_nonce[worker.nonce] = worker
+        self._records = None
         invitation = replace(self._invitation, nonce=worker.nonce)
         return [Notify(worker.nonce, invitation)]
+
+    def attach(self, worker: Worker, where: Attachment) -> None:
+        """Admit a worker at a port, or note that it has moved there. No other worker may be there."""
+        if worker.where:
+            del self._places[worker.where]
+        worker.where = where
+        self.attachments = {**self.attachments, worker.rank: where}
+        self._places[where] = worker.rank
+        self._records = self._admitted = None
 
     def welcome(self, worker: Worker) -> Actions:
         """Return a worker's admission, and the departures before it."""
@@ -194,6 +219,7 @@ class Roster:
         worker = self.find(nonce)
         if worker:
             del self.workers[worker.rank]
+            self._refresh()
             if worker.where:
                 self.departed[worker.rank] = reason
             if not self.workers and not self.waiting:
@@ -203,6 +229,7 @@ class Roster:
     def remove_admitted(self, now: float) -> None:
         """Remove all admitted workers."""
         self.workers = {each.rank: each for each in self.workers.values() if not each.where}
+        self._refresh()
         self._idle_since = now
 
     def begin_generation(self) -> Actions:
@@ -219,7 +246,17 @@ class Roster:
             actions.append(EndStream(worker.nonce))
         actions += [EndStream(each.nonce, NotFound(reason)) for each in self.waiting]
         self.workers, self.waiting = {}, []
+        self._refresh()
         return actions
+
+    def _refresh(self) -> None:
+        """Work out anew what follows from the workers."""
+        self._by_nonce = {each.nonce: each for each in self.workers.values()}
+        self.attachments = {
+            rank: each.where for rank, each in sorted(self.workers.items()) if each.where
+        }
+        self._places = {where: rank for rank, where in self.attachments.items()}
+        self._records = self._admitted = None
 
     def _add_or_refuse(self, worker: Worker) -> Actions:
         if worker.rank in self.workers:

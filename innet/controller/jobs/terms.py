@@ -194,11 +194,11 @@ class Terms:
 
     def _all_ready(self) -> bool:
         """Return whether every worker that the term needs is there and has stopped."""
+        if self._switches.pending:
+            return False  # a worker that comes later might need other switches
         admitted = self._roster.admitted
         if not admitted or any(each.ready is None for each in admitted):
             return False
-        if self._switches.pending:
-            return False  # a worker that comes later might need other switches
         # A worker that comes after the quorum has begun would be left behind.
         return self._everybody_counts or len(admitted) >= self._roster.left
 

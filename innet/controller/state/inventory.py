@@ -31,13 +31,11 @@ class Switch:
     assignments: dict[str, Assignment] = field(default_factory=dict)  # by job
     found: dict[int, str] = field(default_factory=dict)
 
-    def assign(self, job: str, assignment: Assignment | None) -> None:
-        """Set the entries that the switch should hold for a job, None while the job has no slots."""
-        if assignment == self.assignments.get(job):
-            return
-        if assignment:
+    def assign(self, job: str, assignment: Assignment) -> None:
+        """Set the entries that the switch should hold for a job."""
+        if assignment != self.assignments.get(job):
             self.assignments[job] = assignment
-        self.supervisor.wake()
+            self.supervisor.wake()
 
     def unassign(self, job: str) -> None:
         """Drop the entries for a job that is over."""

@@ -1,5 +1,6 @@
 """The messages of innet.proto: switches and jobs as clients see them, and events for workers."""
 
+import functools
 from collections.abc import Collection
 from typing import Any
 
@@ -45,6 +46,7 @@ def event_message(event: Event) -> pb.JoinEvent:
             return pb.JoinEvent(waiting=pb.Waiting(**fields))
 
 
+@functools.lru_cache(maxsize=128)  # the workers of a switch get the same
 def _bitmaps_message(bitmaps: Bitmaps) -> pb.Bitmaps:
     return pb.Bitmaps(
         switches=[

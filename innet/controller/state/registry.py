@@ -6,10 +6,11 @@ before anybody hears of it. Each switch's :class:`Supervisor` makes the switch h
 entries. Requests wait for a switch only without the lock, so a slow switch delays nobody else.
 """
 
+import contextlib
 import secrets
 import threading
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -17,7 +18,7 @@ import structlog
 
 from innet.controller import defaults
 from innet.controller.jobs.changes import ENDED, DatedEvent, JobEvent, changes
-from innet.controller.jobs.events import Actions, Invitation
+from innet.controller.jobs.events import Action, Actions, Invitation
 from innet.controller.jobs.job import Job
 from innet.controller.jobs.lending import Lending, borrowers
 from innet.controller.jobs.quotas import DEFAULT, NO_QUOTA, Holding, check_quota, held, place_of
@@ -70,6 +71,7 @@ class Registry:
         self.probes: dict[int, tuple[str, Uplink]] = {}
         self.quotas: dict[str, Holding] = {}
         self._saved: dict[str, JobRecord] = {}
+        self._together: dict[str, tuple[Job, list[Action]]] | None = None
 
     def close(self) -> None:
         """Disconnect from all switches and workers, which continue."""
@@ -168,12 +170,31 @@ class Registry:
         """Note that the store has a job like this. So its history does not begin again."""
         self._saved[record.spec.name] = record
 
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Hold the lock, and commit all events of the block at its end: each job is stored once.
+
+        A disk takes as long to keep a hundred joins as to keep one.
+        """
+        with self.lock:
+            waiting: dict[str, tuple[Job, list[Action]]] = {}
+            self._together = waiting
+            try:
+                yield
+            finally:
+                self._together = None
+                for job, actions in waiting.values():
+                    self.commit(job, actions)
+
     def commit(self, job: Job, actions: Actions) -> None:
         """Store the changes of a job, and then carry out its actions."""
+        if self._together is not None:
+            self._together.setdefault(job.spec.name, (job, []))[1].extend(actions)
+            return
         self._save(job)
         self.members.deliver(actions)
-        for each in job.spec.switches:
-            self.switches[each].assign(job.spec.name, job.assignment(each, self.clock()))
+        for switch, assignment in job.assignments(self.clock()).items():
+            self.switches[switch].assign(job.spec.name, assignment)
 
     def drain(self, switch: str) -> None:
         """Tell the jobs of a switch which switches are drained at present."""
@@ -237,7 +258,7 @@ class Registry:
             return
         events = [*changes(before, record, job.terms, departures)]
         try:
-            self.store.save_job(record, _dated(record.spec, events))
+            self.store.save_job(record, _dated(record.spec, events), before)
         except ControllerError as problem:
             # A job that the next controller does not know is better than one that stands still.
             _log.error("the state is not kept", job=name, problem=str(problem))

@@ -9,7 +9,7 @@ import os
 import pathlib
 import sqlite3
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
@@ -32,6 +32,7 @@ from innet.controller.state.checksum import (
     job_item,
     quota_item,
     switch_item,
+    worker_item,
 )
 from innet.controller.state.schema import CHECKSUM_SINCE, SCHEMA, SCHEMA_VERSION, UPGRADES
 from innet.errors import ControllerError, UsageError
@@ -130,8 +131,14 @@ class Store:
         with self._transaction(switch_item(name)) as database:
             database.execute("DELETE FROM switches WHERE name = ?", (name,))
 
-    def save_job(self, job: JobRecord, events: Iterable[DatedEvent] = ()) -> None:
-        """Keep a job as it is now, with its workers, and what has happened to it."""
+    def save_job(
+        self, job: JobRecord, events: Iterable[DatedEvent] = (), before: JobRecord | None = None
+    ) -> None:
+        """Keep a job as it is now, with its workers, and what has happened to it.
+
+        `before` is how the file has the job, None if it does not have it. Only the workers that differ
+        are written, so that a join takes as long in a large job as in a small one.
+        """
         spec, slot_range = job.spec, job.slot_range
         row = (
             spec.name, spec.switch, spec.id, spec.workers, spec.quorum, spec.min_workers, spec.slots,
@@ -142,13 +149,19 @@ class Store:
             spec.min_slots, spec.priority,
             *((job.loan.first_slot, job.loan.slots) if job.loan else (None, None)),
         )  # fmt: skip
+        changed, gone = job.since(before)
         workers = [
             (spec.name, each.rank, each.nonce, each.fallback, *_attachment_row(each.where))
-            for each in job.workers
+            for _, each in changed
         ]
-        with self._transaction(job_item(spec.name), LAST_JOB) as database:
-            database.execute(f"REPLACE INTO jobs VALUES ({_marks(row)})", row)  # noqa: S608 - no input
-            database.execute("DELETE FROM workers WHERE job = ?", (spec.name,))
+        ranks = [*gone, *(each.rank for _, each in changed)]
+        items = [worker_item(spec.name, rank) for rank in ranks]
+        with self._transaction(job_item(spec.name), LAST_JOB, *items) as database:
+            database.execute(self._save_job, row)
+            database.executemany(
+                "DELETE FROM workers WHERE job = ? AND rank = ?",
+                [(spec.name, rank) for rank in ranks],
+            )
             database.executemany("INSERT INTO workers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", workers)
             database.execute(
                 "UPDATE last_job SET id = ?, number = ? WHERE number < ?",
@@ -158,7 +171,10 @@ class Store:
 
     def remove_job(self, name: str, events: Iterable[DatedEvent] = ()) -> None:
         """Forget a job, except for what has happened to it."""
-        with self._transaction(job_item(name)) as database:
+        query = "SELECT rank FROM workers WHERE job = ?"
+        ranks = [rank for [rank] in self._database.execute(query, (name,))]
+        items = [worker_item(name, rank) for rank in ranks]
+        with self._transaction(job_item(name), *items) as database:
             database.execute("DELETE FROM jobs WHERE name = ?", (name,))
             _add_events(database, name, events)
 
@@ -196,14 +212,25 @@ class Store:
         [[found]] = run("PRAGMA integrity_check(1)")
         if found != "ok":
             raise UsageError(_unusable(self._where, found))
-        if application and version >= CHECKSUM_SINCE and not Checksum(self._database).fits():
+        if (
+            application
+            and version >= CHECKSUM_SINCE
+            and not Checksum(self._database, version).fits()
+        ):
             raise UsageError(_unusable(self._where, "its content does not fit its checksum"))
         [[version]] = run("PRAGMA user_version")
         for older in range(version, SCHEMA_VERSION):
             for statement in UPGRADES[older]:
                 run(statement)
             run(f"PRAGMA user_version = {older + 1}")
-        self._checksum = Checksum(self._database)
+        self._checksum = Checksum(self._database, SCHEMA_VERSION)
+        columns = ", ".join(name for _, name, *_ in run("PRAGMA table_info(jobs)"))
+        new = ", ".join(f"excluded.{name}" for name in columns.split(", "))
+        # REPLACE would delete the row first, and the job's workers with it.
+        self._save_job = (
+            f"INSERT INTO jobs VALUES ({_marks(columns.split(', '))}) "  # noqa: S608 - no input
+            f"ON CONFLICT (name) DO UPDATE SET ({columns}) = ({new})"
+        )
         if not application or version < SCHEMA_VERSION:
             self._checksum.keep()
         run("COMMIT")
@@ -304,7 +331,7 @@ def _links(switch: SwitchRecord) -> str:
     return json.dumps([astuple(link) for link in switch.uplinks])
 
 
-def _marks(row: tuple[object, ...]) -> str:
+def _marks(row: Collection[object]) -> str:
     return ", ".join("?" * len(row))
 
 
