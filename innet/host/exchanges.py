@@ -20,6 +20,7 @@ from innet.host import shared_exchange
 from innet.host.current_term import CurrentTerm
 from innet.host.fallback import Fallback
 from innet.host.fallback_path import FallbackPath
+from innet.host.inquiries import Inquiries
 from innet.host.integers import Flags, Integers, Reduction
 from innet.host.job import ControllerMessages, Path, Term, Timeouts, WorkerInfo
 from innet.host.link import Link
@@ -136,6 +137,15 @@ class Exchanges:
         kind = PortionedSum if all_needed else SumForAll
         portioned = kind(chunks, flags, portions, rows, last)
         return portioned.joined(self._finish(portioned.attempt, len(flags)))
+
+    @contextlib.contextmanager
+    def inquiring(self, inquiries: Inquiries) -> Iterator[None]:
+        """Let the chunks of exchanges in this context have the deadline of these inquiries."""
+        self._transport.inquiries = inquiries
+        try:
+            yield
+        finally:
+            self._transport.inquiries = None
 
     @property
     def private(self) -> bool:

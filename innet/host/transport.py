@@ -13,6 +13,7 @@ from innet.errors import LeftBehind
 from innet.host import fastpath, memory
 from innet.host.compiled_rounds import CompiledRounds
 from innet.host.congestion import CongestionWindow
+from innet.host.inquiries import Inquiries
 from innet.host.integers import Flags, Integers, Reduction
 from innet.host.job import Path, Term, Timeouts, WorkerInfo
 from innet.host.link import Link
@@ -124,6 +125,7 @@ class SwitchTransport:
         self.result_at = float("-inf")  # when the last result came
         self._lateness = Lateness()
         self.traffic = Traffic()
+        self.inquiries: Inquiries | None = None  # of the exchange under way, if it has deadlines
         front = 0 if link.encapsulation else ENCAPSULATION_BYTES
         self._frame_bytes = link.dtype.itemsize + front
         self._bare_frame_bytes = link.bare_dtype.itemsize + front
@@ -218,6 +220,8 @@ class SwitchTransport:
         self._progress_at = now
         self._missing.begin_exchange()
         self._probes.restart(now)
+        if self.inquiries:
+            self.inquiries.begin(now, self._timer.least)
         while window.remaining:
             if self._run_round():
                 inspect()
@@ -246,7 +250,8 @@ class SwitchTransport:
     @property
     def _deadline(self) -> float:
         reminder = self._window.next_reminder(self._timer.timeout, _SLOWEST_REMINDER)
-        return min(self._probes.deadline, reminder, self._report_at)
+        inquiry = self.inquiries.at if self.inquiries else float("inf")
+        return min(self._probes.deadline, reminder, self._report_at, inquiry)
 
     @property
     def _report_at(self) -> float:
@@ -336,7 +341,17 @@ class SwitchTransport:
             self._probes.asked(now)
             if self._probes.unanswered == _OUTAGE:
                 self._congestion.silence()
+        if self.inquiries and now >= self.inquiries.at:
+            self._inquire(self.inquiries, now)
         self._check(now)
+
+    def _inquire(self, inquiries: Inquiries, now: float) -> None:
+        """Ask the switch for the missing contributions of a chunk that is past its deadline."""
+        slots, chunks = self._window.overdue(inquiries.age, now)
+        if slots.size:
+            self._count_sent(len(slots), self._numpy.send(slots, chunks), len(slots))
+            self._silence.owe(now)
+        inquiries.asked(now)
 
     def _excuse(self, now: float) -> None:
         """Forgive the others' silence if this process did not run meanwhile."""
@@ -355,7 +370,10 @@ class SwitchTransport:
     def _take_missing(self, batch: Records, now: float) -> None:
         positions, slots = self._numpy.accepted(batch, self._numpy.ours(batch, Kind.PENDING))
         if positions.size:
-            self._missing.take(slots, batch["workers"][positions], self._job.departed(), now)
+            arrived = batch["workers"][positions]
+            self._missing.take(slots, arrived, self._job.departed(), now)
+            if self.inquiries:
+                self.inquiries.take(self._missing.of(slots, arrived))
 
     def _take_stale(self, batch: Records) -> None:
         positions, _ = self._numpy.accepted(batch, self._numpy.ours(batch, Kind.STALE))
