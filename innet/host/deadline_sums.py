@@ -12,8 +12,9 @@ rest of p. So each element of each vector is in exactly one sum, on time or up t
 
 **State.** A late worker receives no sums, because it could not use some without the others. It receives
 the *state* that follows from them, such as a model's parameters. The exchange of a sum also carries
-every s-th chunk of the state, bit by bit, from a worker that is not late to those that are. So no part
-of a late worker's state is older than s steps.
+every s-th chunk of the state, bit by bit, from a worker that is not late to those that are. These are
+the chunks of which late workers have sent lanes in the step before, so they see what has come of them.
+No part of a late worker's state is older than s steps.
 
 The float32 of a sum are rounded as :mod:`innet.host.quantizers.fixed_point` describes. The mean is over
 all workers.
@@ -34,6 +35,7 @@ from innet.host.inquiries import Inquiries
 from innet.host.integers import Flags, Integers, Reduction
 from innet.host.late_workers import LateWorkers, opinion
 from innet.host.limbs import overflow_flags
+from innet.host.maxima import NO_WORDS
 from innet.host.moves import Moves
 from innet.host.portions import Portions
 from innet.host.quantizers import fixed_point
@@ -41,7 +43,7 @@ from innet.host.quantizers.block_scale import BlockScale
 from innet.host.quantizers.rounding import nearest
 from innet.host.reducer import EXACT, Reducer
 from innet.host.sums import checked
-from innet.wire.layout import Flag
+from innet.wire.layout import Flag, Operation
 
 Vector = npt.NDArray[Any]
 """A flat array of float32 or int32."""
@@ -64,6 +66,20 @@ class _Layout:
     @property
     def size(self) -> int:
         return len(self.vector) + len(self.state)
+
+
+@dataclass(frozen=True)
+class _Given:
+    """A vector that a worker gives: its values and its rows, (n, lanes); for float32 its scales.
+
+    `agreed` are those of all workers, and `opinions` the maximum of what they say of each other.
+    """
+
+    values: Vector
+    rows: Vector
+    own: Integers
+    agreed: Integers
+    opinions: Integers
 
 
 class DeadlineSums:
@@ -93,8 +109,14 @@ class DeadlineSums:
         self.late = LateWorkers(info.workers)
         self._agent, self._info, self._deadline = agent, info, deadline
         self._inquiries = Inquiries(deadline)
+        self._quantizer = BlockScale(info.workers)
         self._rest: Vector | None = None  # of this worker's vectors, not sent so far
         self.step = 0
+
+    @property
+    def rest(self) -> Vector | None:
+        """Return what this worker has given, and is in no sum so far; None if there is nothing."""
+        return self._rest
 
     @property
     def is_late(self) -> bool:
@@ -109,9 +131,19 @@ class DeadlineSums:
         :meth:`innet.host.agent.Agent.all_reduce`.
         """
         self._check(values, state)
-        return self._agent.perform(
-            lambda exchanges, reducer: self._step(exchanges, reducer, values, state), wait=True
-        ).result()
+
+        def work(exchanges: Exchanges, reducer: Reducer) -> Vector | None:
+            vector = self._agreed(reducer, values)
+            before, root = self.late.ranks, self.late.root
+            self.late.learn(vector.opinions)
+            if before and not self.late.ranks:
+                self._broadcast(exchanges, state, root)
+            sum_up = self._in_part if self.late.ranks else self._whole
+            found = sum_up(exchanges, vector, state)
+            self.step += 1
+            return found
+
+        return self._agent.perform(work, wait=True).result()
 
     def settle(self, values: Vector, state: Vector) -> Vector:
         """Do the same, with everybody's state brought up to date before, and all lanes of all workers.
@@ -121,43 +153,26 @@ class DeadlineSums:
         self._check(values, state)
 
         def work(exchanges: Exchanges, reducer: Reducer) -> Vector:
-            self._bring_up_to_date(exchanges, state)
+            if self.late.ranks:
+                self._broadcast(exchanges, state, self.late.root)
             self.late.settle()
-            self._inquiries = Inquiries(self._deadline)
-            return self._whole(exchanges, reducer, self._given(values))
+            return self._whole(exchanges, self._agreed(reducer, values), state)
 
         return self._agent.perform(work, wait=True).result()
 
-    def _step(
-        self, exchanges: Exchanges, reducer: Reducer, values: Vector, state: Vector
-    ) -> Vector | None:
-        self._learn(exchanges, reducer, state)
+    def _agreed(self, reducer: Reducer, values: Vector) -> "_Given":
+        """Agree on scales, and on the opinions of the last step. Nobody sums before all are there."""
+        given, workers = self._with_rest(values), self._info.workers
+        rows = fixed_point.blocks(given, self._info.lanes)
+        floats = given.dtype == np.float32
+        call = Call(given.size, given.dtype.name, "mean" if floats else "sum", EXACT)
+        own = self._quantizer.scales(rows) if floats else NO_WORDS
+        words = np.concatenate([opinion(self._inquiries, workers), own])
+        opinions, agreed = np.split(reducer.agree(call, words), [workers])
         self._inquiries = Inquiries(self._deadline)
-        given = self._given(values)
-        if self.late.ranks:
-            found = self._in_part(exchanges, reducer, given, state)
-        else:
-            found = self._whole(exchanges, reducer, given)
-        self.step += 1
-        return found
+        return _Given(given, rows, own, agreed, opinions)
 
-    def _learn(self, exchanges: Exchanges, reducer: Reducer, state: Vector) -> None:
-        """Agree on who is late. Workers that are late no longer get all of the state."""
-        before, root = self.late.ranks, self.late.root
-        self.late.learn(reducer.extremes(opinion(self._inquiries, self._info.workers), "max"))
-        if before and not self.late.ranks:
-            self._broadcast(exchanges, state, root)
-
-    def _bring_up_to_date(self, exchanges: Exchanges, state: Vector) -> None:
-        if self.late.ranks:
-            self._broadcast(exchanges, state, self.late.root)
-
-    def _broadcast(self, exchanges: Exchanges, state: Vector, root: int) -> None:
-        moved = Moves(exchanges, self._info).broadcast(state.view(np.uint8), root)
-        if self._info.rank != root:
-            state[:] = moved.view(state.dtype)
-
-    def _given(self, values: Vector) -> Vector:
+    def _with_rest(self, values: Vector) -> Vector:
         """Return the values and what was not sent of those before, and forget the latter."""
         rest, self._rest = self._rest, None
         if rest is None:
@@ -168,56 +183,57 @@ class DeadlineSums:
         total: Vector = values + rest
         return total
 
-    def _whole(self, exchanges: Exchanges, reducer: Reducer, given: Vector) -> Vector:
-        with exchanges.inquiring(self._inquiries):
-            if given.dtype == np.float32:
-                return reducer.floats(given, EXACT, mean=True)
-            return reducer.integers(given)
+    def _broadcast(self, exchanges: Exchanges, state: Vector, root: int) -> None:
+        moved = Moves(exchanges, self._info).broadcast(state.view(np.uint8), root)
+        if self._info.rank != root:
+            state[:] = moved.view(state.dtype)
 
-    def _in_part(
-        self, exchanges: Exchanges, reducer: Reducer, given: Vector, state: Vector
-    ) -> Vector | None:
+    def _whole(self, exchanges: Exchanges, vector: "_Given", _: Vector) -> Vector:
+        """Sum all lanes of all workers."""
+        contribution, flags = self._integers(vector, vector.rows)
+        with exchanges.inquiring(self._inquiries):
+            done = exchanges.all_reduce(contribution, Operation.SUM, flags)
+        return self._result(vector, done.lanes, done.flags)
+
+    def _in_part(self, exchanges: Exchanges, vector: "_Given", state: Vector) -> Vector | None:
         """Sum without the lanes that late workers do not send."""
-        lanes, late = self._info.lanes, self.is_late
-        rows = fixed_point.blocks(given, lanes)
+        lanes, late, rows = self._info.lanes, self.is_late, vector.rows
         sends = self.late.sends(len(rows), self.step)
         if late:
             sent, rest = np.zeros_like(rows), rows.copy()
             sent[sends], rest[sends] = rows[sends], 0
-            self._rest, rows = rest.reshape(-1)[: given.size], sent
-        own, agreed, contribution, flags = self._integers(reducer, rows, given)
+            self._rest, rows = rest.reshape(-1)[: vector.values.size], sent
+        contribution, flags = self._integers(vector, rows)
         of_state = fixed_point.blocks(state.view(np.int32), lanes)
-        carried = self.late.sends(len(of_state), self.step)
+        carried = self.late.sends(len(of_state), self.step - 1)
         layout = _Layout.of(len(rows), len(range(*carried.indices(len(of_state)))))
-        sums = np.zeros((layout.size, lanes), np.int32)
-        sums[layout.vector] = contribution
+        given = np.zeros((layout.size, lanes), np.int32)
+        given[layout.vector] = contribution
         if self._info.rank == self.late.root:
-            sums[layout.state] = of_state[carried]
-        done = self._exchange(exchanges, sums, flags, layout, sends)
+            given[layout.state] = of_state[carried]
+        done = self._exchange(exchanges, given, flags, layout, sends)
         if late:
             fresh = of_state.copy()
             fresh[carried] = done.lanes[layout.state]
             state[:] = fresh.reshape(-1)[: state.size].view(state.dtype)
             return None
-        found = done.lanes[layout.vector]
-        if given.dtype == np.int32:
-            if (done.flags[layout.vector] & Flag.OVERFLOW).any():
-                raise SumOverflow("a sum may not fit int32: sum smaller numbers")
-            return found.reshape(-1)[: given.size]
-        counts = np.full((len(found), 1), self._info.workers, np.uint16)
-        means = own.dequantize(found, counts, agreed, done.flags[layout.vector], mean=True)
-        return means.reshape(-1)[: given.size]
+        return self._result(vector, done.lanes[layout.vector], done.flags[layout.vector])
 
-    def _integers(
-        self, reducer: Reducer, rows: Vector, given: Vector
-    ) -> tuple[BlockScale, Integers, Integers, Flags]:
-        quantizer = BlockScale(self._info.workers)
-        if given.dtype == np.int32:
-            none = reducer.agree(Call(given.size, "int32"))
-            return quantizer, none, rows, overflow_flags(rows, self._info.workers)
-        own = quantizer.scales(rows)
-        agreed = reducer.agree(Call(given.size, "float32", "mean", EXACT), own)
-        return quantizer, agreed, *quantizer.quantize(rows, own, agreed, nearest)
+    def _integers(self, vector: "_Given", rows: Vector) -> tuple[Integers, Flags]:
+        """Return the contribution that is made of some rows, and its flags."""
+        if rows.dtype == np.int32:
+            return rows, overflow_flags(rows, self._info.workers)
+        return self._quantizer.quantize(rows, vector.own, vector.agreed, nearest)
+
+    def _result(self, vector: "_Given", sums: Integers, flags: Flags) -> Vector:
+        """Return the mean of floats, or the sum of integers."""
+        if vector.values.dtype == np.int32:
+            if (flags & Flag.OVERFLOW).any():
+                raise SumOverflow("a sum may not fit int32: sum smaller numbers")
+            return memory.copy(sums.reshape(-1)[: vector.values.size], np.int32)
+        counts = np.full((len(sums), 1), self._info.workers, np.uint16)
+        means = self._quantizer.dequantize(sums, counts, vector.agreed, flags, mean=True)
+        return means.reshape(-1)[: vector.values.size]
 
     def _exchange(
         self, exchanges: Exchanges, given: Integers, flags: Flags, layout: _Layout, sends: slice

@@ -10,7 +10,7 @@ from torch import nn
 from torch.optim import SGD, Optimizer
 
 from innet.errors import UsageError
-from innet.host.deadline_sums import DeadlineSums
+from innet.host.deadline_sums import DeadlineSums, Vector
 from innet.training.algorithm import Algorithm, momentum
 from innet.training.transports.base import Transport
 from innet.training.transports.switch import AgentTransport
@@ -19,9 +19,13 @@ from innet.training.transports.switch import AgentTransport
 class DeadlineSGD(Algorithm):
     """W ← W - η mean(ΔW), where ΔW of a late worker may be of earlier iterations.
 
-    A late worker computes its gradients with parameters that are some iterations old. :meth:`close`
-    makes a last step with all gradients that have not been used so far. After it, all workers have the
-    same parameters.
+    A late worker computes its gradients with parameters that are some iterations old, after a step with
+    its own gradients that are in no sum so far. Without that step it would give the same gradient again
+    and again, and the sum of them could be much too long. These are the local steps of Basu, Data,
+    Karakus and Diggavi, "Qsparse-local-SGD", NeurIPS 2019.
+
+    :meth:`close` makes a last step with all gradients that have not been used so far. After it, all
+    workers have the same parameters.
 
     `deadline` is the time that a chunk waits for a worker, in seconds, before the worker counts as late.
     By default it adapts. The transport must be an AgentTransport, and the optimizer SGD without momentum,
@@ -47,31 +51,32 @@ class DeadlineSGD(Algorithm):
             )
         super().__init__(model, optimizer, transport, "packed")
         [self._segment] = self.segments
+        self._values = self._segment.values()  # without own steps
         self.sums = DeadlineSums(transport.agent, deadline)
         """The sums, which tell who is late."""
 
     def update(self) -> None:
         """Give the gradient. Update the parameters, or take a part of them if this worker is late."""
         with self.updating():
-            gradient, values = self._segment.gradients().numpy(), self._segment.values().numpy()
+            gradient = self._segment.gradients().numpy()
         with self.waiting():
-            mean = self.sums.all_reduce(gradient, values)
-        with self.updating():
-            # They are newer on a worker that is late, or was so until now.
-            self._segment.set_values(torch.from_numpy(values))
-            if mean is not None:
-                self._apply(torch.from_numpy(mean))
+            mean = self.sums.all_reduce(gradient, self._values.numpy())
+        self._segment.set_values(self._values)
+        if mean is not None:
+            self._apply(mean)
+            self._values = self._segment.values()
+        elif self.sums.rest is not None:
+            self._apply(self.sums.rest / self.transport.workers)
 
     def close(self) -> None:
         """Make a last step with the gradients that are left over, on all workers."""
-        values = self._segment.values()
-        nothing = torch.zeros_like(values)
+        nothing = torch.zeros_like(self._values)
         with self.waiting():
-            mean = self.sums.settle(nothing.numpy(), values.numpy())
-        with self.updating():
-            self._segment.set_values(values)
-            self._apply(torch.from_numpy(mean))
+            mean = self.sums.settle(nothing.numpy(), self._values.numpy())
+        self._segment.set_values(self._values)
+        self._apply(mean)
 
-    def _apply(self, mean: torch.Tensor) -> None:
-        self._segment.set_gradients(mean)
-        self.optimizer.step()
+    def _apply(self, mean: Vector) -> None:
+        with self.updating():
+            self._segment.set_gradients(torch.from_numpy(mean))
+            self.optimizer.step()

@@ -52,7 +52,9 @@ def expected() -> torch.Tensor:
         now = chunk % stride == step % stride
         total = torch.zeros(size)
         for rank, model in enumerate(models):
-            nn.utils.vector_to_parameters(views[rank], reversed_parameters(model))
+            # left[rank] is not zero on workers that were late until now, too.
+            own = views[rank] - RATE * left[rank] / WORKERS
+            nn.utils.vector_to_parameters(own, reversed_parameters(model))
             model.zero_grad()
             loss_of(model, rank, step).backward()
             gradient = order([each.grad for each in reversed_parameters(model)])
@@ -61,7 +63,8 @@ def expected() -> torch.Tensor:
             total += torch.where(sends, left[rank], 0.0)
             left[rank][sends] = 0
             if rank in late:
-                views[rank] = torch.where(now, vector, views[rank])
+                before = chunk % stride == (step - 1) % stride
+                views[rank] = torch.where(before, vector, views[rank])
         vector = vector - RATE * total / WORKERS
         views = [views[rank] if rank in late else vector.clone() for rank in range(WORKERS)]
     return vector - RATE * sum(left) / WORKERS
