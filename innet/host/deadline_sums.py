@@ -1,7 +1,7 @@
 """Sums with deadlines: a worker that is late sends a share of its lanes, and nobody waits for the rest.
 
 A straggler with a slow link can neither send nor receive whole vectors at the others' pace. But it can
-follow them without lanes: a contribution without lanes takes 66 bytes, and so does a result without them.
+follow them without lanes: a contribution or a result then takes few bytes, a sixteenth with 256 lanes.
 So a late worker (:mod:`innet.host.late_workers`) takes part in every chunk, and sends the lanes of every
 s-th chunk only. All others it announces without lanes. No sum waits for more, and no worker is ever left
 behind. All results have the contributions of all workers, and every worker knows exactly what is in them.
