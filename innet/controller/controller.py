@@ -78,5 +78,5 @@ class Controller:
             registry.members.restore(job)
             registry.remember(record)
             # The switches may have been drained after this term of the job began.
-            registry.commit(job, job.drain(drained(registry.switches), now))
+            registry.commit(job, job.reports.drain(drained(registry.switches), now))
         registry.members.await_return(now)  # from now on their silence counts

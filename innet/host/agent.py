@@ -38,7 +38,7 @@ from innet.host.tensors import (
     summed_by_switch,
     written,
 )
-from innet.host.transport import Traffic
+from innet.host.traffic import Traffic
 from innet.host.waker import Waker
 from innet.host.worker_log import WorkerLog
 from innet.machine.forks import Owner

@@ -177,7 +177,7 @@ class Native:
         return 0 if len(batch) else errno.EAGAIN
 
 
-class JobView:
+class MembershipView:
     """A membership in which nobody leaves and nothing ends."""
 
     def check(self) -> None:
@@ -221,7 +221,7 @@ def played(seed: int, trouble: float, slots: int, way: str = "all") -> tuple[obj
     term = Term(0xFEDC, Way.SWITCH, first_slot=0x0180, slots=slots)
     clock = Clock()
     network = Network(info, term, seed, trouble, clock)
-    worker = SwitchTransport(network, info, clock, JobView(), Timeouts(1e9, 1e9))  # type: ignore[arg-type]
+    worker = SwitchTransport(network, info, clock, MembershipView(), Timeouts(1e9, 1e9))  # type: ignore[arg-type]
     worker.begin(term)
     results: list[bytes] = []
     for chunks, order in ((5 * slots + 3, "<i4"), (1, ">i4")):  # on GPUs words come swapped
@@ -276,7 +276,7 @@ def test_marks_shrink_the_window_and_leave_the_flags(compiled, monkeypatch):
         clock = Clock()
         network = Network(info, term, 1, 0.0, clock)
         network.marking = marking
-        worker = SwitchTransport(network, info, clock, JobView(), Timeouts(1e9, 1e9))  # type: ignore[arg-type]
+        worker = SwitchTransport(network, info, clock, MembershipView(), Timeouts(1e9, 1e9))  # type: ignore[arg-type]
         worker.begin(term)
         own, flags = np.ones((100, LANES), np.int32), np.arange(100, dtype=np.uint16) % 3
         done = worker.all_reduce(own, flags, Operation.SUM, lambda _: None)
@@ -347,7 +347,7 @@ def test_what_is_scaled_on_its_way_has_the_bits_of_what_is_not(
     term = Term(2, Way.SWITCH, first_slot=0, slots=16)
     clock = Clock()
     network = Network(info, term, 1, trouble, clock)
-    worker = SwitchTransport(network, info, clock, JobView(), Timeouts(1e9, 1e9))  # type: ignore[arg-type]
+    worker = SwitchTransport(network, info, clock, MembershipView(), Timeouts(1e9, 1e9))  # type: ignore[arg-type]
     worker.begin(term)
     none = np.zeros(len(values), np.uint16)
     done = worker.all_reduce(scaling, none, Operation.SUM, lambda _: None)
@@ -371,7 +371,7 @@ def test_of_an_exchange_that_was_broken_off_nothing_is_left(in_place: bool):
     term = Term(2, Way.SWITCH, first_slot=0, slots=16)
     clock = Clock()
     network = Network(info, term, 1, 0.0, clock)
-    worker = SwitchTransport(network, info, clock, JobView(), Timeouts(1e9, 1e9))  # type: ignore[arg-type]
+    worker = SwitchTransport(network, info, clock, MembershipView(), Timeouts(1e9, 1e9))  # type: ignore[arg-type]
     worker.begin(term)
     none = np.zeros(len(values), np.uint16)
     with pytest.raises(ZeroDivisionError):
@@ -388,7 +388,7 @@ def test_an_exchange_that_overwrites_its_values_can_begin_again(trouble: float):
     values = np.random.default_rng(9).standard_normal((60, LANES), np.float32)
     scaling, own = travelling(values, fixed_point.block_exponents(values), in_place=True)
     info = WorkerInfo(job=1, rank=0, workers=3, min_workers=3, lanes=LANES)
-    clock, job = Clock(), JobView()
+    clock, job = Clock(), MembershipView()
     network = Network(info, Term(2, Way.SWITCH, first_slot=0, slots=16), 1, trouble, clock)
     worker = SwitchTransport(network, info, clock, job, Timeouts(1e9, 1e9))  # type: ignore[arg-type]
     none = np.zeros(len(values), np.uint16)

@@ -202,7 +202,7 @@ class JobRequests:
         registry.jobs[spec.name] = job
         for each in spec.switches:
             problem = registry.switches[each].supervisor.problem
-            registry.commit(job, job.switch_changed(each, problem, registry.clock()))
+            registry.commit(job, job.reports.switch_changed(each, problem, registry.clock()))
         if not registry.is_saved(job):
             registry.end(job, "its state cannot be kept")
             raise ControllerError(

@@ -178,7 +178,7 @@ class Registry:
         """Tell the jobs of a switch which switches are drained at present."""
         now, names = self.clock(), drained(self.switches)
         for job in self.jobs_on(switch):
-            self.commit(job, job.drain(names, now))
+            self.commit(job, job.reports.drain(names, now))
 
     def end(self, job: Job, reason: str) -> None:
         """End a job: notify its workers and free its slots."""
@@ -202,7 +202,7 @@ class Registry:
         """Give slots to waiting jobs, as far as slots are free."""
         for job, slot_range in grants([*self.jobs.values()], self._allocate):
             _log.info("slots for a job that has waited", job=job.spec.name, slots=slot_range.slots)
-            self.commit(job, job.slots_granted(slot_range, self.clock()))
+            self.commit(job, job.reports.slots_granted(slot_range, self.clock()))
 
     def _allocate(self, job: Job) -> SlotRange:
         if why := self.over_quota(job):
