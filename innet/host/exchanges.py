@@ -7,6 +7,7 @@ caller only waits longer.
 
 import contextlib
 from collections import Counter
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
