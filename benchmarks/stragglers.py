@@ -31,9 +31,9 @@ from benchmarks.emulated.stragglers import DEADLINE, GLOO, WAITING, Case
 from innet.errors import InnetError
 
 HOSTS, MBIT = 8, 1_000_000
-FAST = 20 * MBIT
+FAST = 10 * MBIT
 WAYS = (WAITING, DEADLINE, GLOO)
-SEEDS = 3
+SEEDS = 2
 
 
 @dataclass(frozen=True)
@@ -67,13 +67,13 @@ def even(console: Console, quick: bool) -> Sequence[Outcome]:
 
 
 def _measured(console: Console, slow_rate: int, title: str, quick: bool) -> Sequence[Outcome]:
-    floats, steps, training, seeds = (1 << 14, 3, 20, 1) if quick else (1 << 17, 20, 300, SEEDS)
+    floats, steps, training, seeds = (1 << 14, 3, 20, 1) if quick else (1 << 17, 10, 200, SEEDS)
     cases = [
         Case("sums", WAITING, steps, floats),
         Case("sums", DEADLINE, 5 * steps, floats),
         Case("sums", GLOO, steps // 2, floats),
         Case("oracle", DEADLINE, 2 * steps, floats // 2),
-        Case("digits", GLOO, training // 6),
+        Case("digits", GLOO, training // 10),
         *(
             Case("digits", over, training, seed=seed)
             for seed in range(seeds)

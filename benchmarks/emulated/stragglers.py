@@ -23,6 +23,7 @@ import innet
 from innet.errors import InnetError
 from innet.host.deadline_sums import DeadlineSums
 from innet.training import make
+from innet.training.deadline_sgd import DeadlineSGD
 from innet.training.transports.process_group import ProcessGroupTransport
 from innet.training.transports.switch import AgentTransport
 
@@ -205,8 +206,8 @@ def _digits(case: Case, agent: innet.Agent) -> dict[str, Any]:
             algorithm.step()
 
         noted = _timed(case.steps, step)
-        late = algorithm.sums.late if name == "deadline-sgd" else None
-        noted |= {"stride": late.stride if late else 1}
+        late = algorithm.sums.late if isinstance(algorithm, DeadlineSGD) else None
+        noted |= {"stride": late.stride if late else 1, "late": sorted(late.ranks) if late else []}
     right = model(test_images).argmax(dim=1) == test_labels
     bits = b"".join(each.detach().numpy().tobytes() for each in model.parameters())
     digest = hashlib.sha256(bits).hexdigest()

@@ -5,7 +5,9 @@ named if it was late in most answers of **every** worker that had some. So a wor
 single other one is fast, or because its processor was busy for a moment. A maximum over the switch
 carries the opinions. All workers see the same maximum, and draw the same conclusions:
 
-* A worker that is named in two steps in a row becomes late. No more than half of the workers may.
+* A worker that is named in two steps in a row becomes late. One in eight workers may, and at least one:
+  the gradients of many late workers would add up to steps that are too long. Those that were missing in
+  most answers come first.
 * A late worker sends the lanes of every s-th chunk. The stride s begins with 8, and doubles in each step
   in which a late worker is named.
 * After a time without that, s halves. At s = 1 nobody is late any more. If that was too early, the next
@@ -25,6 +27,7 @@ MOST = 64
 _FIRST = 8
 _MOSTLY = 75  # percent of the answers
 _NO_OPINION = 101
+_WORKERS_PER_LATE = 8
 _FIRST_CALM, _LONGEST_CALM = 16, 256  # steps
 _TOO_EARLY = 4  # steps after the stride was halved
 
@@ -55,10 +58,10 @@ class LateWorkers:
     def learn(self, largest: Integers) -> None:
         """Take the maximum of all workers' opinions of the last step, (workers,) int32."""
         named = frozenset(np.flatnonzero((-largest >= _MOSTLY) & (-largest < _NO_OPINION)).tolist())
-        found = self.ranks | named & self._suspects
+        places = max(1, self.workers // _WORKERS_PER_LATE) - len(self.ranks)
+        again = sorted(named & self._suspects - self.ranks, key=lambda rank: (largest[rank], rank))
+        found = self.ranks | frozenset(again[: max(0, places)])
         self._suspects = named
-        if len(found) > self.workers // 2:
-            found = self.ranks
         if found & named:
             self._slow_down(found)
             return

@@ -59,12 +59,21 @@ def test_too_few_answers_are_no_opinion():
     assert late_after(names, names).ranks == {3}
 
 
-def test_no_more_than_half_of_the_workers_are_late():
-    names = agreed(answered(*[{1, 2, 3}] * 3))
-    assert not late_after(*[names] * 5).ranks
-    late = late_after(NAMES_3, NAMES_3, names, names)
-    assert late.ranks == {3}
-    assert late.stride == 32
+def test_one_worker_in_eight_is_late_the_one_that_was_missing_most_often():
+    names = agreed(answered({1, 2}, {1, 2}, {2}, {1, 2}))
+    late = late_after(names, names)
+    assert (late.ranks, late.stride) == ({2}, 8)
+    for each in (names, names, NAMES_3, NAMES_3):
+        late.learn(each)
+    assert (late.ranks, late.stride) == ({2}, 32)
+
+
+def test_two_workers_in_sixteen_are_late():
+    late = LateWorkers(16)
+    names = np.max([opinion(answered(*[{5, 9, 12}] * 3), 16)], axis=0)
+    late.learn(names)
+    late.learn(names)
+    assert late.ranks == {5, 9}
 
 
 def test_the_stride_doubles_while_a_late_worker_is_named_and_halves_after_a_calm_time():
