@@ -55,7 +55,7 @@ struct vectors {
     uint32_t *sums;
     uint16_t *flags;
     uint16_t *counts;
-    uint32_t *members;
+    uint64_t *members;
     struct scaling *scaling; /* or NULL */
 };
 

@@ -27,7 +27,7 @@ class MissingWorkers:
 
     def begin_term(self, term: Term) -> None:
         """Forget the slots of the term before."""
-        self.answers = np.zeros(term.slots, np.uint32)
+        self.answers = np.zeros(term.slots, np.uint64)
         self._contributors = Contributors(term, self._info.workers)
 
     def begin_exchange(self) -> None:

@@ -27,7 +27,7 @@ from innet.host.window import Window
 from innet.rpc import innet_pb2 as pb
 from innet.wire.frames import ENCAPSULATION_BYTES
 from innet.wire.layout import Kind, Operation
-from innet.wire.records import Records, blank
+from innet.wire.records import Records, blank, set_field
 
 # In units of the smoothed round trip:
 _REORDERING = 1.0  # a chunk may overtake another that was sent so much earlier; in C as well
@@ -154,7 +154,8 @@ class SwitchTransport:
 
     def _run(self, operation: Operation, inspect: Callable[[], None]) -> None:
         window, now = self._window, self._clock()
-        self._outgoing.full["operation"] = self._outgoing.bare["operation"] = operation
+        for packets in (self._outgoing.full, self._outgoing.bare):
+            set_field(packets, "operation", operation)
         self._stall.begin_exchange(now)
         self._probes.restart(now)
         if self.inquiries:

@@ -25,7 +25,7 @@ from innet.host.window import Window
 from innet.rpc import innet_pb2 as pb
 from innet.wire.check import intact, seal
 from innet.wire.layout import Ecn, Flag, Kind, Operation
-from innet.wire.records import Records, blank, packet_dtype
+from innet.wire.records import Records, blank, packet_dtype, set_field
 
 FRONT = bytes([*range(15), Ecn.CAPABLE, *range(16, 42)])
 MARKED_FRONT = bytes([*range(15), Ecn.CONGESTED, *range(16, 42)])
@@ -94,9 +94,9 @@ class Network:
             record = self.bare(record)
         else:
             record = self.full(record)
-        record["kind"] = Kind.PENDING if waits else Kind.RESULT
+        set_field(record, "kind", Kind.PENDING if waits else Kind.RESULT)
         record["workers"] = 0b101 if waits else 0b111
-        record["count"] = 0 if waits or record["slot"] % 2 else 3  # 0: of all workers
+        record["count"] = 0 if waits else 3
         if self.chance.random() < max(self.marking, self.trouble / 2):
             record["flags"] |= Flag.MARKED
         elif self.chance.random() < self.trouble / 2:
@@ -416,7 +416,7 @@ def test_c_is_given_nothing_that_it_would_take_for_something_else():
     term = Term(2, Way.SWITCH, first_slot=0, slots=4)
     network = Network(info, term, 1, 0.0, Clock())
     packets = Packets(*(blank(4, lanes, Kind.CONTRIBUTION, FRONT) for lanes in (LANES, 0)))
-    window, absent = Window(4), np.zeros(4, np.uint32)
+    window, absent = Window(4), np.zeros(4, np.uint64)
     window.start(2)
     library = fastpath.compiled()
     assert library

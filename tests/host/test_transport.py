@@ -18,6 +18,7 @@ from innet.host.transport import SwitchTransport
 from innet.host.waker import monotonic
 from innet.rpc import innet_pb2 as pb
 from innet.wire.layout import Flag, Kind, Operation
+from innet.wire.records import set_field
 
 if TYPE_CHECKING:
     from innet.host.integers import Reduction
@@ -219,7 +220,7 @@ def test_answers_that_are_not_intact_are_counted_and_no_sign_of_life(switch: Swi
     packet = switch.take()
     switch.answer(packet, Kind.PENDING)
     damaged = packet.copy()
-    damaged["kind"] = Kind.RESULT
+    set_field(damaged, "kind", Kind.RESULT)
     switch.sock.send(damaged.tobytes())
     failure(running, SwitchUnreachable, "the switch has not answered for 1")
     assert worker.transport.traffic.corrupted == 1

@@ -58,7 +58,7 @@ class Job:
         """Return a job as an earlier controller left it. Its workers have one lease to come back."""
         fabric = fabric.with_drained(record.drained).with_lost(record.lost)
         job = cls(record.spec, record.term, invitation, fabric, record.slot_range, now)
-        job.switches.fresh = record.fresh
+        job.switches.fresh, job.switches.loan = record.fresh, record.loan
         job.roster.departed = dict(record.departed)
         job.roster.restore(record.workers, now)
         if record.agreement:
@@ -72,13 +72,14 @@ class Job:
         return JobRecord(
             self.spec,
             self.term,
-            self.slot_range,
+            self.switches.own_range,
             self.switches.fresh,
             self.agreement,
             tuple(self.roster.departed.items()),
             self.roster.records(),
             self.switches.fabric.drained,
             self.switches.fabric.lost,
+            self.switches.loan,
         )
 
     @property
@@ -98,8 +99,14 @@ class Job:
 
     @property
     def slot_range(self) -> SlotRange | None:
-        """Return the job's slots on its switches, or None while it waits for them."""
+        """Return the slots that the job uses on its switches, or None while it waits for some."""
         return self.switches.slot_range
+
+    @property
+    def communicates(self) -> bool:
+        """Return whether all workers of a job that lends slots would use some of a switch now."""
+        usable = self.path != Path.FALLBACK and not self.switches.problem
+        return usable and self.roster.communicates
 
     def assignment(self, switch: str, now: float) -> Assignment | None:
         """Return the job's entries for a switch, or None without slots."""
@@ -182,6 +189,11 @@ class Job:
         """Note that a worker is alive, and its progress."""
         if worker := self.roster.find(nonce):
             worker.heard, worker.progress = now, progress
+
+    def activity(self, nonce: int, now: float, *, busy: bool) -> None:
+        """Note whether a worker communicates."""
+        if worker := self.roster.find(nonce):
+            worker.heard, worker.busy = now, busy
 
     def ready(self, nonce: int, term: int, exchange: int, now: float) -> Actions:
         """Note that a worker has stopped for a new term."""

@@ -47,8 +47,15 @@ class SwitchReports:
 
     def slots_granted(self, slot_range: SlotRange, now: float) -> Actions:
         """Take the slots that the job has waited for."""
-        self._switches.slot_range = slot_range
+        self._switches.own_range = slot_range
         return self._terms.look(now)
+
+    def lend(self, loan: SlotRange | None, now: float) -> Actions:
+        """Move the job to slots that it borrows, or back to its own."""
+        self._switches.loan = loan
+        if loan:
+            return self._terms.move(Cause.SLOTS_BORROWED, "the job borrows slots", now)
+        return self._terms.move(Cause.SLOTS_RETURNED, "the job returns its borrowed slots", now)
 
     def cells_cleared(self, switch: str, term: int, now: float) -> Actions:
         """Note that a switch has cleared the job's cells for a term."""

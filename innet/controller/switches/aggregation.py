@@ -24,7 +24,7 @@ from innet.rpc import tls
 from innet.wire.check import intact, seal
 from innet.wire.frames import ENCAPSULATION_BYTES, Address, encapsulation, mac_text
 from innet.wire.layout import HEADER_BYTES, VERSION, Kind
-from innet.wire.records import blank, packet_dtype
+from innet.wire.records import blank, get_field, packet_dtype
 
 _DAMAGED = "corrupted"
 PORT_COUNTERS = ("refused", _DAMAGED, "spoofed")
@@ -184,10 +184,11 @@ class AggregationSwitch:
         fits = intact(packets, int.from_bytes(source.ip_bytes), source.udp_port)
         if packet["version"] != VERSION or not fits[0]:
             return
-        if packet["kind"] == Kind.CLEAR:
+        [kind] = get_field(packets, "kind")
+        if kind == Kind.CLEAR:
             cell = int(packet["slot"]), int(packet["sequence"])
             self._clearing.acknowledge(int(packet["workers"]), cell)
-        elif packet["kind"] == Kind.HELLO:
+        elif kind == Kind.HELLO:
             where = Attachment(metadata["ingress_port"], source, self._record.name)
             self._hello(int(packet["sequence"]), where)
 
