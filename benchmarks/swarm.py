@@ -2,8 +2,8 @@
 
 No root is needed::
 
-    python -m benchmarks.swarm                                  # 36 racks below 4 switches below a top
-    python -m benchmarks.swarm --workers 961 --levels 31,1      # 31 racks of 31 below a spine
+    python -m benchmarks.swarm                                  # 32 racks of 32 workers below one switch
+    python -m benchmarks.swarm --levels 32,4,1                  # the same below 4 switches below a top
     python -m benchmarks.swarm --quick
 
 Every switch is an innet-switch process, and a controller is in charge of them. The workers are light
@@ -289,7 +289,7 @@ def main(
         typer.Option(
             help="Switches of each level, separated by commas: racks first, the top last."
         ),
-    ] = "36,4,1",
+    ] = "32,1",
     elements: Annotated[int, typer.Option(help="Elements of the vector.")] = 10_000_000,
     loss: Annotated[
         float, typer.Option(help="Share of packets lost on every link, each way.")

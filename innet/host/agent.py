@@ -31,6 +31,7 @@ from innet.host.job import Term, Timeouts
 from innet.host.membership import Membership
 from innet.host.node import Node
 from innet.host.node_exchanges import NodeExchanges
+from innet.host.privacy import Privacy
 from innet.host.quantizers.spec import QuantizerSpec
 from innet.host.reducer import EXACT, Reducer
 from innet.host.tensor_calls import TensorCall
@@ -95,13 +96,12 @@ class Agent(Collectives):
         if fallback and link_spec == "host" and not self.info.rank:  # one log line is enough
             warn_of_shared_network(self._link.ip, os.environ)
         self._link_rate = bits_per_second(interface_at(self._link.ip)) if link_spec == "host" else 0
-        self._secret = secret
+        self._privacy = Privacy(secret, self.info)
         arguments = self._link, job, membership, waker, timeouts, fallback
         self._exchanges = NodeExchanges(node, *arguments) if node else Exchanges(*arguments)
         try:
             self._reducer = Reducer(self._exchanges, self.info, spec)
-            if secret is not None:
-                self._check_privacy()
+            self._privacy.check(sealed=self._link.sealed)
         except UsageError:
             self._link.close()
             raise
@@ -134,7 +134,7 @@ class Agent(Collectives):
     @property
     def private(self) -> bool:
         """Return whether the job's sums are private."""
-        return self._secret is not None
+        return bool(self._privacy)
 
     @property
     def term(self) -> Term | None:
@@ -288,7 +288,7 @@ class Agent(Collectives):
     def _serve(self, call: TensorCall | _Work) -> None:
         try:
             with self._activity:
-                self._begin_session()
+                self._privacy.begin_session(self._exchanges)
                 if isinstance(call, _Work):
                     result = call.does(self._exchanges, self._reducer)
                 else:
@@ -297,23 +297,6 @@ class Agent(Collectives):
         except BaseException as problem:  # noqa: BLE001 - whoever waits for the result gets it
             self._note(problem)
             call.future.set_exception(problem)
-
-    def _check_privacy(self) -> None:
-        from innet.host.private_sums import check_suits
-
-        check_suits(self.info, sealed=self._link.sealed)
-
-    def _begin_session(self) -> None:
-        """Agree on pads before the first call of a private job."""
-        if self._secret is None or self._exchanges.private or self._exchanges.failure:
-            return
-        from innet.host.private_sums import begin_session
-
-        try:
-            begin_session(self._exchanges, self.info, self._secret)
-        except BaseException as problem:
-            self._exchanges.give_up(problem)  # no later call may go without pads
-            raise
 
     def _note(self, problem: BaseException) -> None:
         """Leave the job after an error that the other workers do not have as well."""

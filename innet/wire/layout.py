@@ -22,9 +22,6 @@ MAX_LANES = 256
 MOST_CONTRIBUTORS = 64
 """The most contributors of a job at one switch, workers or switches below: the bits of ``workers``."""
 
-MOST_COUNT = 65535
-"""The largest ``count``."""
-
 MOST_WORKERS = 4096
 """The most workers of a job: as many as a controller was tried with."""
 

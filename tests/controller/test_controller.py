@@ -136,7 +136,7 @@ def test_a_job_is_shown_and_listed_until_it_is_deleted(tor: Rack):
     [
         ({"switch": "spine"}, NotFound, "no switch 'spine'; the controller has: tor"),
         ({"workers": 0}, UsageError, "0 workers: a job has 1 to 4096"),
-        ({"workers": 33}, NoCapacity, "the switch 'tor' sums 32 contributions at most"),
+        ({"workers": 65}, NoCapacity, "the switch 'tor' sums 64 contributions at most"),
         ({"slots": 3}, UsageError, "3 slots: give a power of two"),
         ({"slots": 2 * SLOTS}, UsageError, f"16384 slots are more than the {SLOTS}"),
         (

@@ -22,7 +22,7 @@ from working_job import assert_sums
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import connect
 
-MESSAGES = int(os.environ.get("INNET_FUZZ_MESSAGES", "2000"))
+MESSAGES = int(os.environ.get("INNET_FUZZ_MESSAGES", "1000"))
 
 GROWTH = 32 << 20
 """Bytes by which the controller's memory may grow, however many messages it gets."""

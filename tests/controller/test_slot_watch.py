@@ -18,7 +18,7 @@ def report(round_trip: float, **changes) -> Progress:
 @pytest.mark.parametrize(
     ("progress", "needed"),
     [
-        (report(2e-6), 0),  # 8 packets of 322 bytes
+        (report(2e-6), 0),  # 8 packets of 326 bytes
         (report(3e-6), 16),  # 12: two more switches on the way
         (report(100e-6), 512),
         (report(100e-6, link_bits_per_s=0), 0),

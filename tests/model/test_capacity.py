@@ -46,9 +46,9 @@ def test_the_slots_of_a_switch_are_those_of_the_compiled_program(lanes):
 
 def test_a_measured_round_trip_and_given_slots_replace_the_computed_ones():
     link = LinkModel(1e-6, 8e-11)
-    found = capacity(link, 256, round_trip=87.2e-6, slots=100)
+    found = capacity(link, 256, round_trip=87.52e-6, slots=100)
     assert (found.needed, found.slots, found.jobs) == (1000, aligned(100), 8)
-    assert found.gradients == pytest.approx(100e9 * 0.128 * 1024 / 1090)
+    assert found.gradients == pytest.approx(100e9 * 0.128 * 1024 / 1094)
 
 
 def test_a_job_that_no_switch_can_take_is_refused():

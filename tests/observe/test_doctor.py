@@ -25,7 +25,7 @@ from innet.observe.sample import Observation, sample_job
 from innet.wire.check import seal
 from innet.wire.frames import ENCAPSULATION_BYTES
 from innet.wire.layout import Kind
-from innet.wire.records import packet_dtype
+from innet.wire.records import get_field, packet_dtype
 
 WORKERS, LANES, ELEMENTS = 3, 64, 10_000
 VECTOR = np.ones(ELEMENTS, np.float32)
@@ -225,7 +225,9 @@ def test_top_of_a_job_that_is_not_there_ends_with_code_2(scene: Scene):
 
 def _is_contribution(frame: bytes) -> bool:
     dtype = packet_dtype(LANES, ENCAPSULATION_BYTES)
-    return len(frame) == dtype.itemsize and np.frombuffer(frame, dtype)["kind"] == Kind.CONTRIBUTION
+    if len(frame) != dtype.itemsize:
+        return False
+    return get_field(np.frombuffer(frame, dtype), "kind")[0] == Kind.CONTRIBUTION
 
 
 def _outdated(frames: list[bytes], link: str) -> list[bytes]:

@@ -185,7 +185,7 @@ def _(it: Situation) -> None:
 
 @case(
     "few_slots", "job train", Severity.NOTE, "has 32 slots, and needs 1024",
-    "worker 1: 10 Gb/s x 200 us, its shortest round trip, are 777 packets of 322 bytes",
+    "worker 1: 10 Gb/s x 200 us, its shortest round trip, are 767 packets of 326 bytes",
 )  # fmt: skip
 def _(it: Situation) -> None:
     it.says(1, link_bits_per_s=10_000_000_000, least_round_trip_s=0.0002)

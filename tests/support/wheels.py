@@ -40,6 +40,12 @@ def build(folder: Path) -> Built:
     return Built(sdist, _build("wheel", unpacked, folder))
 
 
+def built_in(folder: Path) -> Built:
+    """Return what :func:`build` has built in a folder."""
+    [sdist], [wheel] = folder.glob("innet-*.tar.gz"), folder.glob("innet-*.whl")
+    return Built(sdist, wheel)
+
+
 def fresh_environment(place: Path, python: str = sys.executable) -> Path:
     """Make an environment with pip only, and return its Python."""
     succeed([python, "-m", "venv", str(place)])

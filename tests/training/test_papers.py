@@ -131,8 +131,8 @@ def test_the_simulator_is_compared_with_hosts(tmp_path, capsys):
         pytest.skip(why)
     simulator.main(tmp_path, quick=True)
     [row] = json.loads((tmp_path / "result.json").read_text())["rows"]
-    # Of 64 packets of 1,090 bytes and the agreement, a bucket of 15,000 may leave at once.
-    assert min(row["simulated"], row["measured"]) > 8 * (65 * 1090 - 15_000) / 2e6 * 0.9
+    # Of 64 packets of 1,094 bytes and the agreement, a bucket of 15,000 may leave at once.
+    assert min(row["simulated"], row["measured"]) > 8 * (65 * 1094 - 15_000) / 2e6 * 0.9
     assert "figures mean nothing" in capsys.readouterr().out
 
 

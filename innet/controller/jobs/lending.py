@@ -13,8 +13,8 @@ The priority of a job that waits rises by one every `AGEING_S`. It keeps its rai
 lease. So every job that waits gets slots, whatever the priorities are.
 
 Each move begins a term (docs/recovery.md), and breaks off the exchange under way. If a job loses its
-loan before it has finished an exchange, its next lease is twice as long, and its priority higher by
-one, until it has finished one. So no exchange is broken off for ever.
+loan before it has finished an exchange, its next lease is twice as long, and only a priority that is
+higher by two takes the loan before. So no exchange is broken off for ever.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -104,10 +104,9 @@ class Lending:
         return -self._priority(job, now), job.spec.number
 
     def _priority(self, job: Job, now: float) -> float:
-        """Return a job's priority, raised by the time for which it has waited, and by its losses."""
-        standing = self._of(job)
-        since = now if standing.waits_since is None else standing.waits_since
-        return job.spec.priority + standing.losses + (now - since) / AGEING_S
+        """Return a job's priority, raised by the time for which it has waited."""
+        since = self._of(job).waits_since
+        return job.spec.priority + (0.0 if since is None else (now - since) / AGEING_S)
 
     def _offer(
         self, job: Job, lenders: Iterable[Job], allocators: Sequence[SlotAllocator], now: float
@@ -146,7 +145,7 @@ class Lending:
 
     def _lend(self, job: Job, now: float) -> None:
         standing = self._of(job)
-        standing.priority = self._priority(job, now)
+        standing.priority = self._priority(job, now) + standing.losses
         lease = LEASE_S * 2 ** min(standing.losses, _MOST_DOUBLINGS)
         standing.waits_since, standing.lent_until = None, now + lease
 
