@@ -45,7 +45,7 @@ class Network:
 
     Each link has that rate both ways. At both ends it has room for `buffer_bytes`, as a switch has
     for each port: enough for a window of all `slots`, and for TCP's window. With a `server` there
-    is one more host for it.
+    is one more host for it. The link of the last host with a vector may have a `slow_rate` instead.
     """
 
     racks: int
@@ -54,6 +54,7 @@ class Network:
     server: bool = False
     slots: int = 256
     buffer_bytes: int = 512_000
+    slow_rate: int = 0
 
     @property
     def workers(self) -> int:
@@ -75,14 +76,20 @@ class Network:
         tors = [f"tor{number}" for number in range(1, self.racks + 1)]
         above = [{"name": "spine"}] if self.racks > 1 else []
         parents = ["spine"] if self.racks > 1 else []
-        queue_ms = self.buffer_bytes * 8e3 / self.rate
+        racks: list[dict[str, Any]] = [{"switch": tor, "hosts": self.hosts} for tor in tors]
+        if self.slow_rate:
+            racks[-1]["hosts"] -= 1
+            racks.append({"switch": tors[-1], "hosts": 1, "link": self._link(self.slow_rate)})
         served = [{"switch": self.root, "hosts": [SERVER]}] if self.server else []
         return {
-            "link": {"rate": f"{self.rate}bit", "queue": f"{queue_ms:.3f}ms"},
+            "link": self._link(self.rate),
             "slots": self.slots,
             "switches": [*above, *({"name": tor, "uplinks": [*parents]} for tor in tors)],
-            "racks": [*({"switch": tor, "hosts": self.hosts} for tor in tors), *served],
+            "racks": [*racks, *served],
         }
+
+    def _link(self, rate: int) -> dict[str, str]:
+        return {"rate": f"{rate}bit", "queue": f"{self.buffer_bytes * 8e3 / rate:.3f}ms"}
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ caller only waits longer.
 
 import contextlib
 from collections import Counter
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from innet.host.current_term import CurrentTerm
 from innet.host.fallback import Fallback
 from innet.host.fallback_path import FallbackPath
 from innet.host.first_error import FirstError
+from innet.host.inquiries import Inquiries
 from innet.host.integers import Flags, Integers, Reduction
 from innet.host.job import ControllerMessages, Path, Term, Timeouts, WorkerInfo
 from innet.host.link import Link
@@ -133,6 +135,15 @@ class Exchanges:
         kind = PortionedSum if all_needed else SumForAll
         portioned = kind(chunks, flags, portions, rows, last)
         return portioned.joined(self._finish(portioned.attempt, len(flags)))
+
+    @contextlib.contextmanager
+    def inquiring(self, inquiries: Inquiries) -> Iterator[None]:
+        """Let the chunks of exchanges in this context have the deadline of these inquiries."""
+        self._transport.inquiries = inquiries
+        try:
+            yield
+        finally:
+            self._transport.inquiries = None
 
     @property
     def private(self) -> bool:

@@ -1,6 +1,6 @@
 """The workers whose contributions an exchange lacks, from the switch's answers and from departures."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,10 @@ class MissingWorkers:
             absent = gone if self._contributors.in_tree else gone & missing
             if self._info.workers - len(absent) < self._info.min_workers:
                 self._gone |= {rank: departed[rank] for rank in absent}
+
+    def of(self, slots: Indices, arrived: npt.NDArray[Any]) -> Iterator[frozenset[int]]:
+        """Yield the missing ranks of each different answer for `slots`."""
+        return self._contributors.missing(slots, arrived)
 
     def check_departures(self) -> None:
         """Raise WorkersMissing if the exchange lacks workers that have left the job."""

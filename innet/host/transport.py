@@ -11,6 +11,7 @@ from innet.errors import LeftBehind
 from innet.host import fastpath, memory
 from innet.host.compiled_rounds import CompiledRounds
 from innet.host.congestion import CongestionWindow
+from innet.host.inquiries import Inquiries
 from innet.host.integers import Flags, Integers, Reduction
 from innet.host.job import Path, Term, Timeouts, WorkerInfo
 from innet.host.link import Link
@@ -58,6 +59,7 @@ class SwitchTransport:
         self._clock = clock
         self._timer = RetransmissionTimer()
         self._probes = ProbeTimer(self._timer)
+        self.inquiries: Inquiries | None = None  # of the exchange under way, if it has deadlines
         self._stall = StallDetector(info, membership, timeouts, self._timer, self._probes)
         self._silence, self._missing = self._stall.silence, self._stall.missing
         front = 0 if link.encapsulation else ENCAPSULATION_BYTES
@@ -156,6 +158,8 @@ class SwitchTransport:
             set_field(packets, "operation", operation)
         self._stall.begin_exchange(now)
         self._probes.restart(now)
+        if self.inquiries:
+            self.inquiries.begin(now, self._timer.least)
         while window.remaining:
             if self._run_round():
                 inspect()
@@ -184,7 +188,8 @@ class SwitchTransport:
     @property
     def _deadline(self) -> float:
         reminder = self._window.next_reminder(self._timer.timeout, _SLOWEST_REMINDER)
-        return min(self._probes.deadline, reminder, self._stall.report_at)
+        inquiry = self.inquiries.at if self.inquiries else float("inf")
+        return min(self._probes.deadline, reminder, self._stall.report_at, inquiry)
 
     def _run_round(self) -> bool:
         """Run an I/O round. Return whether it has brought the first chunk's result."""
@@ -262,7 +267,18 @@ class SwitchTransport:
             self._probes.asked(now)
             if self._probes.unanswered == _OUTAGE:
                 self._congestion.silence()
+        if self.inquiries and now >= self.inquiries.at:
+            self._inquire(self.inquiries, now)
         self._stall.check(now)
+
+    def _inquire(self, inquiries: Inquiries, now: float) -> None:
+        """Ask the switch for the missing contributions of a chunk that is past its deadline."""
+        slots, chunks = self._window.overdue(inquiries.age, now)
+        if slots.size:
+            bare = self._numpy.send(slots, chunks)
+            self.traffic.count_sent(len(slots), bare, self._window.repetitions(slots))
+            self._silence.owe(now)
+        inquiries.asked(now)
 
     def _take_receipts(self, batch: Records, now: float) -> None:
         _, slots = self._numpy.accepted(batch, self._numpy.ours(batch, Kind.PENDING))
@@ -275,7 +291,10 @@ class SwitchTransport:
     def _take_missing(self, batch: Records, now: float) -> None:
         positions, slots = self._numpy.accepted(batch, self._numpy.ours(batch, Kind.PENDING))
         if positions.size:
-            self._stall.note_answers(slots, batch["workers"][positions], now)
+            arrived = batch["workers"][positions]
+            self._stall.note_answers(slots, arrived, now)
+            if self.inquiries:
+                self.inquiries.take(self._missing.of(slots, arrived))
 
     def _take_stale(self, batch: Records) -> None:
         positions, _ = self._numpy.accepted(batch, self._numpy.ours(batch, Kind.STALE))

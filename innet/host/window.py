@@ -105,6 +105,12 @@ class Window:
         self._suspect[slots] = False
         return self._send(slots, now)
 
+    def overdue(self, age: float, now: float) -> tuple[Indices, Indices]:
+        """Send the lowest chunk once more, if it was sent `age` seconds ago. Returns (slots, chunks)."""
+        _, slot, _ = self.oldest()
+        is_overdue = self._attempts[slot] > 0 and now - self._sent_at[slot] >= age
+        return self._send(np.array([slot] if is_overdue else [], np.int64), now)
+
     def accept(self, slots: Indices, sequences: Indices) -> tuple[Indices, Indices]:
         """Match replies with the outstanding chunks; others are late, or not ours.
 

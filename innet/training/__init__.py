@@ -35,6 +35,7 @@ ALGORITHMS = {
     "ps-racks": ("ps_racks", "PSRacks"),
     "pipe-sgd": ("pipe_sgd", "PipeSGD"),
     "local-sgd": ("local_sgd", "LocalSGD"),
+    "deadline-sgd": ("deadline_sgd", "DeadlineSGD"),
     "async-sgd": ("async_sgd", "AsyncSGD"),
     "async-msgd": ("async_sgd", "AsyncMSGD"),
     "hogwild-sgd": ("async_sgd", "HogwildSGD"),

@@ -1,0 +1,270 @@
+"""Sums with deadlines: a worker that is late sends a share of its lanes, and nobody waits for the rest.
+
+A straggler with a slow link can neither send nor receive whole vectors at the others' pace. But it can
+follow them without lanes: a contribution or a result then takes few bytes, a sixteenth with 256 lanes.
+So a late worker (:mod:`innet.host.late_workers`) takes part in every chunk, and sends the lanes of every
+s-th chunk only. All others it announces without lanes. No sum waits for more, and no worker is ever left
+behind. All results have the contributions of all workers, and every worker knows exactly what is in them.
+
+**Nothing is lost.** A late worker adds what it has not sent to its next vector, as error feedback does
+(:mod:`innet.host.quantizers.residuals`): p = g + e; it sends the lanes of some chunks of p, and e is the
+rest of p. So each element of each vector is in exactly one sum, on time or up to s steps late.
+
+**State.** A late worker receives no sums, because it could not use some without the others. It receives
+the *state* that follows from them, such as a model's parameters. The exchange of a sum also carries
+every s-th chunk of the state, bit by bit, from a worker that is not late to those that are. These are
+the chunks of which late workers have sent lanes in the step before, so they see what has come of them.
+No part of a late worker's state is older than s steps.
+
+The float32 of a sum are rounded as :mod:`innet.host.quantizers.fixed_point` describes. The mean is over
+all workers.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from innet.errors import SumOverflow, UsageError
+from innet.host import memory
+from innet.host.agent import Agent
+from innet.host.agreement import Call
+from innet.host.exchanges import Exchanges
+from innet.host.inquiries import Inquiries
+from innet.host.integers import Flags, Integers, Reduction
+from innet.host.late_workers import LateWorkers, opinion
+from innet.host.limbs import overflow_flags
+from innet.host.maxima import NO_WORDS
+from innet.host.moves import Moves
+from innet.host.portions import Portions
+from innet.host.quantizers import fixed_point
+from innet.host.quantizers.block_scale import BlockScale
+from innet.host.quantizers.rounding import nearest
+from innet.host.reducer import EXACT, Reducer
+from innet.host.sums import checked
+from innet.wire.layout import Flag, Operation
+
+Vector = npt.NDArray[Any]
+"""A flat array of float32 or int32."""
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """The rows of an exchange: those of the vector, with every s-th of the state among them."""
+
+    vector: npt.NDArray[np.int64]
+    state: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, chunks: int, carried: int) -> "_Layout":
+        """Return a layout that spreads so many rows of the state evenly."""
+        total = chunks + carried
+        state = np.arange(carried, dtype=np.int64) * total // max(1, carried)
+        return cls(np.setdiff1d(np.arange(total), state, assume_unique=True), state)
+
+    @property
+    def size(self) -> int:
+        return len(self.vector) + len(self.state)
+
+
+@dataclass(frozen=True)
+class _Given:
+    """A vector that a worker gives: its values and its rows, (n, lanes); for float32 its scales.
+
+    `agreed` are those of all workers, and `opinions` the maximum of what they say of each other.
+    """
+
+    values: Vector
+    rows: Vector
+    own: Integers
+    agreed: Integers
+    opinions: Integers
+
+
+class DeadlineSums:
+    """The sums of one vector per step, over the workers of an agent's job.
+
+    Every worker makes the same calls with vectors of the same size. `deadline` is that of a chunk, in
+    seconds; None lets it adapt (:mod:`innet.host.inquiries`).
+    """
+
+    def __init__(self, agent: Agent, deadline: float | None = None) -> None:
+        """Raise UsageError for a job whose sums are private, or may lack workers."""
+        if deadline is not None and not deadline > 0:
+            raise UsageError(
+                f"the deadline is {deadline} s: it has to be above 0, or None to adapt"
+            )
+        info = agent.info
+        if agent.private:
+            raise UsageError(
+                "private sums have no deadlines, because pads cancel only in a sum with the lanes of all "
+                "workers: join without a key, or sum with Agent.all_reduce"
+            )
+        if info.min_workers < info.workers:
+            raise UsageError(
+                f"deadlines need all {info.workers} workers of the job, and it goes on with "
+                f"{info.min_workers}: create it without --quorum and --min-workers"
+            )
+        self.late = LateWorkers(info.workers)
+        self._agent, self._info, self._deadline = agent, info, deadline
+        self._inquiries = Inquiries(deadline)
+        self._quantizer = BlockScale(info.workers)
+        self._rest: Vector | None = None  # of this worker's vectors, not sent so far
+        self.step = 0
+
+    @property
+    def rest(self) -> Vector | None:
+        """Return what this worker has given, and is in no sum so far; None if there is nothing."""
+        return self._rest
+
+    @property
+    def is_late(self) -> bool:
+        """Return whether this worker is late, and gets no sums."""
+        return self._info.rank in self.late.ranks
+
+    def all_reduce(self, values: Vector, state: Vector) -> Vector | None:
+        """Return the mean of flat float32, or the sum of flat int32; or None on a late worker.
+
+        `state`, flat float32 or int32, is the result of all sums before this one. On a late worker a part
+        of it is brought up to date, in place. Raises SumOverflow, and the errors of
+        :meth:`innet.host.agent.Agent.all_reduce`.
+        """
+        self._check(values, state)
+
+        def work(exchanges: Exchanges, reducer: Reducer) -> Vector | None:
+            vector = self._agreed(reducer, values)
+            before, root = self.late.ranks, self.late.root
+            self.late.learn(vector.opinions)
+            if before and not self.late.ranks:
+                self._broadcast(exchanges, state, root)
+            sum_up = self._in_part if self.late.ranks else self._whole
+            found = sum_up(exchanges, vector, state)
+            self.step += 1
+            return found
+
+        return self._agent.perform(work, wait=True).result()
+
+    def settle(self, values: Vector, state: Vector) -> Vector:
+        """Do the same, with everybody's state brought up to date before, and all lanes of all workers.
+
+        Afterwards nobody is late, and nothing that a worker has given is missing in the sums.
+        """
+        self._check(values, state)
+
+        def work(exchanges: Exchanges, reducer: Reducer) -> Vector:
+            if self.late.ranks:
+                self._broadcast(exchanges, state, self.late.root)
+            self.late.settle()
+            return self._whole(exchanges, self._agreed(reducer, values), state)
+
+        return self._agent.perform(work, wait=True).result()
+
+    def _agreed(self, reducer: Reducer, values: Vector) -> "_Given":
+        """Agree on scales, and on the opinions of the last step. Nobody sums before all are there."""
+        given, workers = self._with_rest(values), self._info.workers
+        rows = fixed_point.blocks(given, self._info.lanes)
+        floats = given.dtype == np.float32
+        call = Call(given.size, given.dtype.name, "mean" if floats else "sum", EXACT)
+        own = self._quantizer.scales(rows) if floats else NO_WORDS
+        words = np.concatenate([opinion(self._inquiries, workers), own])
+        opinions, agreed = np.split(reducer.agree(call, words), [workers])
+        self._inquiries = Inquiries(self._deadline)
+        return _Given(given, rows, own, agreed, opinions)
+
+    def _with_rest(self, values: Vector) -> Vector:
+        """Return the values and what was not sent of those before, and forget the latter."""
+        rest, self._rest = self._rest, None
+        if rest is None:
+            return values
+        if values.dtype == np.int32:
+            wide = values.astype(np.int64) + rest
+            return checked(wide, values.dtype).astype(values.dtype)
+        total: Vector = values + rest
+        return total
+
+    def _broadcast(self, exchanges: Exchanges, state: Vector, root: int) -> None:
+        moved = Moves(exchanges, self._info).broadcast(state.view(np.uint8), root)
+        if self._info.rank != root:
+            state[:] = moved.view(state.dtype)
+
+    def _whole(self, exchanges: Exchanges, vector: "_Given", _: Vector) -> Vector:
+        """Sum all lanes of all workers."""
+        contribution, flags = self._integers(vector, vector.rows)
+        with exchanges.inquiring(self._inquiries):
+            done = exchanges.all_reduce(contribution, Operation.SUM, flags)
+        return self._result(vector, done.lanes, done.flags)
+
+    def _in_part(self, exchanges: Exchanges, vector: "_Given", state: Vector) -> Vector | None:
+        """Sum without the lanes that late workers do not send."""
+        lanes, late, rows = self._info.lanes, self.is_late, vector.rows
+        sends = self.late.sends(len(rows), self.step)
+        if late:
+            sent, rest = np.zeros_like(rows), rows.copy()
+            sent[sends], rest[sends] = rows[sends], 0
+            self._rest, rows = rest.reshape(-1)[: vector.values.size], sent
+        contribution, flags = self._integers(vector, rows)
+        of_state = fixed_point.blocks(state.view(np.int32), lanes)
+        carried = self.late.sends(len(of_state), self.step - 1)
+        layout = _Layout.of(len(rows), len(range(*carried.indices(len(of_state)))))
+        given = np.zeros((layout.size, lanes), np.int32)
+        given[layout.vector] = contribution
+        if self._info.rank == self.late.root:
+            given[layout.state] = of_state[carried]
+        done = self._exchange(exchanges, given, flags, layout, sends)
+        if late:
+            fresh = of_state.copy()
+            fresh[carried] = done.lanes[layout.state]
+            state[:] = fresh.reshape(-1)[: state.size].view(state.dtype)
+            return None
+        return self._result(vector, done.lanes[layout.vector], done.flags[layout.vector])
+
+    def _integers(self, vector: "_Given", rows: Vector) -> tuple[Integers, Flags]:
+        """Return the contribution that is made of some rows, and its flags."""
+        if rows.dtype == np.int32:
+            return rows, overflow_flags(rows, self._info.workers)
+        return self._quantizer.quantize(rows, vector.own, vector.agreed, nearest)
+
+    def _result(self, vector: "_Given", sums: Integers, flags: Flags) -> Vector:
+        """Return the mean of floats, or the sum of integers."""
+        if vector.values.dtype == np.int32:
+            if (flags & Flag.OVERFLOW).any():
+                raise SumOverflow("a sum may not fit int32: sum smaller numbers")
+            return memory.copy(sums.reshape(-1)[: vector.values.size], np.int32)
+        counts = np.full((len(sums), 1), self._info.workers, np.uint16)
+        means = self._quantizer.dequantize(sums, counts, vector.agreed, flags, mean=True)
+        return means.reshape(-1)[: vector.values.size]
+
+    def _exchange(
+        self, exchanges: Exchanges, given: Integers, flags: Flags, layout: _Layout, sends: slice
+    ) -> Reduction:
+        """Sum the rows of a layout. Late workers send some of the vector's, and get the state's."""
+        ways = np.zeros(layout.size, np.uint16)
+        if self.is_late:
+            ways[layout.vector[sends]] = Flag.CARRIED
+            ways[layout.state] = Flag.WANTED
+        else:
+            ways[layout.vector] = Flag.CARRIED | Flag.WANTED
+            if self._info.rank == self.late.root:
+                ways[layout.state] = Flag.CARRIED
+        every = range(layout.size)
+        own_flags = np.zeros(layout.size, np.uint16)
+        own_flags[layout.vector] = flags
+        sums = memory.empty(given.shape, np.int32)
+        with exchanges.inquiring(self._inquiries):
+            done = exchanges.sum_portions(
+                given, own_flags, Portions(ways, every, every), sums[:-1], sums[-1:]
+            )
+        return Reduction(sums, done.flags, done.counts, done.members)
+
+    def _check(self, values: Vector, state: Vector) -> None:
+        for name, each in (("values", values), ("state", state)):
+            if each.ndim != 1 or each.dtype not in (np.float32, np.int32):
+                raise UsageError(
+                    f"the {name} are {each.dtype} of shape {each.shape}: give a flat vector of "
+                    "float32 or int32"
+                )
+            if not each.size:
+                raise UsageError(f"the {name} have no elements: sum vectors with some")
+        if not state.flags.c_contiguous:
+            raise UsageError("the state is not contiguous in memory: give a copy")
