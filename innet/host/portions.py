@@ -74,8 +74,20 @@ class Portions:
 
     @classmethod
     def whole(cls, chunks: int) -> "Portions":
-        """Return the portions of an all-reduce."""
-        return cls.of(chunks, range(chunks), range(chunks))
+        """Return the portions of an all-reduce. Few chunks take no time, since their flags are kept."""
+        return _few(chunks) if chunks <= _FEW else cls.of(chunks, range(chunks), range(chunks))
+
+
+_FEW = 64
+"""The most chunks of an all-reduce whose portions are kept."""
+
+
+@lru_cache(maxsize=_FEW)
+def _few(chunks: int) -> Portions:
+    """Return the portions of an all-reduce of few chunks, with read-only flags."""
+    made = Portions.of(chunks, range(chunks), range(chunks))
+    made.flags.setflags(write=False)
+    return made
 
 
 @lru_cache(maxsize=16)
